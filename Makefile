@@ -1,0 +1,70 @@
+# The project's commands. `make` alone prints them.
+# Honours CARGO, CARGO_TARGET_DIR, JOBS (cargo -j) and, for the demo, LISTEN and DEMO_DIR.
+
+CARGO  ?= cargo
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+CARGO_JOBS := $(if $(JOBS),-j$(JOBS))
+stage = @echo "== $$(date +%T) $(1)"
+
+LISTEN   ?= 127.0.0.1:8080
+DEMO_DIR ?= $(TARGET)/demo
+
+.PHONY: help setup-build setup-demo setup-test toolchain build demo demo-site test fmt-check clippy test-build test-run
+
+help:
+	@echo 'make build   target/release/howdah and target/release/howdah-php'
+	@echo 'make demo    install what is missing, build, serve the guestbook on http://$(LISTEN)'
+	@echo 'make test    everything: format, lints, unit tests, real applications, rivals compared'
+
+setup-build setup-demo setup-test: setup-%:
+	@scripts/setup-debian.sh $*
+
+toolchain:
+	@command -v $(CARGO) >/dev/null 2>&1 || { \
+	  echo 'cargo is not here: install a Rust toolchain first (https://rustup.rs)' >&2; exit 1; }
+
+build: setup-build toolchain
+	$(CARGO) build --release --bins $(CARGO_JOBS) -p howdah -p howdah-php
+
+# The site is copied, so that what visitors write never lands in the checkout.
+# Entries and pictures of an earlier run are kept: they are in $(DEMO_DIR)/data.
+demo-site:
+	@mkdir -p $(DEMO_DIR)/data
+	@rm -rf $(DEMO_DIR)/site
+	@cp -r demo $(DEMO_DIR)/site
+	@DEMO_DATA=$(abspath $(DEMO_DIR))/data php $(DEMO_DIR)/site/seed.php
+
+demo: setup-demo build demo-site
+	@echo
+	@echo '  The guestbook:   http://$(LISTEN)/'
+	@echo '  Log in:          http://$(LISTEN)/login   (user "keeper", password "elephant")'
+	@echo '  Streamed output: http://$(LISTEN)/live'
+	@echo '  Its data:        $(abspath $(DEMO_DIR))/data'
+	@echo '  Stop with Ctrl-C.'
+	@echo
+	@DEMO_DATA=$(abspath $(DEMO_DIR))/data exec $(TARGET)/release/howdah serve $(DEMO_DIR)/site/public --listen $(LISTEN)
+
+# In this order, one after the other (each stage uses all cores itself).
+test: setup-test toolchain
+	@$(MAKE) --no-print-directory fmt-check
+	@$(MAKE) --no-print-directory clippy
+	@$(MAKE) --no-print-directory test-build
+	@$(MAKE) --no-print-directory test-run
+
+fmt-check:
+	$(call stage,format)
+	$(CARGO) fmt --all --check
+
+clippy:
+	$(call stage,lints)
+	$(CARGO) clippy --workspace --all-targets $(CARGO_JOBS) -- -D warnings
+
+# The server's tests start the real binaries: build those first, in the same profile.
+test-build:
+	$(call stage,build)
+	$(CARGO) build --workspace --bins $(CARGO_JOBS)
+	$(CARGO) test --workspace --no-run $(CARGO_JOBS)
+
+test-run:
+	$(call stage,tests)
+	$(CARGO) test --workspace --no-fail-fast $(CARGO_JOBS)

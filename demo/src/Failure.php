@@ -1,0 +1,13 @@
+<?php
+declare(strict_types=1);
+
+namespace Guestbook;
+
+/** A refusal the visitor should read: an HTTP status and one sentence. */
+final class Failure extends \RuntimeException
+{
+    public function __construct(public readonly int $status, string $message)
+    {
+        parent::__construct($message);
+    }
+}

@@ -1,0 +1,214 @@
+<?php
+declare(strict_types=1);
+
+namespace Guestbook;
+
+/** One method per route of public/index.php. */
+final class Pages
+{
+    private const LIMITS = ['author' => 60, 'place' => 60, 'message' => 2000];
+
+    private readonly Pictures $pictures;
+
+    public function __construct(
+        private readonly Book $book,
+        private readonly Session $session,
+        private readonly View $view,
+        Store $store,
+    ) {
+        $this->pictures = new Pictures($store);
+    }
+
+    public function listing(): void
+    {
+        $search = self::text($_GET, 'q', 100);
+        $list = $this->book->list((int) self::text($_GET, 'page', 9), $search);
+        $this->view->page('listing', 'Guestbook', $list + ['search' => $search, 'draft' => [], 'problems' => []]);
+    }
+
+    public function sign(): void
+    {
+        // A body over post_max_size reaches PHP without any field: say so, not "stale form".
+        if ($_POST === [] && (int) ($_SERVER['CONTENT_LENGTH'] ?? 0) > 0) {
+            throw new Failure(413, 'The form is larger than this server takes.');
+        }
+        $this->session->checkToken();
+        [$draft, $problems] = $this->draft();
+        $picture = null;
+        if ($problems === []) {
+            try {
+                $picture = $this->pictures->take($_FILES['picture'] ?? null);
+            } catch (Failure $failure) {
+                $problems['picture'] = $failure->getMessage();
+            }
+        }
+        if ($problems !== []) {
+            $this->view->page('listing', 'Guestbook', $this->book->list(1) + ['search' => ''] + compact('draft', 'problems'), 422);
+            return;
+        }
+        $id = $this->book->add($draft, $picture);
+        $this->session->say('Thank you, your entry is in the book.');
+        $this->go("/entry/$id");
+    }
+
+    public function entry(string $id): void
+    {
+        $entry = $this->book->entry((int) $id);
+        $this->view->page('entry', "Entry by {$entry['author']}", ['entry' => $entry, 'alone' => true]);
+    }
+
+    public function edit(string $id): void
+    {
+        $this->session->requireKeeper();
+        $entry = $this->book->entry((int) $id);
+        $problems = [];
+        if ($_SERVER['REQUEST_METHOD'] === 'POST') {
+            $this->session->checkToken();
+            [$draft, $problems] = $this->draft();
+            if ($problems === []) {
+                $this->book->change((int) $id, $draft);
+                $this->session->say('The entry is changed.');
+                $this->go("/entry/$id");
+                return;
+            }
+            $entry = $draft + $entry;
+        }
+        $this->view->page('edit', "Edit entry $id", compact('entry', 'problems'), $problems === [] ? 200 : 422);
+    }
+
+    public function delete(string $id): void
+    {
+        $this->session->requireKeeper();
+        $this->session->checkToken();
+        $entry = $this->book->entry((int) $id);
+        $this->book->delete((int) $id);
+        if ($entry['picture'] !== null && !$this->book->shows($entry['picture'])) {
+            $this->pictures->remove($entry['picture']);
+        }
+        $this->session->say('The entry is gone.');
+        $this->go('/');
+    }
+
+    /** A stored picture or thumbnail. Names are never reused, so it may be kept for ever. */
+    public function picture(string $kind, string $name): void
+    {
+        $file = $this->pictures->path($kind, $name);
+        if (!is_file($file)) {
+            throw new Failure(404, 'That picture is gone.');
+        }
+        $this->session->release();
+        $tag = '"' . $kind . '-' . strtok($name, '.') . '"';
+        header("ETag: $tag");
+        header('Cache-Control: public, max-age=31536000, immutable');
+        if (($_SERVER['HTTP_IF_NONE_MATCH'] ?? '') === $tag) {
+            http_response_code(304);
+            return;
+        }
+        header('Content-Type: ' . ['jpg' => 'image/jpeg', 'png' => 'image/png', 'webp' => 'image/webp'][pathinfo($name, PATHINFO_EXTENSION)]);
+        header('Content-Length: ' . filesize($file));
+        readfile($file);
+    }
+
+    public function login(): void
+    {
+        $problem = null;
+        if ($_SERVER['REQUEST_METHOD'] === 'POST') {
+            $this->session->checkToken();
+            $name = self::text($_POST, 'name', 60);
+            if ($this->book->isKeeper($name, self::text($_POST, 'password', 200))) {
+                $this->session->logIn($name);
+                $this->session->say("Welcome, $name.");
+                $this->go('/');
+                return;
+            }
+            $problem = 'No keeper has that name and password.';
+        }
+        $this->view->page('login', 'Log in', compact('problem'), $problem === null ? 200 : 401);
+    }
+
+    public function logout(): void
+    {
+        $this->session->checkToken();
+        $this->session->logOut();
+        $this->session->say('You are logged out.');
+        $this->go('/');
+    }
+
+    public function live(): void
+    {
+        $this->view->page('live', 'Live');
+    }
+
+    /** Ten server-sent events, one every half second, each flushed as it is made. */
+    public function stream(): void
+    {
+        $this->session->release();
+        header('Content-Type: text/event-stream');
+        header('Cache-Control: no-store');
+        header('X-Accel-Buffering: no');
+        while (ob_get_level() > 0) {
+            ob_end_flush();
+        }
+        $begun = hrtime(true);
+        for ($step = 1; $step <= 10 && !connection_aborted(); $step++) {
+            $ms = intdiv(hrtime(true) - $begun, 1_000_000);
+            echo "id: $step\ndata: " . json_encode(['step' => $step, 'of' => 10, 'ms' => $ms, 'pid' => getmypid()]) . "\n\n";
+            flush();
+            if ($step < 10) {
+                usleep(500_000);
+            }
+        }
+    }
+
+    public function about(): void
+    {
+        $opcache = function_exists('opcache_get_status') ? opcache_get_status(false) : false;
+        $this->view->page('about', 'About', ['facts' => [
+            'Server' => $_SERVER['SERVER_SOFTWARE'] ?? '?',
+            'PHP' => PHP_VERSION . (PHP_ZTS ? ' (thread-safe)' : ' (not thread-safe)'),
+            'SAPI' => php_sapi_name(),
+            'Process' => (string) getmypid(),
+            'Opcode cache' => ($opcache['opcache_enabled'] ?? false) ? "on, {$opcache['opcache_statistics']['num_cached_scripts']} scripts" : 'off',
+            'Memory of this page' => number_format(memory_get_peak_usage() / 1024) . ' KB',
+            'Upload limit' => ini_get('upload_max_filesize'),
+        ]]);
+    }
+
+    public function api(): void
+    {
+        $list = $this->book->list((int) self::text($_GET, 'page', 9), self::text($_GET, 'q', 100));
+        header('Content-Type: application/json');
+        echo json_encode($list, JSON_UNESCAPED_UNICODE | JSON_INVALID_UTF8_SUBSTITUTE | JSON_THROW_ON_ERROR), "\n";
+    }
+
+    /** @return array{array<string, string>, array<string, string>} what was typed, and what is wrong with it by field */
+    private function draft(): array
+    {
+        $draft = $problems = [];
+        foreach (self::LIMITS as $field => $limit) {
+            $draft[$field] = self::text($_POST, $field, $limit + 1);
+            if (mb_strlen($draft[$field]) > $limit) {
+                $problems[$field] = "At most $limit characters, please.";
+            }
+        }
+        if ($draft['author'] === '') {
+            $problems['author'] = 'Who are you?';
+        }
+        if ($draft['message'] === '') {
+            $problems['message'] = 'Leave a few words.';
+        }
+        return [$draft, $problems];
+    }
+
+    /** The trimmed text of a field, at most $limit characters; '' for anything that is not text. */
+    private static function text(array $from, string $field, int $limit): string
+    {
+        $value = $from[$field] ?? '';
+        return is_string($value) ? mb_substr(trim(mb_scrub($value, 'UTF-8')), 0, $limit, 'UTF-8') : '';
+    }
+
+    private function go(string $to): void
+    {
+        header("Location: $to", true, 303);
+    }
+}

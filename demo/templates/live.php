@@ -1,0 +1,9 @@
+<section>
+  <h1>Live</h1>
+  <p>One PHP script sends ten events, half a second apart, and flushes each. They
+     should appear one by one, not all at once after five seconds.</p>
+  <progress id="bar" max="10" value="0"></progress>
+  <ol id="events" aria-live="polite"></ol>
+  <button id="again" hidden>Again</button>
+  <script src="/live.js"></script>
+</section>
