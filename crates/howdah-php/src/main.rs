@@ -1,0 +1,3 @@
+//! Howdah.
+
+fn main() {}

@@ -1,0 +1,292 @@
+//! The control messages between the front and the zygote of a pool, over one `SOCK_SEQPACKET`
+//! unix socket: a message is one packet of text. The zygote holds the processes (it alone can
+//! fork and reap them), the front decides.
+//!
+//! The end of the file means: the other side is gone. A zygote then retires its children (each
+//! finishes its request) and leaves; a front starts a new zygote.
+
+use crate::shm::ChildId;
+
+/// A packet longer than this is not sent; a trace is cut to fit.
+pub const MAX_MESSAGE: usize = 32 * 1024;
+
+/// What the front asks of a zygote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Fork a child for this scoreboard row; it asks to be replaced after `max_requests` jobs
+    /// (0: never). Answered by [`Report::Spawned`] or [`Report::SpawnFailed`].
+    Spawn {
+        /// The row and its new incarnation.
+        child: ChildId,
+        /// Jobs after which the child marks itself spent.
+        max_requests: u64,
+    },
+    /// Send a signal to a child, if it still is that incarnation and has not been reaped.
+    Signal {
+        /// To whom.
+        child: ChildId,
+        /// Signal number.
+        signal: i32,
+    },
+    /// Read the PHP stack of a running child from outside. Answered by [`Report::Trace`].
+    Trace {
+        /// Of whom.
+        child: ChildId,
+    },
+}
+
+/// What a zygote tells the front.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// PHP's module startup is done; children can be forked.
+    Ready {
+        /// [`crate::shm::VERSION`] it was built with.
+        version: u32,
+        /// `PHP_VERSION`.
+        php: String,
+        /// Whether opcache is loaded and enabled for this SAPI.
+        opcache: bool,
+    },
+    /// The zygote cannot serve: a named reason and a sentence; it exits after this.
+    Failed {
+        /// `PhpStartup`, `BadMemory`, `PreloadFailed`, `NoSuchUser`, `CannotChangeUser` …
+        name: String,
+        /// What was attempted, on what, and what to try.
+        message: String,
+    },
+    /// A child was forked; a pidfd of it travels with the packet (`SCM_RIGHTS`).
+    Spawned {
+        /// Its row.
+        child: ChildId,
+        /// Its process id.
+        pid: i32,
+    },
+    /// Forking failed.
+    SpawnFailed {
+        /// The row that stays empty.
+        child: ChildId,
+        /// errno's text.
+        message: String,
+    },
+    /// A child has been reaped.
+    Exited {
+        /// Its row.
+        child: ChildId,
+        /// How it ended.
+        exit: Exit,
+    },
+    /// The PHP stack of a child, innermost call first, a line a call; empty when it ran no PHP.
+    Trace {
+        /// Whose.
+        child: ChildId,
+        /// `function() FILE:LINE` lines.
+        stack: String,
+    },
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// `_exit(code)`
+    Code(i32),
+    /// Killed by a signal.
+    Signal(i32),
+}
+
+fn child_text(c: ChildId) -> String {
+    format!("{} {}", c.index, c.incarnation)
+}
+
+/// Splits off the first word.
+fn word(text: &str) -> (&str, &str) {
+    text.split_once(' ').unwrap_or((text, ""))
+}
+
+fn number<T: std::str::FromStr>(text: &mut &str) -> Option<T> {
+    let (first, rest) = word(text);
+    *text = rest;
+    first.parse().ok()
+}
+
+fn child(text: &mut &str) -> Option<ChildId> {
+    Some(ChildId {
+        index: number(text)?,
+        incarnation: number(text)?,
+    })
+}
+
+impl Command {
+    /// The packet.
+    pub fn encode(&self) -> String {
+        match self {
+            Command::Spawn {
+                child,
+                max_requests,
+            } => {
+                format!("spawn {} {max_requests}", child_text(*child))
+            }
+            Command::Signal { child, signal } => format!("signal {} {signal}", child_text(*child)),
+            Command::Trace { child } => format!("trace {}", child_text(*child)),
+        }
+    }
+
+    /// Reads a packet; `None` when it is not one of ours.
+    pub fn parse(packet: &[u8]) -> Option<Command> {
+        let (verb, mut rest) = word(std::str::from_utf8(packet).ok()?);
+        let child = child(&mut rest)?;
+        Some(match verb {
+            "spawn" => Command::Spawn {
+                child,
+                max_requests: number(&mut rest)?,
+            },
+            "signal" => Command::Signal {
+                child,
+                signal: number(&mut rest)?,
+            },
+            "trace" => Command::Trace { child },
+            _ => return None,
+        })
+    }
+}
+
+impl Report {
+    /// The packet, cut to [`MAX_MESSAGE`] at a character border.
+    pub fn encode(&self) -> String {
+        let mut text = match self {
+            Report::Ready {
+                version,
+                php,
+                opcache,
+            } => {
+                format!("ready {version} {} {php}", u8::from(*opcache))
+            }
+            Report::Failed { name, message } => format!("failed {name} {message}"),
+            Report::Spawned { child, pid } => format!("spawned {} {pid}", child_text(*child)),
+            Report::SpawnFailed { child, message } => {
+                format!("spawn-failed {} {message}", child_text(*child))
+            }
+            Report::Exited { child, exit } => match exit {
+                Exit::Code(code) => format!("exited {} code {code}", child_text(*child)),
+                Exit::Signal(signal) => format!("exited {} signal {signal}", child_text(*child)),
+            },
+            Report::Trace { child, stack } => format!("trace {} {stack}", child_text(*child)),
+        };
+        let mut end = text.len().min(MAX_MESSAGE);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text
+    }
+
+    /// Reads a packet; `None` when it is not one of ours.
+    pub fn parse(packet: &[u8]) -> Option<Report> {
+        let (verb, mut rest) = word(std::str::from_utf8(packet).ok()?);
+        Some(match verb {
+            "ready" => {
+                let version = number(&mut rest)?;
+                let opcache = number::<u8>(&mut rest)? != 0;
+                Report::Ready {
+                    version,
+                    opcache,
+                    php: rest.to_owned(),
+                }
+            }
+            "failed" => {
+                let (name, message) = word(rest);
+                Report::Failed {
+                    name: name.to_owned(),
+                    message: message.to_owned(),
+                }
+            }
+            "spawned" => Report::Spawned {
+                child: child(&mut rest)?,
+                pid: number(&mut rest)?,
+            },
+            "spawn-failed" => Report::SpawnFailed {
+                child: child(&mut rest)?,
+                message: rest.to_owned(),
+            },
+            "exited" => {
+                let child = child(&mut rest)?;
+                let (how, value) = word(rest);
+                let value = value.parse().ok()?;
+                let exit = match how {
+                    "code" => Exit::Code(value),
+                    "signal" => Exit::Signal(value),
+                    _ => return None,
+                };
+                Report::Exited { child, exit }
+            }
+            "trace" => Report::Trace {
+                child: child(&mut rest)?,
+                stack: rest.to_owned(),
+            },
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_message_survives_the_wire_and_nonsense_is_refused() {
+        let child = ChildId {
+            index: 3,
+            incarnation: 9,
+        };
+        for command in [
+            Command::Spawn {
+                child,
+                max_requests: 500,
+            },
+            Command::Signal { child, signal: 15 },
+            Command::Trace { child },
+        ] {
+            assert_eq!(Command::parse(command.encode().as_bytes()), Some(command));
+        }
+        for report in [
+            Report::Ready {
+                version: 1,
+                php: "8.2.1-deb 1".into(),
+                opcache: true,
+            },
+            Report::Failed {
+                name: "PhpStartup".into(),
+                message: "no such file: x".into(),
+            },
+            Report::Spawned { child, pid: 77 },
+            Report::SpawnFailed {
+                child,
+                message: "try again".into(),
+            },
+            Report::Exited {
+                child,
+                exit: Exit::Signal(11),
+            },
+            Report::Exited {
+                child,
+                exit: Exit::Code(0),
+            },
+            Report::Trace {
+                child,
+                stack: "f() /a b.php:3\nmain() /i.php:1".into(),
+            },
+        ] {
+            assert_eq!(Report::parse(report.encode().as_bytes()), Some(report));
+        }
+        for nonsense in [
+            "",
+            "spawn",
+            "spawn 1",
+            "spawn x 1 2",
+            "exited 1 1 dead 3",
+            "\u{e9}",
+        ] {
+            assert_eq!(Command::parse(nonsense.as_bytes()), None, "{nonsense}");
+            assert_eq!(Report::parse(nonsense.as_bytes()), None, "{nonsense}");
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! The words spoken between the front and PHP processes. No I/O, no clock: bytes and time are
+//! handed in.
+//!
+//! - [`variables`]: the CGI meta-variables (RFC 3875 §4.1) both sides know by number.
+//! - [`control`]: the messages between the front and the zygote of a pool.
+//! - [`request`]: the request frame, written once by the front, read in place by the C shim.
+//! - [`response`]: the response frames a PHP process writes, and the strict parser the front
+//!   reads them with. What a PHP process sends is a claim until that parser has accepted it.
+//! - [`shm`]: the shared memory of a pool: ready rings, slots, scoreboard, bells. The only
+//!   module here with `unsafe`.
+
+#![deny(unsafe_code)]
+
+pub mod control;
+pub mod request;
+pub mod response;
+pub mod shm;
+pub mod variables;

@@ -1,0 +1,304 @@
+//! The request frame: one script request as the PHP process sees it, independent of the mode
+//! that runs it and of the HTTP version it came by.
+//!
+//! The front writes it once; the C shim reads it in place from shared memory, so every string
+//! carries a closing NUL that its length does not count. FastCGI and CGI read the same frame
+//! through [`RequestFrame::variables`].
+//!
+//! ```text
+//! head (fixed, HEAD_LEN) | strings, NUL-terminated … | VarRef[var_count] | IniRef[ini_count]
+//! ```
+//! All integers are native-endian: the frame never leaves the machine. Offsets count from the
+//! frame's first byte. The C twin of the layout is generated from the constants in [`layout`].
+
+use crate::variables::{NAMES, Var};
+
+/// Byte offsets and sizes of the frame, for the generated C header.
+pub mod layout {
+    /// First four bytes of a frame.
+    pub const MAGIC: u32 = 0x4857_4451;
+    /// `u32 magic`
+    pub const OFF_MAGIC: usize = 0;
+    /// `u32 total_len`: the whole frame in bytes.
+    pub const OFF_TOTAL_LEN: usize = 4;
+    /// `i64 content_length`: bytes of request body, or -1 when not known (chunked, streamed).
+    pub const OFF_CONTENT_LENGTH: usize = 8;
+    /// `u32 var_count`
+    pub const OFF_VAR_COUNT: usize = 16;
+    /// `u32 var_table`: offset of `VarRef[var_count]`, a multiple of 4.
+    pub const OFF_VAR_TABLE: usize = 20;
+    /// `u32 ini_count`
+    pub const OFF_INI_COUNT: usize = 24;
+    /// `u32 ini_table`: offset of `IniRef[ini_count]`, a multiple of 4.
+    pub const OFF_INI_TABLE: usize = 28;
+    /// `u32 site`: number of the site in the configuration, for caches kept per site.
+    pub const OFF_SITE: usize = 32;
+    /// Where the first string may stand.
+    pub const HEAD_LEN: usize = 40;
+    /// `VarRef { u16 id; u16 name_len; u32 name_off; u32 value_off; u32 value_len }`.
+    /// `id` is an index of the known names, or [`VAR_ID_TEXT`] and then the name is text.
+    pub const VAR_REF_LEN: usize = 16;
+    /// The `id` of a variable whose name travels as text.
+    pub const VAR_ID_TEXT: u16 = u16::MAX;
+    /// `IniRef { u32 kind; u32 name_off; u32 name_len; u32 value_off; u32 value_len }`.
+    pub const INI_REF_LEN: usize = 20;
+    /// A setting as `php_value` sets it: the script may change it with `ini_set()`.
+    pub const INI_VALUE: u32 = 0;
+    /// A setting as `php_admin_value` sets it: the script may not change it.
+    pub const INI_ADMIN_VALUE: u32 = 1;
+    /// An environment variable of the site, for `getenv()` and `$_SERVER`.
+    pub const INI_ENVIRONMENT: u32 = 2;
+}
+use layout::*;
+
+/// A frame longer than this is refused: it would not fit a slot (see [`crate::shm`]).
+pub const MAX_FRAME: usize = 96 * 1024;
+
+/// How a setting of [`FrameBuilder::ini`] applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum IniKind {
+    /// `php_value`
+    Value = INI_VALUE,
+    /// `php_admin_value`
+    AdminValue = INI_ADMIN_VALUE,
+    /// environment variable
+    Environment = INI_ENVIRONMENT,
+}
+
+/// Why a frame could not be built. Both are the client's or the configuration's doing, never a
+/// reason to cut something off silently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameError {
+    /// The variables together exceed [`MAX_FRAME`] bytes.
+    TooLarge,
+    /// A value contains a NUL byte, which no C string can carry.
+    NulByte,
+}
+
+/// A finished request frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestFrame(Vec<u8>);
+
+/// Builds a [`RequestFrame`]. The buffer may be reused from an earlier frame.
+pub struct FrameBuilder {
+    buf: Vec<u8>,
+    vars: Vec<[u32; 4]>,
+    inis: Vec<[u32; 5]>,
+    error: Option<FrameError>,
+}
+
+impl FrameBuilder {
+    /// Starts a frame in `buf`, whose contents are discarded and whose capacity is kept.
+    pub fn new(mut buf: Vec<u8>) -> Self {
+        buf.clear();
+        buf.resize(HEAD_LEN, 0);
+        FrameBuilder {
+            buf,
+            vars: Vec::with_capacity(40),
+            inis: Vec::new(),
+            error: None,
+        }
+    }
+
+    fn string(&mut self, parts: &[&[u8]]) -> (u32, u32) {
+        let off = self.buf.len();
+        let len: usize = parts.iter().map(|p| p.len()).sum();
+        if off + len + 1 > MAX_FRAME {
+            self.error.get_or_insert(FrameError::TooLarge);
+            return (0, 0);
+        }
+        for part in parts {
+            if part.contains(&0) {
+                self.error.get_or_insert(FrameError::NulByte);
+            }
+            self.buf.extend_from_slice(part);
+        }
+        self.buf.push(0);
+        (off as u32, len as u32)
+    }
+
+    /// Adds a known variable.
+    pub fn var(&mut self, var: Var, value: &[u8]) {
+        self.var_parts(var, &[value]);
+    }
+
+    /// Adds a known variable whose value is the concatenation of `parts`.
+    pub fn var_parts(&mut self, var: Var, parts: &[&[u8]]) {
+        let (off, len) = self.string(parts);
+        self.vars.push([var as u32, 0, off, len]);
+    }
+
+    /// Adds a variable by name; a known name is sent by number.
+    pub fn named(&mut self, name: &[u8], value: &[u8]) {
+        if let Some(var) = Var::from_name(name) {
+            return self.var(var, value);
+        }
+        if name.len() > u16::MAX as usize {
+            self.error.get_or_insert(FrameError::TooLarge);
+            return;
+        }
+        let (name_off, name_len) = self.string(&[name]);
+        let (off, len) = self.string(&[value]);
+        // VarRef's two u16 in memory order, so that the C twin needs no shifting.
+        let mut id_and_len = [0u8; 4];
+        id_and_len[..2].copy_from_slice(&VAR_ID_TEXT.to_ne_bytes());
+        id_and_len[2..].copy_from_slice(&(name_len as u16).to_ne_bytes());
+        self.vars
+            .push([u32::from_ne_bytes(id_and_len), name_off, off, len]);
+    }
+
+    /// Adds a PHP setting or an environment variable of the site.
+    pub fn ini(&mut self, kind: IniKind, name: &[u8], value: &[u8]) {
+        let (name_off, name_len) = self.string(&[name]);
+        let (off, len) = self.string(&[value]);
+        self.inis.push([kind as u32, name_off, name_len, off, len]);
+    }
+
+    /// Closes the frame. `content_length` is the body's size in bytes, `None` when not known.
+    pub fn finish(
+        mut self,
+        content_length: Option<u64>,
+        site: u32,
+    ) -> Result<RequestFrame, FrameError> {
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        while !self.buf.len().is_multiple_of(4) {
+            self.buf.push(0);
+        }
+        let var_table = self.buf.len() as u32;
+        for word in self.vars.iter().flatten() {
+            self.buf.extend_from_slice(&word.to_ne_bytes());
+        }
+        let ini_table = self.buf.len() as u32;
+        for word in self.inis.iter().flatten() {
+            self.buf.extend_from_slice(&word.to_ne_bytes());
+        }
+        if self.buf.len() > MAX_FRAME {
+            return Err(FrameError::TooLarge);
+        }
+        let total = self.buf.len() as u32;
+        let length = content_length.map_or(-1i64, |n| i64::try_from(n).unwrap_or(i64::MAX));
+        let (vars, inis) = (self.vars.len() as u32, self.inis.len() as u32);
+        let mut put = |off: usize, bytes: &[u8]| {
+            self.buf[off..off + bytes.len()].copy_from_slice(bytes);
+        };
+        put(OFF_MAGIC, &MAGIC.to_ne_bytes());
+        put(OFF_TOTAL_LEN, &total.to_ne_bytes());
+        put(OFF_CONTENT_LENGTH, &length.to_ne_bytes());
+        put(OFF_VAR_COUNT, &vars.to_ne_bytes());
+        put(OFF_VAR_TABLE, &var_table.to_ne_bytes());
+        put(OFF_INI_COUNT, &inis.to_ne_bytes());
+        put(OFF_INI_TABLE, &ini_table.to_ne_bytes());
+        put(OFF_SITE, &site.to_ne_bytes());
+        Ok(RequestFrame(self.buf))
+    }
+}
+
+impl RequestFrame {
+    /// The frame's bytes, as they are copied into a slot.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The buffer back, for the next frame.
+    pub fn into_buffer(self) -> Vec<u8> {
+        self.0
+    }
+
+    fn u32_at(&self, off: usize) -> u32 {
+        u32::from_ne_bytes(self.0[off..off + 4].try_into().expect("four bytes"))
+    }
+
+    /// Size of the request body in bytes, `None` when not known.
+    pub fn content_length(&self) -> Option<u64> {
+        let raw = i64::from_ne_bytes(
+            self.0[OFF_CONTENT_LENGTH..OFF_CONTENT_LENGTH + 8]
+                .try_into()
+                .expect("eight bytes"),
+        );
+        u64::try_from(raw).ok()
+    }
+
+    /// The variables as (name, value), in the order they were added.
+    pub fn variables(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let table = self.u32_at(OFF_VAR_TABLE) as usize;
+        (0..self.u32_at(OFF_VAR_COUNT) as usize).map(move |i| {
+            let at = table + i * VAR_REF_LEN;
+            let id = u16::from_ne_bytes([self.0[at], self.0[at + 1]]);
+            let name = if id == VAR_ID_TEXT {
+                let len = u16::from_ne_bytes([self.0[at + 2], self.0[at + 3]]);
+                self.slice(self.u32_at(at + 4), u32::from(len))
+            } else {
+                NAMES[id as usize].as_bytes()
+            };
+            (name, self.slice(self.u32_at(at + 8), self.u32_at(at + 12)))
+        })
+    }
+
+    /// The value of one variable.
+    pub fn variable(&self, name: &str) -> Option<&[u8]> {
+        self.variables()
+            .find(|(n, _)| *n == name.as_bytes())
+            .map(|(_, v)| v)
+    }
+
+    /// The settings as (kind, name, value); `kind` is one of `layout::INI_*`.
+    pub fn settings(&self) -> impl Iterator<Item = (u32, &[u8], &[u8])> {
+        let table = self.u32_at(OFF_INI_TABLE) as usize;
+        (0..self.u32_at(OFF_INI_COUNT) as usize).map(move |i| {
+            let at = table + i * INI_REF_LEN;
+            (
+                self.u32_at(at),
+                self.slice(self.u32_at(at + 4), self.u32_at(at + 8)),
+                self.slice(self.u32_at(at + 12), self.u32_at(at + 16)),
+            )
+        })
+    }
+
+    fn slice(&self, off: u32, len: u32) -> &[u8] {
+        &self.0[off as usize..(off + len) as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_gives_back_what_was_put_in() {
+        let mut b = FrameBuilder::new(Vec::new());
+        b.var(Var::RequestMethod, b"POST");
+        b.var_parts(Var::ScriptFilename, &[b"/srv/app", b"/index.php"]);
+        b.named(b"HTTP_X_ODD", b"1");
+        b.named(b"HTTP_HOST", b"example.org");
+        b.ini(IniKind::AdminValue, b"memory_limit", b"64M");
+        let frame = b.finish(Some(12), 3).unwrap();
+        let vars: Vec<_> = frame.variables().collect();
+        assert_eq!(
+            vars,
+            [
+                (&b"REQUEST_METHOD"[..], &b"POST"[..]),
+                (b"SCRIPT_FILENAME", b"/srv/app/index.php"),
+                (b"HTTP_X_ODD", b"1"),
+                (b"HTTP_HOST", b"example.org"),
+            ]
+        );
+        assert_eq!(frame.content_length(), Some(12));
+        assert_eq!(
+            frame.settings().collect::<Vec<_>>(),
+            [(INI_ADMIN_VALUE, &b"memory_limit"[..], &b"64M"[..])]
+        );
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_not_cut() {
+        let mut b = FrameBuilder::new(Vec::new());
+        b.var(Var::HttpCookie, &vec![b'a'; MAX_FRAME]);
+        assert_eq!(b.finish(None, 0), Err(FrameError::TooLarge));
+        let mut b = FrameBuilder::new(Vec::new());
+        b.var(Var::QueryString, b"a\0b");
+        assert_eq!(b.finish(None, 0), Err(FrameError::NulByte));
+    }
+}

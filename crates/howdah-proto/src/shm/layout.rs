@@ -1,0 +1,349 @@
+//! Where things stand in the shared memory, and the one door to it: [`Region`].
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::{RING, VERSION};
+use crate::request::MAX_FRAME;
+
+const MAGIC: u64 = u64::from_ne_bytes(*b"HOWDAH\x01\0");
+const PAGE: usize = 4096;
+pub(super) const WORDS: usize = 16;
+/// Entries of a ready ring: twice the slots, so that entries already claimed but not yet stepped
+/// over never fill it.
+pub(super) const ENTRIES: usize = 2 * Geometry::MAX_SLOTS as usize;
+
+/// How many of each thing a pool's memory holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Front threads, each with its own ready ring.
+    pub fronts: u32,
+    /// Slots of each front thread: how many requests it can have in flight or ready.
+    pub slots: u32,
+    /// Rows of the scoreboard: the most children that can live at once, replacements included.
+    pub children: u32,
+}
+
+/// Why a geometry or a mapping is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GeometryError {
+    /// A count is zero or above its maximum.
+    OutOfRange,
+    /// The mapping is shorter than the geometry needs.
+    TooShort,
+    /// The memory was not initialised by a front.
+    NotAPool,
+    /// Initialised by a front of another version.
+    OtherVersion(u32),
+}
+
+impl Geometry {
+    /// Most front threads.
+    pub const MAX_FRONTS: u32 = 256;
+    /// Most slots of one front thread.
+    pub const MAX_SLOTS: u32 = 1024;
+    /// Most children of a pool.
+    pub const MAX_CHILDREN: u32 = 1024;
+
+    /// Checks the counts.
+    pub fn validate(&self) -> Result<(), GeometryError> {
+        let ok = (1..=Self::MAX_FRONTS).contains(&self.fronts)
+            && (1..=Self::MAX_SLOTS).contains(&self.slots)
+            && (1..=Self::MAX_CHILDREN).contains(&self.children);
+        if ok {
+            Ok(())
+        } else {
+            Err(GeometryError::OutOfRange)
+        }
+    }
+
+    fn rings_at(&self) -> usize {
+        PAGE
+    }
+    fn children_at(&self) -> usize {
+        round(self.rings_at() + self.fronts as usize * size_of::<FrontRing>())
+    }
+    fn slots_at(&self) -> usize {
+        round(self.children_at() + self.children as usize * size_of::<ChildEntry>())
+    }
+
+    /// Bytes the mapping must have. Most of it is never touched and so costs no memory.
+    pub fn region_len(&self) -> usize {
+        self.slots_at() + self.fronts as usize * self.slots as usize * SLOT_LEN
+    }
+}
+
+const fn round(n: usize) -> usize {
+    n.div_ceil(PAGE) * PAGE
+}
+
+/// A value alone on its cache line.
+#[repr(C, align(64))]
+pub(super) struct Line<T>(pub T);
+
+#[repr(C)]
+pub(super) struct PoolHeader {
+    magic: AtomicU64,
+    version: AtomicU32,
+    fronts: AtomicU32,
+    slots: AtomicU32,
+    children: AtomicU32,
+    /// Bit per child: sleeping on its `park` futex, nobody has woken it yet.
+    pub parked: Line<[AtomicU64; WORDS]>,
+    /// Bit per child: in its loop, able to claim.
+    pub live: Line<[AtomicU64; WORDS]>,
+}
+
+#[repr(C)]
+pub(super) struct FrontRing {
+    /// Next position to fill; only the front thread writes it.
+    pub head: Line<AtomicU32>,
+    /// First position that may hold a ready slot; anyone may advance it.
+    pub tail: Line<AtomicU32>,
+    /// 1 while the front thread sleeps (or is about to) and wants its bell rung.
+    pub sleeping: Line<AtomicU32>,
+    /// Bit per slot: something happened there.
+    pub notify: Line<[AtomicU64; WORDS]>,
+    pub entries: [AtomicU32; ENTRIES],
+}
+
+/// A child's row in the scoreboard.
+#[repr(C, align(128))]
+pub(super) struct ChildEntry {
+    /// Futex the child sleeps on between jobs.
+    pub park: AtomicU32,
+    /// 1: leave when idle.
+    pub retire: AtomicU32,
+    /// 1: the child has reached its `max_requests` and asks to be replaced.
+    pub spent: AtomicU32,
+    /// Which process has this row.
+    pub incarnation: AtomicU32,
+    /// CLOCK_MONOTONIC nanoseconds at which the current job began, 0 between jobs.
+    pub busy_since: AtomicU64,
+    /// Jobs finished by this process.
+    pub requests: AtomicU64,
+}
+
+#[repr(C, align(64))]
+pub(super) struct SlotHead {
+    /// `state::*`
+    pub state: AtomicU32,
+    /// Bytes of the request frame.
+    pub frame_len: AtomicU32,
+    /// 1: the client is gone; output is discarded and PHP may abort.
+    pub aborted: AtomicU32,
+    /// 0: more body may come; 1: `body_w` is the end; 2: the body will never be complete.
+    pub body_end: AtomicU32,
+    /// Futex the child sleeps on for response space or body bytes.
+    pub child_seq: AtomicU32,
+    /// 1 while the child sleeps on `child_seq`.
+    pub child_waiting: AtomicU32,
+    /// 1 while the front waits for space in the body ring.
+    pub front_wants_body_space: AtomicU32,
+    pub body_w: Line<AtomicU64>,
+    pub body_r: Line<AtomicU64>,
+    pub resp_w: Line<AtomicU64>,
+    pub resp_r: Line<AtomicU64>,
+}
+
+/// Slot states as they stand in memory: tag in bits 0-3, child index in 4-15, incarnation in 16-31.
+pub(super) mod state {
+    use super::super::ChildId;
+    pub const FREE: u32 = 0;
+    pub const READY: u32 = 1;
+    pub const CLAIMED: u32 = 2;
+    pub const DONE: u32 = 3;
+    pub fn with_child(tag: u32, child: ChildId) -> u32 {
+        tag | (u32::from(child.index) << 4) | (u32::from(child.incarnation) << 16)
+    }
+    pub fn tag(raw: u32) -> u32 {
+        raw & 0xf
+    }
+    pub fn child(raw: u32) -> ChildId {
+        ChildId {
+            index: ((raw >> 4) & 0xfff) as u16,
+            incarnation: (raw >> 16) as u16,
+        }
+    }
+}
+
+pub(super) const FRAME_AT: usize = 512;
+pub(super) const BODY_AT: usize = round(FRAME_AT + MAX_FRAME);
+pub(super) const RESP_AT: usize = BODY_AT + RING;
+pub(super) const SLOT_LEN: usize = RESP_AT + RING;
+
+const _: () = {
+    assert!(size_of::<SlotHead>() <= FRAME_AT);
+    assert!(size_of::<PoolHeader>() <= PAGE);
+    assert!(RING.is_power_of_two());
+    assert!(
+        cfg!(target_endian = "little"),
+        "frames are written in one u32 order only"
+    );
+};
+
+/// A mapped pool. Holding a `Region` tells you: the memory is at least as long as the geometry
+/// needs, page-aligned, zeroed when created, and stays mapped as long as the value lives. It does
+/// not tell you that what another process wrote there makes sense.
+#[derive(Clone, Copy, Debug)]
+pub struct Region {
+    base: NonNull<u8>,
+    geometry: Geometry,
+}
+
+// SAFETY: all shared words are atomics; payload bytes are handed over by release/acquire pairs on
+// the slot's state and ring positions.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Initialises fresh, zeroed shared memory (the front, once per pool).
+    ///
+    /// # Safety
+    /// `base..base+len` is page-aligned, zeroed, readable and writable memory shared between
+    /// processes, and stays mapped at that address for as long as any copy of the region is used.
+    pub unsafe fn create(
+        base: NonNull<u8>,
+        len: usize,
+        geometry: Geometry,
+    ) -> Result<Region, GeometryError> {
+        geometry.validate()?;
+        if len < geometry.region_len() {
+            return Err(GeometryError::TooShort);
+        }
+        let region = Region { base, geometry };
+        let header = region.header();
+        header.fronts.store(geometry.fronts, Ordering::Relaxed);
+        header.slots.store(geometry.slots, Ordering::Relaxed);
+        header.children.store(geometry.children, Ordering::Relaxed);
+        header.version.store(VERSION, Ordering::Relaxed);
+        header.magic.store(MAGIC, Ordering::Release);
+        Ok(region)
+    }
+
+    /// Opens memory that a front has initialised (a PHP process).
+    ///
+    /// # Safety
+    /// As for [`Region::create`], except that the memory need not be zeroed.
+    pub unsafe fn open(base: NonNull<u8>, len: usize) -> Result<Region, GeometryError> {
+        if len < PAGE {
+            return Err(GeometryError::TooShort);
+        }
+        let mut region = Region {
+            base,
+            geometry: Geometry {
+                fronts: 0,
+                slots: 0,
+                children: 0,
+            },
+        };
+        let header = region.header();
+        if header.magic.load(Ordering::Acquire) != MAGIC {
+            return Err(GeometryError::NotAPool);
+        }
+        match header.version.load(Ordering::Relaxed) {
+            VERSION => {}
+            other => return Err(GeometryError::OtherVersion(other)),
+        }
+        let geometry = Geometry {
+            fronts: header.fronts.load(Ordering::Relaxed),
+            slots: header.slots.load(Ordering::Relaxed),
+            children: header.children.load(Ordering::Relaxed),
+        };
+        geometry.validate()?;
+        if len < geometry.region_len() {
+            return Err(GeometryError::TooShort);
+        }
+        region.geometry = geometry;
+        Ok(region)
+    }
+
+    /// How many of each thing there are.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    pub(super) fn header<'a>(self) -> &'a PoolHeader {
+        // SAFETY: the region starts with a PoolHeader (creator's promise); all fields are atomics.
+        unsafe { &*self.base.as_ptr().cast::<PoolHeader>() }
+    }
+
+    pub(super) fn ring<'a>(self, front: u32) -> &'a FrontRing {
+        assert!(front < self.geometry.fronts);
+        let at = self.geometry.rings_at() + front as usize * size_of::<FrontRing>();
+        // SAFETY: in bounds by the assertion and `region_len`; aligned, since `rings_at` is a
+        // page and the struct's size a multiple of its alignment.
+        unsafe { &*self.base.as_ptr().add(at).cast::<FrontRing>() }
+    }
+
+    pub(super) fn child<'a>(self, index: u16) -> &'a ChildEntry {
+        assert!(u32::from(index) < self.geometry.children);
+        let at = self.geometry.children_at() + index as usize * size_of::<ChildEntry>();
+        // SAFETY: as in `ring`.
+        unsafe { &*self.base.as_ptr().add(at).cast::<ChildEntry>() }
+    }
+
+    fn slot_base(self, front: u32, slot: u32) -> *mut u8 {
+        assert!(front < self.geometry.fronts && slot < self.geometry.slots);
+        let index = front as usize * self.geometry.slots as usize + slot as usize;
+        // SAFETY: in bounds by the assertion and `region_len`.
+        unsafe {
+            self.base
+                .as_ptr()
+                .add(self.geometry.slots_at() + index * SLOT_LEN)
+        }
+    }
+
+    pub(super) fn slot<'a>(self, front: u32, slot: u32) -> &'a SlotHead {
+        // SAFETY: a slot starts with a SlotHead, page-aligned.
+        unsafe { &*self.slot_base(front, slot).cast::<SlotHead>() }
+    }
+
+    pub(super) fn frame_ptr(self, front: u32, slot: u32) -> *mut u8 {
+        // SAFETY: FRAME_AT + MAX_FRAME lies within the slot.
+        unsafe { self.slot_base(front, slot).add(FRAME_AT) }
+    }
+
+    pub(super) fn body_ring(self, front: u32, slot: u32) -> ByteRing {
+        // SAFETY: BODY_AT + RING lies within the slot.
+        ByteRing(unsafe { self.slot_base(front, slot).add(BODY_AT) })
+    }
+
+    pub(super) fn response_ring(self, front: u32, slot: u32) -> ByteRing {
+        // SAFETY: RESP_AT + RING lies within the slot.
+        ByteRing(unsafe { self.slot_base(front, slot).add(RESP_AT) })
+    }
+}
+
+/// The payload bytes of one ring, addressed by ever-growing positions.
+#[derive(Clone, Copy)]
+pub(super) struct ByteRing(*mut u8);
+
+impl ByteRing {
+    /// Copies `bytes` (at most `RING`) to position `at`.
+    pub fn put(self, at: u64, bytes: &[u8]) {
+        assert!(bytes.len() <= RING);
+        let start = at as usize & (RING - 1);
+        let first = bytes.len().min(RING - start);
+        // SAFETY: both pieces lie within the ring's RING bytes; `bytes` is private memory, so
+        // nothing overlaps. Only the writing side writes between its position and the reader's.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.0.add(start), first);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr().add(first), self.0, bytes.len() - first);
+        }
+    }
+
+    /// Copies `out.len()` (at most `RING`) bytes from position `at` to private memory.
+    pub fn get(self, at: u64, out: &mut [u8]) {
+        assert!(out.len() <= RING);
+        let start = at as usize & (RING - 1);
+        let first = out.len().min(RING - start);
+        // SAFETY: as in `put`. A hostile writer may change the bytes during the copy; they are
+        // opaque until parsed from the private copy.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.0.add(start), out.as_mut_ptr(), first);
+            std::ptr::copy_nonoverlapping(self.0, out.as_mut_ptr().add(first), out.len() - first);
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! The exchange between threads standing in for processes: the memory is the same.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::collections::HashSet;
+use std::ptr::NonNull;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+use crate::request::{FrameBuilder, RequestFrame};
+use crate::response::{self, Frame, Parser, kind};
+use crate::variables::Var;
+
+struct Memory(NonNull<u8>, Layout, Region);
+
+impl Memory {
+    fn new(fronts: u32, slots: u32, children: u32) -> Memory {
+        let geometry = Geometry {
+            fronts,
+            slots,
+            children,
+        };
+        let layout = Layout::from_size_align(geometry.region_len(), 4096).unwrap();
+        // SAFETY: the layout is not empty.
+        let base = NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap();
+        // SAFETY: fresh, zeroed, page-aligned, freed only when the test is over.
+        let region = unsafe { Region::create(base, layout.size(), geometry) }.unwrap();
+        Memory(base, layout, region)
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout; all threads of the test have been joined.
+        unsafe { dealloc(self.0.as_ptr(), self.1) }
+    }
+}
+
+fn frame(n: usize) -> RequestFrame {
+    let mut b = FrameBuilder::new(Vec::new());
+    b.var(Var::RequestUri, n.to_string().as_bytes());
+    b.finish(Some(0), 0).unwrap()
+}
+
+fn child(region: Region, index: u16) -> ChildPort {
+    let id = ChildId {
+        index,
+        incarnation: 7,
+    };
+    PoolPort::new(region).enlist(id);
+    ChildPort::enter(region, id)
+}
+
+#[test]
+fn every_request_is_claimed_once_by_someone() {
+    let memory = Memory::new(2, 8, 4);
+    let region = memory.2;
+    let (claimed, answered) = (Mutex::new(HashSet::new()), AtomicUsize::new(0));
+    const EACH: usize = 2000;
+    std::thread::scope(|s| {
+        for index in 0..4 {
+            let (claimed, answered) = (&claimed, &answered);
+            let port = child(region, index);
+            s.spawn(move || {
+                while answered.load(Ordering::Relaxed) < 2 * EACH {
+                    let Some(claim) = port.claim(u32::from(index)) else {
+                        std::thread::yield_now();
+                        continue;
+                    };
+                    let mut w = ResponseWriter::default();
+                    // SAFETY: the frame is valid until done; 80 bytes are always mapped.
+                    let head = unsafe { std::slice::from_raw_parts(claim.frame(), 80) };
+                    let text: Vec<u8> =
+                        head[40..].iter().copied().take_while(|b| *b != 0).collect();
+                    let n: usize = String::from_utf8(text).unwrap().parse().unwrap();
+                    assert!(claimed.lock().unwrap().insert(n), "{n} ran twice");
+                    let mut payload = Vec::new();
+                    response::encode_head(&mut payload, 200, b"", std::iter::empty());
+                    assert!(w.begin(&claim, kind::HEAD, payload.len() as u32));
+                    assert_eq!(w.payload(&claim, &payload), payload.len());
+                    assert_eq!(w.body(&claim, b"ok"), 2);
+                    let _ = claim.done(&mut w);
+                    answered.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for front in 0..2 {
+            s.spawn(move || {
+                let port = FrontPort::new(region, front);
+                let mut free: Vec<u32> = (0..port.slots()).collect();
+                let (mut sent, mut got) = (0, 0);
+                while got < EACH {
+                    while sent < EACH
+                        && let Some(slot) = free.pop()
+                    {
+                        port.publish(slot, &frame(front as usize * EACH + sent), true);
+                        sent += 1;
+                    }
+                    port.take_notified(|slot| {
+                        if !matches!(port.state(slot), SlotState::Done(_)) {
+                            return;
+                        }
+                        let mut bytes = Vec::new();
+                        let (n, _) = port.read_response(slot, &mut bytes, usize::MAX).unwrap();
+                        assert_eq!(n, bytes.len());
+                        let mut parser = Parser::default();
+                        let (_, used) = parser.parse(&bytes).unwrap().unwrap();
+                        let (body, _) = parser.parse(&bytes[used..]).unwrap().unwrap();
+                        assert_eq!(body, Frame::Body(b"ok"));
+                        port.free(slot);
+                        free.push(slot);
+                        got += 1;
+                    });
+                    std::thread::yield_now();
+                }
+            });
+        }
+    });
+    assert_eq!(claimed.lock().unwrap().len(), 2 * EACH);
+}
+
+#[test]
+fn a_long_answer_streams_through_a_small_ring_unchanged() {
+    let memory = Memory::new(1, 1, 1);
+    let region = memory.2;
+    let port = FrontPort::new(region, 0);
+    port.publish(0, &frame(0), true);
+    let body: Vec<u8> = (0..1_000_000u32).flat_map(|n| n.to_ne_bytes()).collect();
+    let sent = body.clone();
+    std::thread::scope(|s| {
+        let ch = child(region, 0);
+        s.spawn(move || {
+            let claim = ch.claim(0).unwrap();
+            let mut w = ResponseWriter::default();
+            let mut payload = Vec::new();
+            response::encode_head(&mut payload, 200, b"", std::iter::empty());
+            assert!(w.begin(&claim, kind::HEAD, payload.len() as u32));
+            w.payload(&claim, &payload);
+            let mut rest = &sent[..];
+            while !rest.is_empty() {
+                let n = w.body(&claim, &rest[..rest.len().min(7919)]);
+                rest = &rest[n..];
+                if n == 0 {
+                    let _ = w.publish(&claim);
+                    std::thread::yield_now();
+                }
+            }
+            let _ = claim.done(&mut w);
+        });
+        let (mut parser, mut got, mut pending) = (Parser::default(), Vec::new(), Vec::new());
+        loop {
+            let done = matches!(port.state(0), SlotState::Done(_));
+            let (n, _) = port.read_response(0, &mut pending, 5000).unwrap();
+            let mut at = 0;
+            while let Some((frame, used)) = parser.parse(&pending[at..]).unwrap() {
+                if let Frame::Body(b) = frame {
+                    got.extend_from_slice(b);
+                }
+                at += used;
+            }
+            pending.drain(..at);
+            if n == 0 && done {
+                break;
+            }
+        }
+        assert!(parser.at_frame_end() && got == body);
+    });
+}
+
+#[test]
+fn a_request_body_streams_and_its_end_is_seen() {
+    let memory = Memory::new(1, 1, 1);
+    let region = memory.2;
+    let port = FrontPort::new(region, 0);
+    port.publish(0, &frame(0), false);
+    let claim = child(region, 0).claim(0).unwrap();
+    let mut buf = [0; 100_000];
+    assert_eq!(claim.read_body(&mut buf).0, BodyRead::Pending);
+    let long = vec![b'x'; RING + 10];
+    assert_eq!(port.write_body(0, &long).unwrap().0, RING);
+    assert_eq!(port.write_body(0, &long[RING..]).unwrap().0, 0);
+    let _ = port.take_notified(|_| {});
+    assert_eq!(claim.read_body(&mut buf).0, BodyRead::Bytes(RING));
+    assert!(
+        port.take_notified(|slot| assert_eq!(slot, 0)),
+        "room was announced"
+    );
+    assert_eq!(port.write_body(0, &long[RING..]).unwrap().0, 10);
+    let _ = port.end_body(0, true);
+    assert_eq!(claim.read_body(&mut buf).0, BodyRead::Bytes(10));
+    assert_eq!(claim.read_body(&mut buf).0, BodyRead::End);
+}
+
+#[test]
+fn a_slow_request_does_not_block_the_ring_behind_it() {
+    let memory = Memory::new(1, 4, 2);
+    let port = FrontPort::new(memory.2, 0);
+    let (slow, fast) = (child(memory.2, 0), child(memory.2, 1));
+    port.publish(0, &frame(0), true);
+    let _held = slow.claim(0).unwrap();
+    for round in 0..10_000usize {
+        let slot = 1 + (round % 3) as u32;
+        port.publish(slot, &frame(round), true);
+        let claim = fast.claim(0).expect("the fast child is never kept waiting");
+        let _ = claim.done(&mut ResponseWriter::default());
+        port.free(slot);
+    }
+    assert!(!port.has_unclaimed());
+}
+
+#[test]
+fn a_dead_childs_slots_are_found_and_a_cancelled_request_never_runs() {
+    let memory = Memory::new(1, 4, 2);
+    let port = FrontPort::new(memory.2, 0);
+    let ch = child(memory.2, 1);
+    port.publish(2, &frame(0), true);
+    let _claim = ch.claim(0).unwrap();
+    assert_eq!(port.slots_claimed_by(ch.id()).collect::<Vec<_>>(), [2]);
+    let other = ChildId {
+        index: 1,
+        incarnation: 8,
+    };
+    assert_eq!(port.slots_claimed_by(other).count(), 0);
+    port.publish(3, &frame(1), true);
+    assert!(port.cancel(3));
+    assert!(ch.claim(0).is_none());
+    assert!(!port.cancel(2), "a claimed request cannot be taken back");
+}
+
+#[test]
+fn a_sleeping_child_is_woken_unless_enough_others_are_awake() {
+    let memory = Memory::new(1, 4, 3);
+    let pool = PoolPort::new(memory.2);
+    let (a, b, c) = (child(memory.2, 0), child(memory.2, 1), child(memory.2, 2));
+    assert!(pool.choose_wake(1_000_000, 2).0.is_none(), "nobody sleeps");
+    let (word, seen) = c.park();
+    assert!(pool.choose_wake(1_000_000, 2).0.is_none(), "two are awake");
+    a.begin_job(1_000_000);
+    b.begin_job(1_000_000);
+    assert!(pool.choose_wake(1_000_000 + 50_000, 2).0.is_none());
+    let woken = pool
+        .choose_wake(1_000_000 + 150_000, 2)
+        .0
+        .expect("both are stuck");
+    assert!(std::ptr::eq(woken, word));
+    assert_ne!(
+        word.load(Ordering::SeqCst),
+        seen,
+        "a wait on the old value returns at once"
+    );
+    assert!(
+        pool.choose_wake(2_000_000, 2).0.is_none(),
+        "nobody sleeps any more"
+    );
+}
+
+#[test]
+fn the_bell_is_rung_once_and_only_for_a_sleeping_front() {
+    let memory = Memory::new(1, 4, 1);
+    let port = FrontPort::new(memory.2, 0);
+    let ch = child(memory.2, 0);
+    port.publish(0, &frame(0), true);
+    let claim = ch.claim(0).unwrap();
+    let mut w = ResponseWriter::default();
+    assert_eq!(w.publish(&claim), Bell(false));
+    assert!(!port.go_to_sleep(), "something already happened");
+    port.take_notified(|_| {});
+    assert!(port.go_to_sleep());
+    assert_eq!(w.publish(&claim), Bell(true));
+    assert_eq!(claim.done(&mut w), Bell(false), "already rung");
+}
+
+#[test]
+fn nonsense_positions_from_a_child_are_named_not_followed() {
+    let memory = Memory::new(1, 1, 1);
+    let port = FrontPort::new(memory.2, 0);
+    port.publish(0, &frame(0), true);
+    let claim = child(memory.2, 0).claim(0).unwrap();
+    memory
+        .2
+        .slot(0, 0)
+        .resp_w
+        .0
+        .store(u64::MAX, Ordering::SeqCst);
+    assert!(port.read_response(0, &mut Vec::new(), 10).is_err());
+    let _ = claim;
+}
