@@ -1,1 +1,115 @@
-//! Runs one script request.
+//! Runs one script request, whatever the mode, and keeps the processes that do.
+//!
+//! The server hands in a [`ScriptRequest`] and polls the [`Run`] it gets for [`Event`]s. It never
+//! learns which mode ran the script; the executor never learns the HTTP version.
+//!
+//! - [`config`]: what a pool is configured with, typed and checked by the config reader.
+//! - [`error`]: every way a run can fail, each with one name.
+//! - [`launch`]: how a zygote process gets started (directly, or by a privileged master).
+//! - [`status`]: the scoreboard, as data.
+
+#![deny(unsafe_code)]
+
+pub mod config;
+pub mod error;
+pub mod launch;
+pub mod status;
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use howdah_proto::request::RequestFrame;
+pub use howdah_proto::response::Head;
+use tokio::sync::mpsc;
+
+pub use config::PoolConfig;
+pub use error::ExecError;
+
+/// One request for a script.
+#[derive(Debug)]
+pub struct ScriptRequest {
+    /// The meta-variables, settings and environment.
+    pub frame: RequestFrame,
+    /// The request body.
+    pub body: ScriptBody,
+    /// Number of the request in the logs.
+    pub id: u64,
+}
+
+/// Where a request body comes from.
+#[derive(Debug)]
+pub enum ScriptBody {
+    /// There is none.
+    Empty,
+    /// All of it, in memory.
+    Memory(Bytes),
+    /// All of it, in a file of this many bytes, read from offset 0.
+    File(std::fs::File, u64),
+    /// Still arriving. The stream ends with `None`; an `Err` means it was cut off.
+    Stream(mpsc::Receiver<Result<Bytes, BodyCutOff>>),
+}
+
+/// The client went away, or broke the framing, before the body was complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BodyCutOff;
+
+/// What a run says. The order is: any number of `Informational`, one `Head`, any number of
+/// `Body`, one `End`; or an [`ExecError`] at any point, after which nothing follows.
+#[derive(Debug)]
+pub enum Event {
+    /// A 1xx head to pass on at once.
+    Informational(Head),
+    /// Status and headers.
+    Head(Head),
+    /// A piece of the body.
+    Body(Bytes),
+    /// The script has flushed: pass on now what was given so far.
+    Flush,
+    /// The response is complete (the script may still run).
+    End,
+}
+
+/// One run of a script. Dropping it tells the script that the client is gone; what the process
+/// still holds stays accounted for by its pool.
+pub trait Run: Send {
+    /// The next event.
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ExecError>>;
+
+    /// How long the request waited for a process, once one has taken it, and that process's
+    /// index in the scoreboard: for the access log.
+    fn timing(&self) -> RunTiming;
+}
+
+/// See [`Run::timing`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunTiming {
+    /// From `start` to the first sign of the process.
+    pub queued: Option<Duration>,
+    /// Index of the child in its pool's scoreboard.
+    pub child: Option<u16>,
+}
+
+/// Runs scripts. One value per pool, shared by all front threads.
+pub trait Executor: Send + Sync {
+    /// Starts a run. Call it on a front thread (see [`Executor`] implementations); never blocks:
+    /// what cannot run now waits in the pool's one bounded queue.
+    fn start(&self, request: ScriptRequest) -> Box<dyn Run>;
+
+    /// The scoreboard and counters of now.
+    fn status(&self) -> status::PoolStatus;
+}
+
+/// Where messages that scripts and PHP processes write go. Implemented by the server's error log.
+pub trait ScriptLog: Send + Sync {
+    /// A message tied to a request: `error_log()`, a warning, a fatal error. `level` is syslog's.
+    fn script(&self, pool: &str, request: u64, frame: &RequestFrame, level: u8, message: &[u8]);
+
+    /// Something about the pool's processes: died, killed, slow, cannot start. `name` is the one
+    /// name of the event (`ChildDied`, `SlowRequest`, `TerminateTimeout`, …).
+    fn pool(&self, pool: &str, level: u8, name: &str, message: &str);
+}
+
+/// A shared [`ScriptLog`].
+pub type Log = Arc<dyn ScriptLog>;

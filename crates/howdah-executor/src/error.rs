@@ -1,0 +1,67 @@
+//! Every way a run can fail. The variant's name is the one name of the failure: in the log, in
+//! metrics, in the `Howdah-Error` header and in the docs.
+
+use howdah_proto::control::Exit;
+use howdah_proto::response::ResponseError;
+
+/// Why a run gave no (complete) response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExecError {
+    /// The queue is full: 503 with Retry-After.
+    QueueFull,
+    /// No process became free within `queue_timeout`: 503 with Retry-After.
+    QueueTimeout,
+    /// The pool has no process and cannot start one: 503. The reason is the zygote's.
+    PoolDown {
+        /// `PhpStartup`, `NoSuchUser` …
+        name: String,
+        /// The zygote's sentence.
+        message: String,
+    },
+    /// The process died while it ran this request: 502.
+    ChildDied(Exit),
+    /// `request_terminate_timeout` passed and the process was killed: 504.
+    TerminateTimeout,
+    /// The process answered with something that is not a response: 502.
+    ResponseInvalid(ResponseError),
+    /// The process wrote impossible values to the shared memory and was killed: 502.
+    ResponseCorrupt,
+    /// The process was through without having sent a head: 502.
+    ResponseMissing,
+    /// The spooled request body could not be read back: 500.
+    BodyUnreadable,
+    /// The server is stopping: 503.
+    Stopping,
+}
+
+impl ExecError {
+    /// The one name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            ExecError::QueueFull => "QueueFull",
+            ExecError::QueueTimeout => "QueueTimeout",
+            ExecError::PoolDown { .. } => "PoolDown",
+            ExecError::ChildDied(_) => "ChildDied",
+            ExecError::TerminateTimeout => "TerminateTimeout",
+            ExecError::ResponseInvalid(_) => "ResponseInvalid",
+            ExecError::ResponseCorrupt => "ResponseCorrupt",
+            ExecError::ResponseMissing => "ResponseMissing",
+            ExecError::BodyUnreadable => "BodyUnreadable",
+            ExecError::Stopping => "Stopping",
+        }
+    }
+}
+
+impl std::fmt::Display for ExecError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ExecError::PoolDown { name, message } => write!(f, "PoolDown ({name}): {message}"),
+            ExecError::ChildDied(Exit::Code(code)) => write!(f, "ChildDied: exit code {code}"),
+            ExecError::ChildDied(Exit::Signal(n)) => write!(f, "ChildDied: signal {n}"),
+            ExecError::ResponseInvalid(what) => write!(f, "ResponseInvalid: {what:?}"),
+            other => f.write_str(other.name()),
+        }
+    }
+}
+
+impl std::error::Error for ExecError {}
