@@ -1,0 +1,196 @@
+//! A request's head and a response's head, independent of the HTTP version that carries them.
+//! Holding a [`RequestHead`] tells you: the method is a token, the target has no control
+//! character, space or NUL, field names are tokens, field values carry no CR, LF or NUL and no
+//! white space around them, and there is exactly one `Host` if the version is 1.1 (RFC 9112 §3.2).
+
+/// The protocol a request came by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// HTTP/1.0
+    Http10,
+    /// HTTP/1.1
+    Http11,
+}
+
+impl Version {
+    /// As `SERVER_PROTOCOL` has it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Version::Http10 => "HTTP/1.0",
+            Version::Http11 => "HTTP/1.1",
+        }
+    }
+}
+
+/// Bytes of the head's buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// First byte.
+    pub start: u32,
+    /// Byte after the last.
+    pub end: u32,
+}
+
+/// A request's head. Owns its bytes; made only by a parser that has checked them.
+#[derive(Debug)]
+pub struct RequestHead {
+    buf: Vec<u8>,
+    method: Span,
+    target: Span,
+    version: Version,
+    fields: Vec<(Span, Span)>,
+}
+
+impl RequestHead {
+    /// For parsers: `buf` holds the head's bytes, the spans point into it. The parser vouches for
+    /// what the type promises.
+    pub(crate) fn new(
+        buf: Vec<u8>,
+        method: Span,
+        target: Span,
+        version: Version,
+        fields: Vec<(Span, Span)>,
+    ) -> RequestHead {
+        RequestHead {
+            buf,
+            method,
+            target,
+            version,
+            fields,
+        }
+    }
+
+    /// The buffers back, for the next request on the connection.
+    pub(crate) fn into_buffers(self) -> (Vec<u8>, Vec<(Span, Span)>) {
+        (self.buf, self.fields)
+    }
+
+    fn bytes(&self, span: Span) -> &[u8] {
+        &self.buf[span.start as usize..span.end as usize]
+    }
+
+    /// The method, case-sensitive (RFC 9110 §9.1).
+    pub fn method(&self) -> &[u8] {
+        self.bytes(self.method)
+    }
+
+    /// The request target as it stood on the request line: `REQUEST_URI`.
+    pub fn target(&self) -> &[u8] {
+        self.bytes(self.target)
+    }
+
+    /// The target's path, still percent-encoded; for the absolute form without scheme and
+    /// authority. Always begins with `/`, except for `OPTIONS *`.
+    pub fn path(&self) -> &[u8] {
+        let target = self.origin_form();
+        match target.iter().position(|b| *b == b'?') {
+            Some(at) => &target[..at],
+            None => target,
+        }
+    }
+
+    /// What follows the first `?` of the target, if there is one.
+    pub fn query(&self) -> Option<&[u8]> {
+        let target = self.origin_form();
+        let at = target.iter().position(|b| *b == b'?')?;
+        Some(&target[at + 1..])
+    }
+
+    fn origin_form(&self) -> &[u8] {
+        let target = self.target();
+        if target.first() == Some(&b'/') || target == b"*" {
+            return target;
+        }
+        // Absolute form (RFC 9112 §3.2.2): scheme "://" authority path-abempty [ "?" query ].
+        let Some(at) = target.windows(3).position(|w| w == b"://") else {
+            return b"/";
+        };
+        let rest = &target[at + 3..];
+        match rest.iter().position(|b| *b == b'/' || *b == b'?') {
+            Some(slash) if rest[slash] == b'/' => &rest[slash..],
+            _ => b"/",
+        }
+    }
+
+    /// The host as the client named it, with port if it gave one: the absolute form's authority
+    /// goes before `Host` (RFC 9112 §3.2.2).
+    pub fn host(&self) -> &[u8] {
+        let target = self.target();
+        if target.first() != Some(&b'/')
+            && let Some(at) = target.windows(3).position(|w| w == b"://")
+        {
+            let rest = &target[at + 3..];
+            let end = rest
+                .iter()
+                .position(|b| *b == b'/' || *b == b'?')
+                .unwrap_or(rest.len());
+            return &rest[..end];
+        }
+        self.header(b"host").unwrap_or(b"")
+    }
+
+    /// The version.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// All fields in order.
+    pub fn headers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.fields
+            .iter()
+            .map(|(name, value)| (self.bytes(*name), self.bytes(*value)))
+    }
+
+    /// The first field of that name, in any case.
+    pub fn header(&self, name: &[u8]) -> Option<&[u8]> {
+        self.headers()
+            .find(|(n, _)| n.eq_ignore_ascii_case(name))
+            .map(|(_, v)| v)
+    }
+
+    /// All fields of that name, in any case.
+    pub fn header_all<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+        self.headers()
+            .filter(move |(n, _)| n.eq_ignore_ascii_case(name))
+            .map(|(_, v)| v)
+    }
+}
+
+/// A response's head as a handler makes it. Framing and connection fields (`Content-Length`,
+/// `Transfer-Encoding`, `Connection`, `Date`, `Server`) are the connection's business.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResponseHead {
+    /// 100..=999
+    pub status: u16,
+    /// A reason phrase other than the standard one.
+    pub reason: Option<Vec<u8>>,
+    /// Header lines, serialised: `Name: value\r\n` each.
+    lines: Vec<u8>,
+}
+
+impl ResponseHead {
+    /// A head without fields.
+    pub fn new(status: u16) -> ResponseHead {
+        ResponseHead {
+            status,
+            reason: None,
+            lines: Vec::new(),
+        }
+    }
+
+    /// Adds a field. The caller vouches that name and value are a token and a field value
+    /// ([`howdah_proto::response::is_token`], `is_field_value`).
+    pub fn header(&mut self, name: &[u8], value: &[u8]) -> &mut Self {
+        debug_assert!(howdah_proto::response::is_token(name));
+        debug_assert!(howdah_proto::response::is_field_value(value));
+        for part in [name, b": ", value, b"\r\n"] {
+            self.lines.extend_from_slice(part);
+        }
+        self
+    }
+
+    /// The serialised fields.
+    pub fn lines(&self) -> &[u8] {
+        &self.lines
+    }
+}
