@@ -1,0 +1,385 @@
+//! A browser without a screen: keeps cookies and one connection alive, follows
+//! redirects, sends forms. It does not run scripts, and holds one site only: a
+//! redirect to another host is an error, not a journey.
+
+use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
+use std::net::SocketAddr;
+
+use crate::forms::{self, BOUNDARY, File, Form};
+use crate::http::{Broken, Connection, Response};
+
+const MAX_REDIRECTS: usize = 10;
+
+/// One visitor of one site.
+#[derive(Debug)]
+pub struct Browser {
+    address: SocketAddr,
+    host: String,
+    cookies: Vec<(String, String)>,
+    connection: Option<Connection>,
+    /// The path and query of the page last shown: what relative links start from.
+    location: String,
+    /// Headers sent with every request, e.g. an API token.
+    pub headers: Vec<(String, String)>,
+}
+
+/// A page the browser ended on.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// Path and query after redirects.
+    pub location: String,
+    /// The answer.
+    pub response: Response,
+}
+
+impl Page {
+    /// The status code.
+    pub fn status(&self) -> u16 {
+        self.response.status()
+    }
+
+    /// The body as text.
+    pub fn text(&self) -> String {
+        self.response.text()
+    }
+
+    /// Checks that the page is a 200 and shows `text`.
+    ///
+    /// # Panics
+    /// If not; the message has where we are and what was there.
+    #[track_caller]
+    pub fn shows(&self, text: &str) -> &Self {
+        assert_eq!(self.status(), 200, "{}: {}", self.location, self.excerpt());
+        assert!(
+            self.text().contains(text),
+            "{} does not show {text:?}: {}",
+            self.location,
+            self.excerpt()
+        );
+        self
+    }
+
+    /// Checks that the page does not show `text`.
+    #[track_caller]
+    pub fn hides(&self, text: &str) -> &Self {
+        assert!(
+            !self.text().contains(text),
+            "{} shows {text:?}",
+            self.location
+        );
+        self
+    }
+
+    /// The form of that id (or name), or the one whose action holds it.
+    ///
+    /// # Panics
+    /// If there is none; the message lists those there are.
+    #[track_caller]
+    pub fn form(&self, which: &str) -> Form {
+        let all = forms::forms(&self.text());
+        all.iter()
+            .find(|form| form.id == which)
+            .or_else(|| all.iter().find(|form| form.action.contains(which)))
+            .cloned()
+            .unwrap_or_else(|| {
+                let names: Vec<_> = all.iter().map(|form| (&form.id, &form.action)).collect();
+                panic!(
+                    "{} ({}) has no form {which:?}, only {names:?}: {}",
+                    self.location,
+                    self.status(),
+                    self.excerpt()
+                )
+            })
+    }
+
+    /// The text between two markers, e.g. a nonce in a script.
+    ///
+    /// # Panics
+    /// If they do not occur in that order.
+    #[track_caller]
+    pub fn between(&self, before: &str, after: &str) -> String {
+        let text = self.text();
+        text.split_once(before)
+            .and_then(|(_, rest)| rest.split_once(after))
+            .map(|(found, _)| found.to_owned())
+            .unwrap_or_else(|| {
+                panic!(
+                    "{} has no {before:?}…{after:?}: {}",
+                    self.location,
+                    self.excerpt()
+                )
+            })
+    }
+
+    /// The visible text, shortened, for failure messages.
+    pub fn excerpt(&self) -> String {
+        let text = self.text();
+        let body = text
+            .split_once("<body")
+            .map_or(text.as_str(), |(_, body)| body);
+        let mut out = String::new();
+        let mut inside_tag = false;
+        for character in body.chars() {
+            match character {
+                '<' => inside_tag = true,
+                '>' => inside_tag = false,
+                _ if inside_tag => {}
+                c if c.is_whitespace() && out.ends_with(' ') => {}
+                c => out.push(if c.is_whitespace() { ' ' } else { c }),
+            }
+            if out.len() > 1500 {
+                break;
+            }
+        }
+        out
+    }
+}
+
+impl Browser {
+    /// A visitor without cookies.
+    pub fn new(address: SocketAddr) -> Self {
+        Browser {
+            address,
+            host: address.to_string(),
+            cookies: Vec::new(),
+            connection: None,
+            location: "/".into(),
+            headers: Vec::new(),
+        }
+    }
+
+    /// The value of a cookie.
+    pub fn cookie(&self, name: &str) -> Option<&str> {
+        self.cookies
+            .iter()
+            .find(|(have, _)| have == name)
+            .map(|(_, value)| value.as_str())
+    }
+
+    /// Opens a page, following redirects.
+    ///
+    /// # Panics
+    /// If an answer is not well-formed HTTP, or redirects lead in a circle or away.
+    #[track_caller]
+    pub fn get(&mut self, target: &str) -> Page {
+        self.navigate("GET", target, None)
+    }
+
+    /// Opens a page, fills in one of its forms and sends it.
+    #[track_caller]
+    pub fn fill(&mut self, target: &str, which: &str, values: &[(&str, &str)]) -> Page {
+        let mut form = self.get(target).form(which);
+        for (name, value) in values {
+            form = form.set(name, *value);
+        }
+        self.submit(&form)
+    }
+
+    /// Sends a form as it is.
+    #[track_caller]
+    pub fn submit(&mut self, form: &Form) -> Page {
+        let body = forms::urlencoded(&form.fields);
+        let action = if form.action.is_empty() {
+            self.location.clone()
+        } else {
+            form.action.clone()
+        };
+        if form.method == "GET" {
+            let path = action.split('?').next().unwrap_or_default().to_owned();
+            return self.navigate("GET", &format!("{path}?{body}"), None);
+        }
+        self.navigate(
+            "POST",
+            &action,
+            Some(("application/x-www-form-urlencoded", body.into_bytes())),
+        )
+    }
+
+    /// Sends a form with files, as multipart.
+    #[track_caller]
+    pub fn upload(&mut self, form: &Form, files: &[File]) -> Page {
+        let kind = format!("multipart/form-data; boundary={BOUNDARY}");
+        let action = if form.action.is_empty() {
+            self.location.clone()
+        } else {
+            form.action.clone()
+        };
+        self.navigate(
+            "POST",
+            &action,
+            Some((&kind, forms::multipart(&form.fields, files))),
+        )
+    }
+
+    /// One request without following redirects, for interfaces.
+    ///
+    /// # Panics
+    /// If the answer is not well-formed HTTP.
+    #[track_caller]
+    pub fn request(
+        &mut self,
+        method: &str,
+        target: &str,
+        body: Option<(&str, Vec<u8>)>,
+    ) -> Response {
+        let target = self.resolve(target);
+        let message = self.message(method, &target, body.as_ref());
+        let response = self
+            .exchange(method, &message)
+            .unwrap_or_else(|broken| panic!("{method} {target}: {broken}"));
+        for line in response.head.headers.all("Set-Cookie") {
+            self.keep_cookie(line);
+        }
+        response
+    }
+
+    #[track_caller]
+    fn navigate(&mut self, method: &str, target: &str, body: Option<(&str, Vec<u8>)>) -> Page {
+        let mut target = self.resolve(target);
+        let mut response = self.request(method, &target, body);
+        for _ in 0..MAX_REDIRECTS {
+            self.location = target.split('#').next().unwrap_or_default().to_owned();
+            let next = match (response.status(), response.header("Location")) {
+                (301 | 302 | 303 | 307 | 308, Some(next)) => next.to_owned(),
+                _ => {
+                    return Page {
+                        location: target,
+                        response,
+                    };
+                }
+            };
+            assert!(
+                !matches!(response.status(), 307 | 308) || method == "GET",
+                "a {} would repeat the {method}",
+                response.status()
+            );
+            target = self.resolve(&next);
+            response = self.request("GET", &target, None);
+        }
+        panic!("{MAX_REDIRECTS} redirects did not end: at {target}");
+    }
+
+    /// Makes a link absolute: path and query on our site (RFC 3986 §5.2, without `..`
+    /// in the middle of a path, which the server resolves).
+    #[track_caller]
+    fn resolve(&self, link: &str) -> String {
+        let link = link.split('#').next().unwrap_or_default();
+        let rest = link.strip_prefix("http:").unwrap_or(link);
+        if let Some(rest) = rest.strip_prefix("//") {
+            let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+            assert_eq!(host, self.host, "a link leads to another host: {link}");
+            return format!("/{path}");
+        }
+        assert!(!link.contains("://"), "a link leads elsewhere: {link}");
+        if link.starts_with('/') {
+            return link.to_owned();
+        }
+        let path = self.location.split('?').next().unwrap_or_default();
+        if link.is_empty() {
+            return self.location.clone();
+        }
+        if link.starts_with('?') {
+            return format!("{path}{link}");
+        }
+        let mut directory: Vec<&str> = path.split('/').collect();
+        directory.pop();
+        let mut link = link;
+        loop {
+            if let Some(rest) = link.strip_prefix("./") {
+                link = rest;
+            } else if let Some(rest) = link.strip_prefix("../") {
+                link = rest;
+                if directory.len() > 1 {
+                    directory.pop();
+                }
+            } else {
+                return format!(
+                    "{}/{}",
+                    directory.join("/"),
+                    if link == "." { "" } else { link }
+                );
+            }
+        }
+    }
+
+    fn message(&self, method: &str, target: &str, body: Option<&(&str, Vec<u8>)>) -> Vec<u8> {
+        let mut message = format!(
+            "{method} {target} HTTP/1.1\r\nHost: {}\r\nUser-Agent: howdah-tests\r\n",
+            self.host
+        );
+        for (name, value) in &self.headers {
+            message.push_str(&format!("{name}: {value}\r\n"));
+        }
+        if !self.cookies.is_empty() {
+            let pairs: Vec<String> = self
+                .cookies
+                .iter()
+                .map(|(name, value)| format!("{name}={value}"))
+                .collect();
+            message.push_str(&format!("Cookie: {}\r\n", pairs.join("; ")));
+        }
+        message.push_str(&format!(
+            "Referer: http://{}{}\r\n",
+            self.host, self.location
+        ));
+        if let Some((kind, bytes)) = body {
+            message.push_str(&format!(
+                "Content-Type: {kind}\r\nContent-Length: {}\r\n",
+                bytes.len()
+            ));
+        }
+        message.push_str("\r\n");
+        let mut message = message.into_bytes();
+        if let Some((_, bytes)) = body {
+            message.extend_from_slice(bytes);
+        }
+        message
+    }
+
+    /// Uses the kept connection; a new one if the server closed it meanwhile, which it
+    /// may do between requests at any time.
+    fn exchange(&mut self, method: &str, message: &[u8]) -> Result<Response, Broken> {
+        if let Some(mut connection) = self.connection.take() {
+            let answer = connection
+                .send(message)
+                .map_err(Broken::Io)
+                .and_then(|()| connection.read_response(method));
+            match answer {
+                Ok(response) => return Ok(self.keep(connection, response)),
+                Err(Broken::Closed { midway: false }) => {}
+                Err(Broken::Io(error)) if matches!(error.kind(), ConnectionReset | BrokenPipe) => {}
+                Err(broken) => return Err(broken),
+            }
+        }
+        let mut connection = Connection::open(self.address)?;
+        let sent = connection.send(message);
+        match connection.read_response(method) {
+            Ok(response) => Ok(self.keep(connection, response)),
+            Err(broken) => Err(sent.err().map_or(broken, Broken::Io)),
+        }
+    }
+
+    fn keep(&mut self, connection: Connection, response: Response) -> Response {
+        self.connection = response.keeps_alive.then_some(connection);
+        response
+    }
+
+    /// Cookies are kept whatever their path: one site, one jar.
+    fn keep_cookie(&mut self, line: &str) {
+        let mut parts = line.split(';').map(str::trim);
+        let Some((name, value)) = parts.next().and_then(|pair| pair.split_once('=')) else {
+            return;
+        };
+        let gone = value == "deleted"
+            || parts.any(|attribute| {
+                let lower = attribute.to_ascii_lowercase();
+                lower == "max-age=0"
+                    || (lower.starts_with("expires=")
+                        && (lower.contains("1970") || lower.contains("1969")))
+            });
+        self.cookies.retain(|(have, _)| have != name);
+        if !gone {
+            self.cookies.push((name.to_owned(), value.to_owned()));
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! A private MariaDB on a unix socket: a data directory of our own, no TCP, no password
+//! for root, durability switched off. For the applications' tests only.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::process::{Process, wait_until};
+use crate::scratch::{Scratch, profile_dir, run};
+
+/// A running database server. Dropping it ends it and deletes its data.
+#[derive(Debug)]
+pub struct Mariadb {
+    _process: Process,
+    socket: PathBuf,
+    _scratch: Scratch,
+}
+
+impl Mariadb {
+    /// Starts one on an empty data directory, which is made once and then copied.
+    ///
+    /// # Panics
+    /// If it does not come up; the message has its log.
+    pub fn start() -> Self {
+        let scratch = Scratch::new("mariadb");
+        let data = scratch.join("data");
+        run(Command::new("cp").arg("-r").arg(template()).arg(&data));
+        let socket = scratch.join("mariadb.sock");
+        let process = Process::start(
+            "mariadbd",
+            server_options(&mut Command::new("/usr/sbin/mariadbd"), &data)
+                .arg(format!("--socket={}", socket.display()))
+                .args([
+                    "--skip-networking",
+                    "--innodb-flush-log-at-trx-commit=0",
+                    "--sync-binlog=0",
+                ])
+                .args([
+                    "--innodb-buffer-pool-size=64M",
+                    "--skip-log-bin",
+                    "--innodb-doublewrite=0",
+                ]),
+        );
+        let mariadb = Mariadb {
+            _process: process,
+            socket,
+            _scratch: scratch,
+        };
+        wait_until("MariaDB to answer", Duration::from_secs(60), || {
+            mariadb
+                .client()
+                .args(["-e", "SELECT 1"])
+                .output()
+                .is_ok_and(|out| out.status.success())
+        });
+        // PHP under Apache runs as another user; over a socket root needs no password.
+        run(Command::new("chmod").arg("a+rwx").arg(&mariadb.socket));
+        mariadb
+    }
+
+    /// Its unix socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Runs statements as root and returns what they print, tab separated.
+    ///
+    /// # Panics
+    /// If one fails.
+    pub fn sql(&self, statements: &str) -> String {
+        run(self
+            .client()
+            .args(["--batch", "--skip-column-names", "-e", statements]))
+    }
+
+    /// Creates a database and an account that may do everything in it.
+    pub fn create(&self, database: &str, user: &str, password: &str) {
+        self.sql(&format!(
+            "CREATE DATABASE {database} CHARACTER SET utf8mb4;
+             CREATE USER '{user}'@'localhost' IDENTIFIED BY '{password}';
+             GRANT ALL ON {database}.* TO '{user}'@'localhost';"
+        ));
+    }
+
+    fn client(&self) -> Command {
+        let mut command = Command::new("/usr/bin/mariadb");
+        command
+            .args(["--no-defaults", "--user=root"])
+            .arg(format!("--socket={}", self.socket.display()));
+        command
+    }
+}
+
+/// Options the server and its bootstrap share. As root it insists on `--user`.
+fn server_options<'a>(command: &'a mut Command, data: &Path) -> &'a mut Command {
+    command
+        .arg("--no-defaults")
+        .arg(format!("--datadir={}", data.display()));
+    if rustix::process::geteuid().is_root() {
+        command.arg("--user=root");
+    }
+    command
+}
+
+/// An initialised data directory, kept in the target directory: making one takes
+/// seconds. Two processes may make it at once; the first rename wins.
+fn template() -> PathBuf {
+    let kept = profile_dir().join("fixtures/mariadb-template");
+    if !kept.exists() {
+        let fresh = kept.with_extension(std::process::id().to_string());
+        std::fs::create_dir_all(&fresh)
+            .unwrap_or_else(|error| panic!("{}: {error}", fresh.display()));
+        run(
+            server_options(&mut Command::new("/usr/bin/mariadb-install-db"), &fresh)
+                .args(["--skip-test-db", "--auth-root-authentication-method=normal"]),
+        );
+        if std::fs::rename(&fresh, &kept).is_err() {
+            let _ = std::fs::remove_dir_all(&fresh);
+        }
+    }
+    kept
+}

@@ -1,0 +1,217 @@
+//! Servers to drive: Howdah and the two rivals, behind one trait, each serving the same
+//! site with the same `php.ini`. What they have in common is here; how each is
+//! configured and started is in its own file.
+
+mod howdah;
+mod mod_php;
+mod nginx_fpm;
+
+use std::fmt::Write as _;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub use howdah::Howdah;
+pub use mod_php::ModPhp;
+pub use nginx_fpm::NginxFpm;
+
+use crate::process::wait_until;
+use crate::scratch::Scratch;
+
+/// A running server that serves one [`Site`]. Dropping it ends it.
+pub trait Server: Send {
+    /// Which one it is.
+    fn kind(&self) -> Kind;
+    /// Where it listens.
+    fn address(&self) -> SocketAddr;
+    /// What it logged so far, PHP's messages included.
+    fn log(&self) -> String;
+}
+
+/// Which server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// The program under test.
+    Howdah,
+    /// nginx with php-fpm behind a unix socket.
+    NginxFpm,
+    /// Apache with the prefork MPM and mod_php.
+    ModPhp,
+}
+
+impl Kind {
+    /// The word for it in `HOWDAH_TESTS_SERVER` and in `docs/differences.md`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Howdah => "howdah",
+            Kind::NginxFpm => "nginx-fpm",
+            Kind::ModPhp => "mod-php",
+        }
+    }
+
+    /// The server that journeys run against: Howdah, unless `HOWDAH_TESTS_SERVER` names
+    /// a rival.
+    ///
+    /// # Panics
+    /// If the variable has another value.
+    pub fn chosen() -> Self {
+        match std::env::var("HOWDAH_TESTS_SERVER").as_deref() {
+            Err(_) | Ok("" | "howdah") => Kind::Howdah,
+            Ok("nginx-fpm") => Kind::NginxFpm,
+            Ok("mod-php") => Kind::ModPhp,
+            Ok(other) => {
+                panic!("HOWDAH_TESTS_SERVER={other}: expected howdah, nginx-fpm or mod-php")
+            }
+        }
+    }
+
+    /// Starts this server on `site`.
+    ///
+    /// # Panics
+    /// If it does not come up; the message has its log.
+    pub fn start(self, site: &Site) -> Box<dyn Server> {
+        match self {
+            Kind::Howdah => Box::new(Howdah::start(site)),
+            Kind::NginxFpm => Box::new(NginxFpm::start(site)),
+            Kind::ModPhp => Box::new(ModPhp::start(site)),
+        }
+    }
+}
+
+/// What is to be served, in terms every server here can be told.
+#[derive(Clone, Debug)]
+pub struct Site {
+    /// The document root.
+    pub root: PathBuf,
+    /// The script that answers for paths that are no file, e.g. `/index.php`; `None`
+    /// for 404. Howdah must find this out by itself when it serves the directory, so
+    /// it is told to the rivals only.
+    pub front_controller: Option<&'static str>,
+    /// PHP processes.
+    pub children: usize,
+    /// Environment variables scripts see.
+    pub environment: Vec<(String, String)>,
+    /// Lines added to [`php_ini`].
+    pub ini: Vec<(String, String)>,
+    /// Text of Howdah's configuration file; `None` for none.
+    pub howdah_config: Option<String>,
+    /// Further arguments for `howdah serve`.
+    pub howdah_arguments: Vec<String>,
+}
+
+impl Site {
+    /// A site without a front controller, served by 4 children.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Site {
+            root: root.into(),
+            front_controller: None,
+            children: 4,
+            environment: Vec::new(),
+            ini: Vec::new(),
+            howdah_config: None,
+            howdah_arguments: Vec::new(),
+        }
+    }
+
+    /// Sends what is no file to `script`.
+    pub fn front_controller(mut self, script: &'static str) -> Self {
+        self.front_controller = Some(script);
+        self
+    }
+
+    /// Serves with `children` PHP processes.
+    pub fn children(mut self, children: usize) -> Self {
+        self.children = children;
+        self
+    }
+
+    /// Sets an environment variable.
+    pub fn environment(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.environment.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// Sets a PHP directive.
+    pub fn ini(mut self, name: &str, value: &str) -> Self {
+        self.ini.push((name.to_owned(), value.to_owned()));
+        self
+    }
+}
+
+/// The one `php.ini` for every server, and the directory with its extensions.
+///
+/// Debian's SAPIs read their own files (`/etc/php/8.2/{fpm,apache2,embed}`): compared
+/// with those, one would be comparing configurations. The extensions are the ones that
+/// php-fpm loads; `PHP_INI_SCAN_DIR` brings them to all.
+#[derive(Debug)]
+pub(crate) struct PhpIni {
+    pub(crate) file: PathBuf,
+    pub(crate) scan_dir: PathBuf,
+}
+
+/// Directives all servers share: Debian's development values where a test has to see
+/// messages, else PHP's defaults.
+const SHARED_INI: &str = "\
+display_errors = On
+display_startup_errors = On
+html_errors = Off
+log_errors = On
+error_reporting = E_ALL
+variables_order = GPCS
+request_order = GP
+output_buffering = 4096
+memory_limit = 128M
+post_max_size = 64M
+upload_max_filesize = 48M
+max_execution_time = 30
+max_input_vars = 1000
+default_charset = UTF-8
+expose_php = On
+session.gc_probability = 0
+date.timezone = UTC
+opcache.validate_timestamps = On
+opcache.revalidate_freq = 0
+user_ini.cache_ttl = 300
+";
+
+impl PhpIni {
+    /// Writes both into `scratch`.
+    pub(crate) fn write(scratch: &Scratch, site: &Site) -> Self {
+        let sessions = scratch.writable_dir("sessions");
+        let uploads = scratch.writable_dir("uploads");
+        let mut text = String::from("[PHP]\n");
+        text.push_str(SHARED_INI);
+        let _ = writeln!(text, "session.save_path = \"{}\"", sessions.display());
+        let _ = writeln!(text, "upload_tmp_dir = \"{}\"", uploads.display());
+        let _ = writeln!(text, "sys_temp_dir = \"{}\"", uploads.display());
+        for (name, value) in &site.ini {
+            let _ = writeln!(text, "{name} = {value}");
+        }
+        let file = scratch.write("php/php.ini", text);
+        let scan_dir = scratch.join("php/conf.d");
+        crate::scratch::copy_tree(Path::new("/etc/php/8.2/fpm/conf.d"), &scan_dir);
+        PhpIni { file, scan_dir }
+    }
+}
+
+/// Whether servers must be told to leave root.
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// A loopback address nobody listens on right now. Another process may take the port
+/// before it is used; servers that fail to bind fail loudly.
+fn free_address() -> SocketAddr {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .and_then(|listener| listener.local_addr())
+        .unwrap_or_else(|error| panic!("no free port on loopback: {error}"))
+}
+
+/// Waits until something accepts connections there.
+fn wait_for_listener(name: &str, address: SocketAddr) {
+    wait_until(
+        &format!("{name} to listen on {address}"),
+        Duration::from_secs(30),
+        || TcpStream::connect(address).is_ok(),
+    );
+}

@@ -1,0 +1,106 @@
+//! The program under test: `howdah serve`, as built beside this test program or as
+//! `HOWDAH_BIN` says. Its address is read from the line it prints per listener,
+//! `howdah: listening on http://ADDRESS`.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::{Kind, PhpIni, Server, Site, wait_for_listener};
+use crate::process::Process;
+use crate::scratch::{Scratch, profile_dir};
+
+/// A running `howdah serve`.
+#[derive(Debug)]
+pub struct Howdah {
+    address: SocketAddr,
+    /// The front, for tests that signal it or read what it printed.
+    pub process: Process,
+    scratch: Scratch,
+}
+
+/// How long the front may take to start PHP and listen.
+const START: Duration = Duration::from_secs(30);
+const LISTENING: &str = "howdah: listening on http://";
+
+impl Howdah {
+    /// Starts it on `site`, on a port of its own choice.
+    ///
+    /// # Panics
+    /// If it does not come up; the message has its log.
+    pub fn start(site: &Site) -> Self {
+        let scratch = Scratch::new("howdah");
+        let ini = PhpIni::write(&scratch, site);
+        let mut command = Command::new(program());
+        command
+            .arg("serve")
+            .arg(&site.root)
+            .args([
+                "--listen",
+                "127.0.0.1:0",
+                "--children",
+                &site.children.to_string(),
+            ])
+            .arg("--php-ini")
+            .arg(&ini.file)
+            .args(&site.howdah_arguments)
+            .env("PHP_INI_SCAN_DIR", &ini.scan_dir);
+        if let Some(text) = &site.howdah_config {
+            command
+                .arg("--config")
+                .arg(scratch.write("howdah.toml", text));
+        }
+        for (name, value) in &site.environment {
+            command.env(name, value);
+        }
+        let process = Process::start("howdah", &mut command);
+        let address = process.wait_for_line(LISTENING, START, |line| {
+            line.split_once(LISTENING)?
+                .1
+                .trim_end_matches('/')
+                .parse()
+                .ok()
+        });
+        wait_for_listener("howdah", address);
+        Howdah {
+            address,
+            process,
+            scratch,
+        }
+    }
+
+    /// The private directory of this server.
+    pub fn directory(&self) -> &Path {
+        self.scratch.path()
+    }
+}
+
+impl Server for Howdah {
+    fn kind(&self) -> Kind {
+        Kind::Howdah
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn log(&self) -> String {
+        self.process.log()
+    }
+}
+
+/// Where the program is.
+///
+/// # Panics
+/// If it was not built; the message says how to.
+pub fn program() -> PathBuf {
+    let path =
+        std::env::var_os("HOWDAH_BIN").map_or_else(|| profile_dir().join("howdah"), PathBuf::from);
+    assert!(
+        path.is_file(),
+        "{} is not there: run `make test`, or `cargo build --workspace --bins` first",
+        path.display()
+    );
+    path
+}

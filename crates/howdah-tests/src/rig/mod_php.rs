@@ -1,0 +1,127 @@
+//! Apache with the prefork MPM and mod_php: PHP inside the server's processes, the
+//! answer Howdah's are compared with a second time. As root, Apache's children become
+//! `www-data`, so what scripts write must be in directories open to all.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+use super::{Kind, PhpIni, Server, Site, free_address, is_root, wait_for_listener};
+use crate::process::Process;
+use crate::scratch::Scratch;
+
+/// One private Apache.
+#[derive(Debug)]
+pub struct ModPhp {
+    address: SocketAddr,
+    apache: Process,
+    _scratch: Scratch,
+}
+
+impl ModPhp {
+    /// Starts it on `site`.
+    ///
+    /// # Panics
+    /// If it does not come up; the message has its log.
+    pub fn start(site: &Site) -> Self {
+        let scratch = Scratch::new("mod-php");
+        let ini = PhpIni::write(&scratch, site);
+        let address = free_address();
+        let conf = scratch.write(
+            "apache.conf",
+            apache_conf(site, address, scratch.path(), &ini),
+        );
+        let apache = Process::start(
+            "apache2",
+            Command::new("/usr/sbin/apache2")
+                .arg("-d")
+                .arg(scratch.path())
+                .arg("-f")
+                .arg(&conf)
+                .arg("-DFOREGROUND")
+                .env("PHP_INI_SCAN_DIR", &ini.scan_dir),
+        );
+        wait_for_listener("apache2", address);
+        ModPhp {
+            address,
+            apache,
+            _scratch: scratch,
+        }
+    }
+}
+
+impl Server for ModPhp {
+    fn kind(&self) -> Kind {
+        Kind::ModPhp
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn log(&self) -> String {
+        self.apache.log()
+    }
+}
+
+fn apache_conf(site: &Site, address: SocketAddr, scratch: &Path, ini: &PhpIni) -> String {
+    let mut conf = String::new();
+    for module in ["mpm_prefork", "authz_core", "dir", "env", "mime"] {
+        let _ = writeln!(
+            conf,
+            "LoadModule {module}_module /usr/lib/apache2/modules/mod_{module}.so"
+        );
+    }
+    conf.push_str("LoadModule php_module /usr/lib/apache2/modules/libphp8.2.so\n");
+    if is_root() {
+        conf.push_str("User www-data\nGroup www-data\n");
+    }
+    let fallback = match site.front_controller {
+        Some(script) => format!("FallbackResource {script}"),
+        None => String::new(),
+    };
+    let _ = write!(
+        conf,
+        r#"ServerName localhost
+Listen {address}
+DocumentRoot {root}
+PidFile {scratch}/apache.pid
+DefaultRuntimeDir {scratch}
+Mutex file:{scratch}
+ErrorLog /dev/stderr
+TypesConfig /etc/mime.types
+PHPINIDir {ini_dir}
+StartServers {children}
+MinSpareServers {children}
+MaxSpareServers {children}
+MaxRequestWorkers {children}
+KeepAliveTimeout 60
+<Directory />
+    Require all denied
+</Directory>
+<Directory {root}>
+    Require all granted
+    Options FollowSymLinks
+    AllowOverride None
+    DirectoryIndex index.php index.html
+    {fallback}
+</Directory>
+<FilesMatch "\.php$">
+    SetHandler application/x-httpd-php
+</FilesMatch>
+"#,
+        root = site.root.display(),
+        scratch = scratch.display(),
+        ini_dir = ini
+            .file
+            .parent()
+            .expect("php.ini lies in a directory")
+            .display(),
+        children = site.children,
+    );
+    for (name, value) in &site.environment {
+        let _ = writeln!(conf, "SetEnv {name} \"{value}\"");
+    }
+    conf
+}

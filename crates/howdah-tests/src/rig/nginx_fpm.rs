@@ -1,0 +1,155 @@
+//! nginx in front of php-fpm, the way Debian's snippets join them: a unix socket, a
+//! static pool, `fastcgi_split_path_info`, `try_files`. Not tuned for speed.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use super::{Kind, PhpIni, Server, Site, free_address, is_root, wait_for_listener};
+use crate::process::{Process, wait_until};
+use crate::scratch::Scratch;
+
+/// Both programs, in one private directory.
+#[derive(Debug)]
+pub struct NginxFpm {
+    address: SocketAddr,
+    // Dropped in this order: the front first, so that it does not log a missing socket.
+    nginx: Process,
+    fpm: Process,
+    _scratch: Scratch,
+}
+
+impl NginxFpm {
+    /// Starts both on `site`.
+    ///
+    /// # Panics
+    /// If one does not come up; the message has its log.
+    pub fn start(site: &Site) -> Self {
+        let scratch = Scratch::new("nginx-fpm");
+        let ini = PhpIni::write(&scratch, site);
+        let socket = scratch.join("fpm.sock");
+        let pool = scratch.write("fpm.conf", fpm_conf(site, &socket));
+        let mut command = Command::new("/usr/sbin/php-fpm8.2");
+        command
+            .arg("--nodaemonize")
+            .arg("-y")
+            .arg(&pool)
+            .arg("-c")
+            .arg(&ini.file)
+            .env("PHP_INI_SCAN_DIR", &ini.scan_dir);
+        if is_root() {
+            command.arg("-R");
+        }
+        let fpm = Process::start("php-fpm", &mut command);
+        wait_until("php-fpm's socket", Duration::from_secs(30), || {
+            socket.exists()
+        });
+
+        let address = free_address();
+        let conf = scratch.write(
+            "nginx.conf",
+            nginx_conf(site, address, &socket, scratch.path()),
+        );
+        let nginx = Process::start(
+            "nginx",
+            Command::new("/usr/sbin/nginx")
+                .arg("-p")
+                .arg(scratch.path())
+                .arg("-e")
+                .arg("stderr")
+                .arg("-c")
+                .arg(&conf),
+        );
+        wait_for_listener("nginx", address);
+        NginxFpm {
+            address,
+            nginx,
+            fpm,
+            _scratch: scratch,
+        }
+    }
+}
+
+impl Server for NginxFpm {
+    fn kind(&self) -> Kind {
+        Kind::NginxFpm
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn log(&self) -> String {
+        self.nginx.log() + &self.fpm.log()
+    }
+}
+
+fn fpm_conf(site: &Site, socket: &Path) -> String {
+    let mut conf = format!(
+        "[global]\nerror_log = /dev/stderr\ndaemonize = no\n\
+         [site]\nlisten = {}\npm = static\npm.max_children = {}\n\
+         catch_workers_output = yes\ndecorate_workers_output = no\n",
+        socket.display(),
+        site.children
+    );
+    if is_root() {
+        conf.push_str("user = root\ngroup = root\n");
+    }
+    for (name, value) in &site.environment {
+        let _ = writeln!(conf, "env[{name}] = \"{value}\"");
+    }
+    conf
+}
+
+fn nginx_conf(site: &Site, address: SocketAddr, socket: &Path, prefix: &Path) -> String {
+    let user = if is_root() { "user root;" } else { "" };
+    let fallback = match site.front_controller {
+        Some(script) => format!("{script}$is_args$args"),
+        None => "=404".into(),
+    };
+    let root = site.root.display();
+    let socket = socket.display();
+    let prefix = prefix.display();
+    // As /etc/nginx/snippets/fastcgi-php.conf and fastcgi.conf have it; $path_info is
+    // saved because try_files resets it.
+    format!(
+        r#"{user}
+daemon off;
+worker_processes 1;
+pid {prefix}/nginx.pid;
+error_log stderr;
+events {{ worker_connections 512; }}
+http {{
+    include /etc/nginx/mime.types;
+    default_type application/octet-stream;
+    access_log off;
+    client_max_body_size 0;
+    client_body_temp_path {prefix}/body;
+    fastcgi_temp_path {prefix}/fastcgi;
+    proxy_temp_path {prefix}/proxy;
+    uwsgi_temp_path {prefix}/uwsgi;
+    scgi_temp_path {prefix}/scgi;
+    server {{
+        listen {address};
+        server_name localhost;
+        root {root};
+        index index.php index.html;
+        location / {{ try_files $uri $uri/ {fallback}; }}
+        location ~ /\.(?!well-known) {{ return 404; }}
+        location ~ [^/]\.php(/|$) {{
+            fastcgi_split_path_info ^(.+?\.php)(/.*)$;
+            try_files $fastcgi_script_name {fallback};
+            set $path_info $fastcgi_path_info;
+            fastcgi_param PATH_INFO $path_info;
+            fastcgi_index index.php;
+            include /etc/nginx/fastcgi.conf;
+            fastcgi_read_timeout 300;
+            fastcgi_pass unix:{socket};
+        }}
+    }}
+}}
+"#
+    )
+}

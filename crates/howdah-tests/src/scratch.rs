@@ -1,0 +1,138 @@
+//! Private directories for servers and sites, and where built programs and cached
+//! fixtures lie. Deletes what it made; never looks outside the target directory and
+//! the system's temporary directory.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A directory of our own, removed with everything in it when dropped, unless the
+/// thread is panicking or `HOWDAH_TESTS_KEEP` is set: then its path is printed.
+///
+/// It lies in the system's temporary directory because paths of unix sockets are
+/// limited to 107 bytes (unix(7)), which a target directory easily exceeds.
+#[derive(Debug)]
+pub struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    /// Makes `TMP/howdah-tests-PID-N-name`, readable by other users: Apache refuses to
+    /// serve as root and reads sites as `www-data`.
+    ///
+    /// # Panics
+    /// If the directory cannot be made.
+    pub fn new(name: &str) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path =
+            std::env::temp_dir().join(format!("howdah-tests-{}-{n}-{name}", std::process::id()));
+        // Left over from an earlier process with our id.
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path)
+            .unwrap_or_else(|error| panic!("cannot make {}: {error}", path.display()));
+        set_mode(&path, 0o755);
+        Scratch { path }
+    }
+
+    /// The directory itself.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// `name` inside the directory.
+    pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Makes a sub-directory that every user may write: PHP runs as `www-data` under
+    /// Apache and as ourselves elsewhere.
+    pub fn writable_dir(&self, name: &str) -> PathBuf {
+        let path = self.join(name);
+        fs::create_dir_all(&path)
+            .unwrap_or_else(|error| panic!("cannot make {}: {error}", path.display()));
+        set_mode(&path, 0o777);
+        path
+    }
+
+    /// Writes a file, making its parent directories.
+    pub fn write(&self, name: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.join(name);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)
+                .unwrap_or_else(|error| panic!("cannot make {}: {error}", parent.display()));
+        }
+        fs::write(&path, contents)
+            .unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
+        path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if std::thread::panicking() || std::env::var_os("HOWDAH_TESTS_KEEP").is_some() {
+            eprintln!("kept: {}", self.path.display());
+        } else {
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+        .unwrap_or_else(|error| panic!("cannot chmod {}: {error}", path.display()));
+}
+
+/// Copies a tree as a package installed it, following symbolic links (Debian's
+/// WordPress links into `/usr/share/javascript` and `/etc`), writable by every user.
+///
+/// # Panics
+/// If `cp` fails; the message has its output.
+pub fn copy_tree(from: &Path, to: &Path) {
+    run(Command::new("cp")
+        .arg("-rL")
+        .arg("--no-preserve=mode")
+        .arg("--")
+        .arg(from)
+        .arg(to));
+    run(Command::new("chmod").args(["-R", "a+rwX", "--"]).arg(to));
+}
+
+/// Runs a preparing command to its end.
+///
+/// # Panics
+/// If it cannot be started or fails; the message has its output.
+pub fn run(command: &mut Command) -> String {
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success(),
+        "{command:?} failed ({}):\n{said}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    said
+}
+
+/// `target/PROFILE`, found from the running test program (`target/PROFILE/deps/x-hash`).
+pub fn profile_dir() -> PathBuf {
+    let exe = std::env::current_exe().expect("the test program has a path");
+    let mut dir = exe.parent().expect("a program lies in a directory");
+    if dir.ends_with("deps") {
+        dir = dir.parent().expect("deps lies in a profile directory");
+    }
+    dir.to_path_buf()
+}
+
+/// The repository's root, where `demo/`, `docs/` and `tests/` are.
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .expect("crates/howdah-tests lies two levels down")
+        .to_path_buf()
+}
