@@ -21,3 +21,4 @@ pub mod mariadb;
 pub mod process;
 pub mod rig;
 pub mod scratch;
+pub mod wrk;

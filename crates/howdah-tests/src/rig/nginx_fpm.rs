@@ -117,10 +117,10 @@ fn nginx_conf(site: &Site, address: SocketAddr, socket: &Path, prefix: &Path) ->
     format!(
         r#"{user}
 daemon off;
-worker_processes 1;
+worker_processes auto;
 pid {prefix}/nginx.pid;
 error_log stderr;
-events {{ worker_connections 512; }}
+events {{ worker_connections 4096; }}
 http {{
     include /etc/nginx/mime.types;
     default_type application/octet-stream;
