@@ -3,9 +3,15 @@
 //!
 //! - [`http`]: messages, and HTTP/1.1 on a socket: framing, limits, time-outs.
 //! - `site`: which site, which route, which file; the only way from a URL to a path.
+//! - [`client_address`]: who the client is, behind proxies that are trusted.
 //! - `script`: a request becomes a script request, a run becomes a response.
+//! - [`encoding`]: gzip, brotli and zstd on the fly.
 //! - `log`: access log and error log.
 
 #![deny(unsafe_code)]
 
+pub mod client_address;
+pub mod encoding;
 pub mod http;
+#[cfg(test)]
+mod testing;

@@ -1,0 +1,362 @@
+//! Who the client is: the connection's peer, or, when the peer is a configured proxy, whom that
+//! proxy names. Decides from values alone: no socket, no configuration file.
+//!
+//! Nobody is believed by default. `X-Forwarded-*` and `Forwarded` (RFC 7239) are read only when the
+//! connection's peer lies in a configured network, and then from the right: each proxy appends what
+//! it saw, so the rightmost address that is not a trusted proxy's is the last one a trusted party
+//! vouches for (nginx `real_ip_recursive on`). What stands left of it is the client's own claim.
+//! Only one of the two header families is read, the configured one: a proxy that writes
+//! `X-Forwarded-For` passes a client's `Forwarded` through untouched, and the reverse.
+//! `X-Forwarded-Host` and `-Port` have switches of their own, off by default: most proxies keep
+//! `Host` and pass these two through from whoever sent them.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+use crate::http::message::RequestHead;
+
+/// Most elements of a `Forwarded` or `X-Forwarded-For` list that are looked at, from the right. A
+/// longer chain of trusted proxies does not exist; a longer list is somebody's joke.
+const MAX_HOPS: usize = 32;
+
+/// An address block such as `10.0.0.0/8`, `2001:db8::/32` or a single address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    prefix: u8,
+}
+
+/// Why a text is no [`Network`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadNetwork {
+    /// The part before the `/` is no address.
+    Address,
+    /// The prefix length is no number or longer than the address.
+    Prefix,
+    /// Bits beyond the prefix are set: a typing mistake more often than not.
+    HostBits,
+}
+
+impl fmt::Display for BadNetwork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BadNetwork::Address => "not an IP address or ADDRESS/PREFIX",
+            BadNetwork::Prefix => {
+                "the prefix length is not a number from 0 to 32 (IPv4) or 128 (IPv6)"
+            }
+            BadNetwork::HostBits => {
+                "bits beyond the prefix are set; write the network's own address"
+            }
+        })
+    }
+}
+
+impl std::error::Error for BadNetwork {}
+
+impl FromStr for Network {
+    type Err = BadNetwork;
+
+    fn from_str(text: &str) -> Result<Network, BadNetwork> {
+        let (address, prefix) = match text.split_once('/') {
+            Some((address, prefix)) => (address, Some(prefix)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| BadNetwork::Address)?;
+        let width = if address.is_ipv4() { 32 } else { 128 };
+        let prefix = match prefix {
+            None => width,
+            Some(text) => text
+                .parse()
+                .ok()
+                .filter(|n| *n <= width)
+                .ok_or(BadNetwork::Prefix)?,
+        };
+        let network = Network { address, prefix };
+        if network.masked(address) != network.bits(address) {
+            return Err(BadNetwork::HostBits);
+        }
+        Ok(network)
+    }
+}
+
+impl Network {
+    fn bits(&self, address: IpAddr) -> u128 {
+        match address {
+            IpAddr::V4(a) => u128::from(a.to_bits()),
+            IpAddr::V6(a) => a.to_bits(),
+        }
+    }
+
+    fn masked(&self, address: IpAddr) -> u128 {
+        let width = if address.is_ipv4() { 32 } else { 128 };
+        let shift = width - u32::from(self.prefix);
+        self.bits(address)
+            .checked_shr(shift)
+            .map_or(0, |high| high.checked_shl(shift).unwrap_or(0))
+    }
+
+    /// Whether the address lies in the block. An IPv4 address mapped into IPv6 counts as IPv4.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        address.is_ipv4() == self.address.is_ipv4()
+            && self.masked(address) == self.bits(self.address)
+    }
+}
+
+/// Which header family the trusted proxies write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ForwardedStyle {
+    /// `X-Forwarded-For` and its relatives: what nearly all proxies write.
+    #[default]
+    XForwarded,
+    /// `Forwarded` (RFC 7239).
+    Forwarded,
+}
+
+/// Which peers may speak for others, and about what.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TrustedProxies {
+    /// Their networks; empty: nobody.
+    pub networks: Vec<Network>,
+    /// A peer on a unix socket has no address: whether to trust it. The socket's mode decides who
+    /// can connect.
+    pub unix: bool,
+    /// Which headers they write.
+    pub style: ForwardedStyle,
+    /// Believe `X-Forwarded-Host` (or `host=`).
+    pub host: bool,
+    /// Believe `X-Forwarded-Port`.
+    pub port: bool,
+}
+
+/// The client as far as anybody trustworthy knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Client<'a> {
+    /// `REMOTE_ADDR`; `None` for a unix socket's peer nobody speaks for.
+    pub address: Option<IpAddr>,
+    /// `REMOTE_PORT`; unknown when a proxy named only an address.
+    pub port: Option<u16>,
+    /// The client's own connection was encrypted: `HTTPS`, `REQUEST_SCHEME`.
+    pub https: bool,
+    /// The host the client asked for, with port if given, when a proxy says it was another than
+    /// this request's.
+    pub host: Option<Cow<'a, [u8]>>,
+    /// The port the client connected to, as a proxy says it.
+    pub server_port: Option<u16>,
+    /// A trusted proxy spoke: the listener's own port says nothing about the client's.
+    pub proxied: bool,
+}
+
+impl TrustedProxies {
+    fn trusts(&self, address: Option<IpAddr>) -> bool {
+        match address {
+            Some(address) => self.networks.iter().any(|n| n.contains(address)),
+            None => self.unix,
+        }
+    }
+
+    /// Decides who sent the request. `peer` is the connection's peer (`None`: a unix socket), `tls`
+    /// whether that connection is encrypted.
+    pub fn client<'a>(
+        &self,
+        peer: Option<SocketAddr>,
+        tls: bool,
+        request: &'a RequestHead,
+    ) -> Client<'a> {
+        let mut client = Client {
+            address: peer.map(|p| p.ip().to_canonical()),
+            port: peer.map(|p| p.port()),
+            https: tls,
+            host: None,
+            server_port: None,
+            proxied: false,
+        };
+        if (self.networks.is_empty() && !self.unix) || !self.trusts(client.address) {
+            return client;
+        }
+        match self.style {
+            ForwardedStyle::XForwarded => self.x_forwarded(&mut client, request),
+            ForwardedStyle::Forwarded => self.forwarded(&mut client, request),
+        }
+        client
+    }
+
+    fn x_forwarded<'a>(&self, client: &mut Client<'a>, request: &'a RequestHead) {
+        let hops = rightmost(request, b"x-forwarded-for");
+        for hop in hops.iter().rev() {
+            let Some((address, port)) = node(hop) else {
+                break;
+            };
+            (client.address, client.port, client.proxied) = (Some(address), port, true);
+            if !self.trusts(Some(address)) {
+                break;
+            }
+        }
+        if let Some(proto) = rightmost(request, b"x-forwarded-proto").pop() {
+            set_scheme(client, proto);
+        }
+        if self.host
+            && let Some(host) = rightmost(request, b"x-forwarded-host").pop()
+            && is_host(host)
+        {
+            (client.host, client.proxied) = (Some(Cow::Borrowed(host)), true);
+        }
+        if self.port
+            && let Some(port) = rightmost(request, b"x-forwarded-port").pop()
+            && let Some(port) = number(port)
+        {
+            (client.server_port, client.proxied) = (Some(port), true);
+        }
+    }
+
+    fn forwarded<'a>(&self, client: &mut Client<'a>, request: &'a RequestHead) {
+        let mut elements = Vec::new();
+        for line in request.header_all(b"forwarded") {
+            match forwarded_elements(line) {
+                Some(more) => elements.extend(more),
+                // A line that is not RFC 7239 vouches for nothing, and neither does what is left of it.
+                None => elements.clear(),
+            }
+        }
+        for element in elements.into_iter().rev().take(MAX_HOPS) {
+            let Some((address, port)) = element.node.as_deref().and_then(node) else {
+                break;
+            };
+            (client.address, client.port, client.proxied) = (Some(address), port, true);
+            if let Some(proto) = element.proto {
+                set_scheme(client, &proto);
+            }
+            if self.host
+                && let Some(host) = element.host.filter(|h| is_host(h))
+            {
+                client.host = Some(Cow::Owned(host));
+            }
+            if !self.trusts(Some(address)) {
+                break;
+            }
+        }
+    }
+}
+
+fn set_scheme(client: &mut Client<'_>, proto: &[u8]) {
+    if proto.eq_ignore_ascii_case(b"https") {
+        (client.https, client.proxied) = (true, true);
+    } else if proto.eq_ignore_ascii_case(b"http") {
+        (client.https, client.proxied) = (false, true);
+    }
+}
+
+/// The last [`MAX_HOPS`] members of a comma-separated header, over all its lines, in order.
+fn rightmost<'a>(request: &'a RequestHead, name: &'a [u8]) -> Vec<&'a [u8]> {
+    let mut members: Vec<&[u8]> = Vec::new();
+    for line in request.header_all(name) {
+        members.extend(line.split(|b| *b == b',').map(<[u8]>::trim_ascii));
+    }
+    members.drain(..members.len().saturating_sub(MAX_HOPS));
+    members
+}
+
+fn number(text: &[u8]) -> Option<u16> {
+    std::str::from_utf8(text)
+        .ok()?
+        .parse()
+        .ok()
+        .filter(|n| *n > 0)
+}
+
+/// An address with or without port: `1.2.3.4`, `1.2.3.4:5`, `::1`, `[::1]`, `[::1]:5`.
+fn node(text: &[u8]) -> Option<(IpAddr, Option<u16>)> {
+    let text = std::str::from_utf8(text).ok()?;
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Some((address.to_canonical(), None));
+    }
+    if let Ok(both) = text.parse::<SocketAddr>() {
+        return Some((both.ip().to_canonical(), Some(both.port())));
+    }
+    let inner = text.strip_prefix('[')?.strip_suffix(']')?;
+    Some((inner.parse::<IpAddr>().ok()?.to_canonical(), None))
+}
+
+/// Whether the bytes can be a `Host`: letters, digits and the marks of names, ports and IPv6.
+fn is_host(text: &[u8]) -> bool {
+    !text.is_empty()
+        && text.len() <= 255
+        && text
+            .iter()
+            .all(|b| b.is_ascii_alphanumeric() || b"-._:[]".contains(b))
+}
+
+/// Splits a host into name and port. An IPv6 literal keeps its brackets.
+pub fn split_host(host: &[u8]) -> (&[u8], Option<u16>) {
+    match host.iter().rposition(|b| *b == b':') {
+        Some(colon) if !host[colon..].contains(&b']') => {
+            (&host[..colon], number(&host[colon + 1..]))
+        }
+        _ => (host, None),
+    }
+}
+
+#[derive(Default)]
+struct Element {
+    node: Option<Vec<u8>>,
+    proto: Option<Vec<u8>>,
+    host: Option<Vec<u8>>,
+}
+
+/// RFC 7239 §4: `forwarded-element *( "," forwarded-element )`, each `[pair] *( ";" [pair] )`, a
+/// pair `token "=" ( token / quoted-string )`. `None` when the line breaks the grammar.
+fn forwarded_elements(line: &[u8]) -> Option<Vec<Element>> {
+    let mut elements = vec![Element::default()];
+    let mut rest = line.trim_ascii();
+    while !rest.is_empty() {
+        match rest[0] {
+            b',' => elements.push(Element::default()),
+            b';' | b' ' | b'\t' => {}
+            _ => {
+                let equals = rest.iter().position(|b| *b == b'=')?;
+                let (name, after) = (&rest[..equals], &rest[equals + 1..]);
+                let (value, left) = pair_value(after)?;
+                let element = elements.last_mut()?;
+                let place = match () {
+                    () if name.eq_ignore_ascii_case(b"for") => Some(&mut element.node),
+                    () if name.eq_ignore_ascii_case(b"proto") => Some(&mut element.proto),
+                    () if name.eq_ignore_ascii_case(b"host") => Some(&mut element.host),
+                    () if howdah_proto::response::is_token(name) => None,
+                    () => return None,
+                };
+                if let Some(place) = place {
+                    *place = Some(value);
+                }
+                rest = left;
+                continue;
+            }
+        }
+        rest = &rest[1..];
+    }
+    Some(elements)
+}
+
+fn pair_value(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    if text.first() != Some(&b'"') {
+        let end = text
+            .iter()
+            .position(|b| b",; \t".contains(b))
+            .unwrap_or(text.len());
+        return Some((text[..end].to_vec(), &text[end..]));
+    }
+    let mut value = Vec::new();
+    let mut bytes = text[1..].iter().enumerate();
+    while let Some((at, byte)) = bytes.next() {
+        match byte {
+            b'"' => return Some((value, &text[at + 2..])),
+            b'\\' => value.push(*bytes.next()?.1),
+            other => value.push(*other),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+//! Whom we believe, as a table: peer, headers, and what comes of them.
+
+use super::*;
+use crate::testing::request;
+
+fn proxies() -> TrustedProxies {
+    TrustedProxies {
+        networks: vec![
+            "10.0.0.0/8".parse().unwrap(),
+            "2001:db8::/32".parse().unwrap(),
+        ],
+        ..TrustedProxies::default()
+    }
+}
+
+fn check(
+    proxies: &TrustedProxies,
+    peer: &str,
+    headers: &[(&str, &str)],
+    address: &str,
+    https: bool,
+) {
+    let request = request("GET", "/", headers);
+    let client = proxies.client(Some(peer.parse().unwrap()), false, &request);
+    let got = client.address.map(|a| a.to_string()).unwrap_or_default();
+    assert_eq!(
+        (got.as_str(), client.https),
+        (address, https),
+        "{peer} {headers:?}"
+    );
+}
+
+#[test]
+fn the_rightmost_untrusted_address_is_the_client() {
+    let p = proxies();
+    let xff = "X-Forwarded-For";
+    check(
+        &p,
+        "192.0.2.9:1",
+        &[(xff, "1.2.3.4"), ("X-Forwarded-Proto", "https")],
+        "192.0.2.9",
+        false,
+    );
+    check(&p, "10.0.0.1:1", &[(xff, "1.2.3.4")], "1.2.3.4", false);
+    check(
+        &p,
+        "10.0.0.1:1",
+        &[(xff, "6.6.6.6, 1.2.3.4, 10.2.2.2")],
+        "1.2.3.4",
+        false,
+    );
+    check(
+        &p,
+        "10.0.0.1:1",
+        &[(xff, "6.6.6.6"), (xff, "1.2.3.4")],
+        "1.2.3.4",
+        false,
+    );
+    check(
+        &p,
+        "10.0.0.1:1",
+        &[(xff, "10.3.3.3, 10.2.2.2")],
+        "10.3.3.3",
+        false,
+    );
+    check(
+        &p,
+        "10.0.0.1:1",
+        &[(xff, "1.2.3.4, nonsense, 10.2.2.2")],
+        "10.2.2.2",
+        false,
+    );
+    check(&p, "10.0.0.1:1", &[(xff, "nonsense")], "10.0.0.1", false);
+    check(
+        &p,
+        "[::ffff:10.0.0.1]:1",
+        &[(xff, "[2001:db8:1::1]:8, [2620::5]:77")],
+        "2620::5",
+        false,
+    );
+    check(
+        &p,
+        "10.0.0.1:1",
+        &[("X-Forwarded-Proto", "https")],
+        "10.0.0.1",
+        true,
+    );
+    check(
+        &p,
+        "10.0.0.1:1",
+        &[("X-Forwarded-Proto", "gopher")],
+        "10.0.0.1",
+        false,
+    );
+    check(
+        &TrustedProxies::default(),
+        "10.0.0.1:1",
+        &[(xff, "1.2.3.4")],
+        "10.0.0.1",
+        false,
+    );
+}
+
+#[test]
+fn only_the_configured_header_family_is_read() {
+    let mut p = proxies();
+    let both = [
+        ("X-Forwarded-For", "1.2.3.4"),
+        ("Forwarded", "for=6.6.6.6;proto=https"),
+    ];
+    check(&p, "10.0.0.1:1", &both, "1.2.3.4", false);
+    p.style = ForwardedStyle::Forwarded;
+    check(&p, "10.0.0.1:1", &both, "6.6.6.6", true);
+    let f = "Forwarded";
+    check(
+        &p,
+        "10.0.0.1:1",
+        &[(
+            f,
+            "for=1.1.1.1, for=\"[2620::5]:4711\";proto=https;by=10.0.0.9",
+        )],
+        "2620::5",
+        true,
+    );
+    check(
+        &p,
+        "10.0.0.1:1",
+        &[(f, "for=1.1.1.1;proto=https, for=unknown")],
+        "10.0.0.1",
+        false,
+    );
+    check(
+        &p,
+        "10.0.0.1:1",
+        &[(f, "for=1.1.1.1, for=_hidden, for=10.4.4.4")],
+        "10.4.4.4",
+        false,
+    );
+    check(&p, "10.0.0.1:1", &[(f, "for=\"1.1.1.1")], "10.0.0.1", false);
+    check(
+        &p,
+        "10.0.0.1:1",
+        &[(f, "For=1.1.1.1 ; Proto=HTTPS")],
+        "1.1.1.1",
+        true,
+    );
+}
+
+#[test]
+fn host_and_port_need_switches_of_their_own() {
+    let mut p = proxies();
+    let r = request(
+        "GET",
+        "/",
+        &[
+            ("X-Forwarded-Host", "evil.example"),
+            ("X-Forwarded-Port", "444"),
+        ],
+    );
+    let peer = Some("10.0.0.1:1".parse().unwrap());
+    let client = p.client(peer, false, &r);
+    assert_eq!((client.host, client.server_port), (None, None));
+    (p.host, p.port) = (true, true);
+    let client = p.client(peer, false, &r);
+    assert_eq!(
+        (client.host.as_deref(), client.server_port),
+        (Some(&b"evil.example"[..]), Some(444))
+    );
+    let r = request(
+        "GET",
+        "/",
+        &[("X-Forwarded-Host", "a/b"), ("X-Forwarded-Port", "0")],
+    );
+    let client = p.client(peer, false, &r);
+    assert_eq!((client.host, client.server_port), (None, None));
+}
+
+#[test]
+fn networks_are_checked_when_they_are_read() {
+    for (text, error) in [
+        ("10.0.0.0/33", BadNetwork::Prefix),
+        ("10.0.0.0/x", BadNetwork::Prefix),
+        ("10.0.0.1/8", BadNetwork::HostBits),
+        ("example.org", BadNetwork::Address),
+        ("", BadNetwork::Address),
+    ] {
+        assert_eq!(text.parse::<Network>(), Err(error), "{text}");
+    }
+    let all: Network = "0.0.0.0/0".parse().unwrap();
+    assert!(all.contains("255.1.2.3".parse().unwrap()));
+    assert!(!all.contains("::1".parse().unwrap()));
+    let six: Network = "::/0".parse().unwrap();
+    assert!(six.contains("2001::1".parse().unwrap()));
+    let one: Network = "127.0.0.1".parse().unwrap();
+    assert!(one.contains("::ffff:127.0.0.1".parse().unwrap()));
+    assert!(!one.contains("127.0.0.2".parse().unwrap()));
+}
+
+#[test]
+fn a_host_splits_into_name_and_port() {
+    for (host, name, port) in [
+        ("a.example", "a.example", None),
+        ("a.example:81", "a.example", Some(81)),
+        ("[::1]", "[::1]", None),
+        ("[::1]:81", "[::1]", Some(81)),
+        ("a:", "a", None),
+        ("", "", None),
+    ] {
+        assert_eq!(
+            split_host(host.as_bytes()),
+            (name.as_bytes(), port),
+            "{host}"
+        );
+    }
+}

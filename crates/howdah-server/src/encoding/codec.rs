@@ -1,0 +1,171 @@
+//! The streaming codec: plain bytes in, coded bytes out. A flush makes everything written so far
+//! decodable at the client; the end writes the trailer. No heads, no policy.
+//!
+//! Memory is bounded per response, because a thousand slow pages may be in progress at once: gzip
+//! about 270 KB (its fixed 32 KiB window and tables), brotli about 1 MB (window 256 KiB), zstd about
+//! 1 MB (window 256 KiB). Windows beyond the size of a page bring nothing.
+
+use std::io::{self, Write};
+
+use super::negotiate::Coding;
+use super::policy::EncodingConfig;
+
+const WINDOW_LOG: u32 = 18;
+
+/// Compresses one response.
+pub struct Encoder(Kind);
+
+enum Kind {
+    Gzip(flate2::write::GzEncoder<Vec<u8>>),
+    Brotli(Box<brotli::CompressorWriter<Vec<u8>>>),
+    Zstd(zstd::stream::write::Encoder<'static, Vec<u8>>),
+}
+
+impl Encoder {
+    /// Starts a response's compression. `length` is the plain body's, if known: it spares memory
+    /// for short ones. Fails only if the library cannot allocate its tables.
+    pub fn new(
+        coding: Coding,
+        config: &EncodingConfig,
+        length: Option<u64>,
+    ) -> io::Result<Encoder> {
+        let out =
+            Vec::with_capacity(length.map_or(4096, |n| (n / 3).clamp(512, 64 << 10) as usize));
+        Ok(Encoder(match coding {
+            Coding::Gzip => {
+                let level = flate2::Compression::new(config.gzip_level.clamp(1, 9));
+                Kind::Gzip(flate2::write::GzEncoder::new(out, level))
+            }
+            Coding::Brotli => Kind::Brotli(Box::new(brotli::CompressorWriter::new(
+                out,
+                4096,
+                config.brotli_level.min(11),
+                WINDOW_LOG,
+            ))),
+            Coding::Zstd => {
+                let mut encoder =
+                    zstd::stream::write::Encoder::new(out, config.zstd_level.clamp(1, 19))?;
+                encoder.window_log(WINDOW_LOG)?;
+                encoder.set_pledged_src_size(length)?;
+                Kind::Zstd(encoder)
+            }
+        }))
+    }
+
+    /// Takes plain bytes; gives what coded bytes are ready, often none.
+    pub fn write(&mut self, plain: &[u8]) -> io::Result<Vec<u8>> {
+        match &mut self.0 {
+            Kind::Gzip(e) => {
+                e.write_all(plain)?;
+                Ok(std::mem::take(e.get_mut()))
+            }
+            Kind::Brotli(e) => {
+                e.write_all(plain)?;
+                Ok(std::mem::take(e.get_mut()))
+            }
+            Kind::Zstd(e) => {
+                e.write_all(plain)?;
+                Ok(std::mem::take(e.get_mut()))
+            }
+        }
+    }
+
+    /// Gives the coded bytes that let everything written so far be decoded.
+    pub fn flush(&mut self) -> io::Result<Vec<u8>> {
+        match &mut self.0 {
+            Kind::Gzip(e) => {
+                e.flush()?;
+                Ok(std::mem::take(e.get_mut()))
+            }
+            Kind::Brotli(e) => {
+                e.flush()?;
+                Ok(std::mem::take(e.get_mut()))
+            }
+            Kind::Zstd(e) => {
+                e.flush()?;
+                Ok(std::mem::take(e.get_mut()))
+            }
+        }
+    }
+
+    /// Ends the stream; gives its last bytes.
+    pub fn finish(self) -> io::Result<Vec<u8>> {
+        match self.0 {
+            Kind::Gzip(e) => e.finish(),
+            Kind::Brotli(e) => Ok(e.into_inner()),
+            Kind::Zstd(e) => e.finish(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ALL: [Coding; 3] = [Coding::Gzip, Coding::Brotli, Coding::Zstd];
+
+    /// Decodes as much as there is; a stream without its end gives what came so far.
+    fn decode(coding: Coding, coded: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut reader: Box<dyn Read> = match coding {
+            Coding::Gzip => Box::new(flate2::read::GzDecoder::new(coded)),
+            Coding::Brotli => Box::new(brotli::Decompressor::new(coded, 4096)),
+            Coding::Zstd => Box::new(zstd::stream::read::Decoder::new(coded).unwrap()),
+        };
+        let mut piece = [0; 256];
+        while let Ok(n @ 1..) = reader.read(&mut piece) {
+            out.extend_from_slice(&piece[..n]);
+        }
+        out
+    }
+
+    fn decode_whole(coding: Coding, coded: &[u8]) -> io::Result<Vec<u8>> {
+        let mut out = Vec::new();
+        match coding {
+            Coding::Gzip => flate2::read::GzDecoder::new(coded).read_to_end(&mut out)?,
+            Coding::Brotli => brotli::Decompressor::new(coded, 4096).read_to_end(&mut out)?,
+            Coding::Zstd => zstd::stream::read::Decoder::new(coded)?.read_to_end(&mut out)?,
+        };
+        Ok(out)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+        #[test]
+        fn what_goes_in_comes_out_and_a_flush_shows_everything_so_far(
+            pieces in prop::collection::vec((prop::collection::vec(0u8..8, 0..3000), any::<bool>()), 0..8),
+        ) {
+            for coding in ALL {
+                let mut encoder = Encoder::new(coding, &EncodingConfig::default(), None).unwrap();
+                let (mut plain, mut coded) = (Vec::new(), Vec::new());
+                for (piece, flush) in &pieces {
+                    plain.extend_from_slice(piece);
+                    coded.extend(encoder.write(piece).unwrap());
+                    if *flush {
+                        coded.extend(encoder.flush().unwrap());
+                        prop_assert_eq!(&decode(coding, &coded), &plain);
+                    }
+                }
+                coded.extend(encoder.finish().unwrap());
+                prop_assert_eq!(&decode_whole(coding, &coded).unwrap(), &plain);
+            }
+        }
+    }
+
+    #[test]
+    fn a_known_length_gives_a_whole_stream_and_text_shrinks() {
+        let text = b"<p>The elephant carries the howdah.</p>\n".repeat(200);
+        for coding in ALL {
+            let length = Some(text.len() as u64);
+            let mut encoder = Encoder::new(coding, &EncodingConfig::default(), length).unwrap();
+            let mut coded = encoder.write(&text).unwrap();
+            coded.extend(encoder.finish().unwrap());
+            assert_eq!(decode_whole(coding, &coded).unwrap(), text, "{coding:?}");
+            assert!(coded.len() < text.len() / 20, "{coding:?}: {}", coded.len());
+        }
+    }
+}

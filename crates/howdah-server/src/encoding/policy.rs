@@ -1,0 +1,262 @@
+//! Whether a response may be compressed, by its head alone, and what its head becomes then. Pure.
+
+use super::negotiate::Coding;
+
+/// `[compression]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncodingConfig {
+    /// Codings offered, best first; empty: off.
+    ///
+    /// Default `zstd, br, gzip`: at its level zstd makes text about as small as brotli for a
+    /// quarter of the time, and every browser that names it handles it well.
+    pub codings: Vec<Coding>,
+    /// Shortest body worth it, in bytes, when the length is known. Default 860: below that the
+    /// answer fits one packet either way.
+    pub min_size: u64,
+    /// Media types beside [`is_text_type`]'s; `type/subtype`, lower case.
+    pub more_types: Vec<String>,
+    /// gzip 1-9, default 5: zlib-rs' curve bends there; 6 costs a third more time for 1 % less.
+    pub gzip_level: u32,
+    /// brotli 0-11, default 4: the fastest level that beats gzip 9; 5 halves the speed.
+    pub brotli_level: u32,
+    /// zstd 1-19, default 3: the library's own default; 1.5 times as fast as gzip 1, as small as
+    /// gzip 6 or smaller.
+    pub zstd_level: i32,
+}
+
+impl Default for EncodingConfig {
+    fn default() -> Self {
+        EncodingConfig {
+            codings: vec![Coding::Zstd, Coding::Brotli, Coding::Gzip],
+            min_size: 860,
+            more_types: Vec::new(),
+            gzip_level: 5,
+            brotli_level: 4,
+            zstd_level: 3,
+        }
+    }
+}
+
+/// Why a response is sent as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotEncoded {
+    /// Compression is off.
+    Off,
+    /// No body, or a status whose body must not be touched (204, 206, 304).
+    Status,
+    /// It already carries a `Content-Encoding`.
+    AlreadyEncoded,
+    /// `Content-Range`: the offsets count the plain bytes.
+    Ranged,
+    /// `Cache-Control: no-transform` (RFC 9111 §5.2.2.6).
+    NoTransform,
+    /// Not a text type.
+    Type,
+    /// Shorter than [`EncodingConfig::min_size`].
+    Small,
+}
+
+/// What of a response's head decides.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Facts<'a> {
+    /// The status.
+    pub status: u16,
+    /// `Content-Type`
+    pub content_type: Option<&'a [u8]>,
+    /// Any `Content-Encoding`
+    pub content_encoding: bool,
+    /// Any `Content-Range`
+    pub content_range: bool,
+    /// A `Cache-Control` with `no-transform`
+    pub no_transform: bool,
+    /// The body's length, if known.
+    pub length: Option<u64>,
+}
+
+impl<'a> Facts<'a> {
+    /// Takes in one field of the head.
+    pub fn field(&mut self, name: &[u8], value: &'a [u8]) {
+        match name.len() {
+            12 if name.eq_ignore_ascii_case(b"content-type") => self.content_type = Some(value),
+            16 if name.eq_ignore_ascii_case(b"content-encoding") => self.content_encoding = true,
+            13 if name.eq_ignore_ascii_case(b"content-range") => self.content_range = true,
+            13 if name.eq_ignore_ascii_case(b"cache-control") => {
+                self.no_transform |= value
+                    .split(|b| *b == b',')
+                    .any(|d| d.trim_ascii().eq_ignore_ascii_case(b"no-transform"));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Types that shrink: text, and what is text under another name.
+pub fn is_text_type(media_type: &[u8]) -> bool {
+    let is = |name: &[u8]| media_type.eq_ignore_ascii_case(name);
+    let prefix = |name: &[u8]| {
+        media_type.len() > name.len() && media_type[..name.len()].eq_ignore_ascii_case(name)
+    };
+    let suffix = |name: &[u8]| {
+        media_type.len() > name.len()
+            && media_type[media_type.len() - name.len()..].eq_ignore_ascii_case(name)
+    };
+    // Event streams live for hours, say little, and each would hold a compressor's memory.
+    if is(b"text/event-stream") {
+        return false;
+    }
+    prefix(b"text/")
+        || suffix(b"+json")
+        || suffix(b"+xml")
+        || is(b"application/json")
+        || is(b"application/javascript")
+        || is(b"application/x-javascript")
+        || is(b"application/xml")
+        || is(b"application/wasm")
+        || is(b"application/vnd.ms-fontobject")
+        || is(b"font/ttf")
+        || is(b"font/otf")
+        || is(b"image/bmp")
+        || is(b"image/x-icon")
+        || is(b"image/vnd.microsoft.icon")
+}
+
+impl EncodingConfig {
+    /// Whether this response would be compressed for a client that accepts it. `Ok` also means that
+    /// the answer varies by `Accept-Encoding`, whatever this client sent.
+    pub fn allows(&self, facts: &Facts<'_>) -> Result<(), NotEncoded> {
+        if self.codings.is_empty() {
+            return Err(NotEncoded::Off);
+        }
+        if matches!(facts.status, 100..200 | 204 | 205 | 206 | 304) {
+            return Err(NotEncoded::Status);
+        }
+        if facts.content_encoding {
+            return Err(NotEncoded::AlreadyEncoded);
+        }
+        if facts.content_range {
+            return Err(NotEncoded::Ranged);
+        }
+        if facts.no_transform {
+            return Err(NotEncoded::NoTransform);
+        }
+        let media_type = facts.content_type.unwrap_or_default();
+        let media_type = media_type
+            .split(|b| *b == b';')
+            .next()
+            .unwrap_or_default()
+            .trim_ascii();
+        let listed = || {
+            self.more_types
+                .iter()
+                .any(|t| media_type.eq_ignore_ascii_case(t.as_bytes()))
+        };
+        if !is_text_type(media_type) && !listed() {
+            return Err(NotEncoded::Type);
+        }
+        if facts.length.is_some_and(|n| n < self.min_size) {
+            return Err(NotEncoded::Small);
+        }
+        Ok(())
+    }
+}
+
+/// The entity tag of the compressed form: the bytes differ, so a strong tag becomes weak (RFC 9110
+/// §8.8.1; nginx does the same).
+pub fn weakened(etag: &[u8]) -> Vec<u8> {
+    if etag.starts_with(b"W/") {
+        return etag.to_vec();
+    }
+    [b"W/", etag].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(
+        status: u16,
+        fields: &[(&str, &str)],
+        length: Option<u64>,
+        expected: Result<(), NotEncoded>,
+    ) {
+        let mut facts = Facts {
+            status,
+            length,
+            ..Facts::default()
+        };
+        for (name, value) in fields {
+            facts.field(name.as_bytes(), value.as_bytes());
+        }
+        assert_eq!(
+            EncodingConfig::default().allows(&facts),
+            expected,
+            "{status} {fields:?} {length:?}"
+        );
+    }
+
+    #[test]
+    fn only_text_that_nobody_encoded_or_forbade_is_compressed() {
+        let html = ("Content-Type", "text/html; charset=UTF-8");
+        check(200, &[html], None, Ok(()));
+        check(404, &[html], Some(5000), Ok(()));
+        check(
+            200,
+            &[("content-type", "APPLICATION/ld+JSON")],
+            None,
+            Ok(()),
+        );
+        check(200, &[("content-type", "image/svg+xml")], None, Ok(()));
+        check(200, &[html], Some(859), Err(NotEncoded::Small));
+        check(204, &[html], None, Err(NotEncoded::Status));
+        check(206, &[html], None, Err(NotEncoded::Status));
+        check(304, &[html], None, Err(NotEncoded::Status));
+        check(200, &[], None, Err(NotEncoded::Type));
+        check(
+            200,
+            &[("Content-Type", "image/png")],
+            None,
+            Err(NotEncoded::Type),
+        );
+        check(
+            200,
+            &[("Content-Type", "text/event-stream")],
+            None,
+            Err(NotEncoded::Type),
+        );
+        check(
+            200,
+            &[("Content-Type", "text/")],
+            None,
+            Err(NotEncoded::Type),
+        );
+        check(
+            200,
+            &[html, ("CONTENT-ENCODING", "gzip")],
+            None,
+            Err(NotEncoded::AlreadyEncoded),
+        );
+        check(
+            200,
+            &[html, ("Content-Range", "bytes 0-1/2")],
+            None,
+            Err(NotEncoded::Ranged),
+        );
+        check(
+            200,
+            &[html, ("Cache-Control", "public, No-Transform")],
+            None,
+            Err(NotEncoded::NoTransform),
+        );
+        let off = EncodingConfig {
+            codings: Vec::new(),
+            ..EncodingConfig::default()
+        };
+        assert_eq!(off.allows(&Facts::default()), Err(NotEncoded::Off));
+    }
+
+    #[test]
+    fn a_strong_tag_is_weakened_and_a_weak_one_stays() {
+        assert_eq!(weakened(b"\"a\""), b"W/\"a\"");
+        assert_eq!(weakened(b"W/\"a\""), b"W/\"a\"");
+    }
+}

@@ -1,0 +1,21 @@
+//! Makes request heads for unit tests from a method, a target and fields. Not a parser: the caller
+//! vouches for what [`RequestHead`] promises.
+
+use crate::http::message::{RequestHead, Span, Version};
+
+/// An HTTP/1.1 request's head.
+pub fn request(method: &str, target: &str, fields: &[(&str, &str)]) -> RequestHead {
+    let mut buf = Vec::new();
+    let mut put = |text: &str| {
+        let start = buf.len() as u32;
+        buf.extend_from_slice(text.as_bytes());
+        Span {
+            start,
+            end: buf.len() as u32,
+        }
+    };
+    let method = put(method);
+    let target = put(target);
+    let fields = fields.iter().map(|(n, v)| (put(n), put(v))).collect();
+    RequestHead::new(buf, method, target, Version::Http11, fields)
+}
