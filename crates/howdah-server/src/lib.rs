@@ -6,12 +6,13 @@
 //! - [`client_address`]: who the client is, behind proxies that are trusted.
 //! - `script`: a request becomes a script request, a run becomes a response.
 //! - [`encoding`]: gzip, brotli and zstd on the fly.
-//! - `log`: access log and error log.
+//! - [`log`]: access log and error log.
 
 #![deny(unsafe_code)]
 
 pub mod client_address;
 pub mod encoding;
 pub mod http;
+pub mod log;
 #[cfg(test)]
 mod testing;

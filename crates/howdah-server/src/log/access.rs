@@ -1,0 +1,330 @@
+//! One line a request. Formats only; where lines go is `sink.rs`.
+
+use std::io::Write;
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime};
+
+use howdah_executor::RunTiming;
+
+use super::clock::Civil;
+use super::escape;
+use super::sink::Sink;
+
+/// How a line looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AccessFormat {
+    /// `%h - %u [%t] "%r" %s %b`: the common log format.
+    Common,
+    /// Common, then `"Referer" "User-Agent"`: what log analysers read.
+    #[default]
+    Combined,
+    /// Combined, then `host=… rt=… qt=… child=… error=… id=…` (seconds; `-` where there is none).
+    Extended,
+    /// An object a line.
+    Json,
+}
+
+/// What a line tells.
+#[derive(Clone, Copy, Debug)]
+pub struct AccessEntry<'a> {
+    /// When the answer ended.
+    pub at: SystemTime,
+    /// The client; `None` for a unix socket's peer.
+    pub client: Option<IpAddr>,
+    /// User name of Basic authentication: a claim, nobody has checked it (nginx' `$remote_user`).
+    pub user: &'a [u8],
+    /// The method.
+    pub method: &'a [u8],
+    /// The raw target.
+    pub target: &'a [u8],
+    /// `HTTP/1.1`
+    pub protocol: &'a str,
+    /// The host asked for, with its port if it was given.
+    pub host: &'a [u8],
+    /// Site by its name in the configuration.
+    pub site: &'a str,
+    /// The answer's status; 0 if the client was gone before there was one (logged as 499, nginx'
+    /// number for it).
+    pub status: u16,
+    /// Bytes of the response body sent.
+    pub bytes: u64,
+    /// From the head's last byte to the response's.
+    pub duration: Duration,
+    /// `Referer`
+    pub referer: &'a [u8],
+    /// `User-Agent`
+    pub user_agent: &'a [u8],
+    /// Child and queue time, for scripts.
+    pub run: RunTiming,
+    /// The one name of what went wrong.
+    pub error: Option<&'a str>,
+    /// The request's number: the same in the error log.
+    pub id: u64,
+}
+
+/// The access log of a server.
+pub struct AccessLog {
+    sink: Sink,
+    format: AccessFormat,
+}
+
+impl AccessLog {
+    /// Lines of `format` into `sink`.
+    pub fn new(sink: Sink, format: AccessFormat) -> AccessLog {
+        AccessLog { sink, format }
+    }
+
+    /// The sink, for reopening and flushing.
+    pub fn sink(&self) -> &Sink {
+        &self.sink
+    }
+
+    /// Adds a line.
+    pub fn write(&self, entry: &AccessEntry<'_>) {
+        self.sink.append(|out| entry.format(self.format, out));
+    }
+}
+
+impl AccessEntry<'_> {
+    /// Appends the line with its end.
+    pub fn format(&self, format: AccessFormat, out: &mut Vec<u8>) {
+        match format {
+            AccessFormat::Json => self.json(out),
+            AccessFormat::Common => self.common(out),
+            AccessFormat::Combined => self.combined(out),
+            AccessFormat::Extended => {
+                self.combined(out);
+                self.extra(out);
+            }
+        }
+        out.push(b'\n');
+    }
+
+    fn status(&self) -> u16 {
+        if self.status == 0 { 499 } else { self.status }
+    }
+
+    fn common(&self, out: &mut Vec<u8>) {
+        self.client(out);
+        out.extend_from_slice(b" - ");
+        escape::word(out, self.user);
+        out.extend_from_slice(b" [");
+        Civil::of(self.at).common_log(out);
+        out.extend_from_slice(b"] \"");
+        escape::quoted(out, self.method);
+        out.push(b' ');
+        escape::quoted(out, self.target);
+        put(
+            out,
+            format_args!(" {}\" {} {}", self.protocol, self.status(), self.bytes),
+        );
+    }
+
+    fn client(&self, out: &mut Vec<u8>) {
+        match self.client {
+            Some(address) => put(out, format_args!("{address}")),
+            None => out.extend_from_slice(b"unix:"),
+        }
+    }
+
+    fn combined(&self, out: &mut Vec<u8>) {
+        self.common(out);
+        for text in [self.referer, self.user_agent] {
+            out.extend_from_slice(b" \"");
+            if text.is_empty() {
+                out.push(b'-');
+            }
+            escape::quoted(out, text);
+            out.push(b'"');
+        }
+    }
+
+    fn extra(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b" host=");
+        escape::word(out, self.host);
+        put(
+            out,
+            format_args!(" rt={:.6} qt=", self.duration.as_secs_f64()),
+        );
+        match self.run.queued {
+            Some(time) => put(out, format_args!("{:.6}", time.as_secs_f64())),
+            None => out.push(b'-'),
+        }
+        out.extend_from_slice(b" child=");
+        match self.run.child {
+            Some(index) => put(out, format_args!("{index}")),
+            None => out.push(b'-'),
+        }
+        put(
+            out,
+            format_args!(" error={} id={}", self.error.unwrap_or("-"), self.id),
+        );
+    }
+
+    fn json(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"time\":\"");
+        Civil::of(self.at).rfc3339(out);
+        out.extend_from_slice(b"\",\"client\":\"");
+        self.client(out);
+        put(out, format_args!("\",\"id\":{}", self.id));
+        for (name, text) in [
+            ("site", self.site.as_bytes()),
+            ("host", self.host),
+            ("method", self.method),
+            ("target", self.target),
+            ("protocol", self.protocol.as_bytes()),
+        ] {
+            put(out, format_args!(",\"{name}\":"));
+            escape::json(out, text);
+        }
+        let seconds = self.duration.as_secs_f64();
+        let (status, bytes) = (self.status(), self.bytes);
+        put(
+            out,
+            format_args!(",\"status\":{status},\"bytes\":{bytes},\"request_time\":{seconds:.6}"),
+        );
+        if let Some(time) = self.run.queued {
+            put(
+                out,
+                format_args!(",\"queue_time\":{:.6}", time.as_secs_f64()),
+            );
+        }
+        if let Some(index) = self.run.child {
+            put(out, format_args!(",\"child\":{index}"));
+        }
+        let error = self.error.unwrap_or_default().as_bytes();
+        for (name, text) in [
+            ("user", self.user),
+            ("referer", self.referer),
+            ("user_agent", self.user_agent),
+            ("error", error),
+        ] {
+            if !text.is_empty() {
+                put(out, format_args!(",\"{name}\":"));
+                escape::json(out, text);
+            }
+        }
+        out.push(b'}');
+    }
+}
+
+fn put(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+    // Writing to memory cannot fail.
+    let _ = out.write_fmt(text);
+}
+
+/// The user name of `Authorization: Basic` credentials, without their check; empty if there is
+/// none. RFC 7617 §2: base64 of `user-id ":" password`.
+pub fn basic_user(authorization: &[u8]) -> Vec<u8> {
+    let Some((scheme, rest)) = authorization.split_at_checked(6) else {
+        return Vec::new();
+    };
+    if !scheme.eq_ignore_ascii_case(b"basic ") {
+        return Vec::new();
+    }
+    let mut user = Vec::new();
+    let (mut bits, mut have) = (0u32, 0);
+    for byte in rest.trim_ascii() {
+        let value = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => break,
+        };
+        bits = (bits << 6) | u32::from(value);
+        have += 6;
+        if have >= 8 {
+            have -= 8;
+            let byte = (bits >> have) as u8;
+            if byte == b':' {
+                return user;
+            }
+            user.push(byte);
+        }
+    }
+    Vec::new()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry() -> AccessEntry<'static> {
+        AccessEntry {
+            at: SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_202_009_250),
+            client: Some("192.0.2.7".parse().unwrap()),
+            user: b"",
+            method: b"GET",
+            target: b"/a?b=\"c",
+            protocol: "HTTP/1.1",
+            host: b"example.org:81",
+            site: "blog",
+            status: 200,
+            bytes: 512,
+            duration: Duration::from_micros(1500),
+            referer: b"",
+            user_agent: b"curl/8 \xff",
+            run: RunTiming::default(),
+            error: None,
+            id: 17,
+        }
+    }
+
+    fn line(entry: &AccessEntry<'_>, format: AccessFormat) -> String {
+        let mut out = Vec::new();
+        entry.format(format, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn each_format_is_what_its_readers_expect() {
+        let common =
+            r#"192.0.2.7 - - [20/Nov/2026:19:13:29 +0000] "GET /a?b=\x22c HTTP/1.1" 200 512"#;
+        let e = entry();
+        assert_eq!(line(&e, AccessFormat::Common), format!("{common}\n"));
+        let combined = format!(r#"{common} "-" "curl/8 \xFF""#);
+        assert_eq!(line(&e, AccessFormat::Combined), format!("{combined}\n"));
+        assert_eq!(
+            line(&e, AccessFormat::Extended),
+            format!("{combined} host=example.org:81 rt=0.001500 qt=- child=- error=- id=17\n")
+        );
+        let mut ran = e;
+        ran.run = RunTiming {
+            queued: Some(Duration::from_micros(20)),
+            child: Some(3),
+        };
+        (ran.error, ran.status, ran.client, ran.user) = (Some("ChildDied"), 0, None, b"jo e");
+        let extended = line(&ran, AccessFormat::Extended);
+        assert!(extended.starts_with(r"unix: - jo\x20e ["), "{extended}");
+        assert!(extended.contains(" 499 512 "), "{extended}");
+        assert!(
+            extended.ends_with(" qt=0.000020 child=3 error=ChildDied id=17\n"),
+            "{extended}"
+        );
+        let json: serde_json::Value =
+            serde_json::from_str(&line(&ran, AccessFormat::Json)).unwrap();
+        assert_eq!(json["target"], "/a?b=\"c");
+        assert_eq!(json["user_agent"], "curl/8 \u{fffd}");
+        assert_eq!(json["queue_time"], 0.000_02);
+        assert_eq!(json["error"], "ChildDied");
+        assert_eq!(json["time"], "2026-11-20T19:13:29.250Z");
+        assert_eq!(json.get("referer"), None);
+    }
+
+    #[test]
+    fn the_user_of_basic_credentials_is_named() {
+        for (header, user) in [
+            ("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==", "Aladdin"),
+            ("basic dGVzdDoxMjPCow==", "test"),
+            ("Basic OnB3", ""),
+            ("Basic QWxhZGRpbg==", ""),
+            ("Bearer abc", ""),
+            ("Basic", ""),
+            ("Basic *", ""),
+        ] {
+            assert_eq!(basic_user(header.as_bytes()), user.as_bytes(), "{header}");
+        }
+    }
+}

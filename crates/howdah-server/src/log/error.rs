@@ -1,0 +1,292 @@
+//! The error log: one line a problem, with its one name, tied to the request it belongs to.
+//!
+//! ```text
+//! 2026-11-20T19:13:29.250Z error ChildDied pool=www: signal 11 | GET example.org/a.php client=192.0.2.7 id=17
+//! 2026-11-20T19:13:29.251Z warning php pool=www: PHP Warning:  Undefined variable $x in … | GET …
+//! ```
+//! On a terminal the same without the time, after `howdah: `. Messages of less weight than
+//! `notice` are not written unless asked for. The same message is written a few times, then
+//! counted (`repeats.rs`).
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Instant, SystemTime};
+
+use howdah_executor::ScriptLog;
+use howdah_proto::request::RequestFrame;
+
+use super::clock::Civil;
+use super::escape;
+use super::repeats::Repeats;
+use super::sink::Sink;
+
+/// Bytes of one message that are kept; as much as a PHP process may send at once is for its own
+/// logs, a line of ours stays readable.
+const MAX_MESSAGE: usize = 8 << 10;
+/// Bytes kept of a request's target.
+const MAX_TARGET: usize = 512;
+
+/// A line's surroundings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorStyle {
+    /// With the time: files, and journals read later.
+    File,
+    /// Without the time, after `howdah: `: somebody is watching.
+    Terminal,
+}
+
+/// syslog's levels (RFC 5424 §6.2.1), by number.
+pub mod level {
+    /// Action must be taken at once.
+    pub const ALERT: u8 = 1;
+    /// Critical.
+    pub const CRITICAL: u8 = 2;
+    /// A request or a process failed.
+    pub const ERROR: u8 = 3;
+    /// Something to look at.
+    pub const WARNING: u8 = 4;
+    /// Normal but telling: starts, reloads, what scripts write by `error_log()`.
+    pub const NOTICE: u8 = 5;
+    /// Refused requests, clients that left.
+    pub const INFO: u8 = 6;
+    /// Everything.
+    pub const DEBUG: u8 = 7;
+}
+
+/// A level's name.
+pub fn level_name(level: u8) -> &'static str {
+    const NAMES: [&str; 8] = [
+        "emergency",
+        "alert",
+        "critical",
+        "error",
+        "warning",
+        "notice",
+        "info",
+        "debug",
+    ];
+    NAMES[usize::from(level.min(7))]
+}
+
+/// The request a line is about.
+#[derive(Clone, Copy, Debug)]
+pub struct About<'a> {
+    /// The method.
+    pub method: &'a [u8],
+    /// The host asked for.
+    pub host: &'a [u8],
+    /// The raw target.
+    pub target: &'a [u8],
+    /// The client's address.
+    pub client: &'a str,
+    /// The request's number, as in the access log.
+    pub id: u64,
+}
+
+/// The error log of a server.
+pub struct ErrorLog {
+    sink: Sink,
+    style: ErrorStyle,
+    /// Highest level written.
+    level: u8,
+    repeats: Mutex<Repeats>,
+}
+
+impl ErrorLog {
+    /// Lines up to `level` into `sink`, which should have no delay: an error is read when it
+    /// happens.
+    pub fn new(sink: Sink, style: ErrorStyle, level: u8) -> ErrorLog {
+        ErrorLog {
+            sink,
+            style,
+            level,
+            repeats: Mutex::new(Repeats::default()),
+        }
+    }
+
+    /// The sink, for reopening and flushing.
+    pub fn sink(&self) -> &Sink {
+        &self.sink
+    }
+
+    /// Whether a message of that level would be written.
+    pub fn writes(&self, level: u8) -> bool {
+        level <= self.level
+    }
+
+    /// A problem of the server's own: its one name and a sentence.
+    pub fn problem(&self, level: u8, name: &str, message: &str) {
+        self.line(level, name, "", message.as_bytes(), None);
+    }
+
+    /// A problem with one request.
+    pub fn request(&self, level: u8, name: &str, message: &str, about: &About<'_>) {
+        self.line(level, name, "", message.as_bytes(), Some(about));
+    }
+
+    fn line(&self, level: u8, name: &str, pool: &str, message: &[u8], about: Option<&About<'_>>) {
+        if !self.writes(level) {
+            return;
+        }
+        let mut hasher = DefaultHasher::new();
+        (level, name, pool, message).hash(&mut hasher);
+        let now = Instant::now();
+        let (told, admitted) = {
+            let mut repeats = self.repeats.lock().unwrap_or_else(PoisonError::into_inner);
+            let told = repeats.expired(now);
+            let first = || {
+                let mut text = Vec::new();
+                escape::message(&mut text, message, 80);
+                format!("{name}: {}", String::from_utf8_lossy(&text))
+            };
+            (told, repeats.admit(hasher.finish(), now, first))
+        };
+        self.tell_held_back(told);
+        if !admitted {
+            return;
+        }
+        self.sink.append(|out| {
+            self.begin(out, level);
+            escape::word(out, name.as_bytes());
+            if !pool.is_empty() {
+                out.extend_from_slice(b" pool=");
+                escape::word(out, pool.as_bytes());
+            }
+            if !message.trim_ascii().is_empty() {
+                out.extend_from_slice(b": ");
+                escape::message(out, message, MAX_MESSAGE);
+            }
+            if let Some(about) = about {
+                out.extend_from_slice(b" | ");
+                escape::word(out, about.method);
+                out.push(b' ');
+                escape::quoted(out, about.host);
+                escape::quoted(out, &about.target[..about.target.len().min(MAX_TARGET)]);
+                if about.target.len() > MAX_TARGET {
+                    out.extend_from_slice(b"...");
+                }
+                let tail = format!(" client={} id={}", about.client, about.id);
+                out.extend_from_slice(tail.as_bytes());
+            }
+            out.push(b'\n');
+        });
+    }
+
+    fn begin(&self, out: &mut Vec<u8>, level: u8) {
+        match self.style {
+            ErrorStyle::File => Civil::of(SystemTime::now()).rfc3339(out),
+            ErrorStyle::Terminal => out.extend_from_slice(b"howdah:"),
+        }
+        out.push(b' ');
+        out.extend_from_slice(level_name(level).as_bytes());
+        out.push(b' ');
+    }
+
+    fn tell_held_back(&self, told: Vec<(u32, String)>) {
+        for (count, first) in told {
+            self.sink.append(|out| {
+                self.begin(out, level::NOTICE);
+                out.extend_from_slice(format!("Repeated {count} times more: {first}\n").as_bytes());
+            });
+        }
+    }
+}
+
+impl Drop for ErrorLog {
+    fn drop(&mut self) {
+        let told = self
+            .repeats
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .drain();
+        self.tell_held_back(told);
+    }
+}
+
+impl ScriptLog for ErrorLog {
+    fn script(&self, pool: &str, request: u64, frame: &RequestFrame, level: u8, message: &[u8]) {
+        let value = |name| frame.variable(name).unwrap_or_default();
+        let client = String::from_utf8_lossy(value("REMOTE_ADDR"));
+        let about = About {
+            method: value("REQUEST_METHOD"),
+            host: value("HTTP_HOST"),
+            target: value("REQUEST_URI"),
+            client: &client,
+            id: request,
+        };
+        self.line(level, "php", pool, message, Some(&about));
+    }
+
+    fn pool(&self, pool: &str, level: u8, name: &str, message: &str) {
+        self.line(level, name, pool, message.as_bytes(), None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use howdah_proto::request::FrameBuilder;
+
+    use super::super::repeats::BURST;
+    use super::super::sink::LogTarget;
+    use super::*;
+
+    fn written(name: &str, style: ErrorStyle, log: impl FnOnce(&ErrorLog)) -> String {
+        let file = format!("howdah-error-{}-{name}.log", std::process::id());
+        let path: PathBuf = std::env::temp_dir().join(file);
+        let sink = Sink::start(LogTarget::File(path.clone()), Duration::ZERO).unwrap();
+        let error_log = ErrorLog::new(sink, style, level::NOTICE);
+        log(&error_log);
+        drop(error_log);
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        text
+    }
+
+    #[test]
+    fn a_php_message_is_one_line_that_names_its_request() {
+        let text = written("php", ErrorStyle::Terminal, |log| {
+            let mut frame = FrameBuilder::new(Vec::new());
+            for (name, value) in [
+                ("REQUEST_METHOD", "POST"),
+                ("HTTP_HOST", "example.org"),
+                ("REQUEST_URI", "/a.php?x=1"),
+                ("REMOTE_ADDR", "192.0.2.7"),
+            ] {
+                frame.named(name.as_bytes(), value.as_bytes());
+            }
+            let frame = frame.finish(None, 0).unwrap();
+            let message = b"PHP Fatal error:  Uncaught E in /a.php:3\nStack trace:\n#0 {main}\n";
+            log.script("www", 17, &frame, level::ERROR, message);
+            log.pool("www", level::ERROR, "ChildDied", "signal 11");
+            log.problem(level::INFO, "Quiet", "not written");
+        });
+        assert_eq!(
+            text,
+            "howdah: error php pool=www: PHP Fatal error:  Uncaught E in /a.php:3\\nStack trace:\\n#0 {main} \
+             | POST example.org/a.php?x=1 client=192.0.2.7 id=17\n\
+             howdah: error ChildDied pool=www: signal 11\n"
+        );
+    }
+
+    #[test]
+    fn a_flood_of_the_same_message_is_a_few_lines_and_a_count() {
+        let text = written("flood", ErrorStyle::File, |log| {
+            for _ in 0..1000 {
+                log.problem(level::WARNING, "SpillFailed", "no space left");
+            }
+        });
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), BURST as usize + 1, "{text}");
+        assert!(
+            lines[0].ends_with("Z warning SpillFailed: no space left"),
+            "{text}"
+        );
+        assert!(
+            lines[5].ends_with("notice Repeated 995 times more: SpillFailed: no space left"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,19 @@
+//! The access log and the error log. Neither ever makes a request wait: lines go to memory, and a
+//! thread of the log's own writes them.
+//!
+//! - [`access`]: one line a request: common, combined, extended or JSON.
+//! - [`error`]: one line a problem, PHP's messages tied to their request, repeats held back.
+//! - [`sink`]: the buffers, the writing thread, reopening.
+//! - [`escape`]: what a client or a script wrote, made safe for a line.
+//! - [`clock`]: dates as text.
+
+pub mod access;
+pub mod clock;
+pub mod error;
+pub mod escape;
+pub mod repeats;
+pub mod sink;
+
+pub use access::{AccessEntry, AccessFormat, AccessLog};
+pub use error::{ErrorLog, ErrorStyle};
+pub use sink::{LogTarget, Sink};

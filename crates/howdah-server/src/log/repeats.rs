@@ -1,0 +1,111 @@
+//! Holds repeated messages back. Pure: the time is handed in.
+//!
+//! The same message may appear [`BURST`] times within [`WINDOW`]; further ones are counted, and the
+//! count is told when the window has passed. A page that warns once a request would otherwise
+//! write more log than pages.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// How often the same message appears within a window.
+pub const BURST: u32 = 5;
+/// Length of a window.
+pub const WINDOW: Duration = Duration::from_secs(10);
+/// Most different messages that are told apart; beyond it the oldest windows close early.
+const MAX_KEYS: usize = 512;
+
+/// What is remembered of recent messages.
+#[derive(Debug, Default)]
+pub struct Repeats {
+    windows: HashMap<u64, Window>,
+}
+
+#[derive(Debug)]
+struct Window {
+    since: Instant,
+    seen: u32,
+    first: String,
+}
+
+/// Repeats that were held back: how many, and the beginning of their message.
+pub type HeldBack = (u32, String);
+
+impl Repeats {
+    /// Whether a message with this key may be written now. `first` gives the text to remember it
+    /// by, and is called once a window.
+    pub fn admit(&mut self, key: u64, now: Instant, first: impl FnOnce() -> String) -> bool {
+        if let Some(window) = self.windows.get_mut(&key)
+            && now.saturating_duration_since(window.since) < WINDOW
+        {
+            window.seen = window.seen.saturating_add(1);
+            return window.seen <= BURST;
+        }
+        self.windows.insert(
+            key,
+            Window {
+                since: now,
+                seen: 1,
+                first: first(),
+            },
+        );
+        true
+    }
+
+    /// Closes the windows that have passed (all of them, if there are too many); gives what was
+    /// held back in them. Call it before [`Repeats::admit`].
+    pub fn expired(&mut self, now: Instant) -> Vec<HeldBack> {
+        let all = self.windows.len() >= MAX_KEYS;
+        self.close(|w| all || now.saturating_duration_since(w.since) >= WINDOW)
+    }
+
+    /// Closes all windows.
+    pub fn drain(&mut self) -> Vec<HeldBack> {
+        self.close(|_| true)
+    }
+
+    fn close(&mut self, which: impl Fn(&Window) -> bool) -> Vec<HeldBack> {
+        let mut told = Vec::new();
+        self.windows.retain(|_, window| {
+            if !which(window) {
+                return true;
+            }
+            if window.seen > BURST {
+                told.push((window.seen - BURST, std::mem::take(&mut window.first)));
+            }
+            false
+        });
+        told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_passes_the_rest_is_counted_and_told() {
+        let (mut repeats, start) = (Repeats::default(), Instant::now());
+        let passed = (0..100)
+            .filter(|_| repeats.admit(7, start, || "w".into()))
+            .count();
+        assert_eq!(passed, BURST as usize);
+        assert!(
+            repeats.admit(8, start, || "other".into()),
+            "another message is not held back"
+        );
+        assert_eq!(repeats.expired(start + WINDOW / 2), []);
+        assert_eq!(repeats.expired(start + WINDOW), [(95, "w".to_owned())]);
+        assert!(repeats.admit(7, start + WINDOW, || "w".into()));
+        assert_eq!(repeats.drain(), []);
+    }
+
+    #[test]
+    fn many_different_messages_do_not_grow_memory() {
+        let (mut repeats, start) = (Repeats::default(), Instant::now());
+        for key in 0..100_000 {
+            repeats.expired(start);
+            assert!(repeats.admit(key, start, String::new));
+            assert!(repeats.windows.len() <= MAX_KEYS);
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! Where lines go: memory first, then a thread of the sink's own writes them. A full disk, a stuck
+//! pipe or a slow terminal never makes a request wait; lines beyond [`MAX_BUFFERED`] are dropped
+//! and counted. Knows nothing of formats.
+//!
+//! Each thread has a buffer of its own, so that two front threads do not meet in one lock; lines of
+//! different threads may be up to the sink's delay out of order.
+
+use std::cell::Cell;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{JoinHandle, Thread};
+use std::time::Duration;
+
+/// Bytes a thread's buffer may hold while the writer is behind; at combined's 150 bytes a line
+/// that is 28 000 lines.
+pub const MAX_BUFFERED: usize = 4 << 20;
+/// A buffer of this size is written without waiting for the delay.
+const WRITE_SOON: usize = 64 << 10;
+const SHARDS: usize = 16;
+
+/// Where a log goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogTarget {
+    /// A file, opened for appending, made with mode 0640 if it is not there.
+    File(PathBuf),
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+impl LogTarget {
+    fn open(&self) -> io::Result<Output> {
+        Ok(match self {
+            LogTarget::File(path) => {
+                use std::os::unix::fs::OpenOptionsExt;
+                let mut options = OpenOptions::new();
+                options.append(true).create(true).mode(0o640);
+                Output::File(options.open(path)?)
+            }
+            LogTarget::Stdout => Output::Stdout,
+            LogTarget::Stderr => Output::Stderr,
+        })
+    }
+}
+
+enum Output {
+    File(File),
+    Stdout,
+    Stderr,
+}
+
+impl Output {
+    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        match self {
+            Output::File(file) => file.write_all(lines),
+            Output::Stdout => {
+                let mut out = io::stdout().lock();
+                out.write_all(lines)?;
+                out.flush()
+            }
+            Output::Stderr => io::stderr().lock().write_all(lines),
+        }
+    }
+}
+
+struct Shared {
+    target: LogTarget,
+    delay: Duration,
+    shards: [Mutex<Vec<u8>>; SHARDS],
+    /// The writer sleeps until somebody has something.
+    asleep: AtomicBool,
+    stopping: AtomicBool,
+    dropped: AtomicU64,
+    /// Orders and their outcome; the condition tells of the outcome.
+    orders: Mutex<Orders>,
+    done: Condvar,
+}
+
+#[derive(Default)]
+struct Orders {
+    flush_asked: u64,
+    flush_done: u64,
+    reopen: Option<Option<File>>,
+    reopened: u64,
+    reopen_result: Option<io::Error>,
+}
+
+/// A log's buffers and its writer. Dropping it writes what is left.
+pub struct Sink {
+    shared: Arc<Shared>,
+    writer: Thread,
+    join: Option<JoinHandle<()>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic while a line was being appended leaves at worst half a line.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn shard_of_this_thread() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static MINE: Cell<Option<usize>> = const { Cell::new(None) });
+    MINE.with(|mine| {
+        mine.get().unwrap_or_else(|| {
+            let index = NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS;
+            mine.set(Some(index));
+            index
+        })
+    })
+}
+
+impl Sink {
+    /// Opens the target and starts the writer. Lines are written within `delay`; zero: at once.
+    pub fn start(target: LogTarget, delay: Duration) -> io::Result<Sink> {
+        let output = target.open()?;
+        let shared = Arc::new(Shared {
+            target,
+            delay,
+            shards: std::array::from_fn(|_| Mutex::new(Vec::new())),
+            asleep: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            dropped: AtomicU64::new(0),
+            orders: Mutex::new(Orders::default()),
+            done: Condvar::new(),
+        });
+        let theirs = Arc::clone(&shared);
+        let join = std::thread::Builder::new()
+            .name("howdah-log".into())
+            .spawn(move || write_loop(&theirs, output))?;
+        Ok(Sink {
+            shared,
+            writer: join.thread().clone(),
+            join: Some(join),
+        })
+    }
+
+    /// Appends what `write` puts into the buffer: whole lines with their ends.
+    pub fn append(&self, write: impl FnOnce(&mut Vec<u8>)) {
+        let soon = {
+            let mut buffer = lock(&self.shared.shards[shard_of_this_thread()]);
+            if buffer.len() >= MAX_BUFFERED {
+                self.shared.dropped.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            let before = buffer.len();
+            write(&mut buffer);
+            self.shared.delay.is_zero() || (before < WRITE_SOON && buffer.len() >= WRITE_SOON)
+        };
+        // SeqCst pairs with the writer's: it says it sleeps, then looks once more.
+        if soon || self.shared.asleep.load(Ordering::SeqCst) {
+            self.writer.unpark();
+        }
+    }
+
+    /// Waits until all lines appended before are written (or have failed to be).
+    pub fn flush(&self) {
+        let mut orders = lock(&self.shared.orders);
+        orders.flush_asked += 1;
+        let mine = orders.flush_asked;
+        self.writer.unpark();
+        while orders.flush_done < mine && !self.writer_is_gone() {
+            let waited = self
+                .shared
+                .done
+                .wait_timeout(orders, Duration::from_millis(100));
+            orders = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Opens the target again by its path, after a log rotation has moved it away (SIGUSR1). On
+    /// an error the old file stays in use.
+    pub fn reopen(&self) -> io::Result<()> {
+        self.order_reopen(None)
+    }
+
+    /// Goes on in `file`: for a server that may not open its own logs any more.
+    pub fn reopen_as(&self, file: File) -> io::Result<()> {
+        self.order_reopen(Some(file))
+    }
+
+    fn order_reopen(&self, file: Option<File>) -> io::Result<()> {
+        let mut orders = lock(&self.shared.orders);
+        orders.reopen = Some(file);
+        let before = orders.reopened;
+        self.writer.unpark();
+        while orders.reopened == before {
+            if self.writer_is_gone() {
+                return Err(io::Error::other("the log's writer has ended"));
+            }
+            let waited = self
+                .shared
+                .done
+                .wait_timeout(orders, Duration::from_millis(100));
+            orders = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        orders.reopen_result.take().map_or(Ok(()), Err)
+    }
+
+    fn writer_is_gone(&self) -> bool {
+        self.join.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Lines lost because the target took none, since the start.
+    pub fn dropped(&self) -> u64 {
+        self.shared.dropped.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        self.writer.unpark();
+        if let Some(join) = self.join.take() {
+            // The writer does not panic; if it did, there is nobody left to tell.
+            let _ = join.join();
+        }
+    }
+}
+
+fn write_loop(shared: &Shared, mut output: Output) {
+    let mut lines = Vec::new();
+    loop {
+        // Read before the buffers are emptied: what was appended before the order is in them.
+        let stopping = shared.stopping.load(Ordering::SeqCst);
+        let flush = lock(&shared.orders).flush_asked;
+        let mut wrote = false;
+        for shard in &shared.shards {
+            std::mem::swap(&mut *lock(shard), &mut lines);
+            if lines.is_empty() {
+                continue;
+            }
+            wrote = true;
+            if output.write(&lines).is_err() {
+                let lost = lines.iter().filter(|b| **b == b'\n').count() as u64;
+                shared.dropped.fetch_add(lost, Ordering::Relaxed);
+            }
+            lines.clear();
+            if lines.capacity() > 2 * WRITE_SOON {
+                lines = Vec::new();
+            }
+        }
+        let mut orders = lock(&shared.orders);
+        if let Some(file) = orders.reopen.take() {
+            let opened = file.map_or_else(|| shared.target.open(), |f| Ok(Output::File(f)));
+            orders.reopen_result = match opened {
+                Ok(new) => {
+                    output = new;
+                    None
+                }
+                Err(error) => Some(error),
+            };
+            orders.reopened += 1;
+        }
+        orders.flush_done = orders.flush_done.max(flush);
+        let more_asked = orders.flush_asked > flush;
+        drop(orders);
+        shared.done.notify_all();
+        if stopping {
+            return;
+        }
+        if more_asked {
+            continue;
+        }
+        if wrote && !shared.delay.is_zero() {
+            std::thread::park_timeout(shared.delay);
+            continue;
+        }
+        shared.asleep.store(true, Ordering::SeqCst);
+        let empty = shared.shards.iter().all(|s| lock(s).is_empty());
+        if empty && !shared.stopping.load(Ordering::SeqCst) {
+            std::thread::park();
+        }
+        shared.asleep.store(false, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("howdah-sink-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    #[test]
+    fn lines_of_many_threads_all_arrive_whole_also_across_a_rotation() {
+        let dir = scratch("rotate");
+        let path = dir.join("access.log");
+        let sink = Sink::start(LogTarget::File(path.clone()), Duration::from_secs(60)).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let sink = &sink;
+                scope.spawn(move || {
+                    for line in 0..1000 {
+                        sink.append(|b| b.extend(format!("{thread} {line}\n").into_bytes()));
+                    }
+                });
+            }
+        });
+        sink.flush();
+        std::fs::rename(&path, dir.join("access.log.1")).unwrap();
+        sink.reopen().unwrap();
+        sink.append(|b| b.extend_from_slice(b"after\n"));
+        drop(sink);
+        let old = std::fs::read_to_string(dir.join("access.log.1")).unwrap();
+        let mut lines: Vec<_> = old.lines().collect();
+        lines.sort_unstable();
+        lines.dedup();
+        assert_eq!(lines.len(), 4000);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "after\n");
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_target_that_cannot_be_opened_is_told_and_a_full_one_only_loses_lines() {
+        let missing = PathBuf::from("/nonexistent/howdah.log");
+        assert!(Sink::start(LogTarget::File(missing), Duration::ZERO).is_err());
+        let full = LogTarget::File(PathBuf::from("/dev/full"));
+        let sink = Sink::start(full, Duration::from_secs(60)).unwrap();
+        sink.append(|b| b.extend_from_slice(b"one\ntwo\n"));
+        sink.flush();
+        assert_eq!(sink.dropped(), 2);
+    }
+
+    #[test]
+    fn a_failed_reopening_keeps_the_old_file() {
+        let dir = scratch("gone");
+        let path = dir.join("a.log");
+        let sink = Sink::start(LogTarget::File(path.clone()), Duration::ZERO).unwrap();
+        let kept = dir.with_extension("moved");
+        std::fs::rename(&dir, &kept).unwrap();
+        assert!(sink.reopen().is_err());
+        sink.append(|b| b.extend_from_slice(b"still\n"));
+        sink.flush();
+        assert_eq!(
+            std::fs::read_to_string(kept.join("a.log")).unwrap(),
+            "still\n"
+        );
+        std::fs::remove_dir_all(kept).unwrap();
+    }
+}
