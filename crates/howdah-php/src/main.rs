@@ -1,3 +1,50 @@
-//! Howdah.
+//! `howdah-php`: the PHP process of a pool. Started by the front as a *zygote*, which does PHP's
+//! module startup once and then forks *children*; a child runs one script request at a time that
+//! it takes from shared memory. No HTTP, no sockets, no configuration file here: the front
+//! decides, this process runs PHP.
+//!
+//! - [`arguments`]: the command line.
+//! - [`zygote`]: module startup, then a loop: fork, reap, signal, trace.
+//! - [`child`]: claim, run, sleep.
+//! - [`exchange`]: the response and the body of the request being run.
+//! - [`identity`]: the user a pool runs as.
+//! - [`ffi`]: the border to the C shim (`shim/*.c`), which owns everything of PHP.
+//! - [`sys`]: system calls. These two are the modules with `unsafe`.
 
-fn main() {}
+#![deny(unsafe_code)]
+
+mod arguments;
+mod child;
+mod exchange;
+mod ffi;
+mod identity;
+mod sys;
+mod zygote;
+
+use std::process::ExitCode;
+
+use arguments::Action;
+
+fn main() -> ExitCode {
+    match arguments::parse(std::env::args_os().skip(1)) {
+        Ok(Action::Version) => {
+            println!("{}", version());
+            ExitCode::SUCCESS
+        }
+        Ok(Action::Serve(options)) => zygote::run(options),
+        Err(why) => {
+            eprintln!("howdah-php: {why}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// What `--version` says: one fact a line, `name value`.
+fn version() -> String {
+    format!(
+        "howdah-php {}\nphp {}\nshm {}\nthread-safety NTS",
+        env!("CARGO_PKG_VERSION"),
+        ffi::php_version(),
+        howdah_proto::shm::VERSION
+    )
+}

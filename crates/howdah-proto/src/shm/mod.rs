@@ -28,7 +28,7 @@ mod front;
 mod layout;
 
 pub use child::{BodyRead, ChildPort, Claim, ResponseWriter};
-pub use front::{FrontPort, PoolPort, SlotState};
+pub use front::{ChildStatus, FrontPort, PoolPort, SlotState};
 pub use layout::{Geometry, GeometryError, Region};
 
 /// Version of this layout together with the frames and [`crate::variables::NAMES`]. A front and a

@@ -1,0 +1,203 @@
+//! Finds the PHP to link (`php-config`), writes the C twin of the frame layout, and compiles the
+//! shim. Refuses a PHP that cannot be served (ZTS, debug, no embed library) with a sentence that
+//! says what to install; nothing is guessed.
+
+use std::env;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use howdah_proto::request::layout;
+use howdah_proto::response::{MAX_HEAD, MAX_LOG, kind};
+use howdah_proto::variables::NAMES;
+
+const SHIM: &[&str] = &[
+    "sapi.c",
+    "run.c",
+    "headers.c",
+    "variables.c",
+    "settings.c",
+    "functions.c",
+    "filters.c",
+    "signals.c",
+    "cwd.c",
+    "trace.c",
+    "title.c",
+];
+
+fn main() {
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=shim");
+    println!("cargo:rerun-if-env-changed=PHP_CONFIG");
+
+    let php = Php::find();
+    std::fs::write(out.join("howdah_frame.h"), frame_header())
+        .unwrap_or_else(|e| refuse(&format!("cannot write {}: {e}", out.display())));
+
+    let mut build = cc::Build::new();
+    for name in SHIM {
+        build.file(Path::new("shim").join(name));
+    }
+    build.include(&out).include("shim");
+    for include in &php.includes {
+        // -isystem: PHP's own headers are not held to our warnings.
+        build.flag("-isystem").flag(include);
+    }
+    build
+        .flag("-std=gnu11")
+        .define("_GNU_SOURCE", None)
+        .flag("-fno-strict-aliasing")
+        .flag("-fvisibility=hidden")
+        .flag("-Wno-unused-parameter")
+        .warnings(true)
+        .extra_warnings(true)
+        .warnings_into_errors(true)
+        .compile("howdah_shim");
+
+    println!(
+        "cargo:rustc-link-search=native={}",
+        php.library_dir.display()
+    );
+    println!("cargo:rustc-link-lib=dylib={}", php.library);
+    // PHP extensions resolve engine symbols from libphp, and chdir/fchdir from this executable
+    // (shim/cwd.c); keep libphp linked even where only data symbols are used.
+    println!("cargo:rustc-link-arg-bins=-Wl,--export-dynamic-symbol=chdir");
+    println!("cargo:rustc-link-arg-bins=-Wl,--export-dynamic-symbol=fchdir");
+}
+
+/// The PHP to link.
+struct Php {
+    includes: Vec<String>,
+    library_dir: PathBuf,
+    library: String,
+}
+
+impl Php {
+    fn find() -> Php {
+        let config = env::var("PHP_CONFIG").unwrap_or_else(|_| "php-config".into());
+        let ask = |flag: &str| -> String {
+            let output = Command::new(&config).arg(flag).output().unwrap_or_else(|e| {
+                refuse(&format!(
+                    "cannot run {config}: {e}. Install PHP's development files and its embed library \
+                     (Debian: php8.2-dev libphp8.2-embed), or set PHP_CONFIG to the php-config of the \
+                     PHP to serve"
+                ))
+            });
+            if !output.status.success() {
+                refuse(&format!("`{config} {flag}` failed: {}", output.status));
+            }
+            String::from_utf8_lossy(&output.stdout).trim().to_owned()
+        };
+        let vernum: u32 = ask("--vernum")
+            .parse()
+            .unwrap_or_else(|_| refuse(&format!("`{config} --vernum` gave no number")));
+        if vernum < 80200 {
+            refuse(&format!(
+                "{config} is PHP {}; howdah-php needs PHP 8.2 or newer",
+                ask("--version")
+            ));
+        }
+        let includes: Vec<String> = ask("--includes")
+            .split_whitespace()
+            .filter_map(|flag| flag.strip_prefix("-I").map(str::to_owned))
+            .collect();
+        let main_config = includes
+            .iter()
+            .map(|dir| Path::new(dir).join("main/php_config.h"))
+            .find(|path| path.exists())
+            .unwrap_or_else(|| {
+                refuse(&format!(
+                    "no main/php_config.h under the include directories of {config}; install PHP's \
+                     development files (Debian: php8.2-dev)"
+                ))
+            });
+        let text = std::fs::read_to_string(&main_config)
+            .unwrap_or_else(|e| refuse(&format!("cannot read {}: {e}", main_config.display())));
+        if text.lines().any(|line| line.trim() == "#define ZTS 1") {
+            refuse("ThreadSafePhp: this PHP is thread-safe (ZTS); howdah-php runs the NTS build");
+        }
+        if text
+            .lines()
+            .any(|line| line.trim() == "#define ZEND_DEBUG 1")
+        {
+            refuse("DebugPhp: this PHP is a debug build; howdah-php runs the release build");
+        }
+        let (library_dir, library) = Php::library(vernum, &ask("--prefix"), &ask("--ldflags"));
+        Php {
+            includes,
+            library_dir,
+            library,
+        }
+    }
+
+    /// `libphp8.2.so` (Debian) or `libphp.so` (php-src's own name), where php-config says or in
+    /// the prefix.
+    fn library(vernum: u32, prefix: &str, ldflags: &str) -> (PathBuf, String) {
+        let versioned = format!("php{}.{}", vernum / 10000, vernum / 100 % 100);
+        let mut dirs: Vec<PathBuf> = ldflags
+            .split_whitespace()
+            .filter_map(|flag| flag.strip_prefix("-L").map(PathBuf::from))
+            .collect();
+        dirs.extend(["lib", "lib64"].map(|sub| Path::new(prefix).join(sub)));
+        for dir in &dirs {
+            for name in [versioned.as_str(), "php"] {
+                if dir.join(format!("lib{name}.so")).exists() {
+                    return (dir.clone(), name.to_owned());
+                }
+            }
+        }
+        refuse(&format!(
+            "no lib{versioned}.so or libphp.so in {dirs:?}; install PHP's embed library (Debian: \
+             libphp8.2-embed; from source: configure --enable-embed=shared)"
+        ))
+    }
+}
+
+/// The C twin of `howdah_proto::request::layout`, the frame kinds and the known names.
+fn frame_header() -> String {
+    let mut text = String::from(
+        "/* Generated by build.rs from howdah-proto. */\n#ifndef HOWDAH_FRAME_H\n#define HOWDAH_FRAME_H\n",
+    );
+    for (name, value) in [
+        ("MAGIC", u64::from(layout::MAGIC)),
+        ("OFF_MAGIC", layout::OFF_MAGIC as u64),
+        ("OFF_TOTAL_LEN", layout::OFF_TOTAL_LEN as u64),
+        ("OFF_CONTENT_LENGTH", layout::OFF_CONTENT_LENGTH as u64),
+        ("OFF_VAR_COUNT", layout::OFF_VAR_COUNT as u64),
+        ("OFF_VAR_TABLE", layout::OFF_VAR_TABLE as u64),
+        ("OFF_INI_COUNT", layout::OFF_INI_COUNT as u64),
+        ("OFF_INI_TABLE", layout::OFF_INI_TABLE as u64),
+        ("OFF_SITE", layout::OFF_SITE as u64),
+        ("VAR_REF_LEN", layout::VAR_REF_LEN as u64),
+        ("INI_REF_LEN", layout::INI_REF_LEN as u64),
+        ("VAR_ID_TEXT", u64::from(layout::VAR_ID_TEXT)),
+        ("INI_VALUE", u64::from(layout::INI_VALUE)),
+        ("INI_ADMIN_VALUE", u64::from(layout::INI_ADMIN_VALUE)),
+        ("INI_ENVIRONMENT", u64::from(layout::INI_ENVIRONMENT)),
+        ("KIND_HEAD", u64::from(kind::HEAD)),
+        ("KIND_INFORMATIONAL", u64::from(kind::INFORMATIONAL)),
+        ("KIND_LOG", u64::from(kind::LOG)),
+        ("KIND_FINISH", u64::from(kind::FINISH)),
+        ("MAX_HEAD", MAX_HEAD as u64),
+        ("MAX_LOG", MAX_LOG as u64),
+        ("VAR_COUNT", NAMES.len() as u64),
+    ] {
+        let _ = writeln!(text, "#define HOWDAH_{name} {value}u");
+    }
+    text.push_str("enum howdah_var {\n");
+    for (i, name) in NAMES.iter().enumerate() {
+        let _ = writeln!(text, "    HOWDAH_VAR_{name} = {i},");
+    }
+    text.push_str("};\n#define HOWDAH_KNOWN_NAMES(each) \\\n");
+    for name in NAMES {
+        let _ = writeln!(text, "    each(\"{name}\") \\");
+    }
+    text.push_str("\n#endif\n");
+    text
+}
+
+fn refuse(why: &str) -> ! {
+    println!("cargo:error=howdah-php: {why}");
+    std::process::exit(1);
+}

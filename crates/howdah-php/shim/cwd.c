@@ -1,0 +1,56 @@
+/* The working directory: a script runs in its own directory, as under every web SAPI.
+ * php_execute_script() would do getcwd, chdir and chdir back at each request; here the directory
+ * is remembered and set only when it is another one, when a script has changed it, or when it was
+ * set more than a second ago (a deployment may have put another directory under the same name).
+ *
+ * Unlike under php-fpm, shutdown functions and destructors still find the script's directory. */
+#include "howdah.h"
+
+#include <errno.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+static char current[MAXPATHLEN];
+static size_t current_len;
+static time_t current_since;
+
+/* Every way a script or an extension can change the directory ends in one of these two; defined
+ * in the executable they take the place of the C library's for libphp and the extensions. */
+__attribute__((visibility("default"))) int chdir(const char *path)
+{
+	current_len = 0;
+	return (int)syscall(SYS_chdir, path);
+}
+
+__attribute__((visibility("default"))) int fchdir(int fd)
+{
+	current_len = 0;
+	return (int)syscall(SYS_fchdir, fd);
+}
+
+void howdah_enter_script_directory(const char *script)
+{
+	const char *slash = strrchr(script, '/');
+	if (!slash) {
+		return;
+	}
+	size_t len = slash == script ? 1 : (size_t)(slash - script);
+	time_t now = (time_t)sapi_get_request_time();
+	if (len == current_len && now == current_since && memcmp(current, script, len) == 0) {
+		return;
+	}
+	if (len >= sizeof(current)) {
+		return;
+	}
+	memcpy(current, script, len);
+	current[len] = '\0';
+	if (syscall(SYS_chdir, current) != 0) {
+		/* No right to enter it: never stay in another site's directory. */
+		current_len = 0;
+		(void)!syscall(SYS_chdir, "/");
+		return;
+	}
+	current_len = len;
+	current_since = now;
+}

@@ -1,0 +1,151 @@
+/* The PHP functions this SAPI adds, and the module that carries them. Names and behaviour are
+ * those of php-fpm, mod_php and FrankenPHP, so that applications find what they test for with
+ * function_exists(). */
+#include "howdah.h"
+
+#include "ext/standard/head.h"
+#include "ext/standard/info.h"
+#include "php_output.h"
+
+/* php-fpm: the client has its answer, the script goes on. The process stays busy until the
+ * script's end. False when it was already called. */
+static PHP_FUNCTION(fastcgi_finish_request)
+{
+	ZEND_PARSE_PARAMETERS_NONE();
+	if (!howdah_current.open || howdah_current.finished || howdah_is_copy) {
+		RETURN_FALSE;
+	}
+	php_output_end_all();
+	php_header();
+	if (!howdah_current.head_sent) {
+		howdah_send_headers(&SG(sapi_headers));
+	}
+	bool sent = howdah_write_frame(HOWDAH_KIND_FINISH, NULL, 0) && howdah_publish();
+	howdah_current.finished = true;
+	RETURN_BOOL(sent);
+}
+
+/* getallheaders(): the names as php-fpm gives them, rebuilt from the variables. */
+static PHP_FUNCTION(apache_request_headers)
+{
+	ZEND_PARSE_PARAMETERS_NONE();
+	array_init_size(return_value, howdah_current.var_count);
+	for (uint32_t i = 0; i < howdah_current.var_count; i++) {
+		const howdah_var_ref *ref = &howdah_current.vars[i];
+		size_t len;
+		const char *name = howdah_var_name(ref, &len);
+		if ((ref->id == HOWDAH_VAR_CONTENT_TYPE || ref->id == HOWDAH_VAR_CONTENT_LENGTH)
+		    && ref->value_len == 0) {
+			/* The variable is always set, the header was not sent. */
+			continue;
+		}
+		sapi_add_request_header(name, (unsigned int)len, (char *)howdah_text(ref->value_off),
+		                        ref->value_len, return_value);
+	}
+}
+
+static PHP_FUNCTION(apache_response_headers)
+{
+	ZEND_PARSE_PARAMETERS_NONE();
+	array_init(return_value);
+	zend_llist_position at;
+	for (sapi_header_struct *h = zend_llist_get_first_ex(&SG(sapi_headers).headers, &at); h;
+	     h = zend_llist_get_next_ex(&SG(sapi_headers).headers, &at)) {
+		const char *colon = memchr(h->header, ':', h->header_len), *end = h->header + h->header_len;
+		if (!colon) {
+			continue;
+		}
+		const char *value = colon + 1;
+		while (value < end && (*value == ' ' || *value == '\t')) {
+			value++;
+		}
+		add_assoc_stringl_ex(return_value, h->header, (size_t)(colon - h->header), value,
+		                     (size_t)(end - value));
+	}
+}
+
+/* FrankenPHP: headers_send(103) sends the headers set so far as an informational response and
+ * keeps them; any other status sends the final head now. */
+static PHP_FUNCTION(headers_send)
+{
+	zend_long status = 200;
+	ZEND_PARSE_PARAMETERS_START(0, 1)
+		Z_PARAM_OPTIONAL
+		Z_PARAM_LONG(status)
+	ZEND_PARSE_PARAMETERS_END();
+	if (status < 100 || status > 599 || status == 101) {
+		zend_argument_value_error(1, "must be a status between 100 and 599, and not 101");
+		RETURN_THROWS();
+	}
+	if (status < 200) {
+		RETURN_LONG(howdah_send_informational(&SG(sapi_headers), (int)status));
+	}
+	SG(sapi_headers).http_response_code = (int)status;
+	RETURN_LONG(sapi_send_headers());
+}
+
+ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_finish, 0, 0, _IS_BOOL, 0)
+ZEND_END_ARG_INFO()
+
+ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_headers, 0, 0, IS_ARRAY, 0)
+ZEND_END_ARG_INFO()
+
+ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_headers_send, 0, 0, IS_LONG, 0)
+	ZEND_ARG_TYPE_INFO_WITH_DEFAULT_VALUE(0, status, IS_LONG, 0, "200")
+ZEND_END_ARG_INFO()
+
+static const zend_function_entry functions[] = {
+	PHP_FE(fastcgi_finish_request, arginfo_finish)
+	PHP_FE(apache_request_headers, arginfo_headers)
+	PHP_FALIAS(getallheaders, apache_request_headers, arginfo_headers)
+	PHP_FE(apache_response_headers, arginfo_headers)
+	PHP_FE(headers_send, arginfo_headers_send)
+	PHP_FE_END
+};
+
+static PHP_MINIT_FUNCTION(howdah)
+{
+	howdah_intern_names();
+	return SUCCESS;
+}
+
+static PHP_MINFO_FUNCTION(howdah)
+{
+	php_info_print_table_start();
+	php_info_print_table_row(2, "Howdah", "active");
+	php_info_print_table_end();
+}
+
+/* Runs just before sapi_deactivate(), which would read what is left of a request body: a
+ * multi-gigabyte upload the script did not want is the front's to drop. */
+static ZEND_MODULE_POST_ZEND_DEACTIVATE_D(howdah)
+{
+	SG(post_read) = 1;
+	return SUCCESS;
+}
+
+zend_module_entry howdah_module = {
+	STANDARD_MODULE_HEADER,
+	"howdah",
+	functions,
+	PHP_MINIT(howdah),
+	NULL,
+	NULL,
+	NULL,
+	PHP_MINFO(howdah),
+	PHP_VERSION,
+	NO_MODULE_GLOBALS,
+	ZEND_MODULE_POST_ZEND_DEACTIVATE_N(howdah),
+	STANDARD_MODULE_PROPERTIES_EX
+};
+
+zif_handler howdah_wrap_function(const char *name, zif_handler ours)
+{
+	zend_function *function = zend_hash_str_find_ptr(CG(function_table), name, strlen(name));
+	if (!function || function->type != ZEND_INTERNAL_FUNCTION) {
+		return NULL;
+	}
+	zif_handler stock = function->internal_function.handler;
+	function->internal_function.handler = ours;
+	return stock;
+}

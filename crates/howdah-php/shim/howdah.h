@@ -1,0 +1,137 @@
+/* The border between the Rust loop and PHP. C owns every zend_try and everything that may bail
+ * out (a longjmp); the Rust functions declared under "leaves" return always and call nothing of
+ * PHP, so no bailout ever crosses a Rust frame.
+ *
+ * Not here: the layout of the request frame, which build.rs generates from howdah-proto into
+ * howdah_frame.h. */
+#ifndef HOWDAH_H
+#define HOWDAH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "php.h"
+#include "SAPI.h"
+#include "php_main.h"
+#include "php_variables.h"
+#include "php_ini.h"
+#include "zend_ini.h"
+
+#include "howdah_frame.h"
+
+/* ---- leaves: written in Rust (src/ffi.rs) ---- */
+
+/* Appends body bytes to the answer, waiting for room. False: the client is gone. */
+bool howdah_write_body(const char *bytes, size_t len);
+/* Appends a frame of another kind. False: the client is gone. */
+bool howdah_write_frame(uint32_t kind, const char *payload, size_t len);
+/* Shows the front what was written so far. False: the client is gone. */
+bool howdah_publish(void);
+/* Fills `out`, waiting for the client; returns less than `len` only at the body's end. */
+size_t howdah_read_body(char *out, size_t len);
+/* Hands the request back to the front; nothing of the frame may be read afterwards. */
+void howdah_done(void);
+
+/* ---- the request being run ---- */
+
+/* VarRef and IniRef of howdah_proto::request::layout. */
+typedef struct {
+	uint16_t id;
+	uint16_t name_len;
+	uint32_t name_off;
+	uint32_t value_off;
+	uint32_t value_len;
+} howdah_var_ref;
+
+typedef struct {
+	uint32_t kind;
+	uint32_t name_off;
+	uint32_t name_len;
+	uint32_t value_off;
+	uint32_t value_len;
+} howdah_ini_ref;
+
+_Static_assert(sizeof(howdah_var_ref) == HOWDAH_VAR_REF_LEN, "VarRef as in howdah-proto");
+_Static_assert(sizeof(howdah_ini_ref) == HOWDAH_INI_REF_LEN, "IniRef as in howdah-proto");
+
+typedef struct {
+	/* The frame in shared memory: valid and unchanging until howdah_done(). */
+	const char *frame;
+	const howdah_var_ref *vars;
+	uint32_t var_count;
+	const howdah_ini_ref *inis;
+	uint32_t ini_count;
+	uint32_t site;
+	/* Known variables by number; NULL when the request has none of that name. */
+	const howdah_var_ref *known[HOWDAH_VAR_COUNT];
+	/* Claimed and not yet handed back. */
+	bool open;
+	/* The final head has been written. */
+	bool head_sent;
+	/* fastcgi_finish_request(): the client has everything, later output goes nowhere. */
+	bool finished;
+	/* filter_input(INPUT_SERVER) has been given its raw values. */
+	bool filter_fed;
+} howdah_request;
+
+extern howdah_request howdah_current;
+/* Set in a copy of this process that a script made by pcntl_fork(): it must not answer. */
+extern bool howdah_is_copy;
+
+static inline const char *howdah_text(uint32_t offset)
+{
+	return howdah_current.frame + offset;
+}
+
+/* The value of a known variable, or NULL. NUL-terminated in the frame. */
+static inline const char *howdah_known(enum howdah_var id)
+{
+	const howdah_var_ref *ref = howdah_current.known[id];
+	return ref ? howdah_text(ref->value_off) : NULL;
+}
+
+/* ---- parts of the shim ---- */
+
+extern sapi_module_struct howdah_sapi;
+extern zend_module_entry howdah_module;
+extern zend_string *howdah_names[HOWDAH_VAR_COUNT];
+
+void howdah_log(int syslog_level, const char *text, size_t len);
+void howdah_logf(int syslog_level, const char *format, ...) ZEND_ATTRIBUTE_FORMAT(printf, 2, 3);
+
+/* headers.c */
+int howdah_send_headers(sapi_headers_struct *headers);
+int howdah_send_informational(sapi_headers_struct *headers, int status);
+
+/* variables.c */
+void howdah_intern_names(void);
+void howdah_hook_environment(void);
+char *howdah_getenv(const char *name, size_t len);
+char *howdah_read_cookies(void);
+void howdah_register_server_variables(zval *array);
+/* The name of variable `ref` and its length. */
+const char *howdah_var_name(const howdah_var_ref *ref, size_t *len);
+
+/* filters.c: filter_input(INPUT_SERVER) fed only when asked for. */
+void howdah_wrap_filters(void);
+bool howdah_filter_is_default(void);
+
+/* settings.c */
+void howdah_apply_settings(void);
+int howdah_activate_user_ini(void);
+
+/* cwd.c */
+void howdah_enter_script_directory(const char *script);
+
+/* signals.c */
+void howdah_wrap_signals(void);
+void howdah_signals_enter_child(void);
+void howdah_signals_between_requests(void);
+
+/* Puts `ours` in front of the internal function `name`; returns the handler it had, or NULL when
+ * there is no such function (its extension is not loaded). */
+zif_handler howdah_wrap_function(const char *name, zif_handler ours);
+
+#endif

@@ -1,0 +1,245 @@
+/* PHP's life in this process: module startup (zygote), entering a child, one request, its end.
+ * Follows main() of sapi/fpm/fpm/fpm_main.c and php_handler() of sapi/apache2handler. Owns every
+ * outermost zend_try. */
+#include "howdah.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include "ext/random/php_random.h"
+#include "zend_exceptions.h"
+#include "zend_extensions.h"
+#include "zend_modules.h"
+#include "zend_signal.h"
+
+#if defined(ZTS)
+# error "howdah-php runs the NTS build of PHP"
+#endif
+#if ZEND_DEBUG
+# error "howdah-php runs the release build of PHP"
+#endif
+
+/* ---- zygote ---- */
+
+/* A script forked itself (pcntl_fork): the copy may run on, but the request is its parent's. */
+static void in_forked_copy(void)
+{
+	if (howdah_current.open) {
+		howdah_is_copy = true;
+	}
+}
+
+/* `ini_path`: a php.ini or NULL for PHP's own search. `no_ini`: read none. `ini_entries`:
+ * "name=value" lines that override php.ini; must stay valid. Returns 0 when PHP is up. */
+int howdah_php_startup(const char *ini_path, bool no_ini, const char *ini_entries)
+{
+	zend_signal_startup();
+	sapi_startup(&howdah_sapi);
+	/* After sapi_startup(), which clears ini_entries. */
+	howdah_sapi.php_ini_path_override = (char *)ini_path;
+	howdah_sapi.php_ini_ignore = no_ini;
+	howdah_sapi.ini_entries = (char *)ini_entries;
+	SG(options) |= SAPI_OPTION_NO_CHDIR; /* cwd.c does it */
+	if (howdah_sapi.startup(&howdah_sapi) == FAILURE) {
+		return -1;
+	}
+	howdah_hook_environment();
+	howdah_wrap_filters();
+	howdah_wrap_signals();
+	return pthread_atfork(NULL, NULL, in_forked_copy);
+}
+
+/* Whether opcache is loaded, enabled and has taken over compilation for this SAPI. */
+bool howdah_php_has_opcache(void)
+{
+	return zend_get_extension("Zend OPcache") && zend_compile_file != compile_file
+	    && zend_ini_long("opcache.enable", sizeof("opcache.enable") - 1, 0);
+}
+
+const char *howdah_php_version(void)
+{
+	return PHP_VERSION;
+}
+
+/* The libphp loaded at run time against the headers of build time: NULL, or what differs. (The
+ * library's name carries its version, and a thread-safe build lacks symbols we link; this is for
+ * a libphp.so without a version.) */
+const char *howdah_php_check_library(void)
+{
+	static char text[256];
+	const zend_module_entry *library =
+	    zend_hash_str_find_ptr(&module_registry, "standard", sizeof("standard") - 1);
+	if (library && library->zend_api == ZEND_MODULE_API_NO && library->build_id
+	    && strcmp(library->build_id, ZEND_MODULE_BUILD_ID) == 0) {
+		return NULL;
+	}
+	snprintf(text, sizeof(text),
+	         "built for PHP %s (%s), but the libphp found is another one (%s); install the PHP howdah-php was built for, or build it for this one",
+	         PHP_VERSION, ZEND_MODULE_BUILD_ID,
+	         library && library->build_id ? library->build_id : "unknown");
+	return text;
+}
+
+int howdah_php_exit_status(void)
+{
+	return EG(exit_status);
+}
+
+/* ---- child ---- */
+
+void howdah_php_enter_child(void)
+{
+	howdah_signals_enter_child();
+	/* The random sources are seeded per request since PHP 8.2 (PHP_RINIT random); a preload
+	 * script may have opened the zygote's. */
+	RANDOM_G(combined_lcg_seeded) = false;
+	RANDOM_G(mt19937_seeded) = false;
+}
+
+static bool open_frame(const char *frame)
+{
+	memset(&howdah_current, 0, sizeof(howdah_current));
+	uint32_t magic, var_table, ini_table;
+	memcpy(&magic, frame + HOWDAH_OFF_MAGIC, 4);
+	howdah_current.frame = frame;
+	howdah_current.open = true;
+	if (magic != HOWDAH_MAGIC) {
+		return false;
+	}
+	memcpy(&howdah_current.var_count, frame + HOWDAH_OFF_VAR_COUNT, 4);
+	memcpy(&var_table, frame + HOWDAH_OFF_VAR_TABLE, 4);
+	memcpy(&howdah_current.ini_count, frame + HOWDAH_OFF_INI_COUNT, 4);
+	memcpy(&ini_table, frame + HOWDAH_OFF_INI_TABLE, 4);
+	memcpy(&howdah_current.site, frame + HOWDAH_OFF_SITE, 4);
+	howdah_current.vars = (const howdah_var_ref *)(frame + var_table);
+	howdah_current.inis = (const howdah_ini_ref *)(frame + ini_table);
+	for (uint32_t i = 0; i < howdah_current.var_count; i++) {
+		if (howdah_current.vars[i].id < HOWDAH_VAR_COUNT) {
+			howdah_current.known[howdah_current.vars[i].id] = &howdah_current.vars[i];
+		}
+	}
+	return true;
+}
+
+/* A path with a ".." segment is not run (is_valid_path of php-fpm). */
+static bool climbs(const char *path)
+{
+	for (const char *at = path; (at = strstr(at, "..")); at += 2) {
+		if ((at == path || at[-1] == '/') && (at[2] == '\0' || at[2] == '/')) {
+			return true;
+		}
+	}
+	return false;
+}
+
+/* As init_request_info() of php-fpm; the splitting of PATH_INFO is done by the front. */
+static void fill_request_info(void)
+{
+	int64_t length;
+	memcpy(&length, howdah_current.frame + HOWDAH_OFF_CONTENT_LENGTH, 8);
+	const char *script = howdah_known(HOWDAH_VAR_SCRIPT_FILENAME);
+	const char *type = howdah_known(HOWDAH_VAR_CONTENT_TYPE);
+
+	SG(server_context) = &howdah_current;
+	SG(sapi_headers).http_response_code = 200;
+	SG(request_info).request_method = howdah_known(HOWDAH_VAR_REQUEST_METHOD);
+	SG(request_info).query_string = (char *)howdah_known(HOWDAH_VAR_QUERY_STRING);
+	/* "request_uri" is the script's URI in every SAPI. */
+	SG(request_info).request_uri = (char *)howdah_known(HOWDAH_VAR_SCRIPT_NAME);
+	SG(request_info).content_type = type ? type : "";
+	/* Not known (chunked): 0, as under mod_php; the body is then read to its end. */
+	SG(request_info).content_length = length > 0 ? (zend_long)length : 0;
+	SG(request_info).path_translated =
+	    script && *script && !climbs(script) ? estrdup(script) : NULL;
+	php_handle_auth_data(howdah_known(HOWDAH_VAR_HTTP_AUTHORIZATION));
+}
+
+static void answer_plainly(int status, const char *text)
+{
+	zend_try {
+		SG(sapi_headers).http_response_code = status;
+		PUTS(text);
+	} zend_end_try();
+}
+
+static void execute(void)
+{
+	zend_file_handle file;
+	const char *path = SG(request_info).path_translated;
+	if (!path) {
+		howdah_logf(LOG_ERR, "ScriptUnknown: Primary script unknown");
+		answer_plainly(404, "File not found.\n");
+		return;
+	}
+	if (php_fopen_primary_script(&file) == FAILURE) {
+		int why = errno;
+		/* php_fopen_primary_script() has freed path_translated. */
+		const char *script = howdah_known(HOWDAH_VAR_SCRIPT_FILENAME);
+		if (access(script, R_OK) != 0) {
+			why = errno;
+		}
+		if (why == EACCES) {
+			howdah_logf(LOG_ERR, "ScriptUnreadable: Unable to open primary script: %s (%s)", script,
+			            strerror(why));
+			answer_plainly(403, "Access denied.\n");
+		} else {
+			howdah_logf(LOG_ERR, "ScriptUnknown: Unable to open primary script: %s (%s)", script,
+			            strerror(why));
+			answer_plainly(404, "File not found.\n");
+		}
+		return;
+	}
+	howdah_enter_script_directory(path);
+	EG(exit_status) = 0;
+	php_execute_script(&file);
+	/* With opcache the handle is not in CG(open_files) from the second request on. */
+	if (!file.in_list) {
+		zend_destroy_file_handle(&file);
+	}
+}
+
+/* Runs one request. 0: the process is fit for the next; 1: it must leave, a bailout escaped
+ * PHP's own shutdown; 2: this is a script's fork. With 0 and 1 the request has been handed back. */
+int howdah_php_run(const char *frame)
+{
+	volatile int outcome = 0;
+	if (!open_frame(frame)) {
+		howdah_logf(LOG_CRIT, "FrameCorrupt: the request frame has no magic");
+		howdah_current.open = false;
+		howdah_done();
+		return 1;
+	}
+	zend_first_try {
+		fill_request_info();
+		howdah_apply_settings();
+		/* A failed startup has already reported why (memory limit while reading a POST); like
+		 * mod_php we then end the request in the ordinary way. */
+		if (php_request_startup() == SUCCESS) {
+			execute();
+		} else if (SG(sapi_headers).http_response_code == 200 && !SG(headers_sent)) {
+			SG(sapi_headers).http_response_code = 500;
+		}
+	} zend_end_try();
+
+	zend_first_try {
+		if (SG(request_info).path_translated) {
+			efree(SG(request_info).path_translated);
+			SG(request_info).path_translated = NULL;
+		}
+		php_request_shutdown(NULL);
+	} zend_catch {
+		outcome = 1;
+	} zend_end_try();
+
+	if (howdah_is_copy) {
+		return 2;
+	}
+	if (howdah_current.open) {
+		howdah_current.open = false;
+		howdah_done();
+	}
+	howdah_signals_between_requests();
+	return outcome;
+}

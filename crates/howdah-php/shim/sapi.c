@@ -1,0 +1,175 @@
+/* The SAPI: what PHP's core calls to read a request and write an answer. Follows
+ * sapi/fpm/fpm/fpm_main.c and sapi/apache2handler/sapi_apache2.c of php-src; where those two
+ * differ, the comment says whom we follow. Knows nothing of the ring or of wake-ups: that is the
+ * Rust side of howdah.h. */
+#include "howdah.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <syslog.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "php_output.h"
+
+howdah_request howdah_current;
+bool howdah_is_copy;
+
+/* Nobody will read more output: the slot is handed back, the script has said it is finished, or
+ * this process is a script's own fork. */
+static bool output_goes_nowhere(void)
+{
+	return !howdah_current.open || howdah_current.finished || howdah_is_copy;
+}
+
+/* As sapi_cgibin_ub_write(), except after fastcgi_finish_request(): there php-fpm treats output
+ * as an aborted connection and ends the script; it is discarded here, as under LiteSpeed. */
+static size_t ub_write(const char *bytes, size_t len)
+{
+	if (len == 0 || output_goes_nowhere()) {
+		return len;
+	}
+	if (!howdah_current.head_sent) {
+		/* Output without headers (SG(request_info).no_headers set by an extension): the frames
+		 * need a head before a body. */
+		howdah_send_headers(&SG(sapi_headers));
+	}
+	if (!howdah_write_body(bytes, len)) {
+		php_handle_aborted_connection();
+		return 0;
+	}
+	return len;
+}
+
+/* As php_apache_sapi_flush(): headers go out with the first flush even before any output. */
+static void flush(void *server_context)
+{
+	if (output_goes_nowhere()) {
+		return;
+	}
+	if (!SG(headers_sent)) {
+		sapi_send_headers();
+	}
+	if (howdah_current.open && !howdah_publish()) {
+		php_handle_aborted_connection();
+	}
+}
+
+static size_t read_post(char *buffer, size_t len)
+{
+	if (!howdah_current.open || howdah_is_copy) {
+		return 0;
+	}
+	return howdah_read_body(buffer, len);
+}
+
+/* One message for the error log: a frame of this request while its answer is open, a line on
+ * stderr (the front's log pipe) otherwise. */
+void howdah_log(int level, const char *text, size_t len)
+{
+	if (len > HOWDAH_MAX_LOG - sizeof(uint32_t)) {
+		len = HOWDAH_MAX_LOG - sizeof(uint32_t);
+	}
+	if (howdah_current.open && !howdah_is_copy) {
+		uint32_t number = (uint32_t)level & 7;
+		char *payload = malloc(sizeof(number) + len);
+		if (payload) {
+			memcpy(payload, &number, sizeof(number));
+			memcpy(payload + sizeof(number), text, len);
+			bool sent = howdah_write_frame(HOWDAH_KIND_LOG, payload, sizeof(number) + len);
+			free(payload);
+			if (sent) {
+				/* Seen at once, unless that would cut a small answer in two. */
+				if (!howdah_current.head_sent || howdah_current.finished) {
+					(void)howdah_publish();
+				}
+				return;
+			}
+		}
+	}
+	fprintf(stderr, "%.*s\n", (int)len, text);
+}
+
+void howdah_logf(int level, const char *format, ...)
+{
+	char line[4096];
+	va_list args;
+	va_start(args, format);
+	int len = vsnprintf(line, sizeof(line), format, args);
+	va_end(args);
+	if (len > 0) {
+		howdah_log(level, line, MIN((size_t)len, sizeof(line) - 1));
+	}
+}
+
+static void log_message(const char *message, int syslog_type)
+{
+	howdah_log(syslog_type, message, strlen(message));
+}
+
+static zend_result get_request_time(double *seconds)
+{
+	struct timespec now;
+	if (clock_gettime(CLOCK_REALTIME, &now) != 0) {
+		return FAILURE;
+	}
+	*seconds = (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+	return SUCCESS;
+}
+
+static int activate(void)
+{
+	/* Also called by module startup, without a request. */
+	return howdah_current.open ? howdah_activate_user_ini() : SUCCESS;
+}
+
+/* The end of the answer: shutdown functions and destructors have run, output and session are
+ * closed. The client does not wait for the memory to be freed. */
+static int deactivate(void)
+{
+	if (!howdah_current.open || howdah_is_copy) {
+		return SUCCESS;
+	}
+	if (!howdah_current.head_sent) {
+		howdah_send_headers(&SG(sapi_headers));
+	}
+	howdah_current.open = false;
+	howdah_done();
+	/* These pointed into the frame, which is the front's again. */
+	howdah_current.frame = NULL;
+	howdah_current.var_count = howdah_current.ini_count = 0;
+	memset(howdah_current.known, 0, sizeof(howdah_current.known));
+	SG(request_info).request_method = NULL;
+	SG(request_info).query_string = NULL;
+	SG(request_info).request_uri = NULL;
+	SG(request_info).content_type = NULL;
+	SG(request_info).cookie_data = NULL;
+	SG(server_context) = NULL;
+	return SUCCESS;
+}
+
+static int startup(sapi_module_struct *module)
+{
+	return php_module_startup(module, &howdah_module);
+}
+
+sapi_module_struct howdah_sapi = {
+	/* A name that opcache accepts (accel_find_sapi) and that applications know. */
+	.name = "fpm-fcgi",
+	.pretty_name = "Howdah",
+	.startup = startup,
+	.shutdown = php_module_shutdown_wrapper,
+	.activate = activate,
+	.deactivate = deactivate,
+	.ub_write = ub_write,
+	.flush = flush,
+	.getenv = howdah_getenv,
+	.sapi_error = php_error,
+	.send_headers = howdah_send_headers,
+	.read_post = read_post,
+	.read_cookies = howdah_read_cookies,
+	.register_server_variables = howdah_register_server_variables,
+	.log_message = log_message,
+	.get_request_time = get_request_time,
+	.php_ini_ignore_cwd = 1,
+};

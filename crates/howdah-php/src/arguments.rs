@@ -1,0 +1,226 @@
+//! The command line of `howdah-php`, which the front writes and people read in `ps`. Every
+//! mistake is named; nothing unknown is ignored.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+/// What to do.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Print versions and leave.
+    Version,
+    /// Be the zygote of a pool.
+    Serve(Options),
+}
+
+/// A pool's zygote, as asked for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Name of the pool, for process titles and messages.
+    pub pool: String,
+    /// The shared memory, initialised by the front.
+    pub memory_fd: i32,
+    /// A connected `SOCK_SEQPACKET` socket speaking `howdah_proto::control`.
+    pub control_fd: i32,
+    /// One eventfd per front thread.
+    pub bell_fds: Vec<i32>,
+    /// Where php.ini comes from.
+    pub php_ini: PhpIni,
+    /// `-d` settings and `--opcache`, as lines of a php.ini.
+    pub ini_entries: CString,
+    /// User to become, by name or number; none: stay who we are.
+    pub user: Option<String>,
+    /// Group to become; none: the user's.
+    pub group: Option<String>,
+}
+
+/// Where php.ini comes from.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub enum PhpIni {
+    /// PHP's own search: `PHPRC`, then the directory compiled into libphp (for Debian's embed
+    /// library `/etc/php/8.2/embed`), and `PHP_INI_SCAN_DIR` or its `conf.d`.
+    #[default]
+    Search,
+    /// This file instead of the one found; the scan directory is still read.
+    File(CString),
+    /// No php.ini and no scan directory.
+    Nothing,
+}
+
+/// Why the command line is refused.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// No such option.
+    UnknownOption(String),
+    /// The option wants a value.
+    MissingValue(&'static str),
+    /// The value is not what the option wants.
+    BadValue(&'static str, String),
+    /// Must be given.
+    Required(&'static str),
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Refused::UnknownOption(name) => write!(f, "UnknownOption: {name}"),
+            Refused::MissingValue(name) => write!(f, "MissingValue: {name} wants a value"),
+            Refused::BadValue(name, value) => write!(f, "BadValue: {name} cannot be {value:?}"),
+            Refused::Required(name) => write!(
+                f,
+                "Required: {name} is missing; howdah-php is started by howdah, not by hand"
+            ),
+        }
+    }
+}
+
+/// Reads the arguments after the program's name.
+pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Action, Refused> {
+    let mut args = args;
+    let mut options = Options::default();
+    let (mut memory, mut control) = (None, None);
+    let mut ini = Vec::new();
+    let mut opcache = None;
+    while let Some(arg) = args.next() {
+        let name = arg.to_string_lossy().into_owned();
+        let mut value = |option: &'static str| args.next().ok_or(Refused::MissingValue(option));
+        match name.as_str() {
+            "--version" | "--name-version" => return Ok(Action::Version),
+            "--pool" => options.pool = text("--pool", value("--pool")?)?,
+            "--memory-fd" => memory = Some(fd("--memory-fd", &value("--memory-fd")?)?),
+            "--control-fd" => control = Some(fd("--control-fd", &value("--control-fd")?)?),
+            "--bell-fds" => {
+                let list = text("--bell-fds", value("--bell-fds")?)?;
+                options.bell_fds = list
+                    .split(',')
+                    .map(|one| fd("--bell-fds", OsStr::new(one)))
+                    .collect::<Result<_, _>>()?;
+            }
+            "--php-ini" => {
+                let path = value("--php-ini")?;
+                options.php_ini = PhpIni::File(
+                    CString::new(path.into_vec())
+                        .map_err(|_| Refused::BadValue("--php-ini", "a path with NUL".into()))?,
+                );
+            }
+            "--no-php-ini" => options.php_ini = PhpIni::Nothing,
+            "--user" => options.user = Some(text("--user", value("--user")?)?),
+            "--group" => options.group = Some(text("--group", value("--group")?)?),
+            "--opcache" => {
+                opcache = Some(match text("--opcache", value("--opcache")?)?.as_str() {
+                    "on" => true,
+                    "off" => false,
+                    other => return Err(Refused::BadValue("--opcache", other.into())),
+                });
+            }
+            "-d" => ini_entry(&mut ini, value("-d")?.as_bytes())?,
+            _ => return Err(Refused::UnknownOption(name)),
+        }
+    }
+    if let Some(on) = opcache {
+        ini.extend_from_slice(format!("opcache.enable={}\n", u8::from(on)).as_bytes());
+    }
+    options.ini_entries =
+        CString::new(ini).map_err(|_| Refused::BadValue("-d", "a setting with NUL".into()))?;
+    options.memory_fd = memory.ok_or(Refused::Required("--memory-fd"))?;
+    options.control_fd = control.ok_or(Refused::Required("--control-fd"))?;
+    if options.bell_fds.is_empty() {
+        return Err(Refused::Required("--bell-fds"));
+    }
+    if options.pool.is_empty() {
+        return Err(Refused::Required("--pool"));
+    }
+    Ok(Action::Serve(options))
+}
+
+fn text(option: &'static str, value: OsString) -> Result<String, Refused> {
+    value
+        .into_string()
+        .map_err(|v| Refused::BadValue(option, v.to_string_lossy().into_owned()))
+}
+
+fn fd(option: &'static str, value: &OsStr) -> Result<i32, Refused> {
+    value
+        .to_str()
+        .and_then(|v| v.parse().ok())
+        .filter(|n| *n >= 0)
+        .ok_or_else(|| Refused::BadValue(option, value.to_string_lossy().into_owned()))
+}
+
+/// One `-d name=value` as a php.ini line, by the quoting rules of php's own `-d`
+/// (`php_ini_builder_define`): a value that begins with a letter, digit or quote stands as it
+/// is, any other is quoted; a name alone means 1.
+fn ini_entry(out: &mut Vec<u8>, entry: &[u8]) -> Result<(), Refused> {
+    let refuse = || Refused::BadValue("-d", String::from_utf8_lossy(entry).into_owned());
+    let (name, value) = match entry.iter().position(|b| *b == b'=') {
+        Some(at) => (&entry[..at], Some(&entry[at + 1..])),
+        None => (entry, None),
+    };
+    let named = |b: &u8| b.is_ascii_alphanumeric() || b"._-".contains(b);
+    if name.is_empty() || !name.iter().all(named) || entry.contains(&b'\n') {
+        return Err(refuse());
+    }
+    out.extend_from_slice(name);
+    out.push(b'=');
+    match value {
+        None => out.push(b'1'),
+        Some(v) => {
+            let bare = v
+                .first()
+                .is_none_or(|b| b.is_ascii_alphanumeric() || *b == b'"' || *b == b'\'');
+            if bare {
+                out.extend_from_slice(v);
+            } else if v.contains(&b'"') {
+                return Err(refuse());
+            } else {
+                out.push(b'"');
+                out.extend_from_slice(v);
+                out.push(b'"');
+            }
+        }
+    }
+    out.push(b'\n');
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<Action, Refused> {
+        parse(line.split_whitespace().map(OsString::from))
+    }
+
+    const BASE: &str = "--pool www --memory-fd 5 --control-fd 6 --bell-fds 7,8";
+
+    #[test]
+    fn a_full_line_is_read() {
+        let Ok(Action::Serve(options)) = read(&format!(
+            "{BASE} -d memory_limit=64M -d error_log=/x -d a.flag --opcache off --user www-data"
+        )) else {
+            panic!("refused");
+        };
+        assert_eq!(options.bell_fds, [7, 8]);
+        assert_eq!(
+            options.ini_entries.as_bytes(),
+            b"memory_limit=64M\nerror_log=\"/x\"\na.flag=1\nopcache.enable=0\n"
+        );
+        assert_eq!(options.user.as_deref(), Some("www-data"));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let unknown = Refused::UnknownOption("--frob".into());
+        assert_eq!(read(&format!("{BASE} --frob")), Err(unknown));
+        assert_eq!(read("--pool"), Err(Refused::MissingValue("--pool")));
+        let bad = |option, value: &str| Err(Refused::BadValue(option, value.into()));
+        assert_eq!(read("--memory-fd -1"), bad("--memory-fd", "-1"));
+        assert_eq!(read("--bell-fds 1,,2"), bad("--bell-fds", ""));
+        assert_eq!(read("--opcache maybe"), bad("--opcache", "maybe"));
+        assert_eq!(read("-d =1"), bad("-d", "=1"));
+        assert_eq!(
+            read("--pool x --memory-fd 1"),
+            Err(Refused::Required("--control-fd"))
+        );
+    }
+}

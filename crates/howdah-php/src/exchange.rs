@@ -1,0 +1,176 @@
+//! The request being run, as the shim's callbacks see it: where body bytes come from and answer
+//! bytes go to, with the waiting in between. Holds no PHP and no HTTP.
+//!
+//! A wait is a futex wait on the word of [`Claim::prepare_wait`]: the front wakes it when it has
+//! read, written or given the request up. Nothing spins.
+
+use std::cell::RefCell;
+
+use howdah_proto::shm::{Bell, BodyRead, Claim, ResponseWriter};
+
+use crate::sys::{self, Waited};
+
+/// One claimed request.
+pub struct Job {
+    claim: Claim,
+    writer: ResponseWriter,
+    /// The client is gone; nothing more is written.
+    gone: bool,
+}
+
+struct Exchange {
+    job: Option<Job>,
+    bells: Vec<i32>,
+}
+
+thread_local! {
+    /// This process's one request. A child has one thread.
+    static EXCHANGE: RefCell<Exchange> = const { RefCell::new(Exchange { job: None, bells: Vec::new() }) };
+}
+
+/// Sets the bells (eventfds), by number of front thread.
+pub fn set_bells(bells: Vec<i32>) {
+    EXCHANGE.with_borrow_mut(|e| e.bells = bells);
+}
+
+/// Makes `claim` the request being run.
+pub fn begin(claim: Claim) {
+    EXCHANGE.with_borrow_mut(|e| {
+        e.job = Some(Job {
+            claim,
+            writer: ResponseWriter::default(),
+            gone: false,
+        });
+    });
+}
+
+fn with_job<T>(without: T, f: impl FnOnce(&mut Job, &[i32]) -> T) -> T {
+    EXCHANGE.with_borrow_mut(|e| match &mut e.job {
+        Some(job) => f(job, &e.bells),
+        None => without,
+    })
+}
+
+/// Appends body bytes to the answer; `false` when the client is gone.
+pub fn write_body(bytes: &[u8]) -> bool {
+    with_job(false, |job, bells| {
+        job.write_all(bytes, bells, |job, rest| job.writer.body(&job.claim, rest))
+    })
+}
+
+/// Appends a frame of another kind; `false` when the client is gone.
+pub fn write_frame(kind: u32, payload: &[u8]) -> bool {
+    with_job(false, |job, bells| {
+        while !job.writer.begin(&job.claim, kind, payload.len() as u32) {
+            if !job.make_room(bells) {
+                return false;
+            }
+        }
+        job.write_all(payload, bells, |job, rest| {
+            job.writer.payload(&job.claim, rest)
+        })
+    })
+}
+
+/// Shows the front what was written; `false` when the client is gone.
+pub fn publish() -> bool {
+    with_job(false, |job, bells| {
+        let bell = job.writer.publish(&job.claim);
+        job.ring(bell, bells);
+        !job.is_gone()
+    })
+}
+
+/// Fills `out`, waiting for the client's bytes; less than `out.len()` only at the body's end.
+pub fn read_body(out: &mut [u8]) -> usize {
+    with_job(0, |job, bells| {
+        let (mut got, claim) = (0, job.claim);
+        while got < out.len() {
+            let (mut read, mut bell) = claim.read_body(&mut out[got..]);
+            if read == BodyRead::Pending {
+                let (word, seen) = claim.prepare_wait();
+                (read, bell) = claim.read_body(&mut out[got..]);
+                if read == BodyRead::Pending && !job.is_gone() {
+                    job.gone =
+                        sys::futex_wait(word, seen, sys::orphan_patience()) == Waited::TimedOut;
+                }
+                claim.end_wait();
+            }
+            job.ring(bell, bells);
+            match read {
+                BodyRead::Bytes(n) => got += n,
+                BodyRead::Pending if !job.is_gone() => {}
+                BodyRead::Pending | BodyRead::End | BodyRead::CutOff => break,
+            }
+        }
+        got
+    })
+}
+
+/// Hands the request back to the front.
+pub fn done() {
+    EXCHANGE.with_borrow_mut(|e| {
+        if let Some(mut job) = e.job.take() {
+            let front = job.claim.front() as usize;
+            let bell = job.claim.done(&mut job.writer);
+            ring(bell, front, &e.bells);
+        }
+    });
+}
+
+fn ring(bell: Bell, front: usize, bells: &[i32]) {
+    if bell.0
+        && let Some(fd) = bells.get(front)
+    {
+        sys::ring(*fd);
+    }
+}
+
+impl Job {
+    fn ring(&self, bell: Bell, bells: &[i32]) {
+        ring(bell, self.claim.front() as usize, bells);
+    }
+
+    fn is_gone(&mut self) -> bool {
+        self.gone = self.gone || self.claim.aborted();
+        self.gone
+    }
+
+    fn write_all(
+        &mut self,
+        mut rest: &[u8],
+        bells: &[i32],
+        write: impl Fn(&mut Job, &[u8]) -> usize,
+    ) -> bool {
+        if self.is_gone() {
+            return false;
+        }
+        while !rest.is_empty() {
+            match write(self, rest) {
+                0 if self.make_room(bells) => {}
+                0 => return false,
+                n => rest = &rest[n..],
+            }
+        }
+        true
+    }
+
+    /// Publishes and waits until the front has read something; `false` when the client is gone.
+    fn make_room(&mut self, bells: &[i32]) -> bool {
+        let bell = self.writer.publish(&self.claim);
+        self.ring(bell, bells);
+        while !self.is_gone() {
+            let (word, seen) = self.claim.prepare_wait();
+            let ready = self.writer.has_room(&self.claim) || self.claim.aborted();
+            if !ready && sys::futex_wait(word, seen, sys::orphan_patience()) == Waited::TimedOut {
+                // Front and zygote are gone: nobody will ever read this answer.
+                self.gone = true;
+            }
+            self.claim.end_wait();
+            if ready {
+                return !self.is_gone();
+            }
+        }
+        false
+    }
+}

@@ -1,0 +1,439 @@
+//! System calls, one small safe function each. `unsafe` for that reason only; no policy here.
+
+#![allow(unsafe_code)]
+
+use std::ffi::CString;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use howdah_proto::shm::{GeometryError, Region};
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+/// CLOCK_MONOTONIC in nanoseconds; the scoreboard's clock.
+pub fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: writes the given timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Why the pool's memory could not be opened.
+#[derive(Debug)]
+pub enum MapError {
+    /// fstat or mmap.
+    System(io::Error),
+    /// The memory is not a pool of this version.
+    Refused(GeometryError),
+}
+
+/// Maps the pool's memory for the rest of the process's life and closes the descriptor.
+pub fn map_region(fd: i32) -> Result<Region, MapError> {
+    let system = |_| MapError::System(io::Error::last_os_error());
+    // SAFETY: an all-zero stat is a valid value to be overwritten.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: writes the given stat.
+    check(unsafe { libc::fstat(fd, &mut stat) }).map_err(system)?;
+    let len = stat.st_size as usize;
+    // SAFETY: a fresh mapping chosen by the kernel.
+    let base = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            len,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+            fd,
+            0,
+        )
+    };
+    let Some(base) = NonNull::new(base.cast::<u8>()).filter(|_| base != libc::MAP_FAILED) else {
+        return Err(MapError::System(io::Error::last_os_error()));
+    };
+    close(fd);
+    // SAFETY: page-aligned, readable, writable, shared, `len` bytes, never unmapped.
+    unsafe { Region::open(base, len) }.map_err(MapError::Refused)
+}
+
+/// Closes a descriptor this program owns by number.
+pub fn close(fd: i32) {
+    // SAFETY: the caller owns `fd` and does not use it again.
+    unsafe { libc::close(fd) };
+}
+
+/// Keeps a descriptor from programs that scripts start.
+pub fn set_cloexec(fd: i32) -> io::Result<()> {
+    // SAFETY: fcntl with an integer argument.
+    check(unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) }).map(drop)
+}
+
+/// Makes standard input empty and standard output the log pipe: a script writing to
+/// `php://stdout` must not write into whatever the front had there.
+pub fn tidy_stdio() {
+    // SAFETY: open and dup2 on the three standard descriptors.
+    unsafe {
+        let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY);
+        if null > 0 {
+            libc::dup2(null, 0);
+            if null > 2 {
+                libc::close(null);
+            }
+        }
+        libc::dup2(2, 1);
+    }
+}
+
+/// Rings the bell (eventfd) of a front thread. A full counter means it is ringing already.
+pub fn ring(fd: i32) {
+    let one = 1u64.to_ne_bytes();
+    // SAFETY: eight readable bytes.
+    unsafe { libc::write(fd, one.as_ptr().cast(), one.len()) };
+}
+
+/// How a futex wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// Woken, or the word had changed already.
+    Woken,
+    /// A signal was handled.
+    Interrupted,
+    /// The time is over.
+    TimedOut,
+}
+
+/// Sleeps while `word` holds `seen`.
+pub fn futex_wait(word: &AtomicU32, seen: u32, limit: Option<Duration>) -> Waited {
+    let limit = limit.map(|d| libc::timespec {
+        tv_sec: d.as_secs() as libc::time_t,
+        tv_nsec: libc::c_long::from(d.subsec_nanos()),
+    });
+    let limit = limit.as_ref().map_or(std::ptr::null(), |t| t);
+    // SAFETY: the word lives as long as the mapping; the timespec outlives the call.
+    let r = unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT,
+            seen,
+            limit,
+        )
+    };
+    if r == 0 {
+        return Waited::Woken;
+    }
+    match io::Error::last_os_error().raw_os_error() {
+        Some(libc::ETIMEDOUT) => Waited::TimedOut,
+        Some(libc::EINTR) => Waited::Interrupted,
+        _ => Waited::Woken,
+    }
+}
+
+/// Wakes one sleeper of `word`.
+pub fn futex_wake(word: &AtomicU32) {
+    // SAFETY: as in `futex_wait`.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
+}
+
+/// Leaves at once, without exit handlers: a forked child shares too much with its zygote.
+pub fn leave(status: i32) -> ! {
+    // SAFETY: never returns.
+    unsafe { libc::_exit(status) }
+}
+
+/// One packet from the control socket; `None` at the end of the file.
+pub fn receive(fd: i32, buf: &mut [u8]) -> io::Result<Option<usize>> {
+    // SAFETY: writes at most `buf.len()` bytes.
+    let n = unsafe { libc::recv(fd, buf.as_mut_ptr().cast(), buf.len(), 0) };
+    match n {
+        0 => Ok(None),
+        n if n > 0 => Ok(Some(n as usize)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Sends one packet, with a descriptor if given.
+pub fn send(fd: i32, packet: &[u8], passed: Option<i32>) -> io::Result<()> {
+    let mut iov = libc::iovec {
+        iov_base: packet.as_ptr().cast_mut().cast(),
+        iov_len: packet.len(),
+    };
+    let mut space = [0u64; 8];
+    // SAFETY: an all-zero msghdr is valid.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &mut iov;
+    message.msg_iovlen = 1;
+    if let Some(passed) = passed {
+        message.msg_control = space.as_mut_ptr().cast();
+        // SAFETY: arithmetic only.
+        message.msg_controllen = unsafe { libc::CMSG_SPACE(4) } as usize;
+        // SAFETY: `space` is aligned and larger than CMSG_SPACE(4).
+        unsafe {
+            let header = libc::CMSG_FIRSTHDR(&message);
+            (*header).cmsg_level = libc::SOL_SOCKET;
+            (*header).cmsg_type = libc::SCM_RIGHTS;
+            (*header).cmsg_len = libc::CMSG_LEN(4) as usize;
+            libc::CMSG_DATA(header)
+                .cast::<i32>()
+                .write_unaligned(passed);
+        }
+    }
+    loop {
+        // SAFETY: all buffers live across the call.
+        if unsafe { libc::sendmsg(fd, &message, libc::MSG_NOSIGNAL) } >= 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// Which process `fork` has returned in.
+pub enum Forked {
+    /// The new one.
+    Child,
+    /// The old one, with the new one's id.
+    Parent(i32),
+}
+
+/// Forks. The zygote has one thread, so the child may do anything.
+pub fn fork() -> io::Result<Forked> {
+    // SAFETY: single-threaded (PHP's module startup is over and started no thread).
+    match check(unsafe { libc::fork() })? {
+        0 => Ok(Forked::Child),
+        pid => Ok(Forked::Parent(pid)),
+    }
+}
+
+/// A descriptor for a child not reaped yet.
+pub fn pidfd_open(pid: i32) -> io::Result<i32> {
+    // SAFETY: plain integers.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    check(fd as i32)
+}
+
+/// Sends a signal to a child not reaped yet.
+pub fn kill(pid: i32, signal: i32) {
+    // SAFETY: plain integers.
+    unsafe { libc::kill(pid, signal) };
+}
+
+/// How a reaped process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Its exit status.
+    Code(i32),
+    /// The signal that killed it.
+    Signal(i32),
+}
+
+/// Reaps one dead child, if there is one.
+pub fn reap() -> Option<(i32, Ended)> {
+    let mut status = 0;
+    // SAFETY: writes the given int.
+    let pid = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG) };
+    if pid <= 0 {
+        return None;
+    }
+    let ended = if libc::WIFSIGNALED(status) {
+        Ended::Signal(libc::WTERMSIG(status))
+    } else {
+        Ended::Code(libc::WEXITSTATUS(status))
+    };
+    Some((pid, ended))
+}
+
+/// Blocks SIGCHLD and gives a descriptor that becomes readable with it.
+pub fn child_signals() -> io::Result<i32> {
+    // SAFETY: a signal set on the stack, initialised by sigemptyset.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, libc::SIGCHLD);
+        check(libc::sigprocmask(
+            libc::SIG_BLOCK,
+            &set,
+            std::ptr::null_mut(),
+        ))?;
+        check(libc::signalfd(
+            -1,
+            &set,
+            libc::SFD_CLOEXEC | libc::SFD_NONBLOCK,
+        ))
+    }
+}
+
+/// Empties the descriptor of [`child_signals`].
+pub fn drain(fd: i32) {
+    let mut buf = [0u8; 1024];
+    // SAFETY: writes at most `buf.len()` bytes; the descriptor does not block.
+    while unsafe { libc::read(fd, buf.as_mut_ptr().cast(), buf.len()) } > 0 {}
+}
+
+/// Waits until one of two descriptors is readable; says which. `None` as the second: only time
+/// and the first.
+pub fn wait_readable(first: i32, second: Option<i32>, limit: Option<Duration>) -> (bool, bool) {
+    let mut polled = [first, second.unwrap_or(-1)].map(|fd| libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    });
+    let millis = limit.map_or(-1, |d| d.as_millis().min(i32::MAX as u128) as i32);
+    // SAFETY: two pollfds on the stack.
+    unsafe { libc::poll(polled.as_mut_ptr(), 2, millis) };
+    (polled[0].revents != 0, polled[1].revents != 0)
+}
+
+/// What the zygote asks of the kernel for itself: a session of its own (a terminal's Ctrl-C is
+/// the front's business), no SIGPIPE, stack traces of its children allowed.
+pub fn settle_zygote() {
+    // SAFETY: plain calls; setsid fails harmlessly for a session leader.
+    unsafe {
+        libc::setsid();
+        libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+        libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0);
+    }
+}
+
+/// The zygote is gone: leave after the present request.
+static ORPHANED: AtomicBool = AtomicBool::new(false);
+/// The child sleeps between two requests: it may leave from the signal handler.
+static IDLE: AtomicBool = AtomicBool::new(false);
+
+/// A signal no PHP script expects; sent by the kernel when the zygote dies.
+fn orphan_signal() -> i32 {
+    libc::SIGRTMAX() - 1
+}
+
+extern "C" fn on_orphaned(_signal: libc::c_int) {
+    ORPHANED.store(true, Ordering::SeqCst);
+    if IDLE.load(Ordering::SeqCst) {
+        leave(0);
+    }
+}
+
+/// What a freshly forked child asks of the kernel: SIGCHLD as scripts expect it, and a signal
+/// when the zygote dies. `zygote` is the parent's id before the fork.
+pub fn settle_child(zygote: i32) {
+    // SAFETY: handlers are installed in the only thread; the handler touches atomics and _exit.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigprocmask(libc::SIG_SETMASK, &set, std::ptr::null_mut());
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_orphaned as *const () as usize;
+        libc::sigaction(orphan_signal(), &action, std::ptr::null_mut());
+        libc::prctl(libc::PR_SET_PDEATHSIG, orphan_signal(), 0, 0, 0);
+        if libc::getppid() != zygote {
+            leave(0);
+        }
+    }
+}
+
+/// This process's id.
+pub fn own_pid() -> i32 {
+    // SAFETY: always succeeds.
+    unsafe { libc::getpid() }
+}
+
+/// Whether the zygote has died.
+pub fn orphaned() -> bool {
+    ORPHANED.load(Ordering::SeqCst)
+}
+
+/// How long an orphan waits for the front to take or give something: the front may be dead too.
+pub fn orphan_patience() -> Option<Duration> {
+    orphaned().then_some(Duration::from_secs(30))
+}
+
+/// Sleeps between requests; leaves at once when the zygote dies meanwhile.
+pub fn sleep_idle(word: &AtomicU32, seen: u32) {
+    IDLE.store(true, Ordering::SeqCst);
+    if orphaned() {
+        leave(0);
+    }
+    futex_wait(word, seen, None);
+    IDLE.store(false, Ordering::SeqCst);
+}
+
+/// A user of the system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// Login name, when the system knows one.
+    pub name: Option<CString>,
+    /// User id.
+    pub uid: u32,
+    /// Primary group.
+    pub gid: u32,
+}
+
+/// Looks a user up by name.
+pub fn user_named(name: &str) -> Option<Account> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: single-threaded; the static result is copied before the next call.
+    unsafe { libc::getpwnam(name.as_ptr()).as_ref() }.map(|p| Account {
+        name: Some(name.clone()),
+        uid: p.pw_uid,
+        gid: p.pw_gid,
+    })
+}
+
+/// Looks a user up by number.
+pub fn user_numbered(uid: u32) -> Option<Account> {
+    // SAFETY: as in `user_named`; pw_name is a NUL-terminated string copied at once.
+    unsafe {
+        libc::getpwuid(uid).as_ref().map(|p| Account {
+            name: Some(std::ffi::CStr::from_ptr(p.pw_name).to_owned()),
+            uid: p.pw_uid,
+            gid: p.pw_gid,
+        })
+    }
+}
+
+/// Looks a group up by name.
+pub fn group_named(name: &str) -> Option<u32> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: as in `user_named`.
+    unsafe { libc::getgrnam(name.as_ptr()).as_ref() }.map(|g| g.gr_gid)
+}
+
+/// Effective user and group.
+pub fn effective_ids() -> (u32, u32) {
+    // SAFETY: always succeed.
+    unsafe { (libc::geteuid(), libc::getegid()) }
+}
+
+/// Becomes `account` with group `gid`, for good. Stack traces stay allowed.
+pub fn become_user(account: &Account, gid: u32) -> io::Result<()> {
+    // SAFETY: plain calls; the name is NUL-terminated.
+    unsafe {
+        match &account.name {
+            Some(name) => check(libc::initgroups(name.as_ptr(), gid))?,
+            None => check(libc::setgroups(1, &gid))?,
+        };
+        check(libc::setgid(gid))?;
+        check(libc::setuid(account.uid))?;
+        // Changing ids clears it.
+        libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0);
+    }
+    Ok(())
+}
+
+/// Whether a file can be opened for reading by who we are now.
+pub fn readable(path: &std::ffi::CStr) -> io::Result<()> {
+    // SAFETY: a NUL-terminated path.
+    let fd = check(unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) })?;
+    close(fd);
+    Ok(())
+}

@@ -1,0 +1,258 @@
+//! The zygote of a pool: PHP's module startup once, then fork, reap, signal and trace children as
+//! the front asks. Runs no request. Single-threaded, because it forks.
+//!
+//! ```text
+//! start → become the pool's user → PHP module startup → Ready ─┬─ Spawn → fork → Spawned
+//!                                                     │        ├─ Signal, Trace → Trace
+//!                                                   Failed     ├─ SIGCHLD → Exited
+//!                                                              └─ end of file → retire all → leave
+//! ```
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use howdah_proto::control::{Command, Exit, MAX_MESSAGE, Report};
+use howdah_proto::shm::{ChildId, PoolPort, Region, VERSION};
+
+use crate::arguments::{Options, PhpIni};
+use crate::ffi::{self, StartError};
+use crate::identity::{self, IdentityError};
+use crate::sys::{self, Ended, Forked, MapError};
+use crate::{child, exchange};
+
+/// How long children may finish their requests after the front is gone, before SIGKILL.
+const FAREWELL: Duration = Duration::from_secs(30);
+
+struct Zygote {
+    pool: String,
+    region: Region,
+    control: i32,
+    child_signals: i32,
+    bells: Vec<i32>,
+    pid: i32,
+    children: Vec<(i32, ChildId)>,
+}
+
+/// A start that failed: its name and a sentence.
+type Failure = (&'static str, String);
+
+/// Runs the zygote until the front closes the control socket.
+pub fn run(mut options: Options) -> ExitCode {
+    let control = options.control_fd;
+    match start(&mut options) {
+        Ok(zygote) => zygote.serve(),
+        Err((name, message)) => {
+            eprintln!("howdah-php: {name}: {message}");
+            let report = Report::Failed {
+                name: name.to_owned(),
+                message,
+            };
+            // The front may be gone; the line above is then all there is to say.
+            let _ = sys::send(control, report.encode().as_bytes(), None);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(options: &mut Options) -> Result<Zygote, Failure> {
+    sys::settle_zygote();
+    let io = |what: &str, e: std::io::Error| ("BadDescriptor", format!("{what}: {e}"));
+    sys::set_cloexec(options.control_fd).map_err(|e| io("--control-fd", e))?;
+    for fd in &options.bell_fds {
+        sys::set_cloexec(*fd).map_err(|e| io("--bell-fds", e))?;
+    }
+    let region = sys::map_region(options.memory_fd).map_err(|e| match e {
+        MapError::System(e) => ("BadMemory", format!("cannot map --memory-fd: {e}")),
+        MapError::Refused(e) => (
+            "BadMemory",
+            format!("--memory-fd is no pool of version {VERSION}: {e:?}"),
+        ),
+    })?;
+    if region.geometry().fronts as usize > options.bell_fds.len() {
+        return Err((
+            "BadDescriptor",
+            format!(
+                "{} front threads but {} bells",
+                region.geometry().fronts,
+                options.bell_fds.len()
+            ),
+        ));
+    }
+    sys::tidy_stdio();
+    ffi::title_prepare();
+    ffi::title_set(&format!("howdah-php: zygote {}", options.pool));
+    identity::assume(options.user.as_deref(), options.group.as_deref()).map_err(|e| match e {
+        IdentityError::NoSuchUser(u) => ("NoSuchUser", format!("the system knows no user {u:?}")),
+        IdentityError::NoSuchGroup(g) => {
+            ("NoSuchGroup", format!("the system knows no group {g:?}"))
+        }
+        IdentityError::CannotChangeUser(why) => ("CannotChangeUser", why),
+    })?;
+    let ini = std::mem::take(&mut options.php_ini);
+    if let PhpIni::File(path) = &ini {
+        sys::readable(path).map_err(|e| {
+            (
+                "PhpIniUnreadable",
+                format!("cannot read {}: {e}", path.to_string_lossy()),
+            )
+        })?;
+    }
+    // Before PHP: its startup saves the dispositions and mask it finds.
+    ffi::php_startup(ini, std::mem::take(&mut options.ini_entries)).map_err(|e| match e {
+        StartError::OtherPhp(why) => ("OtherPhp", why),
+        StartError::ModuleStartup => (
+            "PhpStartup",
+            "PHP's module startup failed; the lines before this one say why (php.ini, an \
+             extension, opcache.preload)"
+                .to_owned(),
+        ),
+    })?;
+    let child_signals = sys::child_signals().map_err(|e| ("Signals", e.to_string()))?;
+    Ok(Zygote {
+        pool: std::mem::take(&mut options.pool),
+        region,
+        control: options.control_fd,
+        child_signals,
+        bells: std::mem::take(&mut options.bell_fds),
+        pid: sys::own_pid(),
+        children: Vec::new(),
+    })
+}
+
+impl Zygote {
+    fn serve(mut self) -> ExitCode {
+        self.report(
+            &Report::Ready {
+                version: VERSION,
+                php: ffi::php_version(),
+                opcache: ffi::php_has_opcache(),
+            },
+            None,
+        );
+        let mut buf = vec![0; MAX_MESSAGE];
+        loop {
+            let (message, died) = sys::wait_readable(self.control, Some(self.child_signals), None);
+            if died {
+                self.reap();
+            }
+            if !message {
+                continue;
+            }
+            match sys::receive(self.control, &mut buf) {
+                Ok(Some(n)) => match Command::parse(&buf[..n]) {
+                    Some(command) => self.obey(command),
+                    None => eprintln!(
+                        "howdah-php: UnknownCommand: {:?}",
+                        String::from_utf8_lossy(&buf[..n.min(200)])
+                    ),
+                },
+                Ok(None) => return self.farewell(),
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(_) => return self.farewell(),
+            }
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Spawn {
+                child,
+                max_requests,
+            } => self.spawn(child, max_requests),
+            Command::Signal { child, signal } => {
+                if let Some(pid) = self.pid_of(child) {
+                    sys::kill(pid, signal);
+                }
+            }
+            Command::Trace { child } => {
+                let stack = self.pid_of(child).map(ffi::php_trace).unwrap_or_default();
+                self.report(&Report::Trace { child, stack }, None);
+            }
+        }
+    }
+
+    fn pid_of(&self, child: ChildId) -> Option<i32> {
+        self.children
+            .iter()
+            .find(|(_, id)| *id == child)
+            .map(|(pid, _)| *pid)
+    }
+
+    fn spawn(&mut self, child: ChildId, max_requests: u64) {
+        let refuse = |message: String| Report::SpawnFailed { child, message };
+        if u32::from(child.index) >= self.region.geometry().children {
+            let message = format!("there is no row {} in the scoreboard", child.index);
+            return self.report(&refuse(message), None);
+        }
+        match sys::fork() {
+            Ok(Forked::Child) => self.become_child(child, max_requests),
+            Ok(Forked::Parent(pid)) => match sys::pidfd_open(pid) {
+                Ok(pidfd) => {
+                    self.children.push((pid, child));
+                    self.report(&Report::Spawned { child, pid }, Some(pidfd));
+                    sys::close(pidfd);
+                }
+                Err(e) => {
+                    // Without a pidfd the front could not kill it.
+                    sys::kill(pid, libc::SIGKILL);
+                    self.report(&refuse(format!("pidfd_open: {e}")), None);
+                }
+            },
+            Err(e) => self.report(&refuse(format!("fork: {e}")), None),
+        }
+    }
+
+    fn become_child(&mut self, me: ChildId, max_requests: u64) -> ! {
+        sys::close(self.control);
+        sys::close(self.child_signals);
+        sys::settle_child(self.pid);
+        ffi::title_set(&format!("howdah-php: pool {}", self.pool));
+        exchange::set_bells(std::mem::take(&mut self.bells));
+        child::serve(self.region, me, max_requests)
+    }
+
+    fn reap(&mut self) {
+        sys::drain(self.child_signals);
+        while let Some((pid, ended)) = sys::reap() {
+            let Some(at) = self.children.iter().position(|(p, _)| *p == pid) else {
+                // A process that a preload script or an extension started.
+                continue;
+            };
+            let (_, child) = self.children.swap_remove(at);
+            let exit = match ended {
+                Ended::Code(code) => Exit::Code(code),
+                Ended::Signal(signal) => Exit::Signal(signal),
+            };
+            self.report(&Report::Exited { child, exit }, None);
+        }
+    }
+
+    /// Tells the front; that it may be gone is noticed by the end of the file.
+    fn report(&self, report: &Report, passed: Option<i32>) {
+        let _ = sys::send(self.control, report.encode().as_bytes(), passed);
+    }
+
+    /// The front is gone: each child finishes its request and leaves; who takes longer than
+    /// [`FAREWELL`] is killed.
+    fn farewell(mut self) -> ExitCode {
+        let port = PoolPort::new(self.region);
+        for (_, child) in &self.children {
+            if let Some(word) = port.retire(child.index).0 {
+                sys::futex_wake(word);
+            }
+        }
+        let deadline = Instant::now() + FAREWELL;
+        while !self.children.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                for (pid, _) in &self.children {
+                    sys::kill(*pid, libc::SIGKILL);
+                }
+                return ExitCode::SUCCESS;
+            }
+            sys::wait_readable(self.child_signals, None, Some(left));
+            self.reap();
+        }
+        ExitCode::SUCCESS
+    }
+}

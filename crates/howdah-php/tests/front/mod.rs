@@ -1,0 +1,567 @@
+//! A front for tests: makes a pool's memory, starts the real `howdah-php`, forks children by the
+//! control socket, publishes request frames and reads the answers as frames. One thread, every
+//! wait bounded by [`PATIENCE`].
+
+#![allow(dead_code)]
+
+pub mod sys;
+
+use std::io::Read;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use howdah_proto::control::{Command as Order, Exit, Report};
+use howdah_proto::request::{FrameBuilder, IniKind, RequestFrame};
+use howdah_proto::response::{Frame, Head, Parser};
+use howdah_proto::shm::{ChildId, FrontPort, Geometry, PoolPort, SlotState, Wake};
+use howdah_proto::variables::Var;
+
+/// Nothing a test waits for takes longer, also on a loaded machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A private directory that is removed when the test is over.
+pub struct Dir(pub PathBuf);
+
+impl Dir {
+    pub fn new() -> Dir {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("howdah-php-{}-{n}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Dir(path.canonicalize().unwrap())
+    }
+
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A pool under test.
+pub struct Front {
+    pub port: FrontPort,
+    pub pool: PoolPort,
+    pub zygote: Child,
+    control: Option<OwnedFd>,
+    bell: OwnedFd,
+    free: Vec<u32>,
+    lives: u16,
+    reports: Vec<Report>,
+    pub children: Vec<(ChildId, i32)>,
+    pub opcache: bool,
+    log: Arc<Mutex<String>>,
+    log_reader: Option<JoinHandle<()>>,
+}
+
+/// What a request gave.
+#[derive(Debug, Default)]
+pub struct Answer {
+    pub informational: Vec<Head>,
+    pub head: Option<Head>,
+    pub body: Vec<u8>,
+    pub logs: Vec<(u8, String)>,
+    pub finished: bool,
+    /// The child died before it was through.
+    pub died: Option<Exit>,
+    /// How many times body bytes arrived.
+    pub pieces: usize,
+}
+
+impl Answer {
+    pub fn status(&self) -> u16 {
+        self.head.as_ref().map_or(0, |h| h.status)
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub fn header(&self, name: &str) -> Vec<String> {
+        let head = self.head.as_ref().expect("a head");
+        head.headers
+            .iter()
+            .filter(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes()))
+            .map(|(_, v)| String::from_utf8_lossy(v).into_owned())
+            .collect()
+    }
+
+    pub fn logged(&self, part: &str) -> bool {
+        self.logs.iter().any(|(_, text)| text.contains(part))
+    }
+}
+
+/// A request in flight.
+pub struct Flight {
+    pub slot: u32,
+    parser: Parser,
+    pending: Vec<u8>,
+    pub answer: Answer,
+    pub done: bool,
+    body: Vec<u8>,
+    body_at: usize,
+    body_open: bool,
+}
+
+/// A request to a script.
+pub struct Request<'a> {
+    builder: FrameBuilder,
+    body: &'a [u8],
+    length: Option<u64>,
+}
+
+impl<'a> Request<'a> {
+    pub fn get(script: &Path) -> Request<'a> {
+        Request::new("GET", script)
+    }
+
+    pub fn new(method: &str, script: &Path) -> Request<'a> {
+        let mut b = FrameBuilder::new(Vec::new());
+        b.var(Var::RequestMethod, method.as_bytes());
+        b.var(Var::ScriptFilename, script.as_os_str().as_encoded_bytes());
+        b.var(Var::ScriptName, b"/script.php");
+        b.var(Var::RequestUri, b"/script.php");
+        Request {
+            builder: b,
+            body: b"",
+            length: Some(0),
+        }
+    }
+
+    pub fn var(mut self, name: &str, value: &str) -> Self {
+        self.builder.named(name.as_bytes(), value.as_bytes());
+        self
+    }
+
+    pub fn ini(mut self, kind: IniKind, name: &str, value: &str) -> Self {
+        self.builder.ini(kind, name.as_bytes(), value.as_bytes());
+        self
+    }
+
+    /// A body whose length is known.
+    pub fn body(self, kind: &str, body: &'a [u8]) -> Self {
+        let mut this = self.var("CONTENT_TYPE", kind);
+        let length = body.len().to_string();
+        this = this.var("CONTENT_LENGTH", &length);
+        this.body = body;
+        this.length = Some(body.len() as u64);
+        this
+    }
+
+    /// A body whose length is not known.
+    pub fn chunked(self, kind: &str, body: &'a [u8]) -> Self {
+        let mut this = self.var("CONTENT_TYPE", kind);
+        this.body = body;
+        this.length = None;
+        this
+    }
+
+    fn finish(self) -> (RequestFrame, Vec<u8>) {
+        (
+            self.builder.finish(self.length, 0).unwrap(),
+            self.body.to_vec(),
+        )
+    }
+}
+
+impl Front {
+    /// A pool with `children` children, ready to serve.
+    pub fn start(children: u16, args: &[&str]) -> Front {
+        let mut front = Front::zygote(args);
+        match front.next_report() {
+            Report::Ready { opcache, .. } => front.opcache = opcache,
+            other => panic!("not ready: {other:?}\n{}", front.log()),
+        }
+        for _ in 0..children {
+            front.spawn(0);
+        }
+        front
+    }
+
+    /// A zygote that has just been started.
+    pub fn zygote(args: &[&str]) -> Front {
+        Front::zygote_in(args, |_| {})
+    }
+
+    /// The same, with a say in how it is started.
+    pub fn zygote_in(args: &[&str], prepare: impl FnOnce(&mut Command)) -> Front {
+        let geometry = Geometry {
+            fronts: 1,
+            slots: 16,
+            children: 8,
+        };
+        let (memory, region) = sys::pool_memory(geometry);
+        let bell = sys::eventfd();
+        let (control, theirs) = sys::packet_pair();
+        let fds = [&memory, &bell, &theirs].map(|fd| fd.as_raw_fd());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_howdah-php"));
+        command
+            .args(["--pool", "test"])
+            .args(["--memory-fd", &fds[0].to_string()])
+            .args(["--bell-fds", &fds[1].to_string()])
+            .args(["--control-fd", &fds[2].to_string()])
+            .args(args)
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped());
+        sys::inherit(&mut command, fds.to_vec());
+        prepare(&mut command);
+        let mut zygote = command.spawn().expect("howdah-php starts");
+        let log = Arc::new(Mutex::new(String::new()));
+        let (mut pipe, sink) = (zygote.stderr.take().unwrap(), log.clone());
+        let log_reader = std::thread::spawn(move || {
+            let mut buf = [0; 4096];
+            while let Ok(n @ 1..) = pipe.read(&mut buf) {
+                sink.lock()
+                    .unwrap()
+                    .push_str(&String::from_utf8_lossy(&buf[..n]));
+            }
+        });
+        let port = FrontPort::new(region, 0);
+        Front {
+            port,
+            pool: PoolPort::new(region),
+            zygote,
+            control: Some(control),
+            bell,
+            free: (0..geometry.slots).collect(),
+            lives: 0,
+            reports: Vec::new(),
+            children: Vec::new(),
+            opcache: false,
+            log,
+            log_reader: Some(log_reader),
+        }
+    }
+
+    /// What the zygote and its children wrote to stderr so far.
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    pub fn order(&self, order: &Order) {
+        let control = self.control.as_ref().expect("not hung up");
+        sys::send(control.as_raw_fd(), order.encode().as_bytes());
+    }
+
+    /// Closes the control socket.
+    pub fn hang_up(&mut self) {
+        self.control = None;
+    }
+
+    /// Forks a child on the lowest free row; returns who it is and its pid.
+    pub fn spawn(&mut self, max_requests: u64) -> (ChildId, i32) {
+        let index = (0..8)
+            .find(|i| self.children.iter().all(|(c, _)| c.index != *i))
+            .expect("a free row");
+        self.lives += 1;
+        let child = ChildId {
+            index,
+            incarnation: self.lives,
+        };
+        self.pool.enlist(child);
+        self.order(&Order::Spawn {
+            child,
+            max_requests,
+        });
+        match self.next_report() {
+            Report::Spawned { child: who, pid } => {
+                assert_eq!(who, child);
+                self.children.push((child, pid));
+                (child, pid)
+            }
+            other => panic!("not spawned: {other:?}"),
+        }
+    }
+
+    fn take_reports(&mut self) -> bool {
+        let Some(control) = &self.control else {
+            return false;
+        };
+        loop {
+            match sys::receive(control.as_raw_fd()) {
+                sys::Received::Packet(packet, _pidfd) => {
+                    let report = Report::parse(&packet).expect("a report");
+                    if let Report::Exited { child, .. } = &report {
+                        self.pool.strike(child.index);
+                        self.children.retain(|(c, _)| c != child);
+                    }
+                    self.reports.push(report);
+                }
+                sys::Received::Nothing => return true,
+                sys::Received::End => return false,
+            }
+        }
+    }
+
+    /// The oldest report not yet looked at.
+    pub fn next_report(&mut self) -> Report {
+        self.wait_report(|_| true)
+    }
+
+    /// The oldest report that fits.
+    pub fn wait_report(&mut self, fits: impl Fn(&Report) -> bool) -> Report {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let open = self.take_reports();
+            if let Some(at) = self.reports.iter().position(&fits) {
+                return self.reports.remove(at);
+            }
+            assert!(open, "the zygote is gone: {}", self.log());
+            assert!(Instant::now() < deadline, "no report: {}", self.log());
+            self.nap();
+        }
+    }
+
+    /// Waits for the end of a child.
+    pub fn wait_exit(&mut self, child: ChildId) -> Exit {
+        let report =
+            self.wait_report(|r| matches!(r, Report::Exited { child: c, .. } if *c == child));
+        match report {
+            Report::Exited { exit, .. } => exit,
+            _ => unreachable!(),
+        }
+    }
+
+    /// Waits until a child is asleep between jobs, or whatever else `fits` says of its row.
+    pub fn wait_child(
+        &mut self,
+        child: ChildId,
+        fits: impl Fn(&howdah_proto::shm::ChildStatus) -> bool,
+    ) {
+        let deadline = Instant::now() + PATIENCE;
+        while !fits(&self.pool.child(child.index)) {
+            assert!(
+                Instant::now() < deadline,
+                "{:?}",
+                self.pool.child(child.index)
+            );
+            std::thread::yield_now();
+        }
+    }
+
+    /// Sleeps until a bell or a report, or a few milliseconds.
+    fn nap(&self) {
+        if self.port.go_to_sleep() {
+            let mut fds = vec![self.bell.as_raw_fd()];
+            fds.extend(self.control.as_ref().map(|c| c.as_raw_fd()));
+            sys::wait_readable(&fds, Duration::from_millis(5));
+            sys::quiet(self.bell.as_raw_fd());
+        }
+        self.port.woke_up();
+    }
+
+    fn wake(wake: Wake<'_>) {
+        if let Some(word) = wake.0 {
+            sys::futex_wake(word);
+        }
+    }
+
+    /// Publishes a request; its body is fed by [`Front::turn`].
+    pub fn publish(&mut self, request: Request<'_>) -> Flight {
+        self.publish_part(request, true)
+    }
+
+    /// The same; with `complete` false the body stays open after its last byte.
+    pub fn publish_part(&mut self, request: Request<'_>, complete: bool) -> Flight {
+        let (frame, body) = request.finish();
+        let slot = self.free.pop().expect("a free slot");
+        let none = body.is_empty() && complete;
+        self.port.publish(slot, &frame, none);
+        Front::wake(self.pool.choose_wake(sys::monotonic_ns(), 2));
+        Flight {
+            slot,
+            parser: Parser::default(),
+            pending: Vec::new(),
+            answer: Answer::default(),
+            done: false,
+            body,
+            body_at: 0,
+            body_open: complete && !none,
+        }
+    }
+
+    /// One round for a flight: feed, read, notice its end. Returns whether anything came.
+    pub fn turn(&mut self, flight: &mut Flight) -> bool {
+        if flight.done {
+            return false;
+        }
+        self.take_reports();
+        if self.port.has_unclaimed() {
+            Front::wake(self.pool.choose_wake(sys::monotonic_ns(), 2));
+        }
+        if flight.body_at < flight.body.len() {
+            let rest = &flight.body[flight.body_at..];
+            let (n, wake) = self.port.write_body(flight.slot, rest).unwrap();
+            flight.body_at += n;
+            Front::wake(wake);
+        } else if flight.body_open {
+            flight.body_open = false;
+            Front::wake(self.port.end_body(flight.slot, true));
+        }
+        let state = self.port.state(flight.slot);
+        let came = self.read(flight);
+        let dead = match state {
+            SlotState::Done(_) => None,
+            SlotState::Claimed(child) => self.reports.iter().find_map(|r| match r {
+                Report::Exited { child: c, exit } if *c == child => Some(*exit),
+                _ => None,
+            }),
+            SlotState::Ready => return came,
+            other => panic!("{other:?}"),
+        };
+        let ended = matches!(state, SlotState::Done(_)) || dead.is_some();
+        if ended && !came {
+            assert!(flight.parser.at_frame_end() || dead.is_some(), "cut frame");
+            flight.answer.died = dead;
+            flight.done = true;
+            self.port.free(flight.slot);
+            self.free.push(flight.slot);
+        }
+        came
+    }
+
+    fn read(&mut self, flight: &mut Flight) -> bool {
+        let mut any = false;
+        loop {
+            let (n, wake) = self
+                .port
+                .read_response(flight.slot, &mut flight.pending, usize::MAX)
+                .unwrap();
+            Front::wake(wake);
+            if n == 0 {
+                return any;
+            }
+            any = true;
+            let mut at = 0;
+            while let Some((frame, used)) = flight.parser.parse(&flight.pending[at..]).unwrap() {
+                let answer = &mut flight.answer;
+                match frame {
+                    Frame::Head(head) => answer.head = Some(head),
+                    Frame::Informational(head) => answer.informational.push(head),
+                    Frame::Body(bytes) => answer.body.extend_from_slice(bytes),
+                    Frame::Log(level, text) => answer
+                        .logs
+                        .push((level, String::from_utf8_lossy(text).into_owned())),
+                    Frame::Finish => answer.finished = true,
+                    Frame::Effect(..) => {}
+                }
+                at += used;
+            }
+            flight.answer.pieces += 1;
+            flight.pending.drain(..at);
+        }
+    }
+
+    /// Goes on with a flight until `until` holds or it is done.
+    pub fn drive(&mut self, flight: &mut Flight, until: impl Fn(&Answer) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !flight.done && !until(&flight.answer) {
+            if !self.turn(flight) && !flight.done {
+                assert!(
+                    Instant::now() < deadline,
+                    "stuck: {:?}, head {:?}\n{}",
+                    self.port.state(flight.slot),
+                    flight.answer.head,
+                    self.log()
+                );
+                self.port.take_notified(|_| {});
+                self.nap();
+            }
+        }
+    }
+
+    /// Runs a request to its end.
+    pub fn run(&mut self, request: Request<'_>) -> Answer {
+        let mut flight = self.publish(request);
+        self.drive(&mut flight, |_| false);
+        flight.answer
+    }
+
+    /// Says that the client of a flight is gone.
+    pub fn abort(&self, flight: &Flight) {
+        Front::wake(self.port.abort(flight.slot));
+    }
+
+    /// Appends body bytes by hand (see [`Front::publish_part`]).
+    pub fn feed(&self, flight: &Flight, bytes: &[u8]) {
+        let (n, wake) = self.port.write_body(flight.slot, bytes).unwrap();
+        assert_eq!(n, bytes.len(), "the test feeds small pieces");
+        Front::wake(wake);
+    }
+
+    /// Ends a body fed by hand.
+    pub fn end_body(&self, flight: &Flight, complete: bool) {
+        Front::wake(self.port.end_body(flight.slot, complete));
+    }
+
+    /// Asks a child to leave.
+    pub fn retire(&self, child: ChildId) {
+        Front::wake(self.pool.retire(child.index));
+    }
+
+    /// The PHP stack of a child.
+    pub fn trace(&mut self, child: ChildId) -> String {
+        self.order(&Order::Trace { child });
+        match self.wait_report(|r| matches!(r, Report::Trace { .. })) {
+            Report::Trace { child: who, stack } => {
+                assert_eq!(who, child);
+                stack
+            }
+            _ => unreachable!(),
+        }
+    }
+
+    /// Waits for the zygote's end; its exit status.
+    pub fn wait_zygote(&mut self) -> std::process::ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.zygote.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "the zygote does not leave");
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        // Children first, so that a test that failed in the middle of a request ends at once.
+        for (_, pid) in &self.children {
+            sys::kill(*pid, libc::SIGKILL);
+        }
+        self.control = None;
+        let _ = self.zygote.kill();
+        let _ = self.zygote.wait();
+        if let Some(reader) = self.log_reader.take() {
+            let _ = reader.join();
+        }
+    }
+}
+
+/// Whether a process of that id exists and is not a zombie.
+pub fn alive(pid: i32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or("").starts_with(" Z"))
+}
+
+/// Waits until a process is gone.
+pub fn wait_gone(pid: i32) {
+    let deadline = Instant::now() + PATIENCE;
+    while alive(pid) {
+        assert!(Instant::now() < deadline, "process {pid} stays");
+        std::thread::yield_now();
+    }
+}
