@@ -35,20 +35,39 @@ pub enum ExecError {
 }
 
 impl ExecError {
+    /// Every name, in the order of [`ExecError::index`].
+    pub const NAMES: [&'static str; 10] = [
+        "QueueFull",
+        "QueueTimeout",
+        "PoolDown",
+        "ChildDied",
+        "TerminateTimeout",
+        "ResponseInvalid",
+        "ResponseCorrupt",
+        "ResponseMissing",
+        "BodyUnreadable",
+        "Stopping",
+    ];
+
+    /// Place of the name in [`ExecError::NAMES`], for counters.
+    pub fn index(&self) -> usize {
+        match self {
+            ExecError::QueueFull => 0,
+            ExecError::QueueTimeout => 1,
+            ExecError::PoolDown { .. } => 2,
+            ExecError::ChildDied(_) => 3,
+            ExecError::TerminateTimeout => 4,
+            ExecError::ResponseInvalid(_) => 5,
+            ExecError::ResponseCorrupt => 6,
+            ExecError::ResponseMissing => 7,
+            ExecError::BodyUnreadable => 8,
+            ExecError::Stopping => 9,
+        }
+    }
+
     /// The one name.
     pub fn name(&self) -> &'static str {
-        match self {
-            ExecError::QueueFull => "QueueFull",
-            ExecError::QueueTimeout => "QueueTimeout",
-            ExecError::PoolDown { .. } => "PoolDown",
-            ExecError::ChildDied(_) => "ChildDied",
-            ExecError::TerminateTimeout => "TerminateTimeout",
-            ExecError::ResponseInvalid(_) => "ResponseInvalid",
-            ExecError::ResponseCorrupt => "ResponseCorrupt",
-            ExecError::ResponseMissing => "ResponseMissing",
-            ExecError::BodyUnreadable => "BodyUnreadable",
-            ExecError::Stopping => "Stopping",
-        }
+        Self::NAMES[self.index()]
     }
 }
 
@@ -58,6 +77,9 @@ impl std::fmt::Display for ExecError {
             ExecError::PoolDown { name, message } => write!(f, "PoolDown ({name}): {message}"),
             ExecError::ChildDied(Exit::Code(code)) => write!(f, "ChildDied: exit code {code}"),
             ExecError::ChildDied(Exit::Signal(n)) => write!(f, "ChildDied: signal {n}"),
+            ExecError::ChildDied(Exit::Unseen) => {
+                write!(f, "ChildDied: it ended after its zygote had died")
+            }
             ExecError::ResponseInvalid(what) => write!(f, "ResponseInvalid: {what:?}"),
             other => f.write_str(other.name()),
         }

@@ -3,6 +3,8 @@
 //! The server hands in a [`ScriptRequest`] and polls the [`Run`] it gets for [`Event`]s. It never
 //! learns which mode ran the script; the executor never learns the HTTP version.
 //!
+//! - [`embed`]: the default mode, PHP in forked processes over shared memory.
+//! - [`front_thread`]: what a front thread does for its pools around its sleep.
 //! - [`config`]: what a pool is configured with, typed and checked by the config reader.
 //! - [`error`]: every way a run can fail, each with one name.
 //! - [`launch`]: how a zygote process gets started (directly, or by a privileged master).
@@ -11,7 +13,9 @@
 #![deny(unsafe_code)]
 
 pub mod config;
+pub mod embed;
 pub mod error;
+pub mod front_thread;
 pub mod launch;
 pub mod status;
 

@@ -91,6 +91,9 @@ pub enum Exit {
     Code(i32),
     /// Killed by a signal.
     Signal(i32),
+    /// It is gone, but its zygote was gone before it, so nobody saw how it ended. Never on the
+    /// wire.
+    Unseen,
 }
 
 fn child_text(c: ChildId) -> String {
@@ -168,6 +171,7 @@ impl Report {
             Report::Exited { child, exit } => match exit {
                 Exit::Code(code) => format!("exited {} code {code}", child_text(*child)),
                 Exit::Signal(signal) => format!("exited {} signal {signal}", child_text(*child)),
+                Exit::Unseen => format!("exited {} unseen", child_text(*child)),
             },
             Report::Trace { child, stack } => format!("trace {} {stack}", child_text(*child)),
         };

@@ -124,6 +124,16 @@ impl FrontPort {
         ring.tail.0.load(Ordering::Acquire) != ring.head.0.load(Ordering::Relaxed)
     }
 
+    /// How many published requests nobody has claimed, cancelled ones that still stand between
+    /// them included.
+    pub fn unclaimed(&self) -> u32 {
+        self.step_over_claimed();
+        let ring = self.ring();
+        let head = ring.head.0.load(Ordering::Relaxed);
+        head.wrapping_sub(ring.tail.0.load(Ordering::Acquire))
+            .min(ENTRIES as u32)
+    }
+
     /// Takes a published request back, if no child has claimed it. On `true` the slot is free.
     pub fn cancel(&self, slot: u32) -> bool {
         self.slot(slot)
@@ -355,6 +365,15 @@ impl PoolPort {
             }
         }
         Wake(None)
+    }
+
+    /// How many children sleep and nobody has woken yet.
+    pub fn sleepers(&self) -> u32 {
+        let words = (self.region.geometry().children as usize).div_ceil(64);
+        self.region.header().parked.0[..words]
+            .iter()
+            .map(|w| w.load(Ordering::SeqCst).count_ones())
+            .sum()
     }
 
     fn unpark(&self, index: u16) -> Option<&AtomicU32> {

@@ -1,0 +1,100 @@
+//! Feeds a request body into its slot as the child makes room. Reads the body from where the
+//! server left it; knows nothing of HTTP framing.
+
+use std::os::unix::fs::FileExt;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use howdah_proto::shm::FrontPort;
+
+use super::sys;
+use crate::{ExecError, ScriptBody};
+
+/// Bytes read from a spooled body at once.
+const CHUNK: usize = 32 * 1024;
+
+/// What is left of a body.
+pub(crate) enum Feed {
+    /// All of it was handed over, or the child was told that no more comes.
+    Complete,
+    /// A piece at hand, and where the rest comes from.
+    Source(Bytes, Rest),
+}
+
+/// Where the next piece comes from.
+pub(crate) enum Rest {
+    /// Nowhere: the piece at hand is the last.
+    Nothing,
+    /// A file, from this offset to this length.
+    File(std::fs::File, u64, u64),
+    /// Still arriving.
+    Stream(tokio::sync::mpsc::Receiver<Result<Bytes, crate::BodyCutOff>>),
+}
+
+impl Feed {
+    pub fn new(body: ScriptBody) -> Feed {
+        match body {
+            ScriptBody::Empty => Feed::Complete,
+            ScriptBody::Memory(bytes) if bytes.is_empty() => Feed::Complete,
+            ScriptBody::Memory(bytes) => Feed::Source(bytes, Rest::Nothing),
+            ScriptBody::File(_, 0) => Feed::Complete,
+            ScriptBody::File(file, len) => Feed::Source(Bytes::new(), Rest::File(file, 0, len)),
+            ScriptBody::Stream(stream) => Feed::Source(Bytes::new(), Rest::Stream(stream)),
+        }
+    }
+
+    /// Whether there is nothing (more) to feed.
+    pub fn is_complete(&self) -> bool {
+        matches!(self, Feed::Complete)
+    }
+
+    /// Moves as much as fits. Wakes the task of `cx` when a stream has more; room in the slot
+    /// announces itself by a notification of the slot.
+    pub fn pump(
+        &mut self,
+        port: &FrontPort,
+        slot: u32,
+        cx: &mut Context<'_>,
+    ) -> Result<(), ExecError> {
+        while let Feed::Source(piece, rest) = self {
+            if !piece.is_empty() {
+                let (n, wake) = port
+                    .write_body(slot, piece)
+                    .map_err(|_| ExecError::ResponseCorrupt)?;
+                sys::wake(wake);
+                if n == 0 {
+                    return Ok(());
+                }
+                let _ = piece.split_to(n);
+                continue;
+            }
+            let complete = match rest {
+                Rest::Nothing => true,
+                Rest::File(_, at, len) if at == len => true,
+                Rest::File(file, at, len) => {
+                    let mut chunk = vec![0; CHUNK.min((*len - *at) as usize)];
+                    if file.read_exact_at(&mut chunk, *at).is_err() {
+                        sys::wake(port.end_body(slot, false));
+                        *self = Feed::Complete;
+                        return Err(ExecError::BodyUnreadable);
+                    }
+                    *at += chunk.len() as u64;
+                    *piece = Bytes::from(chunk);
+                    continue;
+                }
+                Rest::Stream(stream) => match stream.poll_recv(cx) {
+                    Poll::Pending => return Ok(()),
+                    Poll::Ready(Some(Ok(bytes))) => {
+                        *piece = bytes;
+                        continue;
+                    }
+                    Poll::Ready(None) => true,
+                    Poll::Ready(Some(Err(crate::BodyCutOff))) => false,
+                },
+            };
+            sys::wake(port.end_body(slot, complete));
+            *self = Feed::Complete;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+//! The children of a pool as its supervisor knows them: one state each, and the rows of the
+//! scoreboard they occupy. Sends no signals and makes no decisions.
+
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use howdah_proto::shm::ChildId;
+
+/// The state of a child. `Idle` and `Busy` are what the scoreboard says of a `Serving` one.
+#[derive(Debug)]
+pub(crate) enum Life {
+    /// The zygote has been asked to fork it.
+    Starting,
+    /// Takes requests.
+    Serving {
+        /// When it was last seen to be busy.
+        idle_since: Instant,
+        /// Its requests when last looked at.
+        seen_requests: u64,
+        /// Its replacement has been asked for; it retires when that is there.
+        replaced_by: Option<ChildId>,
+    },
+    /// Has been asked to leave when idle.
+    Retiring,
+    /// Has been sent SIGTERM; SIGKILL follows at that time, if it has not before.
+    Terminating {
+        /// When to send SIGKILL; `None` when it was sent.
+        kill_at: Option<Instant>,
+        /// The name of the reason.
+        why: &'static str,
+    },
+}
+
+/// One child.
+#[derive(Debug)]
+pub(crate) struct Child {
+    pub id: ChildId,
+    /// 0 while starting.
+    pub pid: i32,
+    /// Came with the zygote's report.
+    pub pidfd: Option<OwnedFd>,
+    /// Which zygote forked it.
+    pub generation: u64,
+    pub life: Life,
+    pub since: Instant,
+    pub born: Instant,
+}
+
+/// All rows.
+#[derive(Debug)]
+pub(crate) struct Children {
+    rows: Vec<Option<Child>>,
+    incarnations: Vec<u16>,
+}
+
+impl Children {
+    pub fn new(rows: u32) -> Children {
+        Children {
+            rows: (0..rows).map(|_| None).collect(),
+            incarnations: vec![0; rows as usize],
+        }
+    }
+
+    /// Takes the lowest free row for a child about to be forked: low rows are woken first, so
+    /// work gathers on few warm processes. `None` when all rows are taken.
+    pub fn begin(&mut self, generation: u64, now: Instant) -> Option<ChildId> {
+        let index = self.rows.iter().position(Option::is_none)?;
+        self.incarnations[index] = self.incarnations[index].wrapping_add(1);
+        let id = ChildId {
+            index: index as u16,
+            incarnation: self.incarnations[index],
+        };
+        self.rows[index] = Some(Child {
+            id,
+            pid: 0,
+            pidfd: None,
+            generation,
+            life: Life::Starting,
+            since: now,
+            born: now,
+        });
+        Some(id)
+    }
+
+    /// The child, if it still lives.
+    pub fn get(&mut self, id: ChildId) -> Option<&mut Child> {
+        self.rows
+            .get_mut(id.index as usize)?
+            .as_mut()
+            .filter(|c| c.id == id)
+    }
+
+    /// Takes it off the list.
+    pub fn remove(&mut self, id: ChildId) -> Option<Child> {
+        self.get(id)?;
+        self.rows[id.index as usize].take()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Child> {
+        self.rows.iter().flatten()
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Child> {
+        self.rows.iter_mut().flatten()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
+    }
+}
+
+impl Child {
+    /// Passes into another state.
+    pub fn become_(&mut self, life: Life, now: Instant) {
+        self.life = life;
+        self.since = now;
+    }
+}

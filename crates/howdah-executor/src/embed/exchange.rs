@@ -1,0 +1,274 @@
+//! One request on its way through a pool: what the front remembers of it privately, and how the
+//! bytes a child sent become events. Touches no queue and starts no process.
+//!
+//! An [`Exchange`] is shared by the run the server polls, the lane that holds it and, when a
+//! child dies, the supervisor. It outlives the run: while a child holds its slot, the slot stays
+//! accounted for.
+
+use std::sync::{Mutex, MutexGuard};
+use std::task::Waker;
+
+use bytes::Bytes;
+use howdah_proto::request::RequestFrame;
+use howdah_proto::response::{Frame, Parser, ResponseError};
+use howdah_proto::shm::{ChildId, FrontPort, SlotState};
+
+use super::sys;
+use crate::{Event, ExecError};
+
+/// Where a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In the lane's private queue: no slot yet.
+    Waiting,
+    /// In this slot: published, or claimed by a child.
+    Slot(u32),
+    /// Nowhere any more: answered, taken back, or its child is dead.
+    Left,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    /// Number of the request in the logs.
+    pub id: u64,
+    /// What is being run.
+    pub frame: RequestFrame,
+    /// When the run was started, CLOCK_MONOTONIC nanoseconds.
+    pub started_ns: u64,
+    state: Mutex<State>,
+}
+
+/// The changing part of an exchange.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub place: Place,
+    /// Whether a run still wants the answer.
+    pub wanted: bool,
+    /// Woken when there is something to poll for.
+    pub waker: Option<Waker>,
+    /// Who ran it, as far as known.
+    pub child: Option<ChildId>,
+    /// When the front first knew that a child had it.
+    pub claimed_ns: Option<u64>,
+    /// The supervisor has asked for this child's stack already.
+    pub traced: bool,
+    /// How it ends if not by an answer; given out once the bytes at hand are used up.
+    pub verdict: Option<ExecError>,
+    /// The response is complete (`Finish` was seen, or the child is through).
+    pub ended: bool,
+    /// Something was read since the last flush event, and the child was not merely out of room.
+    flush_due: bool,
+    parser: Parser,
+    /// Bytes copied out of the slot, and how far they have been parsed.
+    input: Bytes,
+    at: usize,
+}
+
+/// What [`State::advance`] found.
+pub(crate) enum Step {
+    /// For the server.
+    Event(Event),
+    /// For the error log.
+    Log(u8, Bytes),
+    /// Wait for the child's next sign.
+    Pending,
+    /// It failed.
+    Failed(ExecError),
+}
+
+impl Exchange {
+    pub fn new(id: u64, frame: RequestFrame, started_ns: u64) -> Exchange {
+        Exchange {
+            id,
+            frame,
+            started_ns,
+            state: Mutex::new(State {
+                place: Place::Waiting,
+                wanted: true,
+                waker: None,
+                child: None,
+                claimed_ns: None,
+                traced: false,
+                verdict: None,
+                ended: false,
+                flush_due: false,
+                parser: Parser::default(),
+                input: Bytes::new(),
+                at: 0,
+            }),
+        }
+    }
+
+    /// Its changing part. A panic elsewhere while it was held leaves nothing half done that
+    /// matters more than going on.
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+impl State {
+    /// Notes which child has it.
+    pub fn claimed_by(&mut self, child: ChildId, now_ns: impl FnOnce() -> u64) {
+        if self.child != Some(child) {
+            self.child = Some(child);
+            self.claimed_ns = Some(now_ns());
+        }
+    }
+
+    /// Copies what the child has published out of the slot. Returns the number of bytes.
+    pub fn read_slot(&mut self, port: &FrontPort, slot: u32) -> Result<usize, ExecError> {
+        let mut bytes = self.input[self.at..].to_vec();
+        let (n, wake) = port
+            .read_response(slot, &mut bytes, usize::MAX)
+            .map_err(|_| ExecError::ResponseCorrupt)?;
+        sys::wake(wake);
+        if n > 0 {
+            self.input = Bytes::from(bytes);
+            self.at = 0;
+            // A full ring means the child was out of room, not that the script flushed.
+            self.flush_due = n < howdah_proto::shm::RING;
+        }
+        Ok(n)
+    }
+
+    /// Takes the next frame from the bytes at hand; `Ok(None)` when there is no whole one.
+    fn parse(&mut self) -> Result<Option<Step>, ExecError> {
+        loop {
+            let rest = &self.input[self.at..];
+            if rest.is_empty() {
+                return Ok(None);
+            }
+            let parsed = self
+                .parser
+                .parse(rest)
+                .map_err(ExecError::ResponseInvalid)?;
+            let Some((frame, used)) = parsed else {
+                return Ok(None);
+            };
+            let end = self.at + used;
+            let step = match frame {
+                Frame::Head(head) => Some(Step::Event(Event::Head(head))),
+                Frame::Informational(head) => Some(Step::Event(Event::Informational(head))),
+                Frame::Body([]) => None,
+                Frame::Body(b) => {
+                    let body = self.input.slice(end - b.len()..end);
+                    Some(Step::Event(Event::Body(body)))
+                }
+                Frame::Log(level, text) => {
+                    Some(Step::Log(level, self.input.slice(end - text.len()..end)))
+                }
+                Frame::Finish => {
+                    self.ended = true;
+                    Some(Step::Event(Event::End))
+                }
+                Frame::Effect(..) => None,
+            };
+            self.at = end;
+            if let Some(step) = step {
+                return Ok(Some(step));
+            }
+        }
+    }
+
+    /// Goes on as far as possible without waiting. The caller acts on the step, and on
+    /// [`State::place`]: a slot found done has been read to its end and is to be given back (the
+    /// place stays [`Place::Slot`]; `give_back` is set).
+    pub fn advance(&mut self, port: &FrontPort, give_back: &mut bool) -> Step {
+        loop {
+            match self.parse() {
+                Ok(Some(step)) => return step,
+                Ok(None) => {}
+                Err(error) => return Step::Failed(error),
+            }
+            let slot = match self.place {
+                Place::Slot(slot) if !*give_back => slot,
+                Place::Waiting => {
+                    return match self.verdict.take() {
+                        Some(error) => Step::Failed(error),
+                        None => Step::Pending,
+                    };
+                }
+                _ => return self.conclude(),
+            };
+            if let Some(error) = self.verdict.take() {
+                return Step::Failed(error);
+            }
+            // The state first: bytes published before `Done` are then never missed.
+            let state = port.state(slot);
+            match self.read_slot(port, slot) {
+                Ok(0) => {}
+                Ok(_) => {
+                    if let SlotState::Claimed(child) | SlotState::Done(child) = state {
+                        self.claimed_by(child, sys::now_ns);
+                    }
+                    if matches!(state, SlotState::Done(_)) {
+                        *give_back = true;
+                    }
+                    continue;
+                }
+                Err(error) => return Step::Failed(error),
+            }
+            match state {
+                SlotState::Done(child) => {
+                    self.claimed_by(child, sys::now_ns);
+                    *give_back = true;
+                }
+                SlotState::Claimed(child) => {
+                    self.claimed_by(child, sys::now_ns);
+                    if std::mem::take(&mut self.flush_due) && !self.ended {
+                        return Step::Event(Event::Flush);
+                    }
+                    return Step::Pending;
+                }
+                SlotState::Ready => return Step::Pending,
+                SlotState::Free | SlotState::Corrupt => {
+                    return Step::Failed(ExecError::ResponseCorrupt);
+                }
+            }
+        }
+    }
+
+    /// For a request nobody waits for any more: takes what the child still sends, so that it is
+    /// never stuck, and keeps only what belongs in the error log. Returns whether the child is
+    /// through.
+    pub fn discard(&mut self, port: &FrontPort, slot: u32, log: impl Fn(u8, &[u8])) -> bool {
+        let mut give_back = false;
+        loop {
+            match self.advance(port, &mut give_back) {
+                Step::Log(level, text) => log(level, &text),
+                Step::Event(_) => {}
+                Step::Pending => return give_back,
+                Step::Failed(_) => break,
+            }
+        }
+        // What it says cannot be parsed: throw it away unread.
+        loop {
+            let state = port.state(slot);
+            self.input = Bytes::new();
+            self.at = 0;
+            match self.read_slot(port, slot) {
+                Ok(n) if n > 0 => {}
+                _ => return give_back || matches!(state, SlotState::Done(_)),
+            }
+        }
+    }
+
+    /// The child has no more say: what its bytes amount to.
+    fn conclude(&mut self) -> Step {
+        if self.ended {
+            return Step::Pending;
+        }
+        if let Some(error) = self.verdict.take() {
+            return Step::Failed(error);
+        }
+        if !self.parser.saw_head() {
+            return Step::Failed(ExecError::ResponseMissing);
+        }
+        if !self.parser.at_frame_end() || self.at < self.input.len() {
+            return Step::Failed(ExecError::ResponseInvalid(ResponseError::Malformed));
+        }
+        self.ended = true;
+        Step::Event(Event::End)
+    }
+}

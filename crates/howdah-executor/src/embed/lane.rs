@@ -1,0 +1,354 @@
+//! A front thread's part of a pool: its slots, the requests in them, and the private queue of
+//! those that found no free slot. Decides nothing about processes.
+//!
+//! Almost always only its own thread enters; the supervisor does when a child has died, a
+//! deadline has passed or the pool goes down, hence the (uncontended) lock. Lock order: the
+//! lane's table, then an exchange.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use howdah_proto::shm::{ChildId, FrontPort, Region, SlotState};
+use tokio::sync::Notify;
+
+use super::exchange::{Exchange, Place, State};
+use super::shared::Shared;
+use super::sys;
+use crate::ExecError;
+
+/// See the module.
+pub(crate) struct Lane {
+    pub port: FrontPort,
+    table: Mutex<Table>,
+    /// The lane is known to its thread (see `front_thread`).
+    registered: AtomicBool,
+    /// Tells the lane's timer task to look at the queue.
+    pub timer: Notify,
+}
+
+/// A lane's requests.
+pub(crate) struct Table {
+    in_slot: Vec<Option<Arc<Exchange>>>,
+    /// Free slots; the last given back is the first used again: its memory is warm.
+    free: Vec<u32>,
+    waiting: VecDeque<Arc<Exchange>>,
+    /// Requests in slots.
+    pub held: u32,
+    /// The timer task will look at the queue by itself.
+    pub timer_armed: bool,
+}
+
+impl Lane {
+    pub fn new(region: Region, front: u32) -> Lane {
+        let port = FrontPort::new(region, front);
+        let slots = port.slots();
+        Lane {
+            port,
+            table: Mutex::new(Table {
+                in_slot: (0..slots).map(|_| None).collect(),
+                free: (0..slots).rev().collect(),
+                waiting: VecDeque::new(),
+                held: 0,
+                timer_armed: false,
+            }),
+            registered: AtomicBool::new(false),
+            timer: Notify::new(),
+        }
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Requests of this lane that no child has claimed.
+    pub fn unclaimed(&self) -> u32 {
+        let table = self.lock();
+        self.port.unclaimed() + table.waiting.len() as u32
+    }
+
+    /// Offers a request to the children, or queues it.
+    pub fn submit(&self, shared: &Shared, exchange: Arc<Exchange>, body_complete: bool) {
+        let now = exchange.started_ns;
+        {
+            let mut table = self.lock();
+            if table.waiting.is_empty()
+                && let Some(slot) = table.free.pop()
+            {
+                self.publish(&mut table, slot, exchange, body_complete);
+            } else {
+                table.waiting.push_back(exchange);
+            }
+        }
+        self.wake_a_child(shared, now);
+    }
+
+    fn publish(&self, table: &mut Table, slot: u32, exchange: Arc<Exchange>, body_complete: bool) {
+        exchange.lock().place = Place::Slot(slot);
+        self.port.publish(slot, &exchange.frame, body_complete);
+        table.in_slot[slot as usize] = Some(exchange);
+        table.held += 1;
+    }
+
+    /// Wakes a child if one is to be woken; otherwise, when all are busy, asks for more.
+    pub fn wake_a_child(&self, shared: &Shared, now_ns: u64) -> bool {
+        if sys::wake(shared.port.choose_wake(now_ns, shared.budget)) {
+            shared.counters.futex_wakes.fetch_add(1, Ordering::Relaxed);
+            return true;
+        }
+        if shared.may_grow.load(Ordering::Relaxed) && shared.port.sleepers() == 0 {
+            shared.want_children();
+        }
+        false
+    }
+
+    /// Fills free slots from the private queue.
+    fn feed(&self, shared: &Shared, table: &mut Table) {
+        let mut fed = false;
+        while !table.waiting.is_empty()
+            && let Some(slot) = table.free.pop()
+        {
+            let Some(exchange) = table.waiting.pop_front() else {
+                break;
+            };
+            // Its run will feed the body when it is polled.
+            let no_body = exchange.frame.content_length() == Some(0);
+            let waker = exchange.lock().waker.take();
+            self.publish(table, slot, exchange, no_body);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+            fed = true;
+        }
+        if fed {
+            self.wake_a_child(shared, sys::now_ns());
+        }
+    }
+
+    /// Takes a slot back whose child is through (or dead), and lets the next request have it.
+    fn reclaim(&self, shared: &Shared, table: &mut Table, slot: u32) {
+        if table.in_slot[slot as usize].take().is_some() {
+            self.port.free(slot);
+            table.free.push(slot);
+            table.held -= 1;
+            shared.leave();
+            self.feed(shared, table);
+        }
+    }
+
+    /// Gives back the slot of an exchange whose response has been read to its end.
+    pub fn give_back(&self, shared: &Shared, exchange: &Arc<Exchange>, slot: u32) {
+        let mut table = self.lock();
+        let mine = table.in_slot[slot as usize]
+            .as_ref()
+            .is_some_and(|e| Arc::ptr_eq(e, exchange));
+        if mine {
+            exchange.lock().place = Place::Left;
+            shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
+            self.reclaim(shared, &mut table, slot);
+        }
+    }
+
+    /// Handles what the children have signalled: responses are read out of slots that are done,
+    /// runs are woken, answers nobody wants are thrown away. Returns whether there was anything.
+    pub fn take_notified(&self, shared: &Shared) -> bool {
+        let mut guard: Option<MutexGuard<'_, Table>> = None;
+        self.port.take_notified(|slot| {
+            let table = guard.get_or_insert_with(|| self.lock());
+            self.on_notify(shared, table, slot);
+        })
+    }
+
+    fn on_notify(&self, shared: &Shared, table: &mut Table, slot: u32) {
+        let Some(exchange) = table.in_slot[slot as usize].clone() else {
+            return;
+        };
+        let mut state = exchange.lock();
+        let through = if state.wanted {
+            // Only what is whole: a streaming answer is read when the server polls for it, so
+            // that a slow client's backlog stays in the ring and holds the script back.
+            let done = matches!(self.port.state(slot), SlotState::Done(_));
+            if let SlotState::Done(child) = self.port.state(slot) {
+                state.claimed_by(child, sys::now_ns);
+            }
+            done && self.read_out(&mut state, slot)
+        } else {
+            state.discard(&self.port, slot, |level, text| {
+                shared.log.script(
+                    &shared.config.name,
+                    exchange.id,
+                    &exchange.frame,
+                    level,
+                    text,
+                );
+            })
+        };
+        if through {
+            state.place = Place::Left;
+        }
+        let waker = state.waker.take();
+        drop(state);
+        if through {
+            shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
+            self.reclaim(shared, table, slot);
+        }
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Reads all that is in a slot; a corrupt one becomes the verdict.
+    fn read_out(&self, state: &mut State, slot: u32) -> bool {
+        if let Err(error) = state.read_slot(&self.port, slot) {
+            state.verdict.get_or_insert(error);
+        }
+        true
+    }
+
+    /// Ends what a dead child had in hand: what it had published is kept, then `verdict`.
+    pub fn child_gone(&self, shared: &Shared, child: ChildId, verdict: &ExecError) -> u32 {
+        let mut table = self.lock();
+        let slots: Vec<u32> = self.port.slots_claimed_by(child).collect();
+        for slot in &slots {
+            let Some(exchange) = table.in_slot[*slot as usize].clone() else {
+                continue;
+            };
+            let waker = {
+                let mut state = exchange.lock();
+                state.claimed_by(child, sys::now_ns);
+                self.read_out(&mut state, *slot);
+                state.verdict.get_or_insert_with(|| verdict.clone());
+                state.place = Place::Left;
+                state.waker.take()
+            };
+            shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
+            self.reclaim(shared, &mut table, *slot);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+        slots.len() as u32
+    }
+
+    /// The requests that children work on now.
+    pub fn claimed(&self) -> Vec<(ChildId, Arc<Exchange>)> {
+        let table = self.lock();
+        let mut out = Vec::new();
+        for (slot, exchange) in table.in_slot.iter().enumerate() {
+            if let Some(exchange) = exchange
+                && let SlotState::Claimed(child) = self.port.state(slot as u32)
+            {
+                out.push((child, exchange.clone()));
+            }
+        }
+        out
+    }
+
+    /// Takes a request back that no child has claimed, giving it this verdict; `false` when one
+    /// has claimed it.
+    pub fn take_back(
+        &self,
+        shared: &Shared,
+        exchange: &Arc<Exchange>,
+        verdict: Option<ExecError>,
+    ) -> bool {
+        let mut table = self.lock();
+        let mut state = exchange.lock();
+        let slot = match state.place {
+            Place::Waiting => None,
+            Place::Slot(slot) if self.port.cancel(slot) => Some(slot),
+            Place::Slot(_) => return false,
+            Place::Left => return true,
+        };
+        state.place = Place::Left;
+        state.verdict = verdict;
+        let waker = state.waker.take();
+        drop(state);
+        match slot {
+            Some(slot) => self.reclaim(shared, &mut table, slot),
+            None => {
+                table.waiting.retain(|e| !Arc::ptr_eq(e, exchange));
+                shared.leave();
+            }
+        }
+        drop(table);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        true
+    }
+
+    /// Ends every request that no child has claimed and that `doomed` names.
+    pub fn refuse_unclaimed(
+        &self,
+        shared: &Shared,
+        verdict: &ExecError,
+        doomed: impl Fn(&Exchange) -> bool,
+    ) {
+        let unclaimed: Vec<Arc<Exchange>> = {
+            let table = self.lock();
+            let ready = table.in_slot.iter().enumerate().filter_map(|(slot, e)| {
+                let e = e.as_ref()?;
+                (self.port.state(slot as u32) == SlotState::Ready).then(|| e.clone())
+            });
+            // The newest first: taking an older one back would only move a doomed one up.
+            let waiting: Vec<_> = table.waiting.iter().rev().cloned().collect();
+            waiting
+                .into_iter()
+                .chain(ready)
+                .filter(|e| doomed(e))
+                .collect()
+        };
+        for exchange in unclaimed {
+            self.take_back(shared, &exchange, Some(verdict.clone()));
+        }
+    }
+
+    /// When the oldest request that no child has claimed was started.
+    pub fn oldest_unclaimed(&self) -> Option<u64> {
+        let table = self.lock();
+        let ready = table.in_slot.iter().enumerate().filter_map(|(slot, e)| {
+            let e = e.as_ref()?;
+            (self.port.state(slot as u32) == SlotState::Ready).then_some(e.started_ns)
+        });
+        ready
+            .chain(table.waiting.front().map(|e| e.started_ns))
+            .min()
+    }
+
+    /// Announces that the thread sleeps. On `false` something has happened: look again.
+    pub fn go_to_sleep(&self, shared: &Shared) -> bool {
+        shared.counters.front_sleeps.fetch_add(1, Ordering::Relaxed);
+        self.port.go_to_sleep()
+    }
+
+    /// Makes sure that the timer task runs while something waits.
+    pub fn arm_timer(&self) {
+        let mut table = self.lock();
+        if !table.timer_armed && (!table.waiting.is_empty() || self.port.has_unclaimed()) {
+            table.timer_armed = true;
+            self.timer.notify_one();
+        }
+    }
+
+    /// The timer task found nothing that waits.
+    pub fn disarm_timer(&self) {
+        self.lock().timer_armed = false;
+    }
+
+    /// Whether the lane's thread listens to the pool's bell.
+    pub fn is_registered(&self) -> bool {
+        self.registered.load(Ordering::Relaxed)
+    }
+
+    /// It does now.
+    pub fn set_registered(&self) {
+        self.registered.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether no request is here.
+    pub fn is_empty(&self) -> bool {
+        let table = self.lock();
+        table.held == 0 && table.waiting.is_empty()
+    }
+}

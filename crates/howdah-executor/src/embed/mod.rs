@@ -1,0 +1,266 @@
+//! The embed mode: PHP in forked processes, reached over shared memory. The front side of a pool.
+//!
+//! ```text
+//! EmbedPool ─ start() → Run        (front threads)      lane → slot → child → slot → lane
+//!          └─ Supervisor           (its own thread)     zygote: fork, signal, reap
+//! ```
+//!
+//! - `lane`: a front thread's slots and queue; `exchange`: one request; `run`: what the server
+//!   polls; `body`: feeding the request body; `timer`: the queue's clock.
+//! - `supervisor`, `children`, `zygote`: the processes; `pm`: how many, as a pure decision.
+//! - `shared`: what all of them share; `sys`: the only module with `unsafe`.
+
+mod body;
+mod children;
+mod exchange;
+mod lane;
+mod pm;
+mod run;
+pub(crate) mod shared;
+mod supervisor;
+pub(crate) mod sys;
+pub(crate) mod timer;
+mod zygote;
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use howdah_proto::shm::ChildId;
+
+use crate::config::ProcessManager;
+use crate::launch::Launcher;
+use crate::status::{ChildRow, PoolStatus};
+use crate::{ExecError, Executor, Log, PoolConfig, Run, ScriptRequest, front_thread};
+
+use body::Feed;
+use exchange::Exchange;
+use run::{EmbedRun, Refused};
+pub use shared::Condition;
+use shared::{Ask, Shared};
+use supervisor::Supervisor;
+
+/// A pool of PHP processes.
+pub struct EmbedPool {
+    shared: Arc<Shared>,
+}
+
+/// How often the exchange had to call the kernel, for measurements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExchangeCosts {
+    /// Children woken from their sleep between requests.
+    pub futex_wakes: u64,
+    /// Times a front thread announced that it sleeps.
+    pub front_sleeps: u64,
+}
+
+impl EmbedPool {
+    /// Creates the pool's memory and starts its supervisor, which starts the zygote. `fronts` is
+    /// the number of front threads (see [`front_thread::attach`]). Returns at once: requests
+    /// queue until children can be forked; [`EmbedPool::ready`] tells when, or why not.
+    pub fn start(
+        config: PoolConfig,
+        launcher: Arc<dyn Launcher>,
+        log: Log,
+        fronts: u32,
+    ) -> io::Result<Arc<EmbedPool>> {
+        let name = config.name.clone();
+        let shared = Arc::new(Shared::new(config, log, fronts)?);
+        let supervisor = Supervisor::new(shared.clone(), launcher);
+        std::thread::Builder::new()
+            .name(format!("pool-{name}").chars().take(15).collect())
+            .spawn(move || supervisor.run())?;
+        Ok(Arc::new(EmbedPool { shared }))
+    }
+
+    /// Waits until the zygote is ready, or its first attempt has failed (it is tried again all
+    /// the same).
+    pub async fn ready(&self) -> Result<(), ExecError> {
+        let mut condition = self.shared.condition.subscribe();
+        let settled = condition
+            .wait_for(|c| !matches!(c, Condition::Starting))
+            .await
+            .map_err(|_| ExecError::Stopping)?
+            .clone();
+        match settled {
+            Condition::Ready | Condition::Starting => Ok(()),
+            Condition::Down { name, message } => Err(ExecError::PoolDown { name, message }),
+            Condition::Draining | Condition::Closed => Err(ExecError::Stopping),
+        }
+    }
+
+    /// The pool's condition now.
+    pub fn condition(&self) -> Condition {
+        self.shared.condition.borrow().clone()
+    }
+
+    /// Ends the pool: requests in flight and waiting are finished, by `limit` at the latest (then
+    /// `Stopping`), children leave, the zygote exits. Requests started from now on go to
+    /// `successor`; without one they are refused (`Stopping`). Returns at once.
+    pub fn drain(&self, successor: Option<Arc<dyn Executor>>, limit: Duration) {
+        if let Some(successor) = successor {
+            // A second drain keeps the first's successor.
+            let _ = self.shared.successor.set(successor);
+        }
+        self.shared.closing.store(true, Ordering::SeqCst);
+        self.shared.ask(Ask::Drain(Instant::now() + limit));
+    }
+
+    /// Waits until all processes of a draining pool are gone.
+    pub async fn drained(&self) {
+        let mut condition = self.shared.condition.subscribe();
+        // An error means that nobody is left to change it: the pool is gone, too.
+        let _ = condition.wait_for(|c| *c == Condition::Closed).await;
+    }
+
+    /// What the exchange has cost since the start.
+    pub fn exchange_costs(&self) -> ExchangeCosts {
+        ExchangeCosts {
+            futex_wakes: self.shared.counters.futex_wakes.load(Ordering::Relaxed),
+            front_sleeps: self.shared.counters.front_sleeps.load(Ordering::Relaxed),
+        }
+    }
+
+    fn refuse(&self, error: ExecError) -> Box<dyn Run> {
+        self.shared.count(&error);
+        Box::new(Refused(Some(error)))
+    }
+}
+
+impl Drop for EmbedPool {
+    /// A pool that is dropped without a drain ends at once.
+    fn drop(&mut self) {
+        self.shared.closing.store(true, Ordering::SeqCst);
+        self.shared.ask(Ask::Drain(Instant::now()));
+    }
+}
+
+impl Executor for EmbedPool {
+    fn start(&self, request: ScriptRequest) -> Box<dyn Run> {
+        let shared = &self.shared;
+        let Some(front) = front_thread::index().filter(|i| (*i as usize) < shared.lanes.len())
+        else {
+            return self.refuse(ExecError::PoolDown {
+                name: "NotAFrontThread".to_owned(),
+                message: "a run must be started on one of the pool's front threads".to_owned(),
+            });
+        };
+        match shared.enter() {
+            Ok(()) => {}
+            Err(ExecError::Stopping) if let Some(next) = shared.successor.get() => {
+                return next.start(request);
+            }
+            Err(error) => return self.refuse(error),
+        }
+        let lane = &shared.lanes[front as usize];
+        if !lane.is_registered() {
+            if let Err(error) = front_thread::register(shared) {
+                shared.leave();
+                return self.refuse(ExecError::PoolDown {
+                    name: "NoBell".to_owned(),
+                    message: format!("cannot listen to the pool's bell: {error}"),
+                });
+            }
+            lane.set_registered();
+        }
+        let exchange = Arc::new(Exchange::new(request.id, request.frame, sys::now_ns()));
+        let body = Feed::new(request.body);
+        lane.submit(shared, exchange.clone(), body.is_complete());
+        Box::new(EmbedRun::new(shared.clone(), front, exchange, body))
+    }
+
+    fn status(&self) -> PoolStatus {
+        let shared = &self.shared;
+        let counters = &shared.counters;
+        let (php, opcache) = shared.php.lock().unwrap_or_else(|e| e.into_inner()).clone();
+        let mut status = PoolStatus {
+            pool: shared.config.name.clone(),
+            process_manager: match shared.config.pm {
+                ProcessManager::Static => "static",
+                ProcessManager::Dynamic { .. } => "dynamic",
+                ProcessManager::Ondemand => "ondemand",
+            }
+            .to_owned(),
+            state: match &*shared.condition.borrow() {
+                Condition::Starting => "Starting".to_owned(),
+                Condition::Ready => "Ready".to_owned(),
+                Condition::Down { name, message } => format!("Down ({name}): {message}"),
+                Condition::Draining => "Draining".to_owned(),
+                Condition::Closed => "Closed".to_owned(),
+            },
+            php,
+            opcache,
+            uptime: shared.started.elapsed().as_secs(),
+            accepted_requests: counters.accepted.load(Ordering::Relaxed),
+            queue: shared.queue_len(),
+            max_queue: counters.max_queue.load(Ordering::Relaxed),
+            queue_size: shared.config.queue_size,
+            max_active_processes: counters.max_active.load(Ordering::Relaxed),
+            max_children_reached: counters.max_children_reached.load(Ordering::Relaxed),
+            slow_requests: counters.slow.load(Ordering::Relaxed),
+            failures: ExecError::NAMES
+                .iter()
+                .zip(&counters.failures)
+                .map(|(name, n)| ((*name).to_owned(), n.load(Ordering::Relaxed)))
+                .collect(),
+            ..PoolStatus::default()
+        };
+        self.fill_scoreboard(&mut status);
+        status
+    }
+}
+
+impl EmbedPool {
+    fn fill_scoreboard(&self, status: &mut PoolStatus) {
+        let shared = &self.shared;
+        let running: HashMap<ChildId, Arc<Exchange>> =
+            shared.lanes.iter().flat_map(lane::Lane::claimed).collect();
+        let board = shared
+            .board
+            .lock()
+            .unwrap_or_else(|e| e.into_inner())
+            .clone();
+        let now_ns = sys::now_ns();
+        for row in board {
+            let child = shared.port.child(row.id.index);
+            let exchange = running.get(&row.id);
+            let busy = exchange.is_some() || child.busy_since.is_some();
+            if row.life == "Serving" || row.life == "Retiring" {
+                if busy {
+                    status.active_processes += 1;
+                } else {
+                    status.idle_processes += 1;
+                }
+            }
+            let state = match (row.life, busy, exchange) {
+                ("Serving", false, _) => "Idle",
+                ("Serving", true, Some(e)) if !e.lock().ended => "Busy",
+                ("Serving", true, _) => "Finishing",
+                (other, ..) => other,
+            };
+            let text = |name: &str| {
+                exchange
+                    .and_then(|e| e.frame.variable(name))
+                    .map(|v| String::from_utf8_lossy(v).into_owned())
+                    .unwrap_or_default()
+            };
+            let since = match child.busy_since {
+                Some(ns) => now_ns.saturating_sub(ns) as f64 / 1e9,
+                None => row.since.elapsed().as_secs_f64(),
+            };
+            status.children.push(ChildRow {
+                index: row.id.index,
+                pid: row.pid,
+                state: state.to_owned(),
+                since,
+                requests: child.requests,
+                method: text("REQUEST_METHOD"),
+                uri: text("REQUEST_URI"),
+                script: text("SCRIPT_FILENAME"),
+                memory: supervisor::resident_bytes(row.pid),
+            });
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! How many children a pool is to have: a pure decision over a census, and the back-off after
+//! failures. Forks nothing and reads no clock.
+//!
+//! The words and the three modes are php-fpm's (`pm = static | dynamic | ondemand`). Unlike
+//! php-fpm, which forks 1, 2, 4 … 32 children once a second and one child per wake-up with
+//! `ondemand` (php-src `fpm_process_ctl.c`), a burst gets as many children as it has requests
+//! waiting, at once.
+
+use std::time::Duration;
+
+use crate::config::ProcessManager;
+
+/// Requests waiting for less than this long need no new child: those awake are about to take
+/// them. (A fork costs about as much as several short requests.)
+pub const SETTLE: Duration = Duration::from_millis(2);
+/// At most so many forks are under way at once.
+pub const MOST_FORKS: u32 = 32;
+
+/// The pool at one moment. Children that are leaving are not counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Census {
+    /// Asked for, not yet forked.
+    pub starting: u32,
+    /// Between requests.
+    pub idle: u32,
+    /// Running one.
+    pub busy: u32,
+    /// Of the idle ones: idle for longer than `process_idle_timeout`.
+    pub idle_expired: u32,
+    /// Requests no child has taken.
+    pub waiting: u32,
+    /// How long the oldest of them has waited.
+    pub waited: Duration,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Fork so many.
+    pub fork: u32,
+    /// Let so many of the longest idle leave.
+    pub retire: u32,
+    /// Look again after this long, although nothing else may have happened.
+    pub again: Option<Duration>,
+}
+
+/// Decides. `first` is the first time since the zygote is ready.
+pub fn plan(pm: ProcessManager, max_children: u32, first: bool, census: Census) -> Plan {
+    let Census {
+        starting,
+        idle,
+        busy,
+        ..
+    } = census;
+    let total = starting + idle + busy;
+    let room = max_children.saturating_sub(total);
+    let mut plan = Plan::default();
+    // One child for each request that nobody is free for.
+    let mut missing = census.waiting.saturating_sub(idle + starting);
+    if missing > 0 && total > 0 && census.waited < SETTLE {
+        missing = 0;
+        plan.again = Some(SETTLE);
+    }
+    let wanted = match pm {
+        ProcessManager::Static => room,
+        ProcessManager::Dynamic {
+            start_servers,
+            min_spare_servers,
+            max_spare_servers,
+        } => {
+            plan.retire = census
+                .idle_expired
+                .min(idle.saturating_sub(max_spare_servers));
+            let spares = min_spare_servers.saturating_sub(idle + starting);
+            let at_start = if first {
+                start_servers.saturating_sub(total)
+            } else {
+                0
+            };
+            missing.max(spares).max(at_start)
+        }
+        ProcessManager::Ondemand => {
+            plan.retire = census.idle_expired;
+            missing
+        }
+    };
+    plan.fork = wanted.min(room).min(MOST_FORKS.saturating_sub(starting));
+    if plan.fork > 0 {
+        plan.retire = 0;
+    }
+    plan
+}
+
+/// Waits longer after each failure in a row: 100 ms, 200 ms, … 25.6 s; for ever, as long as it
+/// takes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Backoff {
+    failures: u32,
+}
+
+impl Backoff {
+    /// Something failed: how long to wait before the next attempt.
+    pub fn failed(&mut self) -> Duration {
+        let wait = Duration::from_millis(100 << self.failures.min(8));
+        self.failures += 1;
+        wait
+    }
+
+    /// Something worked.
+    pub fn succeeded(&mut self) {
+        self.failures = 0;
+    }
+}
+
+/// `max_requests` give or take 10 %, spread over the children by `salt`, so that those forked
+/// together do not leave together. 0 stays 0 (never).
+pub fn jitter(max_requests: u64, salt: u64) -> u64 {
+    if max_requests < 10 {
+        return max_requests;
+    }
+    let tenth = max_requests / 10;
+    // SplitMix64's finaliser: any salt gives an even spread.
+    let mut z = salt.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^= z >> 31;
+    max_requests - tenth + z % (2 * tenth + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DYNAMIC: ProcessManager = ProcessManager::Dynamic {
+        start_servers: 3,
+        min_spare_servers: 2,
+        max_spare_servers: 4,
+    };
+
+    fn census(starting: u32, idle: u32, busy: u32, waiting: u32) -> Census {
+        Census {
+            starting,
+            idle,
+            busy,
+            waiting,
+            waited: SETTLE,
+            idle_expired: 0,
+        }
+    }
+
+    #[track_caller]
+    fn check(pm: ProcessManager, max: u32, census: Census, fork: u32, retire: u32) {
+        let got = plan(pm, max, false, census);
+        assert_eq!((got.fork, got.retire), (fork, retire), "{census:?}");
+    }
+
+    #[test]
+    fn a_static_pool_is_filled_and_never_shrinks() {
+        check(ProcessManager::Static, 8, census(0, 0, 0, 0), 8, 0);
+        check(ProcessManager::Static, 8, census(2, 3, 1, 0), 2, 0);
+        let long_idle = Census {
+            idle_expired: 8,
+            ..census(0, 8, 0, 0)
+        };
+        check(ProcessManager::Static, 8, long_idle, 0, 0);
+    }
+
+    #[test]
+    fn a_burst_on_an_empty_ondemand_pool_gets_a_child_a_request_at_once() {
+        let mut burst = census(0, 0, 0, 20);
+        burst.waited = Duration::ZERO;
+        check(ProcessManager::Ondemand, 50, burst, 20, 0);
+        check(ProcessManager::Ondemand, 8, burst, 8, 0);
+        check(ProcessManager::Ondemand, 50, census(20, 0, 0, 20), 0, 0);
+    }
+
+    #[test]
+    fn a_request_that_has_just_come_waits_for_those_awake_before_a_fork() {
+        let mut young = census(0, 0, 2, 1);
+        young.waited = Duration::from_millis(1);
+        let plan = plan(ProcessManager::Ondemand, 8, false, young);
+        assert_eq!((plan.fork, plan.again), (0, Some(SETTLE)));
+        check(ProcessManager::Ondemand, 8, census(0, 0, 2, 1), 1, 0);
+    }
+
+    #[test]
+    fn ondemand_children_leave_after_their_idle_timeout_but_not_while_others_are_forked() {
+        let idle = Census {
+            idle_expired: 3,
+            ..census(0, 5, 1, 0)
+        };
+        check(ProcessManager::Ondemand, 8, idle, 0, 3);
+    }
+
+    #[test]
+    fn a_dynamic_pool_keeps_its_spares_and_sheds_those_above_them_in_time() {
+        assert_eq!(plan(DYNAMIC, 10, true, census(0, 0, 0, 0)).fork, 3);
+        check(DYNAMIC, 10, census(0, 1, 5, 0), 1, 0);
+        check(DYNAMIC, 10, census(0, 0, 10, 7), 0, 0);
+        check(DYNAMIC, 10, census(0, 0, 4, 7), 6, 0);
+        let expired = |n| Census {
+            idle_expired: n,
+            ..census(0, 7, 0, 0)
+        };
+        check(DYNAMIC, 10, expired(0), 0, 0);
+        check(DYNAMIC, 10, expired(2), 0, 2);
+        check(DYNAMIC, 10, expired(7), 0, 3);
+    }
+
+    #[test]
+    fn never_more_than_max_children_and_never_a_fork_storm() {
+        check(DYNAMIC, 4, census(1, 0, 3, 100), 0, 0);
+        check(
+            ProcessManager::Static,
+            500,
+            census(0, 0, 0, 0),
+            MOST_FORKS,
+            0,
+        );
+        check(ProcessManager::Static, 500, census(30, 40, 0, 0), 2, 0);
+    }
+
+    #[test]
+    fn failures_in_a_row_wait_longer_up_to_a_limit_and_success_forgives() {
+        let mut b = Backoff::default();
+        assert_eq!(b.failed(), Duration::from_millis(100));
+        assert_eq!(b.failed(), Duration::from_millis(200));
+        for _ in 0..100 {
+            b.failed();
+        }
+        assert_eq!(b.failed(), Duration::from_millis(25_600));
+        b.succeeded();
+        assert_eq!(b.failed(), Duration::from_millis(100));
+    }
+
+    #[test]
+    fn limits_are_spread_within_ten_percent_and_never_means_never() {
+        let limits: Vec<u64> = (0..1000).map(|salt| jitter(1000, salt)).collect();
+        assert!(limits.iter().all(|n| (900..=1100).contains(n)));
+        assert!(limits.iter().any(|n| *n < 930) && limits.iter().any(|n| *n > 1070));
+        assert_eq!((jitter(0, 1), jitter(5, 1)), (0, 5));
+    }
+}

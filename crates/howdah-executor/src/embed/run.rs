@@ -1,0 +1,174 @@
+//! The run the server polls: feeds the request body, gives out events, and on its end or when it
+//! is dropped leaves the slot in order.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::body::Feed;
+use super::exchange::{Exchange, Place, Step};
+use super::shared::{Ask, Shared};
+use crate::{Event, ExecError, Run, RunTiming};
+
+/// See the module.
+pub(crate) struct EmbedRun {
+    shared: Arc<Shared>,
+    front: u32,
+    exchange: Arc<Exchange>,
+    body: Feed,
+    over: bool,
+}
+
+impl EmbedRun {
+    pub fn new(shared: Arc<Shared>, front: u32, exchange: Arc<Exchange>, body: Feed) -> EmbedRun {
+        EmbedRun {
+            shared,
+            front,
+            exchange,
+            body,
+            over: false,
+        }
+    }
+
+    fn fail(&mut self, error: ExecError) -> Poll<Result<Event, ExecError>> {
+        self.over = true;
+        self.shared.count(&error);
+        self.let_go(Some(&error));
+        Poll::Ready(Err(error))
+    }
+
+    /// Leaves the exchange to the lane. `error` is why, if the answer was not usable.
+    fn let_go(&mut self, error: Option<&ExecError>) {
+        let lane = &self.shared.lanes[self.front as usize];
+        if lane.take_back(&self.shared, &self.exchange, None) {
+            return;
+        }
+        let mut state = self.exchange.lock();
+        state.wanted = false;
+        state.waker = None;
+        let Place::Slot(slot) = state.place else {
+            return;
+        };
+        if !state.ended || error.is_some() {
+            super::sys::wake(lane.port.abort(slot));
+        }
+        if !self.body.is_complete() {
+            super::sys::wake(lane.port.end_body(slot, false));
+        }
+        let broken = matches!(
+            error,
+            Some(ExecError::ResponseInvalid(_) | ExecError::ResponseCorrupt)
+        );
+        if broken && let Some(child) = state.child {
+            let name = error.map_or("ResponseInvalid", ExecError::name);
+            self.shared.ask(Ask::Kill(child, name));
+        }
+        let exchange = &self.exchange;
+        let through = state.discard(&lane.port, slot, |level, text| {
+            log(&self.shared, exchange, level, text);
+        });
+        drop(state);
+        if through {
+            lane.give_back(&self.shared, exchange, slot);
+        }
+    }
+}
+
+fn log(shared: &Shared, exchange: &Exchange, level: u8, text: &[u8]) {
+    shared.log.script(
+        &shared.config.name,
+        exchange.id,
+        &exchange.frame,
+        level,
+        text,
+    );
+}
+
+impl Run for EmbedRun {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
+        if self.over {
+            return Poll::Ready(Ok(Event::End));
+        }
+        let lane = &self.shared.lanes[self.front as usize];
+        let mut state = self.exchange.lock();
+        if !self.body.is_complete()
+            && let Place::Slot(slot) = state.place
+            && let Err(error) = self.body.pump(&lane.port, slot, cx)
+        {
+            drop(state);
+            return self.fail(error);
+        }
+        loop {
+            let mut give_back = false;
+            let slot = state.place;
+            let mut step = state.advance(&lane.port, &mut give_back);
+            if matches!(step, Step::Pending) {
+                let stale = state
+                    .waker
+                    .as_ref()
+                    .is_none_or(|w| !w.will_wake(cx.waker()));
+                if stale {
+                    state.waker = Some(cx.waker().clone());
+                }
+            }
+            if give_back && let Place::Slot(slot) = slot {
+                drop(state);
+                lane.give_back(&self.shared, &self.exchange, slot);
+                if matches!(step, Step::Pending) {
+                    step = Step::Event(Event::End);
+                }
+                state = self.exchange.lock();
+            }
+            match step {
+                Step::Event(event) => {
+                    if matches!(event, Event::End) {
+                        self.over = true;
+                        drop(state);
+                        self.let_go(None);
+                    }
+                    return Poll::Ready(Ok(event));
+                }
+                Step::Log(level, text) => log(&self.shared, &self.exchange, level, &text),
+                Step::Pending => return Poll::Pending,
+                Step::Failed(error) => {
+                    drop(state);
+                    return self.fail(error);
+                }
+            }
+        }
+    }
+
+    fn timing(&self) -> RunTiming {
+        let state = self.exchange.lock();
+        RunTiming {
+            queued: state.claimed_ns.map(|claimed| {
+                Duration::from_nanos(claimed.saturating_sub(self.exchange.started_ns))
+            }),
+            child: state.child.map(|c| c.index),
+        }
+    }
+}
+
+impl Drop for EmbedRun {
+    fn drop(&mut self) {
+        if !self.over {
+            self.let_go(None);
+        }
+    }
+}
+
+/// A run that was refused before it began.
+pub(crate) struct Refused(pub Option<ExecError>);
+
+impl Run for Refused {
+    fn poll_event(&mut self, _: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
+        Poll::Ready(match self.0.take() {
+            Some(error) => Err(error),
+            None => Ok(Event::End),
+        })
+    }
+
+    fn timing(&self) -> RunTiming {
+        RunTiming::default()
+    }
+}

@@ -1,0 +1,257 @@
+//! What the front threads, the supervisor and the status page of a pool share: the memory, the
+//! lanes, the counters, and the supervisor's letter box.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
+
+use howdah_proto::shm::{ChildId, Geometry, PoolPort};
+
+use super::lane::Lane;
+use super::sys::{self, Memory};
+use crate::config::{PoolConfig, ProcessManager};
+use crate::{ExecError, Executor, Log};
+
+/// Slots of a front thread beyond one for each child: requests published before a child is free
+/// to claim them, so that it never waits for the front. The rest of the queue is private memory.
+const READY_AHEAD: u32 = 64;
+
+/// The pool's condition, as requests need to know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// A zygote is being started; requests wait.
+    Starting,
+    /// Children can be forked.
+    Ready,
+    /// The zygote cannot start; requests are refused until a later attempt succeeds.
+    Down {
+        /// The reason's name.
+        name: String,
+        /// The zygote's sentence.
+        message: String,
+    },
+    /// In flight requests are being finished; new ones go to the successor, if there is one.
+    Draining,
+    /// All processes are gone.
+    Closed,
+}
+
+/// What a front thread wants of the supervisor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// Kill a child whose memory or answers make no sense.
+    Kill(ChildId, &'static str),
+    /// Finish what is in flight, by then at the latest, and end all processes.
+    Drain(Instant),
+}
+
+/// A child, as the status page is told of it.
+#[derive(Clone, Debug)]
+pub(crate) struct BoardRow {
+    pub id: ChildId,
+    pub pid: i32,
+    pub since: Instant,
+    /// `Starting`, `Serving`, `Retiring` or `Terminating`.
+    pub life: &'static str,
+}
+
+/// Counters of a pool since its start.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub accepted: AtomicU64,
+    pub max_queue: AtomicU32,
+    pub max_active: AtomicU32,
+    pub max_children_reached: AtomicU64,
+    pub slow: AtomicU64,
+    pub failures: [AtomicU64; ExecError::NAMES.len()],
+    pub futex_wakes: AtomicU64,
+    pub front_sleeps: AtomicU64,
+}
+
+/// See the module.
+pub(crate) struct Shared {
+    pub config: PoolConfig,
+    pub log: Log,
+    /// Cores there are to run children: how many the front keeps awake (see
+    /// [`PoolPort::choose_wake`]).
+    pub budget: u32,
+    pub port: PoolPort,
+    pub lanes: Vec<Lane>,
+    /// One a front thread; the children hold duplicates.
+    pub bells: Vec<OwnedFd>,
+    pub counters: Counters,
+    /// Requests started and not yet through (waiting, published or claimed).
+    pub outstanding: AtomicU32,
+    /// At most so many may be outstanding: one a child, and the queue.
+    pub capacity: u32,
+    /// No new requests; see [`Condition::Draining`].
+    pub closing: AtomicBool,
+    /// [`Condition::Down`], for a check without the lock.
+    pub down: AtomicBool,
+    /// Whether more children could be forked if somebody asked.
+    pub may_grow: AtomicBool,
+    pub condition: tokio::sync::watch::Sender<Condition>,
+    pub successor: OnceLock<Arc<dyn Executor>>,
+    pub started: Instant,
+    /// PHP's version and whether opcache is on, once known.
+    pub php: Mutex<(String, bool)>,
+    pub board: Mutex<Vec<BoardRow>>,
+    letters: Mutex<Vec<Ask>>,
+    wanted: AtomicBool,
+    supervisor_bell: OwnedFd,
+    /// Last: ports above point into it.
+    pub memory: Memory,
+}
+
+impl Shared {
+    pub fn new(config: PoolConfig, log: Log, fronts: u32) -> std::io::Result<Shared> {
+        let children = rows(config.max_children);
+        let geometry = Geometry {
+            fronts,
+            slots: (config.max_children + READY_AHEAD).min(Geometry::MAX_SLOTS),
+            children,
+        };
+        let memory = Memory::create(geometry)?;
+        let region = memory.region();
+        let budget = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+        Ok(Shared {
+            budget,
+            port: PoolPort::new(region),
+            lanes: (0..fronts).map(|front| Lane::new(region, front)).collect(),
+            bells: (0..fronts).map(|_| sys::bell()).collect::<Result<_, _>>()?,
+            counters: Counters::default(),
+            outstanding: AtomicU32::new(0),
+            capacity: config.max_children.saturating_add(config.queue_size),
+            closing: AtomicBool::new(false),
+            down: AtomicBool::new(false),
+            may_grow: AtomicBool::new(!matches!(config.pm, ProcessManager::Static)),
+            condition: tokio::sync::watch::Sender::new(Condition::Starting),
+            successor: OnceLock::new(),
+            started: Instant::now(),
+            php: Mutex::default(),
+            board: Mutex::default(),
+            letters: Mutex::new(Vec::new()),
+            wanted: AtomicBool::new(false),
+            supervisor_bell: sys::bell()?,
+            memory,
+            config,
+            log,
+        })
+    }
+
+    /// Lets a request in, if there is room in the queue.
+    pub fn enter(&self) -> Result<(), ExecError> {
+        if self.closing.load(Ordering::Acquire) {
+            return Err(ExecError::Stopping);
+        }
+        if self.down.load(Ordering::Acquire) {
+            return Err(self.down_error());
+        }
+        let outstanding = self.outstanding.fetch_add(1, Ordering::AcqRel) + 1;
+        if outstanding > self.capacity {
+            self.leave();
+            return Err(ExecError::QueueFull);
+        }
+        // Again, now that a drain would wait for us.
+        if self.closing.load(Ordering::Acquire) {
+            self.leave();
+            return Err(ExecError::Stopping);
+        }
+        let max_children = self.config.max_children;
+        raise(&self.counters.max_active, outstanding.min(max_children));
+        if outstanding > max_children {
+            raise(&self.counters.max_queue, outstanding - max_children);
+            self.counters
+                .max_children_reached
+                .fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// A request is through.
+    pub fn leave(&self) {
+        let before = self.outstanding.fetch_sub(1, Ordering::AcqRel);
+        if before == 1 && self.closing.load(Ordering::Acquire) {
+            self.nudge();
+        }
+    }
+
+    /// Counts a failure.
+    pub fn count(&self, error: &ExecError) {
+        self.counters.failures[error.index()].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Asks the supervisor for something.
+    pub fn ask(&self, ask: Ask) {
+        self.letters
+            .lock()
+            .unwrap_or_else(|e| e.into_inner())
+            .push(ask);
+        sys::ring(self.supervisor_bell.as_fd());
+    }
+
+    /// Tells the supervisor that requests wait and nobody sleeps who could be woken. One ring
+    /// until it has looked.
+    pub fn want_children(&self) {
+        if self.may_grow.load(Ordering::Relaxed) && !self.wanted.swap(true, Ordering::AcqRel) {
+            sys::ring(self.supervisor_bell.as_fd());
+        }
+    }
+
+    /// Wakes the supervisor to look around.
+    pub fn nudge(&self) {
+        sys::ring(self.supervisor_bell.as_fd());
+    }
+
+    /// The supervisor's: what has been asked since the last call.
+    pub fn take_letters(&self) -> Vec<Ask> {
+        sys::silence(self.supervisor_bell.as_fd());
+        self.wanted.store(false, Ordering::Release);
+        std::mem::take(&mut *self.letters.lock().unwrap_or_else(|e| e.into_inner()))
+    }
+
+    /// The supervisor's: readable when there is something to take.
+    pub fn letter_bell(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.supervisor_bell.as_fd()
+    }
+
+    /// Requests that no child has taken yet.
+    pub fn queue_len(&self) -> u32 {
+        self.lanes.iter().map(Lane::unclaimed).sum()
+    }
+
+    /// Rings every front thread.
+    pub fn ring_all(&self) {
+        for bell in &self.bells {
+            sys::ring(bell.as_fd());
+        }
+    }
+
+    /// The refusal while down.
+    pub fn down_error(&self) -> ExecError {
+        match &*self.condition.borrow() {
+            Condition::Down { name, message } => ExecError::PoolDown {
+                name: name.clone(),
+                message: message.clone(),
+            },
+            _ => ExecError::PoolDown {
+                name: "ZygoteRestarting".to_owned(),
+                message: "the pool's zygote is being started; try again".to_owned(),
+            },
+        }
+    }
+}
+
+/// Raises a high-water mark; no write when it stands.
+fn raise(mark: &AtomicU32, value: u32) {
+    if mark.load(Ordering::Relaxed) < value {
+        mark.fetch_max(value, Ordering::Relaxed);
+    }
+}
+
+/// Rows of the scoreboard: all children twice (an old zygote's may still finish their requests
+/// while the new one's serve), and room for replacements.
+fn rows(max_children: u32) -> u32 {
+    (2 * max_children + 8).min(Geometry::MAX_CHILDREN)
+}

@@ -1,0 +1,253 @@
+//! The front's end of a zygote: its control socket, its process, its output. Decides nothing.
+
+use std::io;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use howdah_proto::control::{Command, Exit, MAX_MESSAGE, Report};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketFlags,
+    SocketType,
+};
+use rustix::process::{Signal, WaitId, WaitIdOptions};
+
+use super::shared::Shared;
+use crate::launch::{Launcher, Zygote, ZygoteFds};
+
+/// A running zygote.
+pub(crate) struct Link {
+    control: OwnedFd,
+    process: Zygote,
+}
+
+/// What a look at the control socket gave.
+pub(crate) enum Received {
+    /// A message, and the descriptor that came with it.
+    Report(Report, Option<OwnedFd>),
+    /// A packet that is no message of ours.
+    Nonsense(Vec<u8>),
+    /// Nothing now.
+    Nothing,
+    /// The zygote has closed its end: it is gone or going.
+    Closed,
+}
+
+impl Link {
+    /// Starts a zygote for the pool; also returns the reading end of its output.
+    pub fn start(shared: &Shared, launcher: &dyn Launcher) -> io::Result<(Link, Output)> {
+        let (ours, theirs) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        rustix::io::ioctl_fionbio(&ours, true)?;
+        let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        rustix::io::ioctl_fionbio(&read, true)?;
+        let fds = ZygoteFds {
+            memory: shared.memory.fd().try_clone_to_owned()?,
+            control: theirs,
+            bells: shared
+                .bells
+                .iter()
+                .map(OwnedFd::try_clone)
+                .collect::<io::Result<_>>()?,
+            stderr: write,
+        };
+        let process = launcher.launch(&shared.config, fds)?;
+        let link = Link {
+            control: ours,
+            process,
+        };
+        Ok((link, Output::new(read)))
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> i32 {
+        self.process.pid
+    }
+
+    /// Readable when a report has come.
+    pub fn control(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+
+    /// Readable when the process has ended.
+    pub fn pidfd(&self) -> BorrowedFd<'_> {
+        self.process.pidfd.as_fd()
+    }
+
+    /// Sends a command. An error means that the zygote is gone or does not read.
+    pub fn send(&self, command: &Command) -> io::Result<()> {
+        rustix::net::send(
+            &self.control,
+            command.encode().as_bytes(),
+            SendFlags::NOSIGNAL,
+        )?;
+        Ok(())
+    }
+
+    /// Takes the next report.
+    pub fn receive(&self) -> Received {
+        let mut bytes = vec![0; MAX_MESSAGE];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let got = rustix::io::retry_on_intr(|| {
+            rustix::net::recvmsg(
+                &self.control,
+                &mut [IoSliceMut::new(&mut bytes)],
+                &mut ancillary,
+                RecvFlags::CMSG_CLOEXEC,
+            )
+        });
+        let n = match got {
+            Ok(message) if message.bytes == 0 => return Received::Closed,
+            Ok(message) => message.bytes,
+            Err(rustix::io::Errno::AGAIN) => return Received::Nothing,
+            Err(_) => return Received::Closed,
+        };
+        let mut descriptor = None;
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(fds) = message {
+                // One is expected; any more are closed by being dropped.
+                descriptor = fds.fold(descriptor, |first, fd| first.or(Some(fd)));
+            }
+        }
+        bytes.truncate(n);
+        match Report::parse(&bytes) {
+            Some(report) => Received::Report(report, descriptor),
+            None => Received::Nonsense(bytes),
+        }
+    }
+
+    /// Whether the process has ended. Reaps it if it is ours; a master reaps its own.
+    pub fn ended(&self) -> bool {
+        if !readable(self.pidfd()) {
+            return false;
+        }
+        let _ = rustix::process::waitid(
+            WaitId::PidFd(self.pidfd()),
+            WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
+        );
+        true
+    }
+
+    /// Closes the conversation: the zygote reads the end of the file and leaves.
+    pub fn hang_up(self) -> Link {
+        let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both);
+        self
+    }
+
+    /// Kills it.
+    pub fn kill(&self) {
+        let _ = rustix::process::pidfd_send_signal(self.pidfd(), Signal::KILL);
+    }
+}
+
+/// Whether a descriptor is readable now.
+pub(crate) fn readable(fd: BorrowedFd<'_>) -> bool {
+    let mut fds = [rustix::event::PollFd::new(
+        &fd,
+        rustix::event::PollFlags::IN,
+    )];
+    let zero = rustix::event::Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    matches!(rustix::event::poll(&mut fds, Some(&zero)), Ok(n) if n > 0)
+}
+
+/// Sends a signal by pidfd. `Err` when the front may not (another user's process).
+pub(crate) fn signal(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
+    match rustix::process::pidfd_send_signal(pidfd, signal) {
+        Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// How an exit reads in a log.
+pub(crate) fn exit_text(exit: Exit) -> String {
+    match exit {
+        Exit::Code(code) => format!("exit code {code}"),
+        Exit::Signal(number) => match signal_name(number) {
+            Some(name) => format!("signal {number} ({name})"),
+            None => format!("signal {number}"),
+        },
+        Exit::Unseen => "unseen, its zygote was gone".to_owned(),
+    }
+}
+
+fn signal_name(number: i32) -> Option<&'static str> {
+    Some(match number {
+        4 => "SIGILL",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        11 => "SIGSEGV",
+        15 => "SIGTERM",
+        24 => "SIGXCPU",
+        25 => "SIGXFSZ",
+        31 => "SIGSYS",
+        _ => return None,
+    })
+}
+
+/// What a zygote and its children print: their stderr and stdout, taken line by line.
+pub(crate) struct Output {
+    pipe: OwnedFd,
+    line: Vec<u8>,
+}
+
+/// A line longer than this is cut into several.
+const LONGEST_LINE: usize = 8 * 1024;
+
+impl Output {
+    fn new(pipe: OwnedFd) -> Output {
+        Output {
+            pipe,
+            line: Vec::new(),
+        }
+    }
+
+    /// Readable when there is something to take.
+    pub fn pipe(&self) -> BorrowedFd<'_> {
+        self.pipe.as_fd()
+    }
+
+    /// Takes what is there; `false` at the end, when no process holds the other end any more.
+    /// At most 256 KiB a call, so that a process that prints without end holds nothing else up.
+    pub fn take(&mut self, mut each: impl FnMut(&str)) -> bool {
+        let mut bytes = [0; 16 * 1024];
+        for _ in 0..16 {
+            match rustix::io::read(&self.pipe, &mut bytes) {
+                Ok(0) => {
+                    self.finish(&mut each);
+                    return false;
+                }
+                Ok(n) => {
+                    for b in &bytes[..n] {
+                        if *b == b'\n' || self.line.len() == LONGEST_LINE {
+                            self.finish(&mut each);
+                        }
+                        if *b != b'\n' {
+                            self.line.push(*b);
+                        }
+                    }
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return true,
+            }
+        }
+        true
+    }
+
+    fn finish(&mut self, each: &mut impl FnMut(&str)) {
+        let line = String::from_utf8_lossy(&self.line);
+        if !line.trim().is_empty() {
+            each(line.trim_end());
+        }
+        self.line.clear();
+    }
+}

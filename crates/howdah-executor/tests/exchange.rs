@@ -1,0 +1,298 @@
+//! The exchange between a pool and its children, with threads of the test for children.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use howdah_executor::embed::{Condition, EmbedPool};
+use howdah_executor::{BodyCutOff, Event, ExecError, Executor, ScriptBody};
+use support::fake::FakeLauncher;
+use support::{TestLog, bytes, config, finish, get, next_event, on_front, request};
+
+fn start(config: howdah_executor::PoolConfig) -> (Arc<EmbedPool>, Arc<TestLog>, Arc<FakeLauncher>) {
+    let (log, launcher) = (
+        Arc::new(TestLog::default()),
+        Arc::new(FakeLauncher::default()),
+    );
+    let pool = EmbedPool::start(config, launcher.clone(), log.clone(), 2).unwrap();
+    (pool, log, launcher)
+}
+
+#[test]
+fn a_small_answer_comes_whole_and_names_its_child() {
+    let (pool, ..) = start(config(2));
+    on_front(async {
+        let mut run = pool.start(request("/hello", ScriptBody::Empty));
+        assert!(matches!(next_event(&mut run).await, Ok(Event::Head(h)) if h.status == 200));
+        assert!(matches!(next_event(&mut run).await, Ok(Event::Body(b)) if &b[..] == b"hello"));
+        assert!(matches!(next_event(&mut run).await, Ok(Event::End)));
+        assert!(run.timing().child.is_some() && run.timing().queued.is_some());
+        assert_eq!(pool.status().accepted_requests, 1);
+    });
+}
+
+#[test]
+fn a_thousand_requests_on_two_front_threads_are_all_answered() {
+    let (pool, ..) = start(config(3));
+    std::thread::scope(|s| {
+        for front in 0..2 {
+            let pool = &pool;
+            s.spawn(move || {
+                let runtime = support::front_runtime(front);
+                runtime.block_on(async {
+                    let mut tasks = tokio::task::JoinSet::new();
+                    for _ in 0..50 {
+                        let pool = pool.clone();
+                        tasks.spawn(async move {
+                            for _ in 0..20 {
+                                assert_eq!(get(&pool, "/hello").await.unwrap().body, b"hello");
+                            }
+                        });
+                    }
+                    while let Some(done) = tasks.join_next().await {
+                        done.unwrap();
+                    }
+                });
+            });
+        }
+    });
+    assert_eq!(pool.status().accepted_requests, 2000);
+    assert_eq!(pool.status().queue, 0);
+}
+
+#[test]
+fn large_bodies_pass_both_ways_through_the_small_rings() {
+    let (pool, ..) = start(config(1));
+    on_front(async {
+        assert_eq!(
+            get(&pool, "/big/4000000").await.unwrap().body,
+            bytes(4_000_000)
+        );
+        let body = bytes(4_000_000);
+        let run = pool.start(request("/echo", ScriptBody::Memory(body.clone())));
+        assert!(finish(run).await.unwrap().body == body);
+    });
+}
+
+#[test]
+fn a_body_may_come_from_a_file() {
+    let (pool, ..) = start(config(1));
+    on_front(async {
+        let body = bytes(300_000);
+        let mut file = rustix_tempfile();
+        std::io::Write::write_all(&mut file, &body).unwrap();
+        let run = pool.start(request("/echo", ScriptBody::File(file, body.len() as u64)));
+        assert!(finish(run).await.unwrap().body == body);
+        // Shorter than it was said to be: named, not padded.
+        let file = rustix_tempfile();
+        let run = pool.start(request("/echo", ScriptBody::File(file, 10)));
+        assert_eq!(finish(run).await.unwrap_err(), ExecError::BodyUnreadable);
+    });
+}
+
+fn rustix_tempfile() -> std::fs::File {
+    rustix::fs::memfd_create("body", rustix::fs::MemfdFlags::CLOEXEC)
+        .unwrap()
+        .into()
+}
+
+#[test]
+fn a_streamed_body_arrives_in_order_and_its_cut_is_seen() {
+    let (pool, ..) = start(config(1));
+    on_front(async {
+        for cut in [false, true] {
+            let (tx, rx) = tokio::sync::mpsc::channel(1);
+            let run = pool.start(request("/echo", ScriptBody::Stream(rx)));
+            let sender = tokio::spawn(async move {
+                for _ in 0..10 {
+                    tx.send(Ok(bytes(50_000))).await.unwrap();
+                }
+                if cut {
+                    tx.send(Err(BodyCutOff)).await.unwrap();
+                }
+            });
+            let body = finish(run).await.unwrap().body;
+            sender.await.unwrap();
+            assert_eq!(body.ends_with(b"CUT OFF"), cut);
+            assert_eq!(body.len(), if cut { 500_007 } else { 500_000 });
+        }
+    });
+}
+
+#[test]
+fn a_flush_reaches_the_server_before_the_end_and_a_dropped_run_frees_the_child() {
+    let (pool, ..) = start(config(1));
+    on_front(async {
+        let mut run = pool.start(request("/flush", ScriptBody::Empty));
+        assert!(matches!(next_event(&mut run).await, Ok(Event::Head(_))));
+        assert!(matches!(next_event(&mut run).await, Ok(Event::Body(b)) if &b[..] == b"one"));
+        assert!(matches!(next_event(&mut run).await, Ok(Event::Flush)));
+        drop(run);
+        // The only child is free again.
+        assert_eq!(get(&pool, "/hello").await.unwrap().body, b"hello");
+    });
+}
+
+#[test]
+fn a_client_that_leaves_a_large_answer_unread_does_not_keep_the_child() {
+    let (pool, ..) = start(config(1));
+    on_front(async {
+        let mut run = pool.start(request("/big/4000000", ScriptBody::Empty));
+        assert!(matches!(next_event(&mut run).await, Ok(Event::Head(_))));
+        drop(run);
+        assert_eq!(get(&pool, "/hello").await.unwrap().body, b"hello");
+    });
+}
+
+#[test]
+fn an_answer_finished_early_frees_the_client_while_the_child_stays_busy() {
+    let mut config = config(1);
+    config.queue_timeout = Duration::from_millis(50);
+    let (pool, ..) = start(config);
+    on_front(async {
+        assert_eq!(get(&pool, "/finish").await.unwrap().body, b"answered");
+        let row = &pool.status().children[0];
+        assert_eq!(row.state, "Finishing");
+        assert_eq!(row.uri, "/finish");
+        assert_eq!(
+            get(&pool, "/hello").await.unwrap_err(),
+            ExecError::QueueTimeout
+        );
+    });
+}
+
+#[test]
+fn what_a_script_logs_is_tied_to_its_request() {
+    let (pool, log, _) = start(config(1));
+    on_front(async {
+        get(&pool, "/log").await.unwrap();
+    });
+    log.wait_for("request 7 level 4: bewar");
+}
+
+#[test]
+fn answers_that_are_none_are_named_and_their_child_replaced() {
+    let (pool, log, _) = start(config(1));
+    on_front(async {
+        assert_eq!(
+            get(&pool, "/nothing").await.unwrap_err(),
+            ExecError::ResponseMissing
+        );
+        let error = get(&pool, "/nonsense").await.unwrap_err();
+        assert_eq!(error.name(), "ResponseInvalid");
+        assert_eq!(get(&pool, "/hello").await.unwrap().body, b"hello");
+    });
+    log.wait_for("ResponseInvalid");
+}
+
+#[test]
+fn a_full_queue_refuses_at_once_and_a_late_one_in_time() {
+    let mut config = config(2);
+    config.queue_size = 3;
+    config.queue_timeout = Duration::from_millis(100);
+    let (pool, ..) = start(config);
+    on_front(async {
+        let hung: Vec<_> = (0..2)
+            .map(|_| pool.start(request("/hang", ScriptBody::Empty)))
+            .collect();
+        let mut waiting: Vec<_> = (0..3)
+            .map(|_| pool.start(request("/hello", ScriptBody::Empty)))
+            .collect();
+        assert_eq!(
+            get(&pool, "/hello").await.unwrap_err(),
+            ExecError::QueueFull
+        );
+        for run in waiting.drain(..) {
+            assert_eq!(finish(run).await.unwrap_err(), ExecError::QueueTimeout);
+        }
+        assert_eq!(pool.status().queue, 0);
+        assert_eq!(pool.status().max_queue, 3);
+        drop(hung);
+    });
+}
+
+#[test]
+fn the_terminate_timeout_answers_at_once_and_the_child_is_replaced() {
+    let mut config = config(1);
+    config.request_terminate_timeout = Some(Duration::from_millis(60));
+    config.request_slowlog_timeout = Some(Duration::from_millis(20));
+    let (pool, log, _) = start(config);
+    on_front(async {
+        assert_eq!(
+            get(&pool, "/hang").await.unwrap_err(),
+            ExecError::TerminateTimeout
+        );
+        assert_eq!(get(&pool, "/hello").await.unwrap().body, b"hello");
+        assert_eq!(pool.status().slow_requests, 1);
+    });
+    log.wait_for("TerminateTimeout");
+    let slow = log.wait_for("SlowRequest");
+    assert!(
+        slow.contains("GET /hang") && slow.contains("sleep() /fake.php:3"),
+        "{slow}"
+    );
+}
+
+#[test]
+fn a_zygote_that_cannot_start_is_named_to_requests_and_tried_again() {
+    let launcher = Arc::new(FakeLauncher::default());
+    launcher
+        .first_words
+        .lock()
+        .unwrap()
+        .push(howdah_proto::control::Report::Failed {
+            name: "PhpStartup".into(),
+            message: "no such extension: x".into(),
+        });
+    let log = Arc::new(TestLog::default());
+    let pool = EmbedPool::start(config(1), launcher, log.clone(), 1).unwrap();
+    on_front(async {
+        let early = pool.start(request("/hello", ScriptBody::Empty));
+        let down = pool.ready().await.unwrap_err();
+        assert!(matches!(&down, ExecError::PoolDown { name, .. } if name == "PhpStartup"));
+        assert_eq!(finish(early).await.unwrap_err(), down);
+        assert_eq!(get(&pool, "/hello").await.unwrap_err(), down);
+        log.wait_for("PhpStartup: no such extension");
+        // Tried again until it works.
+        while get(&pool, "/hello").await.is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(pool.condition(), Condition::Ready);
+    });
+}
+
+#[test]
+fn a_drain_finishes_what_runs_and_hands_the_rest_to_the_successor() {
+    let (old, ..) = start(config(1));
+    let (new, ..) = start(config(1));
+    on_front(async {
+        let mut run = old.start(request("/big/500000", ScriptBody::Empty));
+        assert!(matches!(next_event(&mut run).await, Ok(Event::Head(_))));
+        let queued = old.start(request("/hello", ScriptBody::Empty));
+        old.drain(Some(new.clone()), Duration::from_secs(20));
+        assert_eq!(get(&old, "/hello").await.unwrap().body, b"hello");
+        assert_eq!(new.status().accepted_requests, 1);
+        assert_eq!(finish(run).await.unwrap().body.len(), 500_000);
+        assert_eq!(finish(queued).await.unwrap().body, b"hello");
+        old.drained().await;
+        assert_eq!(old.status().children.len(), 0);
+        new.drain(None, Duration::from_secs(20));
+        assert_eq!(get(&new, "/hello").await.unwrap_err(), ExecError::Stopping);
+        new.drained().await;
+    });
+}
+
+#[test]
+fn a_drain_does_not_wait_longer_than_its_limit_for_a_hung_child() {
+    let (pool, ..) = start(config(1));
+    on_front(async {
+        let run = pool.start(request("/hang", ScriptBody::Empty));
+        let queued = pool.start(request("/hello", ScriptBody::Empty));
+        pool.ready().await.unwrap();
+        pool.drain(None, Duration::from_millis(50));
+        assert_eq!(finish(queued).await.unwrap_err(), ExecError::Stopping);
+        assert_eq!(finish(run).await.unwrap_err(), ExecError::Stopping);
+        pool.drained().await;
+    });
+}

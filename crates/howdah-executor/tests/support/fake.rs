@@ -1,0 +1,333 @@
+//! A zygote and children that are threads of the test: they speak the real protocol over the real
+//! shared memory, and misbehave on demand as no PHP process would. A `cat` process stands for the
+//! zygote's process, so that its end is a real one.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command as Process, Stdio};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use howdah_executor::config::PoolConfig;
+use howdah_executor::launch::{Launcher, Zygote, ZygoteFds};
+use howdah_proto::control::{Command, Exit, Report};
+use howdah_proto::response::{encode_head, kind};
+use howdah_proto::shm::{
+    Bell, BodyRead, ChildId, ChildPort, Claim, Region, ResponseWriter, VERSION,
+};
+use rustix::net::{RecvFlags, SendFlags};
+use rustix::thread::futex;
+
+/// Starts fake zygotes; what the next one says first can be chosen.
+#[derive(Default)]
+pub struct FakeLauncher {
+    /// Said instead of `Ready` by the next zygotes, in turn.
+    pub first_words: Mutex<Vec<Report>>,
+    pub launches: AtomicU32,
+    /// Process ids of the zygotes' stand-ins.
+    pub pids: Mutex<Vec<i32>>,
+}
+
+struct Fake {
+    region: Region,
+    control: OwnedFd,
+    bells: Vec<OwnedFd>,
+    /// Set when the "process" has been killed: its threads then do nothing any more.
+    killed: Mutex<HashMap<ChildId, Arc<AtomicBool>>>,
+}
+
+impl Launcher for FakeLauncher {
+    fn launch(&self, _: &PoolConfig, fds: ZygoteFds) -> io::Result<Zygote> {
+        self.launches.fetch_add(1, Ordering::SeqCst);
+        let mut process = Process::new("cat")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()?;
+        let pid = process.id() as i32;
+        self.pids.lock().unwrap().push(pid);
+        let raw = rustix::process::Pid::from_raw(pid).unwrap();
+        let pidfd = rustix::process::pidfd_open(raw, rustix::process::PidfdFlags::empty())?;
+        let len = rustix::fs::fstat(&fds.memory)?.st_size as usize;
+        let region = map(&fds.memory, len);
+        let fake = Arc::new(Fake {
+            region,
+            control: fds.control,
+            bells: fds.bells,
+            killed: Mutex::default(),
+        });
+        let mut words = self.first_words.lock().unwrap();
+        let first = if words.is_empty() {
+            Report::Ready {
+                version: VERSION,
+                php: "8.2-fake".into(),
+                opcache: true,
+            }
+        } else {
+            words.remove(0)
+        };
+        std::thread::spawn(move || fake.serve(first, &mut process));
+        Ok(Zygote { pid, pidfd })
+    }
+}
+
+fn map(fd: &OwnedFd, len: usize) -> Region {
+    use rustix::mm::{MapFlags, ProtFlags, mmap};
+    // SAFETY: a fresh shared mapping; it is never unmapped, so the region outlives its users.
+    unsafe {
+        let base = mmap(
+            std::ptr::null_mut(),
+            len,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::SHARED,
+            fd,
+            0,
+        )
+        .unwrap();
+        Region::open(NonNull::new(base.cast()).unwrap(), len).unwrap()
+    }
+}
+
+impl Fake {
+    fn tell(&self, report: &Report) {
+        let _ = rustix::net::send(
+            &self.control,
+            report.encode().as_bytes(),
+            SendFlags::NOSIGNAL,
+        );
+    }
+
+    fn serve(self: Arc<Self>, first: Report, process: &mut Child) {
+        self.tell(&first);
+        let mut packet = vec![0; 32 * 1024];
+        while let Ok((n, _)) = rustix::net::recv(&self.control, &mut packet[..], RecvFlags::empty())
+        {
+            if n == 0 {
+                break;
+            }
+            // A killed zygote hears nothing any more.
+            if process.try_wait().unwrap().is_some() {
+                break;
+            }
+            match Command::parse(&packet[..n]).expect("a command") {
+                Command::Spawn {
+                    child,
+                    max_requests,
+                } => {
+                    let killed = Arc::new(AtomicBool::new(false));
+                    self.killed.lock().unwrap().insert(child, killed.clone());
+                    let fake = self.clone();
+                    // No process: signals come by `Command::Signal`.
+                    self.tell(&Report::Spawned { child, pid: 0 });
+                    std::thread::spawn(move || fake.child(child, max_requests, &killed));
+                }
+                Command::Signal { child, signal } => {
+                    if signal == 9
+                        && let Some(killed) = self.killed.lock().unwrap().get(&child)
+                        && !killed.swap(true, Ordering::SeqCst)
+                    {
+                        self.tell(&Report::Exited {
+                            child,
+                            exit: Exit::Signal(9),
+                        });
+                    }
+                }
+                Command::Trace { child } => self.tell(&Report::Trace {
+                    child,
+                    stack: "sleep() /fake.php:3\nmain() /fake.php:1".into(),
+                }),
+            }
+        }
+        drop(process.stdin.take());
+        let _ = process.wait();
+    }
+
+    fn ring(&self, bell: Bell, front: u32) {
+        if bell.0 {
+            rustix::io::write(&self.bells[front as usize], &1u64.to_ne_bytes()).unwrap();
+        }
+    }
+
+    fn child(&self, id: ChildId, max_requests: u64, killed: &AtomicBool) {
+        let port = ChildPort::enter(self.region, id);
+        let mut turn = 0;
+        loop {
+            turn += 1;
+            if let Some(claim) = port.claim(turn) {
+                port.begin_job(now_ns());
+                if !self.job(&claim, killed) {
+                    return;
+                }
+                if port.end_job() == max_requests {
+                    port.mark_spent();
+                }
+                continue;
+            }
+            if port.must_retire() {
+                self.tell(&Report::Exited {
+                    child: id,
+                    exit: Exit::Code(0),
+                });
+                return;
+            }
+            let (word, seen) = port.park();
+            if let Some(claim) = port.claim(turn) {
+                port.unpark();
+                port.begin_job(now_ns());
+                if !self.job(&claim, killed) {
+                    return;
+                }
+                port.end_job();
+            } else if !port.must_retire() {
+                let _ = futex::wait(word, futex::Flags::empty(), seen, None);
+                port.unpark();
+            }
+            if killed.load(Ordering::SeqCst) {
+                return;
+            }
+        }
+    }
+
+    /// Does what the URI says; `false`: the process is dead.
+    fn job(&self, claim: &Claim, killed: &AtomicBool) -> bool {
+        let front = claim.front();
+        let mut writer = ResponseWriter::default();
+        // SAFETY: the first string stands at offset 40 of a frame; 200 bytes are always mapped.
+        let text = unsafe { std::slice::from_raw_parts(claim.frame().add(40), 200) };
+        let end = text.iter().position(|b| *b == 0).unwrap();
+        let uri = String::from_utf8(text[..end].to_vec()).unwrap();
+        let (what, arg) = uri[1..].split_once('/').unwrap_or((&uri[1..], "0"));
+        let number: usize = arg.parse().unwrap_or(0);
+        let head = |writer: &mut ResponseWriter| {
+            let mut payload = Vec::new();
+            encode_head(
+                &mut payload,
+                200,
+                b"",
+                [(&b"X-Fake"[..], &b"1"[..])].into_iter(),
+            );
+            assert!(writer.begin(claim, kind::HEAD, payload.len() as u32));
+            assert_eq!(writer.payload(claim, &payload), payload.len());
+        };
+        match what {
+            "hello" => {
+                head(&mut writer);
+                assert_eq!(writer.body(claim, b"hello"), 5);
+            }
+            "big" => {
+                head(&mut writer);
+                let all = super::bytes(number);
+                if !self.write_all(claim, &mut writer, &all, killed) {
+                    self.ring(claim.done(&mut writer), front);
+                    return true;
+                }
+            }
+            "echo" => {
+                head(&mut writer);
+                let mut buffer = vec![0; 10_000];
+                loop {
+                    let (read, bell) = claim.read_body(&mut buffer);
+                    self.ring(bell, front);
+                    match read {
+                        BodyRead::Bytes(n) => {
+                            if !self.write_all(claim, &mut writer, &buffer[..n], killed) {
+                                break;
+                            }
+                        }
+                        BodyRead::Pending => {
+                            let (word, seen) = claim.prepare_wait();
+                            if claim.body_is_pending() {
+                                let _ = futex::wait(word, futex::Flags::empty(), seen, None);
+                            }
+                            claim.end_wait();
+                        }
+                        BodyRead::End => break,
+                        BodyRead::CutOff => {
+                            self.write_all(claim, &mut writer, b"CUT OFF", killed);
+                            break;
+                        }
+                    }
+                }
+            }
+            "flush" => {
+                head(&mut writer);
+                writer.body(claim, b"one");
+                self.ring(writer.publish(claim), front);
+                self.wait(claim, || claim.aborted());
+            }
+            "finish" => {
+                head(&mut writer);
+                writer.body(claim, b"answered");
+                assert!(writer.begin(claim, kind::FINISH, 0));
+                self.ring(writer.publish(claim), front);
+                self.wait_for_kill(killed);
+            }
+            "log" => {
+                assert!(writer.begin(claim, kind::LOG, 4 + 5));
+                writer.payload(claim, &4u32.to_ne_bytes());
+                writer.payload(claim, b"beware"[..5].as_ref());
+                head(&mut writer);
+            }
+            "nothing" => {}
+            "nonsense" => {
+                assert!(writer.begin(claim, 99, 0));
+                self.ring(writer.publish(claim), front);
+                self.wait_for_kill(killed);
+                return false;
+            }
+            "hang" => {
+                self.wait_for_kill(killed);
+                return false;
+            }
+            other => panic!("no such fake script: {other}"),
+        }
+        if killed.load(Ordering::SeqCst) {
+            return false;
+        }
+        self.ring(claim.done(&mut writer), front);
+        true
+    }
+
+    fn write_all(
+        &self,
+        claim: &Claim,
+        writer: &mut ResponseWriter,
+        mut bytes: &[u8],
+        killed: &AtomicBool,
+    ) -> bool {
+        while !bytes.is_empty() {
+            if claim.aborted() || killed.load(Ordering::SeqCst) {
+                return false;
+            }
+            let n = writer.body(claim, bytes);
+            bytes = &bytes[n..];
+            if n == 0 {
+                self.ring(writer.publish(claim), claim.front());
+                self.wait(claim, || writer.has_room(claim) || claim.aborted());
+            }
+        }
+        true
+    }
+
+    fn wait(&self, claim: &Claim, ready: impl Fn() -> bool) {
+        while !ready() {
+            let (word, seen) = claim.prepare_wait();
+            if !ready() {
+                let _ = futex::wait(word, futex::Flags::empty(), seen, None);
+            }
+            claim.end_wait();
+        }
+    }
+
+    fn wait_for_kill(&self, killed: &AtomicBool) {
+        while !killed.load(Ordering::SeqCst) {
+            std::thread::park_timeout(std::time::Duration::from_millis(2));
+        }
+    }
+}
+
+fn now_ns() -> u64 {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}

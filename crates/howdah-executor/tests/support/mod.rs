@@ -1,0 +1,171 @@
+//! What the executor's tests share: a log to look at, a pool configuration, front threads, and a
+//! driver that takes a run to its end.
+#![allow(dead_code)]
+
+pub mod fake;
+
+use std::future::poll_fn;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use howdah_executor::config::{PoolConfig, ProcessManager};
+use howdah_executor::{
+    Event, ExecError, Executor, Head, Run, ScriptBody, ScriptLog, ScriptRequest, front_thread,
+};
+use howdah_proto::request::{FrameBuilder, RequestFrame};
+use howdah_proto::variables::Var;
+
+/// Whatever a test waits for comes within this time, or the test has failed.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Keeps every message and lets tests wait for one.
+#[derive(Default)]
+pub struct TestLog {
+    lines: Mutex<Vec<String>>,
+    grown: Condvar,
+}
+
+impl TestLog {
+    fn add(&self, line: String) {
+        self.lines.lock().unwrap().push(line);
+        self.grown.notify_all();
+    }
+
+    /// Waits for a line that contains `text`; returns it.
+    #[track_caller]
+    pub fn wait_for(&self, text: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        let mut lines = self.lines.lock().unwrap();
+        loop {
+            if let Some(line) = lines.iter().find(|l| l.contains(text)) {
+                return line.clone();
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "no line with {text:?} in {lines:#?}");
+            lines = self.grown.wait_timeout(lines, left).unwrap().0;
+        }
+    }
+
+    pub fn all(&self) -> Vec<String> {
+        self.lines.lock().unwrap().clone()
+    }
+
+    pub fn count(&self, text: &str) -> usize {
+        self.all().iter().filter(|l| l.contains(text)).count()
+    }
+}
+
+impl ScriptLog for TestLog {
+    fn script(&self, pool: &str, request: u64, _: &RequestFrame, level: u8, message: &[u8]) {
+        let text = String::from_utf8_lossy(message);
+        self.add(format!("{pool} request {request} level {level}: {text}"));
+    }
+
+    fn pool(&self, pool: &str, level: u8, name: &str, message: &str) {
+        self.add(format!("{pool} level {level} {name}: {message}"));
+    }
+}
+
+/// A small static pool; tests change what they are about.
+pub fn config(children: u32) -> PoolConfig {
+    PoolConfig {
+        name: "test".to_owned(),
+        program: PathBuf::from("howdah-php"),
+        pm: ProcessManager::Static,
+        max_children: children,
+        process_idle_timeout: Duration::from_secs(10),
+        max_requests: 0,
+        max_memory: None,
+        queue_size: 1000,
+        queue_timeout: PATIENCE,
+        request_terminate_timeout: None,
+        request_slowlog_timeout: None,
+        php_ini: None,
+        defines: Vec::new(),
+        opcache: true,
+        user: None,
+        group: None,
+        environment: Vec::new(),
+        clear_env: false,
+    }
+}
+
+/// A front thread's runtime, with the hooks the server installs.
+pub fn front_runtime(index: u32) -> tokio::runtime::Runtime {
+    front_thread::attach(index);
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .on_thread_park(front_thread::before_park)
+        .on_thread_unpark(front_thread::after_unpark)
+        .build()
+        .unwrap()
+}
+
+/// Runs a future on this thread as front thread 0, and fails when it takes too long.
+#[track_caller]
+pub fn on_front<T>(future: impl Future<Output = T>) -> T {
+    front_runtime(0).block_on(async {
+        tokio::time::timeout(PATIENCE * 2, future)
+            .await
+            .expect("the test hangs")
+    })
+}
+
+/// A complete answer.
+#[derive(Debug, Default)]
+pub struct Answer {
+    pub head: Head,
+    pub informational: Vec<Head>,
+    pub body: Vec<u8>,
+    /// Bytes of the body at each flush.
+    pub flushes: Vec<usize>,
+}
+
+pub async fn next_event(run: &mut Box<dyn Run>) -> Result<Event, ExecError> {
+    poll_fn(|cx| run.poll_event(cx)).await
+}
+
+/// Takes a run to its end.
+pub async fn finish(mut run: Box<dyn Run>) -> Result<Answer, ExecError> {
+    let mut answer = Answer::default();
+    loop {
+        match next_event(&mut run).await? {
+            Event::Informational(head) => answer.informational.push(head),
+            Event::Head(head) => answer.head = head,
+            Event::Body(bytes) => answer.body.extend_from_slice(&bytes),
+            Event::Flush => answer.flushes.push(answer.body.len()),
+            Event::End => return Ok(answer),
+        }
+    }
+}
+
+/// A request for the fake child: its URI says what to do.
+pub fn request(uri: &str, body: ScriptBody) -> ScriptRequest {
+    let length = match &body {
+        ScriptBody::Empty => Some(0),
+        ScriptBody::Memory(bytes) => Some(bytes.len() as u64),
+        ScriptBody::File(_, len) => Some(*len),
+        ScriptBody::Stream(_) => None,
+    };
+    let mut b = FrameBuilder::new(Vec::new());
+    b.var(Var::RequestUri, uri.as_bytes());
+    b.var(Var::RequestMethod, b"GET");
+    ScriptRequest {
+        frame: b.finish(length, 0).unwrap(),
+        body,
+        id: 7,
+    }
+}
+
+pub async fn get(
+    pool: &Arc<howdah_executor::embed::EmbedPool>,
+    uri: &str,
+) -> Result<Answer, ExecError> {
+    finish(pool.start(request(uri, ScriptBody::Empty))).await
+}
+
+pub fn bytes(n: usize) -> Bytes {
+    Bytes::from((0..n).map(|i| (i * 31 % 251) as u8).collect::<Vec<_>>())
+}
