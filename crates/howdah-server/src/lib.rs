@@ -2,7 +2,8 @@
 //! in it.
 //!
 //! - [`http`]: messages, and HTTP/1.1 on a socket: framing, limits, time-outs.
-//! - `site`: which site, which route, which file; the only way from a URL to a path.
+//! - [`site`]: which site, which route, which file; the only way from a URL to a path.
+//! - [`static_file`]: how a file is sent: validators, ranges, precompressed files, memory.
 //! - [`client_address`]: who the client is, behind proxies that are trusted.
 //! - `script`: a request becomes a script request, a run becomes a response.
 //! - [`encoding`]: gzip, brotli and zstd on the fly.
@@ -14,5 +15,7 @@ pub mod client_address;
 pub mod encoding;
 pub mod http;
 pub mod log;
+pub mod site;
+pub mod static_file;
 #[cfg(test)]
 mod testing;

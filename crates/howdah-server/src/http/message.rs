@@ -189,6 +189,21 @@ impl ResponseHead {
         self
     }
 
+    /// Removes every field of that name, in any case.
+    pub fn remove(&mut self, name: &[u8]) -> &mut Self {
+        let mut kept = Vec::with_capacity(self.lines.len());
+        for line in self.lines.split_inclusive(|b| *b == b'\n') {
+            let is_it = line.len() > name.len()
+                && line[name.len()] == b':'
+                && line[..name.len()].eq_ignore_ascii_case(name);
+            if !is_it {
+                kept.extend_from_slice(line);
+            }
+        }
+        self.lines = kept;
+        self
+    }
+
     /// The serialised fields.
     pub fn lines(&self) -> &[u8] {
         &self.lines

@@ -1,0 +1,234 @@
+//! Files that a script asks to have sent: `X-Accel-Redirect` (nginx) and `X-Sendfile` (Apache's
+//! mod_xsendfile, lighttpd). The script has decided who may see the file; here it is decided that
+//! the file lies where the configuration permits. The rest of the script's header is merged by
+//! the front.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::Site;
+use super::config::{ConfigError, SiteConfig};
+use super::hidden::{hidden_segment, never_sent};
+use super::path::UrlPath;
+use super::refusal::Refusal;
+use super::root::{Kind, RootDir, Symlinks};
+use crate::static_file::StaticPlan;
+
+/// An internal location, open.
+#[derive(Debug)]
+pub(super) struct Internal {
+    prefix: String,
+    root: Arc<RootDir>,
+}
+
+pub(super) fn open_internal(config: &SiteConfig, errors: &mut Vec<ConfigError>) -> Vec<Internal> {
+    let mut internal: Vec<Internal> = config
+        .internal
+        .iter()
+        .filter_map(|location| {
+            open(&location.root, errors).map(|root| Internal {
+                prefix: location.prefix.clone(),
+                root,
+            })
+        })
+        .collect();
+    // The longest prefix decides, as for nginx's locations.
+    internal.sort_by_key(|location| std::cmp::Reverse(location.prefix.len()));
+    internal
+}
+
+pub(super) fn open_roots(config: &SiteConfig, errors: &mut Vec<ConfigError>) -> Vec<Arc<RootDir>> {
+    let roots = config.sendfile_roots.iter();
+    roots.filter_map(|root| open(root, errors)).collect()
+}
+
+/// Links must stay inside, whatever the site allows elsewhere: the name comes from a program.
+fn open(path: &Path, errors: &mut Vec<ConfigError>) -> Option<Arc<RootDir>> {
+    match RootDir::open(path, Symlinks::Beneath) {
+        Ok(root) => Some(Arc::new(root)),
+        Err(error) => {
+            errors.push(ConfigError::Root(path.to_owned(), error));
+            None
+        }
+    }
+}
+
+impl Site {
+    /// The file of `X-Accel-Redirect: TARGET`: a URL path, percent-encoded or not (nginx decodes
+    /// it), that begins with the prefix of an internal location; otherwise a file of the site
+    /// itself, by the rules for any file. A query is ignored. Scripts are not run from here.
+    ///
+    /// `content_type` is the script's own, if it has set one.
+    pub fn accel_redirect(
+        &self,
+        target: &[u8],
+        content_type: Option<&[u8]>,
+    ) -> Result<StaticPlan, Refusal> {
+        let end = target.iter().position(|b| *b == b'?');
+        let path = UrlPath::parse(&target[..end.unwrap_or(target.len())])?;
+        let bytes = path.as_bytes();
+        for location in &self.internal {
+            if let Some(rest) = bytes.strip_prefix(location.prefix.as_bytes()) {
+                return self.accelerated(&location.root, rest, content_type);
+            }
+        }
+        let name = bytes.rsplit(|b| *b == b'/').next().unwrap_or(bytes);
+        if let Some(refusal) = hidden_segment(bytes).or_else(|| never_sent(name)) {
+            return Err(refusal);
+        }
+        self.accelerated(&self.root(), path.relative(), content_type)
+    }
+
+    /// The file of `X-Sendfile: FILE`: an absolute file name below one of `sendfile_roots`.
+    pub fn sendfile(
+        &self,
+        file: &[u8],
+        content_type: Option<&[u8]>,
+    ) -> Result<StaticPlan, Refusal> {
+        // A file name is cleaned like a decoded path; it is not decoded.
+        let path = UrlPath::from_decoded(file).map_err(|_| Refusal::SendfileOutside)?;
+        let configured = self.config().sendfile_roots.iter();
+        for (root, configured) in self.sendfile_roots.iter().zip(configured) {
+            // The script may name the root as configured, or by its real path.
+            for prefix in [configured.as_os_str().as_bytes(), root.path()] {
+                let prefix = prefix.strip_suffix(b"/").unwrap_or(prefix);
+                let rest = path.as_bytes().strip_prefix(prefix);
+                if let Some(rest) = rest.and_then(|rest| rest.strip_prefix(b"/")) {
+                    return self.accelerated(root, rest, content_type);
+                }
+            }
+        }
+        Err(Refusal::SendfileOutside)
+    }
+
+    fn accelerated(
+        &self,
+        root: &Arc<RootDir>,
+        relative: &[u8],
+        content_type: Option<&[u8]>,
+    ) -> Result<StaticPlan, Refusal> {
+        let meta = root
+            .stat_relative(relative)
+            .map_err(|refusal| match refusal {
+                Refusal::SymlinkEscape => Refusal::SendfileOutside,
+                other => other,
+            })?;
+        match meta.kind {
+            Kind::File => {}
+            Kind::Directory => return Err(Refusal::NotFound),
+            Kind::Other => return Err(Refusal::NotRegular),
+        }
+        let mut path = vec![b'/'];
+        path.extend_from_slice(relative);
+        Ok(StaticPlan {
+            content_type: match content_type {
+                Some(content_type) => Bytes::copy_from_slice(content_type),
+                None => self.serving.media_type(&path),
+            },
+            cache_control: None,
+            // The script answered for this file, not for one beside it.
+            precompressed: false,
+            relative: relative.to_vec(),
+            root: root.clone(),
+            meta,
+            accelerated: true,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::config::InternalLocation;
+    use super::*;
+    use std::fs;
+
+    fn site() -> (tempfile::TempDir, Site) {
+        let dir = tempfile::tempdir().unwrap();
+        for sub in ["public", "private/deep", "outside"] {
+            fs::create_dir_all(dir.path().join(sub)).unwrap();
+        }
+        for file in [
+            "public/a.css",
+            "public/x.php",
+            "public/.env",
+            "private/b.pdf",
+            "private/deep/c d.bin",
+            "outside/secret",
+        ] {
+            fs::write(dir.path().join(file), file).unwrap();
+        }
+        std::os::unix::fs::symlink("../outside/secret", dir.path().join("private/link")).unwrap();
+        std::os::unix::fs::symlink("b.pdf", dir.path().join("private/in")).unwrap();
+        let mut config = SiteConfig::new("s", dir.path().join("public"));
+        config.internal = vec![InternalLocation {
+            prefix: "/protected/".into(),
+            root: dir.path().join("private"),
+        }];
+        config.sendfile_roots = vec![dir.path().join("private")];
+        let site = Site::new(config, 0).unwrap();
+        (dir, site)
+    }
+
+    #[test]
+    fn accel_targets_are_internal_files_or_files_of_the_site() {
+        let (_dir, site) = site();
+        for (target, expected) in [
+            ("/protected/b.pdf", Ok("b.pdf")),
+            ("/protected/b.pdf?x=1", Ok("b.pdf")),
+            ("/protected/deep/c%20d.bin", Ok("deep/c d.bin")),
+            ("/protected/in", Ok("in")),
+            ("/a.css", Ok("a.css")),
+            ("/protected/../a.css", Ok("a.css")),
+            ("/protected/none", Err(Refusal::NotFound)),
+            ("/protected/deep", Err(Refusal::NotFound)),
+            ("/protected/", Err(Refusal::NotFound)),
+            ("/protected/link", Err(Refusal::SendfileOutside)),
+            ("/../outside/secret", Err(Refusal::AboveRoot)),
+            (
+                "/protected/..%2f..%2foutside/secret",
+                Err(Refusal::AboveRoot),
+            ),
+            ("/x.php", Err(Refusal::ProgramSource)),
+            ("/.env", Err(Refusal::DotFile)),
+            ("http://x/", Err(Refusal::BadTarget)),
+        ] {
+            let plan = site.accel_redirect(target.as_bytes(), None);
+            let found = plan.map(|plan| String::from_utf8(plan.relative).unwrap());
+            assert_eq!(found, expected.map(str::to_owned), "{target}");
+        }
+    }
+
+    #[test]
+    fn sendfile_names_files_below_the_permitted_roots() {
+        let (dir, site) = site();
+        for (file, expected) in [
+            ("private/b.pdf", Ok("b.pdf")),
+            ("private/deep/../b.pdf", Ok("b.pdf")),
+            ("private/deep/c d.bin", Ok("deep/c d.bin")),
+            ("private/deep/c%20d.bin", Err(Refusal::NotFound)),
+            ("private/link", Err(Refusal::SendfileOutside)),
+            ("private/../outside/secret", Err(Refusal::SendfileOutside)),
+            ("privateer", Err(Refusal::SendfileOutside)),
+            ("public/a.css", Err(Refusal::SendfileOutside)),
+        ] {
+            let name = dir.path().join(file);
+            let plan = site.sendfile(name.as_os_str().as_bytes(), Some(b"x/y"));
+            let found = plan.map(|plan| {
+                assert_eq!(plan.content_type, "x/y");
+                String::from_utf8(plan.relative).unwrap()
+            });
+            assert_eq!(found, expected.map(str::to_owned), "{file}");
+        }
+        assert_eq!(
+            site.sendfile(b"b.pdf", None).unwrap_err(),
+            Refusal::SendfileOutside
+        );
+        assert_eq!(
+            site.sendfile(b"", None).unwrap_err(),
+            Refusal::SendfileOutside
+        );
+    }
+}

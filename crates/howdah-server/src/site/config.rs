@@ -1,0 +1,540 @@
+//! What a site is configured with: typed, and made by the config reader (or by `recognise.rs` when
+//! there is no file). Reads no text itself beyond the patterns and targets, whose constructors say
+//! what is wrong with them. The doc of each field gives its key in the configuration file.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use howdah_proto::response::{is_field_value, is_token};
+
+use super::pattern::Pattern;
+use super::root::Symlinks;
+use super::template::{Template, TemplateError};
+
+/// One site: `[[site]]`.
+#[derive(Clone, Debug)]
+pub struct SiteConfig {
+    /// `name`: in logs and status.
+    pub name: String,
+    /// `hosts`: which hosts it answers for. Empty: none by name, only as the default.
+    pub hosts: Vec<HostPattern>,
+    /// `default`: answers for hosts nobody else names. Without one it is the first site.
+    pub default: bool,
+    /// `root`: the directory that is served.
+    pub root: PathBuf,
+    /// `root_resolution`: when links in `root` itself are looked at again.
+    pub root_resolution: RootResolution,
+    /// `symlinks`: what links below the root may point to.
+    pub symlinks: Symlinks,
+    /// `index`: names tried in a directory, in order.
+    pub index: Vec<String>,
+    /// `try_files`: what is looked for, in order; then `front_controller`, then 404.
+    pub try_files: Vec<TryFile>,
+    /// `front_controller`: the script for everything that is no file.
+    pub front_controller: Option<FrontController>,
+    /// `pool`: which pool runs the scripts.
+    pub pool: String,
+    /// `php_extensions`: names ending so are scripts, with the dot.
+    pub php_extensions: Vec<String>,
+    /// `deny`: never answered from, file or script.
+    pub deny: Vec<Pattern>,
+    /// `expose`: sent although their name is on the list of what is never sent (`hidden.rs`).
+    pub expose: Vec<Pattern>,
+    /// `[[site.rule]]`, in order.
+    pub rules: Vec<Rule>,
+    /// `[[site.static]]`: the first that matches says how a file is sent.
+    pub static_rules: Vec<StaticRule>,
+    /// `[site.types]`: media types by extension (without dot, lower case), before the built-in ones.
+    pub types: Vec<(String, String)>,
+    /// `precompressed`: send `x.css.br`, `.zst`, `.gz` in place of `x.css` to who accepts it.
+    pub precompressed: bool,
+    /// `[[site.internal]]`: targets of `X-Accel-Redirect`.
+    pub internal: Vec<InternalLocation>,
+    /// `sendfile_roots`: directories whose files a script may name by `X-Sendfile`.
+    pub sendfile_roots: Vec<PathBuf>,
+    /// `[site.env]`
+    pub env: Vec<(String, String)>,
+    /// `[site.php_value]`
+    pub php_value: Vec<(String, String)>,
+    /// `[site.php_admin_value]`
+    pub php_admin_value: Vec<(String, String)>,
+    /// `max_body_size`: bytes; a longer request body is refused with 413. 0: no limit.
+    pub max_body_size: u64,
+    /// `request_buffering`
+    pub request_buffering: RequestBuffering,
+    /// `[site.error_pages]`: status and file below the root, sent as it is.
+    pub error_pages: Vec<(u16, String)>,
+}
+
+impl SiteConfig {
+    /// A site with every field at its default.
+    pub fn new(name: impl Into<String>, root: impl Into<PathBuf>) -> SiteConfig {
+        SiteConfig {
+            name: name.into(),
+            hosts: Vec::new(),
+            default: false,
+            root: root.into(),
+            root_resolution: RootResolution::default(),
+            symlinks: Symlinks::default(),
+            // A directory with both is an application with a placeholder beside it.
+            index: ["index.php", "index.html", "index.htm"]
+                .map(str::to_owned)
+                .to_vec(),
+            try_files: vec![TryFile::File, TryFile::Directory],
+            front_controller: None,
+            pool: "www".to_owned(),
+            php_extensions: vec![".php".to_owned()],
+            deny: Vec::new(),
+            expose: Vec::new(),
+            rules: Vec::new(),
+            static_rules: Vec::new(),
+            types: Vec::new(),
+            precompressed: true,
+            internal: Vec::new(),
+            sendfile_roots: Vec::new(),
+            env: Vec::new(),
+            php_value: Vec::new(),
+            php_admin_value: Vec::new(),
+            // Apache's LimitRequestBody since 2.4.53. PHP's own post_max_size (8 MB) is the limit
+            // people mean to set; nginx' 1 MB before it is a well-known trap.
+            max_body_size: 1 << 30,
+            request_buffering: RequestBuffering::default(),
+            error_pages: Vec::new(),
+        }
+    }
+}
+
+/// A host a site answers for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum HostPattern {
+    /// `example.org`, lower case.
+    Exact(String),
+    /// `*.example.org`: any name below, of any depth, but not `example.org`. Holds `.example.org`.
+    Below(String),
+}
+
+impl HostPattern {
+    /// Parses `example.org`, `*.example.org`, `192.0.2.1` or `[2001:db8::1]`.
+    pub fn parse(text: &str) -> Result<HostPattern, ConfigError> {
+        let bad = || ConfigError::BadHost(text.to_owned());
+        let name = text.to_ascii_lowercase();
+        let (below, name) = match name.strip_prefix('*') {
+            Some(rest) => (true, rest),
+            None => (false, &name[..]),
+        };
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        let bracketed = name.starts_with('[') && name.ends_with(']') && !below;
+        let inner = name.trim_start_matches('[').trim_end_matches(']');
+        let fits = if bracketed {
+            inner.parse::<std::net::Ipv6Addr>().is_ok()
+        } else if below {
+            name.starts_with('.') && name.len() > 1 && name.chars().all(plain)
+        } else {
+            !name.is_empty() && !name.starts_with('.') && name.chars().all(plain)
+        };
+        if !fits || name.ends_with('.') || name.contains("..") {
+            return Err(bad());
+        }
+        Ok(if below {
+            HostPattern::Below(name.to_owned())
+        } else {
+            HostPattern::Exact(name.to_owned())
+        })
+    }
+}
+
+/// When links in a site's `root` are looked at again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RootResolution {
+    /// `reload`: at start and reload only. For preloading pools and `opcache.validate_timestamps=0`
+    /// deployments that reload anyway.
+    Reload,
+    /// `second`: at most once a second; costs nothing measurable, and a deployment that moves a
+    /// link without a reload takes effect, with new real paths, so that PHP's caches cannot mix
+    /// releases. The default: serving a deleted release until somebody reloads helps nobody.
+    #[default]
+    Second,
+    /// `request`: for every request, as nginx's `$realpath_root`; one system call.
+    Request,
+}
+
+/// One thing to look for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TryFile {
+    /// `$uri`: the path as a file or script.
+    File,
+    /// `$uri/`: the path as a directory with an index file.
+    Directory,
+    /// A path made from a template (`/cache$uri.html`, `/index.php?$query`): a file or script.
+    Target(Template),
+    /// `=404`: this status. Nothing after it is reached.
+    Status(u16),
+}
+
+impl TryFile {
+    /// Parses an entry.
+    pub fn parse(text: &str) -> Result<TryFile, ConfigError> {
+        match text {
+            "$uri" => Ok(TryFile::File),
+            "$uri/" => Ok(TryFile::Directory),
+            _ => {
+                if let Some(status) = text.strip_prefix('=') {
+                    return match status.parse() {
+                        Ok(status) if (400..600).contains(&status) => Ok(TryFile::Status(status)),
+                        _ => Err(ConfigError::BadStatus(status.to_owned(), "400 to 599")),
+                    };
+                }
+                let template = Template::parse(text).map_err(ConfigError::Template)?;
+                template
+                    .check(&Pattern::Exact(Vec::new()))
+                    .map_err(ConfigError::Template)?;
+                if !text.starts_with('/') && !text.starts_with("$uri") {
+                    return Err(ConfigError::RelativeTarget(text.to_owned()));
+                }
+                Ok(TryFile::Target(template))
+            }
+        }
+    }
+}
+
+/// The script that gets what is no file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FrontController {
+    /// `front_controller`: its URL path, `/index.php`.
+    pub script: String,
+    /// `front_controller_path_info`: give it the request's path as `PATH_INFO`. WordPress,
+    /// Laravel, Symfony, Drupal go by `REQUEST_URI`, and Apache's rewrite to `index.php` sets
+    /// none, so the default is off.
+    pub path_info: bool,
+}
+
+/// How a request body reaches the script.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RequestBuffering {
+    /// `on`: whole, so a slow client never holds a child.
+    On,
+    /// `off`: as it arrives.
+    Off,
+    /// `auto`: whole, but as it arrives when PHP's upload progress is asked for.
+    #[default]
+    Auto,
+}
+
+/// A rule: what to do with which requests.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// `path` | `prefix` | `glob` | `regex`
+    pub pattern: Pattern,
+    /// `methods`; empty: all.
+    pub methods: Vec<String>,
+    /// `if_missing`: only when the path names no file, script or directory with an index.
+    pub if_missing: bool,
+    /// What happens.
+    pub action: RuleAction,
+}
+
+/// What a rule does.
+#[derive(Clone, Debug)]
+pub enum RuleAction {
+    /// `redirect = TARGET`, `status`: 301, 302, 303, 307 or 308. The request's query is kept
+    /// unless the target has its own.
+    Redirect {
+        /// The status.
+        status: u16,
+        /// Path or URL.
+        to: Template,
+    },
+    /// `rewrite = TARGET`: goes on with this path (and query) in place of the request's; later
+    /// rules see it. The request's query is appended to the target's own.
+    Rewrite(Template),
+    /// `deny = STATUS`: 403 or 404.
+    Deny(u16),
+    /// `return = STATUS`, `body`, `type`
+    Return {
+        /// The status.
+        status: u16,
+        /// `Content-Type` of the body.
+        content_type: String,
+        /// The body.
+        body: String,
+    },
+    /// `set_header`, `add_header`, `unset_header`; later rules still apply.
+    Header(HeaderEdit),
+}
+
+/// A change of the response's header, of files and scripts alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeaderEdit {
+    /// Replaces all fields of the name.
+    Set(String, String),
+    /// Adds one.
+    Add(String, String),
+    /// Removes all.
+    Unset(String),
+}
+
+impl HeaderEdit {
+    /// The field's name.
+    pub fn name(&self) -> &str {
+        match self {
+            HeaderEdit::Set(name, _) | HeaderEdit::Add(name, _) | HeaderEdit::Unset(name) => name,
+        }
+    }
+
+    /// Name and value can stand in a header, and the name is not the connection's business.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        const FRAMING: &[&str] = &[
+            "content-length",
+            "transfer-encoding",
+            "connection",
+            "date",
+            "upgrade",
+        ];
+        let name = self.name();
+        if !is_token(name.as_bytes()) || FRAMING.contains(&&*name.to_ascii_lowercase()) {
+            return Err(ConfigError::BadHeaderName(name.to_owned()));
+        }
+        match self {
+            HeaderEdit::Set(_, value) | HeaderEdit::Add(_, value)
+                if !is_field_value(value.as_bytes()) =>
+            {
+                Err(ConfigError::BadHeaderValue(value.clone()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How files that match are sent.
+#[derive(Clone, Debug)]
+pub struct StaticRule {
+    /// `path` | `prefix` | `glob` | `regex`
+    pub pattern: Pattern,
+    /// `cache_control`: the field's value.
+    pub cache_control: Option<String>,
+    /// `type`: `Content-Type` in place of the table's.
+    pub content_type: Option<String>,
+}
+
+/// Files only a script can have sent, by `X-Accel-Redirect: PREFIX…`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InternalLocation {
+    /// `prefix`: of the path the script names, with a slash at the end.
+    pub prefix: String,
+    /// `root`: the directory in place of the prefix (nginx's `alias`).
+    pub root: PathBuf,
+}
+
+/// A mistake in a site's configuration.
+#[derive(Debug)]
+pub enum ConfigError {
+    /// The root (or an internal one) cannot be opened.
+    Root(PathBuf, std::io::Error),
+    /// Not a host name, address, or `*.` and a name.
+    BadHost(String),
+    /// A status that cannot stand there; what can.
+    BadStatus(String, &'static str),
+    /// A target with a mistake.
+    Template(TemplateError),
+    /// An internal target that is no absolute path.
+    RelativeTarget(String),
+    /// Not a header name, or one the server sets itself.
+    BadHeaderName(String),
+    /// Not a header value.
+    BadHeaderValue(String),
+    /// An extension without its dot, or without name.
+    BadExtension(String),
+    /// An index name with a slash, or none.
+    BadIndex(String),
+    /// The front controller is not the path of a script.
+    BadFrontController(String),
+    /// `=STATUS` before the end: nothing after it is reached.
+    UnreachableTryFile,
+    /// A prefix of an internal location must begin and end with a slash.
+    BadInternalPrefix(String),
+    /// Two sites answer for one host.
+    DuplicateHost(String, String, String),
+    /// There is no site at all.
+    NoSite,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConfigError::Root(path, error) => {
+                write!(f, "cannot serve the directory {}: {error}", path.display())
+            }
+            ConfigError::BadHost(host) => write!(
+                f,
+                "`{host}` is no host: write `example.org`, `*.example.org` or an address, without port"
+            ),
+            ConfigError::BadStatus(status, may) => {
+                write!(f, "status `{status}` cannot be used here; it may be {may}")
+            }
+            ConfigError::Template(error) => error.fmt(f),
+            ConfigError::RelativeTarget(target) => {
+                write!(
+                    f,
+                    "`{target}`: an internal target is a path and begins with `/`"
+                )
+            }
+            ConfigError::BadHeaderName(name) => {
+                write!(
+                    f,
+                    "`{name}` is no header name, or one that the server sets itself"
+                )
+            }
+            ConfigError::BadHeaderValue(value) => {
+                write!(
+                    f,
+                    "`{}` cannot be the value of a header",
+                    value.escape_debug()
+                )
+            }
+            ConfigError::BadExtension(text) => {
+                write!(
+                    f,
+                    "`{text}` is no extension: write it with its dot, as `.php`"
+                )
+            }
+            ConfigError::BadIndex(text) => {
+                write!(
+                    f,
+                    "`{text}` is no index file: write a file name without slash"
+                )
+            }
+            ConfigError::BadFrontController(text) => write!(
+                f,
+                "front controller `{text}`: write the URL path of a script, as `/index.php`"
+            ),
+            ConfigError::UnreachableTryFile => {
+                f.write_str("entries of try_files after `=STATUS` are never reached")
+            }
+            ConfigError::BadInternalPrefix(text) => {
+                write!(f, "internal prefix `{text}` must begin and end with `/`")
+            }
+            ConfigError::DuplicateHost(host, one, two) => {
+                write!(
+                    f,
+                    "host `{host}` belongs to site `{one}` and to site `{two}`"
+                )
+            }
+            ConfigError::NoSite => f.write_str("there is no site"),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// All mistakes of `config` that show without opening anything.
+pub fn check(config: &SiteConfig) -> Vec<ConfigError> {
+    let mut errors = Vec::new();
+    for extension in &config.php_extensions {
+        if extension.len() < 2 || !extension.starts_with('.') || extension.contains('/') {
+            errors.push(ConfigError::BadExtension(extension.clone()));
+        }
+    }
+    for index in &config.index {
+        if index.is_empty() || index.contains(['/', '\0']) || index == "." || index == ".." {
+            errors.push(ConfigError::BadIndex(index.clone()));
+        }
+    }
+    if let Some(controller) = &config.front_controller {
+        let script = &controller.script;
+        let is_script = config.php_extensions.iter().any(|e| script.ends_with(&**e));
+        if !script.starts_with('/') || !is_script || script.contains(['?', '\0']) {
+            errors.push(ConfigError::BadFrontController(script.clone()));
+        }
+    }
+    let status = config
+        .try_files
+        .iter()
+        .position(|t| matches!(t, TryFile::Status(_)));
+    if let Some(at) = status
+        && (at + 1 < config.try_files.len() || config.front_controller.is_some())
+    {
+        errors.push(ConfigError::UnreachableTryFile);
+    }
+    for rule in &config.rules {
+        check_rule(rule, &mut errors);
+    }
+    for rule in &config.static_rules {
+        for value in [&rule.cache_control, &rule.content_type]
+            .into_iter()
+            .flatten()
+        {
+            check_value(value, &mut errors);
+        }
+    }
+    for (_, media_type) in &config.types {
+        check_value(media_type, &mut errors);
+    }
+    for location in &config.internal {
+        let prefix = &location.prefix;
+        if !prefix.starts_with('/') || !prefix.ends_with('/') {
+            errors.push(ConfigError::BadInternalPrefix(prefix.clone()));
+        }
+    }
+    for (status, _) in &config.error_pages {
+        if !(400..600).contains(status) {
+            errors.push(ConfigError::BadStatus(status.to_string(), "400 to 599"));
+        }
+    }
+    errors
+}
+
+fn check_value(value: &str, errors: &mut Vec<ConfigError>) {
+    if value.is_empty() || !is_field_value(value.as_bytes()) {
+        errors.push(ConfigError::BadHeaderValue(value.to_owned()));
+    }
+}
+
+fn check_rule(rule: &Rule, errors: &mut Vec<ConfigError>) {
+    let mut template = |to: &Template| {
+        if let Err(error) = to.check(&rule.pattern) {
+            errors.push(ConfigError::Template(error));
+        }
+    };
+    match &rule.action {
+        RuleAction::Redirect { status, to } => {
+            template(to);
+            if ![301, 302, 303, 307, 308].contains(status) {
+                let may = "301, 302, 303, 307 or 308";
+                errors.push(ConfigError::BadStatus(status.to_string(), may));
+            }
+        }
+        RuleAction::Rewrite(to) => {
+            template(to);
+            let start = to.literal_start();
+            if !start.is_empty() && !start.starts_with(b"/") {
+                let text = String::from_utf8_lossy(start).into_owned();
+                errors.push(ConfigError::RelativeTarget(text));
+            }
+        }
+        RuleAction::Deny(status) => {
+            if ![403, 404, 410].contains(status) {
+                errors.push(ConfigError::BadStatus(
+                    status.to_string(),
+                    "403, 404 or 410",
+                ));
+            }
+        }
+        RuleAction::Return {
+            status,
+            content_type,
+            ..
+        } => {
+            check_value(content_type, errors);
+            let redirect = [301, 302, 303, 304, 307, 308].contains(status);
+            if !(200..600).contains(status) || redirect {
+                let may = "200 to 599, but for a redirect use `redirect`";
+                errors.push(ConfigError::BadStatus(status.to_string(), may));
+            }
+        }
+        RuleAction::Header(edit) => {
+            if let Err(error) = edit.check() {
+                errors.push(error);
+            }
+        }
+    }
+}

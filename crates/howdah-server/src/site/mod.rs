@@ -1,0 +1,247 @@
+//! Sites: which site answers for a host, which route a request takes there, which file or script
+//! that is. The only way from a URL to a path. Sends nothing and runs nothing.
+//!
+//! - [`config`]: what a site is configured with.
+//! - [`path`], [`root`], [`hidden`]: from the URL's bytes to a file below the root, or a refusal.
+//! - [`script`]: the proof that a path names a script.
+//! - [`pattern`], [`template`]: what rules match and where they lead.
+//! - [`route`]: the rules, `try_files`, the front controller: one [`Route`] for a request.
+//! - [`accel`]: files that scripts ask to have sent.
+//! - [`refusal`]: every no, by name.
+
+pub mod accel;
+pub mod config;
+pub mod hidden;
+pub mod path;
+pub mod pattern;
+pub mod refusal;
+pub mod root;
+pub mod route;
+pub mod script;
+mod serve;
+pub mod template;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+pub use config::{ConfigError, SiteConfig};
+pub use refusal::Refusal;
+pub use route::{Action, Route, ScriptTarget};
+pub use script::ScriptPath;
+
+use config::{HostPattern, RootResolution};
+use path::UrlPath;
+use root::RootDir;
+
+/// A site, ready to route.
+#[derive(Debug)]
+pub struct Site {
+    config: SiteConfig,
+    number: u32,
+    root: RwLock<Arc<RootDir>>,
+    /// When the root was last looked at, in milliseconds since `started`.
+    root_seen: AtomicU64,
+    started: Instant,
+    front_controller: Option<UrlPath<'static>>,
+    serving: serve::Serving,
+    internal: Vec<accel::Internal>,
+    sendfile_roots: Vec<Arc<RootDir>>,
+}
+
+impl Site {
+    /// Checks `config` and opens its directories. `number` is its place in the configuration, for
+    /// caches kept per site in the PHP processes. All mistakes at once.
+    pub fn new(config: SiteConfig, number: u32) -> Result<Site, Vec<ConfigError>> {
+        let mut errors = config::check(&config);
+        let root = open(&config.root, &config, &mut errors);
+        let front_controller = match &config.front_controller {
+            Some(controller) => match UrlPath::from_decoded(controller.script.as_bytes()) {
+                Ok(path) => Some(path),
+                Err(_) => {
+                    errors.push(ConfigError::BadFrontController(controller.script.clone()));
+                    None
+                }
+            },
+            None => None,
+        };
+        let internal = accel::open_internal(&config, &mut errors);
+        let sendfile_roots = accel::open_roots(&config, &mut errors);
+        match root {
+            Some(root) if errors.is_empty() => Ok(Site {
+                number,
+                root: RwLock::new(Arc::new(root)),
+                root_seen: AtomicU64::new(0),
+                started: Instant::now(),
+                front_controller,
+                serving: serve::Serving::new(&config),
+                internal,
+                sendfile_roots,
+                config,
+            }),
+            _ => Err(errors),
+        }
+    }
+
+    /// What it was configured with.
+    pub fn config(&self) -> &SiteConfig {
+        &self.config
+    }
+
+    /// Its place in the configuration.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The root as it is to be used now; looked at again as `root_resolution` says. If a new root
+    /// cannot be opened the old one serves on: its directory is held open, and a deployment in
+    /// progress is no reason to refuse.
+    pub fn root(&self) -> Arc<RootDir> {
+        let every = match self.config.root_resolution {
+            RootResolution::Reload => None,
+            RootResolution::Second => Some(Duration::from_secs(1)),
+            RootResolution::Request => Some(Duration::ZERO),
+        };
+        match every {
+            Some(every) => self.root_at(self.started.elapsed(), every),
+            None => self.current_root(),
+        }
+    }
+
+    /// The root, looked at again if that was `every` or longer ago; `now` counts from the start.
+    fn root_at(&self, now: Duration, every: Duration) -> Arc<RootDir> {
+        let now = now.as_millis() as u64;
+        let seen = self.root_seen.load(Ordering::Relaxed);
+        let due = now >= seen.saturating_add(every.as_millis() as u64);
+        // One thread looks; the others take what there is.
+        if due
+            && (every.is_zero()
+                || self
+                    .root_seen
+                    .compare_exchange(seen, now, Ordering::Relaxed, Ordering::Relaxed)
+                    .is_ok())
+        {
+            let current = self.current_root();
+            if current.is_still(&self.config.root) {
+                return current;
+            }
+            if let Ok(next) = RootDir::open(&self.config.root, self.config.symlinks) {
+                let next = Arc::new(next);
+                *self.root.write().unwrap_or_else(PoisonError::into_inner) = next.clone();
+                return next;
+            }
+            return current;
+        }
+        self.current_root()
+    }
+
+    fn current_root(&self) -> Arc<RootDir> {
+        self.root
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+fn open(
+    path: &std::path::Path,
+    config: &SiteConfig,
+    errors: &mut Vec<ConfigError>,
+) -> Option<RootDir> {
+    RootDir::open(path, config.symlinks)
+        .map_err(|error| errors.push(ConfigError::Root(path.to_owned(), error)))
+        .ok()
+}
+
+/// All sites, by host.
+#[derive(Debug)]
+pub struct Sites {
+    sites: Vec<Arc<Site>>,
+    exact: HashMap<String, usize>,
+    /// By suffix with its dot.
+    below: HashMap<String, usize>,
+    default: usize,
+}
+
+impl Sites {
+    /// From sites in the order of the configuration.
+    pub fn new(sites: Vec<Arc<Site>>) -> Result<Sites, Vec<ConfigError>> {
+        if sites.is_empty() {
+            return Err(vec![ConfigError::NoSite]);
+        }
+        let mut errors = Vec::new();
+        let mut exact: HashMap<String, usize> = HashMap::new();
+        let mut below: HashMap<String, usize> = HashMap::new();
+        for (number, site) in sites.iter().enumerate() {
+            for host in &site.config.hosts {
+                let (table, name) = match host {
+                    HostPattern::Exact(name) => (&mut exact, name),
+                    HostPattern::Below(name) => (&mut below, name),
+                };
+                if let Some(other) = table.insert(name.clone(), number)
+                    && other != number
+                {
+                    errors.push(ConfigError::DuplicateHost(
+                        name.clone(),
+                        sites[other].config.name.clone(),
+                        site.config.name.clone(),
+                    ));
+                }
+            }
+        }
+        let default = sites
+            .iter()
+            .position(|site| site.config.default)
+            .unwrap_or(0);
+        if errors.is_empty() {
+            Ok(Sites {
+                sites,
+                exact,
+                below,
+                default,
+            })
+        } else {
+            Err(errors)
+        }
+    }
+
+    /// The site for a `Host` value, port or not: exact name, then the longest `*.name`, then the
+    /// default (nginx's order).
+    pub fn find(&self, host: &[u8]) -> &Arc<Site> {
+        if self.exact.is_empty() && self.below.is_empty() {
+            return &self.sites[self.default];
+        }
+        let name = host_name(host).to_ascii_lowercase();
+        let Ok(name) = std::str::from_utf8(&name) else {
+            return &self.sites[self.default];
+        };
+        if let Some(&site) = self.exact.get(name) {
+            return &self.sites[site];
+        }
+        let dots = name.match_indices('.').map(|(at, _)| at);
+        for dot in dots.filter(|at| *at > 0) {
+            if let Some(&site) = self.below.get(&name[dot..]) {
+                return &self.sites[site];
+            }
+        }
+        &self.sites[self.default]
+    }
+
+    /// All of them, in the order of the configuration.
+    pub fn all(&self) -> &[Arc<Site>] {
+        &self.sites
+    }
+}
+
+/// A `Host` value without its port and without the dot that may end a name.
+pub fn host_name(host: &[u8]) -> &[u8] {
+    let name = if host.first() == Some(&b'[') {
+        let end = host.iter().position(|b| *b == b']');
+        end.map_or(host, |end| &host[..=end])
+    } else {
+        let colon = host.iter().position(|b| *b == b':');
+        colon.map_or(host, |colon| &host[..colon])
+    };
+    name.strip_suffix(b".").unwrap_or(name)
+}

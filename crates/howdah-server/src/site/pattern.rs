@@ -1,0 +1,278 @@
+//! Which paths a rule is for: exact, prefix, glob or regular expression, and what they capture.
+//! Matches cleaned, decoded paths (`path.rs`), so no encoding slips past a rule. Pure.
+//!
+//! Regular expressions run in time linear in the path (the `regex` crate does not backtrack), on
+//! bytes; `.` matches every byte and `$` only the very end, so a `%0a` in a path cannot end a
+//! match early.
+
+use std::fmt;
+
+use regex::bytes::{Captures, Regex, RegexBuilder};
+
+/// Paths a rule is for.
+#[derive(Clone, Debug)]
+pub enum Pattern {
+    /// This path and no other.
+    Exact(Vec<u8>),
+    /// This path and all below it. `/admin` matches `/admin` and `/admin/x` but not
+    /// `/administrator` (unlike nginx's `location /admin`, a well-known trap); `/img/` matches
+    /// what begins with it. `$1` is the rest.
+    Prefix(Vec<u8>),
+    /// `*` matches within a segment, `**` across segments, `?` one byte of a segment. `$1`, `$2` …
+    /// are what the stars matched.
+    Glob(Regex),
+    /// A regular expression, unanchored. `$1`, `${name}` as usual.
+    Regex(Regex),
+}
+
+/// Why a pattern is not one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PatternError {
+    /// Paths begin with a slash; this one would never match.
+    NoLeadingSlash(String),
+    /// The regular expression does not parse, or is too large; the reason.
+    BadRegex(String),
+}
+
+impl fmt::Display for PatternError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PatternError::NoLeadingSlash(text) => {
+                write!(f, "`{text}` would never match: paths begin with `/`")
+            }
+            PatternError::BadRegex(why) => write!(f, "{why}"),
+        }
+    }
+}
+
+impl std::error::Error for PatternError {}
+
+/// Most bytes a compiled expression may take.
+const REGEX_SIZE: usize = 1 << 20;
+
+impl Pattern {
+    /// This path and no other.
+    pub fn exact(text: &str) -> Result<Pattern, PatternError> {
+        rooted(text).map(|path| Pattern::Exact(path.to_vec()))
+    }
+
+    /// This path and all below it.
+    pub fn prefix(text: &str) -> Result<Pattern, PatternError> {
+        rooted(text).map(|path| Pattern::Prefix(path.to_vec()))
+    }
+
+    /// A glob. Without a leading slash it may match below any directory: `*.log` is `/**/*.log`.
+    pub fn glob(text: &str) -> Result<Pattern, PatternError> {
+        let mut regex = String::from("^");
+        if !text.starts_with('/') {
+            regex.push_str("/(?:.*/)?");
+        }
+        let mut rest = text;
+        while let Some(next) = rest.chars().next() {
+            // A double star between slashes matches no directory as well: `/a/**/b` has `/a/b`.
+            if let Some(after) = rest.strip_prefix("/**/") {
+                regex.push_str("/(?:(.*)/)?");
+                rest = after;
+            } else if let Some(after) = rest.strip_prefix("**") {
+                regex.push_str("(.*)");
+                rest = after;
+            } else {
+                match next {
+                    '*' => regex.push_str("([^/]*)"),
+                    '?' => regex.push_str("[^/]"),
+                    other => regex.push_str(&regex::escape(other.encode_utf8(&mut [0; 4]))),
+                }
+                rest = &rest[next.len_utf8()..];
+            }
+        }
+        regex.push('$');
+        compile(&regex).map(Pattern::Glob)
+    }
+
+    /// A regular expression.
+    pub fn regex(text: &str) -> Result<Pattern, PatternError> {
+        compile(text).map(Pattern::Regex)
+    }
+
+    /// How many numbered captures a match has.
+    pub fn groups(&self) -> usize {
+        match self {
+            Pattern::Exact(_) => 0,
+            Pattern::Prefix(_) => 1,
+            Pattern::Glob(regex) | Pattern::Regex(regex) => regex.captures_len() - 1,
+        }
+    }
+
+    /// It has a capture of that name.
+    pub fn has_name(&self, name: &str) -> bool {
+        match self {
+            Pattern::Exact(_) | Pattern::Prefix(_) => false,
+            Pattern::Glob(regex) | Pattern::Regex(regex) => {
+                regex.capture_names().flatten().any(|known| known == name)
+            }
+        }
+    }
+
+    /// Does `path` match?
+    pub fn is_match(&self, path: &[u8]) -> bool {
+        match self {
+            Pattern::Exact(exact) => path == &exact[..],
+            Pattern::Prefix(prefix) => strip_segments(path, prefix).is_some(),
+            Pattern::Glob(regex) | Pattern::Regex(regex) => regex.is_match(path),
+        }
+    }
+
+    /// A match with what it captured.
+    pub fn captures<'p>(&self, path: &'p [u8]) -> Option<Match<'p>> {
+        match self {
+            Pattern::Exact(exact) => (path == &exact[..]).then_some(Match::Whole(path)),
+            Pattern::Prefix(prefix) => {
+                strip_segments(path, prefix).map(|rest| Match::Rest { path, rest })
+            }
+            Pattern::Glob(regex) | Pattern::Regex(regex) => regex.captures(path).map(Match::Groups),
+        }
+    }
+}
+
+fn rooted(text: &str) -> Result<&[u8], PatternError> {
+    if text.starts_with('/') {
+        Ok(text.as_bytes())
+    } else {
+        Err(PatternError::NoLeadingSlash(text.to_owned()))
+    }
+}
+
+fn compile(text: &str) -> Result<Regex, PatternError> {
+    RegexBuilder::new(text)
+        .unicode(false)
+        .dot_matches_new_line(true)
+        .size_limit(REGEX_SIZE)
+        .build()
+        .map_err(|error| PatternError::BadRegex(error.to_string()))
+}
+
+/// `path` without `prefix`, if the prefix ends where a segment does.
+fn strip_segments<'p>(path: &'p [u8], prefix: &[u8]) -> Option<&'p [u8]> {
+    let rest = path.strip_prefix(prefix)?;
+    (prefix.ends_with(b"/") || rest.is_empty() || rest[0] == b'/').then_some(rest)
+}
+
+/// What a pattern captured.
+#[derive(Debug)]
+pub enum Match<'p> {
+    /// `$0` only.
+    Whole(&'p [u8]),
+    /// `$0`, and what follows the prefix as `$1`.
+    Rest {
+        /// `$0`
+        path: &'p [u8],
+        /// `$1`
+        rest: &'p [u8],
+    },
+    /// Of an expression.
+    Groups(Captures<'p>),
+}
+
+impl<'p> Match<'p> {
+    /// The capture of that number; empty if it took no part in the match.
+    pub fn number(&self, number: usize) -> &'p [u8] {
+        match (self, number) {
+            (Match::Whole(path), 0) | (Match::Rest { path, .. }, 0) => path,
+            (Match::Rest { rest, .. }, 1) => rest,
+            (Match::Groups(groups), _) => groups.get(number).map_or(b"", |found| found.as_bytes()),
+            _ => b"",
+        }
+    }
+
+    /// The capture of that name; empty if it took no part in the match.
+    pub fn name(&self, name: &str) -> &'p [u8] {
+        match self {
+            Match::Groups(groups) => groups.name(name).map_or(b"", |found| found.as_bytes()),
+            _ => b"",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(pattern: Result<Pattern, PatternError>, path: &str, expected: Option<&[&str]>) {
+        let pattern = pattern.unwrap();
+        let found = pattern.captures(path.as_bytes());
+        assert_eq!(found.is_some(), pattern.is_match(path.as_bytes()));
+        let found = found.map(|found| {
+            (1..=pattern.groups())
+                .map(|n| String::from_utf8_lossy(found.number(n)).into_owned())
+                .collect::<Vec<_>>()
+        });
+        let expected = expected.map(|list| list.iter().map(|s| (*s).to_owned()).collect());
+        assert_eq!(found, expected, "{pattern:?} {path}");
+    }
+
+    #[test]
+    fn prefixes_end_where_segments_do() {
+        check(Pattern::prefix("/admin"), "/admin", Some(&[""]));
+        check(Pattern::prefix("/admin"), "/admin/x", Some(&["/x"]));
+        check(Pattern::prefix("/admin"), "/administrator", None);
+        check(
+            Pattern::prefix("/wiki/"),
+            "/wiki/Main_Page",
+            Some(&["Main_Page"]),
+        );
+        check(Pattern::prefix("/"), "/x", Some(&["x"]));
+    }
+
+    #[test]
+    fn globs_know_segments() {
+        check(Pattern::glob("/img/*.png"), "/img/a.png", Some(&["a"]));
+        check(Pattern::glob("/img/*.png"), "/img/a/b.png", None);
+        check(
+            Pattern::glob("/up/**.php"),
+            "/up/2024/x.php",
+            Some(&["2024/x"]),
+        );
+        check(Pattern::glob("/up/**/*.php"), "/up/x.php", Some(&["", "x"]));
+        check(
+            Pattern::glob("/up/**/*.php"),
+            "/up/a/b/x.php",
+            Some(&["a/b", "x"]),
+        );
+        check(Pattern::glob("*.log"), "/a/b/x.log", Some(&["x"]));
+        check(Pattern::glob("*.log"), "/x.log", Some(&["x"]));
+        check(Pattern::glob("*.log"), "/x.log/y", None);
+        check(Pattern::glob("/a?c"), "/abc", Some(&[]));
+        check(Pattern::glob("/a?c"), "/a/c", None);
+        check(Pattern::glob("/a.c"), "/abc", None);
+        check(Pattern::glob("/x/**"), "/x/a\nb", Some(&["a\nb"]));
+    }
+
+    #[test]
+    fn expressions_see_the_whole_path() {
+        check(Pattern::regex("^/u/([0-9]+)$"), "/u/42", Some(&["42"]));
+        check(Pattern::regex("^/u/([0-9]+)$"), "/u/42\n", None);
+        check(Pattern::regex("\\.php$"), "/x.php\n.jpg", None);
+        check(Pattern::regex("^/a.b$"), "/a\nb", Some(&[]));
+        check(Pattern::regex("^/é$"), "/é", Some(&[]));
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_refused() {
+        assert!(matches!(
+            Pattern::exact("x"),
+            Err(PatternError::NoLeadingSlash(_))
+        ));
+        assert!(matches!(
+            Pattern::prefix(""),
+            Err(PatternError::NoLeadingSlash(_))
+        ));
+        assert!(matches!(
+            Pattern::regex("("),
+            Err(PatternError::BadRegex(_))
+        ));
+        assert!(matches!(
+            Pattern::regex("a{1000}{1000}"),
+            Err(PatternError::BadRegex(_))
+        ));
+    }
+}

@@ -1,0 +1,161 @@
+//! Every reason why a URL does not become a file or a script: one name each, the same in the log,
+//! in the `Howdah-Error` header, in the docs and in the tests. Holds no text for users; the
+//! response pages are made elsewhere.
+
+/// Why a request was refused before any file was sent or script run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// A `%` not followed by two hexadecimal digits. nginx answers 400 as well
+    /// (`ngx_http_parse_complex_uri`).
+    BadEscape,
+    /// `%00` (or a raw NUL): no file name can hold it, and C code would cut the name there.
+    NulByte,
+    /// `..` climbs above the root. nginx answers 400 as well.
+    AboveRoot,
+    /// A segment that is a traversal for software which takes `\` for a separator (`..\`). On
+    /// this system it is an odd file name; PHP code behind it may think otherwise.
+    BackslashTraversal,
+    /// The target is neither a path nor `*` of `OPTIONS`.
+    BadTarget,
+    /// A name beginning with a dot, other than `/.well-known/`.
+    DotFile,
+    /// Program source: `.php`, `.phtml`, `.phar`, `.inc` and the like, which would be sent as text.
+    ProgramSource,
+    /// What editors and people leave beside a file: `x~`, `x.bak`, `.x.swp`, `#x#`, `x.php.old`.
+    EditorBackup,
+    /// Below a directory of a version control system (`CVS`, `_darcs`; dotted ones are `DotFile`).
+    VersionControl,
+    /// A database or a dump of one.
+    DatabaseFile,
+    /// `composer.json`, `composer.lock`, `auth.json`, `php.ini` …: tells versions or secrets.
+    ProjectFile,
+    /// Nothing there.
+    NotFound,
+    /// Neither a regular file nor a directory: a socket, a pipe, a device.
+    NotRegular,
+    /// A directory without index file; listings are never made.
+    NoIndex,
+    /// The server's user may not read it.
+    Unreadable,
+    /// `symlinks = "owner"`: the link and what it points to have different owners.
+    SymlinkOwner,
+    /// `symlinks = "beneath"`: the link leads outside the root.
+    SymlinkEscape,
+    /// The configuration says so (`deny`).
+    Denied,
+    /// The configuration gives this status (`return`), or a `try_files` entry does (`=404`).
+    Returned,
+    /// A file knows GET, HEAD and OPTIONS.
+    MethodNotAllowed,
+    /// A script named a file by `X-Sendfile` or `X-Accel-Redirect` that no configured root permits.
+    SendfileOutside,
+    /// Reading the file failed for a reason of the system (I/O error, out of descriptors).
+    ReadFailed,
+}
+
+impl Refusal {
+    /// Every refusal, for docs and tests.
+    pub const ALL: &'static [Refusal] = &[
+        Refusal::BadEscape,
+        Refusal::NulByte,
+        Refusal::AboveRoot,
+        Refusal::BackslashTraversal,
+        Refusal::BadTarget,
+        Refusal::DotFile,
+        Refusal::ProgramSource,
+        Refusal::EditorBackup,
+        Refusal::VersionControl,
+        Refusal::DatabaseFile,
+        Refusal::ProjectFile,
+        Refusal::NotFound,
+        Refusal::NotRegular,
+        Refusal::NoIndex,
+        Refusal::Unreadable,
+        Refusal::SymlinkOwner,
+        Refusal::SymlinkEscape,
+        Refusal::Denied,
+        Refusal::Returned,
+        Refusal::MethodNotAllowed,
+        Refusal::SendfileOutside,
+        Refusal::ReadFailed,
+    ];
+
+    /// The name, as log and `Howdah-Error` have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Refusal::BadEscape => "BadEscape",
+            Refusal::NulByte => "NulByte",
+            Refusal::AboveRoot => "AboveRoot",
+            Refusal::BackslashTraversal => "BackslashTraversal",
+            Refusal::BadTarget => "BadTarget",
+            Refusal::DotFile => "DotFile",
+            Refusal::ProgramSource => "ProgramSource",
+            Refusal::EditorBackup => "EditorBackup",
+            Refusal::VersionControl => "VersionControl",
+            Refusal::DatabaseFile => "DatabaseFile",
+            Refusal::ProjectFile => "ProjectFile",
+            Refusal::NotFound => "NotFound",
+            Refusal::NotRegular => "NotRegular",
+            Refusal::NoIndex => "NoIndex",
+            Refusal::Unreadable => "Unreadable",
+            Refusal::SymlinkOwner => "SymlinkOwner",
+            Refusal::SymlinkEscape => "SymlinkEscape",
+            Refusal::Denied => "Denied",
+            Refusal::Returned => "Returned",
+            Refusal::MethodNotAllowed => "MethodNotAllowed",
+            Refusal::SendfileOutside => "SendfileOutside",
+            Refusal::ReadFailed => "ReadFailed",
+        }
+    }
+
+    /// The status it is answered with, unless the configuration names another.
+    ///
+    /// Files that are never sent answer 404, not 403: the answer is the same whether such a file
+    /// exists or not, and a client has no use for the difference.
+    pub fn status(self) -> u16 {
+        match self {
+            Refusal::BadEscape
+            | Refusal::NulByte
+            | Refusal::AboveRoot
+            | Refusal::BackslashTraversal
+            | Refusal::BadTarget => 400,
+            Refusal::NoIndex
+            | Refusal::Unreadable
+            | Refusal::SymlinkOwner
+            | Refusal::SymlinkEscape
+            | Refusal::Denied => 403,
+            Refusal::DotFile
+            | Refusal::ProgramSource
+            | Refusal::EditorBackup
+            | Refusal::VersionControl
+            | Refusal::DatabaseFile
+            | Refusal::ProjectFile
+            | Refusal::NotFound
+            | Refusal::NotRegular
+            | Refusal::Returned => 404,
+            Refusal::MethodNotAllowed => 405,
+            Refusal::SendfileOutside | Refusal::ReadFailed => 500,
+        }
+    }
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_refusal_is_listed_once_and_named_as_its_variant() {
+        let mut names = std::collections::HashSet::new();
+        for refusal in Refusal::ALL {
+            assert_eq!(format!("{refusal:?}"), refusal.name());
+            assert!(names.insert(refusal.name()), "{refusal} listed twice");
+            assert!((400..600).contains(&refusal.status()));
+        }
+    }
+}

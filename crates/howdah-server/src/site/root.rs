@@ -1,0 +1,310 @@
+//! A directory that is served, and the one door from a cleaned path to what lies below it. Knows
+//! nothing of HTTP, sites or what may be sent (`hidden.rs`).
+//!
+//! A [`RootDir`] holds the directory itself (an `O_PATH` descriptor) and the real path it had when
+//! it was opened. Everything is looked up relative to that descriptor by a path without `..`, so
+//! no URL leaves it. What a symbolic link below the root may do is the administrator's choice:
+//! [`Symlinks::Follow`] is the default, as it is nginx's (`disable_symlinks off`) and Apache's
+//! (`Options FollowSymLinks`). Debian's WordPress and MediaWiki are made of links into
+//! `/etc` and `/var/lib`, and who can place a link in the root can usually place a `.php` too.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
+use rustix::io::Errno;
+
+use super::path::UrlPath;
+use super::refusal::Refusal;
+
+/// What a symbolic link below the root may point to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Symlinks {
+    /// Anything. One system call per look-up.
+    #[default]
+    Follow,
+    /// Only what the owner of the link owns, as nginx's `disable_symlinks if_not_owner` and
+    /// Apache's `SymLinksIfOwnerMatch`. For hosts where users write into the root of a server
+    /// that may read more than they. Several system calls per look-up if there is a link.
+    Owner,
+    /// Only what is below the root by relative links (`openat2`, `RESOLVE_BENEATH`).
+    Beneath,
+}
+
+/// What kind of thing a path names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// Anything else.
+    Other,
+}
+
+/// What `statx` tells of a file: enough to know that two looks saw the same content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// Its kind.
+    pub kind: Kind,
+    /// Bytes.
+    pub size: u64,
+    /// Last change of content: seconds since 1970, nanoseconds.
+    pub mtime: (i64, u32),
+    /// Last change of content or inode; unlike `mtime` nobody can set it.
+    pub ctime: (i64, u32),
+    /// Device major, minor, and inode.
+    pub inode: (u32, u32, u64),
+}
+
+impl Meta {
+    fn new(stat: &Statx) -> Meta {
+        Meta {
+            kind: match u32::from(stat.stx_mode) & 0o170_000 {
+                0o100_000 => Kind::File,
+                0o040_000 => Kind::Directory,
+                _ => Kind::Other,
+            },
+            size: stat.stx_size,
+            mtime: (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
+            ctime: (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
+            inode: (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino),
+        }
+    }
+}
+
+/// An open directory that is served, with the real path it had when it was opened.
+#[derive(Debug)]
+pub struct RootDir {
+    id: u64,
+    /// Real path, without a slash at the end; empty for `/`.
+    path: Vec<u8>,
+    dir: OwnedFd,
+    inode: (u32, u32, u64),
+    symlinks: Symlinks,
+}
+
+impl RootDir {
+    /// Opens `path`, following links: the real path is what scripts will see as `DOCUMENT_ROOT`,
+    /// so that a deployment which moves the link `current` gets new paths, and PHP's caches, which
+    /// go by path, cannot mix releases.
+    pub fn open(path: &Path, symlinks: Symlinks) -> io::Result<RootDir> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        let real = std::fs::canonicalize(path)?;
+        let dir = rustix::fs::open(
+            &real,
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        let meta = Meta::new(&statx(&dir, b"", AtFlags::EMPTY_PATH)?);
+        if symlinks == Symlinks::Beneath {
+            // Say now, not at the first request, that the kernel or a sandbox has no openat2.
+            open_beneath(&dir, b".", OFlags::PATH)?;
+        }
+        let path = real.as_os_str().as_bytes();
+        Ok(RootDir {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            path: path.strip_suffix(b"/").unwrap_or(path).to_vec(),
+            dir,
+            inode: meta.inode,
+            symlinks,
+        })
+    }
+
+    /// Different for every opening, for caches.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The real path, `DOCUMENT_ROOT`.
+    pub fn path(&self) -> &[u8] {
+        if self.path.is_empty() {
+            b"/"
+        } else {
+            &self.path
+        }
+    }
+
+    /// The file name of a URL path: real path and URL path together.
+    pub fn file_name(&self, url_path: &[u8]) -> Vec<u8> {
+        debug_assert_eq!(url_path.first(), Some(&b'/'));
+        let mut name = Vec::with_capacity(self.path.len() + url_path.len());
+        name.extend_from_slice(&self.path);
+        name.extend_from_slice(url_path);
+        name
+    }
+
+    /// `path` (the configured, perhaps linked one) still names this directory.
+    pub fn is_still(&self, path: &Path) -> bool {
+        statx(
+            rustix::fs::CWD,
+            path.as_os_str().as_bytes(),
+            AtFlags::empty(),
+        )
+        .is_ok_and(|stat| Meta::new(&stat).inode == self.inode)
+    }
+
+    /// What `path` names below this directory.
+    pub fn stat(&self, path: &UrlPath<'_>) -> Result<Meta, Refusal> {
+        self.stat_relative(path.relative())
+    }
+
+    /// Takes what [`UrlPath::relative`] gives, or such a name with a plain suffix.
+    pub(crate) fn stat_relative(&self, relative: &[u8]) -> Result<Meta, Refusal> {
+        let stat = match self.symlinks {
+            Symlinks::Follow => {
+                let relative = if relative.is_empty() { b"." } else { relative };
+                statx(&self.dir, relative, AtFlags::empty()).map_err(refusal)?
+            }
+            Symlinks::Owner | Symlinks::Beneath => {
+                let found = self.open_at(relative, OFlags::PATH)?;
+                statx(&found, b"", AtFlags::EMPTY_PATH).map_err(refusal)?
+            }
+        };
+        Ok(Meta::new(&stat))
+    }
+
+    /// Opens a regular file for reading; what it is gets asked of the open descriptor, so what is
+    /// read is what was asked about.
+    pub(crate) fn open_file(&self, relative: &[u8]) -> Result<(File, Meta), Refusal> {
+        // O_NONBLOCK: opening a pipe must not wait for its writer.
+        let file = self.open_at(relative, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+        let meta = Meta::new(&statx(&file, b"", AtFlags::EMPTY_PATH).map_err(refusal)?);
+        match meta.kind {
+            Kind::File => Ok((File::from(file), meta)),
+            Kind::Directory => Err(Refusal::NoIndex),
+            Kind::Other => Err(Refusal::NotRegular),
+        }
+    }
+
+    fn open_at(&self, relative: &[u8], flags: OFlags) -> Result<OwnedFd, Refusal> {
+        let relative = if relative.is_empty() { b"." } else { relative };
+        match self.symlinks {
+            Symlinks::Follow => {
+                rustix::fs::openat(&self.dir, relative, flags | OFlags::CLOEXEC, Mode::empty())
+                    .map_err(refusal)
+            }
+            Symlinks::Beneath => open_beneath(&self.dir, relative, flags).map_err(|error| {
+                // EXDEV: a link (or a mount race) leads out; ELOOP: too many, or a magic link.
+                if error == Errno::XDEV || error == Errno::LOOP {
+                    Refusal::SymlinkEscape
+                } else {
+                    refusal(error)
+                }
+            }),
+            Symlinks::Owner => open_by_owner(&self.dir, relative, flags),
+        }
+    }
+}
+
+/// Reads up to `len` bytes from the start of `file`.
+pub(crate) fn read_all(file: &File, len: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
+fn statx(dir: impl AsFd, path: &[u8], flags: AtFlags) -> Result<Statx, Errno> {
+    let mask = StatxFlags::TYPE
+        | StatxFlags::MODE
+        | StatxFlags::SIZE
+        | StatxFlags::MTIME
+        | StatxFlags::CTIME
+        | StatxFlags::INO;
+    rustix::fs::statx(dir, path, flags, mask)
+}
+
+fn open_beneath(dir: impl AsFd, relative: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    loop {
+        match rustix::fs::openat2(
+            &dir,
+            relative,
+            flags | OFlags::CLOEXEC,
+            Mode::empty(),
+            resolve,
+        ) {
+            // A rename elsewhere in the tree; openat2(2) says to try again.
+            Err(Errno::AGAIN) => continue,
+            other => return other,
+        }
+    }
+}
+
+/// Segment by segment; at a link, what it leads to must belong to the link's owner. As nginx's
+/// `ngx_open_file_wrapper` with `if_not_owner`; like there, a chain of links is judged by its
+/// first link and its end.
+fn open_by_owner(root: &OwnedFd, relative: &[u8], flags: OFlags) -> Result<OwnedFd, Refusal> {
+    let cloexec = OFlags::CLOEXEC;
+    let mut here: Option<OwnedFd> = None;
+    let mut segments = relative.split(|b| *b == b'/').peekable();
+    while let Some(segment) = segments.next() {
+        let dir = here.as_ref().unwrap_or(root);
+        let wanted = if segments.peek().is_some() {
+            OFlags::PATH | OFlags::DIRECTORY
+        } else {
+            flags
+        };
+        let next = match rustix::fs::openat(
+            dir,
+            segment,
+            wanted | OFlags::NOFOLLOW | cloexec,
+            Mode::empty(),
+        ) {
+            // O_PATH | O_NOFOLLOW opens the link itself, the others fail: look at what it is.
+            Ok(fd) if !is_link(&fd)? => fd,
+            Ok(_) | Err(Errno::LOOP | Errno::NOTDIR) => {
+                let link = statx(dir, segment, AtFlags::SYMLINK_NOFOLLOW).map_err(refusal)?;
+                if u32::from(link.stx_mode) & 0o170_000 != 0o120_000 {
+                    return Err(Refusal::NotFound);
+                }
+                let fd = rustix::fs::openat(dir, segment, wanted | cloexec, Mode::empty())
+                    .map_err(refusal)?;
+                let target = statx_owner(&fd)?;
+                if target != statx_link_owner(dir, segment)? {
+                    return Err(Refusal::SymlinkOwner);
+                }
+                fd
+            }
+            Err(error) => return Err(refusal(error)),
+        };
+        here = Some(next);
+    }
+    here.ok_or(Refusal::NotFound)
+}
+
+fn is_link(fd: &OwnedFd) -> Result<bool, Refusal> {
+    let stat = rustix::fs::fstat(fd).map_err(refusal)?;
+    Ok(stat.st_mode & 0o170_000 == 0o120_000)
+}
+
+fn statx_owner(fd: &OwnedFd) -> Result<u32, Refusal> {
+    Ok(rustix::fs::fstat(fd).map_err(refusal)?.st_uid)
+}
+
+fn statx_link_owner(dir: &OwnedFd, segment: &[u8]) -> Result<u32, Refusal> {
+    rustix::fs::statat(dir, segment, AtFlags::SYMLINK_NOFOLLOW)
+        .map(|stat| stat.st_uid)
+        .map_err(refusal)
+}
+
+/// What an error of a look-up means for the request.
+fn refusal(error: Errno) -> Refusal {
+    match error {
+        // A name too long for the file system names nothing in it.
+        Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL => Refusal::NotFound,
+        Errno::ACCESS | Errno::PERM => Refusal::Unreadable,
+        // A socket (ENXIO), or links in a circle.
+        Errno::NXIO | Errno::LOOP | Errno::NODEV => Refusal::NotRegular,
+        _ => Refusal::ReadFailed,
+    }
+}
+
+#[cfg(test)]
+#[path = "root_tests.rs"]
+mod tests;

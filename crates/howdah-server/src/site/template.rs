@@ -1,0 +1,299 @@
+//! Targets of rules: text with variables. `$1`..`$9` and `${name}` are captures, `$0` the matched
+//! path, `$uri` the cleaned path, `$query` the query string, `$request_uri` the raw target,
+//! `$host` the host as the client named it; `$$` is a dollar. Anything else after a dollar is a
+//! mistake that the configuration check reports.
+//!
+//! Decoded values are encoded again for where they go: a path of a `Location`, or a query. Thus no
+//! capture can add a parameter, end a header line or start another URL.
+
+use std::fmt;
+
+use super::path::{encode_path, encode_query_value};
+use super::pattern::{Match, Pattern};
+
+/// A checked target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    pieces: Vec<Piece>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Text(Vec<u8>),
+    Number(usize),
+    Name(String),
+    Uri,
+    Query,
+    RequestUri,
+    Host,
+}
+
+/// Why a text is no target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TemplateError {
+    /// `$word` is no variable.
+    UnknownVariable(String),
+    /// The pattern has no such capture.
+    NoSuchCapture(String),
+    /// A control character, which no header or path can carry.
+    ControlCharacter,
+}
+
+impl fmt::Display for TemplateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TemplateError::UnknownVariable(name) => write!(
+                f,
+                "`${name}` is no variable; there are $0..$9, ${{capture}}, $uri, $query, $request_uri, $host, and $$ for a dollar"
+            ),
+            TemplateError::NoSuchCapture(name) => {
+                write!(f, "`${name}`: the pattern has no such capture")
+            }
+            TemplateError::ControlCharacter => {
+                f.write_str("control characters are not allowed here")
+            }
+        }
+    }
+}
+
+impl std::error::Error for TemplateError {}
+
+/// What the variables stand for.
+#[derive(Debug)]
+pub struct Values<'a> {
+    /// What the rule's pattern captured.
+    pub captures: &'a Match<'a>,
+    /// The cleaned path.
+    pub uri: &'a [u8],
+    /// The query in force, without `?`.
+    pub query: Option<&'a [u8]>,
+    /// The raw target.
+    pub request_uri: &'a [u8],
+    /// The host as the client named it.
+    pub host: &'a [u8],
+}
+
+impl Template {
+    /// Parses a target.
+    pub fn parse(text: &str) -> Result<Template, TemplateError> {
+        if text.bytes().any(|b| b.is_ascii_control()) {
+            return Err(TemplateError::ControlCharacter);
+        }
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        while let Some(dollar) = rest.find('$') {
+            push_text(&mut pieces, &rest[..dollar]);
+            let after = &rest[dollar + 1..];
+            rest = if let Some(after) = after.strip_prefix('$') {
+                push_text(&mut pieces, "$");
+                after
+            } else if let Some(inner) = after.strip_prefix('{') {
+                let Some(end) = inner.find('}') else {
+                    return Err(TemplateError::UnknownVariable(after.to_owned()));
+                };
+                pieces.push(variable(&inner[..end], true)?);
+                &inner[end + 1..]
+            } else {
+                let end = if after.starts_with(|c: char| c.is_ascii_digit()) {
+                    1
+                } else {
+                    after
+                        .find(|c: char| c != '_' && !c.is_ascii_alphabetic())
+                        .unwrap_or(after.len())
+                };
+                pieces.push(variable(&after[..end], false)?);
+                &after[end..]
+            };
+        }
+        push_text(&mut pieces, rest);
+        Ok(Template { pieces })
+    }
+
+    /// Every capture it names exists in `pattern`.
+    pub fn check(&self, pattern: &Pattern) -> Result<(), TemplateError> {
+        for piece in &self.pieces {
+            match piece {
+                Piece::Number(number) if *number > pattern.groups() => {
+                    return Err(TemplateError::NoSuchCapture(number.to_string()));
+                }
+                Piece::Name(name) if !pattern.has_name(name) => {
+                    return Err(TemplateError::NoSuchCapture(format!("{{{name}}}")));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The text before the first variable.
+    pub fn literal_start(&self) -> &[u8] {
+        match self.pieces.first() {
+            Some(Piece::Text(text)) => text,
+            _ => b"",
+        }
+    }
+
+    /// There is a literal `?`, which begins the target's own query.
+    pub fn has_query(&self) -> bool {
+        self.pieces
+            .iter()
+            .any(|piece| matches!(piece, Piece::Text(text) if text.contains(&b'?')))
+    }
+
+    /// For an internal target: the decoded path, and the query if the target has one.
+    pub fn expand_target(&self, values: &Values<'_>) -> (Vec<u8>, Option<Vec<u8>>) {
+        let mut path = Vec::new();
+        let mut query: Option<Vec<u8>> = None;
+        for piece in &self.pieces {
+            match (piece, &mut query) {
+                (Piece::Text(text), None) => match text.iter().position(|b| *b == b'?') {
+                    Some(at) => {
+                        path.extend_from_slice(&text[..at]);
+                        query = Some(text[at + 1..].to_vec());
+                    }
+                    None => path.extend_from_slice(text),
+                },
+                (Piece::Text(text), Some(query)) => query.extend_from_slice(text),
+                (piece, None) => path.extend_from_slice(value(piece, values)),
+                (piece, Some(query)) => push_in_query(piece, values, query),
+            }
+        }
+        (path, query)
+    }
+
+    /// For a `Location`: text as written, captures and paths percent-encoded.
+    pub fn expand_location(&self, values: &Values<'_>) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut in_query = false;
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(text) => {
+                    in_query |= text.contains(&b'?');
+                    out.extend_from_slice(text);
+                }
+                piece if in_query => push_in_query(piece, values, &mut out),
+                // Raw by definition, and checked by the request parser for control characters.
+                Piece::RequestUri | Piece::Query | Piece::Host => {
+                    out.extend_from_slice(value(piece, values));
+                }
+                piece => encode_path(value(piece, values), &mut out),
+            }
+        }
+        out
+    }
+}
+
+fn push_text(pieces: &mut Vec<Piece>, text: &str) {
+    if let Some(Piece::Text(last)) = pieces.last_mut() {
+        last.extend_from_slice(text.as_bytes());
+    } else if !text.is_empty() {
+        pieces.push(Piece::Text(text.as_bytes().to_vec()));
+    }
+}
+
+fn variable(name: &str, braces: bool) -> Result<Piece, TemplateError> {
+    Ok(match name {
+        "uri" => Piece::Uri,
+        "query" | "args" => Piece::Query,
+        "request_uri" => Piece::RequestUri,
+        "host" => Piece::Host,
+        _ => match name.parse() {
+            Ok(number) => Piece::Number(number),
+            Err(_) if braces && !name.is_empty() => Piece::Name(name.to_owned()),
+            Err(_) => return Err(TemplateError::UnknownVariable(name.to_owned())),
+        },
+    })
+}
+
+fn value<'a>(piece: &Piece, values: &Values<'a>) -> &'a [u8] {
+    match piece {
+        Piece::Text(_) => b"",
+        Piece::Number(number) => values.captures.number(*number),
+        Piece::Name(name) => values.captures.name(name),
+        Piece::Uri => values.uri,
+        Piece::Query => values.query.unwrap_or(b""),
+        Piece::RequestUri => values.request_uri,
+        Piece::Host => values.host,
+    }
+}
+
+/// The query string is encoded already; everything else is encoded for its place.
+fn push_in_query(piece: &Piece, values: &Values<'_>, out: &mut Vec<u8>) {
+    match piece {
+        Piece::Query => out.extend_from_slice(value(piece, values)),
+        piece => encode_query_value(value(piece, values), out),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expand(text: &str, pattern: &Pattern, path: &str) -> (String, Option<String>, String) {
+        let template = Template::parse(text).unwrap();
+        template.check(pattern).unwrap();
+        let captures = pattern.captures(path.as_bytes()).unwrap();
+        let values = Values {
+            captures: &captures,
+            uri: path.as_bytes(),
+            query: Some(b"q=1%20"),
+            request_uri: b"/raw%20?q=1%20",
+            host: b"h.example",
+        };
+        let (target, query) = template.expand_target(&values);
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (
+            text(target),
+            query.map(text),
+            text(template.expand_location(&values)),
+        )
+    }
+
+    #[test]
+    fn captures_are_encoded_for_their_place() {
+        let pattern = Pattern::prefix("/w/").unwrap();
+        assert_eq!(
+            expand("/index.php?title=$1&x=2", &pattern, "/w/A&b=c d\r"),
+            (
+                "/index.php".into(),
+                Some("title=A%26b%3Dc%20d%0D&x=2".into()),
+                "/index.php?title=A%26b%3Dc%20d%0D&x=2".into()
+            )
+        );
+        assert_eq!(
+            expand("/new/$1", &pattern, "/w/a?b\r\nc"),
+            ("/new/a?b\r\nc".into(), None, "/new/a%3Fb%0D%0Ac".into())
+        );
+    }
+
+    #[test]
+    fn variables_are_replaced() {
+        let pattern = Pattern::regex("^/(?<lang>[a-z]{2})/(.*)$").unwrap();
+        let (_, _, location) = expand("https://$host/${lang}-$2$$?$query", &pattern, "/de/x");
+        assert_eq!(location, "https://h.example/de-x$?q=1%20");
+        let (_, _, location) = expand("https://www.example$request_uri", &pattern, "/de/x");
+        assert_eq!(location, "https://www.example/raw%20?q=1%20");
+        let (target, query, _) = expand("/i.php?$query&p=$uri", &pattern, "/de/x");
+        assert_eq!(
+            (&*target, query.as_deref()),
+            ("/i.php", Some("q=1%20&p=/de/x"))
+        );
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        use TemplateError::*;
+        assert_eq!(Template::parse("/$foo"), Err(UnknownVariable("foo".into())));
+        assert_eq!(
+            Template::parse("/${foo"),
+            Err(UnknownVariable("{foo".into()))
+        );
+        assert_eq!(Template::parse("/$"), Err(UnknownVariable("".into())));
+        assert_eq!(Template::parse("/a\nb"), Err(ControlCharacter));
+        let pattern = Pattern::glob("/*/x").unwrap();
+        let check = |text| Template::parse(text).unwrap().check(&pattern);
+        assert_eq!(check("/$1"), Ok(()));
+        assert_eq!(check("/$2"), Err(NoSuchCapture("2".into())));
+        assert_eq!(check("/${x}"), Err(NoSuchCapture("{x}".into())));
+    }
+}

@@ -1,0 +1,152 @@
+//! Small files in memory, one cache per thread: no lock, and no answer older than the request,
+//! because an entry counts only while `statx`, made for this request, tells the same inode, size
+//! and times as when it was read. What changed too recently for the times to prove anything is not
+//! kept (`validators::is_settled`; git knows the problem as "racily clean" entries).
+//!
+//! It saves `open`, `read` and `close` of a hot file, and the making of its header.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::validators::Validators;
+use crate::http::message::ResponseHead;
+use crate::site::root::Meta;
+
+/// Longest file kept. Beyond it `sendfile` copies less than a write from memory.
+pub const MAX_FILE: u64 = 32 * 1024;
+
+/// Most bytes kept by a thread, headers and names included.
+pub const MAX_BYTES: usize = 8 * 1024 * 1024;
+
+/// A file in memory.
+#[derive(Debug)]
+pub struct Entry {
+    /// What `statx` told when it was read.
+    pub meta: Meta,
+    /// Its content.
+    pub body: Bytes,
+    /// Its tag and date.
+    pub validators: Validators,
+    /// The header of a plain 200.
+    pub head: ResponseHead,
+}
+
+/// A bounded map from root and name to entry. Oldest leaves first: hot files come back at once, and
+/// no bookkeeping is done for a hit.
+#[derive(Debug, Default)]
+pub struct Cache {
+    roots: HashMap<u64, HashMap<Box<[u8]>, Arc<Entry>>>,
+    order: VecDeque<(u64, Box<[u8]>)>,
+    bytes: usize,
+}
+
+impl Cache {
+    /// The file, if it is as `meta` says.
+    pub fn get(&self, root: u64, name: &[u8], meta: &Meta) -> Option<Arc<Entry>> {
+        let entry = self.roots.get(&root)?.get(name)?;
+        (entry.meta == *meta).then(|| entry.clone())
+    }
+
+    /// Keeps a file, in place of an older state of it.
+    pub fn put(&mut self, root: u64, name: &[u8], entry: Arc<Entry>) {
+        let weight = weight(name, &entry);
+        if weight > MAX_BYTES {
+            return;
+        }
+        let files = self.roots.entry(root).or_default();
+        match files.insert(name.into(), entry) {
+            Some(old) => self.bytes -= self::weight(name, &old),
+            None => self.order.push_back((root, name.into())),
+        }
+        self.bytes += weight;
+        while self.bytes > MAX_BYTES
+            && let Some((root, name)) = self.order.pop_front()
+        {
+            let Some(files) = self.roots.get_mut(&root) else {
+                continue;
+            };
+            if let Some(old) = files.remove(&name) {
+                self.bytes -= self::weight(&name, &old);
+            }
+            if files.is_empty() {
+                self.roots.remove(&root);
+            }
+        }
+    }
+}
+
+/// Memory of an entry, roughly: content, header, the name twice, and the maps' own.
+fn weight(name: &[u8], entry: &Entry) -> usize {
+    entry.body.len() + entry.head.lines().len() + 2 * name.len() + 512
+}
+
+thread_local! {
+    static CACHE: RefCell<Cache> = RefCell::new(Cache::default());
+}
+
+/// Uses this thread's cache.
+pub fn with<T>(use_it: impl FnOnce(&mut Cache) -> T) -> T {
+    CACHE.with(|cache| use_it(&mut cache.borrow_mut()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::site::root::Kind;
+
+    fn entry(len: usize, mtime: i64) -> (Meta, Arc<Entry>) {
+        let meta = Meta {
+            kind: Kind::File,
+            size: len as u64,
+            mtime: (mtime, 0),
+            ctime: (mtime, 0),
+            inode: (0, 0, 1),
+        };
+        let entry = Entry {
+            meta,
+            body: Bytes::from(vec![0; len]),
+            validators: Validators {
+                etag: None,
+                last_modified: 0,
+            },
+            head: ResponseHead::new(200),
+        };
+        (meta, Arc::new(entry))
+    }
+
+    #[test]
+    fn an_entry_counts_only_for_the_same_state_of_the_same_file() {
+        let mut cache = Cache::default();
+        let (old, old_entry) = entry(10, 1);
+        let (new, new_entry) = entry(10, 2);
+        cache.put(1, b"a", old_entry);
+        assert!(cache.get(1, b"a", &old).is_some());
+        assert!(cache.get(1, b"a", &new).is_none());
+        assert!(cache.get(2, b"a", &old).is_none());
+        assert!(cache.get(1, b"b", &old).is_none());
+        cache.put(1, b"a", new_entry);
+        assert!(cache.get(1, b"a", &new).is_some());
+        assert_eq!(cache.order.len(), 1);
+    }
+
+    #[test]
+    fn its_memory_is_bounded_and_accounted_for() {
+        let mut cache = Cache::default();
+        for number in 0..2000u64 {
+            let (_, entry) = entry(MAX_FILE as usize, number as i64);
+            cache.put(number % 3, &number.to_ne_bytes(), entry);
+            assert!(cache.bytes <= MAX_BYTES);
+        }
+        let files = cache.roots.values().flat_map(HashMap::iter);
+        let held: usize = files.map(|(name, entry)| weight(name, entry)).sum();
+        assert_eq!(held, cache.bytes);
+        assert!(held > MAX_BYTES / 2);
+        assert_eq!(
+            cache.order.len(),
+            cache.roots.values().map(HashMap::len).sum::<usize>()
+        );
+    }
+}

@@ -1,0 +1,472 @@
+//! From a file found by routing to an answer: which representation, whether at all (304, 412),
+//! which part (206, 416), and from where (memory, or `sendfile`).
+//!
+//! A hot small file costs the `statx` that routing has made, and copies of its header and of a
+//! reference to its content. Reading from disk happens on the calling thread, as in nginx without
+//! `aio`: files larger than [`cache::MAX_FILE`] are only opened here.
+
+use std::collections::hash_map::RandomState;
+use std::fs::File;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+
+use super::cache::{self, Entry};
+use super::range::{Selected, select};
+use super::validators::{Conditions, Outcome, Validators, is_settled};
+use crate::encoding::negotiate::{Coding, choose};
+use crate::encoding::policy::is_text_type;
+use crate::http::message::{RequestHead, ResponseHead};
+use crate::site::refusal::Refusal;
+use crate::site::root::{Kind, Meta, RootDir, read_all};
+
+/// A file to send, found by routing; nothing is open yet.
+#[derive(Clone, Debug)]
+pub struct StaticPlan {
+    pub(crate) root: Arc<RootDir>,
+    /// Below the root, without leading slash.
+    pub(crate) relative: Vec<u8>,
+    pub(crate) meta: Meta,
+    /// The value of `Content-Type`.
+    pub(crate) content_type: Bytes,
+    /// The value of `Cache-Control`, if a rule gives one.
+    pub(crate) cache_control: Option<Bytes>,
+    /// Look for `.br`, `.zst`, `.gz` beside it.
+    pub(crate) precompressed: bool,
+    /// For a script (`X-Accel-Redirect`): its content type may differ from the file's own.
+    pub(crate) accelerated: bool,
+}
+
+/// Header and body, ready to be sent.
+#[derive(Debug)]
+pub struct StaticAnswer {
+    /// Status and fields, without framing.
+    pub head: ResponseHead,
+    /// What follows; a HEAD request gets its length only.
+    pub body: StaticBody,
+}
+
+/// Where the body comes from.
+#[derive(Debug)]
+pub enum StaticBody {
+    /// There is none (304, 412, 416).
+    Empty,
+    /// From memory.
+    Bytes(Bytes),
+    /// `len` bytes of a file from `offset`.
+    File {
+        /// A regular file, open for reading.
+        file: File,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// `multipart/byteranges`, piece after piece.
+    Multipart {
+        /// The file the pieces are of.
+        file: File,
+        /// In order.
+        pieces: Vec<Piece>,
+    },
+}
+
+/// A piece of a multipart body.
+#[derive(Clone, Debug)]
+pub enum Piece {
+    /// Delimiter and part header.
+    Text(Bytes),
+    /// `len` bytes of the file from `offset`.
+    Range {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+}
+
+impl StaticBody {
+    /// Bytes in all.
+    pub fn len(&self) -> u64 {
+        match self {
+            StaticBody::Empty => 0,
+            StaticBody::Bytes(bytes) => bytes.len() as u64,
+            StaticBody::File { len, .. } => *len,
+            StaticBody::Multipart { pieces, .. } => pieces
+                .iter()
+                .map(|piece| match piece {
+                    Piece::Text(text) => text.len() as u64,
+                    Piece::Range { len, .. } => *len,
+                })
+                .sum(),
+        }
+    }
+
+    /// Nothing follows the header.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What was chosen to be sent for the resource.
+struct Representation {
+    relative: Vec<u8>,
+    meta: Meta,
+    coding: Option<Coding>,
+    /// Other codings of it lie there: the answer varies.
+    varies: bool,
+}
+
+impl StaticPlan {
+    /// Bytes of the file, as routing saw it.
+    pub fn size(&self) -> u64 {
+        self.meta.size
+    }
+
+    /// The answer to a GET or HEAD request.
+    pub fn answer(self, head: &RequestHead) -> Result<StaticAnswer, Refusal> {
+        self.answer_at(head, SystemTime::now)
+    }
+
+    /// As [`StaticPlan::answer`]; `now` is asked only when a file is read or opened.
+    fn answer_at(
+        self,
+        head: &RequestHead,
+        now: impl Fn() -> SystemTime,
+    ) -> Result<StaticAnswer, Refusal> {
+        let conditions = Conditions::of(head);
+        let chosen = self.choose(head, &conditions);
+        if chosen.meta.size <= cache::MAX_FILE
+            && !self.accelerated
+            && let Some(entry) = self.from_memory(&chosen, now())?
+        {
+            return Ok(self.answer_from_memory(head, &conditions, &chosen, &entry));
+        }
+        self.answer_from_file(head, &conditions, &chosen, now())
+    }
+
+    /// Original, or a precompressed file beside it that the client accepts.
+    ///
+    /// A sidecar counts if it is a regular file not older than the original (in whole seconds:
+    /// `gzip -k` and most build tools copy the time): an outdated one would serve old content for
+    /// ever. Ranges are of the original, since clients ask by its offsets.
+    fn choose(&self, head: &RequestHead, conditions: &Conditions<'_>) -> Representation {
+        let original = |varies| Representation {
+            relative: self.relative.clone(),
+            meta: self.meta,
+            coding: None,
+            varies,
+        };
+        let end = self.content_type.iter().position(|b| *b == b';');
+        let essence = &self.content_type[..end.unwrap_or(self.content_type.len())];
+        if !self.precompressed || !conditions.accept_encoding || !is_text_type(essence) {
+            return original(false);
+        }
+        let mut there: Vec<(Coding, Vec<u8>, Meta)> = Vec::new();
+        // The server's preference among equals: the smallest first.
+        for (coding, suffix) in [
+            (Coding::Brotli, &b".br"[..]),
+            (Coding::Zstd, b".zst"),
+            (Coding::Gzip, b".gz"),
+        ] {
+            let name = [&self.relative[..], suffix].concat();
+            if let Ok(meta) = self.root.stat_relative(&name)
+                && meta.kind == Kind::File
+                && meta.mtime.0 >= self.meta.mtime.0
+            {
+                there.push((coding, name, meta));
+            }
+        }
+        let offered: Vec<Coding> = there.iter().map(|(coding, ..)| *coding).collect();
+        let chosen = choose(head.header_all(b"accept-encoding"), &offered)
+            .filter(|_| conditions.range.is_none());
+        let varies = !there.is_empty();
+        match there
+            .into_iter()
+            .find(|(coding, ..)| Some(*coding) == chosen)
+        {
+            Some((coding, relative, meta)) => Representation {
+                relative,
+                meta,
+                coding: Some(coding),
+                varies,
+            },
+            None => original(varies),
+        }
+    }
+
+    /// The file in memory, read if it is not there yet. `None`: it changes while we look, or has
+    /// become too large, and is better sent from the open file.
+    fn from_memory(
+        &self,
+        chosen: &Representation,
+        now: SystemTime,
+    ) -> Result<Option<Arc<Entry>>, Refusal> {
+        let id = self.root.id();
+        let kept = cache::with(|cache| cache.get(id, &chosen.relative, &chosen.meta));
+        if kept.is_some() {
+            return Ok(kept);
+        }
+        let (file, meta) = self.root.open_file(&chosen.relative)?;
+        if meta != chosen.meta || !is_settled(&meta, now) {
+            return Ok(None);
+        }
+        let Ok(body) = read_all(&file, meta.size as usize) else {
+            return Ok(None);
+        };
+        // Read and settled, and the times are still the same: this is the content they name.
+        if self.root.stat_relative(&chosen.relative) != Ok(meta) {
+            return Ok(None);
+        }
+        let validators = Validators::of(&meta, suffix(chosen.coding), now);
+        let entry = Arc::new(Entry {
+            meta,
+            body: Bytes::from(body),
+            head: self.head(200, chosen, &validators),
+            validators,
+        });
+        cache::with(|cache| cache.put(id, &chosen.relative, entry.clone()));
+        Ok(Some(entry))
+    }
+
+    fn answer_from_memory(
+        &self,
+        head: &RequestHead,
+        conditions: &Conditions<'_>,
+        chosen: &Representation,
+        entry: &Entry,
+    ) -> StaticAnswer {
+        let selected = match conditions.evaluate(head, &entry.validators) {
+            Outcome::Send => self.selected(conditions, &entry.validators, entry.meta.size),
+            other => return self.without_body(other, chosen, &entry.validators),
+        };
+        match selected {
+            Selected::All => StaticAnswer {
+                // Varies may have changed since: another sidecar came or went.
+                head: if chosen.varies && chosen.coding.is_none() {
+                    self.head(200, chosen, &entry.validators)
+                } else {
+                    entry.head.clone()
+                },
+                body: StaticBody::Bytes(entry.body.clone()),
+            },
+            Selected::One(start, end) => StaticAnswer {
+                head: self.partial(chosen, &entry.validators, start, end),
+                body: StaticBody::Bytes(entry.body.slice(start as usize..end as usize)),
+            },
+            Selected::Several(ranges) => {
+                let (head, pieces) = self.multipart(chosen, &entry.validators, &ranges);
+                let mut body = Vec::new();
+                for piece in pieces {
+                    match piece {
+                        Piece::Text(text) => body.extend_from_slice(&text),
+                        Piece::Range { offset, len } => {
+                            let end = (offset + len) as usize;
+                            body.extend_from_slice(&entry.body[offset as usize..end]);
+                        }
+                    }
+                }
+                StaticAnswer {
+                    head,
+                    body: StaticBody::Bytes(Bytes::from(body)),
+                }
+            }
+            Selected::Unsatisfiable => self.unsatisfiable(chosen, &entry.validators),
+        }
+    }
+
+    fn answer_from_file(
+        &self,
+        head: &RequestHead,
+        conditions: &Conditions<'_>,
+        chosen: &Representation,
+        now: SystemTime,
+    ) -> Result<StaticAnswer, Refusal> {
+        // What is asked of the open descriptor is what will be sent.
+        let (file, meta) = self.root.open_file(&chosen.relative)?;
+        let validators = Validators::of(&meta, suffix(chosen.coding), now);
+        let selected = match conditions.evaluate(head, &validators) {
+            Outcome::Send => self.selected(conditions, &validators, meta.size),
+            other => return Ok(self.without_body(other, chosen, &validators)),
+        };
+        let now_chosen = Representation {
+            relative: chosen.relative.clone(),
+            meta,
+            coding: chosen.coding,
+            varies: chosen.varies,
+        };
+        Ok(match selected {
+            Selected::All => StaticAnswer {
+                head: self.head(200, &now_chosen, &validators),
+                body: StaticBody::File {
+                    file,
+                    offset: 0,
+                    len: meta.size,
+                },
+            },
+            Selected::One(start, end) => StaticAnswer {
+                head: self.partial(&now_chosen, &validators, start, end),
+                body: StaticBody::File {
+                    file,
+                    offset: start,
+                    len: end - start,
+                },
+            },
+            Selected::Several(ranges) => {
+                let (head, pieces) = self.multipart(&now_chosen, &validators, &ranges);
+                StaticAnswer {
+                    head,
+                    body: StaticBody::Multipart { file, pieces },
+                }
+            }
+            Selected::Unsatisfiable => self.unsatisfiable(&now_chosen, &validators),
+        })
+    }
+
+    fn selected(
+        &self,
+        conditions: &Conditions<'_>,
+        validators: &Validators,
+        size: u64,
+    ) -> Selected {
+        match conditions.range {
+            Some(range) if conditions.range_applies(validators) => select(range, size),
+            _ => Selected::All,
+        }
+    }
+
+    /// The header of the representation, whole.
+    fn head(&self, status: u16, chosen: &Representation, validators: &Validators) -> ResponseHead {
+        let mut head = ResponseHead::new(status);
+        if status != 304 {
+            head.header(b"Content-Type", &self.content_type);
+            if let Some(coding) = chosen.coding {
+                head.header(b"Content-Encoding", coding.token().as_bytes());
+            }
+        }
+        self.metadata(&mut head, chosen, validators);
+        head
+    }
+
+    /// What a 200 and a 304 have alike (RFC 9110 §15.4.5).
+    fn metadata(&self, head: &mut ResponseHead, chosen: &Representation, validators: &Validators) {
+        if let Some(etag) = &validators.etag {
+            head.header(b"ETag", etag);
+        }
+        head.header(b"Last-Modified", validators.http_date().as_bytes());
+        if let Some(cache_control) = &self.cache_control {
+            head.header(b"Cache-Control", cache_control);
+        }
+        if chosen.varies || chosen.coding.is_some() {
+            head.header(b"Vary", b"Accept-Encoding");
+        }
+        if head.status != 304 {
+            head.header(b"Accept-Ranges", b"bytes");
+        }
+    }
+
+    fn without_body(
+        &self,
+        outcome: Outcome,
+        chosen: &Representation,
+        validators: &Validators,
+    ) -> StaticAnswer {
+        let head = match outcome {
+            Outcome::NotModified => self.head(304, chosen, validators),
+            _ => ResponseHead::new(412),
+        };
+        StaticAnswer {
+            head,
+            body: StaticBody::Empty,
+        }
+    }
+
+    fn unsatisfiable(&self, chosen: &Representation, validators: &Validators) -> StaticAnswer {
+        let mut head = ResponseHead::new(416);
+        head.header(
+            b"Content-Range",
+            format!("bytes */{}", chosen.meta.size).as_bytes(),
+        );
+        self.metadata(&mut head, chosen, validators);
+        StaticAnswer {
+            head,
+            body: StaticBody::Empty,
+        }
+    }
+
+    fn partial(
+        &self,
+        chosen: &Representation,
+        validators: &Validators,
+        start: u64,
+        end: u64,
+    ) -> ResponseHead {
+        let mut head = self.head(206, chosen, validators);
+        head.header(
+            b"Content-Range",
+            content_range(start, end, chosen.meta.size).as_bytes(),
+        );
+        head
+    }
+
+    /// RFC 9110 §14.6. The boundary cannot be guessed, so no content can contain it on purpose.
+    fn multipart(
+        &self,
+        chosen: &Representation,
+        validators: &Validators,
+        ranges: &[(u64, u64)],
+    ) -> (ResponseHead, Vec<Piece>) {
+        let boundary = boundary();
+        let mut pieces = Vec::with_capacity(2 * ranges.len() + 1);
+        for (number, (start, end)) in ranges.iter().enumerate() {
+            let mut text = Vec::new();
+            if number > 0 {
+                text.extend_from_slice(b"\r\n");
+            }
+            let range = content_range(*start, *end, chosen.meta.size);
+            text.extend_from_slice(format!("--{boundary}\r\nContent-Type: ").as_bytes());
+            text.extend_from_slice(&self.content_type);
+            text.extend_from_slice(format!("\r\nContent-Range: {range}\r\n\r\n").as_bytes());
+            pieces.push(Piece::Text(Bytes::from(text)));
+            pieces.push(Piece::Range {
+                offset: *start,
+                len: end - start,
+            });
+        }
+        pieces.push(Piece::Text(Bytes::from(format!("\r\n--{boundary}--\r\n"))));
+        let mut head = ResponseHead::new(206);
+        let media_type = format!("multipart/byteranges; boundary={boundary}");
+        head.header(b"Content-Type", media_type.as_bytes());
+        self.metadata(&mut head, chosen, validators);
+        (head, pieces)
+    }
+}
+
+/// Codings of one resource need tags of their own (RFC 9110 §8.8.3.3).
+fn suffix(coding: Option<Coding>) -> &'static str {
+    match coding {
+        None => "",
+        Some(Coding::Brotli) => "-br",
+        Some(Coding::Zstd) => "-zst",
+        Some(Coding::Gzip) => "-gz",
+    }
+}
+
+fn content_range(start: u64, end: u64, size: u64) -> String {
+    format!("bytes {start}-{}/{size}", end - 1)
+}
+
+fn boundary() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    // SipHash of a counter, keyed by the system's randomness.
+    let keys = RandomState::new();
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!(
+        "{:016x}{:016x}",
+        keys.hash_one(number),
+        keys.hash_one(!number)
+    )
+}

@@ -1,0 +1,192 @@
+//! Reads `Range` (RFC 9110 §14.1.2) and decides what is sent. Pure.
+//!
+//! Against range attacks (§17.15; Apache's CVE-2011-3192): more than [`MAX_RANGES`] ranges, or
+//! ranges that together ask for more than the file has, are answered with the whole file, as
+//! §14.2 permits. So no request makes the server send more than the file and a few part headers.
+
+/// Most ranges answered as parts. Readers of PDF files ask for a handful; nobody needs more.
+pub const MAX_RANGES: usize = 16;
+
+/// What of the file to send. Offsets are of bytes, the end not included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selected {
+    /// All: 200. `Range` is absent, in another unit, not grammatical, or too greedy.
+    All,
+    /// One part: 206 with `Content-Range`.
+    One(u64, u64),
+    /// Several: 206 with `multipart/byteranges`.
+    Several(Vec<(u64, u64)>),
+    /// Nothing of it exists: 416.
+    Unsatisfiable,
+}
+
+/// Selects from a file of `size` bytes.
+pub fn select(range: &[u8], size: u64) -> Selected {
+    let Some((unit, set)) = split_once(range, b'=') else {
+        return Selected::All;
+    };
+    if !unit.eq_ignore_ascii_case(b"bytes") {
+        return Selected::All;
+    }
+    let mut ranges = Vec::new();
+    let mut count = 0;
+    for spec in set.split(|b| *b == b',') {
+        let spec = spec.trim_ascii();
+        if spec.is_empty() {
+            continue; // §5.6.1.2: empty list members are ignored
+        }
+        count += 1;
+        if count > MAX_RANGES {
+            return Selected::All;
+        }
+        match one(spec, size) {
+            Ok(Some(range)) => ranges.push(range),
+            Ok(None) => {}
+            Err(NotARange) => return Selected::All,
+        }
+    }
+    let asked = ranges
+        .iter()
+        .fold(0u64, |sum, (start, end)| sum.saturating_add(end - start));
+    match ranges[..] {
+        _ if count == 0 => Selected::All,
+        [] => Selected::Unsatisfiable,
+        [(start, end)] => Selected::One(start, end),
+        _ if asked > size => Selected::All,
+        _ => Selected::Several(ranges),
+    }
+}
+
+struct NotARange;
+
+/// `first-last`, `first-`, `-suffix`; `None`: nothing of it exists.
+fn one(spec: &[u8], size: u64) -> Result<Option<(u64, u64)>, NotARange> {
+    let (first, last) = split_once(spec, b'-').ok_or(NotARange)?;
+    let (first, last) = (number(first)?, number(last)?);
+    match (first, last) {
+        (None, None) => Err(NotARange),
+        (None, Some(suffix)) => {
+            let start = size.saturating_sub(suffix);
+            Ok((suffix > 0 && size > 0).then_some((start, size)))
+        }
+        (Some(first), Some(last)) if last < first => Err(NotARange),
+        (Some(first), last) => {
+            let end = last.map_or(size, |last| last.saturating_add(1).min(size));
+            Ok((first < size).then_some((first, end)))
+        }
+    }
+}
+
+/// Digits only; a number beyond 64 bits is just large.
+fn number(text: &[u8]) -> Result<Option<u64>, NotARange> {
+    if !text.iter().all(u8::is_ascii_digit) {
+        return Err(NotARange);
+    }
+    Ok((!text.is_empty()).then(|| {
+        text.iter().fold(0u64, |value, digit| {
+            value
+                .saturating_mul(10)
+                .saturating_add(u64::from(digit - b'0'))
+        })
+    }))
+}
+
+fn split_once(text: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
+    let place = text.iter().position(|b| *b == at)?;
+    Some((&text[..place], &text[place + 1..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Selected::*;
+    use proptest::prelude::*;
+
+    fn check(range: &str, size: u64, expected: Selected) {
+        assert_eq!(
+            select(range.as_bytes(), size),
+            expected,
+            "{range} of {size}"
+        );
+    }
+
+    #[test]
+    fn single_ranges() {
+        check("bytes=0-0", 10, One(0, 1));
+        check("bytes=0-9", 10, One(0, 10));
+        check("bytes=2-", 10, One(2, 10));
+        check("bytes=5-99", 10, One(5, 10));
+        check("bytes=-3", 10, One(7, 10));
+        check("bytes=-99", 10, One(0, 10));
+        check("Bytes=0-1", 10, One(0, 2));
+        check("bytes=0-99999999999999999999999", 10, One(0, 10));
+    }
+
+    #[test]
+    fn what_does_not_exist_is_unsatisfiable() {
+        check("bytes=10-", 10, Unsatisfiable);
+        check("bytes=10-20,30-", 10, Unsatisfiable);
+        check("bytes=-0", 10, Unsatisfiable);
+        check("bytes=0-", 0, Unsatisfiable);
+        check("bytes=-1", 0, Unsatisfiable);
+        check("bytes=10-20,0-1", 10, One(0, 2));
+    }
+
+    #[test]
+    fn several_ranges() {
+        check(
+            "bytes=0-1, 4-5 ,,8-",
+            10,
+            Several(vec![(0, 2), (4, 6), (8, 10)]),
+        );
+        check("bytes=-1,0-0", 10, Several(vec![(9, 10), (0, 1)]));
+    }
+
+    #[test]
+    fn what_is_no_range_is_ignored() {
+        for range in [
+            "",
+            "bytes",
+            "bytes=",
+            "bytes=,",
+            "lines=0-1",
+            "bytes=a-b",
+            "bytes=5-2",
+            "bytes=-",
+            "bytes=1",
+            "bytes= 0-1x",
+            "bytes=+1-2",
+            "bytes=0 - 1",
+            "bytes=0x1-2",
+            "bytes=0-1;2-3",
+        ] {
+            check(range, 10, All);
+        }
+    }
+
+    #[test]
+    fn greedy_ranges_get_the_whole_file() {
+        check("bytes=0-,0-", 10, All);
+        check("bytes=0-8,1-9", 10, All);
+        let many = format!("bytes={}", vec!["0-0"; MAX_RANGES + 1].join(","));
+        check(&many, 1000, All);
+        let just = format!("bytes={}", vec!["0-0"; MAX_RANGES].join(","));
+        check(&just, 1000, Several(vec![(0, 1); MAX_RANGES]));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_selected_exists_and_is_no_more_than_the_file(
+            range in "(bytes=)?[0-9,\\- ]{0,40}|.{0,20}", size in 0u64..200
+        ) {
+            let parts = match select(range.as_bytes(), size) {
+                All | Unsatisfiable => vec![],
+                One(start, end) => vec![(start, end)],
+                Several(parts) => parts,
+            };
+            prop_assert!(parts.len() <= MAX_RANGES);
+            prop_assert!(parts.iter().all(|(start, end)| start < end && *end <= size));
+            prop_assert!(parts.iter().map(|(start, end)| end - start).sum::<u64>() <= size);
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Entity tags, modification dates, and preconditions in the order of RFC 9110 §13.2.2. Pure: the
+//! clock is handed in.
+//!
+//! **The tag** is `"SECONDS.NANOSECONDS-SIZE"` of the content's last change, in hexadecimal, as
+//! nginx' but with nanoseconds: two changes within one second get two tags, so the tag is strong
+//! (§8.8.1). The inode is left out: hosts behind one balancer have the same tags for files
+//! deployed with their times (`rsync -t`, `tar`), which is why Apache dropped it too (2.3.15).
+//! A file that changed so recently that its next change could carry the same time has no tag yet.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::http::message::RequestHead;
+use crate::site::root::Meta;
+
+/// The kernel stamps files with a clock that ticks this often at the least (`CONFIG_HZ=100`),
+/// doubled.
+const TICK: Duration = Duration::from_millis(20);
+/// … and file systems without nanoseconds once in two seconds at the least (FAT).
+const COARSE: Duration = Duration::from_secs(2);
+
+/// No later change of the file can leave the same times behind: its content is named by them.
+pub fn is_settled(meta: &Meta, now: SystemTime) -> bool {
+    let coarse = meta.mtime.1 == 0 && meta.ctime.1 == 0;
+    let settles = if coarse { COARSE } else { TICK };
+    // The later of the two; times before 1970 are old enough.
+    let (seconds, nanoseconds) = meta.mtime.max(meta.ctime);
+    let since_epoch = Duration::new(u64::try_from(seconds).unwrap_or(0), nanoseconds);
+    now.duration_since(UNIX_EPOCH + since_epoch)
+        .is_ok_and(|age| age >= settles)
+}
+
+/// What a representation is recognised by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Validators {
+    /// Strong; `None` while the file is too young for one.
+    pub etag: Option<Vec<u8>>,
+    /// `Last-Modified`, whole seconds since 1970.
+    pub last_modified: u64,
+}
+
+impl Validators {
+    /// Of a file; `suffix` tells codings of one resource apart.
+    pub fn of(meta: &Meta, suffix: &str, now: SystemTime) -> Validators {
+        let (seconds, nanoseconds) = meta.mtime;
+        Validators {
+            etag: is_settled(meta, now)
+                .then(|| format!("\"{seconds:x}.{nanoseconds:x}-{:x}{suffix}\"", meta.size).into()),
+            // RFC 9110 §8.8.2.1: never a time in the future.
+            last_modified: u64::try_from(seconds)
+                .unwrap_or(0)
+                .min(now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()),
+        }
+    }
+
+    /// The value of `Last-Modified`.
+    pub fn http_date(&self) -> String {
+        httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(self.last_modified))
+    }
+}
+
+/// The request's fields that decide how a file is answered, found in one pass.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Conditions<'r> {
+    /// A field of precondition is there at all.
+    any: bool,
+    if_match: bool,
+    if_none_match: bool,
+    if_unmodified_since: Option<&'r [u8]>,
+    if_modified_since: Option<&'r [u8]>,
+    /// `Range`, for GET (RFC 9110 §14.2).
+    pub range: Option<&'r [u8]>,
+    if_range: Option<&'r [u8]>,
+    /// There is an `Accept-Encoding`.
+    pub accept_encoding: bool,
+}
+
+/// What the preconditions say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Answer as if there were none.
+    Send,
+    /// 304
+    NotModified,
+    /// 412
+    PreconditionFailed,
+}
+
+impl<'r> Conditions<'r> {
+    /// From a request.
+    pub fn of(head: &'r RequestHead) -> Conditions<'r> {
+        let mut found = Conditions::default();
+        for (name, value) in head.headers() {
+            match name.first().map(u8::to_ascii_lowercase) {
+                Some(b'i') if name.len() > 7 => found.precondition(name, value),
+                Some(b'r') if name.eq_ignore_ascii_case(b"range") && head.method() == b"GET" => {
+                    found.range = Some(value);
+                }
+                Some(b'a') if name.eq_ignore_ascii_case(b"accept-encoding") => {
+                    found.accept_encoding = true;
+                }
+                _ => {}
+            }
+        }
+        found
+    }
+
+    fn precondition(&mut self, name: &[u8], value: &'r [u8]) {
+        let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+        if is(b"if-match") {
+            self.if_match = true;
+        } else if is(b"if-none-match") {
+            self.if_none_match = true;
+        } else if is(b"if-modified-since") {
+            self.if_modified_since = Some(value);
+        } else if is(b"if-unmodified-since") {
+            self.if_unmodified_since = Some(value);
+        } else if is(b"if-range") {
+            self.if_range = Some(value);
+            return;
+        } else {
+            return;
+        }
+        self.any = true;
+    }
+
+    /// RFC 9110 §13.2.2, steps 1 to 4, for GET and HEAD of something that exists.
+    pub fn evaluate(&self, head: &RequestHead, validators: &Validators) -> Outcome {
+        if !self.any {
+            return Outcome::Send;
+        }
+        if self.if_match {
+            // Step 1: strong comparison.
+            if !list_has(head, b"if-match", validators, false) {
+                return Outcome::PreconditionFailed;
+            }
+        } else if let Some(date) = self.if_unmodified_since.and_then(parse_date)
+            && validators.last_modified > date
+        {
+            // Step 2. A date that is none is ignored (§13.1.4).
+            return Outcome::PreconditionFailed;
+        }
+        if self.if_none_match {
+            // Step 3: weak comparison.
+            if list_has(head, b"if-none-match", validators, true) {
+                return Outcome::NotModified;
+            }
+        } else if let Some(date) = self.if_modified_since.and_then(parse_date)
+            && validators.last_modified <= date
+        {
+            // Step 4.
+            return Outcome::NotModified;
+        }
+        Outcome::Send
+    }
+
+    /// Step 5: is the `Range` to be honoured? A tag compares strongly; a date must be the very
+    /// one (§13.1.5), and is strong only once the second it names is over, which a settled file's
+    /// is judged by its tag being there.
+    pub fn range_applies(&self, validators: &Validators) -> bool {
+        match self.if_range {
+            None => true,
+            Some(tag) if tag.starts_with(b"\"") => validators.etag.as_deref() == Some(tag),
+            Some(tag) if tag.starts_with(b"W/") => false,
+            Some(date) => {
+                validators.etag.is_some() && parse_date(date) == Some(validators.last_modified)
+            }
+        }
+    }
+}
+
+/// A list of entity tags (or `*`) has the representation's.
+fn list_has(head: &RequestHead, name: &[u8], validators: &Validators, weak: bool) -> bool {
+    head.header_all(name).any(|list| {
+        list.trim_ascii() == b"*"
+            || entity_tags(list)
+                .any(|(is_weak, tag)| (weak || !is_weak) && validators.etag.as_deref() == Some(tag))
+    })
+}
+
+/// The tags of a list: weak or not, and the opaque tag with its quotes. Stops at what is no list,
+/// since nothing can be said about what follows.
+fn entity_tags(list: &[u8]) -> impl Iterator<Item = (bool, &[u8])> {
+    let mut rest = list;
+    std::iter::from_fn(move || {
+        while let Some((b' ' | b'\t' | b',', after)) = rest.split_first() {
+            rest = after;
+        }
+        let (is_weak, after) = match rest.strip_prefix(b"W/") {
+            Some(after) => (true, after),
+            None => (false, rest),
+        };
+        let inner = after.strip_prefix(b"\"")?;
+        let end = inner.iter().position(|b| *b == b'"')?;
+        let (tag, after) = after.split_at(end + 2);
+        rest = after;
+        Some((is_weak, tag))
+    })
+}
+
+/// Any of the three forms of RFC 9110 §5.6.7, as seconds since 1970.
+fn parse_date(text: &[u8]) -> Option<u64> {
+    let time = httpdate::parse_http_date(std::str::from_utf8(text).ok()?).ok()?;
+    Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs())
+}
+
+#[cfg(test)]
+#[path = "validators_tests.rs"]
+mod tests;
