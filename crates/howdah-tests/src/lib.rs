@@ -14,10 +14,12 @@
 #![forbid(unsafe_code)]
 
 pub mod browser;
+pub mod differences;
 pub mod forms;
 pub mod http;
 pub mod image;
 pub mod mariadb;
+pub mod oracle;
 pub mod process;
 pub mod rig;
 pub mod scratch;

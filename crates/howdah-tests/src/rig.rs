@@ -171,6 +171,7 @@ session.gc_probability = 0
 date.timezone = UTC
 opcache.validate_timestamps = On
 opcache.revalidate_freq = 0
+opcache.file_update_protection = 0
 user_ini.cache_ttl = 300
 ";
 

@@ -1,0 +1,316 @@
+//! Turns an answer into named facts that can be compared between servers, and compares
+//! them. Knows no probe and no server: the requests are in `tests/oracle/`, the scripts
+//! in the repository's `tests/probes/`, the accepted differences in
+//! [`crate::differences`].
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::SocketAddr;
+
+use crate::http::{Broken, Connection, Response};
+
+/// A request to be sent, byte for byte, to every server.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    /// What `docs/differences.md` calls it.
+    pub name: String,
+    method: String,
+    target: String,
+    host: String,
+    headers: Vec<(String, String)>,
+    body: Vec<u8>,
+    session: bool,
+}
+
+impl Probe {
+    /// `GET target`, with `Host: probe.example`.
+    pub fn get(name: &str, target: &str) -> Self {
+        Probe {
+            name: name.into(),
+            method: "GET".into(),
+            target: target.into(),
+            host: "probe.example".into(),
+            headers: Vec::new(),
+            body: Vec::new(),
+            session: false,
+        }
+    }
+
+    /// Another method.
+    pub fn method(mut self, method: &str) -> Self {
+        self.method = method.into();
+        self
+    }
+
+    /// Another Host header.
+    pub fn host(mut self, host: &str) -> Self {
+        self.host = host.into();
+        self
+    }
+
+    /// One more header line.
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// A body with its length and, unless empty, its type. The method becomes POST if it
+    /// was GET.
+    pub fn body(mut self, kind: &str, bytes: impl Into<Vec<u8>>) -> Self {
+        self.body = bytes.into();
+        if self.method == "GET" {
+            self.method = "POST".into();
+        }
+        if !kind.is_empty() {
+            self.headers.push(("Content-Type".into(), kind.into()));
+        }
+        self.headers
+            .push(("Content-Length".into(), self.body.len().to_string()));
+        self
+    }
+
+    /// A body in chunks of these sizes (the last is repeated), instead of a length.
+    pub fn chunked(mut self, kind: &str, bytes: &[u8], size: usize) -> Self {
+        for chunk in bytes.chunks(size) {
+            self.body
+                .extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
+            self.body.extend_from_slice(chunk);
+            self.body.extend_from_slice(b"\r\n");
+        }
+        self.body.extend_from_slice(b"0\r\n\r\n");
+        self.method = "POST".into();
+        self.header("Content-Type", kind)
+            .header("Transfer-Encoding", "chunked")
+    }
+
+    /// Carries the session cookie that the server gave to an earlier probe.
+    pub fn in_session(mut self) -> Self {
+        self.session = true;
+        self
+    }
+
+    /// The bytes on the wire.
+    pub fn bytes(&self, cookie: Option<&str>) -> Vec<u8> {
+        let mut message = format!(
+            "{} {} HTTP/1.1\r\nHost: {}\r\n",
+            self.method, self.target, self.host
+        );
+        for (name, value) in &self.headers {
+            message.push_str(&format!("{name}: {value}\r\n"));
+        }
+        if let Some(cookie) = cookie {
+            message.push_str(&format!("Cookie: {cookie}\r\n"));
+        }
+        message.push_str("\r\n");
+        let mut message = message.into_bytes();
+        message.extend_from_slice(&self.body);
+        message
+    }
+}
+
+/// What one server answered to one probe: fact by name.
+pub type Facts = BTreeMap<String, String>;
+
+/// One server being asked.
+#[derive(Debug)]
+pub struct Witness {
+    address: SocketAddr,
+    /// Replaced by `ROOT` in answers: the same for all witnesses.
+    root: String,
+    cookie: Option<String>,
+}
+
+impl Witness {
+    /// A witness at `address` that serves `root`.
+    pub fn new(address: SocketAddr, root: &str) -> Self {
+        Witness {
+            address,
+            root: root.into(),
+            cookie: None,
+        }
+    }
+
+    /// Sends a probe on a connection of its own and tells the answer in facts.
+    pub fn ask(&mut self, probe: &Probe) -> Facts {
+        let mut facts = Facts::new();
+        match self.exchange(probe) {
+            Ok(response) => self.tell(&response, &mut facts),
+            Err(broken) => {
+                facts.insert("broken".into(), broken.to_string());
+            }
+        }
+        facts
+    }
+
+    fn exchange(&mut self, probe: &Probe) -> Result<Response, Broken> {
+        let mut connection = Connection::open(self.address)?;
+        let cookie = self.cookie.as_deref().filter(|_| probe.session);
+        // A refusal may come, and the connection close, before all is sent.
+        let sent = connection.send(probe.bytes(cookie));
+        let response = match connection.read_response(&probe.method) {
+            Ok(response) => response,
+            Err(broken) => return Err(sent.err().map_or(broken, Broken::Io)),
+        };
+        if probe.session
+            && let Some(line) = response.header("Set-Cookie")
+        {
+            self.cookie = line.split(';').next().map(str::to_owned);
+        }
+        Ok(response)
+    }
+
+    fn tell(&self, response: &Response, facts: &mut Facts) {
+        let reason = response.head.reason.as_deref().unwrap_or_default();
+        facts.insert(
+            "status".into(),
+            format!("{} {reason}", response.status()).trim_end().into(),
+        );
+        facts.insert("keeps_alive".into(), response.keeps_alive.to_string());
+        for interim in &response.interim {
+            facts.insert(
+                format!("interim.{}", interim.status),
+                interim.reason.clone().unwrap_or_default(),
+            );
+        }
+        // An answer that PHP had no part in: that there is one counts, its text does not.
+        let own_page = response.status() >= 300 && response.header("X-Powered-By").is_none();
+        for (name, value) in &response.head.headers.0 {
+            let name = name.to_ascii_lowercase();
+            if own_page && name == "content-type" {
+                continue;
+            }
+            if let Some(value) = header_fact(&name, value) {
+                let value = self.normalise(&value);
+                facts
+                    .entry(format!("header.{name}"))
+                    .and_modify(|have| *have = format!("{have} || {value}"))
+                    .or_insert(value);
+            }
+        }
+        if own_page {
+            facts.insert(
+                "body.by_the_server".into(),
+                (!response.body.is_empty()).to_string(),
+            );
+        } else {
+            self.tell_body(&response.body, facts);
+        }
+    }
+
+    fn tell_body(&self, body: &[u8], facts: &mut Facts) {
+        let text = std::str::from_utf8(body)
+            .ok()
+            .filter(|text| text.len() < 200_000);
+        let Some(text) = text else {
+            let mut hasher = DefaultHasher::new();
+            body.hash(&mut hasher);
+            facts.insert(
+                "body".into(),
+                format!("{} bytes, hash {:016x}", body.len(), hasher.finish()),
+            );
+            return;
+        };
+        facts.insert("body.is_empty".into(), text.is_empty().to_string());
+        let mut other = 0;
+        for line in text.split('\n').map(|line| self.normalise(line)) {
+            let named = line
+                .split_once(" = ")
+                .filter(|(name, _)| !name.is_empty() && !name.contains([' ', '<', '>', '"']));
+            match named {
+                Some((name, value)) => {
+                    let mut key = name.to_owned();
+                    while facts.contains_key(&key) {
+                        key.push('\'');
+                    }
+                    facts.insert(key, value.to_owned());
+                }
+                None if line.trim().is_empty() => {}
+                None => {
+                    other += 1;
+                    facts.insert(format!("body.{other}"), line);
+                }
+            }
+        }
+    }
+
+    /// Takes out what must differ between two servers: ports, private directories,
+    /// session ids, names of temporary files.
+    fn normalise(&self, text: &str) -> String {
+        let port = self.address.port().to_string();
+        let mut text = text
+            .replace(&self.root, "ROOT")
+            .replace(&format!(":{port}"), ":PORT")
+            .replace(&format!("\"{port}\""), "\"PORT\"");
+        for marker in ["/howdah-tests-", "PHPSESSID=", "Max-Age=", "/php"] {
+            let mut from = 0;
+            while let Some(at) = text[from..].find(marker).map(|at| at + from + marker.len()) {
+                let end = text[at..]
+                    .find(|c: char| !(c.is_ascii_alphanumeric() || c == '-'))
+                    .map_or(text.len(), |end| at + end);
+                let random = marker != "/php"
+                    || (end - at == 6
+                        && text[at..end]
+                            .chars()
+                            .any(|c| c.is_ascii_uppercase() || c.is_ascii_digit()));
+                if random && end > at {
+                    text.replace_range(at..end, "*");
+                }
+                from = at;
+            }
+        }
+        text
+    }
+}
+
+/// The value of a header as a fact; `None` for those that servers own by right: framing,
+/// the clock, their name.
+fn header_fact(name: &str, value: &str) -> Option<String> {
+    let ours = match name {
+        "content-length" | "transfer-encoding" | "connection" | "keep-alive" => return None,
+        "server" => value != "mine",
+        "date" => !value.contains("1970"),
+        "etag" if !value.contains("probe") => return Some("a tag".into()),
+        _ => false,
+    };
+    let year = value
+        .get(12..16)
+        .filter(|_| value.len() == 29 && value.ends_with(" GMT"));
+    let today = year
+        .and_then(|year| year.parse::<u32>().ok())
+        .is_some_and(|year| (2024..2033).contains(&year));
+    match (ours, today) {
+        (true, _) => None,
+        (false, true) => Some("a date of today".into()),
+        (false, false) => Some(value.to_owned()),
+    }
+}
+
+/// A fact on which two servers do not agree; `None` is a fact that is not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disagreement {
+    /// The probe's name.
+    pub probe: String,
+    /// The fact's name.
+    pub fact: String,
+    /// What the server under test says.
+    pub ours: Option<String>,
+    /// What the rival says.
+    pub theirs: Option<String>,
+}
+
+/// Every fact on which the answers to `probe` differ.
+pub fn compare(probe: &str, ours: &Facts, theirs: &Facts) -> Vec<Disagreement> {
+    let mut names: Vec<&String> = ours.keys().chain(theirs.keys()).collect();
+    names.sort();
+    names.dedup();
+    names
+        .into_iter()
+        .filter(|name| ours.get(*name) != theirs.get(*name))
+        .map(|name| Disagreement {
+            probe: probe.to_owned(),
+            fact: name.clone(),
+            ours: ours.get(name).cloned(),
+            theirs: theirs.get(name).cloned(),
+        })
+        .collect()
+}

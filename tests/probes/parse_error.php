@@ -1,0 +1,4 @@
+<?php
+// Does not parse, on purpose.
+echo "never"
+}
