@@ -132,7 +132,17 @@ static void activate_user_ini_of(char *dir, size_t len)
 	}
 	const char *root = howdah_known(HOWDAH_VAR_DOCUMENT_ROOT);
 	time_t now = (time_t)sapi_get_request_time();
-	user_ini *entry = zend_hash_str_find_ptr(&user_inis, dir, len);
+	/* By directory and document root: two sites of a pool may disagree about the root. */
+	char key[2 * MAXPATHLEN];
+	size_t root_len = root ? strlen(root) : 0;
+	if (root_len >= MAXPATHLEN) {
+		return;
+	}
+	memcpy(key, dir, len);
+	key[len] = '\0';
+	memcpy(key + len + 1, root ? root : "", root_len);
+	size_t key_len = len + 1 + root_len;
+	user_ini *entry = zend_hash_str_find_ptr(&user_inis, key, key_len);
 	if (!entry) {
 		if (zend_hash_num_elements(&user_inis) >= USER_INI_MAX) {
 			zend_hash_clean(&user_inis);
@@ -140,7 +150,7 @@ static void activate_user_ini_of(char *dir, size_t len)
 		entry = pemalloc(sizeof(*entry), 1);
 		entry->expires = 0;
 		zend_hash_init(&entry->values, 0, NULL, drop_value, 1);
-		zend_hash_str_update_ptr(&user_inis, dir, len, entry);
+		zend_hash_str_update_ptr(&user_inis, key, key_len, entry);
 	}
 	if (now > entry->expires) {
 		zend_hash_clean(&entry->values);

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 
 use howdah_proto::shm::{Bell, BodyRead, Claim, ResponseWriter};
 
-use crate::sys::{self, Waited};
+use crate::sys;
 
 /// One claimed request.
 pub struct Job {
@@ -91,8 +91,7 @@ pub fn read_body(out: &mut [u8]) -> usize {
                 let (word, seen) = claim.prepare_wait();
                 (read, bell) = claim.read_body(&mut out[got..]);
                 if read == BodyRead::Pending && !job.is_gone() {
-                    job.gone =
-                        sys::futex_wait(word, seen, sys::orphan_patience()) == Waited::TimedOut;
+                    job.gone = !sys::sleep_in_request(word, seen);
                 }
                 claim.end_wait();
             }
@@ -162,9 +161,8 @@ impl Job {
         while !self.is_gone() {
             let (word, seen) = self.claim.prepare_wait();
             let ready = self.writer.has_room(&self.claim) || self.claim.aborted();
-            if !ready && sys::futex_wait(word, seen, sys::orphan_patience()) == Waited::TimedOut {
-                // Front and zygote are gone: nobody will ever read this answer.
-                self.gone = true;
+            if !ready {
+                self.gone = !sys::sleep_in_request(word, seen);
             }
             self.claim.end_wait();
             if ready {

@@ -102,17 +102,15 @@ pub fn ring(fd: i32) {
 
 /// How a futex wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waited {
-    /// Woken, or the word had changed already.
+enum Waited {
+    /// Woken, interrupted by a signal, or the word had changed already: look again.
     Woken,
-    /// A signal was handled.
-    Interrupted,
     /// The time is over.
     TimedOut,
 }
 
 /// Sleeps while `word` holds `seen`.
-pub fn futex_wait(word: &AtomicU32, seen: u32, limit: Option<Duration>) -> Waited {
+fn futex_wait(word: &AtomicU32, seen: u32, limit: Option<Duration>) -> Waited {
     let limit = limit.map(|d| libc::timespec {
         tv_sec: d.as_secs() as libc::time_t,
         tv_nsec: libc::c_long::from(d.subsec_nanos()),
@@ -133,7 +131,6 @@ pub fn futex_wait(word: &AtomicU32, seen: u32, limit: Option<Duration>) -> Waite
     }
     match io::Error::last_os_error().raw_os_error() {
         Some(libc::ETIMEDOUT) => Waited::TimedOut,
-        Some(libc::EINTR) => Waited::Interrupted,
         _ => Waited::Woken,
     }
 }
@@ -296,11 +293,14 @@ pub fn wait_readable(first: i32, second: Option<i32>, limit: Option<Duration>) -
 }
 
 /// What the zygote asks of the kernel for itself: a session of its own (a terminal's Ctrl-C is
-/// the front's business), no SIGPIPE, stack traces of its children allowed.
+/// the front's business), no SIGPIPE, a crash that is a crash (the Rust runtime's handlers look
+/// for its own stack overflows), stack traces of its children allowed.
 pub fn settle_zygote() {
     // SAFETY: plain calls; setsid fails harmlessly for a session leader.
     unsafe {
         libc::setsid();
+        libc::signal(libc::SIGSEGV, libc::SIG_DFL);
+        libc::signal(libc::SIGBUS, libc::SIG_DFL);
         libc::signal(libc::SIGPIPE, libc::SIG_IGN);
         libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0);
     }
@@ -333,6 +333,8 @@ pub fn settle_child(zygote: i32) {
         libc::sigprocmask(libc::SIG_SETMASK, &set, std::ptr::null_mut());
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_orphaned as *const () as usize;
+        // What the script waits for goes on (but sleep(), which any handled signal ends).
+        action.sa_flags = libc::SA_RESTART;
         libc::sigaction(orphan_signal(), &action, std::ptr::null_mut());
         libc::prctl(libc::PR_SET_PDEATHSIG, orphan_signal(), 0, 0, 0);
         if libc::getppid() != zygote {
@@ -352,9 +354,15 @@ pub fn orphaned() -> bool {
     ORPHANED.load(Ordering::SeqCst)
 }
 
-/// How long an orphan waits for the front to take or give something: the front may be dead too.
-pub fn orphan_patience() -> Option<Duration> {
-    orphaned().then_some(Duration::from_secs(30))
+/// Sleeps within a request while `word` holds `seen`: until the front takes or gives something.
+/// `false` when the zygote is gone and nothing has happened for 30 seconds: the front is probably
+/// gone too, and nobody will ever read the answer.
+pub fn sleep_in_request(word: &AtomicU32, seen: u32) -> bool {
+    let patience = if orphaned() { 30 } else { 3600 };
+    // With a time limit, however long, a futex wait is ended by a signal handler despite
+    // SA_RESTART; the caller then looks again and comes back as an orphan.
+    let waited = futex_wait(word, seen, Some(Duration::from_secs(patience)));
+    waited != Waited::TimedOut || patience > 30
 }
 
 /// Sleeps between requests; leaves at once when the zygote dies meanwhile.

@@ -275,7 +275,8 @@ impl Front {
             child,
             max_requests,
         });
-        match self.next_report() {
+        let spawned = |r: &Report| matches!(r, Report::Spawned { .. } | Report::SpawnFailed { .. });
+        match self.wait_report(spawned) {
             Report::Spawned { child: who, pid } => {
                 assert_eq!(who, child);
                 self.children.push((child, pid));

@@ -1,0 +1,206 @@
+//! Request bodies: forms, uploads, streams; known and unknown lengths; bodies cut off or unread.
+
+mod front;
+
+use front::{Dir, Front, Request};
+
+const FORM: &str = "application/x-www-form-urlencoded";
+
+#[test]
+fn a_form_is_in_post_and_in_php_input() {
+    let dir = Dir::new();
+    let script = dir.write(
+        "form.php",
+        "<?php echo json_encode([$_POST, file_get_contents('php://input'), file_get_contents('php://input')]);",
+    );
+    let mut front = Front::start(1, &[]);
+    let answer = front.run(Request::new("POST", &script).body(FORM, b"a=1&b[]=2&b[]=3"));
+    assert_eq!(
+        answer.text(),
+        r#"[{"a":"1","b":["2","3"]},"a=1&b[]=2&b[]=3","a=1&b[]=2&b[]=3"]"#
+    );
+    let answer = front.run(Request::new("POST", &script).chunked(FORM, b"x=%20y"));
+    assert_eq!(answer.text(), r#"[{"x":" y"},"x=%20y","x=%20y"]"#);
+}
+
+#[test]
+fn a_form_longer_than_the_ring_arrives_whole() {
+    let dir = Dir::new();
+    let script = dir.write(
+        "form.php",
+        "<?php echo strlen($_POST['a']), md5($_POST['a']);",
+    );
+    let value: String = (0..500_000)
+        .map(|i| char::from(b'a' + (i % 26) as u8))
+        .collect();
+    let body = format!("a={value}");
+    let mut front = Front::start(1, &[]);
+    let answer = front.run(Request::new("POST", &script).body(FORM, body.as_bytes()));
+    assert_eq!(answer.text().len(), 6 + 32);
+    assert!(answer.text().starts_with("500000"));
+}
+
+fn multipart(parts: &[(&str, &str, &[u8])]) -> Vec<u8> {
+    let mut body = Vec::new();
+    for (name, file, bytes) in parts {
+        body.extend_from_slice(b"--frontier\r\n");
+        let file = if file.is_empty() {
+            String::new()
+        } else {
+            format!("; filename=\"{file}\"\r\nContent-Type: image/png")
+        };
+        body.extend_from_slice(
+            format!("Content-Disposition: form-data; name=\"{name}\"{file}\r\n\r\n").as_bytes(),
+        );
+        body.extend_from_slice(bytes);
+        body.extend_from_slice(b"\r\n");
+    }
+    body.extend_from_slice(b"--frontier--\r\n");
+    body
+}
+
+const MULTIPART: &str = "multipart/form-data; boundary=frontier";
+
+#[test]
+fn uploads_become_files_and_go_away_after_the_request() {
+    let dir = Dir::new();
+    let script = dir.write(
+        "upload.php",
+        "<?php $f = $_FILES['pic']; echo json_encode([$_POST['t'], $f['name'], $f['type'], $f['error'], \
+         $f['size'], md5_file($f['tmp_name']), is_uploaded_file($f['tmp_name']), $f['tmp_name']]);",
+    );
+    let picture: Vec<u8> = (0..300_000u32).map(|i| (i * 7) as u8).collect();
+    let body = multipart(&[("t", "", b"title"), ("pic", "a.png", &picture)]);
+    let mut front = Front::start(1, &[]);
+    for chunked in [false, true] {
+        let request = Request::new("POST", &script);
+        let request = if chunked {
+            request.chunked(MULTIPART, &body)
+        } else {
+            request.body(MULTIPART, &body)
+        };
+        let text = front.run(request).text();
+        assert!(
+            text.starts_with(r#"["title","a.png","image\/png",0,300000,""#)
+                && text.contains(",true,"),
+            "{text}"
+        );
+        let child = front.children[0].0;
+        front.wait_child(child, |c| c.busy_since.is_none());
+        let kept = text.rsplit('"').nth(1).unwrap().replace("\\/", "/");
+        assert!(!std::path::Path::new(&kept).exists(), "{kept}");
+    }
+}
+
+#[test]
+fn a_hundred_megabytes_stream_through_php_input_without_growing_the_child() {
+    let dir = Dir::new();
+    let script = dir.write(
+        "stream.php",
+        "<?php $in = fopen('php://input', 'r'); $h = hash_init('crc32b'); $n = 0; \
+         while (!feof($in)) { $s = fread($in, 65536); $n += strlen($s); hash_update($h, $s); } \
+         echo $n, ' ', memory_get_peak_usage() < 4 << 20 ? 'small' : memory_get_peak_usage();",
+    );
+    let body = vec![b'z'; 100 << 20];
+    let mut front = Front::start(1, &[]);
+    let answer = front.run(Request::new("PUT", &script).body("application/octet-stream", &body));
+    assert_eq!(answer.text(), format!("{} small", 100 << 20));
+}
+
+#[test]
+fn an_unread_body_holds_nobody_up() {
+    let dir = Dir::new();
+    let script = dir.write("deaf.php", "<?php echo 'done';");
+    let mut front = Front::start(1, &[]);
+    let request = Request::new("PUT", &script).chunked("text/plain", b"first part");
+    let mut flight = front.publish_part(request, false);
+    front.drive(&mut flight, |_| false);
+    assert_eq!(flight.answer.text(), "done");
+    let answer = front.run(Request::get(&script));
+    assert_eq!(
+        answer.text(),
+        "done",
+        "and the next request is not confused"
+    );
+}
+
+#[test]
+fn a_body_cut_off_ends_short_and_the_script_goes_on() {
+    let dir = Dir::new();
+    let script = dir.write(
+        "cut.php",
+        "<?php echo strlen(file_get_contents('php://input'));",
+    );
+    let mut front = Front::start(1, &[]);
+    let request = Request::new("PUT", &script).chunked("text/plain", b"12345");
+    let mut flight = front.publish_part(request, false);
+    front.turn(&mut flight);
+    front.end_body(&flight, false);
+    front.drive(&mut flight, |_| false);
+    assert_eq!(flight.answer.text(), "5");
+}
+
+#[test]
+fn a_post_above_post_max_size_is_dropped_with_a_warning() {
+    let dir = Dir::new();
+    let script = dir.write("max.php", "<?php echo count($_POST);");
+    let args = [
+        "-d",
+        "post_max_size=1K",
+        "-d",
+        "display_errors=0",
+        "-d",
+        "error_log=",
+    ];
+    let mut front = Front::start(1, &[&args[..], &["-d", "log_errors=1"]].concat());
+    let body = [b"a=".to_vec(), vec![b'x'; 5000]].concat();
+    let answer = front.run(Request::new("POST", &script).body(FORM, &body));
+    assert_eq!(answer.text(), "0");
+    assert!(answer.logged("exceeds the limit"), "{:?}", answer.logs);
+    let answer = front.run(Request::new("POST", &script).body(FORM, b"a=1"));
+    assert_eq!(answer.text(), "1");
+}
+
+#[test]
+fn upload_progress_is_seen_while_the_body_comes() {
+    let dir = Dir::new();
+    let upload = dir.write("upload.php", "<?php session_start(); echo 'up';");
+    let look = dir.write(
+        "look.php",
+        "<?php session_start(); $p = $_SESSION['upload_progress_me'] ?? null; \
+         echo $p ? $p['bytes_processed'] > 0 && !$p['done'] ? 'running' : 'done' : 'none';",
+    );
+    let save = format!("session.save_path={}", dir.0.display());
+    let args = ["-d", &save, "-d", "session.upload_progress.freq=1"];
+    let args = [&args[..], &["-d", "session.upload_progress.min_freq=0"]].concat();
+    let mut front = Front::start(
+        2,
+        &[&args[..], &["-d", "session.use_strict_mode=0"]].concat(),
+    );
+    let cookie = "PHPSESSID=abcdefghijklmnopqrstuvwxyz";
+    let body = multipart(&[
+        ("PHP_SESSION_UPLOAD_PROGRESS", "", b"me"),
+        ("pic", "a.bin", &vec![b'x'; 50_000]),
+    ]);
+    let (first, second) = body.split_at(30_000);
+    let request = Request::new("POST", &upload)
+        .var("HTTP_COOKIE", cookie)
+        .var("CONTENT_LENGTH", &body.len().to_string())
+        .chunked(MULTIPART, first);
+    let mut flight = front.publish_part(request, false);
+    let deadline = std::time::Instant::now() + front::PATIENCE;
+    loop {
+        front.turn(&mut flight);
+        let seen = front
+            .run(Request::get(&look).var("HTTP_COOKIE", cookie))
+            .text();
+        if seen == "running" {
+            break;
+        }
+        assert!(std::time::Instant::now() < deadline, "still {seen}");
+    }
+    front.feed(&flight, second);
+    front.end_body(&flight, true);
+    front.drive(&mut flight, |_| false);
+    assert_eq!(flight.answer.text(), "up");
+}

@@ -1,0 +1,250 @@
+//! Scripts that end badly: the answer php-fpm would give, a named log line, and a process that is
+//! either fit for the next request or gone.
+
+mod front;
+
+use front::{Answer, Dir, Front, Request};
+use howdah_proto::control::Exit;
+
+const QUIET: &[&str] = &[
+    "-d",
+    "display_errors=0",
+    "-d",
+    "log_errors=1",
+    "-d",
+    "error_log=",
+    "-d",
+    "html_errors=0",
+];
+
+/// Runs the text, then a sound script with the same child, which must work.
+fn then_fit(text: &str, args: &[&str]) -> Answer {
+    let dir = Dir::new();
+    let (script, sound) = (
+        dir.write("bad.php", text),
+        dir.write("good.php", "<?php echo 'fit';"),
+    );
+    let mut front = Front::start(1, &[QUIET, args].concat());
+    let answer = front.run(Request::get(&script));
+    let pid = front.children[0].1;
+    let next = front.run(Request::get(&sound));
+    assert_eq!((next.status(), next.text()), (200, "fit".into()), "{text}");
+    assert_eq!(front.children[0].1, pid, "the same process");
+    answer
+}
+
+#[test]
+fn what_ends_a_script_badly_is_a_500_with_a_log_line() {
+    for (text, log) in [
+        (
+            "<?php nothing_of_that_name();",
+            "undefined function nothing_of_that_name()",
+        ),
+        (
+            "<?php throw new RuntimeException('thrown');",
+            "Uncaught RuntimeException: thrown",
+        ),
+        ("<?php this is no php", "syntax error"),
+        (
+            "<?php ini_set('memory_limit', '16M'); $s = str_repeat('x', 32 << 20);",
+            "Allowed memory size",
+        ),
+        ("<?php trigger_error('by hand', E_USER_ERROR);", "by hand"),
+        ("<?php require 'not-there.php';", "Failed opening required"),
+        (
+            "<?php class A { function __destruct() { nope(); } } $a = new A; $a = null;",
+            "undefined function nope",
+        ),
+    ] {
+        let answer = then_fit(text, &[]);
+        assert_eq!(
+            (answer.status(), answer.text()),
+            (500, String::new()),
+            "{text}"
+        );
+        assert!(answer.logged(log), "{text}: {:?}", answer.logs);
+    }
+}
+
+#[test]
+fn an_error_after_output_leaves_the_status_as_it_was() {
+    let answer = then_fit("<?php echo 'begun'; @ob_flush(); flush(); nope();", &[]);
+    assert_eq!((answer.status(), answer.text()), (200, "begun".into()));
+    assert!(answer.logged("nope"));
+}
+
+#[test]
+fn shown_errors_are_in_the_page() {
+    let answer = then_fit(
+        "<?php echo $undefined; echo 'on';",
+        &["-d", "display_errors=1"],
+    );
+    assert!(answer.text().contains("Undefined variable $undefined"));
+    assert!(answer.text().ends_with("on"));
+}
+
+#[test]
+fn exit_is_no_failure() {
+    for (text, body) in [
+        ("<?php echo 'a'; exit; echo 'b';", "a"),
+        ("<?php exit('text');", "text"),
+        ("<?php exit(1);", ""),
+        (
+            "<?php register_shutdown_function(function () { echo 'down'; }); exit(3);",
+            "down",
+        ),
+    ] {
+        let answer = then_fit(text, &[]);
+        assert_eq!(
+            (answer.status(), answer.text()),
+            (200, body.into()),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_loop_meets_its_time_limit() {
+    let answer = then_fit("<?php set_time_limit(1); while (true);", &[]);
+    assert_eq!(answer.status(), 500);
+    assert!(answer.logged("Maximum execution time of 1 second exceeded"));
+    // The limit of one request is not the limit of the next.
+    let answer = then_fit(
+        "<?php echo ini_get('max_execution_time');",
+        &["-d", "max_execution_time=7"],
+    );
+    assert_eq!(answer.text(), "7");
+}
+
+#[test]
+fn memory_taken_by_a_post_is_a_500_not_a_dead_child() {
+    let dir = Dir::new();
+    let script = dir.write("a.php", "<?php echo 'ran';");
+    let mut front = Front::start(1, &[QUIET, &["-d", "memory_limit=2M"]].concat());
+    let body = [b"a=".to_vec(), vec![b'x'; 6 << 20]].concat();
+    let request = Request::new("POST", &script).body("application/x-www-form-urlencoded", &body);
+    let answer = front.run(request);
+    assert_eq!(
+        (answer.status(), answer.died),
+        (500, None),
+        "{}",
+        answer.text()
+    );
+    assert!(answer.logged("Allowed memory size"), "{:?}", answer.logs);
+    assert_eq!(front.run(Request::get(&script)).text(), "ran");
+}
+
+#[test]
+fn a_script_that_is_not_there_is_a_404() {
+    let dir = Dir::new();
+    let mut front = Front::start(1, QUIET);
+    for path in ["nowhere.php", "../etc/passwd", "sub/../nowhere.php"] {
+        let answer = front.run(Request::get(&dir.0.join(path)));
+        assert_eq!(
+            (answer.status(), answer.text()),
+            (404, "File not found.\n".into()),
+            "{path}"
+        );
+        assert!(answer.logged("ScriptUnknown"), "{:?}", answer.logs);
+    }
+    let answer = front.run(Request::get(std::path::Path::new("")));
+    assert_eq!(answer.status(), 404);
+}
+
+#[test]
+fn a_script_that_may_not_be_read_is_a_403() {
+    use std::os::unix::fs::PermissionsExt;
+    if !front::sys::is_root() {
+        return eprintln!("skipped: only root can start a pool as another user");
+    }
+    let dir = Dir::new();
+    let script = dir.write("secret.php", "<?php echo 'leaked';");
+    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o600)).unwrap();
+    let mut front = Front::start(1, &[QUIET, &["--user", "nobody"]].concat());
+    let answer = front.run(Request::get(&script));
+    assert_eq!(
+        (answer.status(), answer.text()),
+        (403, "Access denied.\n".into())
+    );
+    assert!(answer.logged("ScriptUnreadable"), "{:?}", answer.logs);
+}
+
+#[test]
+fn a_crash_costs_its_own_request_only() {
+    let dir = Dir::new();
+    let crash = dir.write(
+        "crash.php",
+        "<?php echo 'x'; @ob_flush(); flush(); posix_kill(posix_getpid(), 11);",
+    );
+    let sound = dir.write("good.php", "<?php echo 'fit';");
+    let mut front = Front::start(2, QUIET);
+    let answer = front.run(Request::get(&crash));
+    assert_eq!(answer.died, Some(Exit::Signal(11)));
+    assert_eq!(answer.text(), "x");
+    for _ in 0..4 {
+        assert_eq!(front.run(Request::get(&sound)).text(), "fit");
+    }
+    let (child, _) = front.spawn(0);
+    front.wait_child(child, |c| c.live);
+    assert_eq!(front.run(Request::get(&sound)).text(), "fit");
+}
+
+#[test]
+fn a_client_that_left_ends_the_script_at_its_next_write() {
+    let dir = Dir::new();
+    let out = dir.0.join("out");
+    let script = dir.write(
+        "endless.php",
+        "<?php ignore_user_abort($_SERVER['IGNORE'] === 'yes'); \
+         register_shutdown_function(function () { file_put_contents($_SERVER['OUT'], $GLOBALS['i'] . ' ' . connection_status()); }); \
+         for ($i = 0; $i < 1000000; $i++) { echo str_repeat('x', 1000); flush(); \
+         if ($i > 5 && connection_aborted()) { $i = 'noticed'; break; } }",
+    );
+    let mut front = Front::start(1, &[QUIET, &["-d", "output_buffering=0"]].concat());
+    for (ignore, expect) in [("no", "1"), ("yes", "noticed 1")] {
+        let request = Request::get(&script)
+            .var("OUT", out.to_str().unwrap())
+            .var("IGNORE", ignore);
+        let mut flight = front.publish(request);
+        front.drive(&mut flight, |a| !a.body.is_empty());
+        front.abort(&flight);
+        front.drive(&mut flight, |_| false);
+        let told = std::fs::read_to_string(&out).unwrap();
+        assert!(told.ends_with(expect), "{ignore}: {told}");
+    }
+}
+
+#[test]
+fn a_client_that_leaves_while_the_script_waits_for_room_wakes_it() {
+    let dir = Dir::new();
+    let script = dir.write(
+        "flood.php",
+        "<?php while (true) { echo str_repeat('x', 100000); }",
+    );
+    let mut front = Front::start(1, QUIET);
+    let child = front.children[0].0;
+    let mut flight = front.publish(Request::get(&script));
+    front.wait_child(child, |c| c.busy_since.is_some());
+    front.drive(&mut flight, |a| a.body.len() > 200_000);
+    // Nothing is read any more: the ring fills and the child sleeps.
+    front.abort(&flight);
+    front.drive(&mut flight, |_| false);
+    front.wait_child(child, |c| c.busy_since.is_none());
+}
+
+#[test]
+fn a_client_that_leaves_while_the_script_waits_for_its_body_wakes_it() {
+    let dir = Dir::new();
+    let script = dir.write(
+        "reader.php",
+        "<?php echo strlen(file_get_contents('php://input'));",
+    );
+    let mut front = Front::start(1, QUIET);
+    let child = front.children[0].0;
+    let request = Request::new("PUT", &script).chunked("text/plain", b"abc");
+    let mut flight = front.publish_part(request, false);
+    front.turn(&mut flight);
+    front.wait_child(child, |c| c.busy_since.is_some());
+    front.abort(&flight);
+    front.drive(&mut flight, |_| false);
+}

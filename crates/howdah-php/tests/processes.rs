@@ -1,0 +1,453 @@
+//! The life of zygotes and children: start, refusals, retiring, crashes, orphans, traces, opcache.
+
+mod front;
+
+use front::{Dir, Front, Request, alive, wait_gone};
+use howdah_proto::control::{Command, Exit, Report};
+use howdah_proto::shm::ChildId;
+
+const BLOCK: &str =
+    "<?php echo 'in'; @ob_flush(); flush(); fgetc(fopen($_SERVER['GATE'], 'r')); echo 'out';";
+
+/// A fifo a script can wait on.
+fn gate(dir: &Dir) -> std::path::PathBuf {
+    let path = dir.0.join("gate");
+    let made = std::process::Command::new("mkfifo").arg(&path).status();
+    assert!(made.unwrap().success());
+    path
+}
+
+/// Lets the waiting script go on.
+fn open(gate: &std::path::Path) {
+    let mut file = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(gate)
+        .unwrap();
+    std::io::Write::write_all(&mut file, b"1").unwrap();
+    // Kept open until the reader has opened its side: the byte would be lost with the last end.
+    std::mem::forget(file);
+}
+
+fn failure(args: &[&str]) -> (String, String) {
+    match Front::zygote(args).next_report() {
+        Report::Failed { name, message } => (name, message),
+        other => panic!("{args:?}: {other:?}"),
+    }
+}
+
+#[test]
+fn ready_tells_versions_and_opcache() {
+    let mut front = Front::zygote(&["--opcache", "on"]);
+    let Report::Ready {
+        version,
+        php,
+        opcache,
+    } = front.next_report()
+    else {
+        panic!("not ready");
+    };
+    assert_eq!(version, howdah_proto::shm::VERSION);
+    assert!(php.starts_with("8."), "{php}");
+    assert!(opcache);
+    assert!(!Front::start(0, &["--opcache", "off"]).opcache);
+}
+
+#[test]
+fn a_start_that_cannot_work_is_refused_by_name() {
+    assert_eq!(failure(&["--user", "no-such-user-here"]).0, "NoSuchUser");
+    assert_eq!(
+        failure(&["--user", "root", "--group", "no-such-group"]).0,
+        "NoSuchGroup"
+    );
+    assert_eq!(failure(&["--group", "root"]).0, "CannotChangeUser");
+    let (name, message) = failure(&["--php-ini", "/no/such/php.ini"]);
+    assert_eq!(name, "PhpIniUnreadable");
+    assert!(message.contains("/no/such/php.ini"));
+    let dir = Dir::new();
+    let preload = dir.write("preload.php", "<?php syntax error");
+    let preload = format!("opcache.preload={}", preload.display());
+    assert_eq!(
+        failure(&["-d", &preload, "-d", "opcache.preload_user=root"]).0,
+        "PhpStartup"
+    );
+}
+
+#[test]
+fn memory_that_is_no_pool_is_refused() {
+    let mut front = Front::zygote_in(&[], |command| {
+        // The last --memory-fd counts: standard input, which is /dev/null.
+        command.args(["--memory-fd", "0"]);
+    });
+    assert!(matches!(front.next_report(), Report::Failed { name, .. } if name == "BadMemory"));
+}
+
+#[test]
+fn a_row_that_does_not_exist_gets_no_child() {
+    let mut front = Front::start(0, &[]);
+    let child = ChildId {
+        index: 900,
+        incarnation: 1,
+    };
+    front.order(&Command::Spawn {
+        child,
+        max_requests: 0,
+    });
+    let report = front.next_report();
+    assert!(
+        matches!(report, Report::SpawnFailed { child: c, .. } if c == child),
+        "{report:?}"
+    );
+}
+
+#[test]
+fn opcache_is_on_and_shared_by_all_children() {
+    let dir = Dir::new();
+    let lib = dir.write("lib.php", "<?php function lib() { return 'lib'; }");
+    let script = dir.write(
+        "a.php",
+        "<?php require 'lib.php'; $s = opcache_get_status(); \
+         echo json_encode([$s['opcache_enabled'], getmypid(), isset($s['scripts'][$_SERVER['LIB']])]);",
+    );
+    let args = ["--opcache", "on", "-d", "opcache.file_update_protection=0"];
+    let mut front = Front::start(1, &args);
+    assert!(front.opcache);
+    let request = || Request::get(&script).var("LIB", lib.to_str().unwrap());
+    let (first, first_pid) = (front.run(request()).text(), front.children[0].1);
+    assert_eq!(first, format!("[true,{first_pid},true]"));
+    front.retire(front.children[0].0);
+    assert_eq!(
+        front.wait_exit(ChildId {
+            index: 0,
+            incarnation: 1
+        }),
+        Exit::Code(0)
+    );
+    let cached = dir.write("b.php", "<?php $s = opcache_get_status(); echo json_encode([$s['scripts'][$_SERVER['LIB']]['full_path'] ?? null, getmypid()]);");
+    let (_, pid) = front.spawn(0);
+    let answer = front.run(Request::get(&cached).var("LIB", lib.to_str().unwrap()));
+    let path = lib.to_str().unwrap().replace('/', "\\/");
+    assert_eq!(
+        answer.text(),
+        format!("[\"{path}\",{pid}]"),
+        "compiled by the child before"
+    );
+}
+
+#[test]
+fn preloaded_code_is_there_without_being_loaded() {
+    let dir = Dir::new();
+    let preload = dir.write(
+        "preload.php",
+        "<?php class Preloaded { const A = 'there'; }",
+    );
+    let script = dir.write("a.php", "<?php echo Preloaded::A;");
+    let preload = format!("opcache.preload={}", preload.display());
+    let args = ["-d", &preload, "-d", "opcache.preload_user=root"];
+    let mut front = Front::start(2, &args);
+    assert_eq!(front.run(Request::get(&script)).text(), "there");
+    if front::sys::is_root() {
+        std::process::Command::new("chmod")
+            .args(["-R", "a+rX"])
+            .arg(&dir.0)
+            .status()
+            .unwrap();
+        let mut front = Front::start(1, &["-d", &preload, "--user", "nobody"]);
+        assert_eq!(front.run(Request::get(&script)).text(), "there");
+    }
+}
+
+#[test]
+fn a_pool_runs_as_its_user() {
+    if !front::sys::is_root() {
+        return eprintln!("skipped: only root can start a pool as another user");
+    }
+    let dir = Dir::new();
+    let script = dir.write("a.php", "<?php echo json_encode([posix_geteuid(), posix_getegid(), posix_getuid(), posix_getgroups()]);");
+    let mut front = Front::start(1, &["--user", "www-data"]);
+    assert_eq!(front.run(Request::get(&script)).text(), "[33,33,33,[33]]");
+    assert!(front.opcache);
+    // Still traceable by the zygote, which is that user too.
+    let gate = gate(&dir);
+    std::process::Command::new("chmod")
+        .args(["a+r", gate.to_str().unwrap()])
+        .status()
+        .unwrap();
+    let script = dir.write("block.php", BLOCK);
+    let child = front.children[0].0;
+    let mut flight = front.publish(Request::get(&script).var("GATE", gate.to_str().unwrap()));
+    front.drive(&mut flight, |a| !a.body.is_empty());
+    assert!(front.trace(child).contains("block.php"));
+    open(&gate);
+    front.drive(&mut flight, |_| false);
+}
+
+#[test]
+fn a_child_says_when_it_is_spent_and_serves_on() {
+    let dir = Dir::new();
+    let script = dir.write("a.php", "<?php echo getmypid();");
+    let mut front = Front::start(0, &[]);
+    let (child, pid) = front.spawn(3);
+    for n in 1..=5 {
+        assert_eq!(front.run(Request::get(&script)).text(), pid.to_string());
+        front.wait_child(child, |c| c.requests == n);
+        front.wait_child(child, |c| c.spent == (n >= 3));
+    }
+    front.retire(child);
+    assert_eq!(front.wait_exit(child), Exit::Code(0));
+    wait_gone(pid);
+}
+
+#[test]
+fn a_retired_child_finishes_its_request_first() {
+    let dir = Dir::new();
+    let (gate, script) = (gate(&dir), dir.write("block.php", BLOCK));
+    let mut front = Front::start(1, &[]);
+    let child = front.children[0].0;
+    let mut flight = front.publish(Request::get(&script).var("GATE", gate.to_str().unwrap()));
+    front.drive(&mut flight, |a| !a.body.is_empty());
+    front.retire(child);
+    open(&gate);
+    front.drive(&mut flight, |_| false);
+    assert_eq!(flight.answer.text(), "inout");
+    assert_eq!(front.wait_exit(child), Exit::Code(0));
+}
+
+#[test]
+fn a_signal_reaches_the_child_it_is_meant_for_and_no_other() {
+    let mut front = Front::start(1, &[]);
+    let (child, pid) = front.children[0];
+    let other = ChildId {
+        incarnation: child.incarnation + 7,
+        ..child
+    };
+    front.order(&Command::Signal {
+        child: other,
+        signal: libc::SIGKILL,
+    });
+    front.order(&Command::Trace { child: other });
+    assert_eq!(
+        front.next_report(),
+        Report::Trace {
+            child: other,
+            stack: String::new()
+        }
+    );
+    assert!(alive(pid));
+    front.order(&Command::Signal {
+        child,
+        signal: libc::SIGKILL,
+    });
+    assert_eq!(front.wait_exit(child), Exit::Signal(libc::SIGKILL));
+}
+
+#[test]
+fn the_stack_of_a_child_stuck_in_a_call_is_told() {
+    let dir = Dir::new();
+    let script = dir.write(
+        "stuck.php",
+        "<?php\nclass Shop {\n  function buy() {\n    echo 'in'; flush();\n    sleep(1000);\n  }\n}\nfunction go() {\n  (new Shop)->buy();\n}\ngo();\n",
+    );
+    let mut front = Front::start(1, &["-d", "output_buffering=0"]);
+    let child = front.children[0].0;
+    front.wait_child(child, |c| c.live);
+    assert_eq!(front.trace(child), "", "an idle child has no stack");
+    let mut flight = front.publish(Request::get(&script));
+    front.drive(&mut flight, |a| !a.body.is_empty());
+    // The flush is before the sleep: ask until it sleeps.
+    let deadline = std::time::Instant::now() + front::PATIENCE;
+    let stack = loop {
+        let stack = front.trace(child);
+        if stack.starts_with("sleep()") || std::time::Instant::now() > deadline {
+            break stack;
+        }
+    };
+    let file = script.display();
+    assert_eq!(
+        stack,
+        format!("sleep() {file}:5\nShop::buy() {file}:5\ngo() {file}:9\n{{main}}() {file}:11")
+    );
+}
+
+#[test]
+fn the_stack_of_a_child_stuck_in_a_loop_is_told() {
+    let dir = Dir::new();
+    let script = dir.write(
+        "loop.php",
+        "<?php\nfunction spin() {\n  $i = 0;\n  while (true) {\n    $i += strlen(str_repeat('x', $i % 7));\n  }\n}\necho 'in'; flush();\nspin();\n",
+    );
+    let mut front = Front::start(
+        1,
+        &["-d", "output_buffering=0", "-d", "max_execution_time=0"],
+    );
+    let child = front.children[0].0;
+    let mut flight = front.publish(Request::get(&script));
+    front.drive(&mut flight, |a| !a.body.is_empty());
+    let deadline = std::time::Instant::now() + front::PATIENCE;
+    loop {
+        let stack = front.trace(child);
+        if stack.contains("spin()") {
+            let file = script.display().to_string();
+            assert!(stack.lines().all(|l| l.contains(&file)), "{stack}");
+            assert!(stack.ends_with(&format!("{{main}}() {file}:9")), "{stack}");
+            return;
+        }
+        assert!(std::time::Instant::now() < deadline, "{stack}");
+    }
+}
+
+#[test]
+fn deep_recursion_is_told_only_so_far() {
+    let dir = Dir::new();
+    let script = dir.write("deep.php", "<?php function f($n) { if ($n) { f($n - 1); } else { echo 'in'; flush(); sleep(1000); } } f(5000);");
+    let mut front = Front::start(1, &["-d", "output_buffering=0"]);
+    let child = front.children[0].0;
+    let mut flight = front.publish(Request::get(&script));
+    front.drive(&mut flight, |a| !a.body.is_empty());
+    let depth = front.trace(child).lines().count();
+    assert!((20..=64).contains(&depth), "{depth}");
+}
+
+#[test]
+fn when_the_zygote_is_killed_idle_children_leave_and_busy_ones_finish() {
+    let dir = Dir::new();
+    let (gate, script) = (gate(&dir), dir.write("block.php", BLOCK));
+    let mut front = Front::start(2, &[]);
+    let pids = [front.children[0].1, front.children[1].1];
+    let mut flight = front.publish(Request::get(&script).var("GATE", gate.to_str().unwrap()));
+    front.drive(&mut flight, |a| !a.body.is_empty());
+    let howdah_proto::shm::SlotState::Claimed(busy) = front.port.state(flight.slot) else {
+        panic!("not claimed");
+    };
+    let (idle, busy) = if front.children[0].0 == busy {
+        (pids[1], pids[0])
+    } else {
+        (pids[0], pids[1])
+    };
+    front.zygote.kill().unwrap();
+    front.wait_zygote();
+    wait_gone(idle);
+    assert!(alive(busy));
+    open(&gate);
+    front.drive(&mut flight, |_| false);
+    assert_eq!(flight.answer.text(), "inout");
+    wait_gone(busy);
+}
+
+#[test]
+fn when_the_front_hangs_up_children_finish_and_everything_leaves() {
+    let dir = Dir::new();
+    let (gate, script) = (gate(&dir), dir.write("block.php", BLOCK));
+    let mut front = Front::start(2, &[]);
+    let pids: Vec<i32> = front.children.iter().map(|(_, pid)| *pid).collect();
+    let mut flight = front.publish(Request::get(&script).var("GATE", gate.to_str().unwrap()));
+    front.drive(&mut flight, |a| !a.body.is_empty());
+    front.hang_up();
+    let left = |pids: &[i32]| pids.iter().filter(|p| alive(**p)).count();
+    let deadline = std::time::Instant::now() + front::PATIENCE;
+    while left(&pids) > 1 {
+        assert!(std::time::Instant::now() < deadline, "the idle child stays");
+    }
+    open(&gate);
+    front.drive(&mut flight, |_| false);
+    assert_eq!(flight.answer.text(), "inout");
+    assert!(front.wait_zygote().success());
+    assert_eq!(left(&pids), 0);
+}
+
+#[test]
+fn a_fork_made_by_a_script_does_not_answer_for_it() {
+    let dir = Dir::new();
+    let script = dir.write(
+        "fork.php",
+        "<?php $pid = pcntl_fork(); if ($pid === 0) { echo 'from the copy'; exit(7); } \
+         pcntl_waitpid($pid, $status); echo 'parent ', pcntl_wexitstatus($status);",
+    );
+    let mut front = Front::start(1, &[]);
+    for _ in 0..3 {
+        assert_eq!(front.run(Request::get(&script)).text(), "parent 7");
+    }
+}
+
+#[test]
+fn signal_handlers_of_one_request_are_gone_in_the_next() {
+    let dir = Dir::new();
+    let set = dir.write(
+        "set.php",
+        "<?php pcntl_async_signals(true); pcntl_signal(SIGUSR1, function () { echo 'caught'; }); \
+         pcntl_signal(SIGWINCH, SIG_IGN); pcntl_signal(SIGTERM, SIG_IGN); \
+         pcntl_sigprocmask(SIG_BLOCK, [SIGHUP]); posix_kill(posix_getpid(), SIGUSR1);",
+    );
+    let look = dir.write(
+        "look.php",
+        "<?php pcntl_sigprocmask(SIG_BLOCK, [], $old); preg_match('/SigIgn:\\s*(\\w+)/', file_get_contents('/proc/self/status'), $m); \
+         echo json_encode([$old, $m[1], pcntl_signal_get_handler(SIGUSR1)]);",
+    );
+    let mut front = Front::start(1, &[]);
+    let fresh = front.run(Request::get(&look)).text();
+    assert_eq!(front.run(Request::get(&set)).text(), "caught");
+    assert_eq!(front.run(Request::get(&look)).text(), fresh);
+    // SIGTERM works again, in a request and out of it.
+    let (child, _) = front.children[0];
+    front.order(&Command::Signal {
+        child,
+        signal: libc::SIGTERM,
+    });
+    assert_eq!(front.wait_exit(child), Exit::Signal(libc::SIGTERM));
+}
+
+#[test]
+fn children_do_not_share_their_random_numbers() {
+    let dir = Dir::new();
+    let preload = dir.write("preload.php", "<?php mt_srand(1); mt_rand(); lcg_value();");
+    let script = dir.write(
+        "a.php",
+        "<?php echo mt_rand(), ' ', rand(), ' ', lcg_value(), ' ', uniqid('', true);",
+    );
+    let preload = format!("opcache.preload={}", preload.display());
+    let mut front = Front::start(0, &["-d", &preload, "-d", "opcache.preload_user=root"]);
+    let mut seen = std::collections::HashSet::new();
+    for _ in 0..4 {
+        let (child, _) = front.spawn(0);
+        let text = front.run(Request::get(&script)).text();
+        for number in text.split(' ') {
+            assert!(seen.insert(number.to_owned()), "{number} twice");
+        }
+        front.retire(child);
+        front.wait_exit(child);
+    }
+}
+
+#[test]
+fn processes_are_named_for_people() {
+    let mut front = Front::start(1, &[]);
+    let child = front.children[0].0;
+    front.wait_child(child, |c| c.live);
+    let title = |pid: u32| {
+        let raw = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap();
+        String::from_utf8_lossy(&raw)
+            .trim_end_matches('\0')
+            .to_owned()
+    };
+    assert_eq!(title(front.zygote.id()), "howdah-php: zygote test");
+    assert_eq!(title(front.children[0].1 as u32), "howdah-php: pool test");
+}
+
+#[test]
+fn version_is_told_without_a_front() {
+    let out = std::process::Command::new(env!("CARGO_BIN_EXE_howdah-php"))
+        .arg("--version")
+        .output()
+        .unwrap();
+    let text = String::from_utf8(out.stdout).unwrap();
+    assert!(
+        text.contains("\nphp 8.") && text.contains("\nshm ") && text.contains("NTS"),
+        "{text}"
+    );
+    let out = std::process::Command::new(env!("CARGO_BIN_EXE_howdah-php"))
+        .arg("--frob")
+        .output()
+        .unwrap();
+    assert_eq!(out.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("UnknownOption: --frob"));
+}

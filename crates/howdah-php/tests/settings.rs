@@ -1,0 +1,229 @@
+//! Settings of a pool, a site, a directory and a script, and that none of them outlives its scope.
+
+mod front;
+
+use front::{Dir, Front, Request};
+use howdah_proto::request::IniKind;
+
+#[test]
+fn site_values_hold_for_their_request_only() {
+    let dir = Dir::new();
+    let script = dir.write(
+        "a.php",
+        "<?php echo json_encode([ini_get('memory_limit'), ini_get('date.timezone'), ini_set('memory_limit', '77M'), ini_get('memory_limit')]);",
+    );
+    let mut front = Front::start(1, &["-d", "memory_limit=100M", "-d", "date.timezone=UTC"]);
+    let answer = front.run(
+        Request::get(&script)
+            .ini(IniKind::Value, "memory_limit", "50M")
+            .ini(IniKind::Value, "date.timezone", "Europe/Berlin"),
+    );
+    assert_eq!(answer.text(), r#"["50M","Europe\/Berlin","50M","77M"]"#);
+    let answer = front.run(Request::get(&script).ini(IniKind::AdminValue, "memory_limit", "60M"));
+    assert_eq!(answer.text(), r#"["60M","UTC",false,"60M"]"#);
+    let answer = front.run(Request::get(&script));
+    assert_eq!(answer.text(), r#"["100M","UTC","100M","77M"]"#);
+}
+
+#[test]
+fn site_values_hold_already_when_the_request_starts() {
+    let dir = Dir::new();
+    let script = dir.write("a.php", "<?php echo count($_POST), ob_get_level();");
+    let mut front = Front::start(1, &["-d", "output_buffering=0", "-d", "display_errors=0"]);
+    let request = Request::new("POST", &script).body("application/x-www-form-urlencoded", b"a=1");
+    let answer = front.run(request.ini(IniKind::Value, "post_max_size", "1").ini(
+        IniKind::Value,
+        "output_buffering",
+        "4096",
+    ));
+    assert_eq!(answer.text(), "01");
+}
+
+#[test]
+fn an_admin_value_reaches_what_php_value_may_not() {
+    let dir = Dir::new();
+    let script = dir.write(
+        "a.php",
+        "<?php echo ini_get('allow_url_fopen'), '|', ini_get('open_basedir');",
+    );
+    let mut front = Front::start(1, &["-d", "allow_url_fopen=1"]);
+    let root = dir.0.to_str().unwrap();
+    let answer = front.run(
+        Request::get(&script)
+            .ini(IniKind::AdminValue, "allow_url_fopen", "0")
+            .ini(IniKind::AdminValue, "open_basedir", root),
+    );
+    assert_eq!(answer.text(), format!("0|{root}"));
+    let answer = front.run(Request::get(&script).ini(IniKind::Value, "allow_url_fopen", "0"));
+    assert_eq!(answer.text(), "1|");
+    assert!(
+        answer.logged("SettingRefused: php_value allow_url_fopen"),
+        "{:?}",
+        answer.logs
+    );
+}
+
+#[test]
+fn settings_that_would_do_nothing_are_refused_by_name_once() {
+    let dir = Dir::new();
+    let script = dir.write("a.php", "<?php echo ini_get('disable_functions');");
+    let mut front = Front::start(1, &["-d", "disable_functions="]);
+    let refused = |request: Request<'static>| {
+        request
+            .ini(IniKind::AdminValue, "disable_functions", "phpinfo")
+            .ini(IniKind::Value, "no.such_thing", "1")
+    };
+    let answer = front.run(refused(Request::get(&script)));
+    assert_eq!(answer.text(), "");
+    assert!(answer.logged("SettingRefused: php_admin_value disable_functions"));
+    assert!(answer.logged("PHP has no such directive"));
+    let answer = front.run(refused(Request::get(&script)));
+    assert!(answer.logs.is_empty(), "said once: {:?}", answer.logs);
+}
+
+#[test]
+fn pool_settings_come_from_the_command_line_and_the_ini_file() {
+    let dir = Dir::new();
+    let ini = dir.write("php.ini", "precision = 9\nserialize_precision = 5\n");
+    let script = dir.write(
+        "a.php",
+        "<?php echo ini_get('precision'), ini_get('serialize_precision'), php_ini_loaded_file();",
+    );
+    let args = ["--php-ini", ini.to_str().unwrap(), "-d", "precision=3"];
+    let answer = Front::start(1, &args).run(Request::get(&script));
+    assert_eq!(answer.text(), format!("35{}", ini.display()));
+    let answer = Front::start(1, &["--no-php-ini"]).run(Request::get(&script));
+    assert_eq!(answer.text(), "14-1");
+}
+
+#[test]
+fn user_ini_files_apply_from_the_document_root_down() {
+    let dir = Dir::new();
+    let script = dir.write("www/a/b/x.php", "<?php echo ini_get('precision'), ' ', ini_get('serialize_precision'), ' ', ini_get('default_charset'), ' ', ini_get('memory_limit');");
+    let top = dir.write(
+        "www/top.php",
+        "<?php echo ini_get('precision'), ' ', ini_get('default_charset');",
+    );
+    dir.write(".user.ini", "precision = 1\ndefault_charset = above\n");
+    dir.write("www/.user.ini", "precision = 2\nserialize_precision = 2\n");
+    dir.write(
+        "www/a/b/.user.ini",
+        "precision = 4\nmemory_limit = 33M\nallow_url_fopen = 0\n",
+    );
+    let root = dir.0.join("www");
+    let root = root.to_str().unwrap();
+    let mut front = Front::start(1, &["--no-php-ini", "-d", "memory_limit=99M"]);
+    for root in [root.to_owned(), format!("{root}/")] {
+        let answer = front.run(Request::get(&script).var("DOCUMENT_ROOT", &root));
+        assert_eq!(answer.text(), "4 2 UTF-8 33M");
+        let answer = front.run(Request::get(&top).var("DOCUMENT_ROOT", &root));
+        assert_eq!(
+            answer.text(),
+            "2 UTF-8",
+            "the deeper file does not hold here"
+        );
+    }
+    let outside = front.run(Request::get(&script).var("DOCUMENT_ROOT", "/elsewhere"));
+    assert_eq!(
+        outside.text(),
+        "4 -1 UTF-8 33M",
+        "only the script's own directory"
+    );
+    let admin = Request::get(&script).var("DOCUMENT_ROOT", root);
+    let answer = front.run(admin.ini(IniKind::AdminValue, "precision", "8"));
+    assert_eq!(
+        answer.text(),
+        "8 2 UTF-8 33M",
+        "a .user.ini does not override the admin"
+    );
+}
+
+#[test]
+fn user_ini_files_are_remembered_for_their_ttl() {
+    let dir = Dir::new();
+    let script = dir.write("x.php", "<?php echo ini_get('precision');");
+    dir.write(".user.ini", "precision = 5\n");
+    let root = dir.0.to_str().unwrap();
+    for (ttl, second) in [("3600", "5"), ("-1", "6")] {
+        dir.write(".user.ini", "precision = 5\n");
+        let setting = format!("user_ini.cache_ttl={ttl}");
+        let mut front = Front::start(1, &["-d", &setting]);
+        assert_eq!(
+            front
+                .run(Request::get(&script).var("DOCUMENT_ROOT", root))
+                .text(),
+            "5"
+        );
+        dir.write(".user.ini", "precision = 6\n");
+        assert_eq!(
+            front
+                .run(Request::get(&script).var("DOCUMENT_ROOT", root))
+                .text(),
+            second,
+            "{ttl}"
+        );
+    }
+}
+
+#[test]
+fn without_a_file_name_there_is_no_user_ini() {
+    let dir = Dir::new();
+    let script = dir.write("x.php", "<?php echo ini_get('precision');");
+    dir.write(".user.ini", "precision = 5\n");
+    let mut front = Front::start(1, &["-d", "user_ini.filename=", "-d", "precision=14"]);
+    let answer = front.run(Request::get(&script).var("DOCUMENT_ROOT", dir.0.to_str().unwrap()));
+    assert_eq!(answer.text(), "14");
+}
+
+#[test]
+fn a_script_runs_in_its_own_directory_whatever_the_last_one_did() {
+    let dir = Dir::new();
+    let one = dir.write(
+        "one/a.php",
+        "<?php echo getcwd(); register_shutdown_function(function () { echo ' ', getcwd(); });",
+    );
+    let two = dir.write(
+        "two/a.php",
+        "<?php echo getcwd(), ' ', file_get_contents('data.txt'); chdir('/');",
+    );
+    dir.write("two/data.txt", "near");
+    let mut front = Front::start(1, &[]);
+    let at = |name: &str| dir.0.join(name).to_str().unwrap().to_owned();
+    for _ in 0..3 {
+        let answer = front.run(Request::get(&one));
+        assert_eq!(answer.text(), format!("{0} {0}", at("one")));
+        let answer = front.run(Request::get(&two));
+        assert_eq!(answer.text(), format!("{} near", at("two")));
+        let answer = front.run(Request::get(&two));
+        assert_eq!(answer.text(), format!("{} near", at("two")));
+    }
+}
+
+#[test]
+fn a_directory_replaced_under_the_same_name_is_noticed() {
+    let dir = Dir::new();
+    dir.write(
+        "r1/a.php",
+        "<?php echo file_get_contents('v'), $_SERVER['REQUEST_TIME'];",
+    );
+    dir.write(
+        "r2/a.php",
+        "<?php echo file_get_contents('v'), $_SERVER['REQUEST_TIME'];",
+    );
+    dir.write("r1/v", "v1:");
+    dir.write("r2/v", "v2:");
+    let current = dir.0.join("current");
+    std::os::unix::fs::symlink("r1", &current).unwrap();
+    let mut front = Front::start(1, &[]);
+    let script = current.join("a.php");
+    assert!(front.run(Request::get(&script)).text().starts_with("v1:"));
+    std::fs::remove_file(&current).unwrap();
+    std::os::unix::fs::symlink("r2", &current).unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while !front.run(Request::get(&script)).text().starts_with("v2:") {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "stays in the old directory"
+        );
+    }
+}
