@@ -209,7 +209,14 @@ impl Connection {
             && !response
                 .header("Connection")
                 .is_some_and(|value| value.eq_ignore_ascii_case("close"));
-        while let Some(piece) = self.read_piece(&mut framing, &mut response.trailers)? {
+        let midway = |broken| match broken {
+            Broken::Closed { .. } => Broken::Closed { midway: true },
+            other => other,
+        };
+        while let Some(piece) = self
+            .read_piece(&mut framing, &mut response.trailers)
+            .map_err(midway)?
+        {
             response.body.extend_from_slice(&piece);
             if response.body.len() > MAX_BODY {
                 return Err(Broken::BodyTooLong);

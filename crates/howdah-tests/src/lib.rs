@@ -15,12 +15,16 @@
 
 pub mod browser;
 pub mod differences;
+pub mod fixture;
 pub mod forms;
+pub mod gate;
 pub mod http;
 pub mod image;
+pub mod load;
 pub mod mariadb;
 pub mod oracle;
 pub mod process;
+pub mod process_tree;
 pub mod rig;
 pub mod scratch;
 pub mod wrk;

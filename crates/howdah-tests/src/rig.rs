@@ -11,7 +11,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use howdah::Howdah;
+pub use howdah::{Howdah, program as howdah_program};
 pub use mod_php::ModPhp;
 pub use nginx_fpm::NginxFpm;
 
@@ -97,6 +97,8 @@ pub struct Site {
     pub howdah_config: Option<String>,
     /// Further arguments for `howdah serve`.
     pub howdah_arguments: Vec<String>,
+    /// A program, with arguments, that runs `howdah`: `unshare --mount`, say. Rivals ignore it.
+    pub howdah_wrapper: Vec<String>,
 }
 
 impl Site {
@@ -110,6 +112,7 @@ impl Site {
             ini: Vec::new(),
             howdah_config: None,
             howdah_arguments: Vec::new(),
+            howdah_wrapper: Vec::new(),
         }
     }
 

@@ -32,7 +32,10 @@ impl Howdah {
     pub fn start(site: &Site) -> Self {
         let scratch = Scratch::new("howdah");
         let ini = PhpIni::write(&scratch, site);
-        let mut command = Command::new(program());
+        let mut words: Vec<_> = site.howdah_wrapper.iter().map(PathBuf::from).collect();
+        words.push(program());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
         command
             .arg("serve")
             .arg(&site.root)

@@ -1,0 +1,360 @@
+//! A small site of scripts written by the test itself, served by Howdah, with handles on
+//! its parts: control commands, access log, processes, gates. For fault, load and reload
+//! tests, which look at the server from outside as an administrator does.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::gate::{self, Gate};
+use crate::http::{self, Response};
+use crate::process::wait_until;
+use crate::process_tree::{self, Entry};
+use crate::rig::{Howdah, Server, Site, howdah_program};
+use crate::scratch::Scratch;
+
+/// What `/hello.php` answers.
+pub const HELLO: &str = "Hello, elephant riders!\n";
+
+/// A site to be served; see [`Fixture::new`].
+pub struct Builder {
+    scratch: Scratch,
+    site: Site,
+    config: String,
+}
+
+/// A running Howdah with a site of ours.
+pub struct Fixture {
+    /// The server.
+    pub howdah: Howdah,
+    scratch: Scratch,
+}
+
+impl Builder {
+    /// Adds a file below the document root.
+    pub fn file(self, name: &str, contents: impl AsRef<[u8]>) -> Self {
+        self.scratch.write(Path::new("site").join(name), contents);
+        self
+    }
+
+    /// Adds a script; `GATES` in it is the include file with `stand_at()`, `SCRATCH` the
+    /// private directory.
+    pub fn script(self, name: &str, php: &str) -> Self {
+        let scratch = self.scratch.path().display().to_string();
+        let php = php
+            .replace("GATES", &format!("{scratch}/gates.php"))
+            .replace("SCRATCH", &scratch);
+        self.file(name, php)
+    }
+
+    /// PHP processes.
+    pub fn children(mut self, children: usize) -> Self {
+        self.site = self.site.children(children);
+        self
+    }
+
+    /// A PHP directive.
+    pub fn ini(mut self, name: &str, value: &str) -> Self {
+        self.site = self.site.ini(name, value);
+        self
+    }
+
+    /// Text of the configuration file, further lines; `ROOT` in it is the document root,
+    /// `SCRATCH` the private directory.
+    pub fn config(mut self, text: &str) -> Self {
+        self.config.push_str(&self.place(text));
+        self.config.push('\n');
+        self
+    }
+
+    /// Serves another directory (or symbolic link) of the private directory.
+    pub fn root(mut self, name: &str) -> Self {
+        self.site.root = self.scratch.join(name);
+        self
+    }
+
+    /// Runs `howdah` through another program, e.g. `unshare --mount`.
+    pub fn through(mut self, words: &[&str]) -> Self {
+        let words = words.iter().map(|word| self.place(word)).collect();
+        self.site.howdah_wrapper = words;
+        self
+    }
+
+    /// The private directory.
+    pub fn scratch(&self) -> &Scratch {
+        &self.scratch
+    }
+
+    /// Starts the server.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    pub fn start(mut self) -> Fixture {
+        if !self.config.is_empty() {
+            self.site.howdah_config = Some(self.config.clone());
+        }
+        for (option, name) in [
+            ("--control", "control.sock"),
+            ("--access-log", "access.log"),
+        ] {
+            self.site.howdah_arguments.push(option.to_owned());
+            let path = self.scratch.join(name).display().to_string();
+            self.site.howdah_arguments.push(path);
+        }
+        Fixture {
+            howdah: Howdah::start(&self.site),
+            scratch: self.scratch,
+        }
+    }
+
+    fn place(&self, text: &str) -> String {
+        text.replace("ROOT", &self.site.root.display().to_string())
+            .replace("SCRATCH", &self.scratch.path().display().to_string())
+    }
+}
+
+impl Fixture {
+    /// A site with `hello.php`, `pid.php` (its process id) and `hold.php?gate=NAME` (stands
+    /// at a gate, then answers `released`), served by two children.
+    pub fn new(name: &str) -> Builder {
+        let scratch = Scratch::new(name);
+        let gates = scratch.writable_dir("gates");
+        scratch.write("gates.php", gate::php(&gates));
+        let site = Site::new(scratch.join("site")).children(2);
+        Builder {
+            scratch,
+            site,
+            config: String::new(),
+        }
+        .script("hello.php", &format!("<?php echo {HELLO:?};"))
+        .script("pid.php", "<?php echo getmypid();")
+        .script(
+            "hold.php",
+            "<?php require 'GATES'; stand_at($_GET['gate']); echo 'released';",
+        )
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> std::net::SocketAddr {
+        self.howdah.address()
+    }
+
+    /// `GET path` on a connection of its own.
+    ///
+    /// # Panics
+    /// If there is no well-formed answer.
+    pub fn get(&self, path: &str) -> Response {
+        http::get(self.address(), path)
+    }
+
+    /// Checks that `/hello.php` is answered properly.
+    ///
+    /// # Panics
+    /// If not.
+    #[track_caller]
+    pub fn still_serves(&self) {
+        let answer = self.get("/hello.php");
+        assert_eq!((answer.status(), answer.text().as_str()), (200, HELLO));
+    }
+
+    /// `GET path` from a thread of its own, for answers that must wait.
+    pub fn get_meanwhile(&self, path: &str) -> Meanwhile {
+        let address = self.address();
+        let path = path.to_owned();
+        Meanwhile(std::thread::spawn(move || {
+            let request =
+                format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+            http::exchange(address, request.as_bytes())
+        }))
+    }
+
+    /// A gate for `hold.php?gate=NAME` or `stand_at('NAME')`.
+    pub fn gate(&self, name: &str) -> Gate {
+        Gate::new(&self.scratch.join("gates"), name)
+    }
+
+    /// A path in the private directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.scratch.join(name)
+    }
+
+    /// Writes a file below the private directory.
+    pub fn write(&self, name: &str, contents: impl AsRef<[u8]>) -> PathBuf {
+        self.scratch.write(name, contents)
+    }
+
+    /// `howdah WORDS --control …`.
+    ///
+    /// # Panics
+    /// If the program cannot be started.
+    pub fn control(&self, words: &[&str]) -> Output {
+        Command::new(howdah_program())
+            .args(words)
+            .arg("--control")
+            .arg(self.scratch.join("control.sock"))
+            .output()
+            .expect("howdah can be started")
+    }
+
+    /// `howdah reload`, which must succeed.
+    ///
+    /// # Panics
+    /// If it fails; the message has what it said.
+    #[track_caller]
+    pub fn reload(&self) {
+        let output = self.control(&["reload"]);
+        assert!(output.status.success(), "howdah reload: {output:?}");
+    }
+
+    /// `howdah status --json`.
+    ///
+    /// # Panics
+    /// If it fails or is no JSON.
+    #[track_caller]
+    pub fn status(&self) -> serde_json::Value {
+        let output = self.control(&["status", "--json"]);
+        assert!(output.status.success(), "howdah status: {output:?}");
+        serde_json::from_slice(&output.stdout).expect("howdah status --json is JSON")
+    }
+
+    /// Lines of the access log so far.
+    pub fn access_log(&self) -> Vec<String> {
+        std::fs::read_to_string(self.scratch.join("access.log"))
+            .unwrap_or_default()
+            .lines()
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// The process that was started: the master.
+    pub fn master(&self) -> i32 {
+        self.howdah.process.pid().cast_signed()
+    }
+
+    /// All processes of the server.
+    pub fn processes(&self) -> Vec<Entry> {
+        process_tree::below(self.master())
+    }
+
+    /// The front: the master's child that is no PHP.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn front(&self) -> i32 {
+        self.try_front().expect("the server has a front")
+    }
+
+    /// The front, if there is one now.
+    pub fn try_front(&self) -> Option<i32> {
+        let master = self.master();
+        self.processes()
+            .iter()
+            .find(|e| e.parent == master && e.program == "howdah")
+            .map(|e| e.pid)
+    }
+
+    /// Zygotes: PHP processes whose parent is no PHP process.
+    pub fn zygotes(&self) -> Vec<i32> {
+        let all = self.processes();
+        let php = |pid| {
+            all.iter()
+                .any(|e| e.pid == pid && e.program == "howdah-php")
+        };
+        all.iter()
+            .filter(|e| e.program == "howdah-php" && !php(e.parent))
+            .map(|e| e.pid)
+            .collect()
+    }
+
+    /// Children: PHP processes whose parent is a zygote.
+    pub fn children(&self) -> Vec<i32> {
+        let zygotes = self.zygotes();
+        self.processes()
+            .iter()
+            .filter(|e| e.program == "howdah-php" && zygotes.contains(&e.parent))
+            .map(|e| e.pid)
+            .collect()
+    }
+
+    /// Resident memory of the front and the master, KiB.
+    pub fn server_memory(&self) -> u64 {
+        self.processes()
+            .iter()
+            .filter(|e| e.program == "howdah")
+            .filter_map(|e| process_tree::memory(e.pid, "Rss"))
+            .sum()
+    }
+
+    /// Proportional memory of all processes, KiB: shared pages count once.
+    pub fn whole_memory(&self) -> u64 {
+        self.processes()
+            .iter()
+            .filter_map(|e| process_tree::memory(e.pid, "Pss"))
+            .sum()
+    }
+
+    /// Waits until the log (standard error) has a line with all `words`.
+    ///
+    /// # Panics
+    /// If it does not come.
+    pub fn wait_for_log(&self, words: &[&str]) -> String {
+        self.howdah
+            .process
+            .wait_for_line(&words.join(" … "), Duration::from_secs(20), |line| {
+                words
+                    .iter()
+                    .all(|word| line.contains(word))
+                    .then(|| line.to_owned())
+            })
+    }
+
+    /// Waits until `condition` holds of this fixture.
+    ///
+    /// # Panics
+    /// If that takes longer than half a minute.
+    pub fn wait(&self, what: &str, mut condition: impl FnMut(&Fixture) -> bool) {
+        wait_until(what, Duration::from_secs(30), || condition(self));
+    }
+}
+
+/// An answer on its way; see [`Fixture::get_meanwhile`].
+pub struct Meanwhile(std::thread::JoinHandle<Result<Response, http::Broken>>);
+
+impl Meanwhile {
+    /// Waits for the answer, well-formed or not.
+    ///
+    /// # Errors
+    /// What was wrong with it.
+    ///
+    /// # Panics
+    /// If the asking thread panicked.
+    pub fn try_answer(self) -> Result<Response, http::Broken> {
+        self.0.join().expect("asking does not panic")
+    }
+
+    /// Waits for the answer.
+    ///
+    /// # Panics
+    /// If there is no well-formed one.
+    #[track_caller]
+    pub fn answer(self) -> Response {
+        self.try_answer()
+            .unwrap_or_else(|broken| panic!("no answer: {broken}"))
+    }
+
+    /// Whether the answer (or its failure) is there.
+    pub fn is_there(&self) -> bool {
+        self.0.is_finished()
+    }
+}
+
+/// Sends a signal to one process by its id.
+///
+/// # Panics
+/// If there is no such process.
+pub fn signal(pid: i32, signal: Signal) {
+    let id = Pid::from_raw(pid).expect("process ids are positive");
+    kill_process(id, signal).unwrap_or_else(|error| panic!("kill {pid}: {error}"));
+}

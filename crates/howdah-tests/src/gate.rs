@@ -1,0 +1,99 @@
+//! A gate a script stands at: the test learns that the script runs and in which process,
+//! does what it has to do, and lets the script go on. A named pipe (fifo(7)) carries both,
+//! so that nobody guesses with a sleep how long a start takes.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{CWD, Mode, OFlags, mkfifoat};
+
+use crate::process::wait_until;
+
+/// How long a script may take to come to its gate.
+const ARRIVAL: Duration = Duration::from_secs(30);
+
+/// The PHP side: `GATE` is replaced by the directory of the gates. A script that calls
+/// `stand_at($name)` tells its process id and stands there until it is let through.
+const PHP: &str = r#"<?php
+function stand_at(string $name): void
+{
+    $gate = 'GATES/' . basename($name);
+    file_put_contents("$gate.new", (string) getmypid());
+    rename("$gate.new", "$gate.pid");
+    $pipe = fopen($gate, 'r');
+    fgets($pipe);
+    fclose($pipe);
+}
+"#;
+
+/// The include file for scripts with gates in `directory`.
+pub fn php(directory: &Path) -> String {
+    PHP.replace("GATES", &directory.display().to_string())
+}
+
+/// A closed gate nobody has come to yet.
+#[derive(Debug)]
+pub struct Gate {
+    path: PathBuf,
+}
+
+/// A script stands at the gate.
+#[derive(Debug)]
+pub struct Standing {
+    /// Its process.
+    pub pid: i32,
+    pipe: File,
+}
+
+impl Gate {
+    /// Makes the gate `name` in `directory`, anew if it was used before.
+    ///
+    /// # Panics
+    /// If the pipe cannot be made.
+    pub fn new(directory: &Path, name: &str) -> Gate {
+        let path = directory.join(name);
+        let _ = std::fs::remove_file(&path);
+        let _ = std::fs::remove_file(path.with_extension("pid"));
+        mkfifoat(CWD, &path, Mode::from_raw_mode(0o666))
+            .unwrap_or_else(|error| panic!("cannot make {}: {error}", path.display()));
+        Gate { path }
+    }
+
+    /// Waits until the script stands at the gate.
+    ///
+    /// # Panics
+    /// If it does not come.
+    pub fn wait(self) -> Standing {
+        let mut pipe = None;
+        wait_until(
+            &format!("a script at the gate {}", self.path.display()),
+            ARRIVAL,
+            || {
+                // ENXIO until the other end is open for reading (fifo(7)).
+                pipe = OpenOptions::new()
+                    .write(true)
+                    .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+                    .open(&self.path)
+                    .ok();
+                pipe.is_some()
+            },
+        );
+        let told = std::fs::read_to_string(self.path.with_extension("pid"))
+            .expect("the script tells its process id before it opens the gate");
+        Standing {
+            pid: told.trim().parse().expect("a process id is a number"),
+            pipe: pipe.expect("the gate is open"),
+        }
+    }
+}
+
+impl Standing {
+    /// Lets the script through. Dropping does too: the script then reads the end of the pipe.
+    pub fn open(mut self) {
+        // A script that was killed meanwhile reads no more: EPIPE.
+        let _ = self.pipe.write_all(b"go\n");
+    }
+}

@@ -1,0 +1,385 @@
+//! Closed-loop load with a verdict on every single request: how many answers of which
+//! status, how many connections reset, closed or refused, how many wrong bodies. It is
+//! made for correctness under load, not for measuring speed ([`crate::wrk`] does that):
+//! each client is a thread with one connection, which it keeps as long as the server does.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::http::{Broken, Connection, Response};
+use crate::process::wait_until;
+
+/// Stack of a client thread: two thousand of them must fit.
+const STACK: usize = 256 * 1024;
+
+/// What became of one request.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fate {
+    /// A well-formed answer with this status, and for errors the server's name of it
+    /// (`Howdah-Error`), else an empty text.
+    Answered(u16, String),
+    /// A 200 whose body was not the one expected; the text is how it began.
+    WrongBody(String),
+    /// connect(2) failed.
+    NotConnected(String),
+    /// The connection was reset (ECONNRESET, EPIPE).
+    Reset,
+    /// Closed before any byte of an answer.
+    ClosedUnanswered,
+    /// Closed in the middle of an answer.
+    ClosedMidway,
+    /// No byte within the client's patience.
+    Silent,
+    /// Bytes that are not HTTP; the text says why.
+    Malformed(String),
+}
+
+impl fmt::Display for Fate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fate::Answered(status, name) if name.is_empty() => write!(f, "{status}"),
+            Fate::Answered(status, name) => write!(f, "{status} {name}"),
+            Fate::WrongBody(text) => write!(f, "wrong body {text:?}"),
+            Fate::NotConnected(why) => write!(f, "not connected: {why}"),
+            Fate::Reset => f.write_str("reset"),
+            Fate::ClosedUnanswered => f.write_str("closed unanswered"),
+            Fate::ClosedMidway => f.write_str("closed midway"),
+            Fate::Silent => f.write_str("silent"),
+            Fate::Malformed(why) => write!(f, "malformed: {why}"),
+        }
+    }
+}
+
+impl Fate {
+    fn of(result: Result<&Response, &Broken>, expected: &dyn Fn(&[u8]) -> bool) -> Fate {
+        match result {
+            Ok(response) if response.status() == 200 && !expected(&response.body) => {
+                Fate::WrongBody(response.text().chars().take(120).collect())
+            }
+            Ok(response) => Fate::Answered(
+                response.status(),
+                response.header("Howdah-Error").unwrap_or("").to_owned(),
+            ),
+            Err(Broken::Closed { midway: false }) => Fate::ClosedUnanswered,
+            Err(Broken::Closed { midway: true }) => Fate::ClosedMidway,
+            Err(Broken::Io(error)) => match error.kind() {
+                ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => Fate::Reset,
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => Fate::Silent,
+                _ => Fate::Malformed(error.to_string()),
+            },
+            Err(other) => Fate::Malformed(other.to_string()),
+        }
+    }
+}
+
+/// How long a load goes on.
+#[derive(Clone, Copy, Debug)]
+pub enum Stop {
+    /// Every client makes this many requests.
+    Each(u64),
+    /// Until [`Running::finish`].
+    WhenTold,
+}
+
+/// A load to put on a server.
+#[derive(Clone)]
+pub struct Load {
+    address: SocketAddr,
+    target: String,
+    clients: usize,
+    expected: Arc<dyn Fn(&[u8]) -> bool + Send + Sync>,
+}
+
+impl Load {
+    /// One client that asks for `target` again and again and expects exactly `body`.
+    pub fn new(address: SocketAddr, target: &str, body: &str) -> Load {
+        let body = body.as_bytes().to_vec();
+        Load {
+            address,
+            target: target.to_owned(),
+            clients: 1,
+            expected: Arc::new(move |got| got == body),
+        }
+    }
+
+    /// With so many clients at once.
+    pub fn clients(mut self, clients: usize) -> Load {
+        self.clients = clients;
+        self
+    }
+
+    /// Accepts every body that satisfies `expected`.
+    pub fn expecting(mut self, expected: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Load {
+        self.expected = Arc::new(expected);
+        self
+    }
+
+    /// Starts the clients.
+    ///
+    /// # Panics
+    /// If a thread cannot be started.
+    pub fn start(self, stop: Stop) -> Running {
+        let shared = Arc::new(Shared::default());
+        let threads = (0..self.clients)
+            .map(|_| {
+                let load = self.clone();
+                let shared = Arc::clone(&shared);
+                std::thread::Builder::new()
+                    .stack_size(STACK)
+                    .spawn(move || client(&load, stop, &shared))
+                    .expect("a client thread starts")
+            })
+            .collect();
+        Running {
+            shared,
+            threads,
+            since: Instant::now(),
+        }
+    }
+
+    /// Runs `requests` by every client and returns what became of them.
+    pub fn run(self, requests: u64) -> Outcome {
+        self.start(Stop::Each(requests)).finish()
+    }
+}
+
+#[derive(Default)]
+struct Shared {
+    over: AtomicBool,
+    done: AtomicU64,
+    outcome: Mutex<BTreeMap<Fate, u64>>,
+}
+
+/// A load in progress.
+pub struct Running {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    since: Instant,
+}
+
+impl Running {
+    /// Requests whose fate is known so far.
+    pub fn done(&self) -> u64 {
+        self.shared.done.load(Ordering::Relaxed)
+    }
+
+    /// Waits until `more` further requests are done: the proof that the load flows.
+    ///
+    /// # Panics
+    /// If that takes longer than half a minute.
+    pub fn wait_for(&self, more: u64) {
+        let goal = self.done() + more;
+        wait_until(
+            &format!("{more} further requests"),
+            Duration::from_secs(30),
+            || self.done() >= goal,
+        );
+    }
+
+    /// Ends the load (under [`Stop::Each`]: waits for its end) and tells the outcome.
+    ///
+    /// # Panics
+    /// If a client thread panicked.
+    pub fn finish(self) -> Outcome {
+        self.shared.over.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            thread.join().expect("a client does not panic");
+        }
+        let fates = std::mem::take(
+            &mut *self
+                .shared
+                .outcome
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+        Outcome {
+            fates,
+            took: self.since.elapsed(),
+        }
+    }
+}
+
+/// What became of all requests of a load.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Requests by fate.
+    pub fates: BTreeMap<Fate, u64>,
+    /// From the first to the last.
+    pub took: Duration,
+}
+
+impl Outcome {
+    /// All requests made.
+    pub fn total(&self) -> u64 {
+        self.fates.values().sum()
+    }
+
+    /// Answers with this status, whatever the name of the error.
+    pub fn status(&self, status: u16) -> u64 {
+        self.fates
+            .iter()
+            .filter(|(fate, _)| matches!(fate, Fate::Answered(s, _) if *s == status))
+            .map(|(_, n)| n)
+            .sum()
+    }
+
+    /// Requests with the fate shown as `text` (`200`, `503 QueueFull`, `reset`).
+    pub fn count(&self, text: &str) -> u64 {
+        self.fates
+            .iter()
+            .filter(|(fate, _)| fate.to_string() == text)
+            .map(|(_, n)| n)
+            .sum()
+    }
+
+    /// Checks that there were requests and that every fate is among `allowed`.
+    ///
+    /// # Panics
+    /// If not; the message has all fates.
+    #[track_caller]
+    pub fn only(&self, allowed: &[&str]) -> &Self {
+        assert!(self.total() > 0, "no request was made");
+        let others: Vec<_> = self
+            .fates
+            .keys()
+            .filter(|fate| !allowed.contains(&fate.to_string().as_str()))
+            .collect();
+        assert!(others.is_empty(), "expected only {allowed:?}, got {self}");
+        self
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} requests in {:.2} s:",
+            self.total(),
+            self.took.as_secs_f64()
+        )?;
+        for (fate, n) in &self.fates {
+            write!(f, " [{n} x {fate}]")?;
+        }
+        Ok(())
+    }
+}
+
+fn client(load: &Load, stop: Stop, shared: &Shared) {
+    let request = format!(
+        "GET {} HTTP/1.1\r\nHost: {}\r\n\r\n",
+        load.target, load.address
+    );
+    let mut fates: BTreeMap<Fate, u64> = BTreeMap::new();
+    let mut connection: Option<Connection> = None;
+    let mut made = 0;
+    loop {
+        let go_on = match stop {
+            Stop::Each(n) => made < n,
+            Stop::WhenTold => !shared.over.load(Ordering::Relaxed),
+        };
+        if !go_on {
+            break;
+        }
+        made += 1;
+        let fate = one_request(load, request.as_bytes(), &mut connection);
+        let failed = !matches!(fate, Fate::Answered(..));
+        *fates.entry(fate).or_default() += 1;
+        shared.done.fetch_add(1, Ordering::Relaxed);
+        if failed && matches!(stop, Stop::WhenTold) {
+            // A server that is away refuses a hundred thousand connections a second.
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    let mut all = shared
+        .outcome
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    for (fate, n) in fates {
+        *all.entry(fate).or_default() += n;
+    }
+}
+
+fn one_request(load: &Load, request: &[u8], kept: &mut Option<Connection>) -> Fate {
+    let mut connection = match kept.take() {
+        Some(connection) => connection,
+        None => match Connection::open(load.address) {
+            Ok(connection) => connection,
+            Err(error) => return Fate::NotConnected(error.kind().to_string()),
+        },
+    };
+    let sent = connection.send(request);
+    // A refusal may have been sent before the server closed: read it even after EPIPE.
+    let result = connection
+        .read_response("GET")
+        .map_err(|broken| match sent {
+            Err(error) => Broken::Io(error),
+            Ok(()) => broken,
+        });
+    let fate = Fate::of(result.as_ref(), load.expected.as_ref());
+    if result.is_ok_and(|response| response.keeps_alive) {
+        *kept = Some(connection);
+    }
+    fate
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// Answers the first request of every connection with `answer`, then closes.
+    fn server(answer: &'static str, connections: usize) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().take(connections) {
+                let mut stream = stream.unwrap();
+                let mut request = [0; 1024];
+                let _ = stream.read(&mut request);
+                let _ = stream.write_all(answer.as_bytes());
+            }
+        });
+        address
+    }
+
+    #[track_caller]
+    fn check(answer: &'static str, expected: &str) {
+        let outcome = Load::new(server(answer, 3), "/", "yes").run(3);
+        assert_eq!(
+            outcome.count(expected),
+            3,
+            "{answer:?}: wanted {expected}, got {outcome}"
+        );
+    }
+
+    #[test]
+    fn every_fate_is_told_apart() {
+        check(
+            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nyes",
+            "200",
+        );
+        check(
+            "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno",
+            "wrong body \"no\"",
+        );
+        check(
+            "HTTP/1.1 503 Full\r\nHowdah-Error: QueueFull\r\nContent-Length: 0\r\n\
+             Connection: close\r\n\r\n",
+            "503 QueueFull",
+        );
+        check("", "closed unanswered");
+        check(
+            "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nyes",
+            "closed midway",
+        );
+        check("hello\r\n\r\n", "malformed: bad status line \"hello\"");
+    }
+}

@@ -1,0 +1,103 @@
+//! The processes below a server, read from /proc: who is whose child, how much memory they
+//! hold. Knows Howdah's processes by their place in the tree and the program they run.
+
+use std::path::PathBuf;
+
+/// One process at the moment of looking.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its id.
+    pub pid: i32,
+    /// Its parent's.
+    pub parent: i32,
+    /// File name of its program (`howdah`, `howdah-php`).
+    pub program: String,
+    /// One letter (proc_pid_stat(5)); `Z` has ended and waits for its parent.
+    pub state: char,
+}
+
+/// `root` and everything below it, parents first. Ended processes are left out.
+pub fn below(root: i32) -> Vec<Entry> {
+    let all = all();
+    let mut found: Vec<Entry> = all.iter().filter(|e| e.pid == root).cloned().collect();
+    let mut next = 0;
+    while next < found.len() {
+        let parent = found[next].pid;
+        found.extend(all.iter().filter(|e| e.parent == parent).cloned());
+        next += 1;
+    }
+    found.retain(|e| e.state != 'Z' && e.state != 'X');
+    found
+}
+
+/// Whether the process exists and has not ended.
+pub fn is_alive(pid: i32) -> bool {
+    entry(pid).is_some_and(|e| e.state != 'Z' && e.state != 'X')
+}
+
+/// Memory of one process in KiB from `smaps_rollup`; `field` is `Rss`, `Pss` or `Private_Dirty`.
+/// `None` if it has ended.
+pub fn memory(pid: i32, field: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    text.lines().find_map(|line| {
+        line.strip_prefix(field)?
+            .strip_prefix(':')?
+            .split_whitespace()
+            .next()?
+            .parse()
+            .ok()
+    })
+}
+
+/// CPU time of a process so far, in clock ticks (usually 10 ms).
+pub fn cpu_ticks(pid: i32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
+}
+
+fn all() -> Vec<Entry> {
+    std::fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|dir| entry(dir.file_name().to_str()?.parse().ok()?))
+        .collect()
+}
+
+fn entry(pid: i32) -> Option<Entry> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in brackets may hold blanks and brackets itself.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?.chars().next()?;
+    let parent = fields.next()?.parse().ok()?;
+    let program: PathBuf = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let program = program
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    Some(Entry {
+        pid,
+        parent,
+        program: program.trim_end_matches(" (deleted)").to_owned(),
+        state,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_child_is_found_below_us_and_gone_after_its_end() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let me = i32::try_from(std::process::id()).unwrap();
+        assert!(below(me).iter().any(|e| e.pid == pid && e.parent == me));
+        assert!(memory(pid, "Rss").is_some());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!is_alive(pid));
+    }
+}
