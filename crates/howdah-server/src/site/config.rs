@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use howdah_proto::response::{is_field_value, is_token};
 
+use super::path::UrlPath;
 use super::pattern::Pattern;
 use super::root::Symlinks;
 use super::template::{Template, TemplateError};
@@ -36,7 +37,7 @@ pub struct SiteConfig {
     pub pool: String,
     /// `php_extensions`: names ending so are scripts, with the dot.
     pub php_extensions: Vec<String>,
-    /// `deny`: never answered from, file or script.
+    /// `deny`: never answered from, file or script, whatever path led there.
     pub deny: Vec<Pattern>,
     /// `expose`: sent although their name is on the list of what is never sent (`hidden.rs`).
     pub expose: Vec<Pattern>,
@@ -231,6 +232,13 @@ pub struct Rule {
     pub if_missing: bool,
     /// What happens.
     pub action: RuleAction,
+}
+
+impl Rule {
+    /// The rule is for requests of this method.
+    pub fn is_for(&self, method: &[u8]) -> bool {
+        self.methods.is_empty() || self.methods.iter().any(|m| m.as_bytes() == method)
+    }
 }
 
 /// What a rule does.
@@ -442,7 +450,8 @@ pub fn check(config: &SiteConfig) -> Vec<ConfigError> {
     if let Some(controller) = &config.front_controller {
         let script = &controller.script;
         let is_script = config.php_extensions.iter().any(|e| script.ends_with(&**e));
-        if !script.starts_with('/') || !is_script || script.contains(['?', '\0']) {
+        let is_path = UrlPath::from_decoded(script.as_bytes()).is_ok();
+        if !is_path || !is_script || script.contains('?') {
             errors.push(ConfigError::BadFrontController(script.clone()));
         }
     }

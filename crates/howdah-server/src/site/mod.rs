@@ -7,13 +7,16 @@
 //! - [`pattern`], [`template`]: what rules match and where they lead.
 //! - [`route`]: the rules, `try_files`, the front controller: one [`Route`] for a request.
 //! - [`accel`]: files that scripts ask to have sent.
+//! - [`recognise`], [`htaccess`]: a configuration for a directory without one.
 //! - [`refusal`]: every no, by name.
 
 pub mod accel;
 pub mod config;
 pub mod hidden;
+pub mod htaccess;
 pub mod path;
 pub mod pattern;
+pub mod recognise;
 pub mod refusal;
 pub mod root;
 pub mod route;
@@ -56,16 +59,9 @@ impl Site {
     pub fn new(config: SiteConfig, number: u32) -> Result<Site, Vec<ConfigError>> {
         let mut errors = config::check(&config);
         let root = open(&config.root, &config, &mut errors);
-        let front_controller = match &config.front_controller {
-            Some(controller) => match UrlPath::from_decoded(controller.script.as_bytes()) {
-                Ok(path) => Some(path),
-                Err(_) => {
-                    errors.push(ConfigError::BadFrontController(controller.script.clone()));
-                    None
-                }
-            },
-            None => None,
-        };
+        let front_controller = config.front_controller.as_ref();
+        let front_controller = front_controller
+            .and_then(|controller| UrlPath::from_decoded(controller.script.as_bytes()).ok());
         let internal = accel::open_internal(&config, &mut errors);
         let sendfile_roots = accel::open_roots(&config, &mut errors);
         match root {
@@ -245,3 +241,7 @@ pub fn host_name(host: &[u8]) -> &[u8] {
     };
     name.strip_suffix(b".").unwrap_or(name)
 }
+
+#[cfg(test)]
+#[path = "site_tests.rs"]
+mod tests;

@@ -184,12 +184,50 @@ impl Site {
                 return action;
             }
         }
-        // A rewrite must not lead into what is denied.
-        if walk.rewritten && self.denies(walk.path.as_bytes()) {
-            return Action::refused(Refusal::Denied);
-        }
         let found = self.search(&root, &walk, route);
+        if let Some(status) = self.denies_found(&found, &walk) {
+            return Action::refused_with(Refusal::Denied, status);
+        }
         self.finish(found, walk)
+    }
+
+    /// Rewrites, index files and `PATH_INFO` may lead to a file that another path names. `deny`
+    /// holds for the file whatever led there. A rule's `deny` holds for the script a client named
+    /// with something behind it (`/up/x.php/y` must not pass `deny` of `*.php`), but not for what
+    /// the site's own rules chose: `/index.php` may be denied to clients and still be the front
+    /// controller.
+    fn denies_found(&self, found: &Searched, walk: &Walk<'_>) -> Option<u16> {
+        let name = match found {
+            Searched::Here(Found::Script(script)) | Searched::Other(script, _) => {
+                script.script_name()
+            }
+            Searched::Here(Found::File(plan)) => {
+                // The request's own path has been asked about already.
+                let same = !walk.rewritten && walk.path.as_bytes()[1..] == plan.relative[..];
+                let denied = !same && self.denies(&[b"/", &plan.relative[..]].concat());
+                return denied.then_some(Refusal::Denied.status());
+            }
+            _ => return None,
+        };
+        if self.denies(name) {
+            return Some(Refusal::Denied.status());
+        }
+        let named_by_client = !walk.rewritten
+            && matches!(found, Searched::Here(_))
+            && walk.path.as_bytes().len() > name.len();
+        if !named_by_client || !walk.path.as_bytes().starts_with(name) {
+            return None;
+        }
+        self.config.rules.iter().find_map(|rule| match rule.action {
+            RuleAction::Deny(status)
+                if !rule.if_missing
+                    && rule.is_for(walk.head.method())
+                    && rule.pattern.is_match(name) =>
+            {
+                Some(status)
+            }
+            _ => None,
+        })
     }
 
     fn denies(&self, path: &[u8]) -> bool {
@@ -208,8 +246,7 @@ impl Site {
         walk: &mut Walk<'_>,
         route: &mut Route,
     ) -> Option<Action> {
-        let method = walk.head.method();
-        if !rule.methods.is_empty() && !rule.methods.iter().any(|m| m.as_bytes() == method) {
+        if !rule.is_for(walk.head.method()) {
             return None;
         }
         if let RuleAction::Header(_) = rule.action
@@ -528,3 +565,7 @@ fn same_host(location: Vec<u8>, literal: &[u8]) -> Vec<u8> {
         location[slashes - 1..].to_vec()
     }
 }
+
+#[cfg(test)]
+#[path = "route_tests.rs"]
+mod tests;

@@ -141,7 +141,7 @@ impl StaticPlan {
         let chosen = self.choose(head, &conditions);
         if chosen.meta.size <= cache::MAX_FILE
             && !self.accelerated
-            && let Some(entry) = self.from_memory(&chosen, now())?
+            && let Some(entry) = self.kept(&chosen, now())?
         {
             return Ok(self.answer_from_memory(head, &conditions, &chosen, &entry));
         }
@@ -200,7 +200,7 @@ impl StaticPlan {
 
     /// The file in memory, read if it is not there yet. `None`: it changes while we look, or has
     /// become too large, and is better sent from the open file.
-    fn from_memory(
+    fn kept(
         &self,
         chosen: &Representation,
         now: SystemTime,
@@ -470,3 +470,7 @@ fn boundary() -> String {
         keys.hash_one(!number)
     )
 }
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

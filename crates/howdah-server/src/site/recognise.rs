@@ -1,0 +1,460 @@
+//! Which application lies in a directory, and the site configuration it wants. Used when there is
+//! no configuration file; what it chose is said in one sentence, never silently. Looks at names
+//! of files only, except for `.htaccess` files (`htaccess.rs`).
+//!
+//! What is refused follows each application's own `.htaccess` or its documentation for nginx:
+//! directories of code and data, and scripts where users upload files. A directory closed by an
+//! `.htaccess` of its own is closed here as well.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::config::{FrontController, HeaderEdit, Rule, RuleAction, SiteConfig};
+use super::htaccess;
+use super::pattern::Pattern;
+use super::template::Template;
+
+/// A known application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Application {
+    /// wordpress.org
+    WordPress,
+    /// mediawiki.org
+    MediaWiki,
+    /// laravel.com
+    Laravel,
+    /// symfony.com
+    Symfony,
+    /// drupal.org
+    Drupal,
+    /// joomla.org
+    Joomla,
+    /// phpbb.com
+    PhpBb,
+    /// nextcloud.com
+    Nextcloud,
+    /// phpmyadmin.net
+    PhpMyAdmin,
+    /// dokuwiki.org
+    DokuWiki,
+    /// `index.php` in a directory of its own (`public/`, `web/`, `webroot/`), code beside it.
+    Framework,
+    /// An `index.php` that gets everything, as its `.htaccess` says.
+    FrontController,
+    /// Scripts, each for itself.
+    PlainPhp,
+    /// No script at the top.
+    Files,
+}
+
+impl fmt::Display for Application {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Application::WordPress => "WordPress",
+            Application::MediaWiki => "MediaWiki",
+            Application::Laravel => "Laravel",
+            Application::Symfony => "Symfony",
+            Application::Drupal => "Drupal",
+            Application::Joomla => "Joomla",
+            Application::PhpBb => "phpBB",
+            Application::Nextcloud => "Nextcloud",
+            Application::PhpMyAdmin => "phpMyAdmin",
+            Application::DokuWiki => "DokuWiki",
+            Application::Framework => "a PHP application with its own web directory",
+            Application::FrontController => "a PHP application with one front controller",
+            Application::PlainPhp => "plain PHP files",
+            Application::Files => "files without a PHP script at the top",
+        })
+    }
+}
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub struct Recognised {
+    /// Which application.
+    pub application: Application,
+    /// How to serve it. Its root may be a directory below the given one.
+    pub config: SiteConfig,
+    /// What was chosen and why, for the one who started the server.
+    pub sentence: String,
+}
+
+/// How an application shows itself and what it wants.
+struct Known {
+    application: Application,
+    /// All of these exist …
+    files: &'static [&'static str],
+    /// … below the directory that is served, or in one of these (then that is served; with `..`,
+    /// the marks are beside the directory given).
+    web: &'static [&'static str],
+    front_controller: Option<&'static str>,
+    /// Globs.
+    deny: &'static [&'static str],
+}
+
+/// Where composer projects keep what is public.
+const WEB_DIRECTORIES: &[&str] = &["public", "web", "docroot", "webroot"];
+
+/// In order: the more particular first. `files` are looked for in the directory itself, `web` says
+/// where below it the public part may lie.
+const KNOWN: &[Known] = &[
+    Known {
+        application: Application::WordPress,
+        files: &["wp-login.php", "wp-includes"],
+        web: &["."],
+        front_controller: Some("/index.php"),
+        // WordPress' hardening guide: no scripts among uploads, no direct call of library files
+        // (ms-files.php serves uploads of old networks).
+        deny: &[
+            "/wp-content/uploads/**.ph*",
+            "/wp-content/upgrade/**.ph*",
+            "/wp-content/debug.log",
+            "/wp-admin/includes/**",
+            "/wp-includes/theme-compat/**",
+            "/wp-includes/js/**.php",
+            "/wp-config.php",
+            "/wp-config-sample.php",
+        ],
+    },
+    Known {
+        application: Application::WordPress, // as composer lays it out (Bedrock)
+        files: &["web/wp-config.php", "web/index.php"],
+        web: &["web"],
+        front_controller: Some("/index.php"),
+        deny: &[
+            "/app/uploads/**.ph*",
+            "/wp/wp-admin/includes/**",
+            "/wp-config.php",
+        ],
+    },
+    Known {
+        application: Application::MediaWiki,
+        files: &["load.php", "api.php", "includes", "mw-config"],
+        web: &["."],
+        front_controller: None,
+        deny: &[
+            "/images/**.ph*",
+            "/images/deleted/**",
+            "/images/temp/**",
+            "/cache/**",
+            "/includes/**",
+            "/languages/**",
+            "/maintenance/**",
+            "/tests/**",
+            "/vendor/**",
+            "/LocalSettings.php",
+        ],
+    },
+    Known {
+        application: Application::Laravel,
+        files: &["artisan", "public/index.php"],
+        web: &["public"],
+        front_controller: Some("/index.php"),
+        deny: &["/storage/**.ph*"],
+    },
+    Known {
+        application: Application::Drupal,
+        files: &["core/lib/Drupal.php", "index.php"],
+        web: &[".", "web", "docroot"],
+        front_controller: Some("/index.php"),
+        // From its .htaccess: no scripts below these, no private files, no translations' sources.
+        deny: &[
+            "/sites/*/files/**.ph*",
+            "/sites/*/private/**",
+            "/sites/*/settings*",
+            "/sites/*/services*.yml",
+            "/vendor/**",
+            "/modules/**.php",
+            "/themes/**.php",
+            "/profiles/**.php",
+            "/core/includes/**",
+            "/core/lib/**",
+            "/core/scripts/**",
+            "/core/tests/**",
+            "/autoload.php",
+            "**.po",
+            "**.sh",
+            "**.make",
+            "**.profile",
+            "**.xtmpl",
+        ],
+    },
+    Known {
+        application: Application::Symfony,
+        files: &["bin/console", "public/index.php"],
+        web: &["public"],
+        front_controller: Some("/index.php"),
+        deny: &["/bundles/**.ph*", "/uploads/**.ph*"],
+    },
+    Known {
+        application: Application::Nextcloud,
+        files: &["occ", "remote.php", "status.php", "lib/private"],
+        web: &["."],
+        front_controller: Some("/index.php"),
+        deny: &[
+            "/build/**",
+            "/tests/**",
+            "/config/**",
+            "/lib/**",
+            "/3rdparty/**",
+            "/templates/**",
+            "/data/**",
+            "/autotest*",
+            "/occ",
+            "/issue*",
+            "/indie*",
+            "/db_*",
+            "/console*",
+        ],
+    },
+    Known {
+        application: Application::Joomla,
+        files: &[
+            "administrator/index.php",
+            "libraries",
+            "components",
+            "index.php",
+        ],
+        web: &["."],
+        front_controller: Some("/index.php"),
+        deny: &[
+            "/images/**.ph*",
+            "/media/**.ph*",
+            "/libraries/**.php",
+            "/administrator/logs/**",
+            "/administrator/cache/**",
+            "/cache/**",
+            "/cli/**",
+            "/bin/**",
+            "/logs/**",
+            "/tmp/**",
+            "/configuration.php",
+        ],
+    },
+    Known {
+        application: Application::PhpBb,
+        files: &["viewtopic.php", "ucp.php", "phpbb"],
+        web: &["."],
+        front_controller: Some("/app.php"),
+        deny: &[
+            "/config.php",
+            "/common.php",
+            "/cache/**",
+            "/files/**",
+            "/store/**",
+            "/includes/**",
+            "/phpbb/**",
+            "/vendor/**",
+            "/images/avatars/upload/**",
+        ],
+    },
+    Known {
+        application: Application::PhpMyAdmin,
+        files: &[
+            "index.php",
+            "libraries",
+            "templates",
+            "url.php",
+            "show_config_errors.php",
+        ],
+        web: &["."],
+        front_controller: None,
+        deny: &[
+            "/libraries/**",
+            "/templates/**",
+            "/setup/lib/**",
+            "/vendor/**",
+            "/sql/**",
+        ],
+    },
+    Known {
+        application: Application::DokuWiki,
+        files: &["doku.php", "inc", "lib/exe"],
+        web: &["."],
+        front_controller: None,
+        deny: &["/data/**", "/conf/**", "/bin/**", "/inc/**", "/vendor/**"],
+    },
+];
+
+/// Recognises what lies in `directory`. An error if it cannot be looked into.
+pub fn recognise(directory: &Path) -> io::Result<Recognised> {
+    let directory = directory.canonicalize()?;
+    std::fs::read_dir(&directory)?;
+    let (known, application, root) = find(&directory);
+    let mut config = SiteConfig::new(name(&directory), &root);
+    config.default = true;
+    if let Some(known) = known {
+        config.deny = known.deny.iter().map(|text| glob(text)).collect();
+        config.front_controller = known.front_controller.map(controller);
+    }
+    match application {
+        Application::MediaWiki => mediawiki(&mut config),
+        Application::Nextcloud => nextcloud(&mut config),
+        Application::Joomla if root.join("api/index.php").is_file() => {
+            config.rules.push(to_script("/api/", "/api/index.php"));
+        }
+        Application::Framework | Application::FrontController => {
+            config.front_controller = Some(controller("/index.php"));
+        }
+        _ => {}
+    }
+    let closed = htaccess::closed_directories(&root);
+    for path in &closed {
+        // The scan gives cleaned paths: they begin with a slash.
+        config.deny.extend(Pattern::prefix(path));
+    }
+    let sentence = sentence(application, &directory, &config, closed.len());
+    Ok(Recognised {
+        application,
+        config,
+        sentence,
+    })
+}
+
+fn find(directory: &Path) -> (Option<&'static Known>, Application, PathBuf) {
+    for known in KNOWN {
+        for web in known.web {
+            let root = directory.join(web);
+            // Marks are named from the project, and for Drupal from the web directory too.
+            if exists(directory, known.files) || exists(&root, known.files) {
+                return (Some(known), known.application, tidy(&root));
+            }
+        }
+        // Given the web directory itself: the marks are beside it.
+        if let Some(project) = directory.parent()
+            && !known.web.contains(&".")
+            && known.web.iter().any(|web| project.join(web) == directory)
+            && exists(project, known.files)
+        {
+            return (Some(known), known.application, directory.to_owned());
+        }
+    }
+    if !directory.join("index.php").is_file() {
+        for web in WEB_DIRECTORIES {
+            let root = directory.join(web);
+            if root.join("index.php").is_file() {
+                return (None, Application::Framework, root);
+            }
+        }
+    }
+    let application = if htaccess::rewrites_to_index(directory) {
+        Application::FrontController
+    } else if has_scripts(directory) {
+        Application::PlainPhp
+    } else {
+        Application::Files
+    };
+    (None, application, directory.to_owned())
+}
+
+fn exists(directory: &Path, files: &[&str]) -> bool {
+    files.iter().all(|file| directory.join(file).exists())
+}
+
+fn tidy(path: &Path) -> PathBuf {
+    path.components().collect()
+}
+
+fn has_scripts(directory: &Path) -> bool {
+    std::fs::read_dir(directory).is_ok_and(|entries| {
+        entries
+            .flatten()
+            .any(|entry| entry.path().extension().is_some_and(|e| e == "php"))
+    })
+}
+
+fn name(directory: &Path) -> String {
+    directory.file_name().map_or_else(
+        || "site".to_owned(),
+        |name| name.to_string_lossy().into_owned(),
+    )
+}
+
+fn controller(script: &str) -> FrontController {
+    FrontController {
+        script: script.to_owned(),
+        path_info: false,
+    }
+}
+
+fn glob(text: &str) -> Pattern {
+    Pattern::glob(text).expect("globs are escaped, so each is an expression")
+}
+
+/// A rule for paths below `prefix` that name no file.
+fn to_script(prefix: &str, target: &str) -> Rule {
+    Rule {
+        pattern: Pattern::Prefix(prefix.as_bytes().to_vec()),
+        methods: Vec::new(),
+        if_missing: true,
+        action: RuleAction::Rewrite(template(target)),
+    }
+}
+
+fn template(text: &str) -> Template {
+    Template::parse(text).expect("built-in targets are checked by a test")
+}
+
+/// Short URLs (`$wgArticlePath = "/wiki/$1"`) come by REQUEST_URI; uploads are no pages.
+fn mediawiki(config: &mut SiteConfig) {
+    config.rules.push(to_script("/wiki/", "/index.php"));
+    config.rules.push(Rule {
+        pattern: Pattern::Prefix(b"/images/".to_vec()),
+        methods: Vec::new(),
+        if_missing: false,
+        action: RuleAction::Header(HeaderEdit::Set(
+            "X-Content-Type-Options".to_owned(),
+            "nosniff".to_owned(),
+        )),
+    });
+}
+
+/// Its clients find calendars and contacts by these (RFC 6764), its pages come as PATH_INFO, and
+/// people upload films.
+fn nextcloud(config: &mut SiteConfig) {
+    for service in ["carddav", "caldav"] {
+        config.rules.push(Rule {
+            pattern: Pattern::Prefix(format!("/.well-known/{service}").into_bytes()),
+            methods: Vec::new(),
+            if_missing: false,
+            action: RuleAction::Redirect {
+                status: 301,
+                to: template("/remote.php/dav/"),
+            },
+        });
+    }
+    config.rules.push(to_script("/remote/", "/remote.php/$1"));
+    config.max_body_size = 16 << 30;
+    config.front_controller = Some(FrontController {
+        script: "/index.php".to_owned(),
+        path_info: true,
+    });
+}
+
+fn sentence(
+    application: Application,
+    directory: &Path,
+    config: &SiteConfig,
+    closed: usize,
+) -> String {
+    let mut text = format!("found {application} in {}", directory.display());
+    if config.root != directory {
+        text += &format!(", serving {}", config.root.display());
+    }
+    text += &match &config.front_controller {
+        Some(controller) => format!("; what is no file goes to {}", controller.script),
+        None => "; what is no file is 404".to_owned(),
+    };
+    if !config.deny.is_empty() {
+        text += &format!("; {} patterns of paths are refused", config.deny.len());
+        if closed > 0 {
+            text += &format!(" ({closed} from .htaccess files)");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+#[path = "recognise_tests.rs"]
+mod tests;

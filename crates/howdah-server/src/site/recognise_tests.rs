@@ -1,0 +1,401 @@
+//! Trees of empty files that look like each application, and what is made of them.
+
+use std::fs;
+
+use super::super::{Action, Site};
+use super::*;
+use crate::testing::request;
+
+fn tree(files: &[&str]) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for file in files {
+        let path = dir.path().join(file);
+        if let Some(directory) = file.strip_suffix('/') {
+            fs::create_dir_all(dir.path().join(directory)).unwrap();
+        } else {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+    }
+    dir
+}
+
+/// `expected`: URL and what it becomes: `script NAME INFO`, `file NAME`, a status, or `to URL`.
+fn check(files: &[&str], application: Application, web: &str, expected: &[(&str, &str)]) {
+    let dir = tree(files);
+    check_in(dir.path(), dir.path(), application, web, expected);
+}
+
+fn check_in(
+    directory: &Path,
+    base: &Path,
+    application: Application,
+    web: &str,
+    expected: &[(&str, &str)],
+) {
+    let found = recognise(directory).unwrap();
+    assert_eq!(found.application, application, "{}", found.sentence);
+    assert_eq!(
+        found.config.root,
+        tidy(&base.canonicalize().unwrap().join(web))
+    );
+    assert!(found.sentence.contains(&application.to_string()));
+    let site = Site::new(found.config, 0).unwrap();
+    for (url, expected) in expected {
+        let route = site.route(&request("GET", url, &[("Host", "h")]));
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        let got = match route.action {
+            Action::Script(target) => {
+                let script = &target.script;
+                let line = format!(
+                    "script {} {}",
+                    text(script.script_name()),
+                    text(script.path_info())
+                );
+                line.trim_end().to_owned()
+            }
+            Action::Static(plan) => format!("file {}", text(&plan.relative)),
+            Action::Refused { status, .. } => status.to_string(),
+            Action::Redirect { location, .. } => format!("to {}", text(&location)),
+            other => format!("{other:?}"),
+        };
+        assert_eq!(got, *expected, "{application} {url}");
+    }
+}
+
+#[test]
+fn wordpress() {
+    check(
+        &[
+            "index.php",
+            "wp-login.php",
+            "wp-config.php",
+            "wp-includes/version.php",
+            "wp-includes/js/x.js",
+            "wp-includes/js/tinymce/x.php",
+            "wp-admin/index.php",
+            "wp-admin/includes/file.php",
+            "wp-content/uploads/2024/a.jpg",
+            "wp-content/uploads/evil.php",
+            "wp-content/uploads/evil.phtml",
+            "wp-content/uploads/readme.html",
+            "wp-content/plugins/p/p.php",
+            "wp-content/debug.log",
+        ],
+        Application::WordPress,
+        ".",
+        &[
+            ("/", "script /index.php"),
+            ("/2024/hello-world/", "script /index.php"),
+            ("/wp-json/wp/v2/posts?x=1", "script /index.php"),
+            ("/index.php/2024/hello", "script /index.php /2024/hello"),
+            ("/wp-admin", "to /wp-admin/"),
+            ("/wp-admin/", "script /wp-admin/index.php"),
+            ("/wp-login.php", "script /wp-login.php"),
+            ("/wp-includes/js/x.js", "file wp-includes/js/x.js"),
+            (
+                "/wp-content/plugins/p/p.php",
+                "script /wp-content/plugins/p/p.php",
+            ),
+            (
+                "/wp-content/uploads/2024/a.jpg",
+                "file wp-content/uploads/2024/a.jpg",
+            ),
+            ("/wp-content/uploads/evil.php", "403"),
+            ("/wp-content/uploads/evil.phtml", "403"),
+            ("/wp-content/uploads/%65vil.php/x", "403"),
+            ("/wp-config.php", "403"),
+            ("/wp-admin/includes/file.php", "403"),
+            ("/wp-includes/js/tinymce/x.php", "403"),
+            ("/wp-content/debug.log", "403"),
+            ("/.env", "script /index.php"),
+        ],
+    );
+}
+
+#[test]
+fn mediawiki_with_short_urls() {
+    check(
+        &[
+            "index.php",
+            "load.php",
+            "api.php",
+            "rest.php",
+            "includes/x.php",
+            "mw-config/index.php",
+            "images/a.png",
+            "images/evil.php",
+            "vendor/x.js",
+            "LocalSettings.php",
+            "resources/x.js",
+        ],
+        Application::MediaWiki,
+        ".",
+        &[
+            ("/", "script /index.php"),
+            ("/index.php/Main_Page", "script /index.php /Main_Page"),
+            ("/index.php/.NET", "script /index.php /.NET"),
+            ("/wiki/Main_Page", "script /index.php"),
+            ("/wiki/AC/DC%3F", "script /index.php"),
+            ("/wiki/.NET", "script /index.php"),
+            ("/wiki/Test.php", "script /index.php"),
+            ("/rest.php/v1/page/X", "script /rest.php /v1/page/X"),
+            ("/mw-config/", "script /mw-config/index.php"),
+            ("/images/a.png", "file images/a.png"),
+            ("/images/evil.php", "403"),
+            ("/includes/x.php", "403"),
+            ("/vendor/x.js", "403"),
+            ("/LocalSettings.php", "403"),
+            ("/none", "404"),
+        ],
+    );
+}
+
+#[test]
+fn laravel_from_the_project_and_from_its_public_directory() {
+    let dir = tree(&[
+        "artisan",
+        "composer.json",
+        ".env",
+        "public/index.php",
+        "public/css/app.css",
+        "storage/logs/laravel.log",
+    ]);
+    let expected: &[(&str, &str)] = &[
+        ("/", "script /index.php"),
+        ("/users/1", "script /index.php"),
+        ("/css/app.css", "file css/app.css"),
+        ("/css", "script /index.php"),
+        ("/.env", "script /index.php"),
+    ];
+    check_in(
+        dir.path(),
+        dir.path(),
+        Application::Laravel,
+        "public",
+        expected,
+    );
+    check_in(
+        &dir.path().join("public"),
+        dir.path(),
+        Application::Laravel,
+        "public",
+        expected,
+    );
+}
+
+#[test]
+fn symfony() {
+    check(
+        &["bin/console", "public/index.php", "public/bundles/x/a.js"],
+        Application::Symfony,
+        "public",
+        &[
+            ("/blog/1", "script /index.php"),
+            ("/bundles/x/a.js", "file bundles/x/a.js"),
+        ],
+    );
+}
+
+#[test]
+fn drupal_alone_and_in_a_composer_project() {
+    let files = [
+        "core/lib/Drupal.php",
+        "core/install.php",
+        "index.php",
+        "sites/default/settings.php",
+        "sites/default/files/a.png",
+        "sites/default/files/x.php",
+        "core/modules/node/node.module",
+    ];
+    let expected: &[(&str, &str)] = &[
+        ("/node/1", "script /index.php"),
+        ("/core/install.php", "script /core/install.php"),
+        (
+            "/sites/default/files/a.png",
+            "file sites/default/files/a.png",
+        ),
+        ("/sites/default/files/x.php", "403"),
+        ("/sites/default/settings.php", "403"),
+        ("/core/lib/Drupal.php", "403"),
+        ("/core/modules/node/node.module", "script /index.php"),
+        (
+            "/sites/default/files/styles/thumb/a.png",
+            "script /index.php",
+        ),
+    ];
+    check(&files, Application::Drupal, ".", expected);
+    let below: Vec<String> = files.iter().map(|file| format!("web/{file}")).collect();
+    let below: Vec<&str> = below.iter().map(String::as_str).collect();
+    check(&below, Application::Drupal, "web", expected);
+}
+
+#[test]
+fn nextcloud() {
+    check(
+        &[
+            "occ",
+            "index.php",
+            "remote.php",
+            "status.php",
+            "lib/private/x.php",
+            "core/img/a.svg",
+            "config/config.php",
+            "data/a.txt",
+        ],
+        Application::Nextcloud,
+        ".",
+        &[
+            ("/apps/files/", "script /index.php /apps/files/"),
+            ("/remote.php/dav/files/x", "script /remote.php /dav/files/x"),
+            ("/.well-known/carddav", "to /remote.php/dav/"),
+            (
+                "/.well-known/webfinger",
+                "script /index.php /.well-known/webfinger",
+            ),
+            ("/core/img/a.svg", "file core/img/a.svg"),
+            ("/config/config.php", "403"),
+            ("/data/a.txt", "403"),
+            ("/occ", "403"),
+        ],
+    );
+}
+
+#[test]
+fn joomla_and_phpbb_and_the_rest() {
+    check(
+        &[
+            "index.php",
+            "administrator/index.php",
+            "api/index.php",
+            "libraries/x.php",
+            "components/",
+            "images/x.php",
+        ],
+        Application::Joomla,
+        ".",
+        &[
+            ("/a-page", "script /index.php"),
+            ("/api/v1/content", "script /api/index.php"),
+            ("/administrator/", "script /administrator/index.php"),
+            ("/images/x.php", "403"),
+            ("/libraries/x.php", "403"),
+        ],
+    );
+    check(
+        &[
+            "index.php",
+            "app.php",
+            "viewtopic.php",
+            "ucp.php",
+            "phpbb/x.php",
+            "config.php",
+        ],
+        Application::PhpBb,
+        ".",
+        &[
+            ("/help/faq", "script /app.php"),
+            ("/", "script /index.php"),
+            ("/config.php", "403"),
+        ],
+    );
+    check(
+        &[
+            "index.php",
+            "libraries/x.php",
+            "templates/x.twig",
+            "url.php",
+            "show_config_errors.php",
+        ],
+        Application::PhpMyAdmin,
+        ".",
+        &[("/", "script /index.php"), ("/libraries/x.php", "403")],
+    );
+    check(
+        &[
+            "doku.php",
+            "inc/x.php",
+            "lib/exe/css.php",
+            "data/pages/x.txt",
+            "conf/users.auth.php",
+        ],
+        Application::DokuWiki,
+        ".",
+        &[
+            ("/doku.php/start", "script /doku.php /start"),
+            ("/data/pages/x.txt", "403"),
+            ("/conf/users.auth.php", "403"),
+            ("/lib/exe/css.php", "script /lib/exe/css.php"),
+        ],
+    );
+}
+
+#[test]
+fn unknown_applications() {
+    check(
+        &["composer.json", "public/index.php", "src/x.php"],
+        Application::Framework,
+        "public",
+        &[
+            ("/x", "script /index.php"),
+            ("/src/x.php", "script /index.php"),
+        ],
+    );
+    check(
+        &["index.php", "a.php", "sub/b.html"],
+        Application::PlainPhp,
+        ".",
+        &[
+            ("/", "script /index.php"),
+            ("/a.php/x", "script /a.php /x"),
+            ("/none", "404"),
+            ("/sub/", "403"),
+        ],
+    );
+    check(
+        &["index.html", "a.css"],
+        Application::Files,
+        ".",
+        &[
+            ("/", "file index.html"),
+            ("/a.css", "file a.css"),
+            ("/none.php", "404"),
+        ],
+    );
+    let dir = tree(&["index.php", "lib/x.php"]);
+    fs::write(dir.path().join(".htaccess"), "RewriteRule ^ index.php [L]").unwrap();
+    fs::write(dir.path().join("lib/.htaccess"), "Require all denied").unwrap();
+    check_in(
+        dir.path(),
+        dir.path(),
+        Application::FrontController,
+        ".",
+        &[("/x/y", "script /index.php"), ("/lib/x.php", "403")],
+    );
+}
+
+#[test]
+fn debians_packages_if_installed() {
+    for (path, application) in [
+        ("/usr/share/wordpress", Application::WordPress),
+        ("/var/lib/mediawiki", Application::MediaWiki),
+        ("/usr/share/mediawiki", Application::MediaWiki),
+        ("/usr/share/phpmyadmin", Application::PhpMyAdmin),
+    ] {
+        let path = Path::new(path);
+        if path.join("index.php").exists() {
+            assert_eq!(
+                recognise(path).unwrap().application,
+                application,
+                "{path:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_looked_into_is_an_error() {
+    let dir = tree(&["file"]);
+    assert!(recognise(&dir.path().join("none")).is_err());
+    assert!(recognise(&dir.path().join("file")).is_err());
+}

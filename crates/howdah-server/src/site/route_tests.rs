@@ -1,0 +1,415 @@
+//! Requests and where they go, as tables.
+
+use std::fs;
+
+use super::super::config::{FrontController, HeaderEdit, SiteConfig};
+use super::super::template::Template;
+use super::*;
+use crate::testing::request;
+
+struct Fixture {
+    _dir: tempfile::TempDir,
+    site: Site,
+}
+
+const FILES: &[&str] = &[
+    "index.php",
+    "app.php",
+    "a.html",
+    "style.css",
+    "d/index.html",
+    "d/x.php",
+    "e/y.txt",
+    "s/index.php",
+    ".env",
+    ".git/config",
+    "backup.sql",
+    "a b/index.html",
+    "x.php.bak",
+    "form.html",
+    ".well-known/security.txt",
+    "wiki/real.png",
+    "cache/page.html",
+    "p.jpg",
+];
+
+fn fixture(change: impl FnOnce(&mut SiteConfig)) -> Fixture {
+    let dir = tempfile::tempdir().unwrap();
+    for file in FILES {
+        let path = dir.path().join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "x").unwrap();
+    }
+    let mut config = SiteConfig::new("test", dir.path());
+    change(&mut config);
+    let site = Site::new(config, 0).unwrap();
+    Fixture { _dir: dir, site }
+}
+
+fn show(action: &Action) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    match action {
+        Action::Static(plan) => format!("file {}", text(&plan.relative)),
+        Action::Script(target) => {
+            let mut line = format!("script {}", text(target.script.script_name()));
+            if !target.script.path_info().is_empty() {
+                line += &format!(" info {}", text(target.script.path_info()));
+            }
+            if let Some(query) = &target.query {
+                line += &format!(" query {}", text(query));
+            }
+            if target.redirected {
+                line += " redirected";
+            }
+            line
+        }
+        Action::Redirect { status, location } => format!("{status} {}", text(location)),
+        Action::Return { status, body, .. } => format!("return {status} {body}"),
+        Action::Refused {
+            status,
+            refusal,
+            allow,
+        } => {
+            assert_eq!(allow.is_some(), *status == 405);
+            format!("{status} {refusal}")
+        }
+        Action::Options { allow } => format!("options {allow}"),
+    }
+}
+
+impl Fixture {
+    fn route(&self, line: &str) -> Route {
+        let (method, target) = line.split_once(' ').unwrap_or(("GET", line));
+        self.site
+            .route(&request(method, target, &[("Host", "site.example")]))
+    }
+
+    fn check(&self, table: &[(&str, &str)]) {
+        for (line, expected) in table {
+            assert_eq!(show(&self.route(line).action), *expected, "{line}");
+        }
+    }
+}
+
+fn rule(pattern: Pattern, action: RuleAction) -> Rule {
+    Rule {
+        pattern,
+        methods: Vec::new(),
+        if_missing: false,
+        action,
+    }
+}
+
+fn template(text: &str) -> Template {
+    Template::parse(text).unwrap()
+}
+
+fn front(path_info: bool) -> Option<FrontController> {
+    Some(FrontController {
+        script: "/index.php".into(),
+        path_info,
+    })
+}
+
+#[test]
+fn files_scripts_and_directories() {
+    fixture(|_| {}).check(&[
+        ("/", "script /index.php"),
+        ("/?x=1", "script /index.php"),
+        ("/a.html", "file a.html"),
+        ("/d/", "file d/index.html"),
+        ("/d", "301 /d/"),
+        ("/d?q=1&r=%20", "301 /d/?q=1&r=%20"),
+        ("/a%20b", "301 /a%20b/"),
+        ("//d", "301 /d/"),
+        ("POST /d", "308 /d/"),
+        ("/s/", "script /s/index.php"),
+        ("/e/", "403 NoIndex"),
+        ("/e", "403 NoIndex"),
+        ("/none", "404 NotFound"),
+        ("/none/", "404 NotFound"),
+        ("/none.php", "404 NotFound"),
+        ("/a.html/", "404 NotFound"),
+        ("/a.html/x", "404 NotFound"),
+        ("/d/x.php", "script /d/x.php"),
+        ("/d/x.php/a/b", "script /d/x.php info /a/b"),
+        ("/p.jpg/y.php", "404 NotFound"),
+        ("/.well-known/security.txt", "file .well-known/security.txt"),
+    ]);
+}
+
+#[test]
+fn what_is_never_sent_is_refused_by_name() {
+    fixture(|_| {}).check(&[
+        ("/.env", "404 DotFile"),
+        ("/.git/config", "404 DotFile"),
+        ("/.git/", "404 DotFile"),
+        ("/%2eenv", "404 DotFile"),
+        ("/backup.sql", "404 DatabaseFile"),
+        ("/x.php.bak", "404 EditorBackup"),
+        ("/none.phtml", "404 ProgramSource"),
+        ("/../etc/passwd", "400 AboveRoot"),
+        ("/%2e%2e/etc/passwd", "400 AboveRoot"),
+        ("/%00", "400 NulByte"),
+        ("/%zz", "400 BadEscape"),
+        ("/..%5cx", "400 BackslashTraversal"),
+    ]);
+    fixture(|config| config.expose = vec![Pattern::glob("/backup.sql").unwrap()])
+        .check(&[("/backup.sql", "file backup.sql"), ("/.env", "404 DotFile")]);
+}
+
+#[test]
+fn methods_of_files() {
+    fixture(|_| {}).check(&[
+        ("HEAD /a.html", "file a.html"),
+        ("OPTIONS /a.html", "options GET, HEAD, OPTIONS"),
+        ("OPTIONS *", "options GET, HEAD, OPTIONS"),
+        ("POST /a.html", "405 MethodNotAllowed"),
+        ("get /a.html", "405 MethodNotAllowed"),
+        ("DELETE /index.php", "script /index.php"),
+        ("OPTIONS /index.php", "script /index.php"),
+        ("POST /none", "404 NotFound"),
+        ("GET *", "400 BadTarget"),
+    ]);
+}
+
+#[test]
+fn the_front_controller_gets_what_is_no_file() {
+    let site = fixture(|config| config.front_controller = front(false));
+    site.check(&[
+        ("/2024/hello/?p=1", "script /index.php redirected"),
+        ("/a.html", "file a.html"),
+        ("/d", "301 /d/"),
+        ("/e/", "script /index.php redirected"),
+        ("/e", "script /index.php redirected"),
+        ("/.env", "script /index.php redirected"),
+        ("/none.php", "script /index.php redirected"),
+        ("/p.jpg/y.php", "script /index.php redirected"),
+        ("POST /x", "script /index.php redirected"),
+        ("/index.php/x", "script /index.php info /x"),
+        ("/../x", "400 AboveRoot"),
+    ]);
+    assert_eq!(site.route("/.env").passed_over, Some(Refusal::DotFile));
+    assert_eq!(site.route("/x").passed_over, None);
+    fixture(|config| config.front_controller = front(true)).check(&[
+        ("/a/b%20c/", "script /index.php info /a/b c/ redirected"),
+        ("/index.php/x", "script /index.php info /x"),
+    ]);
+}
+
+#[test]
+fn a_missing_front_controller_is_not_found() {
+    fixture(|config| {
+        config.front_controller = Some(FrontController {
+            script: "/gone.php".into(),
+            path_info: false,
+        });
+    })
+    .check(&[("/x", "404 NotFound"), ("/a.html", "file a.html")]);
+}
+
+#[test]
+fn try_files_in_order() {
+    let list = |entries: &[&str]| entries.iter().map(|e| TryFile::parse(e).unwrap()).collect();
+    fixture(|config| {
+        config.try_files = list(&["/cache$uri.html", "$uri", "$uri/", "/app.php?r=$uri&$query"]);
+    })
+    .check(&[
+        ("/page", "file cache/page.html"),
+        ("/a.html", "file a.html"),
+        ("/d/", "file d/index.html"),
+        ("/d", "301 /d/"),
+        (
+            "/x%26y?k=v",
+            "script /app.php query r=/x%26y&k=v redirected",
+        ),
+        ("/..%2f..", "400 AboveRoot"),
+    ]);
+    fixture(|config| config.try_files = list(&["$uri", "=410"])).check(&[
+        ("/a.html", "file a.html"),
+        ("/d/", "410 Returned"),
+        ("/d", "410 Returned"),
+        ("/none", "410 Returned"),
+    ]);
+    fixture(|config| config.try_files = list(&["$uri/", "$uri"]))
+        .check(&[("/a.html", "file a.html"), ("/d", "301 /d/")]);
+    fixture(|config| config.try_files = list(&["$uri", "$uri.php"])).check(&[
+        ("/app", "script /app.php redirected"),
+        ("/app.php", "script /app.php"),
+        ("/none", "404 NotFound"),
+    ]);
+}
+
+#[test]
+fn rewrites_change_path_and_query_for_what_follows() {
+    let site = fixture(|config| {
+        config.rules = vec![
+            rule(
+                Pattern::regex("^/wiki/(.+)$").unwrap(),
+                RuleAction::Rewrite(template("/index.php?title=$1")),
+            ),
+            rule(
+                Pattern::prefix("/old/").unwrap(),
+                RuleAction::Rewrite(template("/d/$1")),
+            ),
+            rule(
+                Pattern::exact("/d/gone").unwrap(),
+                RuleAction::Return {
+                    status: 410,
+                    content_type: "text/plain".into(),
+                    body: "gone".into(),
+                },
+            ),
+            rule(
+                Pattern::prefix("/up").unwrap(),
+                RuleAction::Rewrite(template("/d/../..$1")),
+            ),
+        ];
+    });
+    site.check(&[
+        (
+            "/wiki/A%26B%20C",
+            "script /index.php query title=A%26B%20C redirected",
+        ),
+        (
+            "/wiki/X?action=edit",
+            "script /index.php query title=X&action=edit redirected",
+        ),
+        ("/wiki/a/b", "script /index.php query title=a/b redirected"),
+        ("/old/index.html", "file d/index.html"),
+        ("/old/gone", "return 410 gone"),
+        ("/up/x", "400 AboveRoot"),
+    ]);
+}
+
+#[test]
+fn rules_for_what_is_missing_leave_files_alone() {
+    fixture(|config| {
+        config.rules = vec![Rule {
+            if_missing: true,
+            ..rule(
+                Pattern::prefix("/wiki/").unwrap(),
+                RuleAction::Rewrite(template("/index.php")),
+            )
+        }];
+    })
+    .check(&[
+        ("/wiki/real.png", "file wiki/real.png"),
+        ("/wiki/Page", "script /index.php redirected"),
+        ("/wiki/.NET", "script /index.php redirected"),
+        ("/wiki/Page?x=1", "script /index.php redirected"),
+    ]);
+}
+
+#[test]
+fn redirects_keep_the_query_and_the_host() {
+    let redirect = |pattern, status, to| {
+        rule(
+            pattern,
+            RuleAction::Redirect {
+                status,
+                to: template(to),
+            },
+        )
+    };
+    fixture(|config| {
+        config.rules = vec![
+            redirect(Pattern::prefix("/blog/").unwrap(), 301, "/$1"),
+            redirect(Pattern::prefix("/raw").unwrap(), 308, "$1"),
+            redirect(Pattern::prefix("/q").unwrap(), 302, "/new?a=$1"),
+            redirect(
+                Pattern::exact("/www").unwrap(),
+                301,
+                "https://www.$host$request_uri",
+            ),
+        ];
+    })
+    .check(&[
+        ("/blog/x?y=1", "301 /x?y=1"),
+        ("/blog/%2fevil.example", "301 /evil.example"),
+        ("/blog//evil.example", "301 /evil.example"),
+        ("/blog/%5cevil.example", "301 /%5Cevil.example"),
+        ("/blog/a%0d%0aX:y", "301 /a%0D%0AX:y"),
+        ("/raw/a%20b", "308 /a%20b"),
+        ("/q/z?k=v", "302 /new?a=/z"),
+        ("/www?x=1", "301 https://www.site.example/www?x=1"),
+    ]);
+}
+
+#[test]
+fn deny_holds_for_the_file_whatever_path_led_there() {
+    let site = fixture(|config| {
+        config.deny = vec![
+            Pattern::glob("/d/**.php").unwrap(),
+            Pattern::glob("/d/index.html").unwrap(),
+        ];
+        config.rules = vec![
+            rule(
+                Pattern::exact("/alias").unwrap(),
+                RuleAction::Rewrite(template("/d/x.php")),
+            ),
+            rule(Pattern::glob("/s/*.php").unwrap(), RuleAction::Deny(404)),
+            rule(Pattern::exact("/index.php").unwrap(), RuleAction::Deny(403)),
+            Rule {
+                methods: vec!["DELETE".into()],
+                ..rule(Pattern::prefix("/").unwrap(), RuleAction::Deny(403))
+            },
+        ];
+        config.front_controller = front(false);
+    });
+    site.check(&[
+        ("/d/x.php", "403 Denied"),
+        ("/d/x.php/info", "403 Denied"),
+        ("/d/%78.php/info", "403 Denied"),
+        ("/alias", "403 Denied"),
+        ("/d/", "403 Denied"),
+        ("/s/index.php", "404 Denied"),
+        ("/s/index.php/info", "404 Denied"),
+        ("/s/", "script /s/index.php"),
+        ("/index.php", "403 Denied"),
+        ("/index.php/x", "403 Denied"),
+        ("/", "script /index.php"),
+        ("/virtual", "script /index.php redirected"),
+        ("DELETE /a.html", "403 Denied"),
+    ]);
+}
+
+#[test]
+fn header_rules_are_applied_to_the_response() {
+    let site = fixture(|config| {
+        let edit =
+            |pattern: &str, edit| rule(Pattern::glob(pattern).unwrap(), RuleAction::Header(edit));
+        config.rules = vec![
+            edit(
+                "*.css",
+                HeaderEdit::Set("Cache-Control".into(), "max-age=9".into()),
+            ),
+            edit("/**", HeaderEdit::Add("X-One".into(), "1".into())),
+            edit("/**", HeaderEdit::Unset("x-powered-by".into())),
+        ];
+    });
+    let edited = |line: &str| {
+        let mut head = ResponseHead::new(200);
+        head.header(b"X-Powered-By", b"PHP")
+            .header(b"cache-control", b"private");
+        site.site.edit_headers(&site.route(line), &mut head);
+        String::from_utf8(head.lines().to_vec()).unwrap()
+    };
+    assert_eq!(
+        edited("/style.css"),
+        "Cache-Control: max-age=9\r\nX-One: 1\r\n"
+    );
+    assert_eq!(edited("/"), "cache-control: private\r\nX-One: 1\r\n");
+}
+
+#[test]
+fn hostile_lengths_are_plain_misses() {
+    let site = fixture(|_| {});
+    for target in [
+        "/x".repeat(4000),
+        format!("/{}", "y".repeat(8000)),
+        "/x.php".repeat(1000),
+    ] {
+        assert_eq!(show(&site.route(&target).action), "404 NotFound");
+    }
+}

@@ -1,0 +1,200 @@
+//! Hosts, mistakes in a configuration, and roots that move.
+
+use std::fs;
+
+use super::*;
+use crate::site::config::{FrontController, HeaderEdit, Rule, RuleAction, TryFile};
+use crate::site::pattern::Pattern;
+use crate::site::template::Template;
+
+fn site(name: &str, hosts: &[&str], root: &std::path::Path) -> Arc<Site> {
+    let mut config = SiteConfig::new(name, root);
+    config.hosts = hosts
+        .iter()
+        .map(|h| HostPattern::parse(h).unwrap())
+        .collect();
+    Arc::new(Site::new(config, 0).unwrap())
+}
+
+#[test]
+fn hosts_exact_then_longest_wildcard_then_default() {
+    let dir = tempfile::tempdir().unwrap();
+    let sites = Sites::new(vec![
+        site("first", &[], dir.path()),
+        site("example", &["Example.org", "www.example.org"], dir.path()),
+        site("below", &["*.example.org"], dir.path()),
+        site("deeper", &["*.x.example.org"], dir.path()),
+        site("address", &["192.0.2.1", "[2001:db8::1]"], dir.path()),
+    ])
+    .unwrap();
+    for (host, expected) in [
+        ("example.org", "example"),
+        ("EXAMPLE.ORG:8080", "example"),
+        ("example.org.", "example"),
+        ("www.example.org", "example"),
+        ("a.example.org", "below"),
+        ("a.b.example.org", "below"),
+        ("a.x.example.org", "deeper"),
+        ("x.example.org", "below"),
+        ("notexample.org", "first"),
+        (".example.org", "first"),
+        ("192.0.2.1", "address"),
+        ("[2001:DB8::1]:443", "address"),
+        ("", "first"),
+        ("\u{e9}", "first"),
+        (":80", "first"),
+    ] {
+        assert_eq!(
+            sites.find(host.as_bytes()).config().name,
+            expected,
+            "{host}"
+        );
+    }
+}
+
+#[test]
+fn the_default_site_may_be_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = SiteConfig::new("chosen", dir.path());
+    config.default = true;
+    let chosen = Arc::new(Site::new(config, 1).unwrap());
+    let sites = Sites::new(vec![site("a", &["a"], dir.path()), chosen]).unwrap();
+    assert_eq!(sites.find(b"other").config().name, "chosen");
+    assert_eq!(sites.find(b"a").config().name, "a");
+}
+
+#[test]
+fn one_host_belongs_to_one_site() {
+    let dir = tempfile::tempdir().unwrap();
+    let errors = Sites::new(vec![
+        site("one", &["a.org", "*.b.org"], dir.path()),
+        site("two", &["A.org", "*.b.org"], dir.path()),
+    ])
+    .unwrap_err();
+    assert_eq!(errors.len(), 2);
+    assert_eq!(
+        errors[0].to_string(),
+        "host `a.org` belongs to site `one` and to site `two`"
+    );
+    assert!(matches!(
+        Sites::new(vec![]).unwrap_err()[..],
+        [ConfigError::NoSite]
+    ));
+}
+
+#[test]
+fn what_is_no_host_is_refused() {
+    for bad in [
+        "", "*", "*.", "a..b", ".a", "a.", "a:80", "http://a", "a/b", "*.a:80", "[::1", "x*",
+        "[x]", "*[::1]",
+    ] {
+        assert!(HostPattern::parse(bad).is_err(), "{bad}");
+    }
+    for good in ["a", "*.a", "a_b.c-d", "127.0.0.1", "[::1]"] {
+        assert!(HostPattern::parse(good).is_ok(), "{good}");
+    }
+}
+
+#[test]
+fn all_mistakes_of_a_site_are_reported_at_once() {
+    let template = |text| Template::parse(text).unwrap();
+    let rule = |action| Rule {
+        pattern: Pattern::exact("/x").unwrap(),
+        methods: vec![],
+        if_missing: false,
+        action,
+    };
+    let mut config = SiteConfig::new("bad", "/nonexistent/root");
+    config.php_extensions = vec!["php".into()];
+    config.index = vec!["a/b".into()];
+    config.front_controller = Some(FrontController {
+        script: "index.html".into(),
+        path_info: false,
+    });
+    config.try_files = vec![TryFile::Status(404), TryFile::File];
+    config.rules = vec![
+        rule(RuleAction::Redirect {
+            status: 200,
+            to: template("/$1"),
+        }),
+        rule(RuleAction::Rewrite(template("x"))),
+        rule(RuleAction::Deny(500)),
+        rule(RuleAction::Header(HeaderEdit::Set(
+            "Content-Length".into(),
+            "1".into(),
+        ))),
+        rule(RuleAction::Header(HeaderEdit::Add(
+            "X".into(),
+            "a\nb".into(),
+        ))),
+        rule(RuleAction::Return {
+            status: 301,
+            content_type: "text/plain".into(),
+            body: String::new(),
+        }),
+    ];
+    let errors = Site::new(config, 0).unwrap_err();
+    let text: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    for part in [
+        "`php` is no extension",
+        "`a/b` is no index file",
+        "front controller `index.html`",
+        "try_files after",
+        "no such capture",
+        "status `200`",
+        "`x`: an internal target",
+        "status `500`",
+        "`Content-Length` is no header name",
+        "cannot be the value",
+        "status `301`",
+        "cannot serve the directory /nonexistent/root: No such file",
+    ] {
+        assert!(
+            text.iter().any(|line| line.contains(part)),
+            "{part} not in {text:#?}"
+        );
+    }
+    assert_eq!(errors.len(), 12);
+}
+
+#[test]
+fn try_files_entries_are_checked() {
+    for bad in ["=200", "=x", "relative", "/$1", "/$nope"] {
+        assert!(TryFile::parse(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn a_deployment_takes_effect_when_the_root_is_looked_at_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let link = dir.path().join("current");
+    let deploy = |release: &str| {
+        fs::create_dir_all(dir.path().join(release)).unwrap();
+        std::os::unix::fs::symlink(release, dir.path().join("next")).unwrap();
+        fs::rename(dir.path().join("next"), &link).unwrap();
+    };
+    let at = |site: &Site, ms: u64| {
+        let root = site.root_at(Duration::from_millis(ms), Duration::from_secs(1));
+        String::from_utf8(root.path().rsplit(|b| *b == b'/').next().unwrap().to_vec()).unwrap()
+    };
+    deploy("one");
+    let site = Site::new(SiteConfig::new("s", &link), 0).unwrap();
+    assert_eq!(at(&site, 1000), "one");
+    deploy("two");
+    assert_eq!(at(&site, 1999), "one");
+    assert_eq!(at(&site, 2000), "two");
+    // A link to nothing keeps the old release, which is held open.
+    fs::remove_file(&link).unwrap();
+    assert_eq!(at(&site, 3500), "two");
+    deploy("three");
+    assert_eq!(at(&site, 4500), "three");
+
+    let mut config = SiteConfig::new("s", &link);
+    config.root_resolution = RootResolution::Reload;
+    let fixed = Site::new(config.clone(), 0).unwrap();
+    config.root_resolution = RootResolution::Request;
+    let following = Site::new(config, 0).unwrap();
+    deploy("four");
+    assert!(fixed.root().path().ends_with(b"/three"));
+    assert!(following.root().path().ends_with(b"/four"));
+}
