@@ -20,9 +20,10 @@ static PHP_FUNCTION(fastcgi_finish_request)
 	if (!howdah_current.head_sent) {
 		howdah_send_headers(&SG(sapi_headers));
 	}
-	bool sent = howdah_write_frame(HOWDAH_KIND_FINISH, NULL, 0) && howdah_publish();
+	/* To a client that is gone there is nothing left to finish: true all the same. */
+	(void)(howdah_write_frame(HOWDAH_KIND_FINISH, NULL, 0) && howdah_publish());
 	howdah_current.finished = true;
-	RETURN_BOOL(sent);
+	RETURN_TRUE;
 }
 
 /* getallheaders(): the names as php-fpm gives them, rebuilt from the variables. */

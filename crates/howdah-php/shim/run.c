@@ -23,12 +23,11 @@
 
 /* ---- zygote ---- */
 
-/* A script forked itself (pcntl_fork): the copy may run on, but the request is its parent's. */
+/* A script forked itself (pcntl_fork): the copy may run on, but the request and the place in the
+ * pool are its parent's. A child forked by the zygote takes this back (howdah_php_enter_child). */
 static void in_forked_copy(void)
 {
-	if (howdah_current.open) {
-		howdah_is_copy = true;
-	}
+	howdah_is_copy = true;
 }
 
 /* `ini_path`: a php.ini or NULL for PHP's own search. `no_ini`: read none. `ini_entries`:
@@ -91,6 +90,7 @@ int howdah_php_exit_status(void)
 
 void howdah_php_enter_child(void)
 {
+	howdah_is_copy = false;
 	howdah_signals_enter_child();
 	/* The random sources are seeded per request since PHP 8.2 (PHP_RINIT random); a preload
 	 * script may have opened the zygote's. */

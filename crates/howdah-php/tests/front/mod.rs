@@ -4,6 +4,7 @@
 
 #![allow(dead_code)]
 
+pub mod fpm;
 pub mod sys;
 
 use std::io::Read;
@@ -166,6 +167,11 @@ impl<'a> Request<'a> {
         this.body = body;
         this.length = None;
         this
+    }
+
+    /// The frame alone.
+    pub fn into_frame(self) -> RequestFrame {
+        self.finish().0
     }
 
     fn finish(self) -> (RequestFrame, Vec<u8>) {
@@ -363,7 +369,8 @@ impl Front {
         self.port.woke_up();
     }
 
-    fn wake(wake: Wake<'_>) {
+    /// Wakes whom the memory says to wake.
+    pub fn wake(wake: Wake<'_>) {
         if let Some(word) = wake.0 {
             sys::futex_wake(word);
         }

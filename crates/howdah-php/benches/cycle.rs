@@ -1,0 +1,182 @@
+//! What one PHP request costs the child that runs it: CPU time from `/proc/PID/schedstat` and,
+//! when strace is installed, system calls. The front here is the test front, kept busy on
+//! purpose: the child never sleeps, so wake-ups are not part of the figure.
+//!
+//! `cargo bench -p howdah-php --bench cycle [-- REQUESTS]`
+
+#[path = "../tests/front/mod.rs"]
+mod front;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use front::{Dir, Front, Request};
+use howdah_proto::request::RequestFrame;
+use howdah_proto::shm::SlotState;
+
+fn main() {
+    let requests: u64 = std::env::args()
+        .skip(1)
+        .find_map(|a| a.parse().ok())
+        .unwrap_or(200_000);
+    let dir = Dir::new();
+    let cases = [
+        ("empty", "<?php"),
+        ("hello", "<?php echo 'Hello, world. 24 bytes.';"),
+        (
+            "hello with $_SERVER",
+            "<?php echo 'Hello, ', $_SERVER['HTTP_HOST'], '.';",
+        ),
+    ];
+    for (settings, args) in [
+        ("php.ini as installed", &["--opcache", "on"][..]),
+        (
+            "max_execution_time=0, max_input_time=0",
+            &["-d", "max_execution_time=0", "-d", "max_input_time=0"][..],
+        ),
+    ] {
+        println!("{settings}");
+        for (name, text) in cases {
+            let script = dir.write("bench.php", text);
+            // With an environment as small as a front gives.
+            let mut front = Front::zygote_in(args, |command| {
+                command.env_clear().env("PATH", "/usr/bin:/bin");
+            });
+            front.next_report();
+            front.spawn(0);
+            let pid = front.children[0].1;
+            let frame = a_browsers_request(&script);
+            pump(&mut front, &frame, 20_000);
+            let before = cpu_ns(pid);
+            let start = std::time::Instant::now();
+            pump(&mut front, &frame, requests);
+            let wall = start.elapsed();
+            let cpu = cpu_ns(pid) - before;
+            println!(
+                "  {name:22} {:6.2} us CPU per request in the child, {:6.0} requests/s",
+                cpu as f64 / requests as f64 / 1000.0,
+                requests as f64 / wall.as_secs_f64()
+            );
+            if let Some(calls) = system_calls(&mut front, &frame, pid) {
+                println!("  {:22} {calls}", "");
+            }
+        }
+    }
+}
+
+/// A frame like that of a browser's request: 24 variables.
+fn a_browsers_request(script: &Path) -> RequestFrame {
+    let mut request = Request::get(script);
+    for (name, value) in [
+        ("QUERY_STRING", ""),
+        ("PHP_SELF", "/script.php"),
+        ("DOCUMENT_ROOT", script.parent().unwrap().to_str().unwrap()),
+        ("DOCUMENT_URI", "/script.php"),
+        ("CONTENT_TYPE", ""),
+        ("CONTENT_LENGTH", ""),
+        ("GATEWAY_INTERFACE", "CGI/1.1"),
+        ("SERVER_PROTOCOL", "HTTP/1.1"),
+        ("SERVER_SOFTWARE", "Howdah"),
+        ("SERVER_NAME", "localhost"),
+        ("SERVER_ADDR", "127.0.0.1"),
+        ("SERVER_PORT", "8080"),
+        ("REMOTE_ADDR", "127.0.0.1"),
+        ("REMOTE_PORT", "54321"),
+        ("REQUEST_SCHEME", "http"),
+        ("HTTP_HOST", "localhost:8080"),
+        ("HTTP_USER_AGENT", "Mozilla/5.0 (X11; Linux x86_64)"),
+        ("HTTP_ACCEPT", "text/html,*/*;q=0.8"),
+        ("HTTP_ACCEPT_ENCODING", "gzip, deflate, br"),
+        ("HTTP_ACCEPT_LANGUAGE", "en-US,en;q=0.5"),
+    ] {
+        request = request.var(name, value);
+    }
+    request.into_frame()
+}
+
+/// Keeps all slots busy until `requests` have been answered.
+fn pump(front: &mut Front, frame: &RequestFrame, requests: u64) {
+    let port = front.port;
+    let slots = port.slots();
+    let (mut sent, mut done) = (0u64, 0u64);
+    let mut answer = Vec::new();
+    let publish = |slot| {
+        port.publish(slot, frame, true);
+        Front::wake(front.pool.choose_wake(front::sys::monotonic_ns(), 2));
+    };
+    for slot in 0..slots.min(requests as u32) {
+        publish(slot);
+        sent += 1;
+    }
+    while done < requests {
+        port.take_notified(|slot| {
+            if !matches!(port.state(slot), SlotState::Done(_)) {
+                return;
+            }
+            answer.clear();
+            let _ = port.read_response(slot, &mut answer, usize::MAX).unwrap();
+            assert!(!answer.is_empty(), "every answer has a head");
+            port.free(slot);
+            done += 1;
+            if sent < requests {
+                publish(slot);
+                sent += 1;
+            }
+        });
+        std::hint::spin_loop();
+    }
+}
+
+/// Nanoseconds of CPU a process has used.
+fn cpu_ns(pid: i32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
+    text.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// System calls per request by name, counted by strace over a thousand requests.
+fn system_calls(front: &mut Front, frame: &RequestFrame, pid: i32) -> Option<String> {
+    const COUNTED: u64 = 1000;
+    let mut strace = Command::new("strace")
+        .args([
+            "-f",
+            "-c",
+            "-S",
+            "calls",
+            "-U",
+            "calls,name",
+            "-p",
+            &pid.to_string(),
+        ])
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .ok()?;
+    let attached = || {
+        std::fs::read_to_string(format!("/proc/{pid}/status"))
+            .is_ok_and(|s| !s.contains("TracerPid:\t0\n"))
+    };
+    let deadline = std::time::Instant::now() + front::PATIENCE;
+    while !attached() {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "strace does not attach"
+        );
+        std::thread::yield_now();
+    }
+    pump(front, frame, COUNTED);
+    front::sys::kill(strace.id() as i32, libc::SIGINT);
+    let mut report = String::new();
+    std::io::Read::read_to_string(&mut strace.stderr.take()?, &mut report).ok()?;
+    strace.wait().ok()?;
+    let mut counts = Vec::new();
+    for line in report.lines() {
+        let mut words = line.split_whitespace();
+        if let (Some(Ok(n)), Some(name)) = (words.next().map(str::parse::<u64>), words.next())
+            && name != "total"
+            && n >= COUNTED / 20
+        {
+            counts.push(format!("{} {:.1}", name, n as f64 / COUNTED as f64));
+        }
+    }
+    Some(format!("system calls: {}", counts.join(", ")))
+}

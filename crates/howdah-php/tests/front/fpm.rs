@@ -1,0 +1,130 @@
+//! php-fpm as the oracle: started on a private socket without any php.ini, asked by a FastCGI
+//! client just large enough for one request at a time.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use super::{Dir, PATIENCE};
+
+/// A running php-fpm with one child.
+pub struct Fpm {
+    process: Child,
+    socket: PathBuf,
+    _dir: Dir,
+}
+
+/// Status, headers in order, body.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Plain {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: String,
+}
+
+impl Fpm {
+    /// Starts php-fpm with `settings` (`name=value`), or `None` when it is not installed.
+    pub fn start(settings: &[&str]) -> Option<Fpm> {
+        let program = ["/usr/sbin/php-fpm8.2", "/usr/sbin/php-fpm"]
+            .into_iter()
+            .find(|p| std::path::Path::new(p).exists())?;
+        let dir = Dir::new();
+        let socket = dir.0.join("fpm.sock");
+        let config = dir.write(
+            "fpm.conf",
+            &format!(
+                "[global]\nerror_log = {0}/fpm.log\ndaemonize = no\n[www]\nlisten = {0}/fpm.sock\n\
+                 pm = static\npm.max_children = 1\ncatch_workers_output = no\nclear_env = yes\n",
+                dir.0.display()
+            ),
+        );
+        let mut command = Command::new(program);
+        command.args(["-n", "-F", "-R", "-y"]).arg(config);
+        for setting in settings {
+            command.args(["-d", setting]);
+        }
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let process = command.spawn().expect("php-fpm starts");
+        let deadline = Instant::now() + PATIENCE;
+        while UnixStream::connect(&socket).is_err() {
+            assert!(Instant::now() < deadline, "php-fpm does not listen");
+            std::thread::yield_now();
+        }
+        Some(Fpm {
+            process,
+            socket,
+            _dir: dir,
+        })
+    }
+
+    /// Runs one request.
+    pub fn run(&self, variables: &[(String, String)], body: &[u8]) -> Plain {
+        let mut stream = UnixStream::connect(&self.socket).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut out = record(1, &[0, 1, 0, 0, 0, 0, 0, 0]);
+        let mut params = Vec::new();
+        for (name, value) in variables {
+            for len in [name.len(), value.len()] {
+                params.extend_from_slice(&(len as u32 | 0x8000_0000).to_be_bytes());
+            }
+            params.extend_from_slice(name.as_bytes());
+            params.extend_from_slice(value.as_bytes());
+        }
+        out.extend(record(4, &params));
+        out.extend(record(4, b""));
+        for piece in body.chunks(60_000) {
+            out.extend(record(5, piece));
+        }
+        out.extend(record(5, b""));
+        stream.write_all(&out).unwrap();
+        let mut raw = Vec::new();
+        loop {
+            let mut head = [0; 8];
+            stream.read_exact(&mut head).unwrap();
+            let len = u16::from_be_bytes([head[4], head[5]]) as usize;
+            let mut content = vec![0; len + head[6] as usize];
+            stream.read_exact(&mut content).unwrap();
+            match head[1] {
+                6 => raw.extend_from_slice(&content[..len]),
+                3 => return parse(&String::from_utf8_lossy(&raw)),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Drop for Fpm {
+    fn drop(&mut self) {
+        // The master ends its child itself when it is asked in this way.
+        super::sys::kill(self.process.id() as i32, libc::SIGTERM);
+        let _ = self.process.wait();
+    }
+}
+
+fn record(kind: u8, content: &[u8]) -> Vec<u8> {
+    let len = u16::try_from(content.len()).unwrap().to_be_bytes();
+    let mut out = vec![1, kind, 0, 1, len[0], len[1], 0, 0];
+    out.extend_from_slice(content);
+    out
+}
+
+fn parse(raw: &str) -> Plain {
+    let (head, body) = raw.split_once("\r\n\r\n").unwrap_or((raw, ""));
+    let mut plain = Plain {
+        status: 200,
+        headers: Vec::new(),
+        body: body.to_owned(),
+    };
+    for line in head.lines() {
+        let (name, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.trim();
+        if name.eq_ignore_ascii_case("status") {
+            plain.status = value.split(' ').next().unwrap().parse().unwrap();
+        } else {
+            plain.headers.push((name.to_owned(), value.to_owned()));
+        }
+    }
+    plain
+}
