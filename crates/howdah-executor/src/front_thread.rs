@@ -93,7 +93,7 @@ pub fn before_park() {
                     break;
                 }
             }
-            lane.arm_timer();
+            lane.arm_timer(&pool.shared);
         }
     });
 }

@@ -35,8 +35,18 @@ pub(crate) struct Table {
     waiting: VecDeque<Arc<Exchange>>,
     /// Requests in slots.
     pub held: u32,
-    /// The timer task will look at the queue by itself.
-    pub timer_armed: bool,
+    pub alarm: Alarm,
+}
+
+/// When the timer task will look at the queue by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Alarm {
+    /// Not at all: nothing waits.
+    Off,
+    /// At the oldest request's deadline: all children are busy.
+    Deadline,
+    /// In a millisecond: children sleep although requests wait.
+    Soon,
 }
 
 impl Lane {
@@ -50,7 +60,7 @@ impl Lane {
                 free: (0..slots).rev().collect(),
                 waiting: VecDeque::new(),
                 held: 0,
-                timer_armed: false,
+                alarm: Alarm::Off,
             }),
             registered: AtomicBool::new(false),
             timer: Notify::new(),
@@ -65,6 +75,11 @@ impl Lane {
     pub fn unclaimed(&self) -> u32 {
         let table = self.lock();
         self.port.unclaimed() + table.waiting.len() as u32
+    }
+
+    /// Whether there are any.
+    pub fn has_unclaimed(&self) -> bool {
+        !self.lock().waiting.is_empty() || self.port.has_unclaimed()
     }
 
     /// Offers a request to the children, or queues it.
@@ -322,18 +337,31 @@ impl Lane {
         self.port.go_to_sleep()
     }
 
-    /// Makes sure that the timer task runs while something waits.
-    pub fn arm_timer(&self) {
+    /// Makes sure that the timer task looks at what waits, and soon enough.
+    pub fn arm_timer(&self, shared: &Shared) {
         let mut table = self.lock();
-        if !table.timer_armed && (!table.waiting.is_empty() || self.port.has_unclaimed()) {
-            table.timer_armed = true;
+        let due = self.alarm_due(shared, &table);
+        if due > table.alarm {
+            table.alarm = due;
             self.timer.notify_one();
         }
     }
 
-    /// The timer task found nothing that waits.
-    pub fn disarm_timer(&self) {
-        self.lock().timer_armed = false;
+    fn alarm_due(&self, shared: &Shared, table: &Table) -> Alarm {
+        if table.waiting.is_empty() && !self.port.has_unclaimed() {
+            Alarm::Off
+        } else if shared.port.sleepers() > 0 {
+            Alarm::Soon
+        } else {
+            Alarm::Deadline
+        }
+    }
+
+    /// The timer task's: sets the alarm to what is due now.
+    pub fn reset_alarm(&self, shared: &Shared) -> Alarm {
+        let mut table = self.lock();
+        table.alarm = self.alarm_due(shared, &table);
+        table.alarm
     }
 
     /// Whether the lane's thread listens to the pool's bell.

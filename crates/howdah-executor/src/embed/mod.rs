@@ -24,6 +24,7 @@ mod zygote;
 
 use std::collections::HashMap;
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -54,6 +55,8 @@ pub struct ExchangeCosts {
     pub futex_wakes: u64,
     /// Times a front thread announced that it sleeps.
     pub front_sleeps: u64,
+    /// Times a child rang a sleeping front thread.
+    pub bells: u64,
 }
 
 impl EmbedPool {
@@ -117,9 +120,18 @@ impl EmbedPool {
 
     /// What the exchange has cost since the start.
     pub fn exchange_costs(&self) -> ExchangeCosts {
+        // The bells are never read (a read could swallow a ring that epoll has not reported yet),
+        // so their counters tell how often they were rung.
+        let bells = self
+            .shared
+            .bells
+            .iter()
+            .map(|b| sys::times_rung(b.as_fd()))
+            .sum();
         ExchangeCosts {
             futex_wakes: self.shared.counters.futex_wakes.load(Ordering::Relaxed),
             front_sleeps: self.shared.counters.front_sleeps.load(Ordering::Relaxed),
+            bells,
         }
     }
 

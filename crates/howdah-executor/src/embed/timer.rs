@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::lane::Alarm;
 use super::shared::{Condition, Shared};
 use super::sys;
 use crate::ExecError;
@@ -17,41 +18,52 @@ const WAKE_AGAIN: Duration = Duration::from_millis(1);
 /// Runs until the pool is closed.
 pub(crate) async fn run(shared: Arc<Shared>, front: u32) {
     let lane = &shared.lanes[front as usize];
-    loop {
-        lane.timer.notified().await;
-        if shared.closing.load(Ordering::Relaxed) && *shared.condition.borrow() == Condition::Closed
-        {
-            return;
+    let closed = || {
+        shared.closing.load(Ordering::Relaxed) && *shared.condition.borrow() == Condition::Closed
+    };
+    while !closed() {
+        let wait = match lane.reset_alarm(&shared) {
+            Alarm::Off => {
+                lane.timer.notified().await;
+                continue;
+            }
+            Alarm::Deadline => patience_left(&shared, front),
+            Alarm::Soon => WAKE_AGAIN,
+        };
+        // A notification says that the alarm has become more urgent, or the pool is closed.
+        let rung = tokio::time::timeout(wait, lane.timer.notified()).await;
+        if rung.is_err() {
+            look(&shared, front);
         }
-        while let Some(wait) = look(&shared, front) {
-            tokio::time::sleep(wait).await;
-        }
-        lane.disarm_timer();
     }
 }
 
-/// Does what is due; returns when to look again, `None` when nothing waits.
-fn look(shared: &Shared, front: u32) -> Option<Duration> {
+/// How long the oldest request may still wait.
+fn patience_left(shared: &Shared, front: u32) -> Duration {
+    let Some(oldest) = shared.lanes[front as usize].oldest_unclaimed() else {
+        return WAKE_AGAIN;
+    };
+    let left = oldest
+        .saturating_add(patience_ns(shared))
+        .saturating_sub(sys::now_ns());
+    Duration::from_nanos(left).max(WAKE_AGAIN)
+}
+
+fn patience_ns(shared: &Shared) -> u64 {
+    u64::try_from(shared.config.queue_timeout.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Does what is due.
+fn look(shared: &Shared, front: u32) {
     let lane = &shared.lanes[front as usize];
-    let oldest = lane.oldest_unclaimed()?;
-    let now = sys::now_ns();
-    let patience = u64::try_from(shared.config.queue_timeout.as_nanos()).unwrap_or(u64::MAX);
-    let mut left = oldest.saturating_add(patience).saturating_sub(now);
-    if left == 0 {
-        lane.refuse_unclaimed(shared, &ExecError::QueueTimeout, |e| {
-            e.started_ns.saturating_add(patience) <= now
-        });
-        left = lane
-            .oldest_unclaimed()?
-            .saturating_add(patience)
-            .saturating_sub(now);
+    let (now, patience) = (sys::now_ns(), patience_ns(shared));
+    let late = |started_ns: u64| started_ns.saturating_add(patience) <= now;
+    if lane.oldest_unclaimed().is_some_and(late) {
+        lane.refuse_unclaimed(shared, &ExecError::QueueTimeout, |e| late(e.started_ns));
     }
-    let mut wakes = 0;
-    while wakes < shared.budget && lane.wake_a_child(shared, now) {
-        wakes += 1;
+    for _ in 0..shared.budget {
+        if !lane.has_unclaimed() || !lane.wake_a_child(shared, now) {
+            break;
+        }
     }
-    if shared.port.sleepers() > 0 {
-        return Some(WAKE_AGAIN);
-    }
-    Some(Duration::from_nanos(left).max(WAKE_AGAIN))
 }
