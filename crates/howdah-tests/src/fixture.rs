@@ -18,11 +18,13 @@ use crate::scratch::Scratch;
 /// What `/hello.php` answers.
 pub const HELLO: &str = "Hello, elephant riders!\n";
 
-/// A site to be served; see [`Fixture::new`].
+/// A site to be served; see [`Fixture::named`].
 pub struct Builder {
     scratch: Scratch,
     site: Site,
     config: String,
+    pool: String,
+    site_lines: String,
 }
 
 /// A running Howdah with a site of ours.
@@ -69,6 +71,20 @@ impl Builder {
         self
     }
 
+    /// Lines for the one pool of the site, e.g. `max_requests = 40`.
+    pub fn pool(mut self, lines: &str) -> Self {
+        self.pool.push_str(lines);
+        self.pool.push('\n');
+        self
+    }
+
+    /// Lines for the site itself, e.g. `request_buffering = "off"`.
+    pub fn site(mut self, lines: &str) -> Self {
+        self.site_lines.push_str(lines);
+        self.site_lines.push('\n');
+        self
+    }
+
     /// Serves another directory (or symbolic link) of the private directory.
     pub fn root(mut self, name: &str) -> Self {
         self.site.root = self.scratch.join(name);
@@ -92,8 +108,16 @@ impl Builder {
     /// # Panics
     /// If it does not come up.
     pub fn start(mut self) -> Fixture {
-        if !self.config.is_empty() {
-            self.site.howdah_config = Some(self.config.clone());
+        let mut config = self.config.clone();
+        if !self.pool.is_empty() {
+            config.push_str(&format!("[pool.default]\n{}", self.place(&self.pool)));
+        }
+        if !self.site_lines.trim().is_empty() {
+            let site = format!("[[site]]\nroot = \"ROOT\"\n{}", self.site_lines);
+            config.push_str(&self.place(&site));
+        }
+        if !config.is_empty() {
+            self.site.howdah_config = Some(config);
         }
         for (option, name) in [
             ("--control", "control.sock"),
@@ -118,7 +142,7 @@ impl Builder {
 impl Fixture {
     /// A site with `hello.php`, `pid.php` (its process id) and `hold.php?gate=NAME` (stands
     /// at a gate, then answers `released`), served by two children.
-    pub fn new(name: &str) -> Builder {
+    pub fn named(name: &str) -> Builder {
         let scratch = Scratch::new(name);
         let gates = scratch.writable_dir("gates");
         scratch.write("gates.php", gate::php(&gates));
@@ -127,6 +151,8 @@ impl Fixture {
             scratch,
             site,
             config: String::new(),
+            pool: String::new(),
+            site_lines: String::new(),
         }
         .script("hello.php", &format!("<?php echo {HELLO:?};"))
         .script("pid.php", "<?php echo getmypid();")

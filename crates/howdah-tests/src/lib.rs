@@ -27,4 +27,5 @@ pub mod process;
 pub mod process_tree;
 pub mod rig;
 pub mod scratch;
+pub mod wordpress_home;
 pub mod wrk;

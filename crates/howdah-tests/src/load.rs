@@ -87,13 +87,16 @@ pub enum Stop {
     WhenTold,
 }
 
+/// Whether a body is the one asked for.
+type Expected = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
+
 /// A load to put on a server.
 #[derive(Clone)]
 pub struct Load {
     address: SocketAddr,
     target: String,
     clients: usize,
-    expected: Arc<dyn Fn(&[u8]) -> bool + Send + Sync>,
+    expected: Expected,
 }
 
 impl Load {

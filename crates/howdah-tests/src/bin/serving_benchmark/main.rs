@@ -5,6 +5,11 @@
 //! within a round, so that a machine whose speed drifts does not decide it. Bodies are checked
 //! before and after. Figures are medians over rounds with minimum and maximum.
 
+mod cost;
+mod memory;
+mod options;
+mod wordpress;
+
 use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,17 +18,7 @@ use howdah_tests::rig::{Kind, Server, Site};
 use howdah_tests::scratch::Scratch;
 use howdah_tests::wrk::{self, Load, Report};
 
-const HELP: &str = "\
-serving_benchmark [SCENARIO]... [--rounds N] [--seconds N] [--children N]
-
-  hello       hello.php, 100 keep-alive connections
-  hello-one   hello.php, one connection (latency of a lone request)
-  beside-slow hello.php, 16 connections, with two 200 ms requests always in progress
-  static      a file of 24 bytes, 100 connections (nginx, Howdah)
-  memory      resident memory: 10 000 idle connections, a PHP child
-
-Without a scenario: all. Build the release binaries first (`make build`).
-";
+use options::Options;
 
 struct Scenario {
     name: &'static str,
@@ -79,59 +74,17 @@ fn main() {
     for scenario in SCENARIOS.iter().filter(|s| options.wants(s.name)) {
         measure(scenario, &options, &scratch);
     }
+    if options.wants("wordpress") {
+        wordpress::measure(&options);
+    }
+    if options.wants("sweep") {
+        wordpress::sweep(&options);
+    }
+    if options.wants("cost") {
+        cost::measure(&options, &scratch);
+    }
     if options.wants("memory") {
-        memory(&options, &scratch);
-    }
-}
-
-struct Options {
-    scenarios: Vec<String>,
-    rounds: usize,
-    seconds: u32,
-    children: usize,
-}
-
-impl Options {
-    fn read() -> Options {
-        let mut options = Options {
-            scenarios: Vec::new(),
-            rounds: 5,
-            seconds: 4,
-            children: 8,
-        };
-        let mut words = std::env::args().skip(1);
-        while let Some(word) = words.next() {
-            let mut number = || {
-                words
-                    .next()
-                    .and_then(|n| n.parse().ok())
-                    .unwrap_or_else(|| {
-                        eprintln!("serving_benchmark: {word} wants a number");
-                        std::process::exit(2)
-                    })
-            };
-            match word.as_str() {
-                "--rounds" => options.rounds = number(),
-                "--seconds" => options.seconds = number() as u32,
-                "--children" => options.children = number(),
-                "--help" | "-h" => {
-                    print!("{HELP}");
-                    std::process::exit(0)
-                }
-                name if name == "memory" || SCENARIOS.iter().any(|s| s.name == name) => {
-                    options.scenarios.push(word);
-                }
-                other => {
-                    eprintln!("serving_benchmark: no scenario or option {other:?}\n\n{HELP}");
-                    std::process::exit(2)
-                }
-            }
-        }
-        options
-    }
-
-    fn wants(&self, name: &str) -> bool {
-        self.scenarios.is_empty() || self.scenarios.iter().any(|s| s == name)
+        memory::measure(&options, &scratch);
     }
 }
 
@@ -210,7 +163,12 @@ fn measure(scenario: &Scenario, options: &Options, scratch: &Scratch) {
         "\n{}: {} at c={}",
         scenario.name, scenario.target, scenario.connections
     );
-    for (kind, runs) in kinds.iter().zip(&reports) {
+    print_table(&kinds, &reports);
+}
+
+/// A line per server, then a line per rival with the ratios taken within each round.
+fn print_table(kinds: &[Kind], reports: &[Vec<Report>]) {
+    for (kind, runs) in kinds.iter().zip(reports) {
         let errors: u64 = runs.iter().map(|r| r.errors).sum();
         println!(
             "  {:<10} {:>26} good/s   p50 {:>22} ms   p99 {:>22} ms   errors {errors}",
@@ -220,7 +178,7 @@ fn measure(scenario: &Scenario, options: &Options, scratch: &Scratch) {
             Spread::of(runs.iter().map(|r| r.p99)).show(3),
         );
     }
-    for (kind, runs) in kinds.iter().zip(&reports).skip(1) {
+    for (kind, runs) in kinds.iter().zip(reports).skip(1) {
         let ratio = |of: fn(&Report) -> f64| {
             Spread::of(
                 reports[0]
@@ -292,103 +250,5 @@ fn progress(text: &str) {
     if err.is_terminal() {
         let _ = write!(err, "\r\x1b[K{text}");
         let _ = err.flush();
-    }
-}
-
-/// Resident memory in KiB of every process of `server` whose command contains `word`.
-fn resident(word: &str) -> Vec<(i32, u64)> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = entry
-            .file_name()
-            .to_str()
-            .and_then(|n| n.parse::<i32>().ok())
-        else {
-            continue;
-        };
-        let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        let smaps = std::fs::read_to_string(entry.path().join("smaps_rollup")).unwrap_or_default();
-        let pss = smaps.lines().find_map(|l| {
-            l.strip_prefix("Pss:")?
-                .split_whitespace()
-                .next()?
-                .parse()
-                .ok()
-        });
-        if let Some(pss) = pss
-            && String::from_utf8_lossy(&command).contains(word)
-        {
-            found.push((pid, pss));
-        }
-    }
-    found
-}
-
-fn memory(options: &Options, scratch: &Scratch) {
-    println!("\nmemory (proportional set size)");
-    for (kind, word) in [(Kind::Howdah, "howdah-php"), (Kind::NginxFpm, "php-fpm")] {
-        let server = start(kind, options, scratch);
-        let load = Load {
-            target: "/hello.php".into(),
-            connections: 50,
-            seconds: 2,
-            host: None,
-        };
-        wrk::run(server.address(), &load);
-        let sizes: Vec<u64> = resident(word).into_iter().map(|(_, kib)| kib).collect();
-        let total: u64 = sizes.iter().sum();
-        println!(
-            "  {:<10} {} PHP processes, {} KiB in all, {} KiB each",
-            kind.name(),
-            sizes.len(),
-            total,
-            total / sizes.len().max(1) as u64
-        );
-    }
-    let server = start(Kind::Howdah, options, scratch);
-    let front = || {
-        resident("howdah\0serve")
-            .into_iter()
-            .map(|(_, kib)| kib)
-            .sum::<u64>()
-    };
-    let before = front();
-    let mut held = Vec::new();
-    raise_file_limit();
-    for _ in 0..10_000 {
-        match http::Connection::open(server.address()) {
-            Ok(connection) => held.push(connection),
-            Err(error) => {
-                println!("  stopped at {} connections: {error}", held.len());
-                break;
-            }
-        }
-    }
-    // Every connection has been served once and is idle: the honest kind of idle.
-    for connection in &mut held {
-        let request = "GET /hello.txt HTTP/1.1\r\nHost: localhost\r\n\r\n";
-        connection
-            .send(request)
-            .expect("an idle connection takes a request");
-        connection.read_response("GET").expect("and answers it");
-    }
-    let after = front();
-    println!(
-        "  howdah     {} idle connections: {:.1} KiB each in the server's processes",
-        held.len(),
-        (after.saturating_sub(before)) as f64 / held.len().max(1) as f64
-    );
-}
-
-/// Ten thousand connections want as many descriptors here as in the server.
-fn raise_file_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let wanted = Rlimit {
-        current: limit.maximum,
-        maximum: limit.maximum,
-    };
-    if let Err(error) = setrlimit(Resource::Nofile, wanted) {
-        eprintln!("cannot raise the limit of open files: {error}");
     }
 }

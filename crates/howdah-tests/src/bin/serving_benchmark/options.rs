@@ -1,0 +1,78 @@
+//! The command line of the benchmark.
+
+use super::SCENARIOS;
+
+const HELP: &str = "\
+serving_benchmark [SCENARIO]... [--rounds N] [--seconds N] [--children N]
+
+  hello       hello.php, 100 keep-alive connections
+  hello-one   hello.php, one connection (latency of a lone request)
+  beside-slow hello.php, 16 connections, with two 200 ms requests always in progress
+  static      a file of 24 bytes, 100 connections (nginx, Howdah)
+  wordpress   WordPress' home page, 10 connections, on a private MariaDB
+  sweep       the same page, 10 to 500 connections: does the rate hold?
+  cost        system calls (strace) and context switches per hello request
+  memory      resident memory: a PHP child, 10 000 idle connections
+
+Without a scenario: all. Build the release binaries first (`make build`).
+";
+
+/// The scenarios that are not a row of [`SCENARIOS`].
+const OTHERS: &[&str] = &["wordpress", "sweep", "cost", "memory"];
+
+/// What was asked for.
+pub struct Options {
+    scenarios: Vec<String>,
+    /// Rounds of every scenario.
+    pub rounds: usize,
+    /// Length of one run.
+    pub seconds: u32,
+    /// PHP processes of Howdah and php-fpm.
+    pub children: usize,
+}
+
+impl Options {
+    /// Reads the command line; leaves with a message when it is wrong.
+    pub fn read() -> Options {
+        let mut options = Options {
+            scenarios: Vec::new(),
+            rounds: 5,
+            seconds: 4,
+            children: 8,
+        };
+        let mut words = std::env::args().skip(1);
+        while let Some(word) = words.next() {
+            let mut number = || {
+                words
+                    .next()
+                    .and_then(|n| n.parse().ok())
+                    .unwrap_or_else(|| {
+                        eprintln!("serving_benchmark: {word} wants a number");
+                        std::process::exit(2)
+                    })
+            };
+            match word.as_str() {
+                "--rounds" => options.rounds = number(),
+                "--seconds" => options.seconds = u32::try_from(number()).unwrap_or(u32::MAX),
+                "--children" => options.children = number(),
+                "--help" | "-h" => {
+                    print!("{HELP}");
+                    std::process::exit(0)
+                }
+                name if OTHERS.contains(&name) || SCENARIOS.iter().any(|s| s.name == name) => {
+                    options.scenarios.push(word);
+                }
+                other => {
+                    eprintln!("serving_benchmark: no scenario or option {other:?}\n\n{HELP}");
+                    std::process::exit(2)
+                }
+            }
+        }
+        options
+    }
+
+    /// Whether a scenario is to be run.
+    pub fn wants(&self, name: &str) -> bool {
+        self.scenarios.is_empty() || self.scenarios.iter().any(|s| s == name)
+    }
+}

@@ -1,0 +1,84 @@
+//! A WordPress that is installed already, for measuring: Debian's package with its default
+//! theme and one post, on a private MariaDB, set up by PHP's command line. The journey
+//! through WordPress' own installer is `tests/wordpress.rs`.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::mariadb::Mariadb;
+use crate::rig::Site;
+use crate::scratch::{Scratch, copy_tree, run};
+
+/// The name it believes to be reached by, whatever port a server listens on: send it as `Host`,
+/// or WordPress redirects there.
+pub const HOST: &str = "wordpress.test";
+/// A text on its home page.
+pub const MARK: &str = "Welcome to WordPress";
+
+/// The installed application.
+#[derive(Debug)]
+pub struct WordpressHome {
+    scratch: Scratch,
+    _mariadb: Mariadb,
+}
+
+const INSTALL: &str = "<?php
+define('WP_INSTALLING', true);
+$_SERVER['HTTP_HOST'] = 'wordpress.test';
+$_SERVER['REQUEST_URI'] = '/';
+require 'SITE/wp-load.php';
+require ABSPATH . 'wp-admin/includes/upgrade.php';
+wp_install('Caravan', 'owner', 'owner@example.org', true, '', 'carry the howdah');
+echo get_option('siteurl');
+";
+
+impl WordpressHome {
+    /// Copies, configures and installs it: a few seconds.
+    ///
+    /// # Panics
+    /// If a package is missing or the installation fails.
+    pub fn prepare() -> WordpressHome {
+        let mariadb = Mariadb::start();
+        mariadb.create("wordpress", "wordpress", "database password");
+        let scratch = Scratch::new("wordpress-home");
+        let site = scratch.join("site");
+        copy_tree(Path::new("/usr/share/wordpress"), &site);
+        let config = format!(
+            "<?php
+define('DB_NAME', 'wordpress');
+define('DB_USER', 'wordpress');
+define('DB_PASSWORD', 'database password');
+define('DB_HOST', 'localhost:{}');
+define('DB_CHARSET', 'utf8mb4');
+define('DB_COLLATE', '');
+define('WP_HOME', 'http://{HOST}');
+define('WP_SITEURL', 'http://{HOST}');
+define('DISABLE_WP_CRON', true);
+define('WP_HTTP_BLOCK_EXTERNAL', true);
+define('AUTOMATIC_UPDATER_DISABLED', true);
+$table_prefix = 'wp_';
+if (!defined('ABSPATH')) define('ABSPATH', __DIR__ . '/');
+require_once ABSPATH . 'wp-settings.php';
+",
+            mariadb.socket().display()
+        );
+        scratch.write("site/wp-config.php", config);
+        let install = scratch.write(
+            "install.php",
+            INSTALL.replace("SITE", &site.display().to_string()),
+        );
+        let said = run(Command::new("php8.2").arg(&install));
+        assert!(said.contains(HOST), "the installation said: {said}");
+        WordpressHome {
+            scratch,
+            _mariadb: mariadb,
+        }
+    }
+
+    /// To be served by any server.
+    pub fn site(&self) -> Site {
+        Site::new(self.scratch.join("site"))
+            .front_controller("/index.php")
+            .ini("display_errors", "Off")
+    }
+}
