@@ -2,6 +2,7 @@
 //! in it.
 //!
 //! - [`http`]: messages, and HTTP/1.1 on a socket: framing, limits, time-outs.
+//! - [`listener`]: sockets, accepting, front threads, the graceful end.
 //! - [`site`]: which site, which route, which file; the only way from a URL to a path.
 //! - [`static_file`]: how a file is sent: validators, ranges, precompressed files, memory.
 //! - [`client_address`]: who the client is, behind proxies that are trusted.
@@ -14,8 +15,10 @@
 pub mod client_address;
 pub mod encoding;
 pub mod http;
+pub mod listener;
 pub mod log;
 pub mod site;
 pub mod static_file;
+mod sys;
 #[cfg(test)]
 mod testing;

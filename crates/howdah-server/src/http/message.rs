@@ -82,49 +82,54 @@ impl RequestHead {
     /// The target's path, still percent-encoded; for the absolute form without scheme and
     /// authority. Always begins with `/`, except for `OPTIONS *`.
     pub fn path(&self) -> &[u8] {
-        let target = self.origin_form();
-        match target.iter().position(|b| *b == b'?') {
+        let target = self.after_authority();
+        let path = match target.iter().position(|b| *b == b'?') {
             Some(at) => &target[..at],
             None => target,
-        }
+        };
+        // RFC 9112 §3.2.1: an empty path is sent as "/".
+        if path.is_empty() { b"/" } else { path }
     }
 
     /// What follows the first `?` of the target, if there is one.
     pub fn query(&self) -> Option<&[u8]> {
-        let target = self.origin_form();
+        let target = self.after_authority();
         let at = target.iter().position(|b| *b == b'?')?;
         Some(&target[at + 1..])
     }
 
-    fn origin_form(&self) -> &[u8] {
+    /// Path and query. For the absolute form (RFC 9112 §3.2.2) what follows the authority, perhaps
+    /// nothing.
+    fn after_authority(&self) -> &[u8] {
         let target = self.target();
-        if target.first() == Some(&b'/') || target == b"*" {
-            return target;
+        match self.authority() {
+            Some(authority) => &target[authority.end as usize..],
+            None => target,
         }
-        // Absolute form (RFC 9112 §3.2.2): scheme "://" authority path-abempty [ "?" query ].
-        let Some(at) = target.windows(3).position(|w| w == b"://") else {
-            return b"/";
-        };
-        let rest = &target[at + 3..];
-        match rest.iter().position(|b| *b == b'/' || *b == b'?') {
-            Some(slash) if rest[slash] == b'/' => &rest[slash..],
-            _ => b"/",
+    }
+
+    /// The absolute form's authority, within the target.
+    fn authority(&self) -> Option<Span> {
+        let target = self.target();
+        if matches!(target, [b'/', ..] | b"*") {
+            return None;
         }
+        let start = target.windows(3).position(|w| w == b"://")? + 3;
+        let len = target[start..]
+            .iter()
+            .position(|b| matches!(b, b'/' | b'?'))
+            .unwrap_or(target.len() - start);
+        Some(Span {
+            start: start as u32,
+            end: (start + len) as u32,
+        })
     }
 
     /// The host as the client named it, with port if it gave one: the absolute form's authority
     /// goes before `Host` (RFC 9112 §3.2.2).
     pub fn host(&self) -> &[u8] {
-        let target = self.target();
-        if target.first() != Some(&b'/')
-            && let Some(at) = target.windows(3).position(|w| w == b"://")
-        {
-            let rest = &target[at + 3..];
-            let end = rest
-                .iter()
-                .position(|b| *b == b'/' || *b == b'?')
-                .unwrap_or(rest.len());
-            return &rest[..end];
+        if let Some(authority) = self.authority() {
+            return &self.target()[authority.start as usize..authority.end as usize];
         }
         self.header(b"host").unwrap_or(b"")
     }

@@ -1,0 +1,57 @@
+//! Answers every request with 24 bytes, to measure what HTTP alone costs (docs/performance.md).
+//! `hello_server [ADDRESS [THREADS]]`; stops when its standard input ends.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use howdah_server::http::message::{RequestHead, ResponseHead};
+use howdah_server::http::{ConnInfo, Handler, HttpConfig, Length, RequestBody, Responder};
+use howdah_server::listener::{ListenAddress, ListenerConfig, Server, ThreadHooks};
+
+struct Hello {
+    head: ResponseHead,
+}
+
+impl Handler for Hello {
+    async fn handle<'a>(
+        &'a self,
+        _req: &'a RequestHead,
+        _conn: &'a ConnInfo,
+        _body: &'a mut RequestBody,
+        out: &'a mut Responder,
+    ) {
+        out.begin(&self.head, Length::Known(24));
+        out.push(Bytes::from_static(b"Hello from the elephant\n"));
+        out.end();
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut args = std::env::args().skip(1);
+    let address: ListenAddress = args.next().as_deref().unwrap_or("127.0.0.1:0").parse()?;
+    let threads = match args.next() {
+        Some(threads) => threads.parse()?,
+        None => std::thread::available_parallelism()?.get(),
+    };
+    let mut head = ResponseHead::new(200);
+    head.header(b"Content-Type", b"text/html; charset=UTF-8");
+    let listener = ListenerConfig::bind(&address, threads)?;
+    let server = Server::start(
+        vec![listener],
+        Arc::new(Hello { head }),
+        threads,
+        HttpConfig::default(),
+        ThreadHooks::default(),
+    )?;
+    match server.local_addrs() {
+        [Some(bound)] => println!("listening on {bound}"),
+        _ => println!("listening on {address}"),
+    }
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    server.control().stop(Duration::from_secs(1));
+    println!("{:?}", server.control().stats());
+    server.wait();
+    Ok(())
+}

@@ -1,0 +1,339 @@
+//! A request's body as a handler reads it: transfer coding taken off, limits and time-outs applied,
+//! `100 Continue` sent when the first byte is asked for. Reads the socket only when polled: what a
+//! handler does not ask for waits in the client's kernel.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::{Instant, Sleep};
+
+use super::buffers::{self, Input};
+use super::chunk::ChunkDecoder;
+use super::framing::{BodyKind, Framing};
+use super::io::Io;
+use super::refusal::BadRequest;
+
+/// Bytes read at once at most.
+const PIECE: usize = 64 << 10;
+
+/// Why a body cannot be read to its end. The connection closes after the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyError {
+    /// More bytes than [`RequestBody::set_limit`] allows.
+    TooLarge,
+    /// The chunked coding is broken.
+    Malformed(BadRequest),
+    /// Nothing came for `body_timeout`.
+    Timeout,
+    /// Slower than `min_body_rate`.
+    TooSlow,
+    /// The connection ended before the body did.
+    ClientGone,
+}
+
+impl BodyError {
+    /// The name, as in `Howdah-Error`.
+    pub fn name(self) -> &'static str {
+        match self {
+            BodyError::TooLarge => "BodyTooLarge",
+            BodyError::Malformed(why) => why.name(),
+            BodyError::Timeout => "BodyTimeout",
+            BodyError::TooSlow => "BodyTooSlow",
+            BodyError::ClientGone => "ClientGone",
+        }
+    }
+
+    /// The status it is answered with; 499 (as nginx logs it) reaches nobody.
+    pub fn status(self) -> u16 {
+        match self {
+            BodyError::TooLarge => 413,
+            BodyError::Malformed(why) => why.status(),
+            BodyError::Timeout | BodyError::TooSlow => 408,
+            BodyError::ClientGone => 499,
+        }
+    }
+}
+
+impl fmt::Display for BodyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::error::Error for BodyError {}
+
+#[derive(Debug)]
+enum State {
+    Length { left: u64 },
+    Chunked(ChunkDecoder),
+    Done,
+    Failed(BodyError),
+}
+
+/// The body of the request being handled.
+pub struct RequestBody {
+    io: Arc<Io>,
+    pub(super) input: Input,
+    kind: BodyKind,
+    state: State,
+    limit: u64,
+    received: u64,
+    expect_continue: bool,
+    timer: Option<Pin<Box<Sleep>>>,
+    /// Since when the client is waited for, and how long it has been waited for in all.
+    waiting_since: Option<Instant>,
+    waited: Duration,
+}
+
+impl RequestBody {
+    pub(super) fn new(io: Arc<Io>) -> RequestBody {
+        RequestBody {
+            io,
+            input: Input::default(),
+            kind: BodyKind::None,
+            state: State::Done,
+            limit: u64::MAX,
+            received: 0,
+            expect_continue: false,
+            timer: None,
+            waiting_since: None,
+            waited: Duration::ZERO,
+        }
+    }
+
+    /// Begins the body of the next request.
+    pub(super) fn begin(&mut self, framing: &Framing) {
+        self.kind = framing.body;
+        self.state = match framing.body {
+            BodyKind::None => State::Done,
+            BodyKind::Length(left) => State::Length { left },
+            BodyKind::Chunked => State::Chunked(ChunkDecoder::default()),
+        };
+        self.limit = u64::MAX;
+        self.received = 0;
+        self.expect_continue = framing.expect_continue;
+        self.waiting_since = None;
+        self.waited = Duration::ZERO;
+        self.tell_left();
+    }
+
+    fn tell_left(&self) {
+        self.io.set_body_left(match self.state {
+            State::Length { left } => left,
+            State::Done => 0,
+            State::Chunked(_) | State::Failed(_) => u64::MAX,
+        });
+    }
+
+    /// How the client delimits the body.
+    pub fn expected(&self) -> BodyKind {
+        self.kind
+    }
+
+    /// Bytes handed out so far.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Whether the whole body has been handed out.
+    pub fn is_done(&self) -> bool {
+        matches!(self.state, State::Done)
+    }
+
+    /// The client still waits for `100 Continue`, or for a final answer instead.
+    pub(super) fn awaits_continue(&self) -> bool {
+        self.expect_continue
+    }
+
+    /// More bytes than this → [`BodyError::TooLarge`]; for a body of known length at the next
+    /// [`RequestBody::next`], before anything is read and before `100 Continue`.
+    pub fn set_limit(&mut self, max: u64) {
+        self.limit = max;
+    }
+
+    /// The next bytes, never empty; `None` at the end. An error repeats itself.
+    pub async fn next(&mut self) -> Option<Result<Bytes, BodyError>> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// As [`RequestBody::next`].
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+        let next = match self.state {
+            State::Done => return Poll::Ready(None),
+            State::Failed(why) => return Poll::Ready(Some(Err(why))),
+            _ => ready!(self.poll_piece(cx)),
+        };
+        match next {
+            Ok(piece) => {
+                self.received += piece.len() as u64;
+                self.tell_left();
+                Poll::Ready((!piece.is_empty()).then_some(Ok(piece)))
+            }
+            Err(why) => {
+                self.state = State::Failed(why);
+                self.timer = None;
+                self.tell_left();
+                Poll::Ready(Some(Err(why)))
+            }
+        }
+    }
+
+    /// A piece; an empty one is the end.
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, BodyError>> {
+        loop {
+            let over = match &mut self.state {
+                State::Length { left } => *left > self.limit.saturating_sub(self.received),
+                _ => false,
+            };
+            if over {
+                return Poll::Ready(Err(BodyError::TooLarge));
+            }
+            if !self.input.is_empty()
+                && let Some(piece) = self.take_from_input()?
+            {
+                return Poll::Ready(Ok(piece));
+            }
+            self.send_continue(cx);
+            let received = match self.state {
+                State::Length { left } => {
+                    let mut buf = Vec::with_capacity(left.min(PIECE as u64) as usize);
+                    match self.io.socket.poll_recv_spare(cx, &mut buf) {
+                        Poll::Ready(Ok(0) | Err(_)) => Err(BodyError::ClientGone),
+                        Poll::Ready(Ok(_)) => Ok(Some(self.split_off_next_request(buf, left))),
+                        Poll::Pending => return self.poll_patience(cx),
+                    }
+                }
+                _ => {
+                    let read = buffers::with_scratch(|buf| {
+                        let read = self.io.socket.poll_recv(cx, buf);
+                        if let Poll::Ready(Ok(n)) = read {
+                            self.input.extend(&buf[..n]);
+                        }
+                        read
+                    });
+                    match read {
+                        Poll::Ready(Ok(0) | Err(_)) => Err(BodyError::ClientGone),
+                        Poll::Ready(Ok(_)) => Ok(None),
+                        Poll::Pending => return self.poll_patience(cx),
+                    }
+                }
+            };
+            let piece = received?;
+            self.check_rate(piece.as_ref().map_or(0, Bytes::len))?;
+            if let Some(piece) = piece {
+                return Poll::Ready(Ok(piece));
+            }
+        }
+    }
+
+    /// Decodes what has been received already; `None` if that gives no data yet.
+    fn take_from_input(&mut self) -> Result<Option<Bytes>, BodyError> {
+        match &mut self.state {
+            State::Length { left } => {
+                let bytes = self.input.bytes();
+                let take = usize::try_from(*left).map_or(bytes.len(), |l| l.min(bytes.len()));
+                let piece = Bytes::copy_from_slice(&bytes[..take]);
+                self.input.consume(take);
+                *left -= take as u64;
+                if *left == 0 {
+                    self.state = State::Done;
+                    self.timer = None;
+                }
+                self.expect_continue = false;
+                Ok(Some(piece))
+            }
+            State::Chunked(decoder) => {
+                // One byte beyond the limit tells that it is exceeded.
+                let room = self
+                    .limit
+                    .saturating_sub(self.received)
+                    .saturating_add(1)
+                    .min(PIECE as u64);
+                let mut out = Vec::with_capacity(self.input.bytes().len().min(room as usize));
+                let used = decoder
+                    .decode(self.input.bytes(), &mut out, room as usize)
+                    .map_err(BodyError::Malformed)?;
+                let done = decoder.is_done();
+                self.input.consume(used);
+                self.expect_continue = false;
+                if out.len() as u64 > self.limit.saturating_sub(self.received) {
+                    return Err(BodyError::TooLarge);
+                }
+                if done {
+                    self.state = State::Done;
+                    self.timer = None;
+                }
+                Ok((done || !out.is_empty()).then(|| Bytes::from(out)))
+            }
+            State::Done | State::Failed(_) => Ok(None),
+        }
+    }
+
+    /// Takes what was received for a body with `left` bytes to come.
+    fn split_off_next_request(&mut self, buf: Vec<u8>, left: u64) -> Bytes {
+        let mut piece = Bytes::from(buf);
+        // Only if the allocator gave more capacity than asked for.
+        if piece.len() as u64 > left {
+            let next = piece.split_off(left as usize);
+            self.input.extend(&next);
+        }
+        self.state = match left - piece.len() as u64 {
+            0 => {
+                self.timer = None;
+                State::Done
+            }
+            left => State::Length { left },
+        };
+        piece
+    }
+
+    /// RFC 9110 §10.1.1: not after body bytes have come, and not after a final status.
+    fn send_continue(&mut self, cx: &mut Context<'_>) {
+        if !std::mem::take(&mut self.expect_continue) {
+            return;
+        }
+        let mut outbox = self.io.outbox();
+        if !outbox.began {
+            outbox.append(|out| out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n"));
+            outbox.mark_ahead();
+            // What the socket does not take now goes out when the task waits. A failure shows as
+            // the end of the stream, or at the next flush.
+            let _ = outbox.poll_flush(&self.io.socket, self.io.config.send_timeout, false, cx);
+        }
+    }
+
+    /// Waits for the client, but not longer than allowed.
+    fn poll_patience<T>(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, BodyError>> {
+        let patience = self.io.config.body_timeout;
+        let timer = self
+            .timer
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        if self.waiting_since.is_none() {
+            let now = Instant::now();
+            self.waiting_since = Some(now);
+            timer.as_mut().reset(now + patience);
+        }
+        ready!(timer.as_mut().poll(cx));
+        Poll::Ready(Err(BodyError::Timeout))
+    }
+
+    /// Whether bytes come fast enough, on the average of the time spent waiting for them: a server
+    /// that is slow to take them is not the client's fault.
+    fn check_rate(&mut self, new: usize) -> Result<(), BodyError> {
+        let Some(since) = self.waiting_since.take() else {
+            return Ok(());
+        };
+        self.waited += since.elapsed();
+        let total = self.received + new as u64 + self.input.bytes().len() as u64;
+        let over = self.waited.saturating_sub(self.io.config.body_rate_grace);
+        if over.as_secs_f64() * f64::from(self.io.config.min_body_rate) > total as f64 {
+            return Err(BodyError::TooSlow);
+        }
+        Ok(())
+    }
+}

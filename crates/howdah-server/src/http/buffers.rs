@@ -1,0 +1,109 @@
+//! Buffers that connections borrow while they have something to read, parse or send, one pool a
+//! thread: an idle connection owns none. Not a general allocator: what does not fit is freed.
+
+use std::cell::RefCell;
+
+use super::message::Span;
+
+/// Buffers grown beyond this are freed instead of kept.
+const KEEP_CAPACITY: usize = 64 << 10;
+/// How many of each kind a thread keeps.
+const KEEP: usize = 256;
+/// Bytes asked of a socket at once.
+pub(super) const SCRATCH: usize = 64 << 10;
+
+/// Spans of field names and values.
+pub(super) type Fields = Vec<(Span, Span)>;
+
+#[derive(Default)]
+struct Pool {
+    bytes: Vec<Vec<u8>>,
+    fields: Vec<Fields>,
+}
+
+thread_local! {
+    static POOL: RefCell<Pool> = RefCell::default();
+    static READ: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH].into_boxed_slice());
+}
+
+/// An empty byte buffer.
+pub(super) fn take_bytes() -> Vec<u8> {
+    POOL.with_borrow_mut(|pool| pool.bytes.pop())
+        .unwrap_or_else(|| Vec::with_capacity(2048))
+}
+
+/// Gives a byte buffer back.
+pub(super) fn give_bytes(mut buf: Vec<u8>) {
+    if buf.capacity() == 0 || buf.capacity() > KEEP_CAPACITY {
+        return;
+    }
+    buf.clear();
+    POOL.with_borrow_mut(|pool| {
+        if pool.bytes.len() < KEEP {
+            pool.bytes.push(buf);
+        }
+    });
+}
+
+/// An empty list of fields.
+pub(super) fn take_fields() -> Fields {
+    POOL.with_borrow_mut(|pool| pool.fields.pop())
+        .unwrap_or_else(|| Vec::with_capacity(32))
+}
+
+/// Gives a list of fields back.
+pub(super) fn give_fields(mut fields: Fields) {
+    fields.clear();
+    POOL.with_borrow_mut(|pool| {
+        if pool.fields.len() < KEEP {
+            pool.fields.push(fields);
+        }
+    });
+}
+
+/// Lends the thread's read buffer.
+pub(super) fn with_scratch<R>(f: impl FnOnce(&mut [u8]) -> R) -> R {
+    READ.with_borrow_mut(|buf| f(buf))
+}
+
+/// Received bytes that nobody has taken yet: the rest of a head, a body, pipelined requests.
+#[derive(Debug, Default)]
+pub(super) struct Input {
+    buf: Vec<u8>,
+    at: usize,
+}
+
+impl Input {
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.buf[self.at..]
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.at == self.buf.len()
+    }
+
+    /// Appends bytes.
+    pub(super) fn extend(&mut self, bytes: &[u8]) {
+        if self.is_empty() {
+            self.buf.clear();
+            self.at = 0;
+            if self.buf.capacity() == 0 {
+                self.buf = take_bytes();
+            }
+        } else if self.at > 16 << 10 {
+            self.buf.drain(..self.at);
+            self.at = 0;
+        }
+        self.buf.extend_from_slice(bytes);
+    }
+
+    /// Takes `n` bytes off the front; the buffer goes back when none are left.
+    pub(super) fn consume(&mut self, n: usize) {
+        self.at += n;
+        debug_assert!(self.at <= self.buf.len());
+        if self.is_empty() {
+            self.at = 0;
+            give_bytes(std::mem::take(&mut self.buf));
+        }
+    }
+}

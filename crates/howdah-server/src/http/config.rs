@@ -1,0 +1,85 @@
+//! Limits and time-outs of HTTP connections, each with its default and the reason for it. Read from
+//! no file here: the configuration reader fills this in.
+
+use std::time::Duration;
+
+/// What a client that has closed its sending half is taken for while a script runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HalfClose {
+    /// Gone, as nginx takes it (499): browsers never half-close, and a script should not go on for
+    /// a client that went away. The default.
+    #[default]
+    Gone,
+    /// Still there: for `nc -N`-like clients. A client that really went away is then noticed only
+    /// when the answer is sent.
+    StillThere,
+}
+
+/// Limits and time-outs. Sizes in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpConfig {
+    /// Longest request line → `UriTooLong`. 8 KiB: nginx' large_client_header_buffers and Apache's
+    /// LimitRequestLine; RFC 9112 §3 recommends to support 8000.
+    pub max_request_line: usize,
+    /// Longest head, request line included → `HeaderTooLarge`. 32 KiB: nginx' 4 x 8 KiB.
+    pub max_header_bytes: usize,
+    /// Most header fields → `TooManyHeaders`. 100, as Apache; browsers send about 20.
+    pub max_headers: usize,
+    /// For a whole head, from its first byte (for a connection's first request, from accept), so
+    /// that a byte now and then holds nothing open → `HeaderTimeout`. 10 s: a slow mobile link
+    /// needs 2; nginx' 60 s serves slowloris.
+    pub header_timeout: Duration,
+    /// Between two reads of a request body → `BodyTimeout`. 30 s: nginx has 60, Apache 20.
+    pub body_timeout: Duration,
+    /// Bytes a second that a body must average while the server waits for it, after
+    /// [`HttpConfig::body_rate_grace`] of waiting → `BodyTooSlow`. 240, as Kestrel; 0 is no minimum.
+    pub min_body_rate: u32,
+    /// How long a body may be slower than the minimum. 5 s, as Kestrel.
+    pub body_rate_grace: Duration,
+    /// How long a connection may stay idle between requests. 75 s, as nginx: above the 60 s of
+    /// load balancers in front, so that they close first and never send into a closing connection.
+    pub keepalive_timeout: Duration,
+    /// Requests on one connection before it is closed; 0 is no limit. 10 000: frees a
+    /// connection's memory now and then (nginx: 1000, which costs heavy clients reconnects).
+    pub keepalive_requests: u64,
+    /// Without progress in sending → the client is gone. 60 s, as nginx' send_timeout.
+    pub send_timeout: Duration,
+    /// Most connections at once, of all listeners; none: derived from RLIMIT_NOFILE (half of it,
+    /// the other half for files, PHP and upstreams).
+    pub max_connections: Option<u32>,
+    /// Bytes of an unread request body that are read and dropped so that the connection can live
+    /// on; with more to come it is closed. 256 KiB: cheaper than a new connection with TLS.
+    pub max_discarded_body: u64,
+    /// After an early answer: how long altogether the rest of the request is read and dropped so
+    /// that the client receives the answer before a reset. 30 s, as nginx' lingering_time.
+    pub lingering_time: Duration,
+    /// And how long between two reads. 5 s, as nginx' lingering_timeout.
+    pub lingering_timeout: Duration,
+    /// Whether answers carry `Server: Howdah`.
+    pub server_header: bool,
+    /// See [`HalfClose`].
+    pub half_close: HalfClose,
+}
+
+impl Default for HttpConfig {
+    fn default() -> HttpConfig {
+        HttpConfig {
+            max_request_line: 8 << 10,
+            max_header_bytes: 32 << 10,
+            max_headers: 100,
+            header_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            min_body_rate: 240,
+            body_rate_grace: Duration::from_secs(5),
+            keepalive_timeout: Duration::from_secs(75),
+            keepalive_requests: 10_000,
+            send_timeout: Duration::from_secs(60),
+            max_connections: None,
+            max_discarded_body: 256 << 10,
+            lingering_time: Duration::from_secs(30),
+            lingering_timeout: Duration::from_secs(5),
+            server_header: true,
+            half_close: HalfClose::default(),
+        }
+    }
+}

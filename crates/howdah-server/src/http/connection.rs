@@ -1,0 +1,464 @@
+//! One connection's life: heads are read and parsed, requests handled one after the other, answers
+//! sent in order, and an end that lets the client receive what was said. Pipelined requests that
+//! are already there are handled before anything is sent, so that their answers share a write.
+
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+
+use super::body::RequestBody;
+use super::buffers;
+use super::config::HttpConfig;
+use super::deadline::Deadline;
+use super::framing::Framing;
+use super::handler::{ConnInfo, Handler, Notice};
+use super::head::{self, HeadLimits};
+use super::io::Io;
+use super::lifecycle::Enrolled;
+use super::message::{RequestHead, ResponseHead, Version};
+use super::proxy_protocol::{self, TrustedPeers};
+use super::reason::reason_phrase;
+use super::refusal::BadRequest;
+use super::responder::{Length, Outcome, Responder};
+use super::socket::Socket;
+
+/// Answers of pipelined requests are collected up to this many bytes before they are sent.
+const BATCH: usize = 64 << 10;
+
+/// What the connection is waiting for the client to send.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waiting {
+    /// The first request, since accept.
+    First,
+    /// Nothing: a request is being handled, or has just been.
+    Busy,
+    /// The next request.
+    Idle,
+    /// The rest of a head.
+    Rest,
+}
+
+/// What came of waiting for a head.
+enum Next {
+    Request(RequestHead, Framing),
+    Refused(BadRequest),
+    Closed,
+}
+
+/// How the connection ends.
+enum End {
+    /// Everything has been sent and read: close.
+    Close,
+    /// The client may still be sending: let it receive the answer first.
+    Linger,
+    /// The client must not take what it has for complete.
+    Reset,
+}
+
+/// See the module.
+pub(crate) struct Connection<H> {
+    handler: Arc<H>,
+    io: Arc<Io>,
+    info: ConnInfo,
+    place: Enrolled,
+    body: RequestBody,
+    out: Responder,
+    deadline: Deadline,
+    waiting: Waiting,
+    /// The input has grown since a head was last looked for in it.
+    unparsed: bool,
+}
+
+/// Serves a connection to its end.
+pub(crate) async fn serve<H: Handler>(
+    handler: Arc<H>,
+    socket: Socket,
+    config: Arc<HttpConfig>,
+    info: ConnInfo,
+    place: Enrolled,
+    proxies: Option<Arc<TrustedPeers>>,
+) {
+    let life = place.life.clone();
+    let deadline = Deadline::after(config.header_timeout);
+    let io = Arc::new(Io::new(socket, config));
+    let mut connection = pin!(
+        Connection {
+            handler,
+            body: RequestBody::new(io.clone()),
+            out: Responder::new(io.clone()),
+            io,
+            info,
+            place,
+            deadline,
+            waiting: Waiting::First,
+            unparsed: false,
+        }
+        .run(proxies)
+    );
+    poll_fn(|cx| {
+        if life.is_killed() {
+            return Poll::Ready(());
+        }
+        connection.as_mut().poll(cx)
+    })
+    .await;
+}
+
+impl<H: Handler> Connection<H> {
+    async fn run(mut self, proxies: Option<Arc<TrustedPeers>>) {
+        poll_fn(|cx| {
+            self.place.set_task(cx.waker());
+            Poll::Ready(())
+        })
+        .await;
+        if let Some(proxies) = proxies
+            && !Box::pin(self.read_proxy_header(&proxies)).await
+        {
+            return;
+        }
+        let end = self.requests().await;
+        if !matches!(end, End::Close) || !self.body.input.is_empty() || self.io.socket.has_unread()
+        {
+            Box::pin(self.end(end)).await;
+        }
+    }
+
+    async fn requests(&mut self) -> End {
+        loop {
+            match poll_fn(|cx| self.poll_head(cx)).await {
+                Next::Closed => return End::Close,
+                Next::Refused(why) => return Box::pin(self.refuse(why)).await,
+                Next::Request(head, framing) => {
+                    self.info.request += 1;
+                    self.place.life.requests.fetch_add(1, Ordering::Relaxed);
+                    let most = self.io.config.keepalive_requests;
+                    let keep = framing.keep_alive
+                        && (most == 0 || self.info.request < most)
+                        && !self.place.life.is_draining();
+                    self.body.begin(&framing);
+                    self.out
+                        .prepare(head.version(), head.method() == b"HEAD", keep);
+                    let panicked = self.handle(&head).await;
+                    let (buf, fields) = head.into_buffers();
+                    buffers::give_bytes(buf);
+                    buffers::give_fields(fields);
+                    if let Some(end) = self.conclude(panicked).await {
+                        return end;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Runs the handler; whether it panicked.
+    async fn handle(&mut self, head: &RequestHead) -> bool {
+        let io = &self.io;
+        // On the heap: an idle connection must not carry the largest handler's state.
+        let mut handling =
+            Box::pin(
+                self.handler
+                    .handle(head, &self.info, &mut self.body, &mut self.out),
+            );
+        poll_fn(|cx| {
+            match catch_unwind(AssertUnwindSafe(|| handling.as_mut().poll(cx))) {
+                Ok(Poll::Ready(())) => Poll::Ready(false),
+                Ok(Poll::Pending) => {
+                    // Earlier answers and interim ones do not wait for this handler. A failure is
+                    // seen by whoever sends next.
+                    if io.outbox().has_ahead() {
+                        let _ = io.poll_flush(cx, false);
+                    }
+                    Poll::Pending
+                }
+                Err(_) => Poll::Ready(true),
+            }
+        })
+        .await
+    }
+
+    /// After a handler: `None` if the connection lives on.
+    async fn conclude(&mut self, panicked: bool) -> Option<End> {
+        self.waiting = Waiting::Busy;
+        match self.out.outcome() {
+            Outcome::Silent => {
+                let conn = &self.info;
+                let name = if panicked {
+                    self.handler.notice(&Notice::HandlerPanicked { conn });
+                    "HandlerPanicked"
+                } else {
+                    self.handler.notice(&Notice::NoAnswer { conn });
+                    "NoAnswer"
+                };
+                Some(Box::pin(self.answer_error(500, name)).await)
+            }
+            Outcome::Cut { reset } => {
+                if panicked {
+                    let conn = &self.info;
+                    self.handler.notice(&Notice::HandlerPanicked { conn });
+                }
+                let _ = self.out.flush().await;
+                Some(if reset { End::Reset } else { End::Linger })
+            }
+            Outcome::Complete { keep } => {
+                if keep && self.body.is_done() {
+                    // Sent before the next head is waited for, or when enough has gathered.
+                    if self.body.input.is_empty() || self.out.queued() < BATCH {
+                        if !self.body.input.is_empty() {
+                            tokio::task::coop::consume_budget().await;
+                        }
+                        return None;
+                    }
+                    return self.out.flush().await.err().map(|_| End::Close);
+                }
+                if self.out.flush().await.is_err() {
+                    return Some(End::Close);
+                }
+                if !keep {
+                    return Some(if self.body.is_done() {
+                        End::Close
+                    } else {
+                        End::Linger
+                    });
+                }
+                let drained = Box::pin(self.discard_body()).await;
+                (!drained).then_some(End::Linger)
+            }
+        }
+    }
+
+    /// Reads what is left of the body, if it is not much; whether its end was found.
+    async fn discard_body(&mut self) -> bool {
+        // Whether the client will send it cannot be known (RFC 9110 §10.1.1).
+        if self.body.awaits_continue() {
+            return false;
+        }
+        let most = self.body.received() + self.io.config.max_discarded_body;
+        self.body.set_limit(most);
+        while let Some(piece) = self.body.next().await {
+            if piece.is_err() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Waits for the next head; first sends what is queued, unless the next head is there already.
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
+        let limits = HeadLimits {
+            request_line: self.io.config.max_request_line,
+            bytes: self.io.config.max_header_bytes,
+            fields: self.io.config.max_headers,
+        };
+        self.unparsed |= self.waiting == Waiting::Busy;
+        loop {
+            if std::mem::take(&mut self.unparsed) && !self.body.input.is_empty() {
+                match parse(self.body.input.bytes(), &limits) {
+                    Ok(Some((head, framing, len))) => {
+                        self.body.input.consume(len);
+                        return Poll::Ready(Next::Request(head, framing));
+                    }
+                    Ok(None) => {}
+                    Err(why) => return Poll::Ready(Next::Refused(why)),
+                }
+            }
+            if self.out.queued() > 0 && ready!(self.out.poll_flush(cx)).is_err() {
+                return Poll::Ready(Next::Closed);
+            }
+            let partial = !self.body.input.is_empty();
+            if !partial && self.place.life.is_draining() {
+                return Poll::Ready(Next::Closed);
+            }
+            let (io, input) = (&self.io, &mut self.body.input);
+            let next = buffers::with_scratch(|buf| {
+                let received = match io.socket.poll_recv(cx, buf) {
+                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Some(Next::Closed)),
+                    Poll::Ready(Ok(n)) => &buf[..n],
+                    Poll::Pending => return Poll::Pending,
+                };
+                if partial {
+                    // Looked at only when a line has ended or cannot end any more, so that a byte
+                    // at a time costs no more than its reading.
+                    input.extend(received);
+                    self.unparsed =
+                        received.contains(&b'\n') || input.bytes().len() > limits.request_line;
+                    return Poll::Ready(None);
+                }
+                match parse(received, &limits) {
+                    Ok(Some((head, framing, len))) => {
+                        if len < received.len() {
+                            input.extend(&received[len..]);
+                        }
+                        Poll::Ready(Some(Next::Request(head, framing)))
+                    }
+                    Ok(None) => {
+                        input.extend(received);
+                        Poll::Ready(None)
+                    }
+                    Err(why) => {
+                        input.extend(received);
+                        Poll::Ready(Some(Next::Refused(why)))
+                    }
+                }
+            });
+            match next {
+                Poll::Ready(Some(next)) => return Poll::Ready(next),
+                Poll::Ready(None) => {}
+                Poll::Pending => {
+                    let late = ready!(self.poll_waiting(partial, cx));
+                    return Poll::Ready(late);
+                }
+            }
+        }
+    }
+
+    /// Waits for bytes, but not longer than allowed.
+    fn poll_waiting(&mut self, partial: bool, cx: &mut Context<'_>) -> Poll<Next> {
+        match (self.waiting, partial) {
+            (Waiting::Busy, false) => {
+                self.waiting = Waiting::Idle;
+                self.deadline.set(self.io.config.keepalive_timeout);
+            }
+            (Waiting::Busy | Waiting::Idle, true) => {
+                self.waiting = Waiting::Rest;
+                self.deadline.set(self.io.config.header_timeout);
+            }
+            _ => {}
+        }
+        ready!(self.deadline.poll(cx));
+        Poll::Ready(if partial {
+            Next::Refused(BadRequest::HeaderTimeout)
+        } else {
+            // Browsers open connections in advance: a 408 would be taken for the answer to the
+            // next request.
+            Next::Closed
+        })
+    }
+
+    async fn refuse(&mut self, why: BadRequest) -> End {
+        self.place.life.refused.fetch_add(1, Ordering::Relaxed);
+        let input = self.body.input.bytes();
+        let line = input.split(|b| *b == b'\n').next().unwrap_or(input);
+        self.handler.notice(&Notice::Refused {
+            conn: &self.info,
+            why,
+            line: &line[..line.len().min(256)],
+        });
+        self.answer_error(why.status(), why.name()).await
+    }
+
+    /// The answer of the connection itself, when no handler gives one.
+    async fn answer_error(&mut self, status: u16, name: &str) -> End {
+        self.out.prepare(Version::Http11, false, false);
+        let body = format!("{status} {}: {name}\n", reason_phrase(status));
+        let mut head = ResponseHead::new(status);
+        head.header(b"Content-Type", b"text/plain; charset=utf-8")
+            .header(b"Howdah-Error", name.as_bytes());
+        self.out.begin(&head, Length::Known(body.len() as u64));
+        self.out.push(Bytes::from(body));
+        self.out.end();
+        match self.out.flush().await {
+            Ok(()) => End::Linger,
+            Err(_) => End::Close,
+        }
+    }
+
+    /// Ends the connection so that the client receives what was sent: while it still sends, a close
+    /// would answer with a reset, which may overtake the answer (RFC 9112 §9.6).
+    async fn end(&mut self, end: End) {
+        if matches!(end, End::Reset) {
+            self.io.socket.reset_on_close();
+            return;
+        }
+        self.io.socket.shutdown_write();
+        let config = self.io.config.clone();
+        let io = &self.io;
+        let dropping = async {
+            loop {
+                let read = poll_fn(|cx| buffers::with_scratch(|buf| io.socket.poll_recv(cx, buf)));
+                match tokio::time::timeout(config.lingering_timeout, read).await {
+                    Ok(Ok(1..)) => tokio::task::coop::consume_budget().await,
+                    _ => return,
+                }
+            }
+        };
+        // Over time or not: it is closed.
+        let _ = tokio::time::timeout(config.lingering_time, dropping).await;
+    }
+
+    /// Reads the PROXY header that a trusted proxy sends first; whether the connection goes on.
+    async fn read_proxy_header(&mut self, proxies: &TrustedPeers) -> bool {
+        if !proxies.trusts(self.info.peer) {
+            return true;
+        }
+        let parsed = poll_fn(|cx| {
+            loop {
+                match proxy_protocol::parse(self.body.input.bytes()) {
+                    Ok(None) => {}
+                    other => return Poll::Ready(other.transpose()),
+                }
+                let (io, input) = (&self.io, &mut self.body.input);
+                let read = buffers::with_scratch(|buf| {
+                    let read = io.socket.poll_recv(cx, buf);
+                    if let Poll::Ready(Ok(n)) = read {
+                        input.extend(&buf[..n]);
+                    }
+                    read
+                });
+                match read {
+                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(None),
+                    Poll::Ready(Ok(_)) => {}
+                    Poll::Pending => {
+                        ready!(self.deadline.poll(cx));
+                        return Poll::Ready(Some(Err(proxy_protocol::BadProxyHeader::Timeout)));
+                    }
+                }
+            }
+        })
+        .await;
+        match parsed {
+            Some(Ok(header)) => {
+                self.body.input.consume(header.len);
+                self.unparsed = true;
+                if let Some((client, server)) = header.addresses {
+                    self.info.peer = Some(client);
+                    self.info.local = Some(server);
+                }
+                true
+            }
+            Some(Err(why)) => {
+                self.handler.notice(&Notice::BadProxyHeader {
+                    conn: &self.info,
+                    why: why.name(),
+                });
+                false
+            }
+            None => false,
+        }
+    }
+}
+
+type Head = (RequestHead, Framing, usize);
+
+/// Parses a head into buffers of the thread's pool.
+fn parse(input: &[u8], limits: &HeadLimits) -> Result<Option<Head>, BadRequest> {
+    let mut fields = buffers::take_fields();
+    match head::parse(input, limits, &mut fields) {
+        Ok(Some(parsed)) => {
+            let head = parsed.into_head(input, buffers::take_bytes(), fields);
+            Ok(Some((head, parsed.framing, parsed.len)))
+        }
+        Ok(None) => {
+            buffers::give_fields(fields);
+            Ok(None)
+        }
+        Err(why) => {
+            buffers::give_fields(fields);
+            Err(why)
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! A deadline that is mostly moved later: moving it is a store, and the runtime's timer is touched
+//! only when it fires early or the deadline moves nearer. A request on a keep-alive connection so
+//! costs no timer operation.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep};
+
+pub(super) struct Deadline {
+    sleep: Pin<Box<Sleep>>,
+    armed: Instant,
+    due: Instant,
+}
+
+impl Deadline {
+    pub(super) fn after(wait: Duration) -> Deadline {
+        let due = Instant::now() + wait;
+        Deadline {
+            sleep: Box::pin(tokio::time::sleep_until(due)),
+            armed: due,
+            due,
+        }
+    }
+
+    /// Due `wait` from now.
+    pub(super) fn set(&mut self, wait: Duration) {
+        self.due = Instant::now() + wait;
+    }
+
+    /// Ready when it is due.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            if self.due < self.armed {
+                self.arm();
+            }
+            ready!(self.sleep.as_mut().poll(cx));
+            if self.due <= self.armed {
+                return Poll::Ready(());
+            }
+            self.arm();
+        }
+    }
+
+    fn arm(&mut self) {
+        self.armed = self.due;
+        self.sleep.as_mut().reset(self.due);
+    }
+}

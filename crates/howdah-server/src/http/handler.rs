@@ -1,0 +1,90 @@
+//! What the connection asks of whoever answers requests, and what it tells about itself.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::body::RequestBody;
+use super::message::RequestHead;
+use super::refusal::BadRequest;
+use super::responder::Responder;
+
+/// Facts about the connection a request came by.
+#[derive(Clone, Debug)]
+pub struct ConnInfo {
+    /// The client's address; with the PROXY protocol, the one the proxy named. None for a unix
+    /// socket.
+    pub peer: Option<SocketAddr>,
+    /// The address the client connected to, likewise.
+    pub local: Option<SocketAddr>,
+    /// The listener's address as configured.
+    pub listener: Arc<str>,
+    /// Whether the client's connection is encrypted.
+    pub tls: bool,
+    /// Unique within the server's life.
+    pub id: u64,
+    /// Which request of the connection this is, from 1.
+    pub request: u64,
+}
+
+/// Something an administrator may want to know about connections, not tied to a handled request.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Notice<'a> {
+    /// A request was refused before the handler saw it; the status is the refusal's.
+    Refused {
+        /// The connection.
+        conn: &'a ConnInfo,
+        /// Why.
+        why: BadRequest,
+        /// What was received of the request line, at most 256 bytes: text of the client's making.
+        line: &'a [u8],
+    },
+    /// A PROXY header was refused; the connection was closed without an answer.
+    BadProxyHeader {
+        /// The connection, with the proxy's own address.
+        conn: &'a ConnInfo,
+        /// Why, by name.
+        why: &'static str,
+    },
+    /// The handler panicked; the client got a 500, or a cut response.
+    HandlerPanicked {
+        /// The connection.
+        conn: &'a ConnInfo,
+    },
+    /// The handler returned without an answer; the client got a 500.
+    NoAnswer {
+        /// The connection.
+        conn: &'a ConnInfo,
+    },
+    /// Accepting fails (`EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM`); it is tried again after a pause.
+    AcceptFailed {
+        /// The listener.
+        listener: &'a str,
+        /// What the kernel said.
+        error: &'a io::Error,
+    },
+    /// `max_connections` are open: new ones wait in the backlog until one closes.
+    TooManyConnections {
+        /// The limit.
+        limit: u32,
+    },
+}
+
+/// Answers requests. One value serves all connections of all threads.
+pub trait Handler: Send + Sync + 'static {
+    /// Answers one request through `out`. When it returns, the response must have been begun and
+    /// ended or aborted; what is still queued is sent by the connection. A request body not read is
+    /// dropped. When the connection is killed at the end of a graceful stop, the future is dropped.
+    fn handle<'a>(
+        &'a self,
+        req: &'a RequestHead,
+        conn: &'a ConnInfo,
+        body: &'a mut RequestBody,
+        out: &'a mut Responder,
+    ) -> impl Future<Output = ()> + Send + 'a;
+
+    /// Takes note of something. Must not block.
+    fn notice(&self, _notice: &Notice<'_>) {}
+}

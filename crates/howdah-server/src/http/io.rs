@@ -1,0 +1,50 @@
+//! What the halves of a connection share: the socket, the queue of bytes to send, and a few facts
+//! about the request in progress. The task that owns the connection is the only one to use it, so
+//! the lock is never contended; it is there because handlers' futures are `Send`.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use super::config::HttpConfig;
+use super::outbox::Outbox;
+use super::socket::Socket;
+
+/// See the module.
+pub(super) struct Io {
+    pub(super) socket: Socket,
+    pub(super) config: Arc<HttpConfig>,
+    outbox: Mutex<Outbox>,
+    /// Bytes of the current request's body not yet read; `u64::MAX` while unknown.
+    body_left: AtomicU64,
+}
+
+impl Io {
+    pub(super) fn new(socket: Socket, config: Arc<HttpConfig>) -> Io {
+        Io {
+            socket,
+            config,
+            outbox: Mutex::default(),
+            body_left: AtomicU64::new(0),
+        }
+    }
+
+    /// The queue. A handler that panicked leaves it usable: each change is complete in itself.
+    pub(super) fn outbox(&self) -> MutexGuard<'_, Outbox> {
+        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn poll_flush(&self, cx: &mut Context<'_>, more: bool) -> Poll<io::Result<()>> {
+        self.outbox()
+            .poll_flush(&self.socket, self.config.send_timeout, more, cx)
+    }
+
+    pub(super) fn body_left(&self) -> u64 {
+        self.body_left.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_body_left(&self, left: u64) {
+        self.body_left.store(left, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,193 @@
+//! Bytes on their way to a client: answers of pipelined requests, interim answers and the current
+//! one, in order. Small pieces are copied together, large ones kept and written vectored. Knows
+//! nothing of HTTP messages.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::{Instant, Sleep};
+
+use super::buffers;
+use super::socket::Socket;
+
+/// Pieces up to this size are copied: cheaper than a further element of a vectored write.
+const COPY_UP_TO: usize = 4 << 10;
+/// Pieces handed to the kernel at once.
+const MAX_PARTS: usize = 32;
+
+enum Segment {
+    Owned(Vec<u8>),
+    Shared(Bytes),
+}
+
+impl Segment {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Segment::Owned(bytes) => bytes,
+            Segment::Shared(bytes) => bytes,
+        }
+    }
+}
+
+/// The queue of one connection.
+#[derive(Default)]
+pub(super) struct Outbox {
+    /// What goes first; `sent` bytes of the first segment (this one, or `rest[0]`) are gone.
+    first: Vec<u8>,
+    sent: usize,
+    rest: VecDeque<Segment>,
+    queued: usize,
+    /// Bytes from the front that must not wait for the current handler.
+    ahead: usize,
+    /// The final answer's head of the current request has been queued.
+    pub(super) began: bool,
+    /// Sending has failed: everything further is dropped.
+    gone: bool,
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl Outbox {
+    /// Bytes not yet taken by the socket.
+    pub(super) fn queued(&self) -> usize {
+        self.queued
+    }
+
+    /// Whether sending has failed.
+    pub(super) fn gone(&self) -> bool {
+        self.gone
+    }
+
+    /// Everything queued so far belongs to earlier answers, or must not wait.
+    pub(super) fn mark_ahead(&mut self) {
+        self.ahead = self.queued;
+    }
+
+    /// Whether bytes wait that must not wait for the current handler.
+    pub(super) fn has_ahead(&self) -> bool {
+        self.ahead > 0
+    }
+
+    /// Appends what `write` writes.
+    pub(super) fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.gone {
+            return;
+        }
+        let into = if self.rest.is_empty() {
+            if self.first.capacity() == 0 {
+                self.first = buffers::take_bytes();
+            }
+            &mut self.first
+        } else {
+            if !matches!(self.rest.back(), Some(Segment::Owned(_))) {
+                self.rest.push_back(Segment::Owned(Vec::new()));
+            }
+            match self.rest.back_mut() {
+                Some(Segment::Owned(bytes)) => bytes,
+                _ => return,
+            }
+        };
+        let before = into.len();
+        write(into);
+        self.queued += into.len() - before;
+    }
+
+    /// Appends bytes.
+    pub(super) fn push(&mut self, bytes: Bytes) {
+        if bytes.len() <= COPY_UP_TO {
+            self.append(|out| out.extend_from_slice(&bytes));
+        } else if !self.gone {
+            self.queued += bytes.len();
+            self.rest.push_back(Segment::Shared(bytes));
+        }
+    }
+
+    /// Sends until nothing is queued. Without progress for `patience`: `TimedOut`. After an error
+    /// the queue is empty and stays so. `more`: further bytes follow at once.
+    pub(super) fn poll_flush(
+        &mut self,
+        socket: &Socket,
+        patience: Duration,
+        more: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.gone {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        let before = self.queued;
+        while self.queued > 0 {
+            let sent = if self.rest.is_empty() {
+                socket.poll_send(cx, &[IoSlice::new(&self.first[self.sent..])], more)
+            } else {
+                let mut parts = [IoSlice::new(&[]); MAX_PARTS];
+                let mut count = 0;
+                let first = Some(self.first.as_slice()).filter(|f| !f.is_empty());
+                let rest = self.rest.iter().map(Segment::bytes);
+                for (part, bytes) in parts.iter_mut().zip(first.into_iter().chain(rest)) {
+                    let skip = if count == 0 { self.sent } else { 0 };
+                    *part = IoSlice::new(&bytes[skip..]);
+                    count += 1;
+                }
+                socket.poll_send(cx, &parts[..count], more)
+            };
+            match sent {
+                Poll::Ready(Ok(n)) => self.took(n),
+                Poll::Ready(Err(e)) => return Poll::Ready(Err(self.fail(e))),
+                Poll::Pending => {
+                    let stalled = self
+                        .stalled
+                        .get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+                    if self.queued < before {
+                        stalled.as_mut().reset(Instant::now() + patience);
+                    }
+                    if stalled.as_mut().poll(cx).is_ready() {
+                        return Poll::Ready(Err(self.fail(io::ErrorKind::TimedOut.into())));
+                    }
+                    return Poll::Pending;
+                }
+            }
+        }
+        self.stalled = None;
+        Poll::Ready(Ok(()))
+    }
+
+    fn took(&mut self, mut n: usize) {
+        self.queued -= n;
+        self.ahead = self.ahead.saturating_sub(n);
+        if !self.first.is_empty() {
+            let here = n.min(self.first.len() - self.sent);
+            self.sent += here;
+            n -= here;
+            if self.sent < self.first.len() {
+                return;
+            }
+            self.sent = 0;
+            buffers::give_bytes(std::mem::take(&mut self.first));
+        }
+        while let Some(front) = self.rest.front() {
+            let left = front.bytes().len() - self.sent;
+            if n < left {
+                self.sent += n;
+                return;
+            }
+            n -= left;
+            self.sent = 0;
+            self.rest.pop_front();
+        }
+    }
+
+    /// Drops everything queued; nothing further is taken.
+    pub(super) fn fail(&mut self, why: io::Error) -> io::Error {
+        let began = self.began;
+        *self = Outbox {
+            gone: true,
+            began,
+            ..Outbox::default()
+        };
+        why
+    }
+}

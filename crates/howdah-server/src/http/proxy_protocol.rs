@@ -1,0 +1,183 @@
+//! The PROXY protocol's header, version 1 and 2 (haproxy.org, doc/proxy-protocol.txt), and who may
+//! send one. Pure. A header is expected only on listeners configured for it and from peers that
+//! are trusted, where it is obligatory: guessing would let clients name their own address.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use crate::client_address::Network;
+
+const V2_SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
+/// The longest line of version 1, CRLF included.
+const V1_LONGEST: usize = 107;
+/// The longest version 2 header taken, TLVs included; proxies send a few hundred bytes.
+const V2_LONGEST: usize = 4096;
+
+/// Why a connection from a trusted proxy does not begin with a PROXY header. It is closed without
+/// an answer, as the specification demands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadProxyHeader {
+    /// Neither version's signature.
+    NoSignature,
+    /// A version 1 line that is not `PROXY TCP4|TCP6|UNKNOWN ...` with canonical addresses.
+    BadLine,
+    /// A version other than 1 and 2, or a command other than LOCAL and PROXY.
+    BadVersion,
+    /// An address block shorter than its family needs, or a datagram transport.
+    BadAddress,
+    /// A version 2 header longer than 4 KiB.
+    TooLong,
+    /// It did not come within `header_timeout`.
+    Timeout,
+}
+
+impl BadProxyHeader {
+    /// The name, for logs.
+    pub fn name(self) -> &'static str {
+        match self {
+            BadProxyHeader::NoSignature => "ProxyHeaderMissing",
+            BadProxyHeader::BadLine => "ProxyHeaderBadLine",
+            BadProxyHeader::BadVersion => "ProxyHeaderBadVersion",
+            BadProxyHeader::BadAddress => "ProxyHeaderBadAddress",
+            BadProxyHeader::TooLong => "ProxyHeaderTooLong",
+            BadProxyHeader::Timeout => "ProxyHeaderTimeout",
+        }
+    }
+}
+
+/// A complete header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProxyHeader {
+    /// Bytes of the input it takes.
+    pub len: usize,
+    /// The client's address, and the one it connected to; none for the proxy's own health checks
+    /// (LOCAL), for UNKNOWN and for unix sockets: the connection's own addresses stand.
+    pub addresses: Option<(SocketAddr, SocketAddr)>,
+}
+
+/// Parses the header at the front of `input`. `Ok(None)`: more bytes are needed.
+pub fn parse(input: &[u8]) -> Result<Option<ProxyHeader>, BadProxyHeader> {
+    let same = |signature: &[u8]| {
+        let n = input.len().min(signature.len());
+        input[..n] == signature[..n]
+    };
+    if same(V2_SIGNATURE) {
+        return parse_v2(input);
+    }
+    if same(b"PROXY ") {
+        return parse_v1(input);
+    }
+    Err(BadProxyHeader::NoSignature)
+}
+
+fn parse_v1(input: &[u8]) -> Result<Option<ProxyHeader>, BadProxyHeader> {
+    let window = &input[..input.len().min(V1_LONGEST)];
+    let Some(end) = window.windows(2).position(|w| w == b"\r\n") else {
+        return if window.len() == V1_LONGEST {
+            Err(BadProxyHeader::BadLine)
+        } else {
+            Ok(None)
+        };
+    };
+    let bad = BadProxyHeader::BadLine;
+    let line = std::str::from_utf8(&window[..end]).map_err(|_| bad)?;
+    let mut words = line.split(' ').skip(1);
+    let addresses = match words.next() {
+        // "the receiver must ignore anything presented before the CRLF"
+        Some("UNKNOWN") => None,
+        Some(family @ ("TCP4" | "TCP6")) => {
+            let mut next = || words.next().ok_or(bad);
+            let (client, server) = (next()?, next()?);
+            let (client_port, server_port) = (next()?, next()?);
+            if words.next().is_some() {
+                return Err(bad);
+            }
+            let address = |text: &str, port: &str| {
+                let ip = match family {
+                    "TCP4" => IpAddr::V4(text.parse::<Ipv4Addr>().map_err(|_| bad)?),
+                    _ => IpAddr::V6(text.parse::<Ipv6Addr>().map_err(|_| bad)?),
+                };
+                let canonical = port.bytes().all(|b| b.is_ascii_digit())
+                    && (port == "0" || !port.starts_with('0'));
+                let port = port.parse::<u16>().map_err(|_| bad)?;
+                if canonical {
+                    Ok(SocketAddr::new(ip, port))
+                } else {
+                    Err(bad)
+                }
+            };
+            Some((address(client, client_port)?, address(server, server_port)?))
+        }
+        _ => return Err(bad),
+    };
+    Ok(Some(ProxyHeader {
+        len: end + 2,
+        addresses,
+    }))
+}
+
+fn parse_v2(input: &[u8]) -> Result<Option<ProxyHeader>, BadProxyHeader> {
+    let Some(fixed) = input.get(12..16) else {
+        return Ok(None);
+    };
+    let (version, command) = (fixed[0] >> 4, fixed[0] & 15);
+    if version != 2 || command > 1 {
+        return Err(BadProxyHeader::BadVersion);
+    }
+    let len = 16 + usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
+    if len > V2_LONGEST {
+        return Err(BadProxyHeader::TooLong);
+    }
+    let Some(block) = input.get(16..len) else {
+        return Ok(None);
+    };
+    let header = |addresses| Ok(Some(ProxyHeader { len, addresses }));
+    if command == 0 {
+        return header(None);
+    }
+    let port = |at: usize| u16::from_be_bytes([block[at], block[at + 1]]);
+    match (fixed[1], block.len()) {
+        // TCP over IPv4: source, destination, ports.
+        (0x11, 12..) => {
+            let ip =
+                |at: usize| Ipv4Addr::new(block[at], block[at + 1], block[at + 2], block[at + 3]);
+            header(Some((
+                SocketAddr::new(ip(0).into(), port(8)),
+                SocketAddr::new(ip(4).into(), port(10)),
+            )))
+        }
+        // TCP over IPv6.
+        (0x21, 36..) => {
+            let ip = |at: usize| {
+                let mut octets = [0; 16];
+                octets.copy_from_slice(&block[at..at + 16]);
+                Ipv6Addr::from(octets)
+            };
+            header(Some((
+                SocketAddr::new(ip(0).into(), port(32)),
+                SocketAddr::new(ip(16).into(), port(34)),
+            )))
+        }
+        // Unspecified, and unix streams: no address to use.
+        (0x00, _) | (0x31, 216..) => header(None),
+        _ => Err(BadProxyHeader::BadAddress),
+    }
+}
+
+/// Who may send a PROXY header.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TrustedPeers {
+    /// Addresses of proxies.
+    pub blocks: Vec<Network>,
+    /// Peers of a unix socket: whoever may open it.
+    pub unix: bool,
+}
+
+impl TrustedPeers {
+    /// Whether that peer (none: of a unix socket) is one.
+    pub fn trusts(&self, peer: Option<SocketAddr>) -> bool {
+        match peer {
+            Some(peer) => self.blocks.iter().any(|b| b.contains(peer.ip())),
+            None => self.unix,
+        }
+    }
+}

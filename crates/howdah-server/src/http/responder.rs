@@ -1,0 +1,516 @@
+//! A response as a handler writes it: head, body, file, end. Frames it for the client's version
+//! (RFC 9112 §6, §7; RFC 9110 §8.6, §9.3.2, §15.3.5, §15.4.5) and queues it; sends when asked to
+//! flush, and the connection flushes what is left when the handler is done. Decides nothing about
+//! routing or errors.
+
+use std::fmt;
+use std::fs::File;
+use std::future::poll_fn;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use tokio::time::{Instant, Sleep};
+
+use super::config::HalfClose;
+use super::date;
+use super::io::Io;
+use super::message::{ResponseHead, Version};
+use super::reason::reason_phrase;
+
+/// Files up to this size are read and sent together with the head: one `pread` and one `send`
+/// cost less than a `send` and a `sendfile`, and less than two packets.
+const READ_UP_TO: u64 = 32 << 10;
+/// Sent of a file at once, so that other connections of the thread get their turn (nginx'
+/// sendfile_max_chunk: 2 MiB).
+const FILE_PIECE: u64 = 1 << 20;
+
+/// How long a response's body is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// So many bytes.
+    Known(u64),
+    /// It shows at the end: chunked, or for HTTP/1.0 delimited by the connection's end.
+    Unknown,
+    /// There is none and no `Content-Length` is sent: for 204 and 304.
+    NoBody,
+}
+
+/// The client is gone: the connection is broken, closed, or took nothing for `send_timeout`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientGone;
+
+impl fmt::Display for ClientGone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClientGone")
+    }
+}
+
+impl std::error::Error for ClientGone {}
+
+/// Why a file was not sent as promised. In the last two cases the response has been aborted.
+#[derive(Debug)]
+pub enum SendFileError {
+    /// See [`ClientGone`].
+    ClientGone,
+    /// The file has fewer bytes than were to be sent.
+    FileTooShort,
+    /// The file cannot be read.
+    File(io::Error),
+}
+
+impl From<ClientGone> for SendFileError {
+    fn from(_: ClientGone) -> SendFileError {
+        SendFileError::ClientGone
+    }
+}
+
+impl fmt::Display for SendFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SendFileError::ClientGone => f.write_str("ClientGone"),
+            SendFileError::FileTooShort => f.write_str("FileTooShort"),
+            SendFileError::File(e) => write!(f, "FileRead: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for SendFileError {}
+
+/// How the body goes on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Framing {
+    /// `left` bytes are still owed.
+    Counted {
+        left: u64,
+    },
+    Chunked,
+    /// HTTP/1.0 without a length.
+    UntilClose,
+    /// HEAD, 204, 304: body bytes are taken and dropped.
+    Suppressed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Waiting,
+    Body(Framing),
+    Ended,
+    Aborted { until_close: bool },
+}
+
+/// What the connection must know of a finished response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Nothing was answered.
+    Silent,
+    /// Complete; whether the connection may live on.
+    Complete { keep: bool },
+    /// Cut off: the connection must end, by a reset where an orderly end would look complete.
+    Cut { reset: bool },
+}
+
+/// The response to the request being handled.
+pub struct Responder {
+    io: Arc<Io>,
+    state: State,
+    version: Version,
+    head_only: bool,
+    keep_alive: bool,
+    status: u16,
+    sent: u64,
+    body_sent: u64,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Responder {
+    pub(super) fn new(io: Arc<Io>) -> Responder {
+        Responder {
+            io,
+            state: State::Waiting,
+            version: Version::Http11,
+            head_only: false,
+            keep_alive: false,
+            status: 0,
+            sent: 0,
+            body_sent: 0,
+            timer: None,
+        }
+    }
+
+    /// Begins the response to the next request. `keep_alive`: the connection may live on.
+    pub(super) fn prepare(&mut self, version: Version, head_only: bool, keep_alive: bool) {
+        self.state = State::Waiting;
+        self.version = version;
+        self.head_only = head_only;
+        self.keep_alive = keep_alive;
+        self.status = 0;
+        self.sent = 0;
+        self.body_sent = 0;
+        let mut outbox = self.io.outbox();
+        outbox.began = false;
+        outbox.mark_ahead();
+    }
+
+    pub(super) fn outcome(&self) -> Outcome {
+        match self.state {
+            State::Waiting => Outcome::Silent,
+            State::Ended => Outcome::Complete {
+                keep: self.keep_alive,
+            },
+            State::Body(framing) => Outcome::Cut {
+                reset: framing == Framing::UntilClose,
+            },
+            State::Aborted { until_close } => Outcome::Cut { reset: until_close },
+        }
+    }
+
+    /// Sends an interim response (1xx, RFC 9110 §15.2), without waiting for anything else. Ignored
+    /// for HTTP/1.0 clients, which know none, and after [`Responder::begin`].
+    pub fn informational(&mut self, head: &ResponseHead) {
+        debug_assert!((100..200).contains(&head.status) && head.status != 101);
+        if self.version == Version::Http10 || self.state != State::Waiting {
+            return;
+        }
+        let mut outbox = self.io.outbox();
+        let before = outbox.queued();
+        outbox.append(|out| {
+            status_line(out, head);
+            out.extend_from_slice(head.lines());
+            out.extend_from_slice(b"\r\n");
+        });
+        self.sent += (outbox.queued() - before) as u64;
+        // Sent when the task waits next, which is before the final response can be late.
+        outbox.mark_ahead();
+    }
+
+    /// Queues the final response's head. `length` is what a GET would get: HEAD, 204 and 304 are
+    /// taken care of here. A second call is a mistake of the handler and is ignored.
+    pub fn begin(&mut self, head: &ResponseHead, length: Length) {
+        debug_assert!(head.status >= 200, "an interim status is no final response");
+        if self.state != State::Waiting {
+            debug_assert!(false, "the response has begun already");
+            return;
+        }
+        let bodyless = matches!(head.status, 204 | 304) || length == Length::NoBody;
+        let chunked = self.version == Version::Http11;
+        let framing = match length {
+            _ if bodyless || self.head_only => Framing::Suppressed,
+            Length::Known(left) => Framing::Counted { left },
+            Length::Unknown if chunked => Framing::Chunked,
+            _ => Framing::UntilClose,
+        };
+        // RFC 9112 §9.3: a body that will not be read to its end takes the connection with it.
+        let unread = self.io.body_left();
+        if framing == Framing::UntilClose
+            || (unread != u64::MAX && unread > self.io.config.max_discarded_body)
+        {
+            self.keep_alive = false;
+        }
+        self.status = head.status;
+        let mut outbox = self.io.outbox();
+        outbox.began = true;
+        let before = outbox.queued();
+        outbox.append(|out| {
+            status_line(out, head);
+            out.extend_from_slice(head.lines());
+            if self.io.config.server_header {
+                out.extend_from_slice(b"Server: Howdah\r\n");
+            }
+            out.extend_from_slice(b"Date: ");
+            out.extend_from_slice(&date::now());
+            match length {
+                // RFC 9110 §8.6: never with 204; with 304 only what a 200 would have had.
+                _ if head.status == 204 => {}
+                Length::Known(n) => {
+                    out.extend_from_slice(b"\r\nContent-Length: ");
+                    decimal(out, n);
+                }
+                Length::Unknown if chunked && head.status != 304 => {
+                    out.extend_from_slice(b"\r\nTransfer-Encoding: chunked");
+                }
+                // Without a length a 200 would have no end (RFC 9112 §6.3).
+                Length::NoBody if head.status != 304 && !self.head_only => {
+                    out.extend_from_slice(b"\r\nContent-Length: 0");
+                }
+                _ => {}
+            }
+            match (self.keep_alive, self.version) {
+                (false, _) => out.extend_from_slice(b"\r\nConnection: close"),
+                (true, Version::Http10) => out.extend_from_slice(b"\r\nConnection: keep-alive"),
+                (true, Version::Http11) => {}
+            }
+            out.extend_from_slice(b"\r\n\r\n");
+        });
+        self.sent += (outbox.queued() - before) as u64;
+        self.state = State::Body(framing);
+    }
+
+    /// Queues body bytes. More than the promised length is cut off; after the end, or when the
+    /// client is gone, bytes are dropped. Mind [`Responder::queued`]: the queue has no limit.
+    pub fn push(&mut self, mut bytes: Bytes) {
+        let State::Body(framing) = &mut self.state else {
+            return;
+        };
+        match framing {
+            Framing::Suppressed => return,
+            Framing::Counted { left } => {
+                if bytes.len() as u64 > *left {
+                    bytes.truncate(*left as usize);
+                }
+                *left -= bytes.len() as u64;
+            }
+            Framing::Chunked | Framing::UntilClose => {}
+        }
+        if bytes.is_empty() {
+            return;
+        }
+        self.body_sent += bytes.len() as u64;
+        let chunked = *framing == Framing::Chunked;
+        let mut outbox = self.io.outbox();
+        let before = outbox.queued();
+        if chunked {
+            outbox.append(|out| chunk_size(out, bytes.len() as u64));
+        }
+        outbox.push(bytes);
+        if chunked {
+            outbox.append(|out| out.extend_from_slice(b"\r\n"));
+        }
+        self.sent += (outbox.queued() - before) as u64;
+    }
+
+    /// Bytes not yet taken by the socket, of earlier pipelined responses too.
+    pub fn queued(&self) -> usize {
+        self.io.outbox().queued()
+    }
+
+    /// Sends until nothing is queued.
+    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ClientGone>> {
+        self.io.poll_flush(cx, false).map_err(|_| ClientGone)
+    }
+
+    /// As [`Responder::poll_flush`].
+    pub async fn flush(&mut self) -> Result<(), ClientGone> {
+        poll_fn(|cx| self.poll_flush(cx)).await
+    }
+
+    /// Sends `len` bytes of a regular file from `offset` as body bytes: a small part is queued with
+    /// the head, a large one goes from the page cache to the socket by `sendfile(2)`.
+    ///
+    /// Reading may wait for the disk, as in nginx without thread pools. A file shorter than promised
+    /// closes the connection, because the head has promised more.
+    pub async fn send_file(
+        &mut self,
+        file: &File,
+        mut offset: u64,
+        len: u64,
+    ) -> Result<(), SendFileError> {
+        let State::Body(framing) = self.state else {
+            return Ok(());
+        };
+        let len = match framing {
+            Framing::Suppressed => return Ok(()),
+            Framing::Counted { left } => len.min(left),
+            Framing::Chunked | Framing::UntilClose => len,
+        };
+        if len <= READ_UP_TO {
+            let mut buf = vec![0; len as usize];
+            return match file.read_exact_at(&mut buf, offset) {
+                Ok(()) => {
+                    self.push(Bytes::from(buf));
+                    Ok(())
+                }
+                Err(e) => Err(self.broken_file(e)),
+            };
+        }
+        if framing == Framing::Chunked {
+            self.append(|out| chunk_size(out, len));
+        }
+        poll_fn(|cx| self.io.poll_flush(cx, true))
+            .await
+            .map_err(|_| ClientGone)?;
+        let mut left = len;
+        while left > 0 {
+            let piece = left.min(FILE_PIECE) as usize;
+            let sent = poll_fn(|cx| self.poll_sendfile(cx, file, &mut offset, piece)).await?;
+            left -= sent;
+            self.sent += sent;
+            self.body_sent += sent;
+            if let State::Body(Framing::Counted { left }) = &mut self.state {
+                *left -= sent;
+            }
+            tokio::task::coop::consume_budget().await;
+        }
+        self.timer = None;
+        if framing == Framing::Chunked {
+            self.append(|out| out.extend_from_slice(b"\r\n"));
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut outbox = self.io.outbox();
+        let before = outbox.queued();
+        outbox.append(write);
+        self.sent += (outbox.queued() - before) as u64;
+    }
+
+    fn poll_sendfile(
+        &mut self,
+        cx: &mut Context<'_>,
+        file: &File,
+        offset: &mut u64,
+        len: usize,
+    ) -> Poll<Result<u64, SendFileError>> {
+        let patience = self.io.config.send_timeout;
+        match self.io.socket.poll_sendfile(cx, file, offset, len) {
+            Poll::Ready(Ok(0)) => {
+                Poll::Ready(Err(self.broken_file(io::ErrorKind::UnexpectedEof.into())))
+            }
+            Poll::Ready(Ok(n)) => {
+                // The next wait begins anew.
+                self.timer = None;
+                Poll::Ready(Ok(n as u64))
+            }
+            Poll::Ready(Err(e))
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::BrokenPipe
+                        | io::ErrorKind::ConnectionReset
+                        | io::ErrorKind::ConnectionAborted
+                        | io::ErrorKind::NotConnected
+                        | io::ErrorKind::TimedOut
+                ) =>
+            {
+                Poll::Ready(Err(self.client_gone(e)))
+            }
+            Poll::Ready(Err(e)) => Poll::Ready(Err(self.broken_file(e))),
+            Poll::Pending => {
+                let timer = self.timer.get_or_insert_with(|| {
+                    Box::pin(tokio::time::sleep_until(Instant::now() + patience))
+                });
+                ready!(timer.as_mut().poll(cx));
+                Poll::Ready(Err(self.client_gone(io::ErrorKind::TimedOut.into())))
+            }
+        }
+    }
+
+    fn client_gone(&mut self, why: io::Error) -> SendFileError {
+        self.io.outbox().fail(why);
+        SendFileError::ClientGone
+    }
+
+    fn broken_file(&mut self, e: io::Error) -> SendFileError {
+        self.abort();
+        match e.kind() {
+            io::ErrorKind::UnexpectedEof => SendFileError::FileTooShort,
+            _ => SendFileError::File(e),
+        }
+    }
+
+    /// The response is complete. With fewer bytes than promised it is an
+    /// [`abort`](Responder::abort): the client must not take it for whole.
+    pub fn end(&mut self) {
+        match self.state {
+            State::Body(Framing::Counted { left: 1.. }) | State::Waiting => self.abort(),
+            State::Body(framing) => {
+                if framing == Framing::Chunked {
+                    self.append(|out| out.extend_from_slice(b"0\r\n\r\n"));
+                }
+                self.state = State::Ended;
+            }
+            State::Ended | State::Aborted { .. } => {}
+        }
+    }
+
+    /// The response cannot be completed: what is queued is sent, then the connection is closed
+    /// without last chunk, short of the promised length, or by a reset, so that the client sees it.
+    /// Before [`Responder::begin`]: the connection is closed without an answer.
+    pub fn abort(&mut self) {
+        if self.state != State::Ended {
+            self.state = State::Aborted {
+                until_close: self.state == State::Body(Framing::UntilClose),
+            };
+        }
+    }
+
+    /// Whether the final response's head has been queued.
+    pub fn began(&self) -> bool {
+        !matches!(
+            self.state,
+            State::Waiting | State::Aborted { until_close: false } if self.status == 0
+        )
+    }
+
+    /// Whether the response has been completed or given up.
+    pub fn ended(&self) -> bool {
+        matches!(self.state, State::Ended | State::Aborted { .. })
+    }
+
+    /// The final status; 0 before [`Responder::begin`].
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// Bytes of this response, heads and framing included. Queued ones count: if the client goes
+    /// away, the last of them never reached it.
+    pub fn bytes_sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Bytes of its body, counted likewise.
+    pub fn body_bytes_sent(&self) -> u64 {
+        self.body_sent
+    }
+
+    /// Ready when the client is gone, by [`HttpConfig::half_close`](super::HttpConfig): sending
+    /// has failed, or it has closed the connection, or its sending half. Pending for good while its
+    /// request body has not been read to the end: there the end of the stream shows as
+    /// [`BodyError::ClientGone`](super::BodyError).
+    pub fn poll_client_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.io.outbox().gone() {
+            return Poll::Ready(());
+        }
+        if self.io.config.half_close == HalfClose::StillThere || self.io.body_left() > 0 {
+            return Poll::Pending;
+        }
+        self.io.socket.poll_read_closed(cx)
+    }
+}
+
+fn status_line(out: &mut Vec<u8>, head: &ResponseHead) {
+    // RFC 9112 §2.3, RFC 9110 §6.2: the version says what this server speaks, to 1.0 clients too.
+    out.extend_from_slice(b"HTTP/1.1 ");
+    decimal(out, u64::from(head.status));
+    out.push(b' ');
+    match &head.reason {
+        Some(reason) => out.extend_from_slice(reason),
+        None => out.extend_from_slice(reason_phrase(head.status).as_bytes()),
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+fn decimal(out: &mut Vec<u8>, mut n: u64) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (n % 10) as u8;
+        n /= 10;
+        if n == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+fn chunk_size(out: &mut Vec<u8>, n: u64) {
+    let digits = (64 - n.leading_zeros()).div_ceil(4).max(1);
+    for at in (0..digits).rev() {
+        out.push(b"0123456789abcdef"[(n >> (at * 4)) as usize & 15]);
+    }
+    out.extend_from_slice(b"\r\n");
+}

@@ -1,0 +1,181 @@
+//! A connected stream socket, TCP or unix, on the runtime's epoll: receive, send, sendfile, and the
+//! ways to end. Knows nothing of HTTP. Reads until a short read, then takes the socket for drained
+//! (edge-triggered epoll reports what comes later), so that a request costs one `recv`.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// A connection's socket. At most one task may wait for reading and one for writing at a time.
+pub(crate) struct Socket {
+    fd: AsyncFd<OwnedFd>,
+    /// Bytes may wait in the kernel although the runtime's readiness has been cleared.
+    unread: AtomicBool,
+}
+
+impl Socket {
+    /// Registers a non-blocking socket with the current thread's runtime.
+    pub(crate) fn new(fd: OwnedFd) -> io::Result<Socket> {
+        Ok(Socket {
+            fd: crate::sys::register(fd, Interest::READABLE | Interest::WRITABLE)?,
+            // A client usually has sent its request before its connection is accepted.
+            unread: AtomicBool::new(true),
+        })
+    }
+
+    /// Receives once into `buf`; 0 is the end of the stream.
+    pub(crate) fn poll_recv(
+        &self,
+        cx: &mut Context<'_>,
+        buf: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let room = buf.len();
+        self.poll_recv_with(cx, room, |fd| {
+            rustix::net::recv(fd, &mut *buf, RecvFlags::empty()).map(|(n, _)| n)
+        })
+    }
+
+    /// Receives once into the spare capacity of `buf`; 0 is the end of the stream.
+    pub(crate) fn poll_recv_spare(
+        &self,
+        cx: &mut Context<'_>,
+        buf: &mut Vec<u8>,
+    ) -> Poll<io::Result<usize>> {
+        let room = buf.capacity() - buf.len();
+        self.poll_recv_with(cx, room, |fd| {
+            rustix::net::recv(fd, rustix::buffer::spare_capacity(buf), RecvFlags::empty())
+                .map(|(_, n)| n)
+        })
+    }
+
+    fn poll_recv_with(
+        &self,
+        cx: &mut Context<'_>,
+        room: usize,
+        mut recv: impl FnMut(&OwnedFd) -> rustix::io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        debug_assert!(room > 0);
+        if self.unread.swap(false, Ordering::Relaxed) {
+            match recv(self.fd.get_ref()) {
+                Ok(n) => {
+                    self.unread.store(n == room, Ordering::Relaxed);
+                    return Poll::Ready(Ok(n));
+                }
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(e) => return Poll::Ready(Err(e.into())),
+            }
+        }
+        loop {
+            let mut guard = ready!(self.fd.poll_read_ready(cx))?;
+            match recv(self.fd.get_ref()) {
+                Ok(n) => {
+                    if n > 0 && n < room {
+                        guard.clear_ready();
+                    }
+                    return Poll::Ready(Ok(n));
+                }
+                Err(Errno::AGAIN) => guard.clear_ready(),
+                Err(Errno::INTR) => {}
+                Err(e) => return Poll::Ready(Err(e.into())),
+            }
+        }
+    }
+
+    /// Whether the peer has closed its sending half, or the connection is broken. Reads nothing.
+    pub(crate) fn poll_read_closed(&self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let Ok(mut guard) = ready!(self.fd.poll_read_ready(cx)) else {
+                return Poll::Ready(());
+            };
+            if guard.ready().is_read_closed() {
+                return Poll::Ready(());
+            }
+            // Pipelined bytes: remembered, because their edge is spent here.
+            self.unread.store(true, Ordering::Relaxed);
+            guard.clear_ready();
+        }
+    }
+
+    /// Sends from `parts` once; how much was taken. `more`: further bytes follow at once.
+    pub(crate) fn poll_send(
+        &self,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+        more: bool,
+    ) -> Poll<io::Result<usize>> {
+        let mut flags = SendFlags::NOSIGNAL;
+        if more {
+            flags |= SendFlags::MORE;
+        }
+        self.poll_write_with(cx, |fd| match parts {
+            [one] => rustix::net::send(fd, one, flags),
+            _ => rustix::net::sendmsg(fd, parts, &mut SendAncillaryBuffer::default(), flags),
+        })
+    }
+
+    /// Sends from a regular file once, by `sendfile(2)`; advances `offset`. 0: the file has no
+    /// more.
+    pub(crate) fn poll_sendfile(
+        &self,
+        cx: &mut Context<'_>,
+        file: &File,
+        offset: &mut u64,
+        len: usize,
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_with(cx, |fd| rustix::fs::sendfile(fd, file, Some(offset), len))
+    }
+
+    fn poll_write_with(
+        &self,
+        cx: &mut Context<'_>,
+        mut write: impl FnMut(&OwnedFd) -> rustix::io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        // The first attempt asks no readiness: a socket is nearly always writable.
+        let mut guard = None;
+        loop {
+            match write(self.fd.get_ref()) {
+                Ok(n) => return Poll::Ready(Ok(n)),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    if let Some(mut stale) = guard.take() {
+                        tokio::io::unix::AsyncFdReadyGuard::clear_ready(&mut stale);
+                    }
+                    guard = Some(ready!(self.fd.poll_write_ready(cx))?);
+                }
+                Err(e) => return Poll::Ready(Err(e.into())),
+            }
+        }
+    }
+
+    /// No more will be sent: the peer sees the end of the stream after what was.
+    pub(crate) fn shutdown_write(&self) {
+        // Fails only if the connection is gone already.
+        let _ = rustix::net::shutdown(self.fd.get_ref(), Shutdown::Write);
+    }
+
+    /// Lets the peer see a reset instead of an orderly end when the socket is closed.
+    pub(crate) fn reset_on_close(&self) {
+        let _ = rustix::net::sockopt::set_socket_linger(self.fd.get_ref(), Some(Duration::ZERO));
+    }
+
+    /// Whether received bytes wait unread: closing now would send a reset, and the peer might lose
+    /// the answer that is still on its way.
+    pub(crate) fn has_unread(&self) -> bool {
+        rustix::io::ioctl_fionread(self.fd.get_ref()).is_ok_and(|n| n > 0)
+    }
+
+    /// The local address; none for a unix socket.
+    pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
+        let any = rustix::net::getsockname(self.fd.get_ref()).ok()?;
+        SocketAddr::try_from(any).ok()
+    }
+}

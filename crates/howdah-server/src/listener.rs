@@ -1,0 +1,279 @@
+//! Listening sockets: what an address means, how it is bound, and how many sockets it becomes. Does
+//! not accept; [`server`] does. A socket may also come from outside (a master process, a reload).
+
+mod accept;
+mod server;
+
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+    sockopt,
+};
+
+use crate::http::proxy_protocol::TrustedPeers;
+
+pub use server::{Control, Server, ServerStats, StartError, ThreadHooks, raise_descriptor_limit};
+
+/// Connections the kernel completes before they are accepted; it cuts this to
+/// `net.core.somaxconn` (4096 since Linux 5.4).
+const BACKLOG: i32 = 4096;
+
+/// Where to listen.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ListenAddress {
+    /// TCP. `[::]` is IPv6 alone, as in nginx: IPv4 is a listener of its own.
+    Tcp(SocketAddr),
+    /// A unix socket with the permissions its file gets.
+    Unix {
+        /// The socket's file.
+        path: PathBuf,
+        /// Permission bits; 0o660 unless told: the web server's group, not everybody.
+        mode: u32,
+    },
+}
+
+/// Why a text is no [`ListenAddress`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadListenAddress(pub String);
+
+impl fmt::Display for BadListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?} is no address to listen on: write 127.0.0.1:8080, [::1]:8080, 8080, *:80 or unix:/path",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for BadListenAddress {}
+
+impl FromStr for ListenAddress {
+    type Err = BadListenAddress;
+
+    /// `address:port`, `[address]:port`, `*:port` (all IPv4 addresses), `localhost:port`, a port
+    /// alone (on 127.0.0.1), or `unix:/path`.
+    fn from_str(text: &str) -> Result<ListenAddress, BadListenAddress> {
+        let bad = || BadListenAddress(text.to_owned());
+        if let Some(path) = text.strip_prefix("unix:") {
+            if !path.starts_with('/') {
+                return Err(bad());
+            }
+            return Ok(ListenAddress::Unix {
+                path: path.into(),
+                mode: 0o660,
+            });
+        }
+        if let Ok(address) = text.parse() {
+            return Ok(ListenAddress::Tcp(address));
+        }
+        let (ip, port) = match text.rsplit_once(':') {
+            None => (Ipv4Addr::LOCALHOST, text),
+            Some(("*" | "", port)) => (Ipv4Addr::UNSPECIFIED, port),
+            Some(("localhost", port)) => (Ipv4Addr::LOCALHOST, port),
+            Some(_) => return Err(bad()),
+        };
+        if !port.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(bad());
+        }
+        let port = port.parse().map_err(|_| bad())?;
+        Ok(ListenAddress::Tcp(SocketAddr::new(ip.into(), port)))
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ListenAddress::Tcp(address) => write!(f, "{address}"),
+            ListenAddress::Unix { path, .. } => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// Why an address cannot be listened on.
+#[derive(Debug)]
+pub enum BindError {
+    /// Somebody else listens there.
+    AddressInUse(ListenAddress),
+    /// A port below 1024 needs CAP_NET_BIND_SERVICE; a unix socket, the right to write its directory.
+    PermissionDenied(ListenAddress),
+    /// The machine has no such address.
+    AddressNotAvailable(ListenAddress),
+    /// The unix socket's path is too long (107 bytes), or something that is no socket is there.
+    BadSocketPath(ListenAddress, String),
+    /// What else the kernel said.
+    Failed(ListenAddress, io::Error),
+}
+
+impl BindError {
+    /// The name, for logs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            BindError::AddressInUse(_) => "AddressInUse",
+            BindError::PermissionDenied(_) => "PermissionDenied",
+            BindError::AddressNotAvailable(_) => "AddressNotAvailable",
+            BindError::BadSocketPath(..) => "BadSocketPath",
+            BindError::Failed(..) => "BindFailed",
+        }
+    }
+
+    fn of(address: &ListenAddress, e: io::Error) -> BindError {
+        let address = address.clone();
+        match e.kind() {
+            io::ErrorKind::AddrInUse => BindError::AddressInUse(address),
+            io::ErrorKind::PermissionDenied => BindError::PermissionDenied(address),
+            io::ErrorKind::AddrNotAvailable => BindError::AddressNotAvailable(address),
+            _ => BindError::Failed(address, e),
+        }
+    }
+}
+
+impl fmt::Display for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name();
+        match self {
+            BindError::AddressInUse(a) => write!(
+                f,
+                "{name}: cannot listen on {a}: another program listens there; stop it or choose another address"
+            ),
+            BindError::PermissionDenied(a) => write!(
+                f,
+                "{name}: cannot listen on {a}: permission denied; ports below 1024 need root or CAP_NET_BIND_SERVICE, a unix socket a directory that can be written"
+            ),
+            BindError::AddressNotAvailable(a) => write!(
+                f,
+                "{name}: cannot listen on {a}: this machine has no such address"
+            ),
+            BindError::BadSocketPath(a, why) => write!(f, "{name}: cannot listen on {a}: {why}"),
+            BindError::Failed(a, e) => write!(f, "{name}: cannot listen on {a}: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for BindError {}
+
+/// A listener to be served: bound sockets, and how their connections begin.
+#[derive(Debug)]
+pub struct ListenerConfig {
+    /// What it is called in logs and in [`ConnInfo`](crate::http::ConnInfo).
+    pub address: Arc<str>,
+    /// Bound and listening. Each is served by at least one thread; fewer than threads are shared.
+    pub sockets: Vec<OwnedFd>,
+    /// Peers that must begin with a PROXY header; none: nobody.
+    pub proxies: Option<Arc<TrustedPeers>>,
+}
+
+impl ListenerConfig {
+    /// Binds `address` with one socket a thread (unix: one for all, since the kernel cannot spread
+    /// connections over several).
+    pub fn bind(address: &ListenAddress, threads: usize) -> Result<ListenerConfig, BindError> {
+        let sockets = bind_sockets(address, threads)?;
+        Ok(ListenerConfig::from_sockets(address, sockets))
+    }
+
+    /// Sockets bound elsewhere, by [`bind_sockets`] or another process.
+    pub fn from_sockets(address: &ListenAddress, sockets: Vec<OwnedFd>) -> ListenerConfig {
+        ListenerConfig {
+            address: address.to_string().into(),
+            sockets,
+            proxies: None,
+        }
+    }
+
+    /// The address really bound: with the port the kernel chose, if 0 was asked for. None for a
+    /// unix socket.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        let any = rustix::net::getsockname(self.sockets.first()?).ok()?;
+        SocketAddr::try_from(any).ok()
+    }
+}
+
+/// Binds and listens. TCP: `count` sockets sharing the port by SO_REUSEPORT, the kernel spreads
+/// connections over them; that nobody else listens there is made sure first, because SO_REUSEPORT
+/// would let a second server of the same user in silently.
+pub fn bind_sockets(address: &ListenAddress, count: usize) -> Result<Vec<OwnedFd>, BindError> {
+    let failed = |e: rustix::io::Errno| BindError::of(address, e.into());
+    match address {
+        ListenAddress::Tcp(wanted) => {
+            let exclusive = tcp_socket(wanted, false).map_err(failed)?;
+            bind(&exclusive, wanted).map_err(failed)?;
+            let exact = rustix::net::getsockname(&exclusive)
+                .and_then(SocketAddr::try_from)
+                .unwrap_or(*wanted);
+            drop(exclusive);
+            (0..count.max(1))
+                .map(|_| {
+                    let socket = tcp_socket(&exact, true).map_err(failed)?;
+                    bind(&socket, &exact).map_err(failed)?;
+                    listen(&socket, BACKLOG).map_err(failed)?;
+                    Ok(socket)
+                })
+                .collect()
+        }
+        ListenAddress::Unix { path, mode } => Ok(vec![bind_unix(address, path, *mode)?]),
+    }
+}
+
+fn tcp_socket(address: &SocketAddr, shared: bool) -> rustix::io::Result<OwnedFd> {
+    let family = if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let socket = stream_socket(family)?;
+    // Connections of an earlier server in TIME_WAIT must not keep this one from starting.
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    sockopt::set_socket_reuseport(&socket, shared)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    // Accepted sockets inherit it: one call less for each.
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    Ok(socket)
+}
+
+fn stream_socket(family: AddressFamily) -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    socket_with(family, SocketType::STREAM, flags, None)
+}
+
+/// A socket file is left behind by a server that was killed: if nobody answers there, it goes.
+fn bind_unix(address: &ListenAddress, path: &Path, mode: u32) -> Result<OwnedFd, BindError> {
+    let failed = |e: rustix::io::Errno| BindError::of(address, e.into());
+    let bad_path = |why: &str| BindError::BadSocketPath(address.clone(), why.to_owned());
+    let name = SocketAddrUnix::new(path)
+        .map_err(|_| bad_path("the path of a unix socket has at most 107 bytes and no NUL"))?;
+    if let Ok(there) = path.symlink_metadata() {
+        if !there.file_type().is_socket() {
+            return Err(bad_path("a file that is no socket is there; remove it"));
+        }
+        let probe = stream_socket(AddressFamily::UNIX).map_err(failed)?;
+        match connect(&probe, &name) {
+            Err(rustix::io::Errno::CONNREFUSED | rustix::io::Errno::NOENT) => {
+                let removed = std::fs::remove_file(path);
+                if let Err(e) = removed
+                    && e.kind() != io::ErrorKind::NotFound
+                {
+                    return Err(BindError::of(address, e));
+                }
+            }
+            // Answered, or its backlog is full.
+            _ => return Err(BindError::AddressInUse(address.clone())),
+        }
+    }
+    let socket = stream_socket(AddressFamily::UNIX).map_err(failed)?;
+    bind(&socket, &name).map_err(failed)?;
+    // Before listen(): nobody can connect with the permissions of the umask.
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+        .map_err(|e| BindError::of(address, e))?;
+    listen(&socket, BACKLOG).map_err(failed)?;
+    Ok(socket)
+}

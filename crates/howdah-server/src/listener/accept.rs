@@ -1,0 +1,175 @@
+//! Accepts connections of one socket on one thread. Never spins: a full descriptor table is waited
+//! out, and so is the limit of connections.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, acceptfrom_with};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::http::proxy_protocol::TrustedPeers;
+use crate::http::{self, ConnInfo, Handler, HttpConfig, Lifecycle, Notice, Socket};
+
+/// Connections accepted before other tasks of the thread get their turn.
+const AT_ONCE: usize = 32;
+/// Pause after a failure that only time or others can mend; doubled up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// What accepting needs, shared by a thread's listeners.
+pub(super) struct Acceptor<H> {
+    pub(super) handler: Arc<H>,
+    pub(super) config: Arc<HttpConfig>,
+    pub(super) life: Arc<Lifecycle>,
+    /// One permit a connection, of all threads.
+    pub(super) slots: Arc<Semaphore>,
+    pub(super) limit: u32,
+    /// Connection ids of this thread: `thread + n * threads`.
+    pub(super) next_id: std::sync::atomic::AtomicU64,
+    pub(super) id_step: u64,
+}
+
+/// One listener's share of a thread.
+pub(super) struct Share {
+    pub(super) address: Arc<str>,
+    pub(super) proxies: Option<Arc<TrustedPeers>>,
+    pub(super) socket: OwnedFd,
+}
+
+impl<H: Handler> Acceptor<H> {
+    /// Accepts until the task is aborted.
+    pub(super) async fn run(self: Arc<Self>, share: Share) {
+        let mut pause = FIRST_PAUSE;
+        let socket = loop {
+            // Registering fails like accepting does: for want of memory or watches.
+            match share
+                .socket
+                .try_clone()
+                .and_then(|fd| crate::sys::register(fd, Interest::READABLE))
+            {
+                Ok(socket) => break socket,
+                Err(e) => self.rest(&share, &e, &mut pause).await,
+            }
+        };
+        loop {
+            let slot = self.slot().await;
+            match self.accept(&socket).await {
+                Ok((fd, peer)) => {
+                    pause = FIRST_PAUSE;
+                    self.welcome(&share, fd, peer, slot);
+                }
+                Err(e) => self.rest(&share, &e.into(), &mut pause).await,
+            }
+        }
+    }
+
+    async fn rest(&self, share: &Share, error: &std::io::Error, pause: &mut Duration) {
+        if *pause == FIRST_PAUSE || *pause == LONGEST_PAUSE {
+            self.handler.notice(&Notice::AcceptFailed {
+                listener: &share.address,
+                error,
+            });
+        }
+        tokio::time::sleep(*pause).await;
+        *pause = (*pause * 2).min(LONGEST_PAUSE);
+    }
+
+    async fn slot(&self) -> OwnedSemaphorePermit {
+        loop {
+            if let Ok(slot) = self.slots.clone().try_acquire_owned() {
+                return slot;
+            }
+            self.handler
+                .notice(&Notice::TooManyConnections { limit: self.limit });
+            if let Ok(slot) = self.slots.clone().acquire_owned().await {
+                return slot;
+            }
+        }
+    }
+
+    async fn accept(
+        &self,
+        socket: &AsyncFd<OwnedFd>,
+    ) -> Result<(OwnedFd, Option<SocketAddr>), Errno> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        for turn in 1.. {
+            if turn % AT_ONCE == 0 {
+                tokio::task::yield_now().await;
+            }
+            let Ok(mut guard) = socket.readable().await else {
+                return Err(Errno::BADF);
+            };
+            match acceptfrom_with(socket.get_ref(), flags) {
+                Ok((fd, peer)) => {
+                    let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+                    return Ok((fd, peer));
+                }
+                Err(Errno::AGAIN) => guard.clear_ready(),
+                // accept(2): an error of that connection, or of the network; the next may be well.
+                Err(
+                    Errno::INTR
+                    | Errno::CONNABORTED
+                    | Errno::PROTO
+                    | Errno::PERM
+                    | Errno::NETDOWN
+                    | Errno::NOPROTOOPT
+                    | Errno::HOSTDOWN
+                    | Errno::NONET
+                    | Errno::HOSTUNREACH
+                    | Errno::OPNOTSUPP
+                    | Errno::NETUNREACH,
+                ) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Err(Errno::AGAIN)
+    }
+
+    fn welcome(
+        &self,
+        share: &Share,
+        fd: OwnedFd,
+        peer: Option<SocketAddr>,
+        slot: OwnedSemaphorePermit,
+    ) {
+        let socket = match Socket::new(fd) {
+            Ok(socket) => socket,
+            Err(error) => {
+                self.handler.notice(&Notice::AcceptFailed {
+                    listener: &share.address,
+                    error: &error,
+                });
+                return;
+            }
+        };
+        let id = self
+            .next_id
+            .fetch_add(self.id_step, std::sync::atomic::Ordering::Relaxed);
+        let info = ConnInfo {
+            peer,
+            local: peer.and_then(|_| socket.local_addr()),
+            listener: share.address.clone(),
+            tls: false,
+            id,
+            request: 0,
+        };
+        let place = self.life.enrol(id);
+        let serving = http::serve(
+            self.handler.clone(),
+            socket,
+            self.config.clone(),
+            info,
+            place,
+            share.proxies.clone(),
+        );
+        tokio::spawn(async move {
+            serving.await;
+            drop(slot);
+        });
+    }
+}

@@ -1,0 +1,356 @@
+//! The server as a whole: front threads, each with a tokio `current_thread` runtime and its share
+//! of every listener; listeners come and go while it runs; it ends gracefully. Knows nothing of what
+//! the handler does.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::process::{Resource, getrlimit, setrlimit};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use super::ListenerConfig;
+use super::accept::{Acceptor, Share};
+use crate::http::{Handler, HttpConfig, Lifecycle};
+
+/// Descriptors assumed when the limit is infinite.
+const UNLIMITED: u64 = 1 << 20;
+
+/// What each front thread does besides connections.
+#[derive(Clone)]
+pub struct ThreadHooks {
+    /// At the thread's start, with its index from 0.
+    pub start: Arc<dyn Fn(usize) + Send + Sync>,
+    /// Before the thread sleeps; if it wakes a task, the thread does not sleep.
+    pub park: Arc<dyn Fn() + Send + Sync>,
+    /// After it has slept.
+    pub unpark: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl Default for ThreadHooks {
+    /// What the executor's pools need ([`howdah_executor::front_thread`]).
+    fn default() -> ThreadHooks {
+        use howdah_executor::front_thread;
+        ThreadHooks {
+            start: Arc::new(|index| front_thread::attach(index as u32)),
+            park: Arc::new(front_thread::before_park),
+            unpark: Arc::new(front_thread::after_unpark),
+        }
+    }
+}
+
+/// Why the server does not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// A thread or its runtime cannot be made.
+    Thread(io::Error),
+    /// A listener's socket cannot be shared out.
+    Listener(io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Thread(e) => write!(f, "cannot start a front thread: {e}"),
+            StartError::Listener(e) => write!(f, "cannot share a listener among threads: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// Counts of the whole server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServerStats {
+    /// Connections now open.
+    pub open: u64,
+    /// Connections accepted so far.
+    pub accepted: u64,
+    /// Requests handed to the handler so far.
+    pub requests: u64,
+    /// Requests refused before that.
+    pub refused: u64,
+    /// Most connections at once.
+    pub max_connections: u64,
+}
+
+enum Command {
+    Add { id: u64, shares: Vec<Share> },
+    Remove { id: u64 },
+    Stop { patience: Duration },
+}
+
+struct Thread {
+    commands: mpsc::UnboundedSender<Command>,
+    life: Arc<Lifecycle>,
+}
+
+/// Steers a running server from any thread.
+#[derive(Clone)]
+pub struct Control {
+    threads: Arc<[Thread]>,
+    next_listener: Arc<AtomicU64>,
+    max_connections: u64,
+}
+
+/// A listener of a running server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ListenerId(u64);
+
+impl Control {
+    /// Serves a further listener.
+    pub fn add_listener(&self, listener: ListenerConfig) -> Result<ListenerId, StartError> {
+        let id = self.next_listener.fetch_add(1, Ordering::Relaxed);
+        let shares = share_out(listener, self.threads.len()).map_err(StartError::Listener)?;
+        for (thread, shares) in self.threads.iter().zip(shares) {
+            // A thread that has ended serves nothing any more.
+            let _ = thread.commands.send(Command::Add { id, shares });
+        }
+        Ok(ListenerId(id))
+    }
+
+    /// Stops accepting from a listener; its connections live on. The sockets are closed: what waits
+    /// in their backlog is reset, unless another process holds them too.
+    pub fn remove_listener(&self, id: ListenerId) {
+        for thread in self.threads.iter() {
+            let _ = thread.commands.send(Command::Remove { id: id.0 });
+        }
+    }
+
+    /// Stops gracefully: accepts no more, closes idle connections, lets requests in progress finish
+    /// (their answers say `Connection: close`) for at most `patience`, then drops them. A second
+    /// call sets a new patience.
+    pub fn stop(&self, patience: Duration) {
+        for thread in self.threads.iter() {
+            let _ = thread.commands.send(Command::Stop { patience });
+        }
+    }
+
+    /// Counts.
+    pub fn stats(&self) -> ServerStats {
+        let mut stats = ServerStats {
+            max_connections: self.max_connections,
+            ..ServerStats::default()
+        };
+        for thread in self.threads.iter() {
+            stats.open += thread.life.open() as u64;
+            stats.accepted += thread.life.accepted.load(Ordering::Relaxed);
+            stats.requests += thread.life.requests.load(Ordering::Relaxed);
+            stats.refused += thread.life.refused.load(Ordering::Relaxed);
+        }
+        stats
+    }
+}
+
+/// A running server.
+pub struct Server {
+    control: Control,
+    addresses: Vec<Option<SocketAddr>>,
+    listeners: Vec<ListenerId>,
+    joins: Vec<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Starts `threads` front threads serving `listeners`. Raises the limit of descriptors to what
+    /// is allowed.
+    pub fn start<H: Handler>(
+        listeners: Vec<ListenerConfig>,
+        handler: Arc<H>,
+        threads: usize,
+        config: HttpConfig,
+        hooks: ThreadHooks,
+    ) -> Result<Server, StartError> {
+        let threads = threads.max(1);
+        let descriptors = raise_descriptor_limit();
+        let limit = config
+            .max_connections
+            .unwrap_or_else(|| u32::try_from(descriptors / 2).unwrap_or(u32::MAX))
+            .max(1);
+        let slots = Arc::new(Semaphore::new((limit as usize).min(Semaphore::MAX_PERMITS)));
+        let config = Arc::new(config);
+        let mut ends = Vec::new();
+        let mut joins = Vec::new();
+        for index in 0..threads {
+            let (commands, inbox) = mpsc::unbounded_channel();
+            let life = Arc::new(Lifecycle::default());
+            let acceptor = Arc::new(Acceptor {
+                handler: handler.clone(),
+                config: config.clone(),
+                life: life.clone(),
+                slots: slots.clone(),
+                limit,
+                next_id: AtomicU64::new(index as u64),
+                id_step: threads as u64,
+            });
+            let runtime = runtime(&hooks).map_err(StartError::Thread)?;
+            let start = hooks.start.clone();
+            let join = std::thread::Builder::new()
+                .name(format!("front-{index}"))
+                .spawn(move || {
+                    start(index);
+                    runtime.block_on(front_thread(acceptor, inbox));
+                })
+                .map_err(StartError::Thread)?;
+            ends.push(Thread { commands, life });
+            joins.push(join);
+        }
+        let mut server = Server {
+            control: Control {
+                threads: ends.into(),
+                next_listener: Arc::default(),
+                max_connections: u64::from(limit),
+            },
+            addresses: Vec::new(),
+            listeners: Vec::new(),
+            joins,
+        };
+        for listener in listeners {
+            server.addresses.push(listener.local_addr());
+            let id = server.control.add_listener(listener)?;
+            server.listeners.push(id);
+        }
+        Ok(server)
+    }
+
+    /// The addresses bound, in the order of the listeners given to [`Server::start`]; none for unix
+    /// sockets.
+    pub fn local_addrs(&self) -> &[Option<SocketAddr>] {
+        &self.addresses
+    }
+
+    /// The listeners given to [`Server::start`].
+    pub fn listeners(&self) -> &[ListenerId] {
+        &self.listeners
+    }
+
+    /// To steer it from elsewhere.
+    pub fn control(&self) -> Control {
+        self.control.clone()
+    }
+
+    /// Waits until the server has been stopped and all its threads have ended.
+    pub fn wait(mut self) {
+        for join in self.joins.drain(..) {
+            // A thread that panicked has been reported by the panic hook.
+            let _ = join.join();
+        }
+    }
+}
+
+impl Drop for Server {
+    /// A server that nobody waits for does not outlive its owner's interest: it stops at once.
+    fn drop(&mut self) {
+        if !self.joins.is_empty() {
+            self.control.stop(Duration::ZERO);
+        }
+    }
+}
+
+fn runtime(hooks: &ThreadHooks) -> io::Result<tokio::runtime::Runtime> {
+    let (park, unpark) = (hooks.park.clone(), hooks.unpark.clone());
+    tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .on_thread_park(move || park())
+        .on_thread_unpark(move || unpark())
+        .build()
+}
+
+async fn front_thread<H: Handler>(
+    acceptor: Arc<Acceptor<H>>,
+    mut inbox: mpsc::UnboundedReceiver<Command>,
+) {
+    let life = acceptor.life.clone();
+    let mut accepting: HashMap<u64, Vec<AbortHandle>> = HashMap::new();
+    // None: serving.
+    let mut deadline: Option<Instant> = None;
+    loop {
+        let command = tokio::select! {
+            command = inbox.recv() => command,
+            () = life.until_empty(), if deadline.is_some() => return,
+            () = until(deadline), if deadline.is_some() => {
+                life.kill();
+                life.until_empty().await;
+                return;
+            }
+        };
+        match command {
+            Some(Command::Add { id, shares }) if deadline.is_none() => {
+                let tasks = shares
+                    .into_iter()
+                    .map(|share| tokio::spawn(acceptor.clone().run(share)).abort_handle())
+                    .collect();
+                accepting.insert(id, tasks);
+            }
+            Some(Command::Add { .. }) => {}
+            Some(Command::Remove { id }) => {
+                for task in accepting.remove(&id).into_iter().flatten() {
+                    task.abort();
+                }
+            }
+            Some(Command::Stop { patience }) => {
+                for task in accepting.drain().flat_map(|(_, tasks)| tasks) {
+                    task.abort();
+                }
+                life.drain();
+                deadline = Some(Instant::now() + patience);
+            }
+            // Nobody can steer it any more.
+            None => return,
+        }
+    }
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Gives every thread a socket and every socket a thread.
+fn share_out(listener: ListenerConfig, threads: usize) -> io::Result<Vec<Vec<Share>>> {
+    let mut shares: Vec<Vec<Share>> = (0..threads).map(|_| Vec::new()).collect();
+    let share = |socket: OwnedFd| Share {
+        address: listener.address.clone(),
+        proxies: listener.proxies.clone(),
+        socket,
+    };
+    let count = listener.sockets.len();
+    for thread in count..threads {
+        if count > 0 {
+            let socket = listener.sockets[thread % count].try_clone()?;
+            shares[thread].push(share(socket));
+        }
+    }
+    for (at, socket) in listener.sockets.into_iter().enumerate() {
+        // Another process's socket may be in blocking mode.
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        shares[at % threads].push(share(socket));
+    }
+    Ok(shares)
+}
+
+/// Raises the soft limit of open descriptors to the hard one; what holds then.
+pub fn raise_descriptor_limit() -> u64 {
+    // One thread at a time: the limit belongs to the process.
+    static RAISING: Mutex<()> = Mutex::new(());
+    let _raising = RAISING.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        let mut raised = limit.clone();
+        raised.current = raised.maximum;
+        if setrlimit(Resource::Nofile, raised).is_ok() {
+            limit = getrlimit(Resource::Nofile);
+        }
+    }
+    limit.current.unwrap_or(UNLIMITED)
+}
