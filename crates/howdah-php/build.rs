@@ -21,6 +21,7 @@ const SHIM: &[&str] = &[
     "filters.c",
     "signals.c",
     "cwd.c",
+    "timers.c",
     "trace.c",
     "title.c",
 ];
@@ -60,10 +61,10 @@ fn main() {
         php.library_dir.display()
     );
     println!("cargo:rustc-link-lib=dylib={}", php.library);
-    // PHP extensions resolve engine symbols from libphp, and chdir/fchdir from this executable
-    // (shim/cwd.c); keep libphp linked even where only data symbols are used.
-    println!("cargo:rustc-link-arg-bins=-Wl,--export-dynamic-symbol=chdir");
-    println!("cargo:rustc-link-arg-bins=-Wl,--export-dynamic-symbol=fchdir");
+    // libphp and the extensions must find these in the executable (shim/cwd.c, shim/timers.c).
+    for symbol in ["chdir", "fchdir", "setitimer", "sigaction", "sigprocmask"] {
+        println!("cargo:rustc-link-arg-bins=-Wl,--export-dynamic-symbol={symbol}");
+    }
 }
 
 /// The PHP to link.

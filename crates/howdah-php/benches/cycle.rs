@@ -18,7 +18,7 @@ fn main() {
     let requests: u64 = std::env::args()
         .skip(1)
         .find_map(|a| a.parse().ok())
-        .unwrap_or(200_000);
+        .unwrap_or(50_000);
     let dir = Dir::new();
     let cases = [
         ("empty", "<?php"),
@@ -46,7 +46,7 @@ fn main() {
             front.spawn(0);
             let pid = front.children[0].1;
             let frame = a_browsers_request(&script);
-            pump(&mut front, &frame, 20_000);
+            pump(&mut front, &frame, 5_000);
             let before = cpu_ns(pid);
             let start = std::time::Instant::now();
             pump(&mut front, &frame, requests);

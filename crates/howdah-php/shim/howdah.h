@@ -125,6 +125,17 @@ int howdah_activate_user_ini(void);
 /* cwd.c */
 void howdah_enter_script_directory(const char *script);
 
+/* timers.c */
+typedef enum {
+	HOWDAH_OUTSIDE,   /* between requests, in the zygote */
+	HOWDAH_BEGINNING, /* php_request_startup() */
+	HOWDAH_RUNNING,   /* the script */
+	HOWDAH_ENDING,    /* php_request_shutdown(), which still runs PHP code at first */
+} howdah_phase_t;
+extern howdah_phase_t howdah_phase;
+void howdah_timer_before_input(void);
+void howdah_timer_before_script(void);
+
 /* signals.c */
 void howdah_wrap_signals(void);
 void howdah_signals_enter_child(void);

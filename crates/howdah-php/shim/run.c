@@ -192,6 +192,7 @@ static void execute(void)
 		return;
 	}
 	howdah_enter_script_directory(path);
+	howdah_timer_before_script();
 	EG(exit_status) = 0;
 	php_execute_script(&file);
 	/* With opcache the handle is not in CG(open_files) from the second request on. */
@@ -214,15 +215,19 @@ int howdah_php_run(const char *frame)
 	zend_first_try {
 		fill_request_info();
 		howdah_apply_settings();
+		howdah_timer_before_input();
+		howdah_phase = HOWDAH_BEGINNING;
 		/* A failed startup has already reported why (memory limit while reading a POST); like
 		 * mod_php we then end the request in the ordinary way. */
 		if (php_request_startup() == SUCCESS) {
+			howdah_phase = HOWDAH_RUNNING;
 			execute();
 		} else if (SG(sapi_headers).http_response_code == 200 && !SG(headers_sent)) {
 			SG(sapi_headers).http_response_code = 500;
 		}
 	} zend_end_try();
 
+	howdah_phase = HOWDAH_ENDING;
 	zend_first_try {
 		if (SG(request_info).path_translated) {
 			efree(SG(request_info).path_translated);
@@ -233,6 +238,7 @@ int howdah_php_run(const char *frame)
 		outcome = 1;
 	} zend_end_try();
 
+	howdah_phase = HOWDAH_OUTSIDE;
 	if (howdah_is_copy) {
 		return 2;
 	}

@@ -48,7 +48,9 @@ void howdah_signals_enter_child(void)
 	 * it would call itself. */
 	static const int zends[] = {SIGPROF, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 	for (size_t i = 0; i < sizeof(zends) / sizeof(*zends); i++) {
-		signal(zends[i], SIG_DFL);
+		/* Not signal(): timers.c must see what becomes of SIGPROF. */
+		struct sigaction standard = {.sa_handler = SIG_DFL};
+		sigaction(zends[i], &standard, NULL);
 	}
 	sigprocmask(SIG_SETMASK, NULL, &mask_at_start);
 	for (int signo = 1; signo < NSIG; signo++) {

@@ -1,0 +1,103 @@
+//! PHP's CPU time limit, seen from inside by `getitimer()`: whatever system calls are left out,
+//! the timer a script runs under is the one its settings ask for.
+
+mod front;
+
+use front::{Dir, Front, Request};
+use howdah_proto::request::IniKind;
+
+/// Prints the seconds left of the CPU timer, rounded; 0: not armed. Needs ext/ffi.
+const TIMER: &str = "<?php $c = FFI::cdef('struct t { long v[4]; }; int getitimer(int, struct t *);'); \
+    $t = $c->new('struct t'); $c->getitimer(2, FFI::addr($t)); $left = round($t->v[2] + $t->v[3] / 1e6);";
+
+fn pool(args: &[&str]) -> Option<Front> {
+    let dir = Dir::new();
+    let script = dir.write("a.php", "<?php echo class_exists('FFI') ? 'yes' : 'no';");
+    let mut front = Front::start(1, &[&["-d", "ffi.enable=1"], args].concat());
+    if front.run(Request::get(&script)).text() == "yes" {
+        return Some(front);
+    }
+    eprintln!("skipped: the FFI extension is not there");
+    None
+}
+
+#[test]
+fn every_request_runs_under_its_own_limit() {
+    let args = ["-d", "max_execution_time=30", "-d", "max_input_time=60"];
+    let Some(mut front) = pool(&args) else { return };
+    let dir = Dir::new();
+    let script = dir.write("a.php", &format!("{TIMER} echo $left;"));
+    let ask = |front: &mut Front, seconds: Option<&str>, body: bool| {
+        let mut request = Request::get(&script);
+        if let Some(seconds) = seconds {
+            request = request.ini(IniKind::Value, "max_execution_time", seconds);
+        }
+        if body {
+            request = request.body("application/x-www-form-urlencoded", b"a=1");
+        }
+        front.run(request).text()
+    };
+    // Quick requests leave the timer running behind them; none of that is seen by the next.
+    for _ in 0..2 {
+        assert_eq!(ask(&mut front, None, false), "30");
+        assert_eq!(ask(&mut front, None, true), "30");
+        assert_eq!(ask(&mut front, Some("7"), false), "7");
+        assert_eq!(ask(&mut front, Some("0"), false), "0");
+        assert_eq!(ask(&mut front, None, false), "30");
+        assert_eq!(ask(&mut front, Some("100"), true), "100");
+        assert_eq!(ask(&mut front, Some("-1"), false), "0");
+    }
+}
+
+#[test]
+fn what_a_script_sets_itself_holds_at_once() {
+    let Some(mut front) = pool(&["-d", "max_execution_time=30"]) else {
+        return;
+    };
+    let dir = Dir::new();
+    let look = "$c->getitimer(2, FFI::addr($t)); echo round($t->v[2] + $t->v[3] / 1e6), ' ';";
+    let script = dir.write(
+        "a.php",
+        &format!(
+            "{TIMER} set_time_limit(11); {look} set_time_limit(0); {look} set_time_limit(20); {look} \
+             register_shutdown_function(function () use ($c, $t) {{ set_time_limit(0); {look} set_time_limit(40); {look} }});"
+        ),
+    );
+    let plain = dir.write("b.php", &format!("{TIMER} echo $left;"));
+    for _ in 0..2 {
+        assert_eq!(front.run(Request::get(&script)).text(), "11 0 20 0 40 ");
+        assert_eq!(front.run(Request::get(&plain)).text(), "30");
+    }
+}
+
+#[test]
+fn without_limits_no_timer_runs() {
+    let args = ["-d", "max_execution_time=0", "-d", "max_input_time=-1"];
+    let Some(mut front) = pool(&args) else { return };
+    let dir = Dir::new();
+    let set = dir.write("set.php", "<?php set_time_limit(50);");
+    let plain = dir.write("b.php", &format!("{TIMER} echo $left;"));
+    for _ in 0..2 {
+        assert_eq!(front.run(Request::get(&plain)).text(), "0");
+        front.run(Request::get(&set));
+    }
+}
+
+#[test]
+fn a_limit_is_met_after_requests_that_left_the_timer_alone() {
+    let args = ["-d", "max_execution_time=30", "-d", "display_errors=1"];
+    let mut front = Front::start(1, &args);
+    let dir = Dir::new();
+    let quick = dir.write("a.php", "<?php echo 'quick';");
+    let spin = dir.write("b.php", "<?php set_time_limit(1); while (true);");
+    for _ in 0..2 {
+        for _ in 0..5 {
+            assert_eq!(front.run(Request::get(&quick)).text(), "quick");
+        }
+        let text = front.run(Request::get(&spin)).text();
+        assert!(
+            text.contains("Maximum execution time of 1 second exceeded"),
+            "{text}"
+        );
+    }
+}
