@@ -31,7 +31,7 @@ pub struct PoolConfig {
     pub program: PathBuf,
     /// How many children.
     pub pm: ProcessManager,
-    /// Most children serving at once. During a replacement one more may live for a moment.
+    /// Most children serving at once (`auto`: [`crate::auto_children`]). During a replacement one more may live for a moment.
     pub max_children: u32,
     /// An idle child above the spares leaves after this long (`ondemand`, `dynamic`).
     pub process_idle_timeout: Duration,

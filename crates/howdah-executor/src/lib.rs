@@ -5,6 +5,7 @@
 //!
 //! - [`embed`]: the default mode, PHP in forked processes over shared memory.
 //! - [`front_thread`]: what a front thread does for its pools around its sleep.
+//! - [`auto_children`]: `max_children = auto`.
 //! - [`config`]: what a pool is configured with, typed and checked by the config reader.
 //! - [`error`]: every way a run can fail, each with one name.
 //! - [`launch`]: how a zygote process gets started (directly, or by a privileged master).
@@ -12,6 +13,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod auto_children;
 pub mod config;
 pub mod embed;
 pub mod error;

@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 pub mod fake;
+pub mod php;
 
 use std::future::poll_fn;
 use std::path::PathBuf;
@@ -83,7 +84,8 @@ pub fn config(children: u32) -> PoolConfig {
         request_terminate_timeout: None,
         request_slowlog_timeout: None,
         php_ini: None,
-        defines: Vec::new(),
+        // Debian's php.ini buffers 4096 bytes, which flush() alone does not pass on.
+        defines: vec![("output_buffering".to_owned(), "0".to_owned())],
         opcache: true,
         user: None,
         group: None,
@@ -168,4 +170,13 @@ pub async fn get(
 
 pub fn bytes(n: usize) -> Bytes {
     Bytes::from((0..n).map(|i| (i * 31 % 251) as u8).collect::<Vec<_>>())
+}
+
+/// Waits until a condition holds.
+pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
 }

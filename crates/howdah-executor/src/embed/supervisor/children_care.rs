@@ -1,0 +1,261 @@
+//! Forks, retires and replaces children, and cleans up after the dead.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use howdah_proto::control::{Command, Exit};
+use howdah_proto::shm::ChildId;
+
+use super::{
+    Census, ExecError, INFANT, Life, Ordering, Supervisor, WARNING, Zygote, pm, sys, zygote,
+};
+
+impl Supervisor {
+    pub(super) fn on_spawned(&mut self, id: ChildId, pid: i32, fd: Option<OwnedFd>, now: Instant) {
+        let Some(child) = self.children.get(id) else {
+            return;
+        };
+        child.pid = pid;
+        // Without the descriptor signals go by the zygote: a bare process id is only its word, and
+        // might name any process.
+        child.pidfd = fd;
+        child.born = now;
+        child.become_(
+            Life::Serving {
+                idle_since: now,
+                seen_requests: 0,
+                replaced_by: None,
+            },
+            now,
+        );
+        self.fork_at = self.fork_at.min(now);
+    }
+
+    pub(super) fn on_exited(&mut self, id: ChildId, exit: Exit, now: Instant) {
+        let Some(child) = self.children.remove(id) else {
+            return;
+        };
+        let served = self.shared.port.child(id.index).requests;
+        self.shared.port.strike(id.index);
+        self.traces.remove(&id);
+        let verdict = match &child.life {
+            Life::Terminating {
+                why: "TerminateTimeout",
+                ..
+            } => ExecError::TerminateTimeout,
+            Life::Terminating {
+                why: "Stopping", ..
+            } => ExecError::Stopping,
+            Life::Terminating {
+                why: "ResponseCorrupt",
+                ..
+            } => ExecError::ResponseCorrupt,
+            _ => ExecError::ChildDied(exit),
+        };
+        let lost: u32 = self
+            .shared
+            .lanes
+            .iter()
+            .map(|lane| lane.child_gone(&self.shared, id, &verdict))
+            .sum();
+        let expected = matches!(child.life, Life::Retiring | Life::Terminating { .. });
+        if !expected || (lost > 0 && matches!(child.life, Life::Retiring)) {
+            let how = zygote::exit_text(exit);
+            self.say(
+                WARNING,
+                "ChildDied",
+                &format!(
+                    "child {} (pid {}) ended by {how} after {served} requests; {lost} request lost",
+                    id.index, child.pid
+                ),
+            );
+        }
+        if !expected && served == 0 && now.duration_since(child.born) < INFANT && lost == 0 {
+            self.fork_at = now + self.fork_backoff.failed();
+        } else if served > 0 {
+            self.fork_backoff.succeeded();
+        }
+    }
+
+    /// Children whose zygote is dead are nobody's: their pidfds tell of their end.
+    pub(super) fn look_for_orphans(&mut self) {
+        let gone: Vec<ChildId> = self
+            .children
+            .iter()
+            .filter(|c| !self.has_zygote(c.generation))
+            .filter(|c| {
+                c.pidfd
+                    .as_ref()
+                    .is_none_or(|fd| zygote::readable(fd.as_fd()))
+            })
+            .map(|c| c.id)
+            .collect();
+        for id in gone {
+            self.on_exited(id, Exit::Unseen, Instant::now());
+        }
+    }
+
+    /// Reads the scoreboard: who has been idle since when.
+    pub(super) fn look_at_children(&mut self, now: Instant) {
+        for child in self.children.iter_mut() {
+            if let Life::Serving {
+                idle_since,
+                seen_requests,
+                ..
+            } = &mut child.life
+            {
+                let row = self.shared.port.child(child.id.index);
+                if row.busy_since.is_some() || row.requests != *seen_requests {
+                    *seen_requests = row.requests;
+                    *idle_since = now;
+                }
+            }
+        }
+    }
+
+    pub(super) fn grow_and_shrink(&mut self, now: Instant) -> Duration {
+        let config = &self.shared.config;
+        let mut census = Census::default();
+        let mut idle: Vec<(Instant, ChildId)> = Vec::new();
+        for child in self.children.iter() {
+            match &child.life {
+                Life::Starting => census.starting += 1,
+                Life::Serving { idle_since, .. } => {
+                    if self.shared.port.child(child.id.index).busy_since.is_some() {
+                        census.busy += 1;
+                    } else {
+                        census.idle += 1;
+                        if now.duration_since(*idle_since) >= config.process_idle_timeout {
+                            census.idle_expired += 1;
+                            idle.push((*idle_since, child.id));
+                        }
+                    }
+                }
+                // Until it has been reaped it takes up a place, or a pool of hung children would
+                // grow beyond its limit.
+                Life::Terminating { .. } => census.busy += 1,
+                Life::Retiring => {}
+            }
+        }
+        census.waiting = self.shared.queue_len();
+        if census.waiting > 0 {
+            let oldest = self
+                .shared
+                .lanes
+                .iter()
+                .filter_map(|lane| lane.oldest_unclaimed())
+                .min();
+            census.waited =
+                Duration::from_nanos(sys::now_ns().saturating_sub(oldest.unwrap_or(u64::MAX)));
+        }
+        let plan = pm::plan(config.pm, config.max_children, self.first_plan, census);
+        self.first_plan = false;
+        let total = census.starting + census.idle + census.busy;
+        let growing = total + plan.fork < config.max_children;
+        self.shared.may_grow.store(growing, Ordering::Relaxed);
+        if plan.retire > 0 {
+            idle.sort_by_key(|(since, _)| *since);
+            for (_, id) in idle.into_iter().take(plan.retire as usize) {
+                self.retire(id, now);
+            }
+        }
+        if plan.fork > 0 {
+            if self.fork_at > now {
+                return self.fork_at - now;
+            }
+            for _ in 0..plan.fork {
+                if self.fork(now).is_none() {
+                    return Duration::from_millis(20);
+                }
+            }
+        }
+        plan.again.unwrap_or(Duration::from_secs(3600))
+    }
+
+    /// Asks the zygote for a child.
+    pub(super) fn fork(&mut self, now: Instant) -> Option<ChildId> {
+        let Zygote::Ready { link } = &self.zygote else {
+            return None;
+        };
+        let id = self.children.begin(self.generation, now)?;
+        self.shared.port.enlist(id);
+        self.forks += 1;
+        let max_requests = pm::jitter(self.shared.config.max_requests, self.forks);
+        let command = Command::Spawn {
+            child: id,
+            max_requests,
+        };
+        if link.send(&command).is_err() {
+            // Its socket is full or closed; the latter is noticed by reading it.
+            self.children.remove(id);
+            self.shared.port.strike(id.index);
+            return None;
+        }
+        Some(id)
+    }
+
+    pub(super) fn retire(&mut self, id: ChildId, now: Instant) {
+        if let Some(child) = self.children.get(id) {
+            child.become_(Life::Retiring, now);
+            sys::wake(self.shared.port.retire(id.index));
+        }
+    }
+
+    /// Children that have served their `max_requests` or have grown beyond `max_memory` get a
+    /// replacement first, and leave when it is there.
+    pub(super) fn hand_over_to_replacements(&mut self, now: Instant) {
+        let mut worn = Vec::new();
+        let mut relieved = Vec::new();
+        let mut under_way = 0;
+        let look_at_memory = self.shared.config.max_memory.is_some()
+            && now.duration_since(self.memory_looked_at) >= Duration::from_secs(1);
+        if look_at_memory {
+            self.memory_looked_at = now;
+        }
+        for child in self.children.iter() {
+            let Life::Serving { replaced_by, .. } = &child.life else {
+                continue;
+            };
+            if let Some(successor) = replaced_by {
+                let there = self
+                    .children
+                    .iter()
+                    .find(|c| c.id == *successor)
+                    .is_none_or(|c| !matches!(c.life, Life::Starting));
+                if there {
+                    relieved.push(child.id);
+                } else {
+                    under_way += 1;
+                }
+                continue;
+            }
+            let too_large = look_at_memory
+                && self
+                    .shared
+                    .config
+                    .max_memory
+                    .is_some_and(|limit| super::resident_bytes(child.pid) > limit);
+            if too_large || self.shared.port.child(child.id.index).spent {
+                worn.push(child.id);
+            }
+        }
+        for id in relieved {
+            self.retire(id, now);
+        }
+        let at_once = (self.shared.config.max_children / 4).max(1);
+        for id in worn {
+            if under_way >= at_once || self.fork_at > now {
+                return;
+            }
+            let Some(successor) = self.fork(now) else {
+                return;
+            };
+            under_way += 1;
+            if let Some(child) = self.children.get(id)
+                && let Life::Serving { replaced_by, .. } = &mut child.life
+            {
+                *replaced_by = Some(successor);
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Wall-clock limits of requests: the slow log, `request_terminate_timeout`, and the signals that
+//! enforce it. `max_execution_time` is PHP's own affair and counts CPU time.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use howdah_proto::control::Command;
+use howdah_proto::shm::ChildId;
+use rustix::process::Signal;
+
+use super::{
+    Exchange, ExecError, KILL_GRACE, Life, Ordering, Supervisor, WARNING, Zygote, sys, zygote,
+};
+
+impl Supervisor {
+    pub(super) fn end_what_runs_too_long(&mut self, now: Instant) -> Duration {
+        let terminate = self.shared.config.request_terminate_timeout;
+        let slow = self.shared.config.request_slowlog_timeout;
+        if terminate.is_none() && slow.is_none() {
+            return Duration::from_secs(3600);
+        }
+        let now_ns = sys::now_ns();
+        let mut soon = Duration::from_secs(3600);
+        let claimed: Vec<(ChildId, Arc<Exchange>)> = self
+            .shared
+            .lanes
+            .iter()
+            .flat_map(|lane| lane.claimed())
+            .collect();
+        for (id, exchange) in claimed {
+            let mut state = exchange.lock();
+            let busy_since = self.shared.port.child(id.index).busy_since;
+            state.claimed_by(id, || {
+                // The child's own word, as far as it can be true.
+                busy_since
+                    .unwrap_or(now_ns)
+                    .clamp(exchange.started_ns, now_ns)
+            });
+            let age =
+                Duration::from_nanos(now_ns.saturating_sub(state.claimed_ns.unwrap_or(now_ns)));
+            if let Some(limit) = slow {
+                if age < limit {
+                    soon = soon.min(limit - age);
+                } else if !state.traced {
+                    state.traced = true;
+                    self.shared.counters.slow.fetch_add(1, Ordering::Relaxed);
+                    self.traces.insert(id, exchange.clone());
+                    if let Zygote::Ready { link } = &self.zygote {
+                        let _ = link.send(&Command::Trace { child: id });
+                    }
+                }
+            }
+            if let Some(limit) = terminate {
+                if age < limit {
+                    soon = soon.min(limit - age);
+                    continue;
+                }
+                state.verdict.get_or_insert(ExecError::TerminateTimeout);
+                let waker = state.waker.take();
+                drop(state);
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
+                self.terminate(id, "TerminateTimeout", now);
+            }
+        }
+        if let Some(limit) = terminate {
+            self.end_long_shutdowns(limit, now, now_ns);
+        }
+        soon
+    }
+
+    /// A child may be busy without holding a slot: destructors and shutdown functions of a
+    /// request already answered. The limit counts for them too.
+    pub(super) fn end_long_shutdowns(&mut self, limit: Duration, now: Instant, now_ns: u64) {
+        let late: Vec<ChildId> = self
+            .children
+            .iter()
+            .filter(|c| matches!(c.life, Life::Serving { .. } | Life::Retiring))
+            .filter(|c| {
+                let since = self.shared.port.child(c.id.index).busy_since;
+                since.is_some_and(|s| Duration::from_nanos(now_ns.saturating_sub(s)) >= limit)
+            })
+            .map(|c| c.id)
+            .collect();
+        for id in late {
+            self.terminate(id, "TerminateTimeout", now);
+        }
+    }
+
+    pub(super) fn terminate(&mut self, id: ChildId, why: &'static str, now: Instant) {
+        let Some(child) = self.children.get(id) else {
+            return;
+        };
+        if matches!(child.life, Life::Terminating { .. }) {
+            return;
+        }
+        child.become_(
+            Life::Terminating {
+                kill_at: Some(now + KILL_GRACE),
+                why,
+            },
+            now,
+        );
+        let pid = child.pid;
+        self.say(
+            WARNING,
+            why,
+            &format!("child {} (pid {pid}) is terminated", id.index),
+        );
+        self.signal(id, Signal::TERM);
+    }
+
+    pub(super) fn signal(&mut self, id: ChildId, signal: Signal) {
+        let Some(child) = self.children.get(id) else {
+            return;
+        };
+        let direct = match &child.pidfd {
+            Some(fd) => zygote::signal(fd.as_fd(), signal).is_ok(),
+            None => false,
+        };
+        if !direct && let Zygote::Ready { link } = &self.zygote {
+            let _ = link.send(&Command::Signal {
+                child: id,
+                signal: signal.as_raw(),
+            });
+        }
+    }
+
+    /// SIGKILL for children that have outlived their SIGTERM.
+    pub(super) fn kill_the_deaf(&mut self, now: Instant) -> Duration {
+        let mut soon = Duration::from_secs(3600);
+        let mut deaf = Vec::new();
+        for child in self.children.iter_mut() {
+            if let Life::Terminating { kill_at, .. } = &mut child.life
+                && let Some(at) = *kill_at
+            {
+                if at <= now {
+                    *kill_at = None;
+                    deaf.push(child.id);
+                } else {
+                    soon = soon.min(at - now);
+                }
+            }
+        }
+        for id in deaf {
+            self.signal(id, Signal::KILL);
+        }
+        soon
+    }
+
+    pub(super) fn on_trace(&mut self, id: ChildId, stack: &str) {
+        let Some(exchange) = self.traces.remove(&id) else {
+            return;
+        };
+        let text = |name: &str| {
+            String::from_utf8_lossy(exchange.frame.variable(name).unwrap_or_default()).into_owned()
+        };
+        let running = Duration::from_nanos(sys::now_ns().saturating_sub(exchange.started_ns));
+        self.say(
+            WARNING,
+            "SlowRequest",
+            &format!(
+                "{} {} script {} running for {:.3} s in child {}\n{}",
+                text("REQUEST_METHOD"),
+                text("REQUEST_URI"),
+                text("SCRIPT_FILENAME"),
+                running.as_secs_f64(),
+                id.index,
+                stack.trim_end(),
+            ),
+        );
+    }
+}

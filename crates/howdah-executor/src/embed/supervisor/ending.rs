@@ -1,0 +1,85 @@
+//! The end of a pool: requests in flight, then children, then the zygote.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::{
+    Ask, Condition, ExecError, KILL_GRACE, LEAVE_LIMIT, Life, Ordering, Supervisor, Zygote,
+};
+
+impl Supervisor {
+    pub(super) fn open_letter(&mut self, letter: Ask) {
+        let now = Instant::now();
+        match letter {
+            Ask::Kill(id, why) => {
+                self.terminate(id, why, now);
+                self.signal(id, Signal::KILL);
+            }
+            Ask::Drain(until) => {
+                self.shared.condition.send_replace(Condition::Draining);
+                self.drain_until = Some(self.drain_until.map_or(until, |d| d.min(until)));
+            }
+        }
+    }
+
+    /// One step of the end: requests in flight, then children, then the zygote.
+    pub(super) fn drain(&mut self, until: Instant, now: Instant) -> Duration {
+        let late = until <= now;
+        if self.shared.outstanding.load(Ordering::Acquire) > 0 {
+            if !late {
+                return until - now;
+            }
+            self.refuse_all(&ExecError::Stopping);
+            self.fail_claimed(&ExecError::Stopping);
+        }
+        // Idle children leave by themselves, and at once; whoever does not is made to.
+        let (mut leave, mut end) = (Vec::new(), Vec::new());
+        for child in self.children.iter() {
+            let busy = self.shared.port.child(child.id.index).busy_since.is_some();
+            match child.life {
+                Life::Serving { .. } if late && busy => end.push(child.id),
+                Life::Serving { .. } => leave.push(child.id),
+                Life::Retiring if late && now.duration_since(child.since) >= KILL_GRACE => {
+                    end.push(child.id);
+                }
+                Life::Starting | Life::Retiring | Life::Terminating { .. } => {}
+            }
+        }
+        for id in leave {
+            self.retire(id, now);
+        }
+        for id in end {
+            self.terminate(id, "Stopping", now);
+        }
+        let starting = self
+            .children
+            .iter()
+            .any(|c| matches!(c.life, Life::Starting));
+        if self.children.is_empty() || (late && starting) {
+            let was = std::mem::replace(&mut self.zygote, Zygote::Gone);
+            self.zygote = match was {
+                Zygote::Starting { link, .. } | Zygote::Ready { link } => Zygote::Leaving {
+                    link: link.hang_up(),
+                    kill_at: now + LEAVE_LIMIT,
+                },
+                Zygote::None { .. } => Zygote::Gone,
+                other => other,
+            };
+            return Duration::from_millis(1);
+        }
+        if late { KILL_GRACE } else { until - now }
+    }
+
+    pub(super) fn fail_claimed(&self, error: &ExecError) {
+        for lane in &self.shared.lanes {
+            for (_, exchange) in lane.claimed() {
+                let mut state = exchange.lock();
+                state.verdict.get_or_insert_with(|| error.clone());
+                if let Some(waker) = state.waker.take() {
+                    waker.wake();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Keeps a pool's processes: starts the zygote and starts it again, forks and retires children
+//! as `pm` decides, ends what runs too long, cleans up after the dead.
+//!
+//! A thread of its own a pool, asleep in `poll(2)`. Not a task of a front thread: it execs, reads
+//! /proc and writes logs, all of which may block; and a front thread that hangs must not take the
+//! supervision of its children with it.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use howdah_proto::shm::ChildId;
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+mod children_care;
+mod deadlines;
+mod ending;
+mod zygote_care;
+
+use super::children::{Children, Life};
+use super::exchange::Exchange;
+use super::pm::{self, Backoff, Census};
+use super::shared::{Ask, BoardRow, Condition, Shared};
+use super::sys;
+use super::zygote::{self, Link, Output, Received};
+use crate::ExecError;
+use crate::launch::Launcher;
+
+/// PHP's module startup, preloading included, may take this long.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// From SIGTERM to SIGKILL.
+const KILL_GRACE: Duration = Duration::from_secs(1);
+/// A zygote without children has this long to leave.
+const LEAVE_LIMIT: Duration = Duration::from_secs(5);
+/// A child that dies younger than this, before it has served a request, counts as a failed fork.
+const INFANT: Duration = Duration::from_secs(1);
+
+/// A zygote that lived so long did not die of its start: the back-off begins anew.
+const STEADY: Duration = Duration::from_secs(10);
+
+const ERROR: u8 = 3;
+const WARNING: u8 = 4;
+const NOTICE: u8 = 5;
+
+/// The zygote, as a state.
+enum Zygote {
+    /// None; the next start is due then.
+    None { start_at: Instant },
+    /// PHP's module startup is under way.
+    Starting { link: Link, deadline: Instant },
+    /// Forks on command.
+    Ready { link: Link },
+    /// Has been told to leave (its control socket is closed).
+    Leaving { link: Link, kill_at: Instant },
+    /// Left for good.
+    Gone,
+}
+
+/// See the module.
+pub(crate) struct Supervisor {
+    shared: Arc<Shared>,
+    launcher: Arc<dyn Launcher>,
+    zygote: Zygote,
+    generation: u64,
+    outputs: Vec<Output>,
+    children: Children,
+    traces: HashMap<ChildId, Arc<Exchange>>,
+    start_backoff: Backoff,
+    ready_at: Instant,
+    fork_backoff: Backoff,
+    fork_at: Instant,
+    /// The next plan is the first since the zygote became ready.
+    first_plan: bool,
+    forks: u64,
+    memory_looked_at: Instant,
+    drain_until: Option<Instant>,
+    last_complaint: String,
+}
+
+impl Supervisor {
+    pub fn new(shared: Arc<Shared>, launcher: Arc<dyn Launcher>) -> Supervisor {
+        let now = Instant::now();
+        let rows = shared.memory.region().geometry().children;
+        Supervisor {
+            shared,
+            launcher,
+            zygote: Zygote::None { start_at: now },
+            generation: 0,
+            outputs: Vec::new(),
+            children: Children::new(rows),
+            traces: HashMap::new(),
+            start_backoff: Backoff::default(),
+            ready_at: now,
+            fork_backoff: Backoff::default(),
+            fork_at: now,
+            first_plan: true,
+            forks: 0,
+            memory_looked_at: now,
+            drain_until: None,
+            last_complaint: String::new(),
+        }
+    }
+
+    /// Runs until the pool is closed.
+    pub fn run(mut self) {
+        loop {
+            let now = Instant::now();
+            let wait = self.turn(now);
+            self.publish_board();
+            if matches!(self.zygote, Zygote::Gone) && self.children.is_empty() {
+                break;
+            }
+            self.sleep(wait);
+            self.read_outputs();
+            self.read_reports();
+            self.look_for_orphans();
+            for letter in self.shared.take_letters() {
+                self.open_letter(letter);
+            }
+        }
+        // Nothing can come any more: whoever still waits is told so.
+        self.refuse_all(&ExecError::Stopping);
+        self.read_outputs();
+        self.shared.condition.send_replace(Condition::Closed);
+        self.shared.ring_all();
+    }
+
+    fn say(&self, level: u8, name: &str, message: &str) {
+        self.shared
+            .log
+            .pool(&self.shared.config.name, level, name, message);
+    }
+
+    fn sleep(&mut self, wait: Duration) {
+        let orphans = self.orphan_pidfds();
+        let mut fds = vec![self.shared.letter_bell()];
+        match &self.zygote {
+            Zygote::Starting { link, .. } | Zygote::Ready { link } => {
+                fds.push(link.control());
+                fds.push(link.pidfd());
+            }
+            Zygote::Leaving { link, .. } => fds.push(link.pidfd()),
+            Zygote::None { .. } | Zygote::Gone => {}
+        }
+        fds.extend(self.outputs.iter().map(Output::pipe));
+        fds.extend(orphans);
+        let mut poll: Vec<PollFd<'_>> = fds
+            .iter()
+            .map(|fd| PollFd::new(fd, PollFlags::IN))
+            .collect();
+        // Rounded up: waking a moment early would only spin.
+        let wait = wait + Duration::from_micros(500);
+        let timeout = Timespec {
+            tv_sec: wait.as_secs() as i64,
+            tv_nsec: i64::from(wait.subsec_nanos()),
+        };
+        let _ = rustix::event::poll(&mut poll, Some(&timeout));
+    }
+
+    fn orphan_pidfds(&self) -> Vec<BorrowedFd<'_>> {
+        self.children
+            .iter()
+            .filter(|c| !self.has_zygote(c.generation))
+            .filter_map(|c| c.pidfd.as_ref().map(AsFd::as_fd))
+            .collect()
+    }
+
+    fn has_zygote(&self, generation: u64) -> bool {
+        generation == self.generation
+            && matches!(self.zygote, Zygote::Starting { .. } | Zygote::Ready { .. })
+    }
+
+    /// Does everything that is due; returns how long nothing will be.
+    fn turn(&mut self, now: Instant) -> Duration {
+        let mut wait = self.tend_zygote(now);
+        if let Some(until) = self.drain_until {
+            wait = wait.min(self.drain(until, now));
+        }
+        if matches!(self.zygote, Zygote::Ready { .. }) {
+            self.look_at_children(now);
+            if !self.is_over(now) {
+                wait = wait.min(self.grow_and_shrink(now));
+                self.hand_over_to_replacements(now);
+            }
+        }
+        wait = wait.min(self.end_what_runs_too_long(now));
+        wait.min(self.kill_the_deaf(now)).min(self.tick())
+    }
+
+    /// How often to look around although nobody calls.
+    fn tick(&self) -> Duration {
+        let config = &self.shared.config;
+        let mut tick = Duration::from_secs(1);
+        for limit in [
+            config.request_terminate_timeout,
+            config.request_slowlog_timeout,
+        ]
+        .into_iter()
+        .flatten()
+        {
+            tick = tick.min((limit / 10).max(Duration::from_millis(5)));
+        }
+        tick = tick.min((config.process_idle_timeout / 4).max(Duration::from_millis(20)));
+        if config.max_requests > 0 && self.shared.outstanding.load(Ordering::Relaxed) > 0 {
+            tick = tick.min(Duration::from_millis(50));
+        }
+        tick
+    }
+
+    fn publish_board(&self) {
+        let board = self
+            .children
+            .iter()
+            .map(|c| BoardRow {
+                id: c.id,
+                pid: c.pid,
+                since: c.since,
+                life: match c.life {
+                    Life::Starting => "Starting",
+                    Life::Serving { .. } => "Serving",
+                    Life::Retiring => "Retiring",
+                    Life::Terminating { .. } => "Terminating",
+                },
+            })
+            .collect();
+        *self.shared.board.lock().unwrap_or_else(|e| e.into_inner()) = board;
+    }
+}
+
+/// Resident memory of a process in bytes, from `/proc/PID/statm`; 0 when it is gone.
+pub(crate) fn resident_bytes(pid: i32) -> u64 {
+    let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/statm")) else {
+        return 0;
+    };
+    let pages: u64 = text
+        .split_whitespace()
+        .nth(1)
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(0);
+    pages * rustix::param::page_size() as u64
+}

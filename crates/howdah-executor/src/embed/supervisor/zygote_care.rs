@@ -1,0 +1,263 @@
+//! Starts the zygote, hears what it reports, starts it again when it is gone.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use howdah_proto::control::Report;
+use howdah_proto::shm::VERSION;
+
+use super::{
+    Condition, ERROR, ExecError, Life, Link, NOTICE, Ordering, Received, START_LIMIT, STEADY,
+    Supervisor, WARNING, Zygote, sys,
+};
+
+impl Supervisor {
+    pub(super) fn tend_zygote(&mut self, now: Instant) -> Duration {
+        match &self.zygote {
+            Zygote::None { .. } if self.is_over(now) => self.zygote = Zygote::Gone,
+            Zygote::None { start_at } if *start_at <= now => self.start_zygote(now),
+            Zygote::None { start_at } => return *start_at - now,
+            Zygote::Starting { link, deadline } if *deadline <= now => {
+                link.kill();
+                self.start_failed(
+                    now,
+                    "StartTimeout",
+                    "the zygote did not become ready within 60 s; is a preload script stuck?",
+                );
+            }
+            Zygote::Starting { deadline, .. } => return *deadline - now,
+            Zygote::Leaving { link, kill_at } => {
+                if link.ended() {
+                    self.zygote = Zygote::Gone;
+                } else if *kill_at <= now {
+                    link.kill();
+                    return Duration::from_millis(20);
+                } else {
+                    return *kill_at - now;
+                }
+            }
+            Zygote::Ready { .. } | Zygote::Gone => {}
+        }
+        Duration::from_secs(3600)
+    }
+
+    /// Whether the pool is being drained and needs no process any more.
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        self.drain_until.is_some_and(|until| {
+            until <= now || self.shared.outstanding.load(Ordering::Acquire) == 0
+        })
+    }
+
+    pub(super) fn start_zygote(&mut self, now: Instant) {
+        self.generation += 1;
+        match Link::start(&self.shared, self.launcher.as_ref()) {
+            Ok((link, output)) => {
+                self.outputs.push(output);
+                self.zygote = Zygote::Starting {
+                    link,
+                    deadline: now + START_LIMIT,
+                };
+            }
+            Err(error) => self.start_failed(now, "CannotStart", &error.to_string()),
+        }
+    }
+
+    pub(super) fn start_failed(&mut self, now: Instant, name: &str, message: &str) {
+        let pause = self.start_backoff.failed();
+        self.zygote = Zygote::None {
+            start_at: now + pause,
+        };
+        let complaint = format!("{name}: {message}");
+        if complaint != self.last_complaint {
+            self.say(
+                ERROR,
+                name,
+                &format!("{message} (tried again until it works)"),
+            );
+            self.last_complaint = complaint;
+        }
+        let error = ExecError::PoolDown {
+            name: name.to_owned(),
+            message: message.to_owned(),
+        };
+        self.set_condition(Condition::Down {
+            name: name.to_owned(),
+            message: message.to_owned(),
+        });
+        self.shared.down.store(true, Ordering::Release);
+        self.refuse_all(&error);
+    }
+
+    pub(super) fn set_condition(&self, condition: Condition) {
+        if self.drain_until.is_none() {
+            self.shared.condition.send_replace(condition);
+        }
+    }
+
+    pub(super) fn refuse_all(&self, error: &ExecError) {
+        for lane in &self.shared.lanes {
+            lane.refuse_unclaimed(&self.shared, error, |_| true);
+        }
+    }
+
+    pub(super) fn zygote_ended(&mut self, now: Instant) {
+        let was = std::mem::replace(&mut self.zygote, Zygote::None { start_at: now });
+        let (link, started) = match was {
+            Zygote::Starting { link, .. } => (link, false),
+            Zygote::Ready { link } => (link, true),
+            other => {
+                self.zygote = other;
+                return;
+            }
+        };
+        // It has closed its socket: if the process lingers, it serves nobody.
+        if !link.ended() {
+            link.kill();
+            link.ended();
+        }
+        let pid = link.pid();
+        if !started {
+            // Its last words, if any, explain it better than we can.
+            self.read_outputs();
+            self.start_failed(
+                now,
+                "ZygoteDied",
+                &format!("the zygote (pid {pid}) ended while it was starting"),
+            );
+            return;
+        }
+        self.say(
+            ERROR,
+            "ZygoteDied",
+            &format!(
+                "the zygote (pid {pid}) ended; its children finish what they run, a new one starts"
+            ),
+        );
+        if now.duration_since(self.ready_at) >= STEADY {
+            self.start_backoff.succeeded();
+        }
+        // At once after the first death, later and later when it dies again and again.
+        let pause = self.start_backoff.failed() - Duration::from_millis(100);
+        self.zygote = Zygote::None {
+            start_at: now + pause,
+        };
+        self.set_condition(Condition::Starting);
+        let generation = self.generation;
+        let mut unborn = Vec::new();
+        for child in self
+            .children
+            .iter_mut()
+            .filter(|c| c.generation == generation)
+        {
+            match child.life {
+                Life::Starting => unborn.push(child.id),
+                Life::Serving { .. } => {
+                    child.become_(Life::Retiring, now);
+                    sys::wake(self.shared.port.retire(child.id.index));
+                }
+                Life::Retiring | Life::Terminating { .. } => {}
+            }
+        }
+        for id in unborn {
+            self.children.remove(id);
+            self.shared.port.strike(id.index);
+        }
+    }
+
+    pub(super) fn read_outputs(&mut self) {
+        let shared = &self.shared;
+        self.outputs.retain_mut(|output| {
+            output.take(|line| {
+                shared
+                    .log
+                    .pool(&shared.config.name, NOTICE, "ProcessOutput", line);
+            })
+        });
+    }
+
+    pub(super) fn read_reports(&mut self) {
+        loop {
+            let received = match &self.zygote {
+                Zygote::Starting { link, .. } | Zygote::Ready { link } => link.receive(),
+                _ => return,
+            };
+            let now = Instant::now();
+            match received {
+                Received::Report(report, fd) => self.on_report(report, fd, now),
+                Received::Nonsense(bytes) => {
+                    let text = String::from_utf8_lossy(&bytes);
+                    self.say(
+                        ERROR,
+                        "ZygoteNonsense",
+                        &format!("not a report: {text:.200}"),
+                    );
+                }
+                Received::Nothing => return,
+                Received::Closed => return self.zygote_ended(now),
+            }
+        }
+    }
+
+    pub(super) fn on_report(&mut self, report: Report, fd: Option<OwnedFd>, now: Instant) {
+        match report {
+            Report::Ready {
+                version,
+                php,
+                opcache,
+            } => self.on_ready(version, php, opcache, now),
+            Report::Failed { name, message } => {
+                self.read_outputs();
+                self.start_failed(now, &name, &message);
+            }
+            Report::Spawned { child, pid } => self.on_spawned(child, pid, fd, now),
+            Report::SpawnFailed { child, message } => {
+                self.children.remove(child);
+                self.shared.port.strike(child.index);
+                self.fork_at = now + self.fork_backoff.failed();
+                self.say(
+                    ERROR,
+                    "SpawnFailed",
+                    &format!("cannot fork a child: {message}"),
+                );
+            }
+            Report::Exited { child, exit } => self.on_exited(child, exit, now),
+            Report::Trace { child, stack } => self.on_trace(child, &stack),
+        }
+    }
+
+    pub(super) fn on_ready(&mut self, version: u32, php: String, opcache: bool, now: Instant) {
+        let was = std::mem::replace(&mut self.zygote, Zygote::Gone);
+        let link = match was {
+            Zygote::Starting { link, .. } => link,
+            other => {
+                self.zygote = other;
+                return;
+            }
+        };
+        if version != VERSION {
+            link.kill();
+            link.ended();
+            let program = self.shared.config.program.display();
+            let message = format!(
+                "{program} speaks version {version} of the shared memory, this server {VERSION}; \
+                 install both from the same build"
+            );
+            self.start_failed(now, "OtherVersion", &message);
+            return;
+        }
+        if self.shared.config.opcache && !opcache {
+            self.say(
+                WARNING,
+                "OpcacheOff",
+                "opcache is not loaded or not enabled: every request compiles its files",
+            );
+        }
+        self.zygote = Zygote::Ready { link };
+        self.ready_at = now;
+        self.last_complaint.clear();
+        self.first_plan = true;
+        *self.shared.php.lock().unwrap_or_else(|e| e.into_inner()) = (php, opcache);
+        self.shared.down.store(false, Ordering::Release);
+        self.set_condition(Condition::Ready);
+    }
+}

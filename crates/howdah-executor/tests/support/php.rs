@@ -1,0 +1,168 @@
+//! Pools of the real `howdah-php`: the binary is `HOWDAH_PHP`, or the one of this build, which is
+//! built when it is missing.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use howdah_executor::config::PoolConfig;
+use howdah_executor::embed::EmbedPool;
+use howdah_executor::launch::DirectLauncher;
+use howdah_executor::{ExecError, Executor, Run, ScriptBody, ScriptRequest};
+use howdah_proto::request::FrameBuilder;
+
+use super::{Answer, TestLog, finish};
+
+fn program() -> PathBuf {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM
+        .get_or_init(|| {
+            if let Some(path) = std::env::var_os("HOWDAH_PHP") {
+                return PathBuf::from(path);
+            }
+            let exe = std::env::current_exe().unwrap();
+            // target/PROFILE/deps/this-test
+            let dir = exe.parent().and_then(Path::parent).unwrap().to_owned();
+            let program = dir.join("howdah-php");
+            if !program.exists() {
+                let mut cargo = Command::new(env!("CARGO"));
+                cargo.args(["build", "-p", "howdah-php", "--bin", "howdah-php"]);
+                if dir.ends_with("release") {
+                    cargo.arg("--release");
+                }
+                let target = dir.parent().unwrap();
+                cargo.arg("--target-dir").arg(target);
+                assert!(
+                    cargo.status().unwrap().success(),
+                    "howdah-php does not build"
+                );
+            }
+            program
+        })
+        .clone()
+}
+
+/// A directory of scripts, removed when dropped, and a pool that runs them.
+pub struct Site {
+    dir: PathBuf,
+    pub pool: Arc<EmbedPool>,
+    pub log: Arc<TestLog>,
+}
+
+impl Site {
+    pub fn new(config: PoolConfig) -> Site {
+        Site::with_fronts(config, 1)
+    }
+
+    pub fn with_fronts(mut config: PoolConfig, fronts: u32) -> Site {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("howdah-exec-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        config.program = program();
+        let log = Arc::new(TestLog::default());
+        let pool = EmbedPool::start(config, Arc::new(DirectLauncher), log.clone(), fronts).unwrap();
+        Site { dir, pool, log }
+    }
+
+    /// The same scripts in another pool.
+    pub fn second_pool(&self, mut config: PoolConfig) -> Arc<EmbedPool> {
+        config.program = program();
+        EmbedPool::start(config, Arc::new(DirectLauncher), self.log.clone(), 1).unwrap()
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    pub fn script(&self, name: &str, text: &str) {
+        // Into place at once: a child may be reading it.
+        let new = self.path(&format!("{name}.new"));
+        std::fs::write(&new, text).unwrap();
+        std::fs::rename(&new, self.path(name)).unwrap();
+    }
+
+    pub fn request(&self, name: &str, query: &str, body: ScriptBody) -> ScriptRequest {
+        let (name, script) = (format!("/{name}"), self.path(name));
+        let (method, length) = match &body {
+            ScriptBody::Empty => ("GET", Some(0)),
+            ScriptBody::Memory(bytes) => ("POST", Some(bytes.len() as u64)),
+            ScriptBody::File(_, len) => ("POST", Some(*len)),
+            ScriptBody::Stream(_) => ("POST", None),
+        };
+        let mut b = FrameBuilder::new(Vec::new());
+        for (variable, value) in [
+            ("SCRIPT_FILENAME", script.to_str().unwrap()),
+            ("DOCUMENT_ROOT", self.dir.to_str().unwrap()),
+            ("SCRIPT_NAME", &name),
+            ("PHP_SELF", &name),
+            ("REQUEST_URI", &name),
+            ("QUERY_STRING", query),
+            ("REQUEST_METHOD", method),
+            ("SERVER_PROTOCOL", "HTTP/1.1"),
+        ] {
+            b.named(variable.as_bytes(), value.as_bytes());
+        }
+        if method == "POST" {
+            b.named(b"CONTENT_TYPE", b"application/octet-stream");
+            if let Some(length) = length {
+                b.named(b"CONTENT_LENGTH", length.to_string().as_bytes());
+            }
+        }
+        ScriptRequest {
+            frame: b.finish(length, 0).unwrap(),
+            body,
+            id: 7,
+        }
+    }
+
+    pub fn start(&self, name: &str, body: ScriptBody) -> Box<dyn Run> {
+        self.pool.start(self.request(name, "", body))
+    }
+
+    pub async fn get(&self, name: &str) -> Result<Answer, ExecError> {
+        finish(self.start(name, ScriptBody::Empty)).await
+    }
+
+    /// The process id of a child. (The scoreboard hears of a fork a moment after the child has
+    /// begun to serve.)
+    pub async fn pid(&self, child: u16) -> i32 {
+        let mut pid = 0;
+        super::until("a process id", || {
+            let status = self.pool.status();
+            pid = status
+                .children
+                .iter()
+                .find(|r| r.index == child)
+                .map_or(0, |r| r.pid);
+            pid != 0
+        })
+        .await;
+        pid
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Sends a signal to a process of the test.
+pub fn kill(pid: i32, signal: rustix::process::Signal) {
+    assert!(pid > 1, "{pid} is not a process of ours");
+    rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal).unwrap();
+}
+
+/// The parent of a process.
+pub fn parent(pid: i32) -> i32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let after_name = stat.rsplit_once(')').unwrap().1;
+    after_name
+        .split_whitespace()
+        .nth(1)
+        .unwrap()
+        .parse()
+        .unwrap()
+}
