@@ -27,7 +27,7 @@ pub mod template;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub use config::{ConfigError, SiteConfig};
 pub use refusal::Refusal;
@@ -44,9 +44,8 @@ pub struct Site {
     config: SiteConfig,
     number: u32,
     root: RwLock<Arc<RootDir>>,
-    /// When the root was last looked at, in milliseconds since `started`.
+    /// When the root was last looked at, in milliseconds of [`monotonic`].
     root_seen: AtomicU64,
-    started: Instant,
     front_controller: Option<UrlPath<'static>>,
     serving: serve::Serving,
     internal: Vec<accel::Internal>,
@@ -68,8 +67,7 @@ impl Site {
             Some(root) if errors.is_empty() => Ok(Site {
                 number,
                 root: RwLock::new(Arc::new(root)),
-                root_seen: AtomicU64::new(0),
-                started: Instant::now(),
+                root_seen: AtomicU64::new(monotonic().as_millis() as u64),
                 front_controller,
                 serving: serve::Serving::new(&config),
                 internal,
@@ -93,19 +91,19 @@ impl Site {
     /// The root as it is to be used now; looked at again as `root_resolution` says. If a new root
     /// cannot be opened the old one serves on: its directory is held open, and a deployment in
     /// progress is no reason to refuse.
-    pub fn root(&self) -> Arc<RootDir> {
+    pub fn root(&self, now: Duration) -> Arc<RootDir> {
         let every = match self.config.root_resolution {
             RootResolution::Reload => None,
             RootResolution::Second => Some(Duration::from_secs(1)),
             RootResolution::Request => Some(Duration::ZERO),
         };
         match every {
-            Some(every) => self.root_at(self.started.elapsed(), every),
+            Some(every) => self.root_at(now, every),
             None => self.current_root(),
         }
     }
 
-    /// The root, looked at again if that was `every` or longer ago; `now` counts from the start.
+    /// The root, looked at again if that was `every` or longer ago.
     fn root_at(&self, now: Duration, every: Duration) -> Arc<RootDir> {
         let now = now.as_millis() as u64;
         let seen = self.root_seen.load(Ordering::Relaxed);
@@ -138,6 +136,12 @@ impl Site {
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
+}
+
+/// A clock that only goes forward, exact to a few milliseconds, cheap to read.
+pub fn monotonic() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 fn open(
@@ -245,3 +249,7 @@ pub fn host_name(host: &[u8]) -> &[u8] {
 #[cfg(test)]
 #[path = "site_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "cost_tests.rs"]
+mod cost_tests;

@@ -15,8 +15,8 @@
 //! learns that a `.env` exists.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::Site;
 use super::config::{Rule, RuleAction, TryFile};
 use super::hidden::{hidden_segment, never_sent};
 use super::path::{UrlPath, encode_path};
@@ -25,6 +25,7 @@ use super::refusal::Refusal;
 use super::root::{Kind, RootDir};
 use super::script::ScriptPath;
 use super::template::Values;
+use super::{Site, monotonic};
 use crate::http::message::{RequestHead, ResponseHead};
 use crate::static_file::StaticPlan;
 
@@ -116,6 +117,12 @@ enum Found {
     Absent(Refusal),
 }
 
+/// The files as this request sees them.
+struct Tree {
+    root: Arc<RootDir>,
+    now: Duration,
+}
+
 /// The request while it is routed: rules change path and query.
 struct Walk<'r> {
     head: &'r RequestHead,
@@ -133,6 +140,11 @@ impl Walk<'_> {
 impl Site {
     /// Routes a request.
     pub fn route(&self, head: &RequestHead) -> Route {
+        self.route_at(head, monotonic())
+    }
+
+    /// As [`Site::route`]; `now` is of a clock that only goes forward.
+    pub fn route_at(&self, head: &RequestHead, now: Duration) -> Route {
         let mut route = Route {
             action: Action::Options {
                 allow: FILE_METHODS,
@@ -151,7 +163,7 @@ impl Site {
                     query: None,
                     rewritten: false,
                 };
-                self.walk(walk, &mut route)
+                self.walk(walk, &mut route, now)
             }
             Err(refusal) => Action::refused(refusal),
         };
@@ -174,17 +186,20 @@ impl Site {
         }
     }
 
-    fn walk<'r>(&self, mut walk: Walk<'r>, route: &mut Route) -> Action {
+    fn walk(&self, mut walk: Walk<'_>, route: &mut Route, now: Duration) -> Action {
         if self.denies(walk.path.as_bytes()) {
             return Action::refused(Refusal::Denied);
         }
-        let root = self.root();
+        let tree = &Tree {
+            root: self.root(now),
+            now,
+        };
         for (number, rule) in self.config.rules.iter().enumerate() {
-            if let Some(action) = self.apply(number, rule, &root, &mut walk, route) {
+            if let Some(action) = self.apply(number, rule, tree, &mut walk, route) {
                 return action;
             }
         }
-        let found = self.search(&root, &walk, route);
+        let found = self.search(tree, &walk, route);
         if let Some(status) = self.denies_found(&found, &walk) {
             return Action::refused_with(Refusal::Denied, status);
         }
@@ -242,7 +257,7 @@ impl Site {
         &self,
         number: usize,
         rule: &Rule,
-        root: &Arc<RootDir>,
+        tree: &Tree,
         walk: &mut Walk<'_>,
         route: &mut Route,
     ) -> Option<Action> {
@@ -259,7 +274,7 @@ impl Site {
         }
         let path = walk.path.as_bytes().to_vec();
         let captures = rule.pattern.captures(&path)?;
-        if rule.if_missing && !self.is_missing(root, &walk.path) {
+        if rule.if_missing && !self.is_missing(tree, &walk.path) {
             return None;
         }
         let values = Values {
@@ -324,12 +339,16 @@ impl Site {
         }
     }
 
-    fn is_missing(&self, root: &Arc<RootDir>, path: &UrlPath<'_>) -> bool {
-        matches!(self.look(root, path, true), Found::Absent(_))
+    fn script(&self, tree: &Tree, path: &UrlPath<'_>) -> Option<Result<ScriptPath, Refusal>> {
+        ScriptPath::resolve(&tree.root, path, &self.config.php_extensions, tree.now)
+    }
+
+    fn is_missing(&self, tree: &Tree, path: &UrlPath<'_>) -> bool {
+        matches!(self.look(tree, path, true), Found::Absent(_))
     }
 
     /// `try_files` and the front controller.
-    fn search(&self, root: &Arc<RootDir>, walk: &Walk<'_>, route: &mut Route) -> Searched {
+    fn search(&self, tree: &Tree, walk: &Walk<'_>, route: &mut Route) -> Searched {
         let mut absent = Refusal::NotFound;
         let mut entries = self.config.try_files.iter().peekable();
         while let Some(entry) = entries.next() {
@@ -337,9 +356,9 @@ impl Site {
                 // The usual pair takes one look at the file system.
                 TryFile::File => {
                     let directories = entries.next_if_eq(&&TryFile::Directory).is_some();
-                    self.look(root, &walk.path, directories)
+                    self.look(tree, &walk.path, directories)
                 }
-                TryFile::Directory => self.look_at_directory(root, &walk.path),
+                TryFile::Directory => self.look_at_directory(tree, &walk.path),
                 TryFile::Status(status) => return Searched::Status(*status),
                 TryFile::Target(template) => {
                     let values = Values {
@@ -353,7 +372,7 @@ impl Site {
                     let Ok(target) = UrlPath::from_decoded(&target) else {
                         continue;
                     };
-                    match self.look(root, &target, true) {
+                    match self.look(tree, &target, true) {
                         // To a file that was looked for under another name there is no slash to
                         // redirect to.
                         Found::NeedsSlash => continue,
@@ -380,7 +399,7 @@ impl Site {
         if absent != Refusal::NotFound && absent != Refusal::NoIndex {
             route.passed_over = Some(absent);
         }
-        match ScriptPath::resolve(root, path, &self.config.php_extensions) {
+        match self.script(tree, path) {
             Some(Ok(script)) => {
                 let wants_path = self.config.front_controller.as_ref();
                 Searched::Other(
@@ -398,8 +417,8 @@ impl Site {
     }
 
     /// What `path` names. `directories`: with index files too.
-    fn look(&self, root: &Arc<RootDir>, path: &UrlPath<'_>, directories: bool) -> Found {
-        if let Some(found) = ScriptPath::resolve(root, path, &self.config.php_extensions) {
+    fn look(&self, tree: &Tree, path: &UrlPath<'_>, directories: bool) -> Found {
+        if let Some(found) = self.script(tree, path) {
             return match found {
                 Ok(script) => Found::Script(script),
                 Err(refusal) => Found::Absent(refusal),
@@ -407,7 +426,7 @@ impl Site {
         }
         if path.is_directory() {
             return if directories {
-                self.index_of(root, path)
+                self.index_of(tree, path)
             } else {
                 Found::Absent(Refusal::NotFound)
             };
@@ -415,13 +434,13 @@ impl Site {
         if let Some(refusal) = self.hidden(path.as_bytes()) {
             return Found::Absent(refusal);
         }
-        match root.stat(path) {
+        match tree.root.stat(path) {
             Ok(meta) => match meta.kind {
                 Kind::File => {
-                    let plan = self.serving.plan(root.clone(), path.as_bytes(), meta);
+                    let plan = self.serving.plan(tree.root.clone(), path.as_bytes(), meta);
                     Found::File(plan)
                 }
-                Kind::Directory if directories => self.index_of(root, path),
+                Kind::Directory if directories => self.index_of(tree, path),
                 Kind::Directory => Found::Absent(Refusal::NotFound),
                 Kind::Other => Found::Absent(Refusal::NotRegular),
             },
@@ -430,26 +449,33 @@ impl Site {
     }
 
     /// `path` as a directory, whether it ends in a slash or not.
-    fn look_at_directory(&self, root: &Arc<RootDir>, path: &UrlPath<'_>) -> Found {
+    fn look_at_directory(&self, tree: &Tree, path: &UrlPath<'_>) -> Found {
         if path.is_directory() {
-            return self.index_of(root, path);
+            return self.index_of(tree, path);
         }
-        match root.stat(path) {
-            Ok(meta) if meta.kind == Kind::Directory => self.index_of(root, path),
+        match tree.root.stat(path) {
+            Ok(meta) if meta.kind == Kind::Directory => self.index_of(tree, path),
             Ok(_) => Found::Absent(Refusal::NotFound),
             Err(refusal) => Found::Absent(refusal),
         }
     }
 
-    /// The index file of `path`: a directory if it has no slash at its end, else perhaps one.
-    fn index_of(&self, root: &Arc<RootDir>, path: &UrlPath<'_>) -> Found {
+    /// The index file of `path`: known to be a directory if it has no slash at its end.
+    fn index_of(&self, tree: &Tree, path: &UrlPath<'_>) -> Found {
         if let Some(refusal) = hidden_segment(path.as_bytes()) {
             return Found::Absent(refusal);
         }
         let mut name = path.as_bytes().to_vec();
-        let mut is_directory = !path.is_directory();
-        if is_directory {
+        if !path.is_directory() {
             name.push(b'/');
+        } else if path.as_bytes() != b"/" {
+            // Asked first, so that what does not exist (a permalink, mostly) costs one look and
+            // not one for each index name.
+            match tree.root.stat(path) {
+                Ok(meta) if meta.kind == Kind::Directory => {}
+                Ok(_) => return Found::Absent(Refusal::NotFound),
+                Err(refusal) => return Found::Absent(refusal),
+            }
         }
         let length = name.len();
         for index in &self.config.index {
@@ -458,25 +484,14 @@ impl Site {
             let Ok(file) = UrlPath::from_decoded(&name) else {
                 continue;
             };
-            match self.look(root, &file, false) {
+            match self.look(tree, &file, false) {
                 Found::Absent(refusal) if is_final(refusal) => return Found::Absent(refusal),
-                Found::Absent(_) | Found::NeedsSlash if is_directory => {}
-                // The first miss asks for the directory, so that what does not exist costs two
-                // looks, not one for each index name.
-                Found::Absent(_) | Found::NeedsSlash => match root.stat(path) {
-                    Ok(meta) if meta.kind == Kind::Directory => is_directory = true,
-                    Ok(_) => return Found::Absent(Refusal::NotFound),
-                    Err(refusal) => return Found::Absent(refusal),
-                },
+                Found::Absent(_) | Found::NeedsSlash => {}
                 _ if !path.is_directory() => return Found::NeedsSlash,
                 found => return found,
             }
         }
-        Found::Absent(if is_directory {
-            Refusal::NoIndex
-        } else {
-            Refusal::NotFound
-        })
+        Found::Absent(Refusal::NoIndex)
     }
 
     /// By its name: is this never sent?

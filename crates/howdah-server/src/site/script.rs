@@ -6,7 +6,10 @@
 //! `/uploads/x.jpg/y.php`, because PHP walks back to something that exists. Here the script's name
 //! ends in a script extension and is a regular file, or nothing runs.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::hidden::hidden_segment;
 use super::path::UrlPath;
@@ -17,7 +20,8 @@ use super::root::{Kind, RootDir};
 ///
 /// Holding a `ScriptPath` tells you: its name ends in one of the site's script extensions; it was
 /// a regular file, below the root and allowed by the site's policy for links, when this request
-/// was routed; no segment of its name is hidden; no byte of it is NUL.
+/// was routed or at most [`RECENTLY`] before; no segment of its name is hidden; no byte of it is
+/// NUL.
 #[derive(Clone, Debug)]
 pub struct ScriptPath {
     root: Arc<RootDir>,
@@ -30,23 +34,28 @@ impl ScriptPath {
     /// Looks for the first part of `path` that is a script: `/a.php/b.php/c` asks for `/a.php`,
     /// and for `/a.php/b.php` only if the former is a directory.
     ///
-    /// `None` if no part is named like a script. Each failed look-up ends the search unless it
+    /// `None` if no part is named like a script. `now` is of a clock that only goes forward. Each failed look-up ends the search unless it
     /// found a directory, since nothing lies below what does not exist: a path of a thousand
     /// `.php/` costs one system call.
     pub fn resolve(
         root: &Arc<RootDir>,
         path: &UrlPath<'_>,
         extensions: &[String],
+        now: Duration,
     ) -> Option<Result<ScriptPath, Refusal>> {
         let bytes = path.as_bytes();
         let mut from = 0;
         while let Some(end) = script_end(bytes, from, extensions) {
             let name = &bytes[..end];
+            if seen_recently(root.id(), name, now) {
+                return Some(Ok(ScriptPath::new(root, name, &bytes[end..])));
+            }
             if let Some(refusal) = hidden_segment(name) {
                 return Some(Err(refusal));
             }
             match root.stat_relative(&name[1..]) {
                 Ok(meta) if meta.kind == Kind::File => {
+                    remember(root.id(), name, now);
                     return Some(Ok(ScriptPath::new(root, name, &bytes[end..])));
                 }
                 Ok(meta) if meta.kind == Kind::Directory => from = end,
@@ -98,6 +107,47 @@ impl ScriptPath {
     pub fn document_root(&self) -> &[u8] {
         self.root.path()
     }
+}
+
+/// How long a script that was there is taken to be there still. One `statx` is a tenth of what a
+/// small script costs the front. A script that goes away within this time is missed by PHP instead,
+/// which opens it, and looks for changes less often itself (`opcache.revalidate_freq` is 2 s).
+/// What is *not* there is looked for every time: an upload can be fetched at once.
+pub const RECENTLY: Duration = Duration::from_secs(1);
+
+/// Most scripts remembered by a thread; beyond it all are forgotten. Clients cannot fill it: only
+/// scripts that exist count.
+const REMEMBERED: usize = 4096;
+
+#[derive(Default)]
+struct Recent {
+    /// By root and URL path: when it was seen.
+    roots: HashMap<u64, HashMap<Box<[u8]>, Duration>>,
+    count: usize,
+}
+
+thread_local! {
+    static RECENT: RefCell<Recent> = RefCell::new(Recent::default());
+}
+
+fn seen_recently(root: u64, name: &[u8], now: Duration) -> bool {
+    RECENT.with_borrow(|recent| {
+        let seen = recent.roots.get(&root).and_then(|names| names.get(name));
+        seen.is_some_and(|seen| now.saturating_sub(*seen) < RECENTLY)
+    })
+}
+
+fn remember(root: u64, name: &[u8], now: Duration) {
+    RECENT.with_borrow_mut(|recent| {
+        if recent.count >= REMEMBERED {
+            recent.roots.clear();
+            recent.count = 0;
+        }
+        let names = recent.roots.entry(root).or_default();
+        if names.insert(name.into(), now).is_none() {
+            recent.count += 1;
+        }
+    });
 }
 
 /// The end of the first segment, ending after `from`, that is named like a script.
@@ -157,7 +207,7 @@ mod tests {
     fn check(url: &str, expected: Option<Result<(&str, &str), Refusal>>) {
         let (_dir, root) = root();
         let path = UrlPath::parse(url.as_bytes()).unwrap();
-        let found = ScriptPath::resolve(&root, &path, &[".php".to_owned()]);
+        let found = ScriptPath::resolve(&root, &path, &[".php".to_owned()], Duration::ZERO);
         let found = found.map(|found| {
             found.map(|script| {
                 let text = |b: &[u8]| String::from_utf8(b.to_vec()).unwrap();
@@ -224,5 +274,36 @@ mod tests {
     fn many_extensions_cost_one_look() {
         let url = "/x.php".repeat(1000);
         check(&url, Some(Err(Refusal::NotFound)));
+    }
+
+    #[test]
+    fn a_script_seen_is_remembered_for_a_second_and_a_missing_one_never() {
+        let (dir, root) = root();
+        let look = |url: &str, ms: u64| {
+            let path = UrlPath::parse(url.as_bytes()).unwrap();
+            let now = Duration::from_millis(ms);
+            let found = ScriptPath::resolve(&root, &path, &[".php".to_owned()], now).unwrap();
+            found.map(|script| script.script_name().to_vec())
+        };
+        assert_eq!(look("/new.php", 5000), Err(Refusal::NotFound));
+        fs::write(dir.path().join("new.php"), "").unwrap();
+        assert!(look("/new.php", 5000).is_ok());
+        fs::remove_file(dir.path().join("new.php")).unwrap();
+        assert!(look("/new.php/info", 5999).is_ok());
+        assert_eq!(look("/new.php", 6000), Err(Refusal::NotFound));
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        for number in 0..3 * REMEMBERED {
+            remember(u64::MAX, number.to_string().as_bytes(), Duration::ZERO);
+        }
+        RECENT.with_borrow(|recent| {
+            assert!(recent.count <= REMEMBERED);
+            assert_eq!(
+                recent.count,
+                recent.roots.values().map(HashMap::len).sum::<usize>()
+            );
+        });
     }
 }
