@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::Site;
 use super::config::{ConfigError, SiteConfig};
 use super::hidden::{hidden_segment, never_sent};
 use super::path::UrlPath;
 use super::refusal::Refusal;
 use super::root::{Kind, RootDir, Symlinks};
-use super::{Site, monotonic};
 use crate::static_file::StaticPlan;
 
 /// An internal location, open.
@@ -79,7 +79,7 @@ impl Site {
         if let Some(refusal) = hidden_segment(bytes).or_else(|| never_sent(name)) {
             return Err(refusal);
         }
-        self.accelerated(&self.root(monotonic()), path.relative(), content_type)
+        self.accelerated(&self.root(), path.relative(), content_type)
     }
 
     /// The file of `X-Sendfile: FILE`: an absolute file name below one of `sendfile_roots`.

@@ -91,20 +91,25 @@ impl Site {
     /// The root as it is to be used now; looked at again as `root_resolution` says. If a new root
     /// cannot be opened the old one serves on: its directory is held open, and a deployment in
     /// progress is no reason to refuse.
-    pub fn root(&self, now: Duration) -> Arc<RootDir> {
+    pub fn root(&self) -> Arc<RootDir> {
+        self.root_at(monotonic())
+    }
+
+    /// As [`Site::root`]; `now` is of the clock of [`monotonic`].
+    pub fn root_at(&self, now: Duration) -> Arc<RootDir> {
         let every = match self.config.root_resolution {
             RootResolution::Reload => None,
             RootResolution::Second => Some(Duration::from_secs(1)),
             RootResolution::Request => Some(Duration::ZERO),
         };
         match every {
-            Some(every) => self.root_at(now, every),
+            Some(every) => self.look_again(now, every),
             None => self.current_root(),
         }
     }
 
     /// The root, looked at again if that was `every` or longer ago.
-    fn root_at(&self, now: Duration, every: Duration) -> Arc<RootDir> {
+    fn look_again(&self, now: Duration, every: Duration) -> Arc<RootDir> {
         let now = now.as_millis() as u64;
         let seen = self.root_seen.load(Ordering::Relaxed);
         let due = now >= seen.saturating_add(every.as_millis() as u64);

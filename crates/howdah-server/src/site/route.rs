@@ -191,7 +191,7 @@ impl Site {
             return Action::refused(Refusal::Denied);
         }
         let tree = &Tree {
-            root: self.root(now),
+            root: self.root_at(now),
             now,
         };
         for (number, rule) in self.config.rules.iter().enumerate() {

@@ -175,7 +175,7 @@ fn a_deployment_takes_effect_when_the_root_is_looked_at_again() {
     };
     let start = monotonic() + Duration::from_secs(10);
     let at = |site: &Site, ms: u64| {
-        let root = site.root(start + Duration::from_millis(ms));
+        let root = site.root_at(start + Duration::from_millis(ms));
         String::from_utf8(root.path().rsplit(|b| *b == b'/').next().unwrap().to_vec()).unwrap()
     };
     deploy("one");
@@ -196,6 +196,6 @@ fn a_deployment_takes_effect_when_the_root_is_looked_at_again() {
     config.root_resolution = RootResolution::Request;
     let following = Site::new(config, 0).unwrap();
     deploy("four");
-    assert!(fixed.root(start).path().ends_with(b"/three"));
-    assert!(following.root(start).path().ends_with(b"/four"));
+    assert!(fixed.root_at(start).path().ends_with(b"/three"));
+    assert!(following.root_at(start).path().ends_with(b"/four"));
 }
