@@ -3,20 +3,28 @@
 //!
 //! - [`http`]: messages, and HTTP/1.1 on a socket: framing, limits, time-outs.
 //! - [`listener`]: sockets, accepting, front threads, the graceful end.
+//! - [`request`]: what happens to a request, from top to bottom; [`server_config`]: by what.
 //! - [`site`]: which site, which route, which file; the only way from a URL to a path.
 //! - [`static_file`]: how a file is sent: validators, ranges, precompressed files, memory.
 //! - [`client_address`]: who the client is, behind proxies that are trusted.
-//! - `script`: a request becomes a script request, a run becomes a response.
+//! - [`script`]: a request becomes a script request, a run becomes a response.
 //! - [`encoding`]: gzip, brotli and zstd on the fly.
+//! - [`respond`]: the one place that turns a failure into a response.
+//! - [`admin`]: counters and status.
 //! - [`log`]: access log and error log.
 
 #![deny(unsafe_code)]
 
+pub mod admin;
 pub mod client_address;
 pub mod encoding;
 pub mod http;
 pub mod listener;
 pub mod log;
+pub mod request;
+pub mod respond;
+pub mod script;
+pub mod server_config;
 pub mod site;
 pub mod static_file;
 mod sys;

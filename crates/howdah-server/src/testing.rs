@@ -19,3 +19,9 @@ pub fn request(method: &str, target: &str, fields: &[(&str, &str)]) -> RequestHe
     let fields = fields.iter().map(|(n, v)| (put(n), put(v))).collect();
     RequestHead::new(buf, method, target, Version::Http11, fields)
 }
+
+/// Runs a future that needs no reactor to its end.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    runtime.expect("a runtime").block_on(future)
+}

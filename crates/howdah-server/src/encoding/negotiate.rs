@@ -36,7 +36,7 @@ impl Coding {
 }
 
 /// A weight in thousandths; `None` when it is no `qvalue` (RFC 9110 §12.4.2).
-fn weight(text: &[u8]) -> Option<u16> {
+pub(crate) fn weight(text: &[u8]) -> Option<u16> {
     let (whole, fraction) = match text {
         [whole] => (*whole, &[][..]),
         [whole, b'.', fraction @ ..] if fraction.len() <= 3 => (*whole, fraction),

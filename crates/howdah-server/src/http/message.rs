@@ -209,6 +209,15 @@ impl ResponseHead {
         self
     }
 
+    /// The fields as (name, value), in order.
+    pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.lines.split(|b| *b == b'\n').filter_map(|line| {
+            let line = line.strip_suffix(b"\r")?;
+            let colon = line.iter().position(|b| *b == b':')?;
+            Some((&line[..colon], &line[colon + 2..]))
+        })
+    }
+
     /// The serialised fields.
     pub fn lines(&self) -> &[u8] {
         &self.lines

@@ -1,0 +1,191 @@
+//! Counts requests. Each thread counts in a share of its own, so that two front threads do not pass
+//! a cache line to and fro for every request; a reader adds the shares up.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+const SHARES: usize = 16;
+/// Statuses are counted from 100 to 599; everything else together.
+const FIRST: usize = 100;
+const STATUSES: usize = 501;
+
+/// Upper bounds of the latency buckets in seconds, as OpenMetrics wants them.
+pub const BUCKETS: [f64; 12] = [
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0,
+];
+
+struct Share {
+    bytes: AtomicU64,
+    microseconds: AtomicU64,
+    buckets: [AtomicU64; BUCKETS.len() + 1],
+    statuses: [AtomicU64; STATUSES],
+    started: AtomicU64,
+}
+
+impl Share {
+    fn new() -> Share {
+        Share {
+            bytes: AtomicU64::new(0),
+            microseconds: AtomicU64::new(0),
+            buckets: std::array::from_fn(|_| AtomicU64::new(0)),
+            statuses: std::array::from_fn(|_| AtomicU64::new(0)),
+            started: AtomicU64::new(0),
+        }
+    }
+}
+
+/// The counters of a server since its start.
+pub struct Counters {
+    shares: Box<[Share]>,
+    failures: Mutex<BTreeMap<&'static str, u64>>,
+}
+
+/// Sums over all threads.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sums {
+    /// Requests a handler has begun with.
+    pub started: u64,
+    /// Requests answered, or given up.
+    pub finished: u64,
+    /// Bytes of response bodies.
+    pub bytes: u64,
+    /// Time spent on finished requests, added up.
+    pub seconds: f64,
+    /// Finished requests by the bounds of [`BUCKETS`], the last beyond all; not cumulative.
+    pub buckets: Vec<u64>,
+    /// Answers by status; 0 stands for statuses beyond 599.
+    pub statuses: Vec<(u16, u64)>,
+    /// Failures by their one name.
+    pub failures: Vec<(String, u64)>,
+}
+
+fn share_of_this_thread() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static MINE: Cell<usize> = const { Cell::new(usize::MAX) });
+    let mine = MINE.get();
+    if mine != usize::MAX {
+        return mine;
+    }
+    let mine = NEXT.fetch_add(1, Ordering::Relaxed) % SHARES;
+    MINE.set(mine);
+    mine
+}
+
+impl Default for Counters {
+    fn default() -> Counters {
+        Counters {
+            shares: (0..SHARES).map(|_| Share::new()).collect(),
+            failures: Mutex::new(BTreeMap::new()),
+        }
+    }
+}
+
+impl Counters {
+    fn mine(&self) -> &Share {
+        &self.shares[share_of_this_thread()]
+    }
+
+    /// A request has begun.
+    pub fn started(&self) {
+        self.mine().started.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A request is over: its status (0: none), body bytes sent, and time.
+    pub fn finished(&self, status: u16, bytes: u64, time: Duration) {
+        let share = self.mine();
+        let status = if status == 0 { 499 } else { status };
+        let index = usize::from(status).wrapping_sub(FIRST).min(STATUSES - 1);
+        share.statuses[index].fetch_add(1, Ordering::Relaxed);
+        share.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let microseconds = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        share
+            .microseconds
+            .fetch_add(microseconds, Ordering::Relaxed);
+        let seconds = time.as_secs_f64();
+        let bucket = BUCKETS
+            .iter()
+            .position(|b| seconds <= *b)
+            .unwrap_or(BUCKETS.len());
+        share.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Something failed by this name.
+    pub fn failed(&self, name: &'static str) {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        *failures.entry(name).or_default() += 1;
+    }
+
+    /// Adds the shares up.
+    pub fn sums(&self) -> Sums {
+        let mut sums = Sums {
+            buckets: vec![0; BUCKETS.len() + 1],
+            ..Sums::default()
+        };
+        let mut statuses = vec![0; STATUSES];
+        let mut microseconds = 0;
+        let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        for share in &self.shares {
+            sums.bytes += get(&share.bytes);
+            microseconds += get(&share.microseconds);
+            for (sum, n) in sums.buckets.iter_mut().zip(&share.buckets) {
+                *sum += get(n);
+            }
+            for (sum, n) in statuses.iter_mut().zip(&share.statuses) {
+                *sum += get(n);
+            }
+            // Read last, so that no request is finished without having started.
+            sums.started += get(&share.started);
+        }
+        sums.seconds = microseconds as f64 / 1e6;
+        sums.finished = statuses.iter().sum();
+        for (index, count) in statuses.into_iter().enumerate().filter(|(_, n)| *n > 0) {
+            let status = if index == STATUSES - 1 {
+                0
+            } else {
+                (index + FIRST) as u16
+            };
+            sums.statuses.push((status, count));
+        }
+        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        sums.failures = failures
+            .iter()
+            .map(|(name, n)| ((*name).to_owned(), *n))
+            .collect();
+        sums
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_all_threads_add_up() {
+        let counters = Counters::default();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for n in 0..100u16 {
+                        counters.started();
+                        let status = [200, 404, 0, 999][usize::from(n % 4)];
+                        counters.finished(status, 10, Duration::from_millis(2));
+                    }
+                    counters.failed("QueueFull");
+                });
+            }
+        });
+        counters.started();
+        let sums = counters.sums();
+        assert_eq!((sums.started, sums.finished, sums.bytes), (401, 400, 4000));
+        assert_eq!(
+            sums.statuses,
+            [(200, 100), (404, 100), (499, 100), (0, 100)]
+        );
+        assert_eq!(sums.failures, [("QueueFull".to_owned(), 4)]);
+        assert_eq!((sums.buckets[2], sums.buckets.iter().sum()), (400, 400u64));
+        assert!((sums.seconds - 0.8).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,14 @@
+//! What the server knows about itself: counters, the status as data, and its forms for people
+//! and programs. Changes nothing; `howdah reload` and `stop` are the control socket's.
+//!
+//! - [`counters`]: requests, statuses, failures by name; a share per thread.
+//! - [`status`]: [`ServerStatus`], the data of the status page and of `howdah status`.
+//! - [`render`]: text, JSON, OpenMetrics.
+
+pub mod counters;
+pub mod render;
+pub mod status;
+
+pub use counters::Counters;
+pub use render::StatusForm;
+pub use status::{Connections, ServerStatus, StatusPage};

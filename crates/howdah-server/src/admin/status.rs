@@ -1,0 +1,105 @@
+//! The server's status at one moment, as data: the status page, `howdah status` and metrics are
+//! forms of it.
+
+use std::net::IpAddr;
+
+use howdah_executor::status::PoolStatus;
+use serde::Serialize;
+
+use crate::client_address::Network;
+
+/// The server at one moment.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ServerStatus {
+    /// Howdah's version.
+    pub version: String,
+    /// Process id of the front.
+    pub pid: u32,
+    /// Seconds since the start.
+    pub uptime: u64,
+    /// How often the configuration has been swapped since the start.
+    pub reloads: u64,
+    /// Connections.
+    pub connections: Connections,
+    /// Requests begun since the start.
+    pub requests: u64,
+    /// Requests in progress.
+    pub requests_active: u64,
+    /// Bytes of response bodies sent.
+    pub bytes_sent: u64,
+    /// Seconds spent on finished requests, added up.
+    pub request_seconds: f64,
+    /// Finished requests by duration: upper bound in seconds (the last has none), count.
+    pub durations: Vec<(Option<f64>, u64)>,
+    /// Answers by status; 499: the client left first.
+    pub statuses: Vec<(u16, u64)>,
+    /// Failures by their one name.
+    pub failures: Vec<(String, u64)>,
+    /// Access log lines lost because the log took none.
+    pub access_log_dropped: u64,
+    /// A pool each.
+    pub pools: Vec<PoolStatus>,
+}
+
+/// The connections at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Connections {
+    /// Open now.
+    pub open: u64,
+    /// Accepted since the start.
+    pub accepted: u64,
+    /// Most at once.
+    pub limit: u64,
+    /// Requests refused before they were understood.
+    pub refused: u64,
+}
+
+/// `[status]`: whether there is a status page, where, and for whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatusPage {
+    /// Its path on every site. Default `/howdah-status`.
+    pub path: String,
+    /// Who may see it, by client address (behind a trusted proxy: the client's). Default: this
+    /// machine.
+    pub allow: Vec<Network>,
+}
+
+impl Default for StatusPage {
+    fn default() -> Self {
+        let this_machine = ["127.0.0.0/8", "::1"].map(|n| n.parse().expect("a network"));
+        StatusPage {
+            path: "/howdah-status".to_owned(),
+            allow: this_machine.to_vec(),
+        }
+    }
+}
+
+impl StatusPage {
+    /// Whether this request is for the page, and from somebody who may see it. To everybody else
+    /// the path means what it would mean without a status page.
+    pub fn answers(&self, path: &[u8], client: Option<IpAddr>) -> bool {
+        path == self.path.as_bytes()
+            && client.is_some_and(|client| self.allow.iter().any(|n| n.contains(client)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_is_for_this_machine_unless_others_are_named() {
+        let mut page = StatusPage::default();
+        let check = |page: &StatusPage, path: &str, client: &str| {
+            page.answers(path.as_bytes(), client.parse().ok())
+        };
+        assert!(check(&page, "/howdah-status", "127.0.0.1"));
+        assert!(check(&page, "/howdah-status", "::ffff:127.0.0.1"));
+        assert!(!check(&page, "/howdah-status/", "127.0.0.1"));
+        assert!(!check(&page, "/howdah-status", "192.0.2.1"));
+        assert!(!check(&page, "/howdah-status", ""));
+        page.allow = vec!["192.0.2.0/24".parse().unwrap()];
+        assert!(check(&page, "/howdah-status", "192.0.2.1"));
+        assert!(!check(&page, "/howdah-status", "127.0.0.1"));
+    }
+}

@@ -1,0 +1,422 @@
+//! What happens to a request, from top to bottom: who sent it, which site, which route, file or
+//! script, what went wrong, what is written down. The parts decide; this file only orders them.
+//!
+//! ```text
+//! head ─► client address ─► status page? ─► site by host ─► route ─┬─ file
+//!                                                                  ├─ script
+//!                                                                  ├─ redirect, return, options
+//!                                                                  └─ refused ─┐
+//!                                             any failure ─► one page ◄────────┘ ─► log, counters
+//! ```
+//! The configuration is taken once, at the top: a reload shows in the next request, on the same
+//! connection.
+
+mod file;
+mod script;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Instant, SystemTime};
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use howdah_executor::RunTiming;
+
+use crate::admin::{Connections, Counters, ServerStatus, StatusForm};
+use crate::client_address::Client;
+use crate::http::message::{RequestHead, ResponseHead};
+use crate::http::{BodyKind, ConnInfo, Handler, Length, Notice, RequestBody, Responder};
+use crate::log::access::{AccessEntry, basic_user};
+use crate::log::error::{About, ErrorLog, level};
+use crate::respond::{self, Failure};
+use crate::server_config::ServerConfig;
+use crate::site::{Action, Route, Site};
+
+/// How many connections there are; the listeners know.
+pub type ConnectionCounts = Box<dyn Fn() -> Connections + Send + Sync>;
+
+/// Answers requests. One value serves all connections of all threads.
+pub struct Front {
+    config: ArcSwap<ServerConfig>,
+    counters: Counters,
+    error_log: Arc<ErrorLog>,
+    connections: OnceLock<ConnectionCounts>,
+    started: Instant,
+    reloads: AtomicU64,
+    next_id: AtomicU64,
+}
+
+/// What of a request is written down at its end.
+#[derive(Default)]
+struct Record {
+    run: RunTiming,
+    failure: Option<Failure>,
+}
+
+/// One request, while it is answered.
+#[derive(Clone, Copy)]
+struct Exchange<'a> {
+    request: &'a RequestHead,
+    conn: &'a ConnInfo,
+    client: &'a Client<'a>,
+    config: &'a ServerConfig,
+    id: u64,
+}
+
+impl Front {
+    /// A front that answers by `config` and writes problems into `error_log`.
+    pub fn new(config: Arc<ServerConfig>, error_log: Arc<ErrorLog>) -> Front {
+        Front {
+            config: ArcSwap::new(config),
+            counters: Counters::default(),
+            error_log,
+            connections: OnceLock::new(),
+            started: Instant::now(),
+            reloads: AtomicU64::new(0),
+            next_id: AtomicU64::new(1),
+        }
+    }
+
+    /// The configuration of now.
+    pub fn config(&self) -> Arc<ServerConfig> {
+        self.config.load_full()
+    }
+
+    /// Answers by another configuration from the next request on. Gives the former one back;
+    /// requests in progress still use it, and its pools.
+    pub fn swap(&self, config: Arc<ServerConfig>) -> Arc<ServerConfig> {
+        self.reloads.fetch_add(1, Ordering::Relaxed);
+        self.config.swap(config)
+    }
+
+    /// Where the number of connections comes from. Given once, when the listeners are there.
+    pub fn count_connections_by(&self, counts: ConnectionCounts) {
+        // A second time is ignored: the listeners of a front do not change hands.
+        let _ = self.connections.set(counts);
+    }
+
+    /// Everything there is to know, for the status page, `howdah status` and metrics.
+    pub fn status(&self) -> ServerStatus {
+        let config = self.config();
+        let sums = self.counters.sums();
+        let bounds = crate::admin::counters::BUCKETS
+            .into_iter()
+            .map(Some)
+            .chain([None]);
+        ServerStatus {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uptime: self.started.elapsed().as_secs(),
+            reloads: self.reloads.load(Ordering::Relaxed),
+            connections: self
+                .connections
+                .get()
+                .map(|counts| counts())
+                .unwrap_or_default(),
+            requests: sums.started,
+            requests_active: sums.started.saturating_sub(sums.finished),
+            bytes_sent: sums.bytes,
+            request_seconds: sums.seconds,
+            durations: bounds.zip(sums.buckets).collect(),
+            statuses: sums.statuses,
+            failures: sums.failures,
+            access_log_dropped: config
+                .settings
+                .access_log
+                .as_ref()
+                .map_or(0, |l| l.sink().dropped()),
+            pools: config.pools.iter().map(|pool| pool.status()).collect(),
+        }
+    }
+
+    async fn answer(
+        &self,
+        exchange: Exchange<'_>,
+        body: &mut RequestBody,
+        out: &mut Responder,
+        record: &mut Record,
+    ) -> Result<(), Failure> {
+        let Exchange {
+            request,
+            client,
+            config,
+            ..
+        } = exchange;
+        if let Some(page) = &config.settings.status
+            && page.answers(request.path(), client.address)
+        {
+            self.status_page(request, out);
+            return Ok(());
+        }
+        let site = find_site(config, request, client);
+        if let (BodyKind::Length(length), limit) =
+            (body.expected(), config.service(site).body_limit)
+            && length > limit
+        {
+            return Err(Failure::Body(crate::http::BodyError::TooLarge));
+        }
+        let mut route = site.route(request);
+        if let Some(refusal) = route.passed_over {
+            self.note(
+                level::INFO,
+                refusal.name(),
+                "not sent; the front controller answers",
+                exchange,
+            );
+        }
+        let allow_all = Action::Options { allow: "" };
+        match std::mem::replace(&mut route.action, allow_all) {
+            Action::Script(target) => {
+                let edit = |head: &mut ResponseHead| site.edit_headers(&route, head);
+                script::answer(self, exchange, site, &target, &edit, body, out, record).await
+            }
+            Action::Static(plan) => {
+                let answer = plan.answer(request).map_err(|refusal| Failure::Refused {
+                    status: refusal.status(),
+                    refusal,
+                    allow: None,
+                })?;
+                file::send(exchange, site, &route, answer, out).await
+            }
+            Action::Redirect { status, location } => {
+                let mut head = ResponseHead::new(status);
+                head.header(b"Location", &location);
+                short(site, &route, head, Bytes::new(), out);
+                Ok(())
+            }
+            Action::Return {
+                status,
+                content_type,
+                body,
+            } => {
+                let mut head = ResponseHead::new(status);
+                if !body.is_empty() {
+                    head.header(b"Content-Type", content_type.as_bytes());
+                }
+                short(site, &route, head, Bytes::from(body), out);
+                Ok(())
+            }
+            Action::Options { allow } => {
+                let mut head = ResponseHead::new(204);
+                head.header(b"Allow", allow.as_bytes());
+                short(site, &route, head, Bytes::new(), out);
+                Ok(())
+            }
+            Action::Refused {
+                status,
+                refusal,
+                allow,
+            } => Err(Failure::Refused {
+                refusal,
+                status,
+                allow,
+            }),
+        }
+    }
+
+    fn status_page(&self, request: &RequestHead, out: &mut Responder) {
+        let form = StatusForm::of(request);
+        let text = form.write(&self.status());
+        let mut head = ResponseHead::new(200);
+        head.header(b"Content-Type", form.content_type().as_bytes());
+        head.header(b"Cache-Control", b"no-store");
+        out.begin(&head, Length::Known(text.len() as u64));
+        out.push(Bytes::from(text));
+        out.end();
+    }
+
+    /// Answers a failure, if anything can still be answered.
+    fn fail(&self, exchange: Exchange<'_>, failure: &Failure, out: &mut Responder) {
+        let Exchange {
+            request,
+            client,
+            config,
+            id,
+            ..
+        } = exchange;
+        self.counters.failed(failure.name());
+        self.note(
+            failure.level(),
+            failure.name(),
+            &failure.message(),
+            exchange,
+        );
+        if out.ended() {
+            return;
+        }
+        if out.began() || *failure == Failure::ClientGone {
+            out.abort();
+            return;
+        }
+        let site = find_site(config, request, client);
+        if let Some((head, page)) = file::configured_page(site, failure) {
+            out.begin(&head, Length::Known(page.len() as u64));
+            out.push(page);
+        } else {
+            let (head, page) = respond::page(failure, request, id);
+            out.begin(&head, Length::Known(page.len() as u64));
+            out.push(page);
+        }
+        out.end();
+    }
+
+    fn note(&self, level: u8, name: &str, message: &str, exchange: Exchange<'_>) {
+        if !self.error_log.writes(level) {
+            return;
+        }
+        let client = match exchange.client.address {
+            Some(address) => address.to_string(),
+            None => "unix:".to_owned(),
+        };
+        let about = About {
+            method: exchange.request.method(),
+            host: exchange.request.host(),
+            target: exchange.request.target(),
+            client: &client,
+            id: exchange.id,
+        };
+        self.error_log.request(level, name, message, &about);
+    }
+
+    fn write_down(&self, exchange: Exchange<'_>, record: &Record, out: &Responder, since: Instant) {
+        let duration = since.elapsed();
+        let (status, bytes) = (out.status(), out.body_bytes_sent());
+        self.counters.finished(status, bytes, duration);
+        let Exchange {
+            request,
+            client,
+            config,
+            id,
+            ..
+        } = exchange;
+        let Some(log) = &config.settings.access_log else {
+            return;
+        };
+        let field = |name| request.header(name).unwrap_or_default();
+        log.write(&AccessEntry {
+            at: SystemTime::now(),
+            client: client.address,
+            user: &basic_user(field(b"authorization")),
+            method: request.method(),
+            target: request.target(),
+            protocol: request.version().as_str(),
+            host: request.host(),
+            site: &find_site(config, request, client).config().name,
+            status,
+            bytes,
+            duration,
+            referer: field(b"referer"),
+            user_agent: field(b"user-agent"),
+            run: record.run,
+            error: record.failure.as_ref().map(Failure::name),
+            id,
+        });
+    }
+}
+
+fn find_site<'a>(
+    config: &'a ServerConfig,
+    request: &RequestHead,
+    client: &Client<'_>,
+) -> &'a Arc<Site> {
+    config
+        .sites
+        .find(client.host.as_deref().unwrap_or_else(|| request.host()))
+}
+
+/// Sends a head made here, with its rules' changes.
+fn short(site: &Site, route: &Route, mut head: ResponseHead, body: Bytes, out: &mut Responder) {
+    site.edit_headers(route, &mut head);
+    out.begin(&head, Length::Known(body.len() as u64));
+    out.push(body);
+    out.end();
+}
+
+impl Handler for Front {
+    async fn handle<'a>(
+        &'a self,
+        request: &'a RequestHead,
+        conn: &'a ConnInfo,
+        body: &'a mut RequestBody,
+        out: &'a mut Responder,
+    ) {
+        let since = Instant::now();
+        self.counters.started();
+        let config = self.config.load_full();
+        let client = config
+            .settings
+            .trusted_proxies
+            .client(conn.peer, conn.tls, request);
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let exchange = Exchange {
+            request,
+            conn,
+            client: &client,
+            config: &config,
+            id,
+        };
+        let mut record = Record::default();
+        // Counted also when the future is dropped, at the end of a graceful stop.
+        let mut unfinished = Unfinished(Some(&self.counters), since);
+        if let Err(failure) = self.answer(exchange, body, out, &mut record).await {
+            self.fail(exchange, &failure, out);
+            record.failure = Some(failure);
+        }
+        unfinished.0 = None;
+        self.write_down(exchange, &record, out, since);
+    }
+
+    fn notice(&self, notice: &Notice<'_>) {
+        let log = &self.error_log;
+        let peer = |conn: &ConnInfo| match conn.peer {
+            Some(peer) => peer.to_string(),
+            None => "unix:".to_owned(),
+        };
+        match notice {
+            Notice::Refused { conn, why, line } => {
+                self.counters.failed(why.name());
+                if log.writes(level::INFO) {
+                    let line = String::from_utf8_lossy(line);
+                    let message = format!("from {}: {line}", peer(conn));
+                    log.problem(level::INFO, why.name(), &message);
+                }
+            }
+            Notice::BadProxyHeader { conn, why } => {
+                self.counters.failed("BadProxyHeader");
+                let message = format!("from {}: {why}", peer(conn));
+                log.problem(level::WARNING, "BadProxyHeader", &message);
+            }
+            Notice::HandlerPanicked { conn } => {
+                self.counters.failed("HandlerPanicked");
+                let message = format!("a request from {}; please report this", peer(conn));
+                log.problem(level::CRITICAL, "HandlerPanicked", &message);
+            }
+            Notice::NoAnswer { conn } => {
+                self.counters.failed("NoAnswer");
+                let message = format!("a request from {}; please report this", peer(conn));
+                log.problem(level::CRITICAL, "NoAnswer", &message);
+            }
+            Notice::AcceptFailed { listener, error } => {
+                self.counters.failed("AcceptFailed");
+                let message = format!("{listener}: {error}; raise RLIMIT_NOFILE if this lasts");
+                log.problem(level::ERROR, "AcceptFailed", &message);
+            }
+            Notice::TooManyConnections { limit } => {
+                self.counters.failed("TooManyConnections");
+                let message = format!("{limit} are open; new ones wait in the backlog");
+                log.problem(level::WARNING, "TooManyConnections", &message);
+            }
+        }
+    }
+}
+
+/// Counts a request whose handling was dropped.
+struct Unfinished<'a>(Option<&'a Counters>, Instant);
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if let Some(counters) = self.0 {
+            counters.finished(0, 0, self.1.elapsed());
+        }
+    }
+}

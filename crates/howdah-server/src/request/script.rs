@@ -1,0 +1,207 @@
+//! A request for a script: receives its body, runs it, passes its response on, and sends the file
+//! it names in place of a body, if it does.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+
+use bytes::Bytes;
+use howdah_executor::{Head, Run, ScriptBody, ScriptRequest};
+use howdah_proto::request::RequestFrame;
+
+use super::{Exchange, Front, Record, file};
+use crate::http::message::ResponseHead;
+use crate::http::{BodyKind, RequestBody, Responder};
+use crate::log::error::level;
+use crate::respond::Failure;
+use crate::script::body::{self, BodyPolicy, Received};
+use crate::script::frame::{self, BodyLength, ScriptNames};
+use crate::script::head::{self, SendFile};
+use crate::script::pump::{Ended, Pump};
+use crate::server_config::SiteService;
+use crate::site::path::UrlPath;
+use crate::site::{ScriptTarget, Site};
+
+/// Changes a response's head as the site's rules say.
+pub(super) type Edit<'a> = &'a (dyn Fn(&mut ResponseHead) + Sync);
+
+/// Most frames need less; more is allocated once, not by doubling.
+const FRAME_CAPACITY: usize = 2048;
+
+#[allow(clippy::too_many_arguments)] // The request's two halves, and what routing found.
+pub(super) async fn answer(
+    front: &Front,
+    exchange: Exchange<'_>,
+    site: &Site,
+    target: &ScriptTarget,
+    edit: Edit<'_>,
+    body: &mut RequestBody,
+    out: &mut Responder,
+    record: &mut Record,
+) -> Result<(), Failure> {
+    let service = exchange.config.service(site);
+    let received = if body.expected() == BodyKind::None {
+        let length = match exchange.request.header(b"content-length") {
+            Some(_) => BodyLength::Known(0),
+            None => BodyLength::None,
+        };
+        Received::Whole(ScriptBody::Empty, length)
+    } else {
+        let policy = BodyPolicy {
+            memory: exchange.config.settings.body_memory,
+            directory: &exchange.config.settings.spill_directory,
+            limit: service.body_limit,
+            buffering: site.config().request_buffering,
+            progress_name: &service.progress_name,
+        };
+        // Boxed: a connection's memory is that of its largest state, and most requests have no body.
+        Box::pin(body::receive(exchange.request, body, &policy)).await?
+    };
+    let ended = match received {
+        Received::Whole(script_body, length) => {
+            let frame = build_frame(exchange, service, target, length)?;
+            let request = ScriptRequest {
+                frame,
+                body: script_body,
+                id: exchange.id,
+            };
+            let mut run = service.executor.start(request);
+            let mut pump = Pump::new(&exchange.config.pump, exchange.request, edit, true);
+            let ended = pump.run(&mut *run, out).await;
+            record.run = run.timing();
+            note_cut(front, exchange, &pump);
+            ended
+        }
+        Received::Arriving(first, length) => {
+            let frame = build_frame(exchange, service, target, length)?;
+            let arriving = arriving(
+                front, exchange, service, frame, first, edit, body, out, record,
+            );
+            Box::pin(arriving).await
+        }
+    };
+    match ended {
+        Ended::Complete => Ok(()),
+        Ended::Failed(failure) | Ended::CutOff(failure) => Err(failure),
+        Ended::SendFile(head) => Box::pin(send_file(exchange, site, &head, edit, out)).await,
+    }
+}
+
+fn build_frame(
+    exchange: Exchange<'_>,
+    service: &SiteService,
+    target: &ScriptTarget,
+    length: BodyLength,
+) -> Result<RequestFrame, Failure> {
+    let script = &target.script;
+    let translated = script.path_translated();
+    // Apache's value: the client's path, decoded. It was clean when it was routed.
+    let path = target
+        .redirected
+        .then(|| UrlPath::parse(exchange.request.path()));
+    let redirect_url = path.as_ref().and_then(|path| path.as_ref().ok());
+    let names = ScriptNames {
+        script_filename: script.script_filename(),
+        script_name: script.script_name(),
+        path_info: script.path_info(),
+        path_translated: translated.as_deref(),
+        document_root: script.document_root(),
+        query: target.query.as_deref(),
+        redirect_url: redirect_url.map(UrlPath::as_bytes),
+    };
+    frame::build(
+        Vec::with_capacity(FRAME_CAPACITY),
+        exchange.request,
+        exchange.client,
+        exchange.conn.local,
+        &names,
+        &service.variables,
+        length,
+    )
+    .map_err(Failure::Frame)
+}
+
+fn note_cut(front: &Front, exchange: Exchange<'_>, pump: &Pump<'_>) {
+    if pump.was_cut() {
+        let message = "the script wrote more than its Content-Length; the rest was cut off";
+        front.note(level::WARNING, "LengthMismatch", message, exchange);
+    }
+}
+
+/// The body is handed on while the response comes back: a script may answer before it has read
+/// everything.
+#[allow(clippy::too_many_arguments)] // As above.
+async fn arriving(
+    front: &Front,
+    exchange: Exchange<'_>,
+    service: &SiteService,
+    frame: RequestFrame,
+    first: VecDeque<Bytes>,
+    edit: Edit<'_>,
+    body: &mut RequestBody,
+    out: &mut Responder,
+    record: &mut Record,
+) -> Ended {
+    let (to, from) = body::channel();
+    let request = ScriptRequest {
+        frame,
+        body: ScriptBody::Stream(from),
+        id: exchange.id,
+    };
+    let mut run: Box<dyn Run> = service.executor.start(request);
+    let mut pump = Pump::new(&exchange.config.pump, exchange.request, edit, false);
+    let mut handing_on = Some(pin!(body::hand_on(body, first, to)));
+    let ended = poll_fn(|cx| {
+        if let Some(future) = &mut handing_on
+            && let Poll::Ready(outcome) = future.as_mut().poll(cx)
+        {
+            handing_on = None;
+            pump.watch_client();
+            if let Err(failure) = outcome {
+                return Poll::Ready(Ended::Failed(failure));
+            }
+        }
+        pump.poll(cx, &mut *run, out)
+    })
+    .await;
+    record.run = run.timing();
+    note_cut(front, exchange, &pump);
+    ended
+}
+
+/// `X-Accel-Redirect` and `X-Sendfile`: the file answers, with what the script said about it.
+async fn send_file(
+    exchange: Exchange<'_>,
+    site: &Site,
+    script: &Head,
+    edit: Edit<'_>,
+    out: &mut Responder,
+) -> Result<(), Failure> {
+    let orders = head::orders(script);
+    let content_type = script
+        .headers
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case(b"content-type"))
+        .map(|(_, value)| &value[..]);
+    let plan = match orders.send_file {
+        Some(SendFile::AccelRedirect(target)) => site.accel_redirect(target, content_type),
+        Some(SendFile::Sendfile(name)) => site.sendfile(name, content_type),
+        None => return Ok(()),
+    };
+    let refused = |refusal: crate::site::Refusal| Failure::Refused {
+        status: refusal.status(),
+        refusal,
+        allow: None,
+    };
+    let mut answer = plan
+        .map_err(refused)?
+        .answer(exchange.request)
+        .map_err(refused)?;
+    if answer.head.status == 200 && orders.status != 200 {
+        answer.head.status = orders.status;
+    }
+    head::merge(&mut answer.head, script);
+    edit(&mut answer.head);
+    file::send_body(answer, out).await
+}

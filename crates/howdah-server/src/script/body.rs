@@ -1,0 +1,225 @@
+//! A request body on its way to a script: whole in memory, whole in a file, or as it arrives.
+//! Reads the client's side; the executor hands the bytes to the process.
+//!
+//! By default the body is received whole before a child is asked for, so that a slow client never
+//! holds one: up to [`BodyPolicy::memory`] bytes in memory, more in a file without a name, whatever
+//! its size. As it arrives (`request_buffering = "off"`) a child waits for the client, which some
+//! scripts want. Under `auto` that happens for one kind of request only: a multipart body that
+//! begins with PHP's upload progress field, since progress that starts at 100 % is none.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::path::Path;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use howdah_executor::{BodyCutOff, ScriptBody};
+use tokio::sync::mpsc;
+
+use super::frame::BodyLength;
+use super::spill::SpillFile;
+use crate::http::message::RequestHead;
+use crate::http::{BodyError, BodyKind, RequestBody};
+use crate::respond::Failure;
+use crate::site::config::RequestBuffering;
+
+/// Pieces under way between client and run when a body goes through as it arrives.
+const PIECES_UNDER_WAY: usize = 4;
+
+/// How bodies are kept.
+#[derive(Clone, Copy, Debug)]
+pub struct BodyPolicy<'a> {
+    /// Bytes kept in memory; a longer body goes to a file. Default 64 KiB: forms fit, and ten
+    /// thousand slow uploads take 640 MB and no more.
+    pub memory: usize,
+    /// Where files go.
+    pub directory: &'a Path,
+    /// Longest body in bytes → `BodyTooLarge`.
+    pub limit: u64,
+    /// Whole, or as it arrives.
+    pub buffering: RequestBuffering,
+    /// `session.upload_progress.name` of the site.
+    pub progress_name: &'a [u8],
+}
+
+/// PHP's default of `session.upload_progress.name`.
+pub const PROGRESS_NAME: &[u8] = b"PHP_SESSION_UPLOAD_PROGRESS";
+
+/// What has become of a body when the script can be started.
+#[derive(Debug)]
+pub enum Received {
+    /// All of it is here.
+    Whole(ScriptBody, BodyLength),
+    /// It is arriving; these bytes came first.
+    Arriving(VecDeque<Bytes>, BodyLength),
+}
+
+/// Where a body comes from: [`RequestBody`], and in tests a list.
+pub trait Incoming {
+    /// How it is delimited.
+    fn expected(&self) -> BodyKind;
+    /// More bytes than this are an error.
+    fn set_limit(&mut self, max: u64);
+    /// The next bytes.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>>;
+}
+
+impl Incoming for RequestBody {
+    fn expected(&self) -> BodyKind {
+        RequestBody::expected(self)
+    }
+
+    fn set_limit(&mut self, max: u64) {
+        RequestBody::set_limit(self, max);
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+        RequestBody::poll_next(self, cx)
+    }
+}
+
+async fn next(body: &mut impl Incoming) -> Result<Option<Bytes>, Failure> {
+    poll_fn(|cx| body.poll_next(cx))
+        .await
+        .transpose()
+        .map_err(Failure::Body)
+}
+
+/// Receives a request's body as the policy says. A body longer than the limit is refused before
+/// anything of it is read if its length was announced.
+pub async fn receive(
+    request: &RequestHead,
+    body: &mut impl Incoming,
+    policy: &BodyPolicy<'_>,
+) -> Result<Received, Failure> {
+    let announced = match body.expected() {
+        BodyKind::None => {
+            // `Content-Length: 0` is a body of known length: PHP sees the variable.
+            let length = match request.header(b"content-length") {
+                Some(_) => BodyLength::Known(0),
+                None => BodyLength::None,
+            };
+            return Ok(Received::Whole(ScriptBody::Empty, length));
+        }
+        BodyKind::Length(n) => BodyLength::Known(n),
+        BodyKind::Chunked => BodyLength::Unknown,
+    };
+    body.set_limit(policy.limit);
+    if policy.buffering == RequestBuffering::Off {
+        // The first piece is asked for here, so that 413 and a broken start come before the run.
+        let first = next(body).await?;
+        return Ok(Received::Arriving(first.into_iter().collect(), announced));
+    }
+    in_memory(request, body, policy, announced).await
+}
+
+async fn in_memory(
+    request: &RequestHead,
+    body: &mut impl Incoming,
+    policy: &BodyPolicy<'_>,
+    announced: BodyLength,
+) -> Result<Received, Failure> {
+    let mut pieces: VecDeque<Bytes> = VecDeque::new();
+    let mut have = 0;
+    while let Some(piece) = next(body).await? {
+        have += piece.len();
+        pieces.push_back(piece);
+        if have > policy.memory {
+            if policy.buffering == RequestBuffering::Auto
+                && wants_progress(request, &pieces, policy.progress_name)
+            {
+                return Ok(Received::Arriving(pieces, announced));
+            }
+            return in_file(body, policy, pieces).await;
+        }
+    }
+    let whole = match pieces.len() {
+        0 => ScriptBody::Empty,
+        1 => ScriptBody::Memory(pieces.pop_front().unwrap_or_default()),
+        _ => {
+            let mut all = BytesMut::with_capacity(have);
+            pieces.iter().for_each(|piece| all.extend_from_slice(piece));
+            ScriptBody::Memory(all.freeze())
+        }
+    };
+    Ok(Received::Whole(whole, BodyLength::Known(have as u64)))
+}
+
+async fn in_file(
+    body: &mut impl Incoming,
+    policy: &BodyPolicy<'_>,
+    pieces: VecDeque<Bytes>,
+) -> Result<Received, Failure> {
+    let failed = |error: std::io::Error| Failure::SpillFailed(error.to_string());
+    let mut spill = SpillFile::create(policy.directory).map_err(failed)?;
+    for piece in &pieces {
+        spill.append(piece).map_err(failed)?;
+    }
+    drop(pieces);
+    while let Some(piece) = next(body).await? {
+        spill.append(&piece).map_err(failed)?;
+    }
+    let (file, length) = spill.into_file();
+    Ok(Received::Whole(
+        ScriptBody::File(file, length),
+        BodyLength::Known(length),
+    ))
+}
+
+/// Whether a multipart body's beginning carries PHP's upload progress field, which has to come
+/// before the files to have an effect (PHP manual, "Session Upload Progress").
+fn wants_progress(request: &RequestHead, pieces: &VecDeque<Bytes>, name: &[u8]) -> bool {
+    const MULTIPART: &[u8] = b"multipart/form-data";
+    let multipart = request.header(b"content-type").is_some_and(|value| {
+        value.len() >= MULTIPART.len() && value[..MULTIPART.len()].eq_ignore_ascii_case(MULTIPART)
+    });
+    if !multipart || name.is_empty() {
+        return false;
+    }
+    let mut start = Vec::new();
+    pieces
+        .iter()
+        .for_each(|piece| start.extend_from_slice(piece));
+    let field = [b"name=\"", name, b"\""].concat();
+    start.windows(field.len()).any(|w| w == field)
+}
+
+/// Hands a body on as it arrives, until it ends or nobody takes it any more. Runs beside the run.
+/// An error reaches the script as a body cut off, and the caller.
+pub async fn hand_on(
+    body: &mut impl Incoming,
+    first: VecDeque<Bytes>,
+    to: mpsc::Sender<Result<Bytes, BodyCutOff>>,
+) -> Result<(), Failure> {
+    for piece in first {
+        if to.send(Ok(piece)).await.is_err() {
+            return Ok(());
+        }
+    }
+    loop {
+        // A place first: what nobody can take stays in the client's kernel.
+        let Ok(place) = to.reserve().await else {
+            return Ok(());
+        };
+        match next(body).await {
+            Ok(Some(piece)) => place.send(Ok(piece)),
+            Ok(None) => return Ok(()),
+            Err(failure) => {
+                place.send(Err(BodyCutOff));
+                return Err(failure);
+            }
+        }
+    }
+}
+
+/// The channel between [`hand_on`] and a run.
+pub fn channel() -> (
+    mpsc::Sender<Result<Bytes, BodyCutOff>>,
+    mpsc::Receiver<Result<Bytes, BodyCutOff>>,
+) {
+    mpsc::channel(PIECES_UNDER_WAY)
+}
+
+#[cfg(test)]
+#[path = "body_tests.rs"]
+mod tests;

@@ -1,0 +1,224 @@
+//! Bodies from a list of pieces, and what becomes of them.
+
+use std::io::Read;
+
+use super::*;
+use crate::testing::{block_on, request};
+
+struct Pieces {
+    kind: BodyKind,
+    left: VecDeque<Result<Bytes, BodyError>>,
+    limit: u64,
+    given: u64,
+}
+
+impl Pieces {
+    fn new(kind: BodyKind, pieces: &[&[u8]]) -> Pieces {
+        Pieces {
+            kind,
+            left: pieces
+                .iter()
+                .map(|p| Ok(Bytes::copy_from_slice(p)))
+                .collect(),
+            limit: u64::MAX,
+            given: 0,
+        }
+    }
+}
+
+impl Incoming for Pieces {
+    fn expected(&self) -> BodyKind {
+        self.kind
+    }
+
+    fn set_limit(&mut self, max: u64) {
+        self.limit = max;
+    }
+
+    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+        if matches!(self.kind, BodyKind::Length(n) if n > self.limit) {
+            return Poll::Ready(Some(Err(BodyError::TooLarge)));
+        }
+        let next = self.left.pop_front();
+        self.given += next
+            .as_ref()
+            .and_then(|p| p.as_ref().ok())
+            .map_or(0, |p| p.len() as u64);
+        if self.given > self.limit {
+            return Poll::Ready(Some(Err(BodyError::TooLarge)));
+        }
+        Poll::Ready(next)
+    }
+}
+
+fn policy(directory: &Path) -> BodyPolicy<'_> {
+    BodyPolicy {
+        memory: 100,
+        directory,
+        limit: 10_000,
+        buffering: RequestBuffering::Auto,
+        progress_name: PROGRESS_NAME,
+    }
+}
+
+fn post(content_type: &str) -> RequestHead {
+    request(
+        "POST",
+        "/",
+        &[("Host", "h"), ("Content-Type", content_type)],
+    )
+}
+
+#[test]
+fn small_bodies_stay_in_memory_and_large_ones_go_to_a_file() {
+    let directory = std::env::temp_dir();
+    let policy = policy(&directory);
+    let long = [b'x'; 60];
+    let cases: [(&[&[u8]], usize, bool); 4] = [
+        (&[], 0, false),
+        (&[b"abc"], 3, false),
+        (&[b"ab", b"c"], 3, false),
+        (&[&long, &long], 120, true),
+    ];
+    for (pieces, length, file) in cases {
+        let mut body = Pieces::new(BodyKind::Chunked, pieces);
+        let received = block_on(receive(&post("text/plain"), &mut body, &policy)).unwrap();
+        let Received::Whole(whole, known) = received else {
+            panic!("arriving")
+        };
+        assert_eq!(known, BodyLength::Known(length as u64));
+        let bytes = match whole {
+            ScriptBody::Empty => Vec::new(),
+            ScriptBody::Memory(bytes) => bytes.to_vec(),
+            ScriptBody::File(mut file, n) => {
+                assert_eq!(n, length as u64);
+                rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).unwrap();
+                let mut all = Vec::new();
+                file.read_to_end(&mut all).unwrap();
+                assert!(length > 100);
+                all
+            }
+            ScriptBody::Stream(_) => panic!("stream"),
+        };
+        assert_eq!(bytes, pieces.concat(), "file: {file}");
+    }
+}
+
+#[test]
+fn no_body_and_an_empty_body_are_told_apart() {
+    let directory = std::env::temp_dir();
+    for (fields, expected) in [
+        (&[("Host", "h")][..], BodyLength::None),
+        (
+            &[("Host", "h"), ("Content-Length", "0")],
+            BodyLength::Known(0),
+        ),
+    ] {
+        let mut body = Pieces::new(BodyKind::None, &[]);
+        let r = request("POST", "/", fields);
+        let received = block_on(receive(&r, &mut body, &policy(&directory))).unwrap();
+        assert!(
+            matches!(received, Received::Whole(ScriptBody::Empty, l) if l == expected),
+            "{received:?}"
+        );
+    }
+}
+
+#[test]
+fn the_limit_holds_before_and_while_reading() {
+    let directory = std::env::temp_dir();
+    let policy = BodyPolicy {
+        limit: 150,
+        ..policy(&directory)
+    };
+    let piece = [b'x'; 60];
+    let mut announced = Pieces::new(BodyKind::Length(151), &[&piece]);
+    let error = block_on(receive(&post("a/b"), &mut announced, &policy)).unwrap_err();
+    assert_eq!(
+        (error, announced.left.len()),
+        (Failure::Body(BodyError::TooLarge), 1)
+    );
+    let mut chunked = Pieces::new(BodyKind::Chunked, &[&piece, &piece, &piece]);
+    let error = block_on(receive(&post("a/b"), &mut chunked, &policy)).unwrap_err();
+    assert_eq!(error, Failure::Body(BodyError::TooLarge));
+}
+
+#[test]
+fn a_spill_directory_that_takes_nothing_is_a_named_failure() {
+    let policy = BodyPolicy {
+        memory: 1,
+        ..policy(Path::new("/nonexistent/spill"))
+    };
+    let mut body = Pieces::new(BodyKind::Length(4), &[b"abcd"]);
+    let error = block_on(receive(&post("a/b"), &mut body, &policy)).unwrap_err();
+    assert_eq!((error.name(), error.status()), ("SpillFailed", 507));
+}
+
+#[test]
+fn only_an_upload_that_asks_for_progress_goes_through_as_it_arrives() {
+    let directory = std::env::temp_dir();
+    let progress =
+        b"--b\r\nContent-Disposition: form-data; name=\"PHP_SESSION_UPLOAD_PROGRESS\"\r\n\r\n1\r\n";
+    let rest = [b'x'; 100];
+    for (content_type, buffering, arriving) in [
+        (
+            "multipart/form-data; boundary=b",
+            RequestBuffering::Auto,
+            true,
+        ),
+        (
+            "Multipart/Form-Data; boundary=b",
+            RequestBuffering::Auto,
+            true,
+        ),
+        (
+            "multipart/form-data; boundary=b",
+            RequestBuffering::On,
+            false,
+        ),
+        ("text/plain", RequestBuffering::Auto, false),
+        ("text/plain", RequestBuffering::Off, true),
+    ] {
+        let policy = BodyPolicy {
+            buffering,
+            ..policy(&directory)
+        };
+        let mut body = Pieces::new(BodyKind::Length(180), &[&progress[..], &rest]);
+        let received = block_on(receive(&post(content_type), &mut body, &policy)).unwrap();
+        assert_eq!(
+            matches!(received, Received::Arriving(..)),
+            arriving,
+            "{content_type} {buffering:?}"
+        );
+    }
+}
+
+#[test]
+fn a_body_cut_off_on_its_way_reaches_script_and_caller() {
+    let (to, mut from) = channel();
+    let mut body = Pieces::new(BodyKind::Length(9), &[b"abc"]);
+    body.left.push_back(Err(BodyError::ClientGone));
+    let first = VecDeque::from([Bytes::from_static(b"0")]);
+    let outcome = block_on(hand_on(&mut body, first, to));
+    assert_eq!(outcome, Err(Failure::Body(BodyError::ClientGone)));
+    let mut seen = Vec::new();
+    while let Some(piece) = block_on(from.recv()) {
+        seen.push(piece);
+    }
+    assert_eq!(
+        seen,
+        [
+            Ok(Bytes::from_static(b"0")),
+            Ok(Bytes::from_static(b"abc")),
+            Err(BodyCutOff)
+        ]
+    );
+}
+
+#[test]
+fn a_run_that_is_over_ends_the_handing_on() {
+    let (to, from) = channel();
+    drop(from);
+    let mut body = Pieces::new(BodyKind::Length(9), &[b"abc", b"def"]);
+    assert_eq!(block_on(hand_on(&mut body, VecDeque::new(), to)), Ok(()));
+}

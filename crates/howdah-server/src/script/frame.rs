@@ -1,0 +1,312 @@
+//! A request becomes a request frame: every CGI meta-variable the script will find in `$_SERVER`,
+//! and the site's PHP settings and environment. Builds bytes; runs nothing.
+//!
+//! The set is what nginx' `fastcgi.conf` and Apache's `ap_add_cgi_vars` agree on, and where they
+//! differ:
+//!
+//! | variable | nginx | Apache | here, because |
+//! |---|---|---|---|
+//! | `CONTENT_TYPE`, `CONTENT_LENGTH` | always, perhaps empty | only with a body | Apache; RFC 3875 §4.1.2 |
+//! | `PATH_INFO` | only if configured | if not empty | Apache |
+//! | `PATH_TRANSLATED` | no | with `PATH_INFO` | Apache; RFC 3875 §4.1.6 |
+//! | `DOCUMENT_URI` | the path inside | no | nginx |
+//! | `SERVER_NAME` | the configured name | the host asked for | Apache (`UseCanonicalName Off`): right for every site of a wildcard |
+//! | `SERVER_PORT` | the listener's | the listener's | both, but behind a trusted proxy the client's |
+//! | `REMOTE_USER`, `AUTH_TYPE` | Basic's user, unchecked | only if checked | Apache: an application that trusts `REMOTE_USER` must not get a claim |
+//! | `HTTP_AUTHORIZATION` | yes | only with `CGIPassAuth` | nginx: REST interfaces need it |
+//! | `REDIRECT_STATUS` | `200` | on internal redirects | nginx; `REDIRECT_URL` as Apache |
+//! | `HTTP_HOST` | the field | the field | the absolute form's authority where there is one (RFC 9112 §3.2.2) |
+//! | `HTTP_TRANSFER_ENCODING` | yes | yes | no: the body is de-chunked before PHP sees it |
+//!
+//! Fields of the same name are joined by `, `, cookies by `; ` (nginx since 1.23, RFC 9110 §5.3).
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::OnceLock;
+
+use howdah_proto::request::{FrameBuilder, FrameError, IniKind, RequestFrame};
+use howdah_proto::variables::{HeaderFate, Var, header_fate, header_variable_name};
+
+use crate::client_address::{Client, split_host};
+use crate::http::message::RequestHead;
+
+/// `SERVER_SOFTWARE`
+pub const SOFTWARE: &str = concat!("Howdah/", env!("CARGO_PKG_VERSION"));
+
+/// What a site gives to each of its requests. Made once per configuration.
+#[derive(Clone, Debug, Default)]
+pub struct SiteVariables {
+    /// The site's number, for caches kept per site.
+    pub number: u32,
+    /// `SERVER_NAME` where the request names no host (HTTP/1.0).
+    pub name: Vec<u8>,
+    /// `php_value`, `php_admin_value` and `env`, in this order of kinds.
+    pub settings: Vec<(IniKind, Vec<u8>, Vec<u8>)>,
+}
+
+/// The names of the script, as the router found them.
+#[derive(Clone, Copy, Debug)]
+pub struct ScriptNames<'a> {
+    /// `SCRIPT_FILENAME`
+    pub script_filename: &'a [u8],
+    /// `SCRIPT_NAME`
+    pub script_name: &'a [u8],
+    /// `PATH_INFO`, often empty
+    pub path_info: &'a [u8],
+    /// `PATH_TRANSLATED`
+    pub path_translated: Option<&'a [u8]>,
+    /// `DOCUMENT_ROOT`
+    pub document_root: &'a [u8],
+    /// `QUERY_STRING`, if a rewrite changed it
+    pub query: Option<&'a [u8]>,
+    /// `REDIRECT_URL`, if a rewrite or front controller led here
+    pub redirect_url: Option<&'a [u8]>,
+}
+
+/// Builds the frame in `buffer`, whose capacity is kept. `local` is the address the client
+/// connected to (`None`: a unix socket).
+pub fn build(
+    buffer: Vec<u8>,
+    request: &RequestHead,
+    client: &Client<'_>,
+    local: Option<SocketAddr>,
+    script: &ScriptNames<'_>,
+    site: &SiteVariables,
+    body: BodyLength,
+) -> Result<RequestFrame, FrameError> {
+    let mut frame = FrameBuilder::new(buffer);
+    frame.var(Var::RequestMethod, request.method());
+    frame.var(Var::RequestUri, request.target());
+    frame.var(
+        Var::QueryString,
+        script.query.or(request.query()).unwrap_or_default(),
+    );
+    frame.var(Var::ScriptFilename, script.script_filename);
+    frame.var(Var::ScriptName, script.script_name);
+    frame.var(Var::DocumentRoot, script.document_root);
+    for var in [Var::PhpSelf, Var::DocumentUri] {
+        frame.var_parts(var, &[script.script_name, script.path_info]);
+    }
+    if !script.path_info.is_empty() {
+        frame.var(Var::PathInfo, script.path_info);
+        if let Some(translated) = script.path_translated {
+            frame.var(Var::PathTranslated, translated);
+        }
+    }
+    if let Some(url) = script.redirect_url {
+        frame.var(Var::RedirectUrl, url);
+    }
+    frame.var(Var::GatewayInterface, b"CGI/1.1");
+    frame.var(Var::ServerProtocol, request.version().as_str().as_bytes());
+    frame.var(Var::ServerSoftware, SOFTWARE.as_bytes());
+    frame.var(Var::RedirectStatus, b"200");
+    addresses(&mut frame, request, client, local, site);
+    if let Some(length) = body.known() {
+        if body != BodyLength::None {
+            frame.var(Var::ContentLength, Digits::new(length).as_bytes());
+        }
+        headers(&mut frame, request, client, body);
+        settings(&mut frame, site);
+        return frame.finish(Some(length), site.number);
+    }
+    headers(&mut frame, request, client, body);
+    settings(&mut frame, site);
+    frame.finish(None, site.number)
+}
+
+/// What is known of the request body when the frame is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyLength {
+    /// There is none.
+    None,
+    /// So many bytes.
+    Known(u64),
+    /// It is still arriving, and was announced without a length.
+    Unknown,
+}
+
+impl BodyLength {
+    fn known(self) -> Option<u64> {
+        match self {
+            BodyLength::None => Some(0),
+            BodyLength::Known(n) => Some(n),
+            BodyLength::Unknown => None,
+        }
+    }
+}
+
+fn addresses(
+    frame: &mut FrameBuilder,
+    request: &RequestHead,
+    client: &Client<'_>,
+    local: Option<SocketAddr>,
+    site: &SiteVariables,
+) {
+    let host = client.host.as_deref().unwrap_or_else(|| request.host());
+    let (name, host_port) = split_host(host);
+    let mut text = Text { bytes: [0; 48] };
+    if !name.is_empty() {
+        frame.var(Var::ServerName, name);
+    } else if !site.name.is_empty() {
+        frame.var(Var::ServerName, &site.name);
+    } else if let Some(local) = local {
+        frame.var(Var::ServerName, text.of(local.ip()));
+    }
+    if let Some(local) = local {
+        frame.var(Var::ServerAddr, text.of(local.ip().to_canonical()));
+    }
+    let standard = if client.https { 443 } else { 80 };
+    // Behind a proxy the listener's port is the proxy's business, not the client's.
+    let port = match local {
+        Some(local) if !client.proxied => local.port(),
+        _ => client.server_port.or(host_port).unwrap_or(standard),
+    };
+    frame.var(Var::ServerPort, Digits::new(u64::from(port)).as_bytes());
+    if let Some(address) = client.address {
+        frame.var(Var::RemoteAddr, text.of(address));
+    } else {
+        frame.var(Var::RemoteAddr, b"unix:");
+    }
+    if let Some(port) = client.port {
+        frame.var(Var::RemotePort, Digits::new(u64::from(port)).as_bytes());
+    }
+    if client.https {
+        frame.var(Var::RequestScheme, b"https");
+        frame.var(Var::Https, b"on");
+    } else {
+        frame.var(Var::RequestScheme, b"http");
+    }
+}
+
+fn headers(frame: &mut FrameBuilder, request: &RequestHead, client: &Client<'_>, body: BodyLength) {
+    let mut name_buffer = Vec::new();
+    let mut parts: Vec<&[u8]> = Vec::new();
+    for (at, (name, value)) in request.headers().enumerate() {
+        match header_fate(name) {
+            HeaderFate::Pass => {}
+            HeaderFate::OwnVariable => {
+                let is_type = name.len() == b"content-type".len();
+                let first = || request.header(name).is_some_and(|v| std::ptr::eq(v, value));
+                if is_type && body != BodyLength::None && first() {
+                    frame.var(Var::ContentType, value);
+                }
+                continue;
+            }
+            HeaderFate::DropProxy | HeaderFate::DropAlias => continue,
+        }
+        if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            continue;
+        }
+        let same = |other: &[u8]| other.len() == name.len() && other.eq_ignore_ascii_case(name);
+        if request.headers().take(at).any(|(other, _)| same(other)) {
+            continue;
+        }
+        let known = known_header(name);
+        let value = match known {
+            Some(Var::HttpHost) => client.host.as_deref().unwrap_or_else(|| request.host()),
+            _ => value,
+        };
+        parts.clear();
+        parts.push(value);
+        if known != Some(Var::HttpHost) {
+            let separator: &[u8] = if known == Some(Var::HttpCookie) {
+                b"; "
+            } else {
+                b", "
+            };
+            for (other, more) in request.headers().skip(at + 1) {
+                if same(other) {
+                    parts.extend([separator, more]);
+                }
+            }
+        }
+        match known {
+            Some(var) => frame.var_parts(var, &parts),
+            None => {
+                header_variable_name(name, &mut name_buffer);
+                match parts[..] {
+                    [one] => frame.named(&name_buffer, one),
+                    _ => frame.named(&name_buffer, &parts.concat()),
+                }
+            }
+        }
+    }
+}
+
+fn settings(frame: &mut FrameBuilder, site: &SiteVariables) {
+    for (kind, name, value) in &site.settings {
+        frame.ini(*kind, name, value);
+    }
+}
+
+/// The known variable a header becomes, without building its name first: the names are sorted by
+/// length once, and few share one.
+fn known_header(name: &[u8]) -> Option<Var> {
+    const PREFIX: &str = "HTTP_";
+    static BY_LENGTH: OnceLock<Vec<Vec<Var>>> = OnceLock::new();
+    let by_length = BY_LENGTH.get_or_init(|| {
+        let mut table: Vec<Vec<Var>> = Vec::new();
+        for var in Var::ALL {
+            if let Some(header) = var.name().strip_prefix(PREFIX) {
+                table.resize(table.len().max(header.len() + 1), Vec::new());
+                table[header.len()].push(*var);
+            }
+        }
+        table
+    });
+    let is = |var: &&Var| {
+        let known = &var.name().as_bytes()[PREFIX.len()..];
+        known.iter().zip(name).all(|(k, n)| match k {
+            b'_' => *n == b'-',
+            k => *k == n.to_ascii_uppercase(),
+        })
+    };
+    by_length.get(name.len())?.iter().find(is).copied()
+}
+
+/// Text of an address without an allocation.
+struct Text {
+    bytes: [u8; 48],
+}
+
+impl Text {
+    fn of(&mut self, value: impl std::fmt::Display) -> &[u8] {
+        let room = self.bytes.len();
+        let mut rest = &mut self.bytes[..];
+        // An IPv6 address has at most 46 characters.
+        let _ = write!(rest, "{value}");
+        let used = room - rest.len();
+        &self.bytes[..used]
+    }
+}
+
+/// Decimal digits without an allocation.
+struct Digits {
+    bytes: [u8; 20],
+    start: usize,
+}
+
+impl Digits {
+    fn new(mut n: u64) -> Digits {
+        let mut digits = Digits {
+            bytes: [0; 20],
+            start: 20,
+        };
+        loop {
+            digits.start -= 1;
+            digits.bytes[digits.start] = b'0' + (n % 10) as u8;
+            n /= 10;
+            if n == 0 {
+                return digits;
+            }
+        }
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+}
+
+#[cfg(test)]
+#[path = "frame_tests.rs"]
+mod tests;

@@ -1,0 +1,312 @@
+//! What a script finds in `$_SERVER`, as tables of requests and variables.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::client_address::TrustedProxies;
+use crate::testing::request;
+
+const NAMES: ScriptNames<'static> = ScriptNames {
+    script_filename: b"/srv/app/index.php",
+    script_name: b"/index.php",
+    path_info: b"",
+    path_translated: None,
+    document_root: b"/srv/app",
+    query: None,
+    redirect_url: None,
+};
+
+fn server(
+    request: &RequestHead,
+    names: &ScriptNames<'_>,
+    proxies: &TrustedProxies,
+    body: BodyLength,
+) -> BTreeMap<String, String> {
+    let peer = Some("192.0.2.7:51000".parse().unwrap());
+    let local = Some("192.0.2.1:8080".parse().unwrap());
+    let client = proxies.client(peer, false, request);
+    let site = SiteVariables::default();
+    let frame = build(Vec::new(), request, &client, local, names, &site, body).unwrap();
+    let text = |b: &[u8]| String::from_utf8(b.to_vec()).unwrap();
+    let count = frame.variables().count();
+    let map: BTreeMap<_, _> = frame.variables().map(|(n, v)| (text(n), text(v))).collect();
+    assert_eq!(map.len(), count, "a variable is set twice");
+    map
+}
+
+#[track_caller]
+fn check(map: &BTreeMap<String, String>, expected: &[(&str, &str)], absent: &[&str]) {
+    for (name, value) in expected {
+        assert_eq!(map.get(*name).map(String::as_str), Some(*value), "{name}");
+    }
+    for name in absent {
+        assert_eq!(map.get(*name), None, "{name}");
+    }
+}
+
+#[test]
+fn a_plain_get_has_exactly_these_variables() {
+    let r = request(
+        "GET",
+        "/index.php?a=b%20c",
+        &[("Host", "example.org:8080"), ("User-Agent", "x")],
+    );
+    let map = server(&r, &NAMES, &TrustedProxies::default(), BodyLength::None);
+    let got: Vec<_> = map.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+    assert_eq!(
+        got,
+        [
+            ("DOCUMENT_ROOT", "/srv/app"),
+            ("DOCUMENT_URI", "/index.php"),
+            ("GATEWAY_INTERFACE", "CGI/1.1"),
+            ("HTTP_HOST", "example.org:8080"),
+            ("HTTP_USER_AGENT", "x"),
+            ("PHP_SELF", "/index.php"),
+            ("QUERY_STRING", "a=b%20c"),
+            ("REDIRECT_STATUS", "200"),
+            ("REMOTE_ADDR", "192.0.2.7"),
+            ("REMOTE_PORT", "51000"),
+            ("REQUEST_METHOD", "GET"),
+            ("REQUEST_SCHEME", "http"),
+            ("REQUEST_URI", "/index.php?a=b%20c"),
+            ("SCRIPT_FILENAME", "/srv/app/index.php"),
+            ("SCRIPT_NAME", "/index.php"),
+            ("SERVER_ADDR", "192.0.2.1"),
+            ("SERVER_NAME", "example.org"),
+            ("SERVER_PORT", "8080"),
+            ("SERVER_PROTOCOL", "HTTP/1.1"),
+            ("SERVER_SOFTWARE", SOFTWARE),
+        ]
+    );
+}
+
+#[test]
+fn path_info_and_rewrites_show_as_apache_shows_them() {
+    let r = request("GET", "/index.php/a%2Fb?x", &[("Host", "h")]);
+    let names = ScriptNames {
+        path_info: b"/a/b",
+        path_translated: Some(b"/srv/app/a/b"),
+        query: Some(b"p=1&x"),
+        redirect_url: Some(b"/old"),
+        ..NAMES
+    };
+    let map = server(&r, &names, &TrustedProxies::default(), BodyLength::None);
+    check(
+        &map,
+        &[
+            ("PATH_INFO", "/a/b"),
+            ("PATH_TRANSLATED", "/srv/app/a/b"),
+            ("PHP_SELF", "/index.php/a/b"),
+            ("DOCUMENT_URI", "/index.php/a/b"),
+            ("REQUEST_URI", "/index.php/a%2Fb?x"),
+            ("QUERY_STRING", "p=1&x"),
+            ("REDIRECT_URL", "/old"),
+        ],
+        &[],
+    );
+}
+
+#[test]
+fn headers_are_folded_joined_and_dropped_by_rule() {
+    let r = request(
+        "POST",
+        "/",
+        &[
+            ("Host", "h"),
+            ("content-TYPE", "application/json"),
+            ("Content-Length", "4"),
+            ("Cookie", "a=1"),
+            ("Accept", "text/html"),
+            ("X-Odd", "1"),
+            ("cookie", "b=2"),
+            ("ACCEPT", "*/*"),
+            ("x-odd", "2"),
+            ("Authorization", "Bearer t"),
+            ("Proxy", "http://evil"),
+            ("X_Forwarded_For", "6.6.6.6"),
+            ("X.Forwarded.For", "6.6.6.6"),
+            ("Content_Length", "9"),
+            ("Transfer-Encoding", "chunked"),
+            ("X-Empty", ""),
+        ],
+    );
+    let map = server(&r, &NAMES, &TrustedProxies::default(), BodyLength::Known(4));
+    check(
+        &map,
+        &[
+            ("CONTENT_TYPE", "application/json"),
+            ("CONTENT_LENGTH", "4"),
+            ("HTTP_COOKIE", "a=1; b=2"),
+            ("HTTP_ACCEPT", "text/html, */*"),
+            ("HTTP_X_ODD", "1, 2"),
+            ("HTTP_AUTHORIZATION", "Bearer t"),
+            ("HTTP_X_EMPTY", ""),
+        ],
+        &[
+            "HTTP_PROXY",
+            "HTTP_X_FORWARDED_FOR",
+            "HTTP_CONTENT_TYPE",
+            "HTTP_CONTENT_LENGTH",
+            "HTTP_TRANSFER_ENCODING",
+            "REMOTE_USER",
+            "PATH_INFO",
+            "HTTPS",
+        ],
+    );
+}
+
+#[test]
+fn a_body_of_unknown_length_has_none_and_an_empty_one_zero() {
+    let r = request(
+        "POST",
+        "/",
+        &[("Host", "h"), ("Content-Type", "text/plain")],
+    );
+    let proxies = TrustedProxies::default();
+    check(
+        &server(&r, &NAMES, &proxies, BodyLength::Unknown),
+        &[("CONTENT_TYPE", "text/plain")],
+        &["CONTENT_LENGTH"],
+    );
+    check(
+        &server(&r, &NAMES, &proxies, BodyLength::None),
+        &[],
+        &["CONTENT_LENGTH"],
+    );
+    check(
+        &server(&r, &NAMES, &proxies, BodyLength::Known(0)),
+        &[("CONTENT_LENGTH", "0")],
+        &[],
+    );
+}
+
+#[test]
+fn behind_a_trusted_proxy_the_clients_side_is_what_shows() {
+    let proxies = TrustedProxies {
+        networks: vec!["192.0.2.0/24".parse().unwrap()],
+        host: true,
+        ..TrustedProxies::default()
+    };
+    let fields = [
+        ("Host", "backend:8080"),
+        ("X-Forwarded-For", "198.51.100.9"),
+        ("X-Forwarded-Proto", "https"),
+        ("X-Forwarded-Host", "www.example.org"),
+    ];
+    let r = request("GET", "/", &fields);
+    check(
+        &server(&r, &NAMES, &proxies, BodyLength::None),
+        &[
+            ("REMOTE_ADDR", "198.51.100.9"),
+            ("HTTPS", "on"),
+            ("REQUEST_SCHEME", "https"),
+            ("SERVER_NAME", "www.example.org"),
+            ("SERVER_PORT", "443"),
+            ("HTTP_HOST", "www.example.org"),
+            ("HTTP_X_FORWARDED_FOR", "198.51.100.9"),
+        ],
+        &["REMOTE_PORT"],
+    );
+    // From anybody else they are plain headers.
+    check(
+        &server(&r, &NAMES, &TrustedProxies::default(), BodyLength::None),
+        &[
+            ("REMOTE_ADDR", "192.0.2.7"),
+            ("SERVER_NAME", "backend"),
+            ("SERVER_PORT", "8080"),
+            ("HTTP_HOST", "backend:8080"),
+            ("HTTP_X_FORWARDED_PROTO", "https"),
+        ],
+        &["HTTPS"],
+    );
+}
+
+#[test]
+fn the_absolute_form_names_the_host() {
+    let r = request(
+        "GET",
+        "http://real.example/a?b",
+        &[("Host", "other.example")],
+    );
+    check(
+        &server(&r, &NAMES, &TrustedProxies::default(), BodyLength::None),
+        &[
+            ("HTTP_HOST", "real.example"),
+            ("SERVER_NAME", "real.example"),
+            ("REQUEST_URI", "http://real.example/a?b"),
+            ("QUERY_STRING", "b"),
+        ],
+        &[],
+    );
+}
+
+#[test]
+fn settings_of_the_site_travel_with_the_frame() {
+    let r = request("GET", "/", &[("Host", "h")]);
+    let client = TrustedProxies::default().client(None, false, &r);
+    let site = SiteVariables {
+        number: 4,
+        name: b"example.org".to_vec(),
+        settings: vec![
+            (IniKind::Value, b"memory_limit".to_vec(), b"64M".to_vec()),
+            (IniKind::Environment, b"APP_ENV".to_vec(), b"prod".to_vec()),
+        ],
+    };
+    let frame = build(
+        Vec::new(),
+        &r,
+        &client,
+        None,
+        &NAMES,
+        &site,
+        BodyLength::None,
+    )
+    .unwrap();
+    let settings: Vec<_> = frame.settings().collect();
+    assert_eq!(
+        settings,
+        [
+            (IniKind::Value as u32, &b"memory_limit"[..], &b"64M"[..]),
+            (IniKind::Environment as u32, b"APP_ENV", b"prod"),
+        ]
+    );
+    assert_eq!(frame.variable("REMOTE_ADDR"), Some(&b"unix:"[..]));
+    assert_eq!(frame.variable("SERVER_PORT"), Some(&b"80"[..]));
+}
+
+#[test]
+fn every_known_header_is_found_by_its_name_in_any_case() {
+    for var in Var::ALL {
+        let Some(header) = var.name().strip_prefix("HTTP_") else {
+            continue;
+        };
+        let header = header.replace('_', "-");
+        assert_eq!(known_header(header.as_bytes()), Some(*var), "{header}");
+        assert_eq!(
+            known_header(header.to_lowercase().as_bytes()),
+            Some(*var),
+            "{header}"
+        );
+    }
+    assert_eq!(known_header(b"hos_"), None);
+    assert_eq!(known_header(b"x-wp_nonce"), None);
+    assert_eq!(known_header(b""), None);
+}
+
+#[test]
+fn too_much_for_a_frame_is_an_error_not_a_cut() {
+    let long = "x".repeat(howdah_proto::request::MAX_FRAME);
+    let r = request("GET", "/", &[("Host", "h"), ("X-Long", &long)]);
+    let client = TrustedProxies::default().client(None, false, &r);
+    let site = SiteVariables::default();
+    let built = build(
+        Vec::new(),
+        &r,
+        &client,
+        None,
+        &NAMES,
+        &site,
+        BodyLength::None,
+    );
+    assert_eq!(built, Err(FrameError::TooLarge));
+}

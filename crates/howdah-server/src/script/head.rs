@@ -1,0 +1,379 @@
+//! A script's response head becomes a client's: which fields go on, which are instructions to the
+//! server, and what compression adds. Pure; the bytes of the body are `pump.rs`.
+
+use howdah_executor::Head;
+
+use crate::encoding::negotiate::{self, Coding};
+use crate::encoding::policy::{EncodingConfig, Facts, weakened};
+use crate::http::message::{RequestHead, ResponseHead};
+
+/// What a script asks of the server by its head.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Orders<'h> {
+    /// `Content-Length`, if it is one number.
+    pub announced: Option<u64>,
+    /// `X-Accel-Redirect` or `X-Sendfile`: send this file in place of the body.
+    pub send_file: Option<SendFile<'h>>,
+    /// `X-Accel-Buffering: no`: pass everything on at once.
+    pub unbuffered: bool,
+    /// The status, after a `Status:` field has been heeded.
+    pub status: u16,
+    /// Its reason phrase, if the script gave one.
+    pub reason: &'h [u8],
+}
+
+/// A file named by a script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendFile<'h> {
+    /// nginx' `X-Accel-Redirect`: a URL path of an internal location.
+    AccelRedirect(&'h [u8]),
+    /// Apache's and lighttpd's `X-Sendfile`: a file name.
+    Sendfile(&'h [u8]),
+}
+
+impl SendFile<'_> {
+    /// The field it came by.
+    pub fn header(&self) -> &'static str {
+        match self {
+            SendFile::AccelRedirect(_) => "X-Accel-Redirect",
+            SendFile::Sendfile(_) => "X-Sendfile",
+        }
+    }
+}
+
+/// Reads a script's orders.
+pub fn orders(head: &Head) -> Orders<'_> {
+    let mut orders = Orders {
+        status: head.status,
+        reason: &head.reason,
+        ..Orders::default()
+    };
+    let (mut lengths, mut status) = (0, None);
+    for (name, value) in &head.headers {
+        let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+        match name.len() {
+            6 if is(b"status") => status = status.or_else(|| status_field(value)),
+            10 if is(b"x-sendfile") => orders.send_file = Some(SendFile::Sendfile(value)),
+            14 if is(b"content-length") => {
+                lengths += 1;
+                orders.announced = decimal(value);
+            }
+            16 if is(b"x-accel-redirect") => {
+                orders.send_file = Some(SendFile::AccelRedirect(value))
+            }
+            17 if is(b"x-accel-buffering") => orders.unbuffered = value.eq_ignore_ascii_case(b"no"),
+            _ => {}
+        }
+    }
+    // Two lengths are no length, whatever they say.
+    if lengths > 1 {
+        orders.announced = None;
+    }
+    // As php-fpm's sapi_cgi_send_headers: `Status:` counts where no other status was set.
+    if let (200, Some((code, reason))) = (head.status, status) {
+        (orders.status, orders.reason) = (code, reason);
+    }
+    orders
+}
+
+fn decimal(value: &[u8]) -> Option<u64> {
+    let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(value)
+        .ok()
+        .filter(|_| digits)?
+        .parse()
+        .ok()
+}
+
+fn status_field(value: &[u8]) -> Option<(u16, &[u8])> {
+    let (code, reason) = value.split_at_checked(3)?;
+    let code = std::str::from_utf8(code).ok()?.parse().ok()?;
+    let fits = (200..=999).contains(&code) && reason.first().is_none_or(|b| *b == b' ');
+    fits.then_some((code, reason.trim_ascii()))
+}
+
+/// Fields that do not go on to the client: those of one connection (RFC 9110 §7.6.1), those the
+/// connection writes itself, and instructions to the server.
+fn stays_here(name: &[u8]) -> bool {
+    let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+    match name.len() {
+        2 => is(b"te"),
+        4 => is(b"date"),
+        6 => is(b"status") || is(b"server"),
+        7 => is(b"trailer") || is(b"upgrade"),
+        10 => is(b"connection") || is(b"keep-alive") || is(b"x-sendfile"),
+        14 => is(b"content-length"),
+        16 => {
+            is(b"proxy-connection")
+                || is(b"x-accel-redirect")
+                || is(b"x-accel-charset")
+                || is(b"x-accel-expires")
+        }
+        17 => is(b"transfer-encoding") || is(b"x-accel-buffering"),
+        18 => is(b"x-accel-limit-rate"),
+        _ => false,
+    }
+}
+
+/// What the compression policy needs to know.
+fn facts<'h>(head: &'h Head, status: u16, length: Option<u64>) -> Facts<'h> {
+    let mut facts = Facts {
+        status,
+        length,
+        ..Facts::default()
+    };
+    for (name, value) in &head.headers {
+        facts.field(name, value);
+    }
+    facts
+}
+
+/// The head for the client, and the coding its body has to be given. `length` is the plain body's,
+/// if all of it is known.
+pub fn for_client(
+    head: &Head,
+    orders: &Orders<'_>,
+    request: &RequestHead,
+    config: &EncodingConfig,
+    length: Option<u64>,
+) -> (ResponseHead, Option<Coding>) {
+    let may = config.allows(&facts(head, orders.status, length)).is_ok();
+    let coding = may
+        .then(|| negotiate::choose(request.header_all(b"accept-encoding"), &config.codings))
+        .flatten();
+    let mut out = ResponseHead::new(orders.status);
+    if !orders.reason.is_empty() {
+        out.reason = Some(orders.reason.to_vec());
+    }
+    let mut varies = false;
+    for (name, value) in &head.headers {
+        if stays_here(name) {
+            continue;
+        }
+        if name.eq_ignore_ascii_case(b"vary") {
+            varies |= value.split(|b| *b == b',').any(|member| {
+                let member = member.trim_ascii();
+                member == b"*" || member.eq_ignore_ascii_case(b"accept-encoding")
+            });
+        }
+        if coding.is_some() && name.eq_ignore_ascii_case(b"etag") {
+            out.header(name, &weakened(value));
+            continue;
+        }
+        // Offsets of the plain bytes mean nothing in coded ones.
+        if coding.is_some() && name.eq_ignore_ascii_case(b"accept-ranges") {
+            continue;
+        }
+        out.header(name, value);
+    }
+    if let Some(coding) = coding {
+        out.header(b"Content-Encoding", coding.token().as_bytes());
+    }
+    if may && !varies {
+        out.header(b"Vary", b"Accept-Encoding");
+    }
+    (out, coding)
+}
+
+/// Adds what a script said to the head of the file it named: what the file says of itself (its type,
+/// validators, ranges) stays.
+pub fn merge(file: &mut ResponseHead, script: &Head) {
+    let own: Vec<Vec<u8>> = file
+        .fields()
+        .map(|(name, _)| name.to_ascii_lowercase())
+        .collect();
+    for (name, value) in &script.headers {
+        if !stays_here(name) && !own.contains(&name.to_ascii_lowercase()) {
+            file.header(name, value);
+        }
+    }
+}
+
+/// A 1xx head for the client.
+pub fn informational(head: &Head) -> ResponseHead {
+    let mut out = ResponseHead::new(head.status);
+    for (name, value) in &head.headers {
+        // No content, so no fields that describe it (RFC 9110 §15.2); the rest is as above.
+        let describes = name.len() > 8
+            && name[..8].eq_ignore_ascii_case(b"content-")
+            && !name.eq_ignore_ascii_case(b"content-security-policy");
+        if !stays_here(name) && !describes {
+            out.header(name, value);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::request;
+
+    fn script(status: u16, fields: &[(&str, &str)]) -> Head {
+        Head {
+            status,
+            reason: Vec::new(),
+            headers: fields
+                .iter()
+                .map(|(n, v)| (n.as_bytes().to_vec(), v.as_bytes().to_vec()))
+                .collect(),
+            rejected: 0,
+        }
+    }
+
+    fn check(
+        head: &Head,
+        accept: &str,
+        length: Option<u64>,
+        status: u16,
+        lines: &str,
+        coding: Option<Coding>,
+    ) {
+        let r = request("GET", "/", &[("Accept-Encoding", accept)]);
+        let config = EncodingConfig::default();
+        let (out, chosen) = for_client(head, &orders(head), &r, &config, length);
+        let got = String::from_utf8(out.lines().to_vec()).unwrap();
+        assert_eq!((out.status, got.as_str(), chosen), (status, lines, coding));
+    }
+
+    #[test]
+    fn fields_of_the_connection_and_instructions_stay_here() {
+        let head = script(
+            201,
+            &[
+                ("Connection", "close"),
+                ("Keep-Alive", "x"),
+                ("Transfer-Encoding", "chunked"),
+                ("Content-Length", "5"),
+                ("Upgrade", "h2c"),
+                ("Date", "x"),
+                ("Server", "x"),
+                ("X-Accel-Limit-Rate", "1"),
+                ("X-Accel-Buffering", "no"),
+                ("Set-Cookie", "a=1"),
+                ("set-cookie", "b=2"),
+                ("Content-Type", "image/png"),
+            ],
+        );
+        let lines = "Set-Cookie: a=1\r\nset-cookie: b=2\r\nContent-Type: image/png\r\n";
+        check(&head, "gzip", Some(5000), 201, lines, None);
+        let orders = orders(&head);
+        assert_eq!(
+            (orders.announced, orders.unbuffered, orders.send_file),
+            (Some(5), true, None)
+        );
+    }
+
+    #[test]
+    fn a_status_field_counts_where_no_status_was_set() {
+        check(
+            &script(200, &[("Status", "404 Gone Fishing")]),
+            "",
+            None,
+            404,
+            "",
+            None,
+        );
+        check(&script(301, &[("Status", "404")]), "", None, 301, "", None);
+        for bad in ["99 x", "4040", "abc", "", "100"] {
+            check(&script(200, &[("Status", bad)]), "", None, 200, "", None);
+        }
+        let head = script(200, &[("Status", "404 Gone Fishing")]);
+        assert_eq!(orders(&head).reason, b"Gone Fishing");
+    }
+
+    #[test]
+    fn two_lengths_or_a_strange_one_are_none() {
+        for fields in [
+            &[("Content-Length", "5"), ("content-length", "5")][..],
+            &[("Content-Length", "+5")],
+            &[("Content-Length", "")],
+        ] {
+            assert_eq!(orders(&script(200, fields)).announced, None, "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn compression_shows_in_the_head() {
+        let html = ("Content-Type", "text/html");
+        let head = script(200, &[html, ("ETag", "\"x\""), ("Accept-Ranges", "bytes")]);
+        let plain = "Content-Type: text/html\r\nETag: \"x\"\r\nAccept-Ranges: bytes\r\n";
+        check(
+            &head,
+            "gzip",
+            None,
+            200,
+            "Content-Type: text/html\r\nETag: W/\"x\"\r\nContent-Encoding: gzip\r\nVary: Accept-Encoding\r\n",
+            Some(Coding::Gzip),
+        );
+        check(
+            &head,
+            "",
+            None,
+            200,
+            &format!("{plain}Vary: Accept-Encoding\r\n"),
+            None,
+        );
+        check(&head, "gzip", Some(10), 200, plain, None);
+        let varies = script(200, &[html, ("Vary", "Cookie, accept-encoding")]);
+        check(
+            &varies,
+            "",
+            None,
+            200,
+            "Content-Type: text/html\r\nVary: Cookie, accept-encoding\r\n",
+            None,
+        );
+    }
+
+    #[test]
+    fn an_early_hint_carries_its_links_only() {
+        let head = script(
+            103,
+            &[
+                ("Link", "</a.css>; rel=preload"),
+                ("Content-Type", "text/html"),
+                ("Connection", "x"),
+            ],
+        );
+        let out = informational(&head);
+        assert_eq!(
+            (out.status, out.lines()),
+            (103, &b"Link: </a.css>; rel=preload\r\n"[..])
+        );
+    }
+
+    #[test]
+    fn a_named_file_speaks_for_itself_and_the_script_adds() {
+        let mut file = ResponseHead::new(200);
+        file.header(b"Content-Type", b"image/png")
+            .header(b"ETag", b"\"f\"");
+        let head = script(
+            200,
+            &[
+                ("etag", "\"s\""),
+                ("Set-Cookie", "a=1"),
+                ("X-Accel-Redirect", "/f"),
+                ("Cache-Control", "private"),
+            ],
+        );
+        merge(&mut file, &head);
+        let lines = std::str::from_utf8(file.lines()).unwrap();
+        assert_eq!(
+            lines,
+            "Content-Type: image/png\r\nETag: \"f\"\r\nSet-Cookie: a=1\r\nCache-Control: private\r\n"
+        );
+    }
+
+    #[test]
+    fn a_named_file_is_an_order() {
+        assert_eq!(
+            orders(&script(200, &[("X-Accel-Redirect", "/f")])).send_file,
+            Some(SendFile::AccelRedirect(b"/f"))
+        );
+        assert_eq!(
+            orders(&script(200, &[("x-sendfile", "/srv/f")])).send_file,
+            Some(SendFile::Sendfile(b"/srv/f"))
+        );
+    }
+}

@@ -1,0 +1,13 @@
+//! A request becomes a script request, a run becomes a response.
+//!
+//! - [`frame`]: the meta-variables.
+//! - [`body`]: the request body, whole or as it arrives.
+//! - [`pump`]: the run's events towards the client.
+//! - [`head`]: the script's response head as the client gets it.
+//! - [`spill`]: what does not fit memory.
+
+pub mod body;
+pub mod frame;
+pub mod head;
+pub mod pump;
+pub mod spill;

@@ -1,0 +1,571 @@
+//! A run's events become a response: held until the length is known or the script flushes, then
+//! passed on; kept in memory and then in a file for a client slower than the script, so that the
+//! child is free again. Knows no socket and no process: both sides are traits.
+//!
+//! ```text
+//! run ─events─► held (≤ hold bytes) ─► begin ─► [encoder] ─► answer's queue ─► client
+//!                                                    └─► spill file ─┘   when the client is slow
+//! ```
+//! What is not flushed is not sent before [`PumpConfig::hold`] bytes are together or the script
+//! is through: a page that fits gets a `Content-Length`, one head and one packet. A flush goes
+//! through everything at once, compressor included.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use howdah_executor::{Event, Head, Run};
+use tokio::time::Sleep;
+
+use super::head::{self, SendFile};
+use super::spill::SpillFile;
+use crate::encoding::{Encoder, EncodingConfig};
+use crate::http::message::{RequestHead, ResponseHead};
+use crate::http::{ClientGone, Length, Responder};
+use crate::respond::Failure;
+
+/// Bytes queued at which they are sent without a flush.
+const SEND_AT: usize = 64 << 10;
+/// Bytes taken from the file at once, and the queue below which it is refilled.
+const REFILL: usize = 64 << 10;
+/// Bytes moved before another task of the thread gets its turn.
+const TURN: usize = 1 << 20;
+
+/// How responses are held and kept.
+#[derive(Clone, Debug)]
+pub struct PumpConfig {
+    /// Bytes held back until the length is known. Default 64 KiB: nearly every page.
+    pub hold: usize,
+    /// Bytes in memory for a client slower than the script. Default 256 KiB: what a kernel's send
+    /// buffer grows to anyway.
+    pub memory: usize,
+    /// How long a client may take to make room in that memory before the file is used. Default
+    /// 20 ms: a client at work on the same machine or network makes room in less, and a child
+    /// waiting that long is not a child held.
+    pub patience: Duration,
+    /// Bytes in the file; beyond it the script waits. Default 1 GiB, nginx'
+    /// `fastcgi_max_temp_file_size`. 0: no file.
+    pub spill: u64,
+    /// Where the file is.
+    pub directory: PathBuf,
+    /// Compression.
+    pub encoding: EncodingConfig,
+}
+
+/// The client's side of a response: [`Responder`], and in tests a list.
+pub trait Answer {
+    /// See [`Responder::informational`].
+    fn informational(&mut self, head: &ResponseHead);
+    /// See [`Responder::begin`].
+    fn begin(&mut self, head: &ResponseHead, length: Length);
+    /// See [`Responder::push`].
+    fn push(&mut self, bytes: Bytes);
+    /// See [`Responder::queued`].
+    fn queued(&self) -> usize;
+    /// See [`Responder::poll_flush`].
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ClientGone>>;
+    /// See [`Responder::end`].
+    fn end(&mut self);
+    /// See [`Responder::abort`].
+    fn abort(&mut self);
+    /// See [`Responder::poll_client_gone`].
+    fn poll_client_gone(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+}
+
+impl Answer for Responder {
+    fn informational(&mut self, head: &ResponseHead) {
+        Responder::informational(self, head);
+    }
+    fn begin(&mut self, head: &ResponseHead, length: Length) {
+        Responder::begin(self, head, length);
+    }
+    fn push(&mut self, bytes: Bytes) {
+        Responder::push(self, bytes);
+    }
+    fn queued(&self) -> usize {
+        Responder::queued(self)
+    }
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ClientGone>> {
+        Responder::poll_flush(self, cx)
+    }
+    fn end(&mut self) {
+        Responder::end(self);
+    }
+    fn abort(&mut self) {
+        Responder::abort(self);
+    }
+    fn poll_client_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        Responder::poll_client_gone(self, cx)
+    }
+}
+
+/// How a response ended.
+#[derive(Debug)]
+pub enum Ended {
+    /// It was sent, or is queued for sending.
+    Complete,
+    /// The script named a file to send in place of its body; nothing has been sent.
+    SendFile(Head),
+    /// It failed before anything was sent: an error page can be.
+    Failed(Failure),
+    /// It failed after the head had gone: the connection is closed so that the client sees it.
+    CutOff(Failure),
+}
+
+/// One response on its way.
+pub struct Pump<'a> {
+    config: &'a PumpConfig,
+    request: &'a RequestHead,
+    /// Changes the head as the site's rules say.
+    edit: &'a (dyn Fn(&mut ResponseHead) + Sync),
+    /// Whether the client's leaving is looked for here (not while its body is being read).
+    watch_client: bool,
+    /// The head until it is begun with.
+    head: Option<Head>,
+    held: Vec<Bytes>,
+    held_bytes: usize,
+    began: bool,
+    announced: Option<u64>,
+    written: u64,
+    unbuffered: bool,
+    replaced: bool,
+    encoder: Option<Encoder>,
+    want_flush: bool,
+    through: bool,
+    spill: Spill,
+    stalled: Option<Pin<Box<Sleep>>>,
+    /// The script wrote more than it announced.
+    cut: bool,
+}
+
+/// Where bytes beyond the queue go.
+enum Spill {
+    /// Nowhere: the client keeps up.
+    No,
+    /// To the file, behind which `after` waits because the disk is full.
+    Yes {
+        file: SpillFile,
+        after: VecDeque<Bytes>,
+    },
+    /// There is no file: switched off, or it cannot be made.
+    Never,
+}
+
+impl<'a> Pump<'a> {
+    /// Prepares for one response.
+    pub fn new(
+        config: &'a PumpConfig,
+        request: &'a RequestHead,
+        edit: &'a (dyn Fn(&mut ResponseHead) + Sync),
+        watch_client: bool,
+    ) -> Pump<'a> {
+        Pump {
+            config,
+            request,
+            edit,
+            watch_client,
+            head: None,
+            held: Vec::new(),
+            held_bytes: 0,
+            began: false,
+            announced: None,
+            written: 0,
+            unbuffered: false,
+            replaced: false,
+            encoder: None,
+            want_flush: false,
+            through: false,
+            spill: if config.spill == 0 {
+                Spill::Never
+            } else {
+                Spill::No
+            },
+            stalled: None,
+            cut: false,
+        }
+    }
+
+    /// Bytes of body the script wrote beyond its announced length were cut off: a line for the log.
+    pub fn was_cut(&self) -> bool {
+        self.cut
+    }
+
+    /// From now on the client's leaving is looked for: its body has been read.
+    pub fn watch_client(&mut self) {
+        self.watch_client = true;
+    }
+
+    /// Pumps to the end.
+    pub async fn run(&mut self, run: &mut dyn Run, out: &mut impl Answer) -> Ended {
+        poll_fn(|cx| self.poll(cx, run, out)).await
+    }
+
+    /// One turn.
+    pub fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        run: &mut dyn Run,
+        out: &mut impl Answer,
+    ) -> Poll<Ended> {
+        let mut moved = 0;
+        loop {
+            if moved > TURN {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            if let Err(failure) = self.refill(out, &mut moved) {
+                out.abort();
+                return Poll::Ready(Ended::CutOff(failure));
+            }
+            let spilling = matches!(self.spill, Spill::Yes { .. });
+            if self.through && !spilling {
+                out.end();
+                return Poll::Ready(Ended::Complete);
+            }
+            // Also before the head: answers of earlier pipelined requests may fill the queue.
+            if self.want_flush || spilling || out.queued() >= SEND_AT.min(self.config.memory) {
+                match out.poll_flush(cx) {
+                    Poll::Ready(Ok(())) => {
+                        (self.want_flush, self.stalled) = (false, None);
+                        if spilling {
+                            continue;
+                        }
+                    }
+                    Poll::Ready(Err(ClientGone)) => {
+                        return Poll::Ready(Ended::CutOff(Failure::ClientGone));
+                    }
+                    Poll::Pending if spilling && out.queued() < REFILL => continue,
+                    Poll::Pending => {}
+                }
+            }
+            if self.through || !self.has_room(cx, out) {
+                return Poll::Pending;
+            }
+            match run.poll_event(cx) {
+                Poll::Ready(Ok(event)) => {
+                    if let Err(ended) = self.event(event, out, &mut moved) {
+                        return Poll::Ready(ended);
+                    }
+                }
+                Poll::Ready(Err(error)) => {
+                    let failure = Failure::Run(error);
+                    if !self.began {
+                        return Poll::Ready(Ended::Failed(failure));
+                    }
+                    out.abort();
+                    return Poll::Ready(Ended::CutOff(failure));
+                }
+                Poll::Pending => {
+                    if self.watch_client && out.poll_client_gone(cx).is_ready() {
+                        return Poll::Ready(Ended::CutOff(Failure::ClientGone));
+                    }
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+
+    /// Moves what was spilled to the queue, as far as the client has made room there.
+    fn refill(&mut self, out: &mut impl Answer, moved: &mut usize) -> Result<(), Failure> {
+        let Spill::Yes { file, after } = &mut self.spill else {
+            return Ok(());
+        };
+        while out.queued() < REFILL {
+            let piece = if file.pending() > 0 {
+                let failed = |e: std::io::Error| Failure::SpillFailed(e.to_string());
+                file.take(REFILL).map_err(failed)?
+            } else if let Some(piece) = after.pop_front() {
+                piece
+            } else {
+                self.spill = Spill::No;
+                return Ok(());
+            };
+            *moved += piece.len();
+            out.push(piece);
+        }
+        Ok(())
+    }
+
+    /// Whether another event may be asked for. When there is no room, whoever makes some has our
+    /// waker.
+    fn has_room(&mut self, cx: &mut Context<'_>, out: &impl Answer) -> bool {
+        match &self.spill {
+            Spill::Yes { file, after } => after.is_empty() && file.size() < self.config.spill,
+            _ if out.queued() < self.config.memory => true,
+            Spill::Never => false,
+            Spill::No if self.unbuffered => false,
+            Spill::No => {
+                let patience = self.config.patience;
+                let stalled = self
+                    .stalled
+                    .get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+                if stalled.as_mut().poll(cx).is_pending() {
+                    return false;
+                }
+                self.stalled = None;
+                match SpillFile::create(&self.config.directory) {
+                    Ok(file) => {
+                        self.spill = Spill::Yes {
+                            file,
+                            after: VecDeque::new(),
+                        };
+                        true
+                    }
+                    // The script waits for the client then: slower, but right.
+                    Err(_) => {
+                        self.spill = Spill::Never;
+                        false
+                    }
+                }
+            }
+        }
+    }
+
+    fn event(
+        &mut self,
+        event: Event,
+        out: &mut impl Answer,
+        moved: &mut usize,
+    ) -> Result<(), Ended> {
+        match event {
+            Event::Informational(head) => {
+                out.informational(&head::informational(&head));
+                Ok(())
+            }
+            Event::Head(head) => {
+                let orders = head::orders(&head);
+                self.announced = orders.announced;
+                self.unbuffered = orders.unbuffered;
+                self.replaced = orders.send_file.is_some();
+                self.head = Some(head);
+                Ok(())
+            }
+            Event::Body(bytes) => {
+                *moved += bytes.len();
+                self.body(bytes, out)
+            }
+            Event::Flush => {
+                if self.replaced {
+                    return Ok(());
+                }
+                self.begin(out)?;
+                if let Some(encoder) = &mut self.encoder {
+                    let coded = encoder.flush();
+                    self.coded(coded, out)?;
+                }
+                self.want_flush = true;
+                Ok(())
+            }
+            Event::End => self.end(out),
+        }
+    }
+
+    fn body(&mut self, mut bytes: Bytes, out: &mut impl Answer) -> Result<(), Ended> {
+        if self.replaced {
+            return Ok(());
+        }
+        if let Some(announced) = self.announced {
+            let room = announced - self.written;
+            if bytes.len() as u64 > room {
+                self.cut = true;
+                bytes.truncate(room as usize);
+            }
+        }
+        self.written += bytes.len() as u64;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        if !self.began {
+            self.held_bytes += bytes.len();
+            self.held.push(bytes);
+            if self.held_bytes >= self.config.hold || self.unbuffered {
+                self.begin(out)?;
+                self.want_flush = true;
+            }
+            return Ok(());
+        }
+        self.want_flush |= self.unbuffered;
+        self.plain(bytes, out)
+    }
+
+    /// Sends the head, if that has not happened, with the length the script announced or none.
+    fn begin(&mut self, out: &mut impl Answer) -> Result<(), Ended> {
+        let Some(head) = self.head.take() else {
+            return Ok(());
+        };
+        let orders = head::orders(&head);
+        let encoding = &self.config.encoding;
+        let (mut ours, coding) =
+            head::for_client(&head, &orders, self.request, encoding, orders.announced);
+        let length = match (coding, self.announced) {
+            (None, Some(announced)) => Length::Known(announced),
+            _ => Length::Unknown,
+        };
+        if let Some(coding) = coding {
+            // Without the length: what the script will write is its own claim.
+            match Encoder::new(coding, encoding, None) {
+                Ok(encoder) => self.encoder = Some(encoder),
+                Err(error) => return Err(Ended::Failed(Failure::EncoderFailed(error.to_string()))),
+            }
+        }
+        (self.edit)(&mut ours);
+        out.begin(&ours, length);
+        self.began = true;
+        for bytes in std::mem::take(&mut self.held) {
+            self.plain(bytes, out)?;
+        }
+        self.held_bytes = 0;
+        Ok(())
+    }
+
+    /// Takes plain bytes of a response that has begun.
+    fn plain(&mut self, bytes: Bytes, out: &mut impl Answer) -> Result<(), Ended> {
+        match &mut self.encoder {
+            Some(encoder) => {
+                let coded = encoder.write(&bytes);
+                self.coded(coded, out)
+            }
+            None => {
+                self.ready(bytes, out);
+                Ok(())
+            }
+        }
+    }
+
+    fn coded(
+        &mut self,
+        coded: std::io::Result<Vec<u8>>,
+        out: &mut impl Answer,
+    ) -> Result<(), Ended> {
+        match coded {
+            Ok(coded) => {
+                self.ready(Bytes::from(coded), out);
+                Ok(())
+            }
+            Err(error) => {
+                out.abort();
+                Err(Ended::CutOff(Failure::EncoderFailed(error.to_string())))
+            }
+        }
+    }
+
+    /// Takes bytes as the client will get them.
+    fn ready(&mut self, bytes: Bytes, out: &mut impl Answer) {
+        if bytes.is_empty() {
+            return;
+        }
+        match &mut self.spill {
+            // Behind a piece that did not fit the disk there is no going back to the file.
+            Spill::Yes { file, after } => {
+                if !after.is_empty() || file.append(&bytes).is_err() {
+                    after.push_back(bytes);
+                }
+            }
+            Spill::No | Spill::Never => out.push(bytes),
+        }
+    }
+
+    fn end(&mut self, out: &mut impl Answer) -> Result<(), Ended> {
+        if !self.began {
+            return self.whole(out);
+        }
+        let missing = match self.announced {
+            Some(announced) if !self.is_head() && self.written < announced => announced,
+            _ => {
+                if let Some(encoder) = self.encoder.take() {
+                    let coded = encoder.finish();
+                    self.coded(coded, out)?;
+                }
+                self.through = true;
+                return Ok(());
+            }
+        };
+        out.abort();
+        Err(Ended::CutOff(Failure::LengthMismatch {
+            announced: missing,
+            written: self.written,
+        }))
+    }
+
+    fn is_head(&self) -> bool {
+        self.request.method() == b"HEAD"
+    }
+
+    /// The whole response is here and nothing of it has been sent.
+    fn whole(&mut self, out: &mut impl Answer) -> Result<(), Ended> {
+        let Some(head) = self.head.take() else {
+            return Err(Ended::Failed(Failure::Run(
+                howdah_executor::ExecError::ResponseMissing,
+            )));
+        };
+        if self.replaced {
+            return Err(Ended::SendFile(head));
+        }
+        let orders = head::orders(&head);
+        let is_head = self.is_head();
+        // A HEAD's body is not written; its length is what GET's would be, if the script says so.
+        let length = if is_head {
+            orders.announced
+        } else {
+            Some(self.written)
+        };
+        let encoding = &self.config.encoding;
+        let (mut ours, coding) = head::for_client(&head, &orders, self.request, encoding, length);
+        let mut held = std::mem::take(&mut self.held);
+        let mut bytes = self.written;
+        if let (Some(coding), false) = (coding, is_head) {
+            let encode = || {
+                let mut encoder = Encoder::new(coding, encoding, length)?;
+                let mut coded = Vec::new();
+                for piece in &held {
+                    coded.append(&mut encoder.write(piece)?);
+                }
+                coded.append(&mut encoder.finish()?);
+                Ok(coded)
+            };
+            let coded: std::io::Result<Vec<u8>> = encode();
+            let coded = coded.map_err(|e| Ended::Failed(Failure::EncoderFailed(e.to_string())))?;
+            bytes = coded.len() as u64;
+            held = vec![Bytes::from(coded)];
+        }
+        (self.edit)(&mut ours);
+        let announced = orders
+            .announced
+            .filter(|_| !is_head)
+            .unwrap_or(self.written);
+        let length = match (is_head, orders.announced) {
+            (true, Some(announced)) if coding.is_none() => Length::Known(announced),
+            (true, _) => Length::Unknown,
+            (false, _) if announced > self.written => Length::Known(announced),
+            (false, _) => Length::Known(bytes),
+        };
+        out.begin(&ours, length);
+        self.began = true;
+        for piece in held {
+            out.push(piece);
+        }
+        if announced > self.written {
+            out.abort();
+            let written = self.written;
+            return Err(Ended::CutOff(Failure::LengthMismatch {
+                announced,
+                written,
+            }));
+        }
+        self.through = true;
+        Ok(())
+    }
+}
+
+/// The file a script named, from its head.
+pub fn named_file(head: &Head) -> Option<SendFile<'_>> {
+    head::orders(head).send_file
+}
+
+#[cfg(test)]
+#[path = "pump_tests.rs"]
+mod tests;

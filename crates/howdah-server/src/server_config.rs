@@ -1,0 +1,199 @@
+//! The configuration a request is answered by: sites with what was made ready for them, pools,
+//! limits, logs. One value, never changed; a reload makes another and swaps it in between two
+//! requests.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use howdah_executor::Executor;
+use howdah_proto::request::IniKind;
+
+use crate::admin::StatusPage;
+use crate::client_address::TrustedProxies;
+use crate::encoding::EncodingConfig;
+use crate::log::AccessLog;
+use crate::script::body::PROGRESS_NAME;
+use crate::script::frame::SiteVariables;
+use crate::script::pump::PumpConfig;
+use crate::site::config::HostPattern;
+use crate::site::{Site, Sites};
+
+/// Settings of the front beside sites and pools.
+#[derive(Clone)]
+pub struct FrontSettings {
+    /// `[trusted_proxies]`
+    pub trusted_proxies: TrustedProxies,
+    /// `[compression]`
+    pub encoding: EncodingConfig,
+    /// `[status]`; none: no page.
+    pub status: Option<StatusPage>,
+    /// The access log; none: off. Kept over a reload that does not change it.
+    pub access_log: Option<Arc<AccessLog>>,
+    /// `limits.body_memory`: bytes of a request body kept in memory. Default 64 KiB.
+    pub body_memory: usize,
+    /// `limits.response_hold`: see [`PumpConfig::hold`].
+    pub response_hold: usize,
+    /// `limits.response_memory`: see [`PumpConfig::memory`].
+    pub response_memory: usize,
+    /// `limits.response_spill`: see [`PumpConfig::spill`].
+    pub response_spill: u64,
+    /// `spill_directory`: for bodies that do not fit memory; private to the server's user.
+    pub spill_directory: PathBuf,
+}
+
+impl Default for FrontSettings {
+    fn default() -> Self {
+        FrontSettings {
+            trusted_proxies: TrustedProxies::default(),
+            encoding: EncodingConfig::default(),
+            status: None,
+            access_log: None,
+            body_memory: 64 << 10,
+            response_hold: 64 << 10,
+            response_memory: 256 << 10,
+            response_spill: 1 << 30,
+            spill_directory: std::env::temp_dir(),
+        }
+    }
+}
+
+/// Why a configuration cannot be served by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerConfigError {
+    /// A site names a pool that is not there.
+    NoSuchPool {
+        /// The site.
+        site: String,
+        /// The pool it names.
+        pool: String,
+    },
+}
+
+impl fmt::Display for ServerConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ServerConfigError::NoSuchPool { site, pool } = self;
+        write!(
+            f,
+            "site `{site}` names the pool `{pool}`, which is not configured"
+        )
+    }
+}
+
+impl std::error::Error for ServerConfigError {}
+
+/// What a site's requests need, made ready.
+pub struct SiteService {
+    /// The site.
+    pub site: Arc<Site>,
+    /// Its pool.
+    pub executor: Arc<dyn Executor>,
+    /// Its share of every request frame.
+    pub variables: SiteVariables,
+    /// Longest request body.
+    pub body_limit: u64,
+    /// `session.upload_progress.name`
+    pub progress_name: Vec<u8>,
+}
+
+/// See the module.
+pub struct ServerConfig {
+    /// Sites by host.
+    pub sites: Sites,
+    /// By the site's number.
+    services: Vec<SiteService>,
+    /// All pools, for the status.
+    pub pools: Vec<Arc<dyn Executor>>,
+    /// Response buffering and compression.
+    pub pump: PumpConfig,
+    /// The rest.
+    pub settings: FrontSettings,
+}
+
+impl ServerConfig {
+    /// Joins sites and pools. The sites' numbers must be their places in `sites`. All mistakes at
+    /// once.
+    pub fn new(
+        settings: FrontSettings,
+        sites: Sites,
+        pools: &HashMap<String, Arc<dyn Executor>>,
+    ) -> Result<ServerConfig, Vec<ServerConfigError>> {
+        let (mut services, mut errors) = (Vec::new(), Vec::new());
+        for (place, site) in sites.all().iter().enumerate() {
+            debug_assert_eq!(site.number() as usize, place);
+            match pools.get(&site.config().pool) {
+                Some(executor) => services.push(service(site, executor)),
+                None => errors.push(ServerConfigError::NoSuchPool {
+                    site: site.config().name.clone(),
+                    pool: site.config().pool.clone(),
+                }),
+            }
+        }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let mut names: Vec<_> = pools.keys().collect();
+        names.sort();
+        Ok(ServerConfig {
+            sites,
+            services,
+            pools: names.into_iter().map(|name| pools[name].clone()).collect(),
+            pump: PumpConfig {
+                hold: settings.response_hold,
+                memory: settings.response_memory,
+                patience: Duration::from_millis(20),
+                spill: settings.response_spill,
+                directory: settings.spill_directory.clone(),
+                encoding: settings.encoding.clone(),
+            },
+            settings,
+        })
+    }
+
+    /// What was made ready for a site of this configuration.
+    pub fn service(&self, site: &Site) -> &SiteService {
+        &self.services[site.number() as usize]
+    }
+}
+
+fn service(site: &Arc<Site>, executor: &Arc<dyn Executor>) -> SiteService {
+    let config = site.config();
+    let mut settings = Vec::new();
+    for (kind, entries) in [
+        (IniKind::Value, &config.php_value),
+        (IniKind::AdminValue, &config.php_admin_value),
+        (IniKind::Environment, &config.env),
+    ] {
+        let bytes = |(name, value): &(String, String)| {
+            (kind, name.clone().into_bytes(), value.clone().into_bytes())
+        };
+        settings.extend(entries.iter().map(bytes));
+    }
+    let name = config.hosts.iter().find_map(|host| match host {
+        HostPattern::Exact(name) => Some(name.clone().into_bytes()),
+        HostPattern::Below(_) => None,
+    });
+    let progress_name = settings
+        .iter()
+        .rev()
+        .find(|(kind, name, _)| {
+            *kind != IniKind::Environment && name == b"session.upload_progress.name"
+        })
+        .map_or_else(|| PROGRESS_NAME.to_vec(), |(_, _, value)| value.clone());
+    SiteService {
+        site: site.clone(),
+        executor: executor.clone(),
+        variables: SiteVariables {
+            number: site.number(),
+            name: name.unwrap_or_default(),
+            settings,
+        },
+        body_limit: match config.max_body_size {
+            0 => u64::MAX,
+            limit => limit,
+        },
+        progress_name,
+    }
+}
