@@ -531,9 +531,11 @@ fn check_rule(rule: &Rule, errors: &mut Vec<ConfigError>) {
         RuleAction::Return {
             status,
             content_type,
-            ..
+            body,
         } => {
-            check_value(content_type, errors);
+            if !body.is_empty() {
+                check_value(content_type, errors);
+            }
             let redirect = [301, 302, 303, 304, 307, 308].contains(status);
             if !(200..600).contains(status) || redirect {
                 let may = "200 to 599, but for a redirect use `redirect`";

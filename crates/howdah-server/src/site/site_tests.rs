@@ -199,3 +199,11 @@ fn a_deployment_takes_effect_when_the_root_is_looked_at_again() {
     assert!(fixed.root_at(start).path().ends_with(b"/three"));
     assert!(following.root_at(start).path().ends_with(b"/four"));
 }
+
+#[test]
+fn the_guide_names_every_refusal() {
+    let guide = include_str!("../../../../docs/guides/files-and-routes.md");
+    for refusal in Refusal::ALL {
+        assert!(guide.contains(&format!("`{refusal}`")), "{refusal}");
+    }
+}
