@@ -296,3 +296,78 @@ fn a_drain_does_not_wait_longer_than_its_limit_for_a_hung_child() {
         pool.drained().await;
     });
 }
+
+#[test]
+fn a_zygote_of_another_build_is_refused_by_name() {
+    let launcher = Arc::new(FakeLauncher::default());
+    let other = howdah_proto::control::Report::Ready {
+        version: 99,
+        php: "8.2".into(),
+        opcache: true,
+    };
+    launcher.first_words.lock().unwrap().push(other);
+    let log = Arc::new(TestLog::default());
+    let pool = EmbedPool::start(config(1), launcher, log, 1).unwrap();
+    on_front(async {
+        let error = pool.ready().await.unwrap_err();
+        assert!(matches!(&error, ExecError::PoolDown { name, .. } if name == "OtherVersion"));
+    });
+}
+
+#[test]
+fn a_front_thread_that_hangs_holds_nobody_else_up() {
+    let (pool, ..) = start(config(1));
+    let (hung, is_hung) = std::sync::mpsc::channel();
+    let (go_on, may_go_on) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|s| {
+        let other = pool.clone();
+        s.spawn(move || {
+            support::front_runtime(1).block_on(async {
+                let run = other.start(request("/hello", ScriptBody::Empty));
+                // A blocking call where none should be.
+                hung.send(()).unwrap();
+                may_go_on.recv().unwrap();
+                assert_eq!(finish(run).await.unwrap().body, b"hello");
+            });
+        });
+        is_hung.recv().unwrap();
+        on_front(async {
+            for _ in 0..100 {
+                assert_eq!(get(&pool, "/hello").await.unwrap().body, b"hello");
+            }
+        });
+        go_on.send(()).unwrap();
+    });
+}
+
+#[test]
+fn a_run_started_elsewhere_than_on_a_front_thread_is_refused_by_name() {
+    let (pool, ..) = start(config(1));
+    let refused = std::thread::spawn(move || {
+        let mut run = pool.start(request("/hello", ScriptBody::Empty));
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        run.poll_event(&mut cx)
+    });
+    let std::task::Poll::Ready(Err(ExecError::PoolDown { name, .. })) = refused.join().unwrap()
+    else {
+        panic!("not refused");
+    };
+    assert_eq!(name, "NotAFrontThread");
+}
+
+#[test]
+fn the_queue_time_is_the_time_before_the_child_began() {
+    let (pool, ..) = start(config(1));
+    on_front(async {
+        pool.ready().await.unwrap();
+        let mut run = pool.start(request("/flush", ScriptBody::Empty));
+        while !matches!(next_event(&mut run).await.unwrap(), Event::Flush) {}
+        let mut queued = pool.start(request("/hello", ScriptBody::Empty));
+        let pause = Duration::from_millis(30);
+        tokio::time::sleep(pause).await;
+        drop(run);
+        while !matches!(next_event(&mut queued).await.unwrap(), Event::End) {}
+        let waited = queued.timing().queued.unwrap();
+        assert!(waited >= pause && waited < pause * 100, "{waited:?}");
+    });
+}

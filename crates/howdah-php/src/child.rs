@@ -43,7 +43,9 @@ pub fn serve(region: Region, me: ChildId, max_requests: u64) -> ! {
 }
 
 fn run(port: &ChildPort, claim: Claim, max_requests: u64) {
-    port.begin_job(sys::monotonic_ns());
+    let now = sys::monotonic_ns();
+    port.begin_job(now);
+    claim.begun(now);
     let frame = claim.frame();
     exchange::begin(claim);
     let outcome = ffi::php_run(frame);

@@ -13,6 +13,9 @@ use crate::{ExecError, ScriptBody};
 /// Bytes read from a spooled body at once.
 const CHUNK: usize = 32 * 1024;
 
+/// Bytes moved at once.
+const AT_ONCE: usize = 4 * howdah_proto::shm::RING;
+
 /// What is left of a body.
 pub(crate) enum Feed {
     /// All of it was handed over, or the child was told that no more comes.
@@ -56,7 +59,13 @@ impl Feed {
         slot: u32,
         cx: &mut Context<'_>,
     ) -> Result<(), ExecError> {
+        let mut moved = 0;
         while let Feed::Source(piece, rest) = self {
+            if moved >= AT_ONCE {
+                // The child reads as fast as we write: others have their turn.
+                cx.waker().wake_by_ref();
+                return Ok(());
+            }
             if !piece.is_empty() {
                 let (n, wake) = port
                     .write_body(slot, piece)
@@ -66,6 +75,7 @@ impl Feed {
                     return Ok(());
                 }
                 let _ = piece.split_to(n);
+                moved += n;
                 continue;
             }
             let complete = match rest {

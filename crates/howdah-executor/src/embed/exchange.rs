@@ -36,6 +36,8 @@ pub(crate) struct Exchange {
     pub frame: RequestFrame,
     /// When the run was started, CLOCK_MONOTONIC nanoseconds.
     pub started_ns: u64,
+    /// There is no body, or none that is still to be fed.
+    pub body_complete: bool,
     state: Mutex<State>,
 }
 
@@ -59,10 +61,23 @@ pub(crate) struct State {
     pub ended: bool,
     /// Something was read since the last flush event, and the child was not merely out of room.
     flush_due: bool,
+    /// The child has sent what is no response.
+    unreadable: bool,
     parser: Parser,
     /// Bytes copied out of the slot, and how far they have been parsed.
     input: Bytes,
     at: usize,
+}
+
+/// How far [`State::discard`] came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Discarded {
+    /// The child is through, and so is what it sent.
+    All,
+    /// All that is there yet.
+    SoFar,
+    /// There may be more already.
+    Some,
 }
 
 /// What [`State::advance`] found.
@@ -78,11 +93,12 @@ pub(crate) enum Step {
 }
 
 impl Exchange {
-    pub fn new(id: u64, frame: RequestFrame, started_ns: u64) -> Exchange {
+    pub fn new(id: u64, frame: RequestFrame, started_ns: u64, body_complete: bool) -> Exchange {
         Exchange {
             id,
             frame,
             started_ns,
+            body_complete,
             state: Mutex::new(State {
                 place: Place::Waiting,
                 wanted: true,
@@ -93,6 +109,7 @@ impl Exchange {
                 verdict: None,
                 ended: false,
                 flush_due: false,
+                unreadable: false,
                 parser: Parser::default(),
                 input: Bytes::new(),
                 at: 0,
@@ -174,7 +191,12 @@ impl State {
     /// Goes on as far as possible without waiting. The caller acts on the step, and on
     /// [`State::place`]: a slot found done has been read to its end and is to be given back (the
     /// place stays [`Place::Slot`]; `give_back` is set).
-    pub fn advance(&mut self, port: &FrontPort, give_back: &mut bool) -> Step {
+    pub fn advance(
+        &mut self,
+        port: &FrontPort,
+        give_back: &mut bool,
+        claimed_ns: impl Fn(u32) -> u64,
+    ) -> Step {
         loop {
             match self.parse() {
                 Ok(Some(step)) => return step,
@@ -200,7 +222,7 @@ impl State {
                 Ok(0) => {}
                 Ok(_) => {
                     if let SlotState::Claimed(child) | SlotState::Done(child) = state {
-                        self.claimed_by(child, sys::now_ns);
+                        self.claimed_by(child, || claimed_ns(slot));
                     }
                     if matches!(state, SlotState::Done(_)) {
                         *give_back = true;
@@ -211,11 +233,11 @@ impl State {
             }
             match state {
                 SlotState::Done(child) => {
-                    self.claimed_by(child, sys::now_ns);
+                    self.claimed_by(child, || claimed_ns(slot));
                     *give_back = true;
                 }
                 SlotState::Claimed(child) => {
-                    self.claimed_by(child, sys::now_ns);
+                    self.claimed_by(child, || claimed_ns(slot));
                     if std::mem::take(&mut self.flush_due) && !self.ended {
                         return Step::Event(Event::Flush);
                     }
@@ -230,28 +252,33 @@ impl State {
     }
 
     /// For a request nobody waits for any more: takes what the child still sends, so that it is
-    /// never stuck, and keeps only what belongs in the error log. Returns whether the child is
-    /// through.
-    pub fn discard(&mut self, port: &FrontPort, slot: u32, log: impl Fn(u8, &[u8])) -> bool {
-        let mut give_back = false;
-        loop {
-            match self.advance(port, &mut give_back) {
-                Step::Log(level, text) => log(level, &text),
-                Step::Event(_) => {}
-                Step::Pending => return give_back,
-                Step::Failed(_) => break,
+    /// never stuck, and keeps only what belongs in the error log. Takes a few rings' worth a call:
+    /// a child that writes as fast as it is read must not hold the thread.
+    pub fn discard(&mut self, port: &FrontPort, slot: u32, log: impl Fn(u8, &[u8])) -> Discarded {
+        for _ in 0..4 {
+            // The state first: bytes published before `Done` are then never missed.
+            let done = matches!(port.state(slot), SlotState::Done(_));
+            if self.unreadable {
+                self.input = Bytes::new();
+                self.at = 0;
+            }
+            let n = self.read_slot(port, slot).unwrap_or(0);
+            while !self.unreadable {
+                match self.parse() {
+                    Ok(Some(Step::Log(level, text))) => log(level, &text),
+                    Ok(Some(_)) => {}
+                    Ok(None) => break,
+                    // What it says cannot be parsed: from here on it is thrown away unread.
+                    Err(_) => self.unreadable = true,
+                }
+            }
+            match (n, done) {
+                (_, true) => return Discarded::All,
+                (0, false) => return Discarded::SoFar,
+                _ => {}
             }
         }
-        // What it says cannot be parsed: throw it away unread.
-        loop {
-            let state = port.state(slot);
-            self.input = Bytes::new();
-            self.at = 0;
-            match self.read_slot(port, slot) {
-                Ok(n) if n > 0 => {}
-                _ => return give_back || matches!(state, SlotState::Done(_)),
-            }
-        }
+        Discarded::Some
     }
 
     /// The child has no more say: what its bytes amount to.

@@ -8,11 +8,12 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Waker;
 
 use howdah_proto::shm::{ChildId, FrontPort, Region, SlotState};
 use tokio::sync::Notify;
 
-use super::exchange::{Exchange, Place, State};
+use super::exchange::{Discarded, Exchange, Place, State};
 use super::shared::Shared;
 use super::sys;
 use crate::ExecError;
@@ -35,6 +36,8 @@ pub(crate) struct Table {
     waiting: VecDeque<Arc<Exchange>>,
     /// Requests in slots.
     pub held: u32,
+    /// Woken when the table is let go: a waker may drop a run, and that would come back here.
+    to_wake: Vec<Waker>,
     pub alarm: Alarm,
 }
 
@@ -60,6 +63,7 @@ impl Lane {
                 free: (0..slots).rev().collect(),
                 waiting: VecDeque::new(),
                 held: 0,
+                to_wake: Vec::new(),
                 alarm: Alarm::Off,
             }),
             registered: AtomicBool::new(false),
@@ -69,6 +73,15 @@ impl Lane {
 
     pub fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Lets the table go and wakes who is to be woken.
+    fn release(&self, mut table: MutexGuard<'_, Table>) {
+        let to_wake = std::mem::take(&mut table.to_wake);
+        drop(table);
+        for waker in to_wake {
+            waker.wake();
+        }
     }
 
     /// Requests of this lane that no child has claimed.
@@ -83,14 +96,14 @@ impl Lane {
     }
 
     /// Offers a request to the children, or queues it.
-    pub fn submit(&self, shared: &Shared, exchange: Arc<Exchange>, body_complete: bool) {
+    pub fn submit(&self, shared: &Shared, exchange: Arc<Exchange>) {
         let now = exchange.started_ns;
         {
             let mut table = self.lock();
             if table.waiting.is_empty()
                 && let Some(slot) = table.free.pop()
             {
-                self.publish(&mut table, slot, exchange, body_complete);
+                self.publish(&mut table, slot, exchange);
             } else {
                 table.waiting.push_back(exchange);
             }
@@ -98,9 +111,10 @@ impl Lane {
         self.wake_a_child(shared, now);
     }
 
-    fn publish(&self, table: &mut Table, slot: u32, exchange: Arc<Exchange>, body_complete: bool) {
+    fn publish(&self, table: &mut Table, slot: u32, exchange: Arc<Exchange>) {
         exchange.lock().place = Place::Slot(slot);
-        self.port.publish(slot, &exchange.frame, body_complete);
+        self.port
+            .publish(slot, &exchange.frame, exchange.body_complete);
         table.in_slot[slot as usize] = Some(exchange);
         table.held += 1;
     }
@@ -127,12 +141,9 @@ impl Lane {
                 break;
             };
             // Its run will feed the body when it is polled.
-            let no_body = exchange.frame.content_length() == Some(0);
             let waker = exchange.lock().waker.take();
-            self.publish(table, slot, exchange, no_body);
-            if let Some(waker) = waker {
-                waker.wake();
-            }
+            table.to_wake.extend(waker);
+            self.publish(table, slot, exchange);
             fed = true;
         }
         if fed {
@@ -162,16 +173,21 @@ impl Lane {
             shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
             self.reclaim(shared, &mut table, slot);
         }
+        self.release(table);
     }
 
     /// Handles what the children have signalled: responses are read out of slots that are done,
     /// runs are woken, answers nobody wants are thrown away. Returns whether there was anything.
     pub fn take_notified(&self, shared: &Shared) -> bool {
         let mut guard: Option<MutexGuard<'_, Table>> = None;
-        self.port.take_notified(|slot| {
+        let any = self.port.take_notified(|slot| {
             let table = guard.get_or_insert_with(|| self.lock());
             self.on_notify(shared, table, slot);
-        })
+        });
+        if let Some(table) = guard {
+            self.release(table);
+        }
+        any
     }
 
     fn on_notify(&self, shared: &Shared, table: &mut Table, slot: u32) {
@@ -179,16 +195,24 @@ impl Lane {
             return;
         };
         let mut state = exchange.lock();
+        let claimed_ns = || self.claimed_ns(&exchange, slot);
         let through = if state.wanted {
             // Only what is whole: a streaming answer is read when the server polls for it, so
             // that a slow client's backlog stays in the ring and holds the script back.
-            let done = matches!(self.port.state(slot), SlotState::Done(_));
-            if let SlotState::Done(child) = self.port.state(slot) {
-                state.claimed_by(child, sys::now_ns);
+            match self.port.state(slot) {
+                SlotState::Done(child) => {
+                    state.claimed_by(child, claimed_ns);
+                    self.read_out(&mut state, slot);
+                    true
+                }
+                SlotState::Claimed(child) => {
+                    state.claimed_by(child, claimed_ns);
+                    false
+                }
+                _ => false,
             }
-            done && self.read_out(&mut state, slot)
         } else {
-            state.discard(&self.port, slot, |level, text| {
+            let discarded = state.discard(&self.port, slot, |level, text| {
                 shared.log.script(
                     &shared.config.name,
                     exchange.id,
@@ -196,64 +220,84 @@ impl Lane {
                     level,
                     text,
                 );
-            })
+            });
+            if discarded == Discarded::Some {
+                self.port.notify_again(slot);
+            }
+            discarded == Discarded::All
         };
         if through {
             state.place = Place::Left;
         }
-        let waker = state.waker.take();
+        table.to_wake.extend(state.waker.take());
         drop(state);
         if through {
             shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
             self.reclaim(shared, table, slot);
         }
-        if let Some(waker) = waker {
-            waker.wake();
+    }
+
+    /// When the child began with a request: its own word, as far as it can be true.
+    pub fn claimed_ns(&self, exchange: &Exchange, slot: u32) -> u64 {
+        let now = sys::now_ns();
+        match self.port.begun_ns(slot) {
+            0 => now,
+            begun => begun.max(exchange.started_ns).min(now),
         }
     }
 
     /// Reads all that is in a slot; a corrupt one becomes the verdict.
-    fn read_out(&self, state: &mut State, slot: u32) -> bool {
+    fn read_out(&self, state: &mut State, slot: u32) {
         if let Err(error) = state.read_slot(&self.port, slot) {
             state.verdict.get_or_insert(error);
         }
-        true
     }
 
     /// Ends what a dead child had in hand: what it had published is kept, then `verdict`.
     pub fn child_gone(&self, shared: &Shared, child: ChildId, verdict: &ExecError) -> u32 {
         let mut table = self.lock();
-        let slots: Vec<u32> = self.port.slots_claimed_by(child).collect();
-        for slot in &slots {
-            let Some(exchange) = table.in_slot[*slot as usize].clone() else {
-                continue;
-            };
+        // What we saw counts as much as what the memory says: a process that dies may have
+        // written nonsense there.
+        let theirs = |slot: usize, exchange: &Exchange| {
+            self.port.state(slot as u32) == SlotState::Claimed(child)
+                || exchange.lock().child == Some(child)
+        };
+        let slots: Vec<(u32, Arc<Exchange>)> = table
+            .in_slot
+            .iter()
+            .enumerate()
+            .filter_map(|(slot, e)| {
+                let e = e.as_ref().filter(|e| theirs(slot, e))?;
+                Some((slot as u32, e.clone()))
+            })
+            .collect();
+        for (slot, exchange) in &slots {
             let waker = {
                 let mut state = exchange.lock();
-                state.claimed_by(child, sys::now_ns);
+                state.claimed_by(child, || self.claimed_ns(exchange, *slot));
                 self.read_out(&mut state, *slot);
                 state.verdict.get_or_insert_with(|| verdict.clone());
                 state.place = Place::Left;
                 state.waker.take()
             };
+            table.to_wake.extend(waker);
             shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
             self.reclaim(shared, &mut table, *slot);
-            if let Some(waker) = waker {
-                waker.wake();
-            }
         }
+        self.release(table);
         slots.len() as u32
     }
 
-    /// The requests that children work on now.
-    pub fn claimed(&self) -> Vec<(ChildId, Arc<Exchange>)> {
+    /// The requests that children work on now, and since when (CLOCK_MONOTONIC nanoseconds).
+    pub fn claimed(&self) -> Vec<(ChildId, Arc<Exchange>, u64)> {
         let table = self.lock();
         let mut out = Vec::new();
         for (slot, exchange) in table.in_slot.iter().enumerate() {
             if let Some(exchange) = exchange
                 && let SlotState::Claimed(child) = self.port.state(slot as u32)
             {
-                out.push((child, exchange.clone()));
+                let since = self.claimed_ns(exchange, slot as u32);
+                out.push((child, exchange.clone(), since));
             }
         }
         out
@@ -277,7 +321,7 @@ impl Lane {
         };
         state.place = Place::Left;
         state.verdict = verdict;
-        let waker = state.waker.take();
+        table.to_wake.extend(state.waker.take());
         drop(state);
         match slot {
             Some(slot) => self.reclaim(shared, &mut table, slot),
@@ -286,10 +330,7 @@ impl Lane {
                 shared.leave();
             }
         }
-        drop(table);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        self.release(table);
         true
     }
 

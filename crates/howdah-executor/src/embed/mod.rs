@@ -74,7 +74,15 @@ impl EmbedPool {
         let supervisor = Supervisor::new(shared.clone(), launcher);
         std::thread::Builder::new()
             .name(format!("pool-{name}").chars().take(15).collect())
-            .spawn(move || supervisor.run())?;
+            .spawn({
+                let shared = shared.clone();
+                move || {
+                    let run = std::panic::AssertUnwindSafe(|| supervisor.run());
+                    if std::panic::catch_unwind(run).is_err() {
+                        shared.supervisor_panicked();
+                    }
+                }
+            })?;
         Ok(Arc::new(EmbedPool { shared }))
     }
 
@@ -177,9 +185,14 @@ impl Executor for EmbedPool {
             }
             lane.set_registered();
         }
-        let exchange = Arc::new(Exchange::new(request.id, request.frame, sys::now_ns()));
         let body = Feed::new(request.body);
-        lane.submit(shared, exchange.clone(), body.is_complete());
+        let exchange = Arc::new(Exchange::new(
+            request.id,
+            request.frame,
+            sys::now_ns(),
+            body.is_complete(),
+        ));
+        lane.submit(shared, exchange.clone());
         Box::new(EmbedRun::new(shared.clone(), front, exchange, body))
     }
 
@@ -227,8 +240,12 @@ impl Executor for EmbedPool {
 impl EmbedPool {
     fn fill_scoreboard(&self, status: &mut PoolStatus) {
         let shared = &self.shared;
-        let running: HashMap<ChildId, Arc<Exchange>> =
-            shared.lanes.iter().flat_map(lane::Lane::claimed).collect();
+        let running: HashMap<ChildId, Arc<Exchange>> = shared
+            .lanes
+            .iter()
+            .flat_map(lane::Lane::claimed)
+            .map(|(child, exchange, _)| (child, exchange))
+            .collect();
         let board = shared
             .board
             .lock()
@@ -239,14 +256,19 @@ impl EmbedPool {
             let child = shared.port.child(row.id.index);
             let exchange = running.get(&row.id);
             let busy = exchange.is_some() || child.busy_since.is_some();
-            if row.life == "Serving" || row.life == "Retiring" {
+            // A child may serve a moment before its supervisor hears that it was forked.
+            let life = match row.life {
+                "Starting" if child.live => "Serving",
+                life => life,
+            };
+            if life == "Serving" || life == "Retiring" {
                 if busy {
                     status.active_processes += 1;
                 } else {
                     status.idle_processes += 1;
                 }
             }
-            let state = match (row.life, busy, exchange) {
+            let state = match (life, busy, exchange) {
                 ("Serving", false, _) => "Idle",
                 ("Serving", true, Some(e)) if !e.lock().ended => "Busy",
                 ("Serving", true, _) => "Finishing",

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::body::Feed;
-use super::exchange::{Exchange, Place, Step};
+use super::exchange::{Discarded, Exchange, Place, Step};
 use super::shared::{Ask, Shared};
 use crate::{Event, ExecError, Run, RunTiming};
 
@@ -64,11 +64,17 @@ impl EmbedRun {
             self.shared.ask(Ask::Kill(child, name));
         }
         let exchange = &self.exchange;
-        let through = state.discard(&lane.port, slot, |level, text| {
+        let known = state.child.is_some();
+        let discarded = state.discard(&lane.port, slot, |level, text| {
             log(&self.shared, exchange, level, text);
         });
         drop(state);
-        if through {
+        if discarded == Discarded::Some {
+            lane.port.notify_again(slot);
+        }
+        // A slot whose memory is nonsense and whose child nobody knows would never come back.
+        let stray = matches!(error, Some(ExecError::ResponseCorrupt)) && !known;
+        if discarded == Discarded::All || stray {
             lane.give_back(&self.shared, exchange, slot);
         }
     }
@@ -101,7 +107,8 @@ impl Run for EmbedRun {
         loop {
             let mut give_back = false;
             let slot = state.place;
-            let mut step = state.advance(&lane.port, &mut give_back);
+            let claimed_ns = |slot| lane.claimed_ns(&self.exchange, slot);
+            let mut step = state.advance(&lane.port, &mut give_back, claimed_ns);
             if matches!(step, Step::Pending) {
                 let stale = state
                     .waker

@@ -228,6 +228,24 @@ impl Shared {
         }
     }
 
+    /// Our bug, said loudly: without its supervisor the pool can only refuse.
+    pub fn supervisor_panicked(&self) {
+        let (name, message) = (
+            "SupervisorPanicked",
+            "this is a bug of the server: the pool has lost its supervisor; restart the server",
+        );
+        self.log.pool(&self.config.name, 0, name, message);
+        self.condition.send_replace(Condition::Down {
+            name: name.to_owned(),
+            message: message.to_owned(),
+        });
+        self.down.store(true, Ordering::Release);
+        let error = self.down_error();
+        for lane in &self.lanes {
+            lane.refuse_unclaimed(self, &error, |_| true);
+        }
+    }
+
     /// The refusal while down.
     pub fn down_error(&self) -> ExecError {
         match &*self.condition.borrow() {

@@ -155,7 +155,9 @@ impl Fake {
         loop {
             turn += 1;
             if let Some(claim) = port.claim(turn) {
-                port.begin_job(now_ns());
+                let now = now_ns();
+                port.begin_job(now);
+                claim.begun(now);
                 if !self.job(&claim, killed) {
                     return;
                 }
@@ -174,7 +176,9 @@ impl Fake {
             let (word, seen) = port.park();
             if let Some(claim) = port.claim(turn) {
                 port.unpark();
-                port.begin_job(now_ns());
+                let now = now_ns();
+                port.begin_job(now);
+                claim.begun(now);
                 if !self.job(&claim, killed) {
                     return;
                 }

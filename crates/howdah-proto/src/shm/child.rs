@@ -158,6 +158,12 @@ impl Claim {
         self.front
     }
 
+    /// Tells the front when the request was taken up (the clock of [`ChildPort::begin_job`]): for
+    /// the queue time in its access log.
+    pub fn begun(&self, now_ns: u64) {
+        self.head().begun.store(now_ns, Ordering::Relaxed);
+    }
+
     /// Whether the client is gone.
     pub fn aborted(&self) -> bool {
         self.head().aborted.load(Ordering::Relaxed) != 0

@@ -71,6 +71,7 @@ impl FrontPort {
         }
         head.frame_len.store(bytes.len() as u32, Ordering::Relaxed);
         head.aborted.store(0, Ordering::Relaxed);
+        head.begun.store(0, Ordering::Relaxed);
         head.body_end
             .store(u32::from(body_complete), Ordering::Relaxed);
         head.child_waiting.store(0, Ordering::Relaxed);
@@ -157,6 +158,17 @@ impl FrontPort {
             state::DONE => SlotState::Done(state::child(raw)),
             _ => SlotState::Corrupt,
         }
+    }
+
+    /// When the child says that it began with this slot's request: CLOCK_MONOTONIC nanoseconds, 0
+    /// before. Untrusted, like all that a child says.
+    pub fn begun_ns(&self, slot: u32) -> u64 {
+        self.slot(slot).begun.load(Ordering::Relaxed)
+    }
+
+    /// Marks a slot as if its child had notified: it is not done with, but others come first.
+    pub fn notify_again(&self, slot: u32) {
+        self.ring().notify.0[slot as usize / 64].fetch_or(1 << (slot % 64), Ordering::SeqCst);
     }
 
     /// Frees a slot that is done, or whose child has been reaped.

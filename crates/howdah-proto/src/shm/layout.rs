@@ -140,6 +140,8 @@ pub(super) struct SlotHead {
     pub child_waiting: AtomicU32,
     /// 1 while the front waits for space in the body ring.
     pub front_wants_body_space: AtomicU32,
+    /// CLOCK_MONOTONIC nanoseconds at which the child began, 0 before.
+    pub begun: AtomicU64,
     pub body_w: Line<AtomicU64>,
     pub body_r: Line<AtomicU64>,
     pub resp_w: Line<AtomicU64>,

@@ -7,7 +7,8 @@ use howdah_proto::control::{Command, Exit};
 use howdah_proto::shm::ChildId;
 
 use super::{
-    Census, ExecError, INFANT, Life, Ordering, Supervisor, WARNING, Zygote, pm, sys, zygote,
+    Census, ERROR, ExecError, FORK_LIMIT, INFANT, Life, Ordering, Supervisor, WARNING, Zygote, pm,
+    sys, zygote,
 };
 
 impl Supervisor {
@@ -92,6 +93,26 @@ impl Supervisor {
             .collect();
         for id in gone {
             self.on_exited(id, Exit::Unseen, Instant::now());
+        }
+    }
+
+    /// A zygote that does not answer a fork command within [`FORK_LIMIT`] is stuck: it is killed,
+    /// and what follows is as for any dead zygote.
+    pub(super) fn look_for_a_stuck_zygote(&mut self, now: Instant) {
+        let overdue = self
+            .children
+            .iter()
+            .any(|c| matches!(c.life, Life::Starting) && now.duration_since(c.since) >= FORK_LIMIT);
+        if let Zygote::Ready { link } = &self.zygote
+            && overdue
+        {
+            link.kill();
+            let message = format!(
+                "the zygote (pid {}) has not answered a fork command for {} s and is killed",
+                link.pid(),
+                FORK_LIMIT.as_secs()
+            );
+            self.say(ERROR, "ZygoteStuck", &message);
         }
     }
 

@@ -2,16 +2,13 @@
 //! enforce it. `max_execution_time` is PHP's own affair and counts CPU time.
 
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use howdah_proto::control::Command;
 use howdah_proto::shm::ChildId;
 use rustix::process::Signal;
 
-use super::{
-    Exchange, ExecError, KILL_GRACE, Life, Ordering, Supervisor, WARNING, Zygote, sys, zygote,
-};
+use super::{ExecError, KILL_GRACE, Life, Ordering, Supervisor, WARNING, Zygote, sys, zygote};
 
 impl Supervisor {
     pub(super) fn end_what_runs_too_long(&mut self, now: Instant) -> Duration {
@@ -22,21 +19,15 @@ impl Supervisor {
         }
         let now_ns = sys::now_ns();
         let mut soon = Duration::from_secs(3600);
-        let claimed: Vec<(ChildId, Arc<Exchange>)> = self
+        let claimed: Vec<_> = self
             .shared
             .lanes
             .iter()
             .flat_map(|lane| lane.claimed())
             .collect();
-        for (id, exchange) in claimed {
+        for (id, exchange, claimed_ns) in claimed {
             let mut state = exchange.lock();
-            let busy_since = self.shared.port.child(id.index).busy_since;
-            state.claimed_by(id, || {
-                // The child's own word, as far as it can be true.
-                busy_since
-                    .unwrap_or(now_ns)
-                    .clamp(exchange.started_ns, now_ns)
-            });
+            state.claimed_by(id, || claimed_ns);
             let age =
                 Duration::from_nanos(now_ns.saturating_sub(state.claimed_ns.unwrap_or(now_ns)));
             if let Some(limit) = slow {

@@ -73,7 +73,7 @@ impl Supervisor {
 
     pub(super) fn fail_claimed(&self, error: &ExecError) {
         for lane in &self.shared.lanes {
-            for (_, exchange) in lane.claimed() {
+            for (_, exchange, _) in lane.claimed() {
                 let mut state = exchange.lock();
                 state.verdict.get_or_insert_with(|| error.clone());
                 if let Some(waker) = state.waker.take() {

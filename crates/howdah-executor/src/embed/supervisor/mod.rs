@@ -37,6 +37,8 @@ const LEAVE_LIMIT: Duration = Duration::from_secs(5);
 /// A child that dies younger than this, before it has served a request, counts as a failed fork.
 const INFANT: Duration = Duration::from_secs(1);
 
+/// A fork takes a millisecond; a zygote that has not answered for so long is stuck.
+const FORK_LIMIT: Duration = Duration::from_secs(10);
 /// A zygote that lived so long did not die of its start: the back-off begins anew.
 const STEADY: Duration = Duration::from_secs(10);
 
@@ -180,6 +182,7 @@ impl Supervisor {
         }
         if matches!(self.zygote, Zygote::Ready { .. }) {
             self.look_at_children(now);
+            self.look_for_a_stuck_zygote(now);
             if !self.is_over(now) {
                 wait = wait.min(self.grow_and_shrink(now));
                 self.hand_over_to_replacements(now);
