@@ -420,3 +420,28 @@ impl Drop for Unfinished<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answering_takes_little_of_a_connections_memory() {
+        fn size<F: Future>(
+            _: impl FnOnce(
+                &'static Front,
+                &'static RequestHead,
+                &'static ConnInfo,
+                &'static mut RequestBody,
+                &'static mut Responder,
+            ) -> F,
+        ) -> usize {
+            size_of::<F>()
+        }
+        let size = size(|front, request, conn, body, out| front.handle(request, conn, body, out));
+        assert!(
+            size <= 2048,
+            "{size} bytes are reserved in every idle connection"
+        );
+    }
+}

@@ -238,7 +238,7 @@ fn words(status: u16) -> (&'static str, &'static str) {
             "Insufficient Storage",
             "There is no room to store what was sent.",
         ),
-        400..500 => ("Client Error", "The request could not be answered."),
+        402..500 => ("Client Error", "The request could not be answered."),
         _ => ("Server Error", "Something went wrong on this server."),
     }
 }

@@ -54,6 +54,9 @@ pub enum Received {
     Arriving(VecDeque<Bytes>, BodyLength),
 }
 
+/// A piece on its way to a run, or the news that no more will come.
+pub type Arrived = Result<Bytes, BodyCutOff>;
+
 /// Where a body comes from: [`RequestBody`], and in tests a list.
 pub trait Incoming {
     /// How it is delimited.
@@ -189,7 +192,7 @@ fn wants_progress(request: &RequestHead, pieces: &VecDeque<Bytes>, name: &[u8]) 
 pub async fn hand_on(
     body: &mut impl Incoming,
     first: VecDeque<Bytes>,
-    to: mpsc::Sender<Result<Bytes, BodyCutOff>>,
+    to: mpsc::Sender<Arrived>,
 ) -> Result<(), Failure> {
     for piece in first {
         if to.send(Ok(piece)).await.is_err() {
@@ -213,10 +216,7 @@ pub async fn hand_on(
 }
 
 /// The channel between [`hand_on`] and a run.
-pub fn channel() -> (
-    mpsc::Sender<Result<Bytes, BodyCutOff>>,
-    mpsc::Receiver<Result<Bytes, BodyCutOff>>,
-) {
+pub fn channel() -> (mpsc::Sender<Arrived>, mpsc::Receiver<Arrived>) {
     mpsc::channel(PIECES_UNDER_WAY)
 }
 

@@ -1,0 +1,397 @@
+//! The front over real sockets, with an executor that says what the test tells it to: what a
+//! client sees, what the script is given, what is written down.
+
+mod rig;
+
+use std::io::{Read, Write};
+use std::time::Duration;
+
+use bytes::Bytes;
+use howdah_executor::{Event, ExecError, Head, ScriptBody};
+use howdah_server::admin::StatusPage;
+use howdah_server::client_address::TrustedProxies;
+use howdah_server::log::{AccessFormat, AccessLog, LogTarget, Sink};
+use howdah_server::server_config::FrontSettings;
+use howdah_server::site::SiteConfig;
+
+use rig::{Rig, Script, header};
+
+fn page(text: &'static str) -> Vec<Result<Event, ExecError>> {
+    vec![
+        Ok(Event::Head(Head {
+            status: 200,
+            ..Head::default()
+        })),
+        Ok(Event::Body(Bytes::from_static(text.as_bytes()))),
+        Ok(Event::End),
+    ]
+}
+
+#[test]
+fn a_script_gets_its_variables_and_the_client_its_page() {
+    let rig = Rig::start(
+        |dir| dir.write("index.php", ""),
+        |script| {
+            let body = format!(
+                "{} {} {}",
+                script.variable("SCRIPT_NAME"),
+                script.variable("PATH_INFO"),
+                script.variable("QUERY_STRING")
+            );
+            let mut events = page("");
+            events[1] = Ok(Event::Body(Bytes::from(body)));
+            script.say(events);
+        },
+    );
+    let answer = rig.get("/index.php/a%20b?x=1", &[]);
+    assert_eq!(
+        (answer.status, answer.text().as_str()),
+        (200, "/index.php /a b x=1")
+    );
+    assert_eq!(answer.header("content-length"), Some("19"));
+    assert_eq!(rig.get("/", &[]).text(), "/index.php  ");
+}
+
+#[test]
+fn failures_are_named_and_answered_by_who_can_act() {
+    let rig = Rig::start(
+        |dir| dir.write("a.php", ""),
+        |script| {
+            let error = match script.variable("QUERY_STRING").as_str() {
+                "full" => ExecError::QueueFull,
+                "late" => ExecError::TerminateTimeout,
+                _ => ExecError::ChildDied(howdah_proto::control::Exit::Signal(11)),
+            };
+            script.say(vec![Err(error)]);
+        },
+    );
+    for (target, status, name, retry) in [
+        ("/a.php?full", 503, "QueueFull", Some("1")),
+        ("/a.php?late", 504, "TerminateTimeout", None),
+        ("/a.php?dead", 502, "ChildDied", None),
+        ("/none.php", 404, "NotFound", None),
+        ("/.env", 404, "DotFile", None),
+        ("/%zz", 400, "BadEscape", None),
+    ] {
+        let answer = rig.get(target, &[]);
+        assert_eq!(
+            (answer.status, answer.header("howdah-error")),
+            (status, Some(name)),
+            "{target}"
+        );
+        assert_eq!(answer.header("retry-after"), retry, "{target}");
+    }
+    let status = rig.front.status();
+    for name in [
+        "QueueFull",
+        "TerminateTimeout",
+        "ChildDied",
+        "NotFound",
+        "DotFile",
+        "BadEscape",
+    ] {
+        assert!(
+            status
+                .failures
+                .iter()
+                .any(|(n, count)| n == name && *count == 1),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn a_flushed_piece_arrives_while_the_script_still_runs() {
+    let rig = Rig::start(
+        |dir| dir.write("sse.php", ""),
+        |script| {
+            let mut events = page("data: 1\n\n");
+            events[2] = Ok(Event::Flush);
+            script.say(events);
+            // The run stays open until the client has gone.
+        },
+    );
+    let mut client = rig.connect();
+    client
+        .write_all(b"GET /sse.php HTTP/1.1\r\nHost: h\r\n\r\n")
+        .unwrap();
+    let mut seen = Vec::new();
+    while !seen.windows(9).any(|w| w == b"data: 1\n\n") {
+        let mut piece = [0; 512];
+        let n = client.read(&mut piece).unwrap();
+        assert!(n > 0, "{}", String::from_utf8_lossy(&seen));
+        seen.extend_from_slice(&piece[..n]);
+    }
+    drop(client);
+    rig.wait_until_dropped(1);
+}
+
+#[test]
+fn bodies_reach_the_script_from_memory_from_a_file_and_as_they_arrive() {
+    use howdah_server::site::config::RequestBuffering;
+    for (buffering, length, kind) in [
+        (RequestBuffering::Auto, 10, "memory"),
+        (RequestBuffering::Auto, 300_000, "file"),
+        (RequestBuffering::Off, 300_000, "stream"),
+    ] {
+        let rig = Rig::start_with(
+            |dir| dir.write("a.php", ""),
+            |site| site.request_buffering = buffering,
+            FrontSettings::default(),
+            |script| {
+                let kind = match &script.request.body {
+                    ScriptBody::Empty => "empty",
+                    ScriptBody::Memory(_) => "memory",
+                    ScriptBody::File(..) => "file",
+                    ScriptBody::Stream(_) => "stream",
+                };
+                script.read_body_then(move |body| {
+                    let text = format!("{kind} {}", body.len());
+                    let mut events = page("");
+                    events[1] = Ok(Event::Body(Bytes::from(text)));
+                    events
+                });
+            },
+        );
+        let body = vec![b'x'; length];
+        let plain = rig.post("/a.php", &body);
+        assert_eq!(
+            (plain.status, plain.text()),
+            (200, format!("{kind} {length}")),
+            "{buffering:?}"
+        );
+        let chunked = rig.post_chunked("/a.php", &body);
+        assert_eq!(
+            (chunked.status, chunked.text()),
+            (200, format!("{kind} {length}")),
+            "chunked"
+        );
+    }
+}
+
+#[test]
+fn a_body_beyond_the_limit_is_refused_before_the_script_runs() {
+    let rig = Rig::start_with(
+        |dir| dir.write("a.php", ""),
+        |site| site.max_body_size = 1000,
+        FrontSettings::default(),
+        |_| panic!("the script must not run"),
+    );
+    for answer in [
+        rig.post("/a.php", &[b'x'; 1001]),
+        rig.post_chunked("/a.php", &[b'x'; 100_000]),
+    ] {
+        assert_eq!(
+            (answer.status, answer.header("howdah-error")),
+            (413, Some("BodyTooLarge"))
+        );
+    }
+}
+
+#[test]
+fn a_new_configuration_answers_the_next_request_of_a_live_connection() {
+    let rig = Rig::start(|dir| dir.write("a.txt", "old"), |_| panic!("no script"));
+    let mut client = rig.connect();
+    let ask = b"GET /a.txt HTTP/1.1\r\nHost: h\r\n\r\n";
+    client.write_all(ask).unwrap();
+    assert_eq!(rig::read_answer(&mut client).text(), "old");
+    let next = rig::Directory::new();
+    next.write("a.txt", "new");
+    rig.swap(&next, |_| {});
+    client.write_all(ask).unwrap();
+    assert_eq!(rig::read_answer(&mut client).text(), "new");
+    assert_eq!(rig.front.status().reloads, 1);
+}
+
+#[test]
+fn text_is_compressed_for_those_who_accept_it_files_and_scripts_alike() {
+    let long = "elephant ".repeat(500);
+    let rig = Rig::start(
+        |dir| {
+            dir.write("a.php", "");
+            dir.write("a.css", &"p{color:red}\n".repeat(300));
+        },
+        move |script| {
+            let headers = vec![(b"Content-Type".to_vec(), b"text/html".to_vec())];
+            script.say(vec![
+                Ok(Event::Head(Head {
+                    status: 200,
+                    headers,
+                    ..Head::default()
+                })),
+                Ok(Event::Body(Bytes::from(long.clone()))),
+                Ok(Event::End),
+            ]);
+        },
+    );
+    for target in ["/a.php", "/a.css"] {
+        let plain = rig.get(target, &[]);
+        let coded = rig.get(target, &[("Accept-Encoding", "gzip")]);
+        assert_eq!(coded.header("content-encoding"), Some("gzip"), "{target}");
+        assert_eq!(
+            (plain.header("vary"), coded.header("vary")),
+            (Some("Accept-Encoding"), Some("Accept-Encoding"))
+        );
+        assert_eq!(
+            coded.header("content-length"),
+            Some(coded.body.len().to_string().as_str())
+        );
+        assert!(
+            coded.body.len() < plain.body.len() / 5 && coded.body.starts_with(b"\x1f\x8b"),
+            "{target}"
+        );
+    }
+}
+
+#[test]
+fn a_named_file_is_sent_in_place_of_the_body() {
+    let rig = Rig::start(
+        |dir| {
+            dir.write("a.php", "");
+            dir.write("f.bin", "file content");
+        },
+        |script| {
+            let target = script.variable("QUERY_STRING").into_bytes();
+            let headers = vec![
+                (b"X-Accel-Redirect".to_vec(), target),
+                (b"Content-Type".to_vec(), b"application/x-own".to_vec()),
+                (b"Set-Cookie".to_vec(), b"seen=1".to_vec()),
+            ];
+            script.say(vec![
+                Ok(Event::Head(Head {
+                    status: 200,
+                    headers,
+                    ..Head::default()
+                })),
+                Ok(Event::Body(Bytes::from_static(b"not this"))),
+                Ok(Event::End),
+            ]);
+        },
+    );
+    let answer = rig.get("/a.php?/f.bin", &[]);
+    assert_eq!(
+        (answer.status, answer.text().as_str()),
+        (200, "file content")
+    );
+    assert_eq!(answer.header("content-type"), Some("application/x-own"));
+    assert_eq!(answer.header("set-cookie"), Some("seen=1"));
+    assert_eq!(answer.header("x-accel-redirect"), None);
+    let part = rig.get("/a.php?/f.bin", &[("Range", "bytes=0-3")]);
+    assert_eq!((part.status, part.text().as_str()), (206, "file"));
+    assert_eq!(rig.get("/a.php?/none", &[]).status, 404);
+}
+
+#[test]
+fn a_configured_error_page_keeps_status_and_name() {
+    let rig = Rig::start_with(
+        |dir| dir.write("busy.html", "<h1>Later</h1>"),
+        |site: &mut SiteConfig| site.error_pages = vec![(404, "/busy.html".into())],
+        FrontSettings::default(),
+        |_| panic!("no script"),
+    );
+    let answer = rig.get("/none", &[]);
+    assert_eq!(
+        (answer.status, answer.text().as_str()),
+        (404, "<h1>Later</h1>")
+    );
+    assert_eq!(answer.header("howdah-error"), Some("NotFound"));
+    assert_eq!(
+        answer.header("content-type"),
+        Some("text/html; charset=utf-8")
+    );
+}
+
+#[test]
+fn each_request_is_written_down_once() {
+    let path = std::env::temp_dir().join(format!("howdah-front-{}.log", std::process::id()));
+    let sink = Sink::start(LogTarget::File(path.clone()), Duration::ZERO).unwrap();
+    let access_log = std::sync::Arc::new(AccessLog::new(sink, AccessFormat::Json));
+    let settings = FrontSettings {
+        access_log: Some(access_log.clone()),
+        status: Some(StatusPage::default()),
+        trusted_proxies: TrustedProxies {
+            networks: vec!["127.0.0.1".parse().unwrap()],
+            ..TrustedProxies::default()
+        },
+        ..FrontSettings::default()
+    };
+    let rig = Rig::start_with(
+        |dir| dir.write("a.php", ""),
+        |_| {},
+        settings,
+        |script: Script| {
+            script.say(page("hello"));
+        },
+    );
+    rig.get(
+        "/a.php?x=\"1\"",
+        &[("X-Forwarded-For", "198.51.100.7"), ("User-Agent", "t")],
+    );
+    rig.get("/none", &[]);
+    let page = rig.get("/howdah-status?json", &[]);
+    let status: serde_json::Value = serde_json::from_slice(&page.body).unwrap();
+    assert_eq!(
+        (&status["requests"], &status["requests_active"]),
+        (&3.into(), &1.into())
+    );
+    // To others it is a path like any other.
+    let stranger = rig.get("/howdah-status", &[("X-Forwarded-For", "198.51.100.7")]);
+    assert_eq!(stranger.status, 404);
+    rig.wait_until(|| rig.front.status().requests_active == 0);
+    access_log.sink().flush();
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(path).unwrap();
+    let lines: Vec<serde_json::Value> = text
+        .lines()
+        .map(|l| serde_json::from_str(l).unwrap())
+        .collect();
+    let told: Vec<_> = lines
+        .iter()
+        .map(|l| (l["client"].as_str().unwrap(), l["status"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("198.51.100.7", 200),
+            ("127.0.0.1", 404),
+            ("127.0.0.1", 200),
+            ("198.51.100.7", 404)
+        ]
+    );
+    assert_eq!(
+        (&lines[0]["target"], &lines[0]["bytes"]),
+        (&"/a.php?x=\"1\"".into(), &5.into())
+    );
+    assert_eq!(
+        (&lines[0]["child"], &lines[1]["error"]),
+        (&7.into(), &"NotFound".into())
+    );
+}
+
+#[test]
+fn a_response_that_breaks_off_does_not_look_complete() {
+    let rig = Rig::start(
+        |dir| dir.write("a.php", ""),
+        |script| {
+            let mut events = page("part");
+            events[2] = Ok(Event::Flush);
+            events.push(Err(ExecError::ChildDied(
+                howdah_proto::control::Exit::Signal(9),
+            )));
+            script.say(events);
+        },
+    );
+    let mut client = rig.connect();
+    client
+        .write_all(b"GET /a.php HTTP/1.1\r\nHost: h\r\n\r\n")
+        .unwrap();
+    let mut all = Vec::new();
+    // A reset is as good an end as any here.
+    let _ = client.read_to_end(&mut all);
+    let text = String::from_utf8_lossy(&all);
+    assert!(
+        header(&text, "transfer-encoding").is_some() && text.contains("part"),
+        "{text}"
+    );
+    assert!(!text.ends_with("0\r\n\r\n"), "{text}");
+}

@@ -1,0 +1,376 @@
+//! A front on a free port of this machine, a site in a directory of its own, an executor made of a
+//! closure, and a small client.
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use howdah_executor::status::PoolStatus;
+use howdah_executor::{Event, ExecError, Executor, Run, RunTiming, ScriptBody, ScriptRequest};
+use howdah_server::http::HttpConfig;
+use howdah_server::listener::{ListenerConfig, Server, ThreadHooks};
+use howdah_server::log::{ErrorLog, ErrorStyle, LogTarget, Sink};
+use howdah_server::request::Front;
+use howdah_server::server_config::{FrontSettings, ServerConfig};
+use howdah_server::site::{Site, SiteConfig, Sites};
+use tokio::sync::mpsc;
+
+/// What every run of the fake tells of itself.
+pub const TIMING: RunTiming = RunTiming {
+    queued: Some(Duration::from_micros(5)),
+    child: Some(7),
+};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+type Said = Result<Event, ExecError>;
+
+/// A request, as the closure sees it.
+pub struct Script {
+    pub request: ScriptRequest,
+    to: mpsc::UnboundedSender<Said>,
+}
+
+impl Script {
+    pub fn variable(&self, name: &str) -> String {
+        let value = self.request.frame.variable(name).unwrap_or_default();
+        String::from_utf8(value.to_vec()).unwrap()
+    }
+
+    /// The run's events; after them it stays open if they have no end.
+    pub fn say(&self, events: Vec<Said>) {
+        for event in events {
+            // The client may have left already.
+            let _ = self.to.send(event);
+        }
+    }
+
+    /// Reads the whole body beside the front, then says what comes of it.
+    pub fn read_body_then(self, then: impl FnOnce(Vec<u8>) -> Vec<Said> + Send + 'static) {
+        std::thread::spawn(move || {
+            let body = match self.request.body {
+                ScriptBody::Empty => Vec::new(),
+                ScriptBody::Memory(bytes) => bytes.to_vec(),
+                ScriptBody::File(mut file, length) => {
+                    let mut body = Vec::new();
+                    file.read_to_end(&mut body).unwrap();
+                    assert_eq!(body.len() as u64, length);
+                    body
+                }
+                ScriptBody::Stream(mut pieces) => {
+                    let mut body = Vec::new();
+                    while let Some(piece) = pieces.blocking_recv() {
+                        body.extend_from_slice(&piece.unwrap());
+                    }
+                    body
+                }
+            };
+            for event in then(body) {
+                let _ = self.to.send(event);
+            }
+        });
+    }
+}
+
+#[derive(Default)]
+struct Dropped(Mutex<usize>, Condvar);
+
+struct Fake<F> {
+    script: F,
+    dropped: Arc<Dropped>,
+}
+
+impl<F: Fn(Script) + Send + Sync> Executor for Fake<F> {
+    fn start(&self, request: ScriptRequest) -> Box<dyn Run> {
+        let (to, from) = mpsc::unbounded_channel();
+        // A sender stays, so that silence is silence and not the end.
+        let run = FakeRun {
+            from,
+            _open: to.clone(),
+            dropped: self.dropped.clone(),
+        };
+        (self.script)(Script { request, to });
+        Box::new(run)
+    }
+
+    fn status(&self) -> PoolStatus {
+        PoolStatus {
+            pool: "www".into(),
+            ..PoolStatus::default()
+        }
+    }
+}
+
+struct FakeRun {
+    from: mpsc::UnboundedReceiver<Said>,
+    _open: mpsc::UnboundedSender<Said>,
+    dropped: Arc<Dropped>,
+}
+
+impl Run for FakeRun {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Said> {
+        match self.from.poll_recv(cx) {
+            Poll::Ready(Some(event)) => Poll::Ready(event),
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn timing(&self) -> RunTiming {
+        TIMING
+    }
+}
+
+impl Drop for FakeRun {
+    fn drop(&mut self) {
+        *self.dropped.0.lock().unwrap() += 1;
+        self.dropped.1.notify_all();
+    }
+}
+
+/// A directory that goes away with its value.
+pub struct Directory(PathBuf);
+
+impl Directory {
+    pub fn new() -> Directory {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path =
+            std::env::temp_dir().join(format!("howdah-front-{}-{number}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Directory(path)
+    }
+
+    pub fn write(&self, name: &str, content: &str) {
+        std::fs::write(self.0.join(name), content).unwrap();
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+pub struct Rig {
+    pub front: Arc<Front>,
+    server: Option<Server>,
+    address: SocketAddr,
+    executor: Arc<dyn Executor>,
+    settings: FrontSettings,
+    dropped: Arc<Dropped>,
+    _directory: Directory,
+}
+
+fn config(
+    directory: &Directory,
+    change: impl FnOnce(&mut SiteConfig),
+    settings: &FrontSettings,
+    executor: &Arc<dyn Executor>,
+) -> Arc<ServerConfig> {
+    let mut site = SiteConfig::new("main", &directory.0);
+    change(&mut site);
+    let site = Arc::new(Site::new(site, 0).unwrap());
+    let pools = HashMap::from([("www".to_owned(), executor.clone())]);
+    let sites = Sites::new(vec![site]).unwrap();
+    Arc::new(ServerConfig::new(settings.clone(), sites, &pools).unwrap())
+}
+
+impl Rig {
+    pub fn start(
+        fill: impl FnOnce(&Directory),
+        script: impl Fn(Script) + Send + Sync + 'static,
+    ) -> Rig {
+        Rig::start_with(fill, |_| {}, FrontSettings::default(), script)
+    }
+
+    pub fn start_with(
+        fill: impl FnOnce(&Directory),
+        change: impl FnOnce(&mut SiteConfig),
+        settings: FrontSettings,
+        script: impl Fn(Script) + Send + Sync + 'static,
+    ) -> Rig {
+        let directory = Directory::new();
+        fill(&directory);
+        let dropped = Arc::new(Dropped::default());
+        let executor: Arc<dyn Executor> = Arc::new(Fake {
+            script,
+            dropped: dropped.clone(),
+        });
+        let sink = Sink::start(LogTarget::Stderr, Duration::ZERO).unwrap();
+        let log = Arc::new(ErrorLog::new(sink, ErrorStyle::Terminal, 2));
+        let front = Arc::new(Front::new(
+            config(&directory, change, &settings, &executor),
+            log,
+        ));
+        let listener = ListenerConfig::bind(&"127.0.0.1:0".parse().unwrap(), 1).unwrap();
+        let http = HttpConfig::default();
+        let server = Server::start(
+            vec![listener],
+            front.clone(),
+            1,
+            http,
+            ThreadHooks::default(),
+        )
+        .unwrap();
+        let address = server.local_addrs()[0].unwrap();
+        let server = Some(server);
+        Rig {
+            front,
+            server,
+            address,
+            executor,
+            settings,
+            dropped,
+            _directory: directory,
+        }
+    }
+
+    pub fn swap(&self, directory: &Directory, change: impl FnOnce(&mut SiteConfig)) {
+        self.front
+            .swap(config(directory, change, &self.settings, &self.executor));
+    }
+
+    pub fn connect(&self) -> TcpStream {
+        let client = TcpStream::connect(self.address).unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        client
+    }
+
+    pub fn get(&self, target: &str, fields: &[(&str, &str)]) -> Answer {
+        let mut request = format!("GET {target} HTTP/1.1\r\nHost: h\r\n");
+        for (name, value) in fields {
+            request += &format!("{name}: {value}\r\n");
+        }
+        self.ask((request + "\r\n").as_bytes(), &[])
+    }
+
+    pub fn post(&self, target: &str, body: &[u8]) -> Answer {
+        let length = body.len();
+        let head = format!("POST {target} HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n");
+        self.ask(head.as_bytes(), body)
+    }
+
+    pub fn post_chunked(&self, target: &str, body: &[u8]) -> Answer {
+        let head =
+            format!("POST {target} HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
+        let mut coded = Vec::new();
+        for piece in body.chunks(5000) {
+            coded.extend_from_slice(format!("{:x}\r\n", piece.len()).as_bytes());
+            coded.extend_from_slice(piece);
+            coded.extend_from_slice(b"\r\n");
+        }
+        coded.extend_from_slice(b"0\r\n\r\n");
+        self.ask(head.as_bytes(), &coded)
+    }
+
+    fn ask(&self, head: &[u8], body: &[u8]) -> Answer {
+        let mut client = self.connect();
+        client.write_all(head).unwrap();
+        // An early answer may close the connection before all of the body is taken.
+        let _ = client.write_all(body);
+        read_answer(&mut client)
+    }
+
+    pub fn wait_until_dropped(&self, count: usize) {
+        let dropped = self.dropped.0.lock().unwrap();
+        let waited = self
+            .dropped
+            .1
+            .wait_timeout_while(dropped, PATIENCE, |n| *n < count)
+            .unwrap();
+        assert!(
+            !waited.1.timed_out(),
+            "{} of {count} runs dropped",
+            waited.0
+        );
+    }
+
+    pub fn wait_until(&self, condition: impl Fn() -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !condition() {
+            assert!(Instant::now() < deadline, "the condition never came true");
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.control().stop(Duration::ZERO);
+            server.wait();
+        }
+    }
+}
+
+/// A response.
+pub struct Answer {
+    pub status: u16,
+    head: String,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        header(&self.head, name)
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8(self.body.clone()).unwrap()
+    }
+}
+
+pub fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    let fields = head.lines().filter_map(|line| line.split_once(": "));
+    fields
+        .filter(|(n, _)| n.eq_ignore_ascii_case(name))
+        .map(|(_, v)| v)
+        .next()
+}
+
+/// Reads one response with a `Content-Length`.
+pub fn read_answer(client: &mut TcpStream) -> Answer {
+    let mut all = Vec::new();
+    let end = loop {
+        if let Some(at) = all.windows(4).position(|w| w == b"\r\n\r\n") {
+            let status = String::from_utf8_lossy(&all[..at]).into_owned();
+            if status.starts_with("HTTP/1.1 1") {
+                all.drain(..at + 4);
+                continue;
+            }
+            break at + 4;
+        }
+        read_more(client, &mut all);
+    };
+    let head = String::from_utf8(all[..end].to_vec()).unwrap();
+    let status = head[9..12].parse().unwrap();
+    let length: usize = header(&head, "content-length")
+        .expect("a length")
+        .parse()
+        .unwrap();
+    while all.len() < end + length {
+        read_more(client, &mut all);
+    }
+    assert_eq!(all.len(), end + length, "bytes after the response");
+    Answer {
+        status,
+        head,
+        body: all.split_off(end),
+    }
+}
+
+fn read_more(client: &mut TcpStream, all: &mut Vec<u8>) {
+    let mut piece = [0; 4096];
+    let n = client.read(&mut piece).unwrap();
+    assert!(
+        n > 0,
+        "the connection ended after {:?}",
+        String::from_utf8_lossy(all)
+    );
+    all.extend_from_slice(&piece[..n]);
+}
