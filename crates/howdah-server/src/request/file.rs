@@ -131,7 +131,9 @@ fn compress(exchange: Exchange<'_>, answer: &mut StaticAnswer) -> Result<(), Fai
         coded.append(&mut encoder.finish()?);
         Ok(coded)
     };
-    let coded = encode().map_err(|e: std::io::Error| Failure::EncoderFailed(e.to_string()))?;
+    let coded = answer
+        .coded(coding, encode)
+        .map_err(|e| Failure::EncoderFailed(e.to_string()))?;
     if let Some(etag) = etag {
         answer.head.remove(b"ETag").header(b"ETag", &etag);
     }
@@ -139,7 +141,7 @@ fn compress(exchange: Exchange<'_>, answer: &mut StaticAnswer) -> Result<(), Fai
     answer
         .head
         .header(b"Content-Encoding", coding.token().as_bytes());
-    answer.body = StaticBody::Bytes(Bytes::from(coded));
+    answer.body = StaticBody::Bytes(coded);
     Ok(())
 }
 

@@ -3,15 +3,18 @@
 //! and times as when it was read. What changed too recently for the times to prove anything is not
 //! kept (`validators::is_settled`; git knows the problem as "racily clean" entries).
 //!
-//! It saves `open`, `read` and `close` of a hot file, and the making of its header.
+//! It saves `open`, `read` and `close` of a hot file, the making of its header, and compressing it
+//! again.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::io;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
 use super::validators::Validators;
+use crate::encoding::Coding;
 use crate::http::message::ResponseHead;
 use crate::site::root::Meta;
 
@@ -32,6 +35,30 @@ pub struct Entry {
     pub validators: Validators,
     /// The header of a plain 200.
     pub head: ResponseHead,
+    /// The content compressed, once somebody has asked for it.
+    pub coded: Coded,
+}
+
+/// Compressed forms of a content, one for each coding, made at most once.
+#[derive(Debug, Default)]
+pub struct Coded([OnceLock<Bytes>; 3]);
+
+impl Coded {
+    /// The content in `coding`; `make` makes it if it was not made before.
+    pub fn get(
+        &self,
+        coding: Coding,
+        make: impl FnOnce() -> io::Result<Vec<u8>>,
+    ) -> io::Result<Bytes> {
+        let place = &self.0[coding as usize];
+        match place.get() {
+            Some(bytes) => Ok(bytes.clone()),
+            None => {
+                let bytes = Bytes::from(make()?);
+                Ok(place.get_or_init(|| bytes).clone())
+            }
+        }
+    }
 }
 
 /// A bounded map from root and name to entry. Oldest leaves first: hot files come back at once, and
@@ -78,9 +105,10 @@ impl Cache {
     }
 }
 
-/// Memory of an entry, roughly: content, header, the name twice, and the maps' own.
+/// Memory of an entry, roughly: content and its compressed forms (which together are rarely longer),
+/// header, the name twice, and the maps' own.
 fn weight(name: &[u8], entry: &Entry) -> usize {
-    entry.body.len() + entry.head.lines().len() + 2 * name.len() + 512
+    2 * entry.body.len() + entry.head.lines().len() + 2 * name.len() + 512
 }
 
 thread_local! {
@@ -113,6 +141,7 @@ mod tests {
                 last_modified: 0,
             },
             head: ResponseHead::new(200),
+            coded: Coded::default(),
         };
         (meta, Arc::new(entry))
     }
@@ -147,6 +176,26 @@ mod tests {
         assert_eq!(
             cache.order.len(),
             cache.roots.values().map(HashMap::len).sum::<usize>()
+        );
+    }
+
+    #[test]
+    fn a_content_is_compressed_once() {
+        let coded = Coded::default();
+        let make = || Ok(b"short".to_vec());
+        assert!(
+            coded
+                .get(Coding::Gzip, || Err(io::ErrorKind::Other.into()))
+                .is_err()
+        );
+        assert_eq!(coded.get(Coding::Gzip, make).unwrap(), "short");
+        assert_eq!(
+            coded.get(Coding::Gzip, || panic!("made twice")).unwrap(),
+            "short"
+        );
+        assert_eq!(
+            coded.get(Coding::Brotli, || Ok(b"br".to_vec())).unwrap(),
+            "br"
         );
     }
 }

@@ -8,13 +8,14 @@
 use std::collections::hash_map::RandomState;
 use std::fs::File;
 use std::hash::BuildHasher;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use bytes::Bytes;
 
-use super::cache::{self, Entry};
+use super::cache::{self, Coded, Entry};
 use super::range::{Selected, select};
 use super::validators::{Conditions, Outcome, Validators, is_settled};
 use crate::encoding::negotiate::{Coding, choose};
@@ -47,6 +48,31 @@ pub struct StaticAnswer {
     pub head: ResponseHead,
     /// What follows; a HEAD request gets its length only.
     pub body: StaticBody,
+    /// The body is this content, whole.
+    kept: Option<Arc<Entry>>,
+}
+
+impl StaticAnswer {
+    fn new(head: ResponseHead, body: StaticBody) -> StaticAnswer {
+        StaticAnswer {
+            head,
+            body,
+            kept: None,
+        }
+    }
+
+    /// The body in `coding`, as `make` makes it: once for as long as the file stays in memory,
+    /// every time otherwise.
+    pub fn coded(
+        &self,
+        coding: Coding,
+        make: impl FnOnce() -> io::Result<Vec<u8>>,
+    ) -> io::Result<Bytes> {
+        match &self.kept {
+            Some(entry) => entry.coded.get(coding, make),
+            None => make().map(Bytes::from),
+        }
+    }
 }
 
 /// Where the body comes from.
@@ -141,7 +167,7 @@ impl StaticPlan {
         let chosen = self.choose(head, &conditions);
         if chosen.meta.size <= cache::MAX_FILE
             && !self.accelerated
-            && let Some(entry) = self.kept(&chosen, now())?
+            && let Some(entry) = self.kept(&chosen, &now)?
         {
             return Ok(self.answer_from_memory(head, &conditions, &chosen, &entry));
         }
@@ -203,7 +229,7 @@ impl StaticPlan {
     fn kept(
         &self,
         chosen: &Representation,
-        now: SystemTime,
+        now: impl Fn() -> SystemTime,
     ) -> Result<Option<Arc<Entry>>, Refusal> {
         let id = self.root.id();
         let kept = cache::with(|cache| cache.get(id, &chosen.relative, &chosen.meta));
@@ -211,6 +237,7 @@ impl StaticPlan {
             return Ok(kept);
         }
         let (file, meta) = self.root.open_file(&chosen.relative)?;
+        let now = now();
         if meta != chosen.meta || !is_settled(&meta, now) {
             return Ok(None);
         }
@@ -227,6 +254,7 @@ impl StaticPlan {
             body: Bytes::from(body),
             head: self.head(200, chosen, &validators),
             validators,
+            coded: Coded::default(),
         });
         cache::with(|cache| cache.put(id, &chosen.relative, entry.clone()));
         Ok(Some(entry))
@@ -237,7 +265,7 @@ impl StaticPlan {
         head: &RequestHead,
         conditions: &Conditions<'_>,
         chosen: &Representation,
-        entry: &Entry,
+        entry: &Arc<Entry>,
     ) -> StaticAnswer {
         let selected = match conditions.evaluate(head, &entry.validators) {
             Outcome::Send => self.selected(conditions, &entry.validators, entry.meta.size),
@@ -245,6 +273,7 @@ impl StaticPlan {
         };
         match selected {
             Selected::All => StaticAnswer {
+                kept: Some(entry.clone()),
                 // Varies may have changed since: another sidecar came or went.
                 head: if chosen.varies && chosen.coding.is_none() {
                     self.head(200, chosen, &entry.validators)
@@ -253,10 +282,10 @@ impl StaticPlan {
                 },
                 body: StaticBody::Bytes(entry.body.clone()),
             },
-            Selected::One(start, end) => StaticAnswer {
-                head: self.partial(chosen, &entry.validators, start, end),
-                body: StaticBody::Bytes(entry.body.slice(start as usize..end as usize)),
-            },
+            Selected::One(start, end) => StaticAnswer::new(
+                self.partial(chosen, &entry.validators, start, end),
+                StaticBody::Bytes(entry.body.slice(start as usize..end as usize)),
+            ),
             Selected::Several(ranges) => {
                 let (head, pieces) = self.multipart(chosen, &entry.validators, &ranges);
                 let mut body = Vec::new();
@@ -269,10 +298,7 @@ impl StaticPlan {
                         }
                     }
                 }
-                StaticAnswer {
-                    head,
-                    body: StaticBody::Bytes(Bytes::from(body)),
-                }
+                StaticAnswer::new(head, StaticBody::Bytes(Bytes::from(body)))
             }
             Selected::Unsatisfiable => self.unsatisfiable(chosen, &entry.validators),
         }
@@ -298,29 +324,19 @@ impl StaticPlan {
             coding: chosen.coding,
             varies: chosen.varies,
         };
+        let size = meta.size;
         Ok(match selected {
-            Selected::All => StaticAnswer {
-                head: self.head(200, &now_chosen, &validators),
-                body: StaticBody::File {
-                    file,
-                    offset: 0,
-                    len: meta.size,
-                },
-            },
-            Selected::One(start, end) => StaticAnswer {
-                head: self.partial(&now_chosen, &validators, start, end),
-                body: StaticBody::File {
-                    file,
-                    offset: start,
-                    len: end - start,
-                },
-            },
+            Selected::All => StaticAnswer::new(
+                self.head(200, &now_chosen, &validators),
+                file_body(file, 0, size),
+            ),
+            Selected::One(start, end) => StaticAnswer::new(
+                self.partial(&now_chosen, &validators, start, end),
+                file_body(file, start, end - start),
+            ),
             Selected::Several(ranges) => {
                 let (head, pieces) = self.multipart(&now_chosen, &validators, &ranges);
-                StaticAnswer {
-                    head,
-                    body: StaticBody::Multipart { file, pieces },
-                }
+                StaticAnswer::new(head, StaticBody::Multipart { file, pieces })
             }
             Selected::Unsatisfiable => self.unsatisfiable(&now_chosen, &validators),
         })
@@ -378,10 +394,7 @@ impl StaticPlan {
             Outcome::NotModified => self.head(304, chosen, validators),
             _ => ResponseHead::new(412),
         };
-        StaticAnswer {
-            head,
-            body: StaticBody::Empty,
-        }
+        StaticAnswer::new(head, StaticBody::Empty)
     }
 
     fn unsatisfiable(&self, chosen: &Representation, validators: &Validators) -> StaticAnswer {
@@ -391,10 +404,7 @@ impl StaticPlan {
             format!("bytes */{}", chosen.meta.size).as_bytes(),
         );
         self.metadata(&mut head, chosen, validators);
-        StaticAnswer {
-            head,
-            body: StaticBody::Empty,
-        }
+        StaticAnswer::new(head, StaticBody::Empty)
     }
 
     fn partial(
@@ -443,6 +453,10 @@ impl StaticPlan {
         self.metadata(&mut head, chosen, validators);
         (head, pieces)
     }
+}
+
+fn file_body(file: File, offset: u64, len: u64) -> StaticBody {
+    StaticBody::File { file, offset, len }
 }
 
 /// Codings of one resource need tags of their own (RFC 9110 §8.8.3.3).
