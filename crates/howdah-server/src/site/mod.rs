@@ -8,10 +8,12 @@
 //! - [`route`]: the rules, `try_files`, the front controller: one [`Route`] for a request.
 //! - [`accel`]: files that scripts ask to have sent.
 //! - [`recognise`], [`htaccess`]: a configuration for a directory without one.
+//! - [`explain`]: a route in words.
 //! - [`refusal`]: every no, by name.
 
 pub mod accel;
 pub mod config;
+pub mod explain;
 pub mod hidden;
 pub mod htaccess;
 pub mod path;
