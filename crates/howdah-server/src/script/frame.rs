@@ -6,7 +6,8 @@
 //!
 //! | variable | nginx | Apache | here, because |
 //! |---|---|---|---|
-//! | `CONTENT_TYPE`, `CONTENT_LENGTH` | always, perhaps empty | only with a body | Apache; RFC 3875 §4.1.2 |
+//! | `CONTENT_TYPE` | always, perhaps empty | if the field is there | Apache: some interfaces ask for it on a GET, against forged requests |
+//! | `CONTENT_LENGTH` | always, perhaps empty | only with a body | Apache; RFC 3875 §4.1.2 |
 //! | `PATH_INFO` | only if configured | if not empty | Apache |
 //! | `PATH_TRANSLATED` | no | with `PATH_INFO` | Apache; RFC 3875 §4.1.6 |
 //! | `DOCUMENT_URI` | the path inside | no | nginx |
@@ -105,11 +106,11 @@ pub fn build(
         if body != BodyLength::None {
             frame.var(Var::ContentLength, Digits::new(length).as_bytes());
         }
-        headers(&mut frame, request, client, body);
+        headers(&mut frame, request, client);
         settings(&mut frame, site);
         return frame.finish(Some(length), site.number);
     }
-    headers(&mut frame, request, client, body);
+    headers(&mut frame, request, client);
     settings(&mut frame, site);
     frame.finish(None, site.number)
 }
@@ -178,7 +179,7 @@ fn addresses(
     }
 }
 
-fn headers(frame: &mut FrameBuilder, request: &RequestHead, client: &Client<'_>, body: BodyLength) {
+fn headers(frame: &mut FrameBuilder, request: &RequestHead, client: &Client<'_>) {
     let mut name_buffer = Vec::new();
     let mut parts: Vec<&[u8]> = Vec::new();
     for (at, (name, value)) in request.headers().enumerate() {
@@ -187,7 +188,7 @@ fn headers(frame: &mut FrameBuilder, request: &RequestHead, client: &Client<'_>,
             HeaderFate::OwnVariable => {
                 let is_type = name.len() == b"content-type".len();
                 let first = || request.header(name).is_some_and(|v| std::ptr::eq(v, value));
-                if is_type && body != BodyLength::None && first() {
+                if is_type && first() {
                     frame.var(Var::ContentType, value);
                 }
                 continue;

@@ -170,7 +170,7 @@ fn a_body_of_unknown_length_has_none_and_an_empty_one_zero() {
     );
     check(
         &server(&r, &NAMES, &proxies, BodyLength::None),
-        &[],
+        &[("CONTENT_TYPE", "text/plain")],
         &["CONTENT_LENGTH"],
     );
     check(
