@@ -83,6 +83,9 @@ impl Kind {
 pub struct Site {
     /// The document root.
     pub root: PathBuf,
+    /// The directory that `howdah serve` is given: the root, or the project around it, in
+    /// which Howdah has to find the root itself.
+    pub project: PathBuf,
     /// The script that answers for paths that are no file, e.g. `/index.php`; `None`
     /// for 404. Howdah must find this out by itself when it serves the directory, so
     /// it is told to the rivals only.
@@ -104,8 +107,10 @@ pub struct Site {
 impl Site {
     /// A site without a front controller, served by 4 children.
     pub fn new(root: impl Into<PathBuf>) -> Self {
+        let root = root.into();
         Site {
-            root: root.into(),
+            project: root.clone(),
+            root,
             front_controller: None,
             children: 4,
             environment: Vec::new(),
@@ -114,6 +119,12 @@ impl Site {
             howdah_arguments: Vec::new(),
             howdah_wrapper: Vec::new(),
         }
+    }
+
+    /// Gives Howdah this directory in place of the root.
+    pub fn project(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.project = directory.into();
+        self
     }
 
     /// Sends what is no file to `script`.

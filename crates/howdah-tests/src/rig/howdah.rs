@@ -38,7 +38,7 @@ impl Howdah {
         command.args(&words[1..]);
         command
             .arg("serve")
-            .arg(&site.root)
+            .arg(&site.project)
             .args([
                 "--listen",
                 "127.0.0.1:0",
