@@ -84,7 +84,7 @@ pub fn before_park() {
             let mut round = 0;
             loop {
                 lane.take_notified(&pool.shared);
-                if lane.go_to_sleep(&pool.shared) {
+                if lane.go_to_sleep() {
                     break;
                 }
                 round += 1;

@@ -38,7 +38,7 @@ use crate::{ExecError, Executor, Log, PoolConfig, Run, ScriptRequest, front_thre
 
 use body::Feed;
 use exchange::Exchange;
-use run::{EmbedRun, Refused};
+use run::{EmbedRun, Home, Refused};
 pub use shared::Condition;
 use shared::{Ask, Shared};
 use supervisor::Supervisor;
@@ -46,6 +46,7 @@ use supervisor::Supervisor;
 /// A pool of PHP processes.
 pub struct EmbedPool {
     shared: Arc<Shared>,
+    homes: Vec<Arc<Home>>,
 }
 
 /// How often the exchange had to call the kernel, for measurements.
@@ -83,7 +84,12 @@ impl EmbedPool {
                     }
                 }
             })?;
-        Ok(Arc::new(EmbedPool { shared }))
+        let home = |front| {
+            let shared = shared.clone();
+            Arc::new(Home { shared, front })
+        };
+        let homes = (0..fronts).map(home).collect();
+        Ok(Arc::new(EmbedPool { shared, homes }))
     }
 
     /// Waits until the zygote is ready, or its first attempt has failed (it is tried again all
@@ -137,8 +143,8 @@ impl EmbedPool {
             .map(|b| sys::times_rung(b.as_fd()))
             .sum();
         ExchangeCosts {
-            futex_wakes: self.shared.counters.futex_wakes.load(Ordering::Relaxed),
-            front_sleeps: self.shared.counters.front_sleeps.load(Ordering::Relaxed),
+            futex_wakes: self.shared.sum(|c| &c.futex_wakes),
+            front_sleeps: self.shared.sum(|c| &c.front_sleeps),
             bells,
         }
     }
@@ -193,7 +199,8 @@ impl Executor for EmbedPool {
             body.is_complete(),
         ));
         lane.submit(shared, exchange.clone());
-        Box::new(EmbedRun::new(shared.clone(), front, exchange, body))
+        let home = self.homes[front as usize].clone();
+        Box::new(EmbedRun::new(home, exchange, body))
     }
 
     fn status(&self) -> PoolStatus {
@@ -218,7 +225,7 @@ impl Executor for EmbedPool {
             php,
             opcache,
             uptime: shared.started.elapsed().as_secs(),
-            accepted_requests: counters.accepted.load(Ordering::Relaxed),
+            accepted_requests: shared.sum(|c| &c.accepted),
             queue: shared.queue_len(),
             max_queue: counters.max_queue.load(Ordering::Relaxed),
             queue_size: shared.config.queue_size,

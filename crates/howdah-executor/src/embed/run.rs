@@ -7,23 +7,35 @@ use std::time::Duration;
 
 use super::body::Feed;
 use super::exchange::{Discarded, Exchange, Place, Step};
+use super::lane::Lane;
 use super::shared::{Ask, Shared};
 use crate::{Event, ExecError, Run, RunTiming};
 
+/// A lane and its pool. The runs of a thread share one, so that counting its references never
+/// touches a cache line of another thread.
+pub(crate) struct Home {
+    pub shared: Arc<Shared>,
+    pub front: u32,
+}
+
+impl Home {
+    pub fn lane(&self) -> &Lane {
+        &self.shared.lanes[self.front as usize]
+    }
+}
+
 /// See the module.
 pub(crate) struct EmbedRun {
-    shared: Arc<Shared>,
-    front: u32,
+    home: Arc<Home>,
     exchange: Arc<Exchange>,
     body: Feed,
     over: bool,
 }
 
 impl EmbedRun {
-    pub fn new(shared: Arc<Shared>, front: u32, exchange: Arc<Exchange>, body: Feed) -> EmbedRun {
+    pub fn new(home: Arc<Home>, exchange: Arc<Exchange>, body: Feed) -> EmbedRun {
         EmbedRun {
-            shared,
-            front,
+            home,
             exchange,
             body,
             over: false,
@@ -32,15 +44,18 @@ impl EmbedRun {
 
     fn fail(&mut self, error: ExecError) -> Poll<Result<Event, ExecError>> {
         self.over = true;
-        self.shared.count(&error);
+        self.home.shared.count(&error);
         self.let_go(Some(&error));
         Poll::Ready(Err(error))
     }
 
     /// Leaves the exchange to the lane. `error` is why, if the answer was not usable.
     fn let_go(&mut self, error: Option<&ExecError>) {
-        let lane = &self.shared.lanes[self.front as usize];
-        if lane.take_back(&self.shared, &self.exchange, None) {
+        let lane = self.home.lane();
+        if self.exchange.lock().place == Place::Left {
+            return;
+        }
+        if lane.take_back(&self.home.shared, &self.exchange, None) {
             return;
         }
         let mut state = self.exchange.lock();
@@ -61,12 +76,12 @@ impl EmbedRun {
         );
         if broken && let Some(child) = state.child {
             let name = error.map_or("ResponseInvalid", ExecError::name);
-            self.shared.ask(Ask::Kill(child, name));
+            self.home.shared.ask(Ask::Kill(child, name));
         }
         let exchange = &self.exchange;
         let known = state.child.is_some();
         let discarded = state.discard(&lane.port, slot, |level, text| {
-            log(&self.shared, exchange, level, text);
+            log(&self.home.shared, exchange, level, text);
         });
         drop(state);
         if discarded == Discarded::Some {
@@ -75,7 +90,7 @@ impl EmbedRun {
         // A slot whose memory is nonsense and whose child nobody knows would never come back.
         let stray = matches!(error, Some(ExecError::ResponseCorrupt)) && !known;
         if discarded == Discarded::All || stray {
-            lane.give_back(&self.shared, exchange, slot);
+            lane.give_back(&self.home.shared, exchange, slot);
         }
     }
 }
@@ -95,7 +110,7 @@ impl Run for EmbedRun {
         if self.over {
             return Poll::Ready(Ok(Event::End));
         }
-        let lane = &self.shared.lanes[self.front as usize];
+        let lane = self.home.lane();
         let mut state = self.exchange.lock();
         if !self.body.is_complete()
             && let Place::Slot(slot) = state.place
@@ -120,7 +135,7 @@ impl Run for EmbedRun {
             }
             if give_back && let Place::Slot(slot) = slot {
                 drop(state);
-                lane.give_back(&self.shared, &self.exchange, slot);
+                lane.give_back(&self.home.shared, &self.exchange, slot);
                 if matches!(step, Step::Pending) {
                     step = Step::Event(Event::End);
                 }
@@ -135,7 +150,7 @@ impl Run for EmbedRun {
                     }
                     return Poll::Ready(Ok(event));
                 }
-                Step::Log(level, text) => log(&self.shared, &self.exchange, level, &text),
+                Step::Log(level, text) => log(&self.home.shared, &self.exchange, level, &text),
                 Step::Pending => return Poll::Pending,
                 Step::Failed(error) => {
                     drop(state);

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use howdah_proto::shm::{ChildId, Geometry, PoolPort};
 
-use super::lane::Lane;
+use super::lane::{Lane, LaneCounters};
 use super::sys::{self, Memory};
 use crate::config::{PoolConfig, ProcessManager};
 use crate::{ExecError, Executor, Log};
@@ -59,14 +59,11 @@ pub(crate) struct BoardRow {
 /// Counters of a pool since its start.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    pub accepted: AtomicU64,
     pub max_queue: AtomicU32,
     pub max_active: AtomicU32,
     pub max_children_reached: AtomicU64,
     pub slow: AtomicU64,
     pub failures: [AtomicU64; ExecError::NAMES.len()],
-    pub futex_wakes: AtomicU64,
-    pub front_sleeps: AtomicU64,
 }
 
 /// See the module.
@@ -175,6 +172,12 @@ impl Shared {
         if before == 1 && self.closing.load(Ordering::Acquire) {
             self.nudge();
         }
+    }
+
+    /// A counter, over all lanes.
+    pub fn sum(&self, counter: impl Fn(&LaneCounters) -> &AtomicU64) -> u64 {
+        let each = self.lanes.iter().map(|lane| counter(&lane.counters));
+        each.map(|n| n.load(Ordering::Relaxed)).sum()
     }
 
     /// Counts a failure.
