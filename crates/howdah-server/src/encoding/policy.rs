@@ -1,6 +1,7 @@
 //! Whether a response may be compressed, by its head alone, and what its head becomes then. Pure.
 
-use super::negotiate::Coding;
+use super::negotiate::{self, Coding};
+use crate::http::message::{RequestHead, ResponseHead};
 
 /// `[compression]`
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,6 +161,53 @@ impl EncodingConfig {
     }
 }
 
+/// Decides for one response, whose head is otherwise finished, and tells the head: `Vary` if other
+/// clients would get another form, and for a coded one `Content-Encoding`, a weak entity tag, and
+/// no `Accept-Ranges`, since offsets of the plain bytes mean nothing in coded ones. Gives the coding
+/// the body has to be brought into. `length` is the plain body's, if all of it is known.
+pub fn apply(
+    head: &mut ResponseHead,
+    request: &RequestHead,
+    config: &EncodingConfig,
+    length: Option<u64>,
+) -> Option<Coding> {
+    let mut facts = Facts {
+        status: head.status,
+        length,
+        ..Facts::default()
+    };
+    let (mut etag, mut ranges, mut varies) = (None, false, false);
+    for (name, value) in head.fields() {
+        facts.field(name, value);
+        match name.len() {
+            4 if name.eq_ignore_ascii_case(b"etag") => etag = Some(value),
+            4 if name.eq_ignore_ascii_case(b"vary") => {
+                varies |= value.split(|b| *b == b',').any(|member| {
+                    let member = member.trim_ascii();
+                    member == b"*" || member.eq_ignore_ascii_case(b"accept-encoding")
+                });
+            }
+            13 => ranges |= name.eq_ignore_ascii_case(b"accept-ranges"),
+            _ => {}
+        }
+    }
+    config.allows(&facts).ok()?;
+    let coding = negotiate::choose(request.header_all(b"accept-encoding"), &config.codings);
+    if let Some(coding) = coding {
+        if let Some(etag) = etag.map(weakened) {
+            head.remove(b"ETag").header(b"ETag", &etag);
+        }
+        if ranges {
+            head.remove(b"Accept-Ranges");
+        }
+        head.header(b"Content-Encoding", coding.token().as_bytes());
+    }
+    if !varies {
+        head.header(b"Vary", b"Accept-Encoding");
+    }
+    coding
+}
+
 /// The entity tag of the compressed form: the bytes differ, so a strong tag becomes weak (RFC 9110
 /// §8.8.1; nginx does the same).
 pub fn weakened(etag: &[u8]) -> Vec<u8> {
@@ -252,6 +300,38 @@ mod tests {
             ..EncodingConfig::default()
         };
         assert_eq!(off.allows(&Facts::default()), Err(NotEncoded::Off));
+    }
+
+    #[test]
+    fn the_head_tells_what_was_done() {
+        use crate::testing::request;
+        let html = ("Content-Type", "text/html");
+        let check = |fields: &[(&str, &str)], accept: &str, length, lines: &str, coding| {
+            let mut head = ResponseHead::new(200);
+            for (name, value) in fields {
+                head.header(name.as_bytes(), value.as_bytes());
+            }
+            let r = request("GET", "/", &[("Accept-Encoding", accept)]);
+            let chosen = apply(&mut head, &r, &EncodingConfig::default(), length);
+            let got = String::from_utf8(head.lines().to_vec()).unwrap();
+            assert_eq!((got.as_str(), chosen), (lines, coding));
+        };
+        let all = [html, ("etag", "\"x\""), ("Accept-Ranges", "bytes")];
+        let plain = "Content-Type: text/html\r\netag: \"x\"\r\nAccept-Ranges: bytes\r\n";
+        let vary = "Vary: Accept-Encoding\r\n";
+        let coded =
+            format!("Content-Type: text/html\r\nETag: W/\"x\"\r\nContent-Encoding: gzip\r\n{vary}");
+        check(&all, "gzip", None, &coded, Some(Coding::Gzip));
+        check(&all, "", None, &format!("{plain}{vary}"), None);
+        check(&all, "gzip", Some(10), plain, None);
+        let cookie = "Content-Type: text/html\r\nVary: Cookie, accept-encoding\r\n";
+        check(
+            &[html, ("Vary", "Cookie, accept-encoding")],
+            "",
+            None,
+            cookie,
+            None,
+        );
     }
 
     #[test]

@@ -5,8 +5,7 @@ use bytes::Bytes;
 
 use super::Exchange;
 use crate::encoding::Encoder;
-use crate::encoding::negotiate::choose;
-use crate::encoding::policy::{Facts, weakened};
+use crate::encoding::policy;
 use crate::http::message::ResponseHead;
 use crate::http::{Length, Responder, SendFileError};
 use crate::respond::{self, Failure};
@@ -30,8 +29,8 @@ pub(super) async fn send(
     mut answer: StaticAnswer,
     out: &mut Responder,
 ) -> Result<(), Failure> {
-    compress(exchange, &mut answer)?;
     site.edit_headers(route, &mut answer.head);
+    compress(exchange, &mut answer)?;
     send_body(answer, out).await
 }
 
@@ -83,47 +82,20 @@ fn failure(error: SendFileError) -> Failure {
 fn compress(exchange: Exchange<'_>, answer: &mut StaticAnswer) -> Result<(), Failure> {
     let config = &exchange.config.settings.encoding;
     let length = answer.body.len();
-    if length > COMPRESS_UP_TO || length < config.min_size || exchange.request.method() == b"HEAD" {
+    if length > COMPRESS_UP_TO {
         return Ok(());
     }
-    let mut facts = Facts {
-        status: answer.head.status,
-        length: Some(length),
-        ..Facts::default()
-    };
-    let (mut etag, mut varies) = (None, false);
-    for (name, value) in answer.head.fields() {
-        facts.field(name, value);
-        if name.eq_ignore_ascii_case(b"etag") {
-            etag = Some(weakened(value));
-        }
-        varies |= name.eq_ignore_ascii_case(b"vary");
-    }
-    if config.allows(&facts).is_err() {
-        return Ok(());
-    }
-    let chosen = choose(
-        exchange.request.header_all(b"accept-encoding"),
-        &config.codings,
-    );
-    if !varies {
-        answer.head.header(b"Vary", b"Accept-Encoding");
-    }
-    let Some(coding) = chosen else {
+    let coding = policy::apply(&mut answer.head, exchange.request, config, Some(length));
+    let Some(coding) = coding else {
         return Ok(());
     };
     let plain = match &answer.body {
         StaticBody::Bytes(bytes) => bytes.clone(),
-        StaticBody::File {
-            file,
-            offset: 0,
-            len,
-        } => match read_all(file, *len as usize) {
-            Ok(bytes) => Bytes::from(bytes),
-            // It changes under our hands; sending it finds out what is wrong.
-            Err(_) => return Ok(()),
-        },
-        _ => return Ok(()),
+        // A whole file: parts have a `Content-Range`, which the policy leaves alone.
+        StaticBody::File { file, len, .. } => {
+            Bytes::from(read_all(file, *len as usize).map_err(|e| failure(SendFileError::File(e)))?)
+        }
+        StaticBody::Empty | StaticBody::Multipart { .. } => return Ok(()),
     };
     let encode = || {
         let mut encoder = Encoder::new(coding, config, Some(plain.len() as u64))?;
@@ -134,13 +106,6 @@ fn compress(exchange: Exchange<'_>, answer: &mut StaticAnswer) -> Result<(), Fai
     let coded = answer
         .coded(coding, encode)
         .map_err(|e| Failure::EncoderFailed(e.to_string()))?;
-    if let Some(etag) = etag {
-        answer.head.remove(b"ETag").header(b"ETag", &etag);
-    }
-    answer.head.remove(b"Accept-Ranges");
-    answer
-        .head
-        .header(b"Content-Encoding", coding.token().as_bytes());
     answer.body = StaticBody::Bytes(coded);
     Ok(())
 }

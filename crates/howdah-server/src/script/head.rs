@@ -1,11 +1,9 @@
 //! A script's response head becomes a client's: which fields go on, which are instructions to the
-//! server, and what compression adds. Pure; the bytes of the body are `pump.rs`.
+//! server. Pure; the bytes of the body are `pump.rs`.
 
 use howdah_executor::Head;
 
-use crate::encoding::negotiate::{self, Coding};
-use crate::encoding::policy::{EncodingConfig, Facts, weakened};
-use crate::http::message::{RequestHead, ResponseHead};
+use crate::http::message::ResponseHead;
 
 /// What a script asks of the server by its head.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -115,64 +113,16 @@ fn stays_here(name: &[u8]) -> bool {
     }
 }
 
-/// What the compression policy needs to know.
-fn facts<'h>(head: &'h Head, status: u16, length: Option<u64>) -> Facts<'h> {
-    let mut facts = Facts {
-        status,
-        length,
-        ..Facts::default()
-    };
-    for (name, value) in &head.headers {
-        facts.field(name, value);
-    }
-    facts
-}
-
-/// The head for the client, and the coding its body has to be given. `length` is the plain body's,
-/// if all of it is known.
-pub fn for_client(
-    head: &Head,
-    orders: &Orders<'_>,
-    request: &RequestHead,
-    config: &EncodingConfig,
-    length: Option<u64>,
-) -> (ResponseHead, Option<Coding>) {
-    let may = config.allows(&facts(head, orders.status, length)).is_ok();
-    let coding = may
-        .then(|| negotiate::choose(request.header_all(b"accept-encoding"), &config.codings))
-        .flatten();
+/// The head for the client, before the site's rules and compression.
+pub fn for_client(head: &Head, orders: &Orders<'_>) -> ResponseHead {
     let mut out = ResponseHead::new(orders.status);
     if !orders.reason.is_empty() {
         out.reason = Some(orders.reason.to_vec());
     }
-    let mut varies = false;
-    for (name, value) in &head.headers {
-        if stays_here(name) {
-            continue;
-        }
-        if name.eq_ignore_ascii_case(b"vary") {
-            varies |= value.split(|b| *b == b',').any(|member| {
-                let member = member.trim_ascii();
-                member == b"*" || member.eq_ignore_ascii_case(b"accept-encoding")
-            });
-        }
-        if coding.is_some() && name.eq_ignore_ascii_case(b"etag") {
-            out.header(name, &weakened(value));
-            continue;
-        }
-        // Offsets of the plain bytes mean nothing in coded ones.
-        if coding.is_some() && name.eq_ignore_ascii_case(b"accept-ranges") {
-            continue;
-        }
+    for (name, value) in head.headers.iter().filter(|(name, _)| !stays_here(name)) {
         out.header(name, value);
     }
-    if let Some(coding) = coding {
-        out.header(b"Content-Encoding", coding.token().as_bytes());
-    }
-    if may && !varies {
-        out.header(b"Vary", b"Accept-Encoding");
-    }
-    (out, coding)
+    out
 }
 
 /// Adds what a script said to the head of the file it named: what the file says of itself (its type,
@@ -207,7 +157,6 @@ pub fn informational(head: &Head) -> ResponseHead {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::request;
 
     fn script(status: u16, fields: &[(&str, &str)]) -> Head {
         Head {
@@ -221,19 +170,10 @@ mod tests {
         }
     }
 
-    fn check(
-        head: &Head,
-        accept: &str,
-        length: Option<u64>,
-        status: u16,
-        lines: &str,
-        coding: Option<Coding>,
-    ) {
-        let r = request("GET", "/", &[("Accept-Encoding", accept)]);
-        let config = EncodingConfig::default();
-        let (out, chosen) = for_client(head, &orders(head), &r, &config, length);
+    fn check(head: &Head, status: u16, lines: &str) {
+        let out = for_client(head, &orders(head));
         let got = String::from_utf8(out.lines().to_vec()).unwrap();
-        assert_eq!((out.status, got.as_str(), chosen), (status, lines, coding));
+        assert_eq!((out.status, got.as_str()), (status, lines));
     }
 
     #[test]
@@ -256,7 +196,7 @@ mod tests {
             ],
         );
         let lines = "Set-Cookie: a=1\r\nset-cookie: b=2\r\nContent-Type: image/png\r\n";
-        check(&head, "gzip", Some(5000), 201, lines, None);
+        check(&head, 201, lines);
         let orders = orders(&head);
         assert_eq!(
             (orders.announced, orders.unbuffered, orders.send_file),
@@ -266,17 +206,10 @@ mod tests {
 
     #[test]
     fn a_status_field_counts_where_no_status_was_set() {
-        check(
-            &script(200, &[("Status", "404 Gone Fishing")]),
-            "",
-            None,
-            404,
-            "",
-            None,
-        );
-        check(&script(301, &[("Status", "404")]), "", None, 301, "", None);
+        check(&script(200, &[("Status", "404 Gone Fishing")]), 404, "");
+        check(&script(301, &[("Status", "404")]), 301, "");
         for bad in ["99 x", "4040", "abc", "", "100"] {
-            check(&script(200, &[("Status", bad)]), "", None, 200, "", None);
+            check(&script(200, &[("Status", bad)]), 200, "");
         }
         let head = script(200, &[("Status", "404 Gone Fishing")]);
         assert_eq!(orders(&head).reason, b"Gone Fishing");
@@ -291,39 +224,6 @@ mod tests {
         ] {
             assert_eq!(orders(&script(200, fields)).announced, None, "{fields:?}");
         }
-    }
-
-    #[test]
-    fn compression_shows_in_the_head() {
-        let html = ("Content-Type", "text/html");
-        let head = script(200, &[html, ("ETag", "\"x\""), ("Accept-Ranges", "bytes")]);
-        let plain = "Content-Type: text/html\r\nETag: \"x\"\r\nAccept-Ranges: bytes\r\n";
-        check(
-            &head,
-            "gzip",
-            None,
-            200,
-            "Content-Type: text/html\r\nETag: W/\"x\"\r\nContent-Encoding: gzip\r\nVary: Accept-Encoding\r\n",
-            Some(Coding::Gzip),
-        );
-        check(
-            &head,
-            "",
-            None,
-            200,
-            &format!("{plain}Vary: Accept-Encoding\r\n"),
-            None,
-        );
-        check(&head, "gzip", Some(10), 200, plain, None);
-        let varies = script(200, &[html, ("Vary", "Cookie, accept-encoding")]);
-        check(
-            &varies,
-            "",
-            None,
-            200,
-            "Content-Type: text/html\r\nVary: Cookie, accept-encoding\r\n",
-            None,
-        );
     }
 
     #[test]

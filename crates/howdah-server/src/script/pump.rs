@@ -23,7 +23,7 @@ use tokio::time::Sleep;
 
 use super::head::{self, SendFile};
 use super::spill::SpillFile;
-use crate::encoding::{Encoder, EncodingConfig};
+use crate::encoding::{Encoder, EncodingConfig, policy};
 use crate::http::message::{RequestHead, ResponseHead};
 use crate::http::{ClientGone, Length, Responder};
 use crate::respond::Failure;
@@ -399,8 +399,9 @@ impl<'a> Pump<'a> {
         };
         let orders = head::orders(&head);
         let encoding = &self.config.encoding;
-        let (mut ours, coding) =
-            head::for_client(&head, &orders, self.request, encoding, orders.announced);
+        let mut ours = head::for_client(&head, &orders);
+        (self.edit)(&mut ours);
+        let coding = policy::apply(&mut ours, self.request, encoding, orders.announced);
         let length = match (coding, self.announced) {
             (None, Some(announced)) => Length::Known(announced),
             _ => Length::Unknown,
@@ -412,7 +413,6 @@ impl<'a> Pump<'a> {
                 Err(error) => return Err(Ended::Failed(Failure::EncoderFailed(error.to_string()))),
             }
         }
-        (self.edit)(&mut ours);
         out.begin(&ours, length);
         self.began = true;
         for bytes in std::mem::take(&mut self.held) {
@@ -514,7 +514,9 @@ impl<'a> Pump<'a> {
             Some(self.written)
         };
         let encoding = &self.config.encoding;
-        let (mut ours, coding) = head::for_client(&head, &orders, self.request, encoding, length);
+        let mut ours = head::for_client(&head, &orders);
+        (self.edit)(&mut ours);
+        let coding = policy::apply(&mut ours, self.request, encoding, length);
         let mut held = std::mem::take(&mut self.held);
         let mut bytes = self.written;
         if let (Some(coding), false) = (coding, is_head) {
@@ -532,7 +534,6 @@ impl<'a> Pump<'a> {
             bytes = coded.len() as u64;
             held = vec![Bytes::from(coded)];
         }
-        (self.edit)(&mut ours);
         let announced = orders
             .announced
             .filter(|_| !is_head)

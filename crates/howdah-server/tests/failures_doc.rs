@@ -1,0 +1,80 @@
+//! `docs/failures.md` lists every failure under its one name, with the status it is answered with.
+
+use std::collections::BTreeMap;
+
+use howdah_executor::ExecError;
+use howdah_proto::control::Exit;
+use howdah_proto::request::FrameError;
+use howdah_proto::response::ResponseError;
+use howdah_server::http::{BadRequest, BodyError};
+use howdah_server::respond::Failure;
+use howdah_server::site::Refusal;
+
+fn all() -> BTreeMap<&'static str, u16> {
+    let mut failures = vec![
+        Failure::Frame(FrameError::TooLarge),
+        Failure::Frame(FrameError::NulByte),
+        Failure::SpillFailed(String::new()),
+        Failure::LengthMismatch {
+            announced: 0,
+            written: 0,
+        },
+        Failure::EncoderFailed(String::new()),
+        Failure::ClientGone,
+    ];
+    failures.extend(
+        [
+            BodyError::TooLarge,
+            BodyError::Timeout,
+            BodyError::TooSlow,
+            BodyError::ClientGone,
+        ]
+        .map(Failure::Body),
+    );
+    failures.extend(
+        [
+            ExecError::QueueFull,
+            ExecError::QueueTimeout,
+            ExecError::PoolDown {
+                name: String::new(),
+                message: String::new(),
+            },
+            ExecError::ChildDied(Exit::Code(1)),
+            ExecError::TerminateTimeout,
+            ExecError::ResponseInvalid(ResponseError::Malformed),
+            ExecError::ResponseCorrupt,
+            ExecError::ResponseMissing,
+            ExecError::BodyUnreadable,
+            ExecError::Stopping,
+        ]
+        .map(Failure::Run),
+    );
+    let mut all: BTreeMap<_, _> = failures.iter().map(|f| (f.name(), f.status())).collect();
+    all.extend(Refusal::ALL.iter().map(|r| (r.name(), r.status())));
+    for refused in BadRequest::ALL {
+        let before = all.insert(refused.name(), refused.status());
+        assert!(
+            before.is_none_or(|s| s == refused.status()),
+            "{refused}: two statuses"
+        );
+    }
+    all
+}
+
+#[test]
+fn the_page_lists_every_failure_with_its_status_once() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/failures.md");
+    let text = std::fs::read_to_string(page).unwrap();
+    let mut listed = BTreeMap::new();
+    for row in text.lines().filter(|line| line.starts_with("| `")) {
+        let mut cells = row.split('|').map(str::trim).skip(1);
+        let name = cells.next().unwrap().trim_matches('`');
+        let status: u16 = cells
+            .next()
+            .unwrap()
+            .parse()
+            .unwrap_or_else(|_| panic!("{row}"));
+        assert_eq!(listed.insert(name, status), None, "{name} is listed twice");
+    }
+    assert_eq!(listed, all());
+}
