@@ -110,7 +110,7 @@ impl Builder {
     pub fn start(mut self) -> Fixture {
         let mut config = self.config.clone();
         if !self.pool.is_empty() {
-            config.push_str(&format!("[pool.default]\n{}", self.place(&self.pool)));
+            config.push_str(&format!("[pool.www]\n{}", self.place(&self.pool)));
         }
         if !self.site_lines.trim().is_empty() {
             let site = format!("[[site]]\nroot = \"ROOT\"\n{}", self.site_lines);

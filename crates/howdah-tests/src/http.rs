@@ -343,7 +343,14 @@ impl Connection {
 
     fn fill(&mut self) -> Result<(), Broken> {
         let mut buffer = [0; 64 * 1024];
-        match self.stream.read(&mut buffer)? {
+        let read = loop {
+            match self.stream.read(&mut buffer) {
+                // With a time limit set, read(2) is not restarted after a signal (signal(7)).
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                other => break other?,
+            }
+        };
+        match read {
             0 => Err(Broken::Closed {
                 midway: !self.unread.is_empty(),
             }),

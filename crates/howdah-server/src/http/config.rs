@@ -44,8 +44,9 @@ pub struct HttpConfig {
     pub keepalive_requests: u64,
     /// Without progress in sending → the client is gone. 60 s, as nginx' send_timeout.
     pub send_timeout: Duration,
-    /// Most connections at once, of all listeners; none: derived from RLIMIT_NOFILE (half of it,
-    /// the other half for files, PHP and upstreams).
+    /// Most connections at once, of all listeners; none: derived from RLIMIT_NOFILE (three quarters
+    /// of it: an idle connection is one descriptor, a busy one may have a file or two besides).
+    /// Further ones wait in the listener's backlog.
     pub max_connections: Option<u32>,
     /// Bytes of an unread request body that are read and dropped so that the connection can live
     /// on; with more to come it is closed. 256 KiB: cheaper than a new connection with TLS.

@@ -172,7 +172,7 @@ impl Server {
         let descriptors = raise_descriptor_limit();
         let limit = config
             .max_connections
-            .unwrap_or_else(|| u32::try_from(descriptors / 2).unwrap_or(u32::MAX))
+            .unwrap_or_else(|| u32::try_from(descriptors / 4 * 3).unwrap_or(u32::MAX))
             .max(1);
         let slots = Arc::new(Semaphore::new((limit as usize).min(Semaphore::MAX_PERMITS)));
         let config = Arc::new(config);

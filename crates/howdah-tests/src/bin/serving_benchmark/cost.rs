@@ -20,8 +20,9 @@ const PROGRAMS: &[&str] = &["howdah", "howdah-php", "nginx", "php-fpm8.2"];
 pub fn measure(options: &Options, scratch: &Scratch) {
     println!("\ncost of a hello request at c=100 and c=1");
     for kind in [Kind::Howdah, Kind::NginxFpm] {
-        let server = start(kind, options, scratch);
         for connections in [100, 1] {
+            // A fresh server each time: a process that was traced may be left slower, or stopped.
+            let server = start(kind, options, scratch);
             let mut load = Load {
                 target: "/hello.php".into(),
                 connections,

@@ -13,7 +13,7 @@ const CHILDREN: usize = 8;
 const SWEEP: &[u32] = &[10, 50, 100, 200, 500];
 
 /// Every request of the sweep may wait: what is measured is the rate, not the refusals.
-const QUEUE: &str = "[pool.default]\nqueue_size = 2000\nqueue_timeout = \"60s\"\n";
+const QUEUE: &str = "[pool.www]\nqueue_size = 2000\nqueue_timeout = \"60s\"\n";
 
 fn check_page(server: &dyn Server) {
     let request = format!("GET / HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
