@@ -20,7 +20,9 @@ use rustix::net::{
 
 use crate::http::proxy_protocol::TrustedPeers;
 
-pub use server::{Control, Server, ServerStats, StartError, ThreadHooks, raise_descriptor_limit};
+pub use server::{
+    Control, ListenerId, Server, ServerStats, StartError, ThreadHooks, raise_descriptor_limit,
+};
 
 /// Connections the kernel completes before they are accepted; it cuts this to
 /// `net.core.somaxconn` (4096 since Linux 5.4).

@@ -1,3 +1,37 @@
-//! Howdah.
+//! `howdah`: the one binary. Commands, the configuration, the master process, and the wiring of
+//! the front. What serves is in the other crates.
+//!
+//! - [`arguments`]: the command line; [`commands`]: what talks to a running server.
+//! - [`config`]: from text to typed settings.
+//! - [`master`]: `howdah serve`; [`front`]: the process it starts; [`link`]: the line between them.
+//! - [`php`]: finding `howdah-php`; [`exit`]: exit codes; [`sys`]: the module with `unsafe`.
 
-fn main() {}
+#![deny(unsafe_code)]
+
+mod arguments;
+mod commands;
+mod config;
+mod exit;
+mod front;
+mod link;
+mod master;
+mod php;
+mod sys;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use arguments::{Arguments, Command};
+
+fn main() -> ExitCode {
+    match Arguments::parse().command {
+        Command::Serve(serve) => master::serve(serve),
+        Command::Front(front) => front::run(front.link),
+        Command::Check(check) => commands::check::run(&check),
+        Command::Status(status) => commands::status::run(&status),
+        Command::Reload(target) => commands::steer::reload(&target),
+        Command::Stop(stop) => commands::steer::stop(&stop),
+        Command::Version => commands::version(),
+    }
+}

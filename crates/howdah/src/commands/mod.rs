@@ -1,0 +1,34 @@
+//! The commands that talk to a running server, or to nobody.
+
+pub mod check;
+mod client;
+pub mod status;
+pub mod steer;
+
+use std::process::ExitCode;
+
+use crate::{exit, php};
+
+/// `howdah version`
+pub fn version() -> ExitCode {
+    println!("howdah {}", env!("CARGO_PKG_VERSION"));
+    let found = php::find(None).and_then(|program| {
+        let version = php::check(&program)?;
+        Ok((program, version))
+    });
+    match found {
+        Ok((program, version)) => {
+            println!(
+                "php {} {} ({})",
+                version.php,
+                version.thread_safety,
+                program.display()
+            );
+            exit::done()
+        }
+        Err(why) => {
+            eprintln!("howdah: {why}");
+            exit::php()
+        }
+    }
+}

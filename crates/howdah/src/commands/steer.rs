@@ -1,0 +1,61 @@
+//! `howdah reload` and `howdah stop`.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use super::client::ask;
+use crate::arguments::{Stop, Target};
+use crate::config::value::milliseconds;
+use crate::exit;
+use crate::master::control::{Answer, Ask};
+
+fn tell(answer: Result<Answer, String>) -> ExitCode {
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(why) => {
+            eprintln!("howdah: {why}");
+            return exit::no_server();
+        }
+    };
+    for advice in &answer.advice {
+        eprintln!("advice: {advice}");
+    }
+    if answer.ok {
+        println!("{}", answer.message);
+        return exit::done();
+    }
+    for mistake in &answer.mistakes {
+        eprintln!("{mistake}");
+    }
+    if !answer.message.is_empty() {
+        eprintln!("howdah: {}", answer.message);
+    }
+    if answer.mistakes.is_empty() {
+        exit::failed()
+    } else {
+        eprintln!("howdah: not reloaded; the configuration before stays in use");
+        exit::configuration()
+    }
+}
+
+/// `howdah reload`: returns when the new configuration is served, or refused.
+pub fn reload(target: &Target) -> ExitCode {
+    // PHP's start has its own limit in the server (timeouts.start).
+    tell(ask(target, &Ask::Reload, None))
+}
+
+/// `howdah stop`: returns when the server has ended.
+pub fn stop(stop: &Stop) -> ExitCode {
+    let limit_ms = match &stop.timeout {
+        None => None,
+        Some(text) => match milliseconds(text) {
+            Some(ms) => Some(ms),
+            None => {
+                eprintln!("howdah: --timeout: expected a time such as 30s, found `{text}`");
+                return ExitCode::from(2);
+            }
+        },
+    };
+    let patience = limit_ms.map(|ms| Duration::from_millis(ms) + Duration::from_secs(10));
+    tell(ask(&stop.target, &Ask::Stop { limit_ms }, patience))
+}

@@ -1,0 +1,126 @@
+//! What is wrong (or unwise) in a configuration, and how it is shown: `file:line:column: message`,
+//! the line, and a caret under what is meant. Mistakes are gathered, never thrown: all of them
+//! are told at once.
+
+use std::ops::Range;
+
+/// How bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weight {
+    /// Cannot be served.
+    Mistake,
+    /// Can be, but somebody should know.
+    Advice,
+}
+
+/// One thing to tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// How bad.
+    pub weight: Weight,
+    /// Where in the file, in bytes; none: on the command line or in the system.
+    pub place: Option<Range<usize>>,
+    /// What, and what would do.
+    pub message: String,
+}
+
+/// All there is to tell.
+#[derive(Debug, Default)]
+pub struct Mistakes {
+    list: Vec<Mistake>,
+}
+
+impl Mistakes {
+    /// A mistake, at a place of the file if it has one.
+    pub fn at(&mut self, place: impl Into<Option<Range<usize>>>, message: impl Into<String>) {
+        self.add(Weight::Mistake, place.into(), message.into());
+    }
+
+    /// Advice.
+    pub fn advise(&mut self, place: impl Into<Option<Range<usize>>>, message: impl Into<String>) {
+        self.add(Weight::Advice, place.into(), message.into());
+    }
+
+    fn add(&mut self, weight: Weight, place: Option<Range<usize>>, message: String) {
+        let mistake = Mistake {
+            weight,
+            place,
+            message,
+        };
+        if !self.list.contains(&mistake) {
+            self.list.push(mistake);
+        }
+    }
+
+    /// Whether something cannot be served.
+    pub fn any(&self) -> bool {
+        self.list.iter().any(|m| m.weight == Weight::Mistake)
+    }
+
+    /// Everything of that weight as it is shown, in the order of the file; what lies elsewhere
+    /// comes first.
+    pub fn shown(&self, weight: Weight, file: &str, text: &str) -> Vec<String> {
+        let mut list: Vec<&Mistake> = self.list.iter().filter(|m| m.weight == weight).collect();
+        list.sort_by_key(|m| m.place.as_ref().map(|p| p.start));
+        list.iter().map(|m| show(m, file, text)).collect()
+    }
+}
+
+fn show(mistake: &Mistake, file: &str, text: &str) -> String {
+    let Some(place) = &mistake.place else {
+        return mistake.message.clone();
+    };
+    let at = floor(text, place.start);
+    let line_start = text[..at].rfind('\n').map_or(0, |n| n + 1);
+    let line = text[line_start..].lines().next().unwrap_or("");
+    let line_end = line_start + line.len();
+    let number = text[..at].matches('\n').count() + 1;
+    let column = text[line_start..at].chars().count() + 1;
+    let end = floor(text, place.end).clamp(at, line_end.max(at));
+    let width = text[at..end].chars().count().max(1);
+    // A tab stays a tab, so that the caret stands where the eye expects it.
+    let indent: String = text[line_start..at]
+        .chars()
+        .map(|c| if c == '\t' { '\t' } else { ' ' })
+        .collect();
+    let gutter = " ".repeat(number.to_string().len());
+    format!(
+        "{file}:{number}:{column}: {}\n  {number} | {line}\n  {gutter} | {indent}{}",
+        mistake.message,
+        "^".repeat(width)
+    )
+}
+
+/// The border of a character at or before `at`.
+fn floor(text: &str, at: usize) -> usize {
+    let mut at = at.min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistake_is_shown_with_its_line_and_a_caret() {
+        let text = "listen = []\n\tpm = \"é\" # x\nlast";
+        let mut mistakes = Mistakes::default();
+        mistakes.at(18..22, "not this");
+        mistakes.at(100..200, "beyond");
+        mistakes.at(None, "--children: no");
+        mistakes.advise(0..6, "think");
+        assert_eq!(
+            mistakes.shown(Weight::Mistake, "a.toml", text),
+            [
+                "--children: no",
+                "a.toml:2:7: not this\n  2 | \tpm = \"é\" # x\n    | \t     ^^^",
+                "a.toml:3:5: beyond\n  3 | last\n    |     ^",
+            ]
+        );
+        assert_eq!(mistakes.shown(Weight::Advice, "a.toml", text).len(), 1);
+        assert!(mistakes.any());
+    }
+}

@@ -1,0 +1,261 @@
+//! The configuration: from the command line and a TOML file to the typed settings of the crates.
+//! The only place that sees raw strings. Every mistake is found in one go and told with file, line
+//! and a suggestion; nothing unknown is ignored, nothing wrong becomes a default.
+//!
+//! - [`options`]: the one table of what may be configured.
+//! - [`reader`]: walks a file along that table; [`value`]: what values mean.
+//! - [`server`], [`pool`], [`site`]: sections into typed settings.
+//! - [`mistake`], [`suggest`]: how mistakes are told.
+//! - [`reference`]: the table as documentation.
+
+pub mod mistake;
+pub mod options;
+pub mod pool;
+pub mod reader;
+pub mod reference;
+pub mod server;
+pub mod site;
+pub mod suggest;
+pub mod value;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use howdah_executor::PoolConfig;
+use howdah_server::client_address::TrustedProxies;
+use howdah_server::encoding::EncodingConfig;
+use howdah_server::http::HttpConfig;
+use howdah_server::listener::ListenAddress;
+use howdah_server::log::{AccessFormat, LogTarget};
+use howdah_server::site::{Site, SiteConfig, Sites};
+use toml::de::DeTable;
+
+use crate::arguments::Serve;
+use crate::php;
+use mistake::{Mistakes, Weight};
+use reader::{File, Section};
+
+/// Everything `howdah serve` needs to know, checked.
+#[derive(Debug)]
+pub struct Settings {
+    /// Where to listen, in order.
+    pub listen: Vec<Listen>,
+    /// Front threads.
+    pub threads: u32,
+    /// Who serves HTTP, when root.
+    pub user: Option<String>,
+    /// And its group.
+    pub group: Option<String>,
+    /// The pid file.
+    pub pid: Option<PathBuf>,
+    /// The control socket, if it was named.
+    pub control: Option<PathBuf>,
+    /// `[log]`
+    pub log: LogSettings,
+    /// `[limits]`, `[timeouts]`
+    pub http: HttpConfig,
+    /// What waits where; `[limits]`.
+    pub spill: Spill,
+    /// Other `[timeouts]`.
+    pub patience: Patience,
+    /// `[compression]`
+    pub encoding: EncodingConfig,
+    /// `[trusted_proxies]`
+    pub trusted_proxies: TrustedProxies,
+    /// `[status]`: path and who may see it.
+    pub status: Option<(String, Vec<howdah_server::client_address::Network>)>,
+    /// The pools.
+    pub pools: Vec<PoolConfig>,
+    /// The sites.
+    pub sites: Vec<SiteConfig>,
+    /// What was chosen without being told, for the one who starts the server.
+    pub chosen: Vec<String>,
+}
+
+/// An address to listen on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listen {
+    /// Where.
+    pub address: ListenAddress,
+    /// Connections begin with a PROXY header.
+    pub proxy_protocol: bool,
+}
+
+/// `[log]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogSettings {
+    /// Where problems go.
+    pub error: LogTarget,
+    /// The least important level written (syslog's numbers).
+    pub level: u8,
+    /// Where accesses go; none: nowhere.
+    pub access: Option<LogTarget>,
+    /// How a line looks.
+    pub access_format: AccessFormat,
+    /// How long a line may wait.
+    pub access_delay: Duration,
+}
+
+/// What waits in memory and what in files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spill {
+    /// Bytes of a request body in memory.
+    pub body_memory: u64,
+    /// Bytes of a response in memory.
+    pub response_memory: u64,
+    /// Bytes of a response in a file.
+    pub response_spill: u64,
+    /// Where the files are.
+    pub directory: PathBuf,
+}
+
+/// How long the server itself waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// SIGTERM.
+    pub stop: Duration,
+    /// SIGQUIT, `howdah stop`, reload.
+    pub drain: Duration,
+    /// For PHP to start.
+    pub start: Duration,
+}
+
+/// A configuration file as it was read.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// Its name, for messages.
+    pub name: String,
+    /// What stands in it.
+    pub text: String,
+}
+
+impl Source {
+    /// Reads the file.
+    pub fn read(path: &Path) -> Result<Source, String> {
+        let name = path.display().to_string();
+        match std::fs::read_to_string(path) {
+            Ok(text) => Ok(Source { name, text }),
+            Err(error) => Err(format!("cannot read the configuration {name}: {error}")),
+        }
+    }
+}
+
+/// What reading a configuration gave.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The settings, or all mistakes as they are shown.
+    pub settings: Result<Settings, Vec<String>>,
+    /// Advice as it is shown.
+    pub advice: Vec<String>,
+    /// `howdah-php` is not there: a mistake of the installation, whatever else there is.
+    pub php_unfit: bool,
+}
+
+/// The control socket a configuration file names.
+pub fn control_of(arguments: &Serve, source: &Source) -> Option<PathBuf> {
+    let (document, _) = DeTable::parse_recoverable(&source.text);
+    let mut unheard = Mistakes::default();
+    let directory = Path::new(&source.name).parent().map(Path::to_owned);
+    let file = File::new(&mut unheard, directory.unwrap_or_default());
+    let top = Section::new(&file, "", Some(document.get_ref()), None, SECTIONS);
+    arguments.control.clone().or_else(|| top.path("control"))
+}
+
+const SECTIONS: &[&str] = &[
+    "log",
+    "limits",
+    "timeouts",
+    "compression",
+    "trusted_proxies",
+    "status",
+    "pool",
+    "site",
+];
+
+/// Reads the command line and the file (none: everything at its default), and checks them against
+/// each other and the system: roots are opened, users and pools looked up.
+pub fn load(arguments: &Serve, source: Option<&Source>) -> Loaded {
+    let mut mistakes = Mistakes::default();
+    let (name, text) = source.map_or(("", ""), |s| (&s.name, &s.text));
+    let (document, errors) = DeTable::parse_recoverable(text);
+    for error in &errors {
+        mistakes.at(error.span(), error.message());
+    }
+    // After a syntax error what was understood of the rest is still worth checking.
+    let directory = Path::new(name).parent().map(Path::to_owned);
+    let mut php_unfit = false;
+    let settings = {
+        let file = File::new(&mut mistakes, directory.unwrap_or_default());
+        let top = Section::new(&file, "", Some(document.get_ref()), None, SECTIONS);
+        settings(arguments, &top, &mut php_unfit)
+    };
+    Loaded {
+        php_unfit,
+        advice: mistakes.shown(Weight::Advice, name, text),
+        settings: if mistakes.any() {
+            Err(mistakes.shown(Weight::Mistake, name, text))
+        } else {
+            Ok(settings)
+        },
+    }
+}
+
+fn settings(arguments: &Serve, top: &Section<'_, '_, '_>, php_unfit: &mut bool) -> Settings {
+    let program = php::find(top.path("php").as_deref()).unwrap_or_else(|why| {
+        *php_unfit = true;
+        top.file().mistake(top.place_of("php"), why.to_string());
+        PathBuf::new()
+    });
+    let identity = server::identity(arguments, top);
+    let pools = pool::pools(arguments, top, &program, &identity);
+    let mut chosen = Vec::new();
+    let sites = site::sites(arguments, top, &pools, &mut chosen);
+    let trusted_proxies = server::trusted_proxies(top);
+    let (http, patience) = server::http(top);
+    server::mode(arguments, top);
+    Settings {
+        listen: server::listen(arguments, top, &trusted_proxies),
+        threads: top.number("threads").map_or_else(cores, |n| n as u32),
+        user: identity.user,
+        group: identity.group,
+        pid: arguments.pid.clone().or_else(|| top.path("pid")),
+        control: arguments.control.clone().or_else(|| top.path("control")),
+        log: server::log(arguments, top),
+        http,
+        spill: server::spill(top),
+        patience,
+        encoding: server::encoding(top),
+        trusted_proxies,
+        status: server::status(top),
+        pools,
+        sites,
+        chosen,
+    }
+}
+
+/// Cores this process may use.
+pub fn cores() -> u32 {
+    std::thread::available_parallelism().map_or(1, |n| n.get() as u32)
+}
+
+impl Settings {
+    /// Opens the sites' directories: what is served by.
+    pub fn open_sites(&self) -> Result<Sites, Vec<String>> {
+        let mut sites = Vec::new();
+        let mut errors = Vec::new();
+        for (number, config) in self.sites.iter().enumerate() {
+            match Site::new(config.clone(), number as u32) {
+                Ok(site) => sites.push(Arc::new(site)),
+                Err(list) => errors.extend(
+                    list.iter()
+                        .map(|error| format!("site `{}`: {error}", config.name)),
+                ),
+            }
+        }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        Sites::new(sites).map_err(|list| list.iter().map(ToString::to_string).collect())
+    }
+}

@@ -1,0 +1,412 @@
+//! The one table of options: what may stand in a configuration file, of which type, in which range,
+//! with which default and why. The reader takes types and defaults from here, so does
+//! `howdah check --explain`, so does `docs/configuration.md`, so do the suggestions for unknown keys.
+
+/// What a value may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `true`, `false`, `"on"`, `"off"`
+    OnOff,
+    /// A number in this range.
+    Integer(u64, u64),
+    /// A number in this range, or `"auto"`.
+    IntegerOrAuto(u64, u64),
+    /// A time with unit, in this range of milliseconds.
+    Time(u64, u64),
+    /// The same, or `"off"`.
+    TimeOrOff(u64, u64),
+    /// Bytes with unit, in this range.
+    Size(u64, u64),
+    /// The same, or `"off"`.
+    SizeOrOff(u64, u64),
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// Text.
+    Text,
+    /// A path; a relative one counts from the configuration file's directory.
+    Path,
+    /// A path, or one of these words.
+    PathOr(&'static [&'static str]),
+    /// A text, or a list of texts.
+    Texts,
+    /// `name = value` pairs.
+    Pairs,
+    /// Any number of tables, `[[…]]`, see that section.
+    Sections,
+}
+
+/// An option.
+#[derive(Clone, Copy, Debug)]
+pub struct Spec {
+    /// The table it stands in: empty for the top, `pool.*` for any pool.
+    pub section: &'static str,
+    /// Its key.
+    pub key: &'static str,
+    /// What it may be.
+    pub kind: Kind,
+    /// As it would be written; empty: none. A list's entries are separated by commas.
+    pub default: &'static str,
+    /// What it does.
+    pub doc: &'static str,
+    /// Why the default is what it is.
+    pub reason: &'static str,
+}
+
+/// Sections: name as in the file, what it is about.
+#[cfg(test)]
+pub const SECTIONS: &[(&str, &str)] = &[
+    ("", "At the top of the file, before the first `[section]`."),
+    ("log", "Where messages and accesses are written."),
+    (
+        "limits",
+        "What a client may send. Beyond a limit it gets the named refusal.",
+    ),
+    ("timeouts", "How long anybody may take."),
+    (
+        "compression",
+        "gzip, brotli and zstd for text, as it is sent.",
+    ),
+    (
+        "trusted_proxies",
+        "Whose word about the client counts. Nobody's by default: `X-Forwarded-*` and `Forwarded` are then ordinary headers.",
+    ),
+    (
+        "status",
+        "The status page over HTTP. `howdah status` works without it.",
+    ),
+    (
+        "pool.*",
+        "A pool of PHP processes: one user, one php.ini, one opcache. Without any `[pool.NAME]` there is one, `www`.",
+    ),
+    (
+        "site",
+        "`[[site]]`: what is served for which host. Without any, the directory on the command line is recognised and served.",
+    ),
+    (
+        "site.rule",
+        "`[[site.rule]]`: rules in order. Exactly one of `path`, `prefix`, `glob`, `regex` says for which URL paths (none: all), one of the actions what happens.",
+    ),
+    (
+        "site.static",
+        "`[[site.static]]`: how files are sent; the first that matches counts.",
+    ),
+    (
+        "site.internal",
+        "`[[site.internal]]`: files that only a script can have sent, by `X-Accel-Redirect`.",
+    ),
+];
+
+const SECOND: u64 = 1000;
+const DAY: u64 = 24 * 3600 * SECOND;
+const K: u64 = 1 << 10;
+const M: u64 = 1 << 20;
+const G: u64 = 1 << 30;
+const T: u64 = 1 << 40;
+
+macro_rules! options {
+    ($($section:literal { $($key:literal: $kind:expr, $default:literal, $doc:literal, $reason:literal;)* })*) => {
+        /// All options, in the order of the reference.
+        pub const OPTIONS: &[Spec] = &[$($(Spec {
+            section: $section,
+            key: $key,
+            kind: $kind,
+            default: $default,
+            doc: $doc,
+            reason: $reason,
+        },)*)*];
+    };
+}
+
+options! {
+    "" {
+        "listen": Kind::Texts, "127.0.0.1:8080",
+            "Addresses to listen on: `HOST:PORT`, `:PORT` (all IPv4 addresses), `[::]:PORT`, `unix:PATH`. Words may follow: `proxy_protocol` (connections begin with a PROXY header; taken from trusted_proxies only), `mode=0660` (of a unix socket).",
+            "nobody else can reach it until somebody decides so";
+        "threads": Kind::IntegerOrAuto(1, 128), "auto",
+            "Front threads; `auto` is the number of cores.",
+            "each has its own event loop and its own share of the connections";
+        "user": Kind::Text, "",
+            "User that serves HTTP, when started as root. Pools run as it, too, unless they name their own.",
+            "without root there is nothing to change";
+        "group": Kind::Text, "", "Group in place of the user's own.", "";
+        "pid": Kind::Path, "", "File to write the process id of the master to.", "service managers do not need it";
+        "control": Kind::Path, "",
+            "Control socket of `howdah status`, `reload` and `stop`. By default one per server, named after its port, in `/run/howdah` (root), `$XDG_RUNTIME_DIR/howdah` or `/tmp/howdah-UID`.",
+            "several servers on one machine do not meet";
+        "php": Kind::Path, "",
+            "The `howdah-php` program. By default `$HOWDAH_PHP`, else the one beside `howdah`, in `../libexec` or in `../lib/howdah`.", "";
+        "mode": Kind::Word(&["embed"]), "embed",
+            "How PHP is run. `embed`: in forked processes of our own.",
+            "the fastest, and isolated";
+    }
+    "log" {
+        "error": Kind::PathOr(&["stderr"]), "stderr",
+            "Where problems go, a line each, PHP's messages included.",
+            "a terminal and a service manager both show it";
+        "level": Kind::Word(&["error", "warning", "notice", "info", "debug"]), "notice",
+            "The least important kind of line that is written.",
+            "one line a problem, silence otherwise";
+        "access": Kind::PathOr(&["off", "stdout", "stderr"]), "off",
+            "Where a line for each request goes.",
+            "quiet on a terminal; whoever wants it names a file";
+        "access_format": Kind::Word(&["common", "combined", "extended", "json"]), "combined",
+            "`extended` adds host, request time, queue time, child, error name and request number to `combined`.",
+            "log analysers read it";
+        "access_delay": Kind::Time(0, 60 * SECOND), "1s",
+            "Access lines are written at the latest after this time; `0s`: at once.",
+            "one write for many lines";
+    }
+    "limits" {
+        "request_line": Kind::Size(256, 64 * K), "8K",
+            "Longest request line; beyond: 414 `UriTooLong`.",
+            "nginx' and Apache's value; RFC 9112 §3 asks for 8000";
+        "header": Kind::Size(K, M), "32K",
+            "Longest request head; beyond: 431 `HeaderTooLarge`.", "nginx' 4 x 8 KiB";
+        "headers": Kind::Integer(8, 1000), "100",
+            "Most header fields; beyond: 431 `TooManyHeaders`.", "Apache's; browsers send about 20";
+        "connections": Kind::IntegerOrAuto(1, 1_000_000), "auto",
+            "Most connections at once; `auto` is half the limit of open files, which is raised as far as allowed.",
+            "the other half is for files and PHP";
+        "keepalive_requests": Kind::Integer(0, 1 << 40), "10000",
+            "Requests on one connection before it is closed; 0: no limit.",
+            "frees a connection's memory now and then; nginx' 1000 costs busy clients reconnects";
+        "body_rate": Kind::Integer(0, 1 << 30), "240",
+            "Bytes a second a request body must average; slower: 408 `BodyTooSlow`. 0: no minimum.",
+            "Kestrel's; no real link is slower";
+        "discarded_body": Kind::Size(0, G), "256K",
+            "How much of a request body that nobody reads is read and dropped to keep the connection.",
+            "cheaper than a new connection";
+        "body_memory": Kind::Size(0, 16 * M), "64K",
+            "Request bodies up to this size wait in memory, longer ones in a file.", "forms fit, uploads do not";
+        "response_memory": Kind::Size(16 * K, 64 * M), "256K",
+            "Output that a slow client has not taken yet waits in memory up to this size, then in a file.",
+            "almost every page fits";
+        "response_spill": Kind::Size(0, T), "1G",
+            "… and up to this size in the file; then the script waits.", "nginx' fastcgi_max_temp_file_size";
+        "spill_directory": Kind::Path, "/var/tmp",
+            "Directory of these files. They have no name there.", "on a disk; /tmp is memory on many machines";
+    }
+    "timeouts" {
+        "header": Kind::Time(100, 600 * SECOND), "10s",
+            "For a whole request head, from its first byte; later: 408 `HeaderTimeout`.",
+            "a slow phone needs 2 s; nginx' 60 s serves slowloris";
+        "body": Kind::Time(100, 3600 * SECOND), "30s",
+            "Between two pieces of a request body; later: 408 `BodyTimeout`.",
+            "nginx has 60 s, Apache 20 s";
+        "keepalive": Kind::Time(0, 3600 * SECOND), "75s",
+            "How long a connection may be idle between requests.",
+            "nginx'; above the 60 s of load balancers, so that they close first";
+        "send": Kind::Time(100, 3600 * SECOND), "60s",
+            "Without progress in sending, the client counts as gone.", "nginx' send_timeout";
+        "lingering": Kind::Time(0, 600 * SECOND), "30s",
+            "After an early answer: how long the rest of the request is read so that the client gets to see the answer.",
+            "nginx' lingering_time";
+        "stop": Kind::Time(0, DAY), "10s",
+            "On SIGTERM and SIGINT: how long running requests may still take.",
+            "containers are killed after 10 s, services after 90";
+        "drain": Kind::Time(0, DAY), "60s",
+            "On SIGQUIT, `howdah stop` and, for the old processes, `howdah reload`: how long running requests may still take.",
+            "longer than any page should take";
+        "start": Kind::Time(SECOND, 3600 * SECOND), "60s",
+            "How long PHP may take to start, preloading included.", "a large preload takes seconds";
+    }
+    "compression" {
+        "enable": Kind::OnOff, "on",
+            "Whether text is compressed for clients that accept it.", "a quarter of the bytes for little time";
+        "codings": Kind::Texts, "zstd, br, gzip",
+            "Codings offered, the best first: `zstd`, `br`, `gzip`.",
+            "at its level zstd is about as small as brotli for a quarter of the time";
+        "min_size": Kind::Size(0, G), "860",
+            "Shorter bodies are sent as they are.", "below that the answer fits one packet either way";
+        "types": Kind::Texts, "", "Media types beside the usual text types.", "";
+        "gzip_level": Kind::Integer(1, 9), "5", "gzip's level.", "where the curve bends";
+        "brotli_level": Kind::Integer(0, 11), "4", "brotli's level.", "the fastest that beats gzip 9";
+        "zstd_level": Kind::Integer(1, 19), "3", "zstd's level.", "the library's own default";
+    }
+    "trusted_proxies" {
+        "networks": Kind::Texts, "",
+            "Addresses and networks of the proxies, as `10.0.0.0/8`.",
+            "whoever is believed can claim to be anybody";
+        "unix": Kind::OnOff, "off",
+            "Whether whoever connects to a unix socket is a trusted proxy.", "its mode decides who can";
+        "header": Kind::Word(&["x-forwarded", "forwarded"]), "x-forwarded",
+            "Which headers the proxies write: `X-Forwarded-For` and its relatives, or `Forwarded` (RFC 7239).",
+            "what nearly all write; only one is read, since a proxy passes a client's other one through";
+        "host": Kind::OnOff, "off",
+            "Believe the host the proxy names (`X-Forwarded-Host`, `host=`).",
+            "most proxies keep `Host` and pass this one through from anybody";
+        "port": Kind::OnOff, "off", "Believe `X-Forwarded-Port`.", "as for `host`";
+    }
+    "status" {
+        "path": Kind::Text, "",
+            "URL path of the status page, as `/howdah-status`; none by default.", "it shows what visitors do";
+        "allow": Kind::Texts, "127.0.0.1, ::1",
+            "Who may see it: addresses and networks.", "it shows what visitors do";
+    }
+    "pool.*" {
+        "pm": Kind::Word(&["static", "dynamic", "ondemand"]), "dynamic",
+            "`static`: always max_children processes. `dynamic`: between the spares. `ondemand`: as requests come. With `--children N` on the command line and no pm here it is `static`.",
+            "php-fpm's words; idle memory follows the load";
+        "max_children": Kind::IntegerOrAuto(1, 4096), "auto",
+            "Most PHP processes; `auto` follows from cores and memory, of the container if there is one.",
+            "no number fits every machine";
+        "start_servers": Kind::IntegerOrAuto(0, 4096), "auto", "`dynamic`: processes at start.", "as many as cores";
+        "min_spare_servers": Kind::IntegerOrAuto(0, 4096), "auto",
+            "`dynamic`: fork when fewer are idle.", "half the cores, at least one";
+        "max_spare_servers": Kind::IntegerOrAuto(1, 4096), "auto",
+            "`dynamic`: retire when more are idle.", "twice the cores, at least four";
+        "process_idle_timeout": Kind::Time(SECOND, DAY), "10s",
+            "An idle process above the spares leaves after this time.", "php-fpm's";
+        "max_requests": Kind::Integer(0, 1 << 40), "0",
+            "A process is replaced after this many requests, give or take a tenth, its replacement first; 0: never.",
+            "php-fpm's; max_memory catches leaks";
+        "max_memory": Kind::SizeOrOff(16 * M, T), "512M",
+            "A process with more resident memory is replaced between two requests.",
+            "four times PHP's usual memory_limit: such a process leaks";
+        "queue_size": Kind::Integer(0, 65535), "1024",
+            "Most requests that wait for a process; beyond: 503 `QueueFull` with Retry-After.",
+            "a thousand waiting users is a crowd, more is an attack";
+        "queue_timeout": Kind::Time(10, 3600 * SECOND), "30s",
+            "Longest wait; then 503 `QueueTimeout` with Retry-After.", "nobody waits longer for a page";
+        "request_terminate_timeout": Kind::TimeOrOff(100, DAY), "300s",
+            "Longest run of a script by the clock on the wall, sleeping and waiting included; then its process is killed: 504 `TerminateTimeout`.",
+            "PHP's max_execution_time counts CPU time only; a script that hangs must not hold its process for ever";
+        "request_slowlog_timeout": Kind::TimeOrOff(100, DAY), "10s",
+            "A request that runs longer has its PHP stack written to the error log (`SlowRequest`).",
+            "where it hangs is the first question";
+        "php_ini": Kind::Path, "", "php.ini in place of the one PHP would find.", "";
+        "php_value": Kind::Pairs, "",
+            "`[pool.NAME.php_value]`: settings for the whole pool, as on PHP's command line (`-d`); also those that count only at start (`opcache.memory_consumption`, `extension`).", "";
+        "opcache": Kind::OnOff, "on", "Whether opcache is used.", "PHP is several times faster with it";
+        "user": Kind::Text, "",
+            "User of the processes; needs a start as root. Without it: the server's user.", "";
+        "group": Kind::Text, "", "Group in place of the user's own.", "";
+        "env": Kind::Pairs, "", "`[pool.NAME.env]`: environment of the processes.", "";
+        "clear_env": Kind::OnOff, "off",
+            "Start from an empty environment (PATH is kept). php-fpm's default is on.",
+            "containers configure applications by environment, and nothing but this pool's PHP sees it";
+    }
+    "site" {
+        "name": Kind::Text, "", "Its name in logs and status; by default its first host.", "";
+        "hosts": Kind::Texts, "", "Hosts it answers for: `example.org`, `*.example.org`, an address.", "";
+        "default": Kind::OnOff, "off",
+            "Answers for hosts that no site names. Without such a site it is the first.", "";
+        "root": Kind::Path, "", "The directory that is served; by default the one on the command line.", "";
+        "recognise": Kind::OnOff, "off",
+            "Begin with what would be chosen for the directory without a configuration (WordPress, MediaWiki, …); what this site says itself goes before it, its rules before the chosen ones.",
+            "a file should say what happens";
+        "pool": Kind::Text, "", "The pool that runs its scripts; by default the only one, or `www`.", "";
+        "index": Kind::Texts, "index.php, index.html, index.htm",
+            "Names tried in a directory, in order.",
+            "a directory with both is an application with a placeholder beside it";
+        "try_files": Kind::Texts, "$uri, $uri/",
+            "What is looked for, in order; then front_controller, then 404. `$uri`, `$uri/`, a path made of both, or `=STATUS`.", "";
+        "front_controller": Kind::Text, "",
+            "URL path of the script that gets everything that is no file, as `/index.php`.", "";
+        "front_controller_path_info": Kind::OnOff, "off",
+            "Give it the request's path as PATH_INFO.",
+            "most applications go by REQUEST_URI, and Apache's usual rewrite sets none";
+        "php_extensions": Kind::Texts, ".php", "Names that end so are scripts.", "";
+        "symlinks": Kind::Word(&["follow", "owner", "beneath"]), "follow",
+            "What symbolic links below the root may point to: anything; what their owner owns; what lies below the root.",
+            "nginx' and Apache's default, and what Debian's applications need";
+        "root_resolution": Kind::Word(&["reload", "second", "request"]), "second",
+            "When links in `root` itself are looked at again.",
+            "a deployment that moves a link takes effect, at no measurable cost";
+        "deny": Kind::Texts, "", "Globs of URL paths that are never answered from, file or script.", "";
+        "expose": Kind::Texts, "",
+            "Globs of URL paths that are sent although their names are on the list of what is never sent (dotfiles, backups, sources).", "";
+        "precompressed": Kind::OnOff, "on",
+            "Send `x.css.br`, `.zst`, `.gz` in place of `x.css` to who accepts it.", "";
+        "sendfile_roots": Kind::Texts, "", "Directories whose files a script may name by `X-Sendfile`.", "";
+        "max_body_size": Kind::SizeOrOff(1, 1 << 50), "1G",
+            "Longest request body; beyond: 413 before PHP sees anything.",
+            "Apache's; PHP's own post_max_size is the limit people mean to set";
+        "request_buffering": Kind::Word(&["on", "off", "auto"]), "auto",
+            "`on`: a script starts when the body is complete, so a slow client never holds a process. `off`: as it arrives. `auto`: on, but off when PHP's upload progress is asked for.", "";
+        "types": Kind::Pairs, "", "`[site.types]`: media types by extension, before the built-in ones.", "";
+        "env": Kind::Pairs, "", "`[site.env]`: environment of its scripts, in getenv() and `$_SERVER`.", "";
+        "php_value": Kind::Pairs, "", "`[site.php_value]`: PHP settings for its requests; scripts may change them.", "";
+        "php_admin_value": Kind::Pairs, "", "`[site.php_admin_value]`: PHP settings that scripts cannot change.", "";
+        "error_pages": Kind::Pairs, "",
+            "`[site.error_pages]`: a file below the root for a status, as `404 = \"404.html\"`.", "";
+        "rule": Kind::Sections, "", "`[[site.rule]]`", "";
+        "static": Kind::Sections, "", "`[[site.static]]`", "";
+        "internal": Kind::Sections, "", "`[[site.internal]]`", "";
+    }
+    "site.rule" {
+        "path": Kind::Text, "", "Exactly this path.", "";
+        "prefix": Kind::Text, "", "This path and all below it; `$1` is what follows.", "";
+        "glob": Kind::Text, "", "A glob: `*` within a name, `**` across directories; without a leading slash below any directory.", "";
+        "regex": Kind::Text, "", "A regular expression; `$1` or `${name}` are its groups.", "";
+        "methods": Kind::Texts, "", "Only for these methods.", "";
+        "if_missing": Kind::OnOff, "off", "Only if the path names no file, script or directory with an index.", "";
+        "redirect": Kind::Text, "", "Sends the client to this path or URL.", "";
+        "status": Kind::Integer(300, 399), "302",
+            "The redirect's status: 301, 302, 303, 307 or 308.", "browsers remember a 301 for ever";
+        "rewrite": Kind::Text, "", "Goes on with this path in place of the request's; the query is kept.", "";
+        "deny": Kind::Integer(400, 499), "", "Refuses: 403, 404 or 410.", "";
+        "return": Kind::Integer(200, 599), "", "Answers with this status and `body`.", "";
+        "body": Kind::Text, "", "The body of `return`.", "";
+        "type": Kind::Text, "text/plain; charset=utf-8", "Its media type.", "";
+        "set_header": Kind::Pairs, "", "A header field to replace, as `{ X-Frame-Options = \"DENY\" }`.", "";
+        "add_header": Kind::Pairs, "", "A header field to add.", "";
+        "unset_header": Kind::Texts, "", "Header fields to remove.", "";
+    }
+    "site.static" {
+        "path": Kind::Text, "", "As in a rule.", "";
+        "prefix": Kind::Text, "", "As in a rule.", "";
+        "glob": Kind::Text, "", "As in a rule.", "";
+        "regex": Kind::Text, "", "As in a rule.", "";
+        "cache_control": Kind::Text, "", "`Cache-Control` of the answer.", "";
+        "type": Kind::Text, "", "`Content-Type` in place of the table's.", "";
+    }
+    "site.internal" {
+        "prefix": Kind::Text, "", "Of the path the script names, with slashes at both ends.", "";
+        "root": Kind::Path, "", "The directory in place of the prefix.", "";
+    }
+}
+
+/// The option of that section and key.
+pub fn find(section: &str, key: &str) -> Option<&'static Spec> {
+    OPTIONS
+        .iter()
+        .find(|spec| spec.section == section && spec.key == key)
+}
+
+impl Spec {
+    /// `pool.*.queue_size`
+    pub fn full_name(&self) -> String {
+        if self.section.is_empty() {
+            self.key.to_owned()
+        } else {
+            format!("{}.{}", self.section, self.key)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::value::{Scalar, parse};
+    use super::*;
+
+    #[test]
+    fn every_option_is_named_once_and_lies_in_a_section_that_is_described() {
+        for (at, spec) in OPTIONS.iter().enumerate() {
+            let name = spec.full_name();
+            assert!(SECTIONS.iter().any(|(s, _)| *s == spec.section), "{name}");
+            let twice = |other: &Spec| (other.section, other.key) == (spec.section, spec.key);
+            assert!(!OPTIONS[..at].iter().any(twice), "{name} twice");
+            assert!(!spec.doc.is_empty(), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_default_is_a_value_the_reader_would_take() {
+        for spec in OPTIONS.iter().filter(|spec| !spec.default.is_empty()) {
+            if let Err(why) = parse(spec.kind, &Scalar::written(spec.default)) {
+                panic!("{} = {}: {why}", spec.full_name(), spec.default);
+            }
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! Walks a parsed file along the table of options: takes values by key, notes what is unknown or
+//! of the wrong kind, and goes on with the default so that every mistake is found in one go.
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::mistake::Mistakes;
+use super::options::{self, Kind, OPTIONS, Spec};
+use super::suggest;
+use super::value::{self, Scalar, Value};
+
+/// A place in the file; none for what is not there.
+pub type Place = Option<Range<usize>>;
+
+/// Something and where it stands.
+#[derive(Clone, Debug)]
+pub struct At<T> {
+    /// It.
+    pub value: T,
+    /// Where.
+    pub place: Place,
+}
+
+/// What all sections of a file share.
+pub struct File<'m> {
+    mistakes: RefCell<&'m mut Mistakes>,
+    /// Relative paths count from here.
+    directory: PathBuf,
+}
+
+impl<'m> File<'m> {
+    /// A file in that directory.
+    pub fn new(mistakes: &'m mut Mistakes, directory: PathBuf) -> File<'m> {
+        File {
+            mistakes: RefCell::new(mistakes),
+            directory,
+        }
+    }
+
+    /// Notes a mistake.
+    pub fn mistake(&self, place: Place, message: impl Into<String>) {
+        self.mistakes.borrow_mut().at(place, message);
+    }
+
+    /// Notes advice.
+    pub fn advise(&self, place: Place, message: impl Into<String>) {
+        self.mistakes.borrow_mut().advise(place, message);
+    }
+
+    /// A path as the file means it.
+    pub fn path(&self, text: &str) -> PathBuf {
+        self.directory.join(Path::new(text))
+    }
+}
+
+/// A table of the file (or the lack of one: everything is at its default then).
+pub struct Section<'f, 'm, 't> {
+    file: &'f File<'m>,
+    name: &'static str,
+    table: Option<&'t DeTable<'t>>,
+    /// Where it begins.
+    pub place: Place,
+}
+
+impl<'f, 'm, 't> Section<'f, 'm, 't> {
+    /// A table as the section `name` of the options; unknown keys are noted.
+    pub fn new(
+        file: &'f File<'m>,
+        name: &'static str,
+        table: Option<&'t DeTable<'t>>,
+        place: Place,
+        subtables: &[&'static str],
+    ) -> Self {
+        let section = Section {
+            file,
+            name,
+            table,
+            place,
+        };
+        for key in section.table.into_iter().flat_map(DeTable::keys) {
+            let text: &str = key.get_ref();
+            if options::find(name, text).is_none() && !subtables.contains(&text) {
+                section.unknown(text, key.span(), subtables);
+            }
+        }
+        section
+    }
+
+    fn unknown(&self, key: &str, place: Range<usize>, subtables: &[&'static str]) {
+        let known: Vec<&str> = OPTIONS
+            .iter()
+            .filter(|spec| spec.section == self.name)
+            .map(|spec| spec.key)
+            .chain(subtables.iter().copied())
+            .collect();
+        let mut message = match self.name {
+            "" => format!("unknown key `{}`", key.escape_debug()),
+            name => format!("unknown key `{}` in [{name}]", key.escape_debug()),
+        };
+        if let Some(near) = suggest::nearest(key, &known) {
+            message += &format!("; did you mean `{near}`?");
+        } else if let Some(other) = OPTIONS.iter().find(|spec| spec.key == key) {
+            message += &match other.section {
+                "" => "; it belongs at the top of the file".to_owned(),
+                section => format!("; it belongs in [{section}]"),
+            };
+        }
+        self.file.mistake(Some(place), message);
+    }
+
+    /// The file it is in.
+    pub fn file(&self) -> &'f File<'m> {
+        self.file
+    }
+
+    fn spec(&self, key: &str) -> &'static Spec {
+        options::find(self.name, key)
+            .unwrap_or_else(|| panic!("option {}.{key} is not in the table", self.name))
+    }
+
+    fn raw(&self, key: &str) -> Option<&'t Spanned<DeValue<'t>>> {
+        self.table?.get(key)
+    }
+
+    /// Whether the file says anything about it.
+    pub fn has(&self, key: &str) -> bool {
+        self.raw(key).is_some()
+    }
+
+    /// Where its value stands.
+    pub fn place_of(&self, key: &str) -> Place {
+        self.raw(key).map(Spanned::span).or(self.place.clone())
+    }
+
+    /// Its value, or its default; `None` when it has neither.
+    fn value(&self, key: &str) -> Option<Value> {
+        let spec = self.spec(key);
+        if let Some(raw) = self.raw(key) {
+            let scalar = scalar(raw.get_ref());
+            match value::parse(spec.kind, &scalar) {
+                Ok(value) => return Some(value),
+                Err(why) => self.file.mistake(Some(raw.span()), format!("{key}: {why}")),
+            }
+        }
+        if spec.default.is_empty() {
+            return None;
+        }
+        if spec.kind == Kind::Texts {
+            let texts = spec.default.split(", ").map(str::to_owned).collect();
+            return Some(Value::Texts(texts));
+        }
+        // A test parses every default of the table.
+        value::parse(spec.kind, &Scalar::written(spec.default)).ok()
+    }
+
+    /// `on`, `off`
+    pub fn on(&self, key: &str) -> bool {
+        matches!(self.value(key), Some(Value::OnOff(true)))
+    }
+
+    /// A number; `None`: `auto`, or not given and without default.
+    pub fn number(&self, key: &str) -> Option<u64> {
+        match self.value(key) {
+            Some(Value::Integer(n)) => Some(n),
+            _ => None,
+        }
+    }
+
+    /// A time; `None`: `off`.
+    pub fn time(&self, key: &str) -> Option<Duration> {
+        match self.value(key) {
+            Some(Value::Time(time)) => Some(time),
+            _ => None,
+        }
+    }
+
+    /// A size in bytes; `None`: `off`.
+    pub fn size(&self, key: &str) -> Option<u64> {
+        match self.value(key) {
+            Some(Value::Size(bytes)) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// A text or word.
+    pub fn text(&self, key: &str) -> Option<String> {
+        match self.value(key) {
+            Some(Value::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// A path.
+    pub fn path(&self, key: &str) -> Option<PathBuf> {
+        self.text(key).map(|text| self.file.path(&text))
+    }
+
+    /// Several texts, each with its place.
+    pub fn texts(&self, key: &str) -> Vec<At<String>> {
+        if let Some(raw) = self.raw(key)
+            && let DeValue::Array(array) = raw.get_ref()
+        {
+            let texts = array.iter().filter_map(|item| match item.get_ref() {
+                DeValue::String(text) => Some(At {
+                    value: text.clone().into_owned(),
+                    place: Some(item.span()),
+                }),
+                other => {
+                    let found = called(other);
+                    let message = format!("{key}: expected a text in quotes, found {found}");
+                    self.file.mistake(Some(item.span()), message);
+                    None
+                }
+            });
+            return texts.collect();
+        }
+        let place = self.place_of(key);
+        match self.value(key) {
+            Some(Value::Texts(texts)) => texts
+                .into_iter()
+                .map(|value| At {
+                    value,
+                    place: place.clone(),
+                })
+                .collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Names and values; numbers and booleans are taken as the texts they look like (`true` is
+    /// `1`, as PHP means it).
+    pub fn pairs(&self, key: &str) -> Vec<At<(String, String)>> {
+        let Some(raw) = self.raw(key) else {
+            return Vec::new();
+        };
+        let DeValue::Table(table) = raw.get_ref() else {
+            self.value(key);
+            return Vec::new();
+        };
+        let pairs = table.iter().filter_map(|(name, value)| {
+            let text = match value.get_ref() {
+                DeValue::String(text) => text.clone().into_owned(),
+                DeValue::Integer(number) => number.to_string(),
+                DeValue::Float(number) => number.as_str().to_owned(),
+                DeValue::Boolean(on) => if *on { "1" } else { "0" }.to_owned(),
+                other => {
+                    let message = format!("{key}: expected a text, found {}", called(other));
+                    self.file.mistake(Some(value.span()), message);
+                    return None;
+                }
+            };
+            if text.contains(['\0', '\n']) || name.get_ref().contains(['\0', '=', '\n']) {
+                let message = format!("{key}: a name or value cannot hold a line end or NUL");
+                self.file.mistake(Some(value.span()), message);
+                return None;
+            }
+            Some(At {
+                value: (name.get_ref().clone().into_owned(), text),
+                place: Some(value.span()),
+            })
+        });
+        pairs.collect()
+    }
+
+    /// The table `key` below this one as a section; an absent one has all its defaults.
+    pub fn section(&self, key: &str, name: &'static str) -> Section<'f, 'm, 't> {
+        let raw = self.raw(key);
+        let table = raw.and_then(|raw| match raw.get_ref() {
+            DeValue::Table(table) => Some(table),
+            other => {
+                let found = called(other);
+                let message = format!("{key}: expected a table, found {found}");
+                self.file.mistake(Some(raw.span()), message);
+                None
+            }
+        });
+        Section::new(self.file, name, table, raw.map(Spanned::span), &[])
+    }
+
+    /// The tables `[key.NAME]`, each as the section `name`.
+    pub fn named_sections(
+        &self,
+        key: &str,
+        name: &'static str,
+    ) -> Vec<(At<String>, Section<'f, 'm, 't>)> {
+        let Some(raw) = self.raw(key) else {
+            return Vec::new();
+        };
+        let DeValue::Table(table) = raw.get_ref() else {
+            let message = format!("{key}: expected tables `[{key}.NAME]`");
+            self.file.mistake(Some(raw.span()), message);
+            return Vec::new();
+        };
+        let mut sections = Vec::new();
+        for (label, value) in table.iter() {
+            let label = At {
+                value: label.get_ref().clone().into_owned(),
+                place: Some(label.span()),
+            };
+            match value.get_ref() {
+                DeValue::Table(table) => {
+                    let place = label.place.clone();
+                    let section = Section::new(self.file, name, Some(table), place, &[]);
+                    sections.push((label, section));
+                }
+                other => self.file.mistake(
+                    Some(value.span()),
+                    format!(
+                        "{key}.{}: expected a table `[{key}.NAME]`, found {}",
+                        label.value,
+                        called(other)
+                    ),
+                ),
+            }
+        }
+        // In the order of the file.
+        sections.sort_by_key(|(label, _)| label.place.as_ref().map(|p| p.start));
+        sections
+    }
+
+    /// The tables `[[key]]`, each as the section `name`.
+    pub fn sections(&self, key: &str, name: &'static str) -> Vec<Section<'f, 'm, 't>> {
+        let Some(raw) = self.raw(key) else {
+            return Vec::new();
+        };
+        let wrong = |value: &Spanned<DeValue<'_>>| {
+            let found = called(value.get_ref());
+            let message = format!("expected tables `[[{name}]]`, found {found}");
+            self.file.mistake(Some(value.span()), message);
+        };
+        let DeValue::Array(array) = raw.get_ref() else {
+            wrong(raw);
+            return Vec::new();
+        };
+        let mut sections = Vec::new();
+        for item in array.iter() {
+            match item.get_ref() {
+                DeValue::Table(table) => sections.push(Section::new(
+                    self.file,
+                    name,
+                    Some(table),
+                    Some(item.span()),
+                    &[],
+                )),
+                _ => wrong(item),
+            }
+        }
+        sections
+    }
+}
+
+fn scalar(value: &DeValue<'_>) -> Scalar {
+    match value {
+        DeValue::String(text) => Scalar::Text(text.clone().into_owned()),
+        DeValue::Boolean(on) => Scalar::Bool(*on),
+        DeValue::Integer(number) => match u64::from_str_radix(number.as_str(), number.radix()) {
+            Ok(n) => Scalar::Number(n.to_string()),
+            Err(_) => Scalar::Number(number.to_string()),
+        },
+        other => Scalar::Other(called(other)),
+    }
+}
+
+fn called(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a text",
+        DeValue::Integer(_) => "a number",
+        DeValue::Float(_) => "a number with a fraction",
+        DeValue::Boolean(_) => "`true` or `false`",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    }
+}

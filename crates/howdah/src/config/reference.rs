@@ -1,0 +1,111 @@
+//! The table of options as documentation: `docs/configuration.md` and `howdah check --explain`.
+
+use std::fmt::Write;
+
+#[cfg(test)]
+use super::options::SECTIONS;
+use super::options::{OPTIONS, Spec};
+use super::suggest;
+use super::value::describe;
+
+/// The reference part of `docs/configuration.md`.
+#[cfg(test)]
+fn markdown() -> String {
+    let mut out = String::new();
+    for (section, about) in SECTIONS {
+        let title = match *section {
+            "" => "Top level".to_owned(),
+            "pool.*" => "`[pool.NAME]`".to_owned(),
+            name if name.starts_with("site") => format!("`[[{name}]]`"),
+            name => format!("`[{name}]`"),
+        };
+        let _ = write!(out, "\n## {title}\n\n{about}\n\n");
+        out.push_str("| key | value | default | |\n|---|---|---|---|\n");
+        for spec in OPTIONS.iter().filter(|spec| spec.section == *section) {
+            let default = match spec.default {
+                "" => "—".to_owned(),
+                text => format!("`{text}`"),
+            };
+            let reason = match spec.reason {
+                "" => String::new(),
+                text => format!(" *Default: {text}.*"),
+            };
+            let cell = format!("{}{reason}", spec.doc).replace('|', "\\|");
+            let kind = describe(spec.kind).replace('|', "\\|");
+            let _ = writeln!(out, "| `{}` | {kind} | {default} | {cell} |", spec.key);
+        }
+    }
+    out
+}
+
+/// Everything whose name holds `key`; an error with a suggestion when nothing does.
+pub fn explain(key: &str) -> Result<String, String> {
+    let found: Vec<&Spec> = {
+        let exact: Vec<&Spec> = OPTIONS.iter().filter(|s| s.full_name() == key).collect();
+        if exact.is_empty() {
+            OPTIONS
+                .iter()
+                .filter(|s| s.full_name().contains(key))
+                .collect()
+        } else {
+            exact
+        }
+    };
+    if found.is_empty() {
+        let known: Vec<&str> = OPTIONS.iter().map(|spec| spec.key).collect();
+        let near = suggest::did_you_mean(key, &known);
+        return Err(format!("there is no option `{}`{near}", key.escape_debug()));
+    }
+    let mut out = String::new();
+    for spec in found {
+        let _ = writeln!(out, "{}: {}", spec.full_name(), describe(spec.kind));
+        let _ = writeln!(out, "    {}", spec.doc);
+        match (spec.default, spec.reason) {
+            ("", _) => {}
+            (default, "") => {
+                let _ = writeln!(out, "    Default: {default}");
+            }
+            (default, reason) => {
+                let _ = writeln!(out, "    Default: {default} ({reason})");
+            }
+        }
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MARK: &str = "<!-- made from the table of options: `HOWDAH_BLESS=1 cargo test -p howdah reference` -->\n";
+
+    #[test]
+    fn the_reference_page_says_what_the_table_says() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let (prose, _) = page.split_once(MARK).expect("the mark");
+        let fresh = format!("{prose}{MARK}{}", markdown());
+        if std::env::var_os("HOWDAH_BLESS").is_some() {
+            std::fs::write(path, fresh).unwrap();
+        } else {
+            assert!(
+                page == fresh,
+                "docs/configuration.md is stale: HOWDAH_BLESS=1 cargo test -p howdah reference"
+            );
+        }
+    }
+
+    #[test]
+    fn a_key_is_explained_and_a_wrong_one_gets_a_suggestion() {
+        let text = explain("pool.*.queue_size").unwrap();
+        assert!(
+            text.starts_with("pool.*.queue_size: number, 0 to 65535\n"),
+            "{text}"
+        );
+        assert!(text.contains("Default: 1024"), "{text}");
+        assert_eq!(
+            explain("queue_sice").unwrap_err(),
+            "there is no option `queue_sice`; did you mean `queue_size`?"
+        );
+    }
+}

@@ -1,0 +1,356 @@
+//! The sections about the server itself into typed settings.
+
+use std::str::FromStr;
+
+use howdah_server::client_address::{ForwardedStyle, Network, TrustedProxies};
+use howdah_server::encoding::{Coding, EncodingConfig};
+use howdah_server::http::HttpConfig;
+use howdah_server::listener::ListenAddress;
+use howdah_server::log::error::level;
+use howdah_server::log::{AccessFormat, LogTarget};
+
+use super::options::{self, Kind};
+use super::reader::{At, Place, Section};
+use super::value::{self, Scalar};
+use super::{Listen, LogSettings, Patience, Spill};
+use crate::arguments::Serve;
+use crate::sys;
+
+/// Who the server and its pools run as.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// User.
+    pub user: Option<String>,
+    /// Group.
+    pub group: Option<String>,
+}
+
+/// `user`, `group`
+pub fn identity(arguments: &Serve, top: &Section<'_, '_, '_>) -> Identity {
+    let user = arguments.user.clone().or_else(|| top.text("user"));
+    let group = arguments.group.clone().or_else(|| top.text("group"));
+    let (user_place, group_place) = (top.place_of("user"), top.place_of("group"));
+    check_identity(top, user.as_ref(), user_place, group.as_ref(), group_place);
+    if user.is_none() && sys::is_root() {
+        top.file().advise(
+            None,
+            "running as root: name a user (`user = \"www-data\"` or --user www-data) so that neither HTTP nor PHP is served with root's rights",
+        );
+    }
+    Identity { user, group }
+}
+
+/// They exist, and we may become them.
+pub fn check_identity(
+    section: &Section<'_, '_, '_>,
+    user: Option<&String>,
+    user_place: Place,
+    group: Option<&String>,
+    group_place: Place,
+) {
+    let file = section.file();
+    if let Some(name) = user {
+        match sys::user(name) {
+            None => file.mistake(user_place, format!("user: there is no user `{name}`")),
+            Some(account)
+                if !sys::is_root() && account.uid != rustix::process::geteuid().as_raw() =>
+            {
+                file.mistake(
+                    user_place,
+                    format!("user: only root can run as another user (`{name}`); start howdah as root, or leave it out"),
+                );
+            }
+            Some(_) => {}
+        }
+    }
+    if let Some(name) = group {
+        if sys::group(name).is_none() {
+            file.mistake(group_place, format!("group: there is no group `{name}`"));
+        } else if user.is_none() {
+            file.mistake(group_place, "group: needs a user beside it");
+        }
+    }
+}
+
+/// `mode`
+pub fn mode(arguments: &Serve, top: &Section<'_, '_, '_>) {
+    let _ = top.text("mode");
+    let Some(mode) = &arguments.mode else { return };
+    match mode.as_str() {
+        "embed" => {}
+        "worker" | "pool" | "fastcgi" | "cgi" => top.file().mistake(
+            None,
+            format!("--mode: mode `{mode}` is not in this version; it has `embed`"),
+        ),
+        _ => top.file().mistake(
+            None,
+            format!("--mode: unknown mode `{mode}`; this version has `embed`"),
+        ),
+    }
+}
+
+/// `listen`
+pub fn listen(
+    arguments: &Serve,
+    top: &Section<'_, '_, '_>,
+    trusted: &TrustedProxies,
+) -> Vec<Listen> {
+    let entries: Vec<At<String>> = if arguments.listen.is_empty() {
+        top.texts("listen")
+    } else {
+        let typed = |value: &String| At {
+            value: value.clone(),
+            place: None,
+        };
+        arguments.listen.iter().map(typed).collect()
+    };
+    if entries.is_empty() {
+        top.file().mistake(
+            top.place_of("listen"),
+            "listen: there is no address to listen on",
+        );
+    }
+    let mut listeners: Vec<Listen> = Vec::new();
+    for entry in &entries {
+        let what = if entry.place.is_none() && !arguments.listen.is_empty() {
+            "--listen"
+        } else {
+            "listen"
+        };
+        match parse_listen(&entry.value) {
+            Err(why) => top
+                .file()
+                .mistake(entry.place.clone(), format!("{what}: {why}")),
+            Ok(listen) => {
+                if listen.proxy_protocol && trusted.networks.is_empty() && !trusted.unix {
+                    top.file().mistake(
+                        entry.place.clone(),
+                        "listen: proxy_protocol needs [trusted_proxies] that say whose header is believed",
+                    );
+                }
+                // Port 0 asks for any port, twice for two.
+                let any = matches!(&listen.address, ListenAddress::Tcp(a) if a.port() == 0);
+                if !any && listeners.iter().any(|l| l.address == listen.address) {
+                    top.file().mistake(
+                        entry.place.clone(),
+                        format!("{what}: {} stands there twice", listen.address),
+                    );
+                }
+                listeners.push(listen);
+            }
+        }
+    }
+    listeners
+}
+
+fn parse_listen(text: &str) -> Result<Listen, String> {
+    let mut words = text.split_whitespace();
+    let address = words.next().unwrap_or("");
+    let mut listen = Listen {
+        address: ListenAddress::from_str(address).map_err(|e| e.to_string())?,
+        proxy_protocol: false,
+    };
+    for word in words {
+        match (word.split_once('='), &mut listen.address) {
+            (None, _) if word == "proxy_protocol" => listen.proxy_protocol = true,
+            (Some(("mode", bits)), ListenAddress::Unix { mode, .. }) => {
+                *mode = u32::from_str_radix(bits, 8)
+                    .ok()
+                    .filter(|bits| *bits <= 0o777)
+                    .ok_or_else(|| format!("mode `{bits}` is not an octal number such as 0660"))?;
+            }
+            (Some(("mode", _)), ListenAddress::Tcp(_)) => {
+                return Err("mode= is for unix sockets".to_owned());
+            }
+            _ => {
+                return Err(format!(
+                    "unknown word `{word}`; known: proxy_protocol, mode=0660"
+                ));
+            }
+        }
+    }
+    Ok(listen)
+}
+
+/// `[log]`
+pub fn log(arguments: &Serve, top: &Section<'_, '_, '_>) -> LogSettings {
+    let log = top.section("log", "log");
+    let target = |text: &str, from_file: bool| match text {
+        "stdout" => LogTarget::Stdout,
+        "stderr" => LogTarget::Stderr,
+        path if from_file => LogTarget::File(top.file().path(path)),
+        path => LogTarget::File(path.into()),
+    };
+    let access = match &arguments.access_log {
+        Some(text) => Some((text.clone(), false)),
+        None => log.text("access").map(|text| (text, true)),
+    };
+    let format = match &arguments.log_format {
+        Some(text) => typed(top, "--log-format", "log", "access_format", text),
+        None => log.text("access_format"),
+    };
+    LogSettings {
+        error: target(&log.text("error").unwrap_or_default(), true),
+        level: match log.text("level").as_deref() {
+            Some("error") => level::ERROR,
+            Some("warning") => level::WARNING,
+            Some("info") => level::INFO,
+            Some("debug") => level::DEBUG,
+            _ => level::NOTICE,
+        },
+        access: access
+            .filter(|(text, _)| text != "off")
+            .map(|(text, from_file)| target(&text, from_file)),
+        access_format: match format.as_deref() {
+            Some("common") => AccessFormat::Common,
+            Some("extended") => AccessFormat::Extended,
+            Some("json") => AccessFormat::Json,
+            _ => AccessFormat::Combined,
+        },
+        access_delay: log.time("access_delay").unwrap_or_default(),
+    }
+}
+
+/// A value of the command line, checked as the option's would be.
+pub fn typed(
+    top: &Section<'_, '_, '_>,
+    argument: &str,
+    section: &str,
+    key: &str,
+    text: &str,
+) -> Option<String> {
+    let kind = options::find(section, key).map_or(Kind::Text, |spec| spec.kind);
+    match value::parse(kind, &Scalar::written(text)) {
+        Ok(_) => Some(text.to_owned()),
+        Err(why) => {
+            top.file().mistake(None, format!("{argument}: {why}"));
+            None
+        }
+    }
+}
+
+/// `[limits]` and `[timeouts]`
+pub fn http(top: &Section<'_, '_, '_>) -> (HttpConfig, Patience) {
+    let limits = top.section("limits", "limits");
+    let timeouts = top.section("timeouts", "timeouts");
+    let size = |key| limits.size(key).unwrap_or_default();
+    let time = |key| timeouts.time(key).unwrap_or_default();
+    let http = HttpConfig {
+        max_request_line: size("request_line") as usize,
+        max_header_bytes: size("header") as usize,
+        max_headers: limits.number("headers").unwrap_or_default() as usize,
+        header_timeout: time("header"),
+        body_timeout: time("body"),
+        min_body_rate: limits.number("body_rate").unwrap_or_default() as u32,
+        keepalive_timeout: time("keepalive"),
+        keepalive_requests: limits.number("keepalive_requests").unwrap_or_default(),
+        send_timeout: time("send"),
+        max_connections: limits.number("connections").map(|n| n as u32),
+        max_discarded_body: size("discarded_body"),
+        lingering_time: time("lingering"),
+        ..HttpConfig::default()
+    };
+    let patience = Patience {
+        stop: time("stop"),
+        drain: time("drain"),
+        start: time("start"),
+    };
+    (http, patience)
+}
+
+/// What waits in memory and what in files; `[limits]`.
+pub fn spill(top: &Section<'_, '_, '_>) -> Spill {
+    // A second look at the section would note its mistakes twice; equal ones are kept once.
+    let limits = top.section("limits", "limits");
+    let directory = limits.path("spill_directory").unwrap_or_default();
+    if !directory.is_dir() {
+        limits.file().mistake(
+            limits.place_of("spill_directory"),
+            format!(
+                "spill_directory: {} is not a directory",
+                directory.display()
+            ),
+        );
+    }
+    Spill {
+        body_memory: limits.size("body_memory").unwrap_or_default(),
+        response_memory: limits.size("response_memory").unwrap_or_default(),
+        response_spill: limits.size("response_spill").unwrap_or_default(),
+        directory,
+    }
+}
+
+/// `[compression]`
+pub fn encoding(top: &Section<'_, '_, '_>) -> EncodingConfig {
+    let section = top.section("compression", "compression");
+    let mut codings = Vec::new();
+    for text in section.texts("codings") {
+        match Coding::from_token(text.value.as_bytes()) {
+            Some(coding) => codings.push(coding),
+            None => section.file().mistake(
+                text.place,
+                format!(
+                    "codings: expected `zstd`, `br` or `gzip`, found `{}`",
+                    text.value
+                ),
+            ),
+        }
+    }
+    if !section.on("enable") {
+        codings.clear();
+    }
+    let level = |key| section.number(key).unwrap_or_default() as u32;
+    EncodingConfig {
+        codings,
+        min_size: section.size("min_size").unwrap_or_default(),
+        more_types: section
+            .texts("types")
+            .into_iter()
+            .map(|t| t.value.to_ascii_lowercase())
+            .collect(),
+        gzip_level: level("gzip_level"),
+        brotli_level: level("brotli_level"),
+        zstd_level: level("zstd_level") as i32,
+    }
+}
+
+fn networks(section: &Section<'_, '_, '_>, key: &str) -> Vec<Network> {
+    let texts = section.texts(key).into_iter();
+    texts
+        .filter_map(|text| match text.value.parse() {
+            Ok(network) => Some(network),
+            Err(why) => {
+                let message = format!("{key}: `{}`: {why}", text.value);
+                section.file().mistake(text.place, message);
+                None
+            }
+        })
+        .collect()
+}
+
+/// `[trusted_proxies]`
+pub fn trusted_proxies(top: &Section<'_, '_, '_>) -> TrustedProxies {
+    let section = top.section("trusted_proxies", "trusted_proxies");
+    TrustedProxies {
+        networks: networks(&section, "networks"),
+        unix: section.on("unix"),
+        style: match section.text("header").as_deref() {
+            Some("forwarded") => ForwardedStyle::Forwarded,
+            _ => ForwardedStyle::XForwarded,
+        },
+        host: section.on("host"),
+        port: section.on("port"),
+    }
+}
+
+/// `[status]`
+pub fn status(top: &Section<'_, '_, '_>) -> Option<(String, Vec<Network>)> {
+    let section = top.section("status", "status");
+    let allow = networks(&section, "allow");
+    let path = section.text("path")?;
+    if !path.starts_with('/') {
+        let message = "path: the path of the status page begins with `/`";
+        section.file().mistake(section.place_of("path"), message);
+    }
+    Some((path, allow))
+}

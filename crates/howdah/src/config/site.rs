@@ -1,0 +1,440 @@
+//! `[[site]]` into the server's site settings, or what is recognised in a directory.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use howdah_executor::PoolConfig;
+use howdah_server::site::config::{
+    self, ConfigError, FrontController, HeaderEdit, HostPattern, InternalLocation,
+    RequestBuffering, RootResolution, Rule, RuleAction, SiteConfig, StaticRule, TryFile,
+};
+use howdah_server::site::pattern::Pattern;
+use howdah_server::site::recognise::recognise;
+use howdah_server::site::root::Symlinks;
+use howdah_server::site::template::Template;
+
+use super::pool::DEFAULT_POOL;
+use super::reader::{At, Place, Section};
+use super::suggest;
+use crate::arguments::Serve;
+
+/// All sites; without any in the file, the directory of the command line, recognised.
+pub fn sites(
+    arguments: &Serve,
+    top: &Section<'_, '_, '_>,
+    pools: &[PoolConfig],
+    chosen: &mut Vec<String>,
+) -> Vec<SiteConfig> {
+    let sections = top.sections("site", "site");
+    if sections.is_empty() {
+        let directory = arguments.dir.clone().unwrap_or_else(|| PathBuf::from("."));
+        let site = recognised(top, &directory, None, chosen);
+        return site
+            .into_iter()
+            .map(|mut site| {
+                site.pool = default_pool(pools);
+                warn_of_writable_root(top, &site.root, None);
+                site
+            })
+            .collect();
+    }
+    if arguments.dir.is_some() && sections.iter().all(|s| s.has("root")) {
+        let advice = "the directory on the command line is not used: every site of the configuration has its own root";
+        top.file().advise(None, advice);
+    }
+    let mut sites: Vec<SiteConfig> = Vec::new();
+    let mut hosts: Vec<(HostPattern, String)> = Vec::new();
+    for (number, section) in sections.iter().enumerate() {
+        let Some(site) = site(arguments, section, number, pools, chosen) else {
+            continue;
+        };
+        for (host, text) in site.hosts.iter().zip(section.texts("hosts")) {
+            if let Some((_, other)) = hosts.iter().find(|(h, _)| h == host) {
+                let message = format!("hosts: `{}` belongs to site `{other}` already", text.value);
+                section.file().mistake(text.place, message);
+            }
+            hosts.push((host.clone(), site.name.clone()));
+        }
+        if sites.iter().any(|other| other.name == site.name) {
+            let message = format!("name: there are two sites `{}`", site.name);
+            section.file().mistake(section.place_of("name"), message);
+        }
+        if site.default && sites.iter().any(|other| other.default) {
+            let message = "default: another site is the default already";
+            section.file().mistake(section.place_of("default"), message);
+        }
+        sites.push(site);
+    }
+    sites
+}
+
+fn default_pool(pools: &[PoolConfig]) -> String {
+    match pools {
+        [only] => only.name.clone(),
+        _ => DEFAULT_POOL.to_owned(),
+    }
+}
+
+fn recognised(
+    top: &Section<'_, '_, '_>,
+    directory: &Path,
+    place: Place,
+    chosen: &mut Vec<String>,
+) -> Option<SiteConfig> {
+    match recognise(directory) {
+        Ok(found) => {
+            chosen.push(found.sentence);
+            Some(found.config)
+        }
+        Err(error) => {
+            let message = format!(
+                "cannot serve the directory {}: {error}",
+                directory.display()
+            );
+            top.file().mistake(place, message);
+            None
+        }
+    }
+}
+
+fn warn_of_writable_root(section: &Section<'_, '_, '_>, root: &Path, place: Place) {
+    if let Ok(meta) = root.metadata()
+        && meta.mode() & 0o1002 == 0o002
+    {
+        section.file().advise(
+            place,
+            format!(
+                "every user of this machine can write into {}, and so run PHP here: chmod o-w",
+                root.display()
+            ),
+        );
+    }
+}
+
+fn site(
+    arguments: &Serve,
+    section: &Section<'_, '_, '_>,
+    number: usize,
+    pools: &[PoolConfig],
+    chosen: &mut Vec<String>,
+) -> Option<SiteConfig> {
+    let file = section.file();
+    let root = section
+        .path("root")
+        .or_else(|| arguments.dir.clone())
+        .unwrap_or_else(|| {
+            let message = "root: a site needs the directory it serves";
+            file.mistake(section.place.clone(), message);
+            PathBuf::from(".")
+        });
+    let mut hosts = Vec::new();
+    for text in section.texts("hosts") {
+        match HostPattern::parse(&text.value) {
+            Ok(host) => hosts.push(host),
+            Err(why) => file.mistake(text.place, format!("hosts: {why}")),
+        }
+    }
+    let name = section.text("name").unwrap_or_else(|| {
+        let first = section.texts("hosts").into_iter().next();
+        first.map_or_else(|| format!("site{}", number + 1), |text| text.value)
+    });
+    let mut site = if section.on("recognise") {
+        recognised(section, &root, section.place_of("root"), chosen)?
+    } else {
+        // Not the crate's message alone: here the line is known.
+        if let Err(error) = std::fs::read_dir(&root) {
+            let message = format!(
+                "root: cannot serve the directory {}: {error}",
+                root.display()
+            );
+            file.mistake(section.place_of("root"), message);
+        }
+        SiteConfig::new(name.clone(), root)
+    };
+    warn_of_writable_root(section, &site.root, section.place_of("root"));
+    site.name = name;
+    site.hosts = hosts;
+    site.default = section.on("default");
+    site.pool = pool(section, pools);
+    files(section, &mut site);
+    scripts(section, &mut site);
+    let mut rules: Vec<Rule> = section
+        .sections("rule", "site.rule")
+        .iter()
+        .flat_map(rules_of)
+        .collect();
+    rules.append(&mut site.rules);
+    site.rules = rules;
+    for location in section.sections("internal", "site.internal") {
+        if let (Some(prefix), Some(root)) = (location.text("prefix"), location.path("root")) {
+            site.internal.push(InternalLocation { prefix, root });
+        } else {
+            file.mistake(
+                location.place.clone(),
+                "an internal location needs prefix and root",
+            );
+        }
+    }
+    for error in config::check(&site) {
+        let place = section.place_of(key_of(&error));
+        file.mistake(place, format!("site `{}`: {error}", site.name));
+    }
+    Some(site)
+}
+
+/// The key a mistake found later is about, for its place.
+fn key_of(error: &ConfigError) -> &'static str {
+    match error {
+        ConfigError::BadHost(_) | ConfigError::DuplicateHost(..) => "hosts",
+        ConfigError::BadExtension(_) => "php_extensions",
+        ConfigError::BadIndex(_) => "index",
+        ConfigError::BadFrontController(_) => "front_controller",
+        ConfigError::UnreachableTryFile => "try_files",
+        ConfigError::BadInternalPrefix(_) => "internal",
+        _ => "root",
+    }
+}
+
+fn pool(section: &Section<'_, '_, '_>, pools: &[PoolConfig]) -> String {
+    let known: Vec<&str> = pools.iter().map(|pool| pool.name.as_str()).collect();
+    let (name, place) = match section.text("pool") {
+        Some(name) => (name, section.place_of("pool")),
+        None => (default_pool(pools), section.place.clone()),
+    };
+    if !known.contains(&name.as_str()) {
+        let near = suggest::did_you_mean(&name, &known);
+        let message = format!("pool: there is no [pool.{name}]{near}");
+        section.file().mistake(place, message);
+    }
+    name
+}
+
+fn files(section: &Section<'_, '_, '_>, site: &mut SiteConfig) {
+    let file = section.file();
+    let plain = |key| -> Vec<String> {
+        let texts = section.texts(key).into_iter();
+        texts.map(|text| text.value).collect()
+    };
+    if section.has("index") {
+        site.index = plain("index");
+    }
+    if section.has("try_files") {
+        site.try_files.clear();
+        for text in section.texts("try_files") {
+            match TryFile::parse(&text.value) {
+                Ok(entry) => site.try_files.push(entry),
+                Err(why) => file.mistake(text.place, format!("try_files: {why}")),
+            }
+        }
+    }
+    if section.has("symlinks") {
+        site.symlinks = match section.text("symlinks").as_deref() {
+            Some("owner") => Symlinks::Owner,
+            Some("beneath") => Symlinks::Beneath,
+            _ => Symlinks::Follow,
+        };
+    }
+    if section.has("root_resolution") {
+        site.root_resolution = match section.text("root_resolution").as_deref() {
+            Some("reload") => RootResolution::Reload,
+            Some("request") => RootResolution::Request,
+            _ => RootResolution::Second,
+        };
+    }
+    for (key, list) in [("deny", &mut site.deny), ("expose", &mut site.expose)] {
+        for text in section.texts(key) {
+            match Pattern::glob(&text.value) {
+                Ok(pattern) => list.push(pattern),
+                Err(why) => file.mistake(text.place, format!("{key}: {why}")),
+            }
+        }
+    }
+    site.precompressed = section.on("precompressed");
+    let roots = section.texts("sendfile_roots").into_iter();
+    site.sendfile_roots
+        .extend(roots.map(|text| file.path(&text.value)));
+    let types = section.pairs("types").into_iter();
+    site.types.extend(types.map(|pair| {
+        let (extension, media_type) = pair.value;
+        let extension = extension.trim_start_matches('.').to_ascii_lowercase();
+        (extension, media_type)
+    }));
+    for rule in section.sections("static", "site.static") {
+        let Some(pattern) = pattern(&rule) else {
+            continue;
+        };
+        site.static_rules.push(StaticRule {
+            pattern,
+            cache_control: rule.text("cache_control"),
+            content_type: rule.text("type"),
+        });
+    }
+    for page in section.pairs("error_pages") {
+        let (status, path) = page.value;
+        match status.parse() {
+            Ok(status) => site.error_pages.push((status, path)),
+            Err(_) => {
+                let message = format!("error_pages: `{}` is no status", status.escape_debug());
+                file.mistake(page.place, message);
+            }
+        }
+    }
+}
+
+fn scripts(section: &Section<'_, '_, '_>, site: &mut SiteConfig) {
+    if section.has("php_extensions") {
+        let texts = section.texts("php_extensions").into_iter();
+        site.php_extensions = texts.map(|text| text.value).collect();
+    }
+    if let Some(script) = section.text("front_controller") {
+        site.front_controller = Some(FrontController {
+            script,
+            path_info: false,
+        });
+    }
+    if let Some(controller) = &mut site.front_controller {
+        if section.has("front_controller_path_info") {
+            controller.path_info = section.on("front_controller_path_info");
+        }
+    } else if section.has("front_controller_path_info") {
+        section.file().mistake(
+            section.place_of("front_controller_path_info"),
+            "front_controller_path_info: there is no front_controller",
+        );
+    }
+    let pairs = |key| {
+        let pairs = section.pairs(key).into_iter();
+        pairs.map(|pair: At<(String, String)>| pair.value)
+    };
+    site.env.extend(pairs("env"));
+    site.php_value.extend(pairs("php_value"));
+    site.php_admin_value.extend(pairs("php_admin_value"));
+    if section.has("max_body_size") {
+        // 0 is the crate's "no limit".
+        site.max_body_size = section.size("max_body_size").unwrap_or(0);
+    }
+    site.request_buffering = match section.text("request_buffering").as_deref() {
+        Some("on") => RequestBuffering::On,
+        Some("off") => RequestBuffering::Off,
+        _ => RequestBuffering::Auto,
+    };
+}
+
+const PATTERNS: [&str; 4] = ["path", "prefix", "glob", "regex"];
+
+/// Exactly one of the four; none: every path.
+fn pattern(section: &Section<'_, '_, '_>) -> Option<Pattern> {
+    let file = section.file();
+    let given: Vec<&str> = PATTERNS.into_iter().filter(|k| section.has(k)).collect();
+    let key = match given[..] {
+        [] => return Pattern::prefix("/").ok(),
+        [key] => key,
+        [first, ..] => {
+            let message = format!("only one of {} can stand here", given.join(", "));
+            file.mistake(section.place_of(first), message);
+            return None;
+        }
+    };
+    let text = section.text(key)?;
+    let pattern = match key {
+        "path" => Pattern::exact(&text),
+        "prefix" => Pattern::prefix(&text),
+        "glob" => Pattern::glob(&text),
+        _ => Pattern::regex(&text),
+    };
+    let note = |why| file.mistake(section.place_of(key), format!("{key}: {why}"));
+    pattern.map_err(note).ok()
+}
+
+const ACTIONS: [&str; 7] = [
+    "redirect",
+    "rewrite",
+    "deny",
+    "return",
+    "set_header",
+    "add_header",
+    "unset_header",
+];
+
+/// A section with several header edits is several rules of one pattern.
+fn rules_of(section: &Section<'_, '_, '_>) -> Vec<Rule> {
+    let file = section.file();
+    let Some(pattern) = pattern(section) else {
+        return Vec::new();
+    };
+    let given: Vec<&str> = ACTIONS.into_iter().filter(|k| section.has(k)).collect();
+    let (ends, edits): (Vec<&str>, Vec<&str>) =
+        given.iter().partition(|key| !key.ends_with("_header"));
+    if given.is_empty() {
+        let message = format!("a rule needs one of {}", ACTIONS.join(", "));
+        file.mistake(section.place.clone(), message);
+    }
+    if ends.len() > 1 || (ends.len() == 1 && !edits.is_empty()) {
+        let message = format!("a rule does one thing; here are {}", given.join(", "));
+        file.mistake(section.place_of(given[0]), message);
+        return Vec::new();
+    }
+    for (key, of) in [
+        ("status", "redirect"),
+        ("body", "return"),
+        ("type", "return"),
+    ] {
+        if section.has(key) && !section.has(of) {
+            let message = format!("{key}: belongs to a rule with `{of}`");
+            file.mistake(section.place_of(key), message);
+        }
+    }
+    let mut actions = Vec::new();
+    for key in ends {
+        actions.extend(action(section, key));
+    }
+    let pairs = |key| section.pairs(key).into_iter().map(|pair| pair.value);
+    let edits = pairs("set_header")
+        .map(|(name, value)| HeaderEdit::Set(name, value))
+        .chain(pairs("add_header").map(|(name, value)| HeaderEdit::Add(name, value)))
+        .chain(
+            section
+                .texts("unset_header")
+                .into_iter()
+                .map(|text| HeaderEdit::Unset(text.value)),
+        );
+    actions.extend(edits.map(RuleAction::Header));
+    let methods: Vec<String> = section
+        .texts("methods")
+        .into_iter()
+        .map(|text| text.value)
+        .collect();
+    let if_missing = section.on("if_missing");
+    let rule = |action| Rule {
+        pattern: pattern.clone(),
+        methods: methods.clone(),
+        if_missing,
+        action,
+    };
+    actions.into_iter().map(rule).collect()
+}
+
+fn action(section: &Section<'_, '_, '_>, key: &str) -> Option<RuleAction> {
+    let template = || {
+        let text = section.text(key)?;
+        let note = |why| {
+            let message = format!("{key}: {why}");
+            section.file().mistake(section.place_of(key), message);
+        };
+        Template::parse(&text).map_err(note).ok()
+    };
+    let number = |key| section.number(key).map(|n| n as u16);
+    match key {
+        "redirect" => Some(RuleAction::Redirect {
+            status: number("status")?,
+            to: template()?,
+        }),
+        "rewrite" => template().map(RuleAction::Rewrite),
+        "deny" => number("deny").map(RuleAction::Deny),
+        _ => Some(RuleAction::Return {
+            status: number("return")?,
+            content_type: section.text("type").unwrap_or_default(),
+            body: section.text("body").unwrap_or_default(),
+        }),
+    }
+}

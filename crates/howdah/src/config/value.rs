@@ -1,0 +1,326 @@
+//! Values: from what stands in the file (or on the command line, or as a default in the table) to
+//! what it means. Numbers with units here and nowhere else.
+
+use std::time::Duration;
+
+use super::options::Kind;
+use super::suggest;
+
+/// A single value as it stands there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scalar {
+    /// `"…"`
+    Text(String),
+    /// A whole number, in decimal.
+    Number(String),
+    /// `true`, `false`
+    Bool(bool),
+    /// Something else: what it is called.
+    Other(&'static str),
+}
+
+impl Scalar {
+    /// A default of the table, or a value on the command line: text or number by its look.
+    pub fn written(text: &str) -> Scalar {
+        if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
+            Scalar::Number(text.to_owned())
+        } else {
+            Scalar::Text(text.to_owned())
+        }
+    }
+}
+
+/// What it means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// On or off.
+    OnOff(bool),
+    /// A number.
+    Integer(u64),
+    /// `auto`
+    Auto,
+    /// `off`
+    Off,
+    /// A time.
+    Time(Duration),
+    /// Bytes.
+    Size(u64),
+    /// Text, a word, a path.
+    Text(String),
+    /// Several texts.
+    Texts(Vec<String>),
+}
+
+/// Reads a value of that kind; the error is a sentence that says what would do.
+pub fn parse(kind: Kind, scalar: &Scalar) -> Result<Value, String> {
+    let text = match scalar {
+        Scalar::Text(text) => Some(text.as_str()),
+        _ => None,
+    };
+    match kind {
+        Kind::OnOff => match (scalar, text) {
+            (Scalar::Bool(on), _) => Ok(Value::OnOff(*on)),
+            (_, Some("on")) => Ok(Value::OnOff(true)),
+            (_, Some("off")) => Ok(Value::OnOff(false)),
+            _ => Err(format!("expected `on` or `off`, found {}", shown(scalar))),
+        },
+        Kind::IntegerOrAuto(..) if text == Some("auto") => Ok(Value::Auto),
+        Kind::Integer(min, max) => integer(scalar, min, max, ""),
+        Kind::IntegerOrAuto(min, max) => integer(scalar, min, max, " or `auto`"),
+        Kind::TimeOrOff(..) | Kind::SizeOrOff(..)
+            if text == Some("off") || *scalar == Scalar::Bool(false) =>
+        {
+            Ok(Value::Off)
+        }
+        Kind::Time(min, max) => time(scalar, min, max, ""),
+        Kind::TimeOrOff(min, max) => time(scalar, min, max, " or `off`"),
+        Kind::Size(min, max) => size(scalar, min, max, ""),
+        Kind::SizeOrOff(min, max) => size(scalar, min, max, " or `off`"),
+        Kind::Word(words) => match text {
+            Some(text) if words.contains(&text) => Ok(Value::Text(text.to_owned())),
+            Some(text) => Err(format!(
+                "expected {}, found `{}`{}",
+                one_of(words),
+                text.escape_debug(),
+                suggest::did_you_mean(text, words)
+            )),
+            None => Err(format!(
+                "expected {}, found {}",
+                one_of(words),
+                shown(scalar)
+            )),
+        },
+        Kind::Text | Kind::Path | Kind::PathOr(_) => match text {
+            Some(text) if text.contains('\0') => Err("a text cannot hold a NUL character".into()),
+            Some("") if kind != Kind::Text => Err("expected a path, found an empty text".into()),
+            Some(text) => Ok(Value::Text(text.to_owned())),
+            None => Err(format!(
+                "expected a text in quotes, found {}",
+                shown(scalar)
+            )),
+        },
+        Kind::Texts => match scalar {
+            Scalar::Text(text) => Ok(Value::Texts(vec![text.clone()])),
+            _ => Err(format!(
+                "expected a text in quotes or a list of them, found {}",
+                shown(scalar)
+            )),
+        },
+        Kind::Pairs => Err(format!(
+            "expected a table of names and values, found {}",
+            shown(scalar)
+        )),
+        Kind::Sections => Err(format!("expected tables, `[[…]]`, found {}", shown(scalar))),
+    }
+}
+
+fn integer(scalar: &Scalar, min: u64, max: u64, or: &str) -> Result<Value, String> {
+    let Scalar::Number(text) = scalar else {
+        let found = shown(scalar);
+        return Err(format!(
+            "expected a number from {min} to {max}{or}, found {found}"
+        ));
+    };
+    match text.parse() {
+        Ok(n) if (min..=max).contains(&n) => Ok(Value::Integer(n)),
+        _ => Err(format!("`{text}` is not in the range {min} to {max}")),
+    }
+}
+
+const TIME_UNITS: &[(&str, u64)] = &[
+    ("ms", 1),
+    ("s", 1000),
+    ("m", 60_000),
+    ("h", 3_600_000),
+    ("d", 86_400_000),
+];
+const SIZE_UNITS: &[(&str, u64)] = &[
+    ("", 1),
+    ("K", 1 << 10),
+    ("M", 1 << 20),
+    ("G", 1 << 30),
+    ("T", 1 << 40),
+];
+
+/// Reads `10s`, `1m`, `250ms`: milliseconds.
+pub fn milliseconds(text: &str) -> Option<u64> {
+    with_unit(text, TIME_UNITS)
+}
+
+fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().ok()?;
+    let (_, factor) = units.iter().find(|(name, _)| *name == unit.trim_start())?;
+    number.checked_mul(*factor)
+}
+
+fn time(scalar: &Scalar, min: u64, max: u64, or: &str) -> Result<Value, String> {
+    let ms = match scalar {
+        Scalar::Text(text) => milliseconds(text),
+        Scalar::Number(zero) if zero == "0" => Some(0),
+        Scalar::Number(number) => {
+            return Err(format!(
+                "a time needs its unit: `\"{number}s\"` for seconds (ms, s, m, h, d)"
+            ));
+        }
+        _ => None,
+    };
+    let found = shown(scalar);
+    match ms {
+        None => Err(format!(
+            "expected a time such as `\"10s\"` (ms, s, m, h, d){or}, found {found}"
+        )),
+        Some(ms) if (min..=max).contains(&ms) => Ok(Value::Time(Duration::from_millis(ms))),
+        Some(_) => {
+            let (min, max) = (show(min, TIME_UNITS), show(max, TIME_UNITS));
+            Err(format!("{found} is not in the range {min} to {max}"))
+        }
+    }
+}
+
+fn size(scalar: &Scalar, min: u64, max: u64, or: &str) -> Result<Value, String> {
+    let bytes = match scalar {
+        Scalar::Text(text) => with_unit(text, SIZE_UNITS),
+        Scalar::Number(number) => number.parse().ok(),
+        _ => None,
+    };
+    let found = shown(scalar);
+    match bytes {
+        None => Err(format!(
+            "expected a size such as `\"32K\"` (bytes, K, M, G, T){or}, found {found}"
+        )),
+        Some(bytes) if (min..=max).contains(&bytes) => Ok(Value::Size(bytes)),
+        Some(_) => {
+            let (min, max) = (show(min, SIZE_UNITS), show(max, SIZE_UNITS));
+            Err(format!("{found} is not in the range {min} to {max}"))
+        }
+    }
+}
+
+/// What a kind takes, for the reference.
+pub fn describe(kind: Kind) -> String {
+    let times = |min, max| {
+        format!(
+            "time, {} to {}",
+            show(min, TIME_UNITS),
+            show(max, TIME_UNITS)
+        )
+    };
+    let sizes = |min, max| {
+        format!(
+            "size, {} to {}",
+            show(min, SIZE_UNITS),
+            show(max, SIZE_UNITS)
+        )
+    };
+    match kind {
+        Kind::OnOff => "`on` or `off`".to_owned(),
+        Kind::Integer(min, max) => format!("number, {min} to {max}"),
+        Kind::IntegerOrAuto(min, max) => format!("number, {min} to {max}, or `auto`"),
+        Kind::Time(min, max) => times(min, max),
+        Kind::TimeOrOff(min, max) => format!("{}, or `off`", times(min, max)),
+        Kind::Size(min, max) => sizes(min, max),
+        Kind::SizeOrOff(min, max) => format!("{}, or `off`", sizes(min, max)),
+        Kind::Word(words) => one_of(words),
+        Kind::Text => "text".to_owned(),
+        Kind::Path => "path".to_owned(),
+        Kind::PathOr(words) => format!("path, or {}", one_of(words)),
+        Kind::Texts => "text or list of texts".to_owned(),
+        Kind::Pairs => "table of texts".to_owned(),
+        Kind::Sections => "tables".to_owned(),
+    }
+}
+
+/// With the largest unit that divides it.
+fn show(n: u64, units: &[(&str, u64)]) -> String {
+    let (unit, factor) = units
+        .iter()
+        .rev()
+        .find(|(_, factor)| n > 0 && n.is_multiple_of(*factor))
+        .unwrap_or(&units[0]);
+    format!("{}{unit}", n / factor)
+}
+
+fn one_of(words: &[&str]) -> String {
+    let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+    match quoted.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        _ => quoted.concat(),
+    }
+}
+
+fn shown(scalar: &Scalar) -> String {
+    match scalar {
+        Scalar::Text(text) => format!("`{}`", text.escape_debug()),
+        Scalar::Number(number) => format!("`{number}`"),
+        Scalar::Bool(on) => format!("`{on}`"),
+        Scalar::Other(what) => (*what).to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_mean_what_people_write() {
+        let text = |t: &str| Scalar::Text(t.into());
+        let number = |t: &str| Scalar::Number(t.into());
+        let ten = Value::Time(Duration::from_secs(10));
+        let minute = Kind::Time(0, 60_000);
+        let mega = Kind::Size(0, 1 << 20);
+        for (kind, scalar, expect) in [
+            (minute, text("10s"), Ok(ten.clone())),
+            (minute, text("10 s"), Ok(ten)),
+            (
+                minute,
+                number("10"),
+                Err("a time needs its unit: `\"10s\"` for seconds (ms, s, m, h, d)"),
+            ),
+            (
+                minute,
+                text("2m"),
+                Err("`2m` is not in the range 0ms to 1m"),
+            ),
+            (
+                Kind::TimeOrOff(0, 60_000),
+                text("soon"),
+                Err("expected a time such as `\"10s\"` (ms, s, m, h, d) or `off`, found `soon`"),
+            ),
+            (Kind::TimeOrOff(0, 1), text("off"), Ok(Value::Off)),
+            (mega, text("32K"), Ok(Value::Size(32768))),
+            (mega, number("860"), Ok(Value::Size(860))),
+            (mega, text("2M"), Err("`2M` is not in the range 0 to 1M")),
+            (
+                mega,
+                text("99999999999999999999G"),
+                Err(
+                    "expected a size such as `\"32K\"` (bytes, K, M, G, T), found `99999999999999999999G`",
+                ),
+            ),
+            (Kind::OnOff, Scalar::Bool(true), Ok(Value::OnOff(true))),
+            (
+                Kind::OnOff,
+                text("yes"),
+                Err("expected `on` or `off`, found `yes`"),
+            ),
+            (Kind::IntegerOrAuto(1, 9), text("auto"), Ok(Value::Auto)),
+            (
+                Kind::IntegerOrAuto(1, 9),
+                text("9"),
+                Err("expected a number from 1 to 9 or `auto`, found `9`"),
+            ),
+            (
+                Kind::Word(&["static", "dynamic", "ondemand"]),
+                text("dynamc"),
+                Err(
+                    "expected `static`, `dynamic` or `ondemand`, found `dynamc`; did you mean `dynamic`?",
+                ),
+            ),
+        ] {
+            let expect = expect.map_err(str::to_owned);
+            assert_eq!(parse(kind, &scalar), expect, "{scalar:?}");
+        }
+    }
+}

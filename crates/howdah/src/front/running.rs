@@ -1,0 +1,365 @@
+//! What serves: the listening threads, the pools, the logs; and the change from one configuration
+//! to the next. New pools start beside the old ones and are waited for; then the configuration is
+//! swapped between two requests, and the old pools drain. When anything fails nothing has changed.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use howdah_executor::embed::EmbedPool;
+use howdah_executor::{Executor, Log};
+use howdah_server::admin::{Connections, StatusPage};
+use howdah_server::http::proxy_protocol::TrustedPeers;
+use howdah_server::listener::{Control, ListenerConfig, ListenerId, Server, ThreadHooks};
+use howdah_server::log::{AccessFormat, AccessLog, ErrorLog, ErrorStyle, LogTarget, Sink};
+use howdah_server::request::Front;
+use howdah_server::server_config::{FrontSettings, ServerConfig};
+
+use super::launcher::{Launches, MasterLauncher};
+use super::{Order, Shared};
+use crate::config::{Listen, Settings};
+
+type Pools = HashMap<String, Arc<EmbedPool>>;
+
+/// After the last request, how long the processes of a pool may take to leave.
+const LEAVING: Duration = Duration::from_secs(2);
+
+/// See the module.
+pub struct Running {
+    front: Arc<Front>,
+    server: Option<Server>,
+    control: Control,
+    listeners: Vec<(Listen, ListenerId)>,
+    pools: Pools,
+    access_log: Option<(LogTarget, AccessFormat, Arc<AccessLog>)>,
+    threads: u32,
+    drain: Duration,
+}
+
+/// Serves an order: as the first, or in place of the one before.
+pub fn take(
+    order: Order,
+    launches: &Arc<Launches>,
+    shared: &Arc<Shared>,
+) -> Result<(), Vec<String>> {
+    let one = |error: String| vec![error];
+    let error_log = match shared.error_log.get() {
+        Some(log) => {
+            if let Some(file) = order.error_log {
+                log.sink()
+                    .reopen_as(file.into())
+                    .map_err(|e| one(format!("cannot go on in the error log: {e}")))?;
+            }
+            log.clone()
+        }
+        None => {
+            let log = error_log(&order.settings, order.error_log).map_err(one)?;
+            shared.error_log.get_or_init(|| Arc::new(log)).clone()
+        }
+    };
+    let settings = order.settings;
+    let (former, threads) = match &*shared.running() {
+        Some(running) => (running.access_log.clone(), running.threads),
+        None => (None, settings.threads),
+    };
+    let access_log = access_log(&settings, order.access_log, former).map_err(one)?;
+    let sites = settings.open_sites()?;
+    let launcher = Arc::new(MasterLauncher {
+        launches: launches.clone(),
+        generation: order.generation,
+    });
+    let pools = start_pools(&settings, launcher, error_log.clone(), threads)?;
+    let executors: HashMap<String, Arc<dyn Executor>> = pools
+        .iter()
+        .map(|(name, pool)| (name.clone(), pool.clone() as Arc<dyn Executor>))
+        .collect();
+    let front_settings = front_settings(&settings, access_log.as_ref().map(|a| a.2.clone()));
+    let config = ServerConfig::new(front_settings, sites, &executors)
+        .map_err(|list| list.iter().map(ToString::to_string).collect::<Vec<_>>())?;
+    let config = Arc::new(config);
+    let listeners: Vec<(Listen, ListenerConfig)> = settings
+        .listen
+        .iter()
+        .cloned()
+        .zip(order.listeners)
+        .map(|(listen, sockets)| {
+            let mut listener = ListenerConfig::from_sockets(&listen.address, sockets);
+            if listen.proxy_protocol {
+                listener.proxies = Some(Arc::new(TrustedPeers {
+                    blocks: settings.trusted_proxies.networks.clone(),
+                    unix: settings.trusted_proxies.unix,
+                }));
+            }
+            (listen, listener)
+        })
+        .collect();
+    let mut running = shared.running();
+    if shared.stopping.get().is_some() {
+        return Err(one("the server is stopping".to_owned()));
+    }
+    match &mut *running {
+        None => {
+            let (front, started) =
+                first(config, &error_log, &settings, listeners, pools, access_log).map_err(one)?;
+            *running = Some(started);
+            // Set once: there is one first configuration.
+            let _ = shared.front.set(front);
+        }
+        Some(running) => {
+            running.exchange_listeners(listeners).map_err(one)?;
+            running.front.swap(config);
+            running.access_log = access_log;
+            let patience = std::mem::replace(&mut running.drain, settings.patience.drain);
+            let old = std::mem::replace(&mut running.pools, pools);
+            retire(old, &executors, patience);
+        }
+    }
+    Ok(())
+}
+
+fn first(
+    config: Arc<ServerConfig>,
+    error_log: &Arc<ErrorLog>,
+    settings: &Settings,
+    listeners: Vec<(Listen, ListenerConfig)>,
+    pools: Pools,
+    access_log: Option<(LogTarget, AccessFormat, Arc<AccessLog>)>,
+) -> Result<(Arc<Front>, Running), String> {
+    let front = Arc::new(Front::new(config, error_log.clone()));
+    let (listens, configs): (Vec<Listen>, Vec<ListenerConfig>) = listeners.into_iter().unzip();
+    let server = Server::start(
+        configs,
+        front.clone(),
+        settings.threads as usize,
+        settings.http.clone(),
+        ThreadHooks::default(),
+    )
+    .map_err(|error| error.to_string())?;
+    let control = server.control();
+    let counts = control.clone();
+    front.count_connections_by(Box::new(move || {
+        let stats = counts.stats();
+        Connections {
+            open: stats.open,
+            accepted: stats.accepted,
+            limit: stats.max_connections,
+            refused: stats.refused,
+        }
+    }));
+    let ids = server.listeners().to_vec();
+    let running = Running {
+        front: front.clone(),
+        control,
+        listeners: listens.into_iter().zip(ids).collect(),
+        server: Some(server),
+        pools,
+        access_log,
+        threads: settings.threads,
+        drain: settings.patience.drain,
+    };
+    Ok((front, running))
+}
+
+impl Running {
+    /// Listeners that stay are left alone; the master's sockets are the very same.
+    fn exchange_listeners(&mut self, wanted: Vec<(Listen, ListenerConfig)>) -> Result<(), String> {
+        let mut old = std::mem::take(&mut self.listeners);
+        for (listen, config) in wanted {
+            match old.iter().position(|(have, _)| *have == listen) {
+                Some(at) => self.listeners.push(old.remove(at)),
+                None => match self.control.add_listener(config) {
+                    Ok(id) => self.listeners.push((listen, id)),
+                    Err(error) => {
+                        self.listeners.append(&mut old);
+                        return Err(error.to_string());
+                    }
+                },
+            }
+        }
+        for (_, id) in old {
+            self.control.remove_listener(id);
+        }
+        Ok(())
+    }
+}
+
+fn error_log(settings: &Settings, file: Option<OwnedFd>) -> Result<ErrorLog, String> {
+    let style = match settings.log.error {
+        LogTarget::File(_) => ErrorStyle::File,
+        LogTarget::Stdout | LogTarget::Stderr => ErrorStyle::Terminal,
+    };
+    let sink = sink(&settings.log.error, Duration::ZERO, file)
+        .map_err(|error| format!("cannot write the error log: {error}"))?;
+    Ok(ErrorLog::new(sink, style, settings.log.level))
+}
+
+/// A file was opened by the master, which may where we may not.
+fn sink(target: &LogTarget, delay: Duration, file: Option<OwnedFd>) -> io::Result<Sink> {
+    match file {
+        Some(file) => {
+            let sink = Sink::start(LogTarget::Stderr, delay)?;
+            sink.reopen_as(File::from(file))?;
+            Ok(sink)
+        }
+        None => Sink::start(target.clone(), delay),
+    }
+}
+
+type OpenAccessLog = Option<(LogTarget, AccessFormat, Arc<AccessLog>)>;
+
+fn access_log(
+    settings: &Settings,
+    file: Option<OwnedFd>,
+    former: OpenAccessLog,
+) -> Result<OpenAccessLog, String> {
+    let Some(target) = &settings.log.access else {
+        return Ok(None);
+    };
+    let format = settings.log.access_format;
+    let failed = |error: io::Error| format!("cannot write the access log: {error}");
+    if let Some((old_target, old_format, log)) = former
+        && (&old_target, old_format) == (target, format)
+    {
+        if let Some(file) = file {
+            log.sink().reopen_as(file.into()).map_err(failed)?;
+        }
+        return Ok(Some((old_target, old_format, log)));
+    }
+    let sink = sink(target, settings.log.access_delay, file).map_err(failed)?;
+    let log = Arc::new(AccessLog::new(sink, format));
+    Ok(Some((target.clone(), format, log)))
+}
+
+fn front_settings(settings: &Settings, access_log: Option<Arc<AccessLog>>) -> FrontSettings {
+    let (status, spill) = (&settings.status, &settings.spill);
+    FrontSettings {
+        trusted_proxies: settings.trusted_proxies.clone(),
+        encoding: settings.encoding.clone(),
+        status: status.as_ref().map(|(path, allow)| StatusPage {
+            path: path.clone(),
+            allow: allow.clone(),
+        }),
+        access_log,
+        body_memory: spill.body_memory as usize,
+        response_memory: spill.response_memory as usize,
+        response_spill: spill.response_spill,
+        spill_directory: spill.directory.clone(),
+        ..FrontSettings::default()
+    }
+}
+
+fn runtime() -> io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+}
+
+/// Starts all pools and waits until each can run scripts. All that fail are told.
+fn start_pools(
+    settings: &Settings,
+    launcher: Arc<MasterLauncher>,
+    log: Log,
+    threads: u32,
+) -> Result<Pools, Vec<String>> {
+    let failed = |name: &str, why: String| format!("pool `{name}`: {why}");
+    let runtime = runtime().map_err(|e| vec![e.to_string()])?;
+    let (mut pools, mut mistakes) = (Pools::new(), Vec::new());
+    for config in &settings.pools {
+        let name = &config.name;
+        match EmbedPool::start(config.clone(), launcher.clone(), log.clone(), threads) {
+            Ok(pool) => {
+                pools.insert(name.clone(), pool);
+            }
+            Err(error) => mistakes.push(failed(name, format!("cannot be made: {error}"))),
+        }
+    }
+    let deadline = Instant::now() + settings.patience.start;
+    for (name, pool) in &pools {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let ready = runtime.block_on(async { tokio::time::timeout(left, pool.ready()).await });
+        match ready {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => mistakes.push(failed(name, error.to_string())),
+            Err(_) => mistakes.push(failed(
+                name,
+                format!(
+                    "StartTimeout: PHP was not ready within timeouts.start = {} s",
+                    settings.patience.start.as_secs()
+                ),
+            )),
+        }
+    }
+    if mistakes.is_empty() {
+        Ok(pools)
+    } else {
+        Err(mistakes)
+    }
+}
+
+/// Old pools finish what they have; a request that still comes to one goes on to its successor. A
+/// thread of its own keeps them until they are gone.
+fn retire(old: Pools, successors: &HashMap<String, Arc<dyn Executor>>, patience: Duration) {
+    for (name, pool) in &old {
+        pool.drain(successors.get(name).cloned(), patience);
+    }
+    let waited = std::thread::Builder::new()
+        .name("retire".to_owned())
+        .spawn(move || {
+            if let Ok(runtime) = runtime() {
+                runtime.block_on(async {
+                    for pool in old.values() {
+                        pool.drained().await;
+                    }
+                });
+            }
+        });
+    // Without a thread to be had the pools end at once, as their drop says.
+    drop(waited);
+}
+
+/// Stops within `limit`: no more connections, what runs is finished, PHP leaves, logs are written.
+pub fn finish(shared: &Shared, limit: Duration) {
+    let deadline = Instant::now() + limit;
+    let Some(mut running) = shared.running().take() else {
+        return;
+    };
+    running.control.stop(limit);
+    // Left where `hurry` finds it.
+    let server = running.server.take();
+    let pools = std::mem::take(&mut running.pools);
+    *shared.running() = Some(running);
+    if let Some(server) = server {
+        server.wait();
+    }
+    let left = deadline.saturating_duration_since(Instant::now());
+    for pool in pools.values() {
+        pool.drain(None, left);
+    }
+    if let Ok(runtime) = runtime() {
+        let gone = async {
+            for pool in pools.values() {
+                pool.drained().await;
+            }
+        };
+        // Who is still there then is told by its pool's closed sockets.
+        let _ = runtime.block_on(async { tokio::time::timeout(left + LEAVING, gone).await });
+    }
+    if let Some(front) = shared.front.get()
+        && let Some(log) = &front.config().settings.access_log
+    {
+        log.sink().flush();
+    }
+    if let Some(log) = shared.error_log.get() {
+        log.sink().flush();
+    }
+}
+
+/// A stop in progress gets less time.
+pub fn hurry(shared: &Shared, limit: Duration) {
+    if let Some(running) = &*shared.running() {
+        running.control.stop(limit);
+    }
+}

@@ -1,0 +1,283 @@
+//! The line between master and front: a `SOCK_SEQPACKET` socket pair; a message is one packet of
+//! JSON, descriptors travel with it (`SCM_RIGHTS`). Long texts (a configuration, a status) go in a
+//! memory file of their own, so a packet stays small and sending never blocks for long.
+//!
+//! The end of the file means that the other process is gone.
+
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut, Read, Seek, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::arguments::Serve;
+
+/// Longest packet.
+const MAX_PACKET: usize = 64 * 1024;
+/// The kernel's own limit (`SCM_MAX_FD`).
+pub const MAX_DESCRIPTORS: usize = 253;
+/// Longest text in a memory file that is read back.
+const MAX_TEXT: u64 = 256 << 20;
+
+/// What the master tells the front.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToFront {
+    /// Serve this, from now on. Descriptors: the configuration's text ([`text_file`]), the error
+    /// log and the access log if they are files, then the listening sockets. Answered by
+    /// [`ToMaster::Serving`] or [`ToMaster::Refused`].
+    Serve {
+        /// Number of the configuration; [`ToMaster::Launch`] refers to it.
+        generation: u64,
+        /// The command line.
+        arguments: Box<Serve>,
+        /// The configuration's file name, if there is one.
+        file: Option<String>,
+        /// An error log travels along.
+        error_log: bool,
+        /// An access log travels along.
+        access_log: bool,
+        /// For each listening socket, which of the configuration's `listen` entries it is.
+        listeners: Vec<u32>,
+    },
+    /// The answer to [`ToMaster::Launch`]. Descriptor: the process's pidfd.
+    Launched {
+        /// Which launch.
+        id: u64,
+        /// The zygote.
+        pid: i32,
+    },
+    /// The answer to [`ToMaster::Launch`] when it could not be done.
+    NotLaunched {
+        /// Which launch.
+        id: u64,
+        /// Why.
+        message: String,
+    },
+    /// Asks for [`ToMaster::Status`].
+    Status {
+        /// Repeated in the answer.
+        id: u64,
+    },
+    /// Go on in these log files: descriptors as in [`ToFront::Serve`].
+    Reopen {
+        /// An error log travels along.
+        error_log: bool,
+        /// An access log travels along.
+        access_log: bool,
+    },
+    /// Take no more connections, finish what runs within this time, leave.
+    Stop {
+        /// Milliseconds.
+        limit: u64,
+    },
+}
+
+/// What the front tells the master.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToMaster {
+    /// Start a zygote. Descriptors: memory, control, stderr, then the bells.
+    Launch {
+        /// Repeated in the answer.
+        id: u64,
+        /// Whose configuration.
+        generation: u64,
+        /// The pool's name.
+        pool: String,
+    },
+    /// The configuration is served.
+    Serving {
+        /// Which one.
+        generation: u64,
+    },
+    /// It is not; the one before, if any, still is. Descriptor: the reasons, a line each.
+    Refused {
+        /// Which one.
+        generation: u64,
+    },
+    /// The answer to [`ToFront::Status`]. Descriptor: the status as JSON.
+    Status {
+        /// Which question.
+        id: u64,
+    },
+}
+
+/// One end of the line. Both directions may be used by several threads at once.
+#[derive(Clone, Debug)]
+pub struct Link {
+    socket: Arc<OwnedFd>,
+}
+
+/// What a look at the line gave.
+#[derive(Debug)]
+pub enum Received<M> {
+    /// A message and its descriptors.
+    Message(M, Vec<OwnedFd>),
+    /// Nothing now.
+    Nothing,
+    /// The other process is gone, or speaks another language: nothing more will come.
+    Closed,
+}
+
+impl Link {
+    /// A line: our end and the other's.
+    pub fn pair() -> io::Result<(Link, OwnedFd)> {
+        let (ours, theirs) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        Ok((Link::new(ours), theirs))
+    }
+
+    /// On an end that was handed down.
+    pub fn new(socket: OwnedFd) -> Link {
+        Link {
+            socket: Arc::new(socket),
+        }
+    }
+
+    /// To wait on.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Sends a message and copies of the descriptors.
+    ///
+    /// # Errors
+    /// The other side is gone, or (with `WouldBlock`, for the master, which must not wait) has
+    /// stopped reading.
+    pub fn send<M: Serialize>(&self, message: &M, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.send_with(message, fds, SendFlags::NOSIGNAL)
+    }
+
+    /// [`Link::send`] that never waits.
+    pub fn send_now<M: Serialize>(&self, message: &M, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.send_with(message, fds, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+    }
+
+    fn send_with<M: Serialize>(
+        &self,
+        message: &M,
+        fds: &[BorrowedFd<'_>],
+        flags: SendFlags,
+    ) -> io::Result<()> {
+        let packet = serde_json::to_vec(message)?;
+        if packet.len() > MAX_PACKET || fds.len() > MAX_DESCRIPTORS {
+            return Err(io::Error::other(format!(
+                "a message of {} bytes with {} descriptors is too large (at most {MAX_PACKET} and {MAX_DESCRIPTORS})",
+                packet.len(),
+                fds.len()
+            )));
+        }
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
+            return Err(io::Error::other("the descriptors do not fit a packet"));
+        }
+        rustix::io::retry_on_intr(|| {
+            rustix::net::sendmsg(
+                &self.socket,
+                &[IoSlice::new(&packet)],
+                &mut ancillary,
+                flags,
+            )
+        })?;
+        Ok(())
+    }
+
+    /// Waits for the next message.
+    pub fn receive<M: DeserializeOwned>(&self) -> Received<M> {
+        self.receive_with(RecvFlags::CMSG_CLOEXEC)
+    }
+
+    /// Takes the next message if there is one.
+    pub fn receive_now<M: DeserializeOwned>(&self) -> Received<M> {
+        self.receive_with(RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT)
+    }
+
+    fn receive_with<M: DeserializeOwned>(&self, flags: RecvFlags) -> Received<M> {
+        let mut packet = vec![0; MAX_PACKET];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let got = rustix::io::retry_on_intr(|| {
+            rustix::net::recvmsg(
+                &self.socket,
+                &mut [IoSliceMut::new(&mut packet)],
+                &mut ancillary,
+                flags,
+            )
+        });
+        let length = match got {
+            Ok(message) if message.bytes > 0 => message.bytes,
+            Err(rustix::io::Errno::AGAIN) => return Received::Nothing,
+            Ok(_) | Err(_) => return Received::Closed,
+        };
+        let mut fds = Vec::new();
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                fds.extend(rights);
+            }
+        }
+        match serde_json::from_slice(&packet[..length]) {
+            Ok(message) => Received::Message(message, fds),
+            Err(_) => Received::Closed,
+        }
+    }
+}
+
+/// A memory file that holds `text`, to be sent along.
+pub fn text_file(text: &str) -> io::Result<OwnedFd> {
+    let fd = rustix::fs::memfd_create("howdah-text", rustix::fs::MemfdFlags::CLOEXEC)?;
+    let mut file = File::from(fd);
+    file.write_all(text.as_bytes())?;
+    Ok(file.into())
+}
+
+/// The text of a memory file.
+pub fn read_text(fd: OwnedFd) -> io::Result<String> {
+    let mut file = File::from(fd);
+    file.rewind()?;
+    let mut text = String::new();
+    file.take(MAX_TEXT).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_and_descriptors_arrive_and_the_end_is_seen() {
+        let (ours, theirs) = Link::pair().unwrap();
+        let theirs = Link::new(theirs);
+        assert!(matches!(theirs.receive_now::<ToFront>(), Received::Nothing));
+        let text = text_file("listen = []\n").unwrap();
+        let fds = [text.as_fd(); MAX_DESCRIPTORS];
+        ours.send(&ToFront::Status { id: 7 }, &fds).unwrap();
+        let Received::Message(ToFront::Status { id: 7 }, mut fds) = theirs.receive() else {
+            panic!("not what was sent");
+        };
+        assert_eq!(fds.len(), MAX_DESCRIPTORS);
+        assert_eq!(read_text(fds.remove(0)).unwrap(), "listen = []\n");
+        drop(ours);
+        assert!(matches!(theirs.receive::<ToFront>(), Received::Closed));
+    }
+
+    #[test]
+    fn a_packet_that_is_no_message_ends_the_conversation() {
+        let (ours, theirs) = Link::pair().unwrap();
+        ours.send(&"launch please", &[]).unwrap();
+        assert!(matches!(
+            Link::new(theirs).receive::<ToMaster>(),
+            Received::Closed
+        ));
+    }
+}

@@ -1,0 +1,331 @@
+//! The control socket: a line of JSON asks, a line of JSON answers. Mode 0600: whoever may connect
+//! may stop the server, so that is its user alone.
+//!
+//! Questions: `{"command":"status"}`, `{"command":"reload"}`, `{"command":"stop","limit_ms":1000}`.
+//! Answers: `{"ok":true,…}` or `{"ok":false,"mistakes":[…]}`.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::Mode;
+use serde::{Deserialize, Serialize};
+
+/// Longest question.
+const LONGEST: usize = 4096;
+/// Most connections at once; who comes later waits.
+const CONNECTIONS: usize = 64;
+/// Who has not asked within this time is not going to.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long an answer may take to be written.
+const WRITING: Duration = Duration::from_secs(2);
+
+/// What may be asked.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "lowercase")]
+pub enum Ask {
+    /// What is going on.
+    Status,
+    /// Take new code, php.ini and configuration. Answered when they are served.
+    Reload,
+    /// Finish what runs and end. Answered when it has.
+    Stop {
+        /// Milliseconds.
+        limit_ms: Option<u64>,
+    },
+}
+
+/// What is answered.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Answer {
+    /// Whether it was done.
+    pub ok: bool,
+    /// What was done, or why not.
+    #[serde(default)]
+    pub message: String,
+    /// All mistakes, as they are shown.
+    #[serde(default)]
+    pub mistakes: Vec<String>,
+    /// Advice, as it is shown.
+    #[serde(default)]
+    pub advice: Vec<String>,
+    /// Number of the configuration that is served.
+    #[serde(default)]
+    pub generation: u64,
+    /// Process id of the master.
+    #[serde(default)]
+    pub master: u32,
+    /// The front's status.
+    #[serde(default)]
+    pub status: Option<serde_json::Value>,
+}
+
+/// See [`Ask`].
+#[derive(Debug)]
+pub enum Question {
+    /// See [`Ask::Status`].
+    Status,
+    /// See [`Ask::Reload`].
+    Reload,
+    /// See [`Ask::Stop`].
+    Stop {
+        /// How long running requests may take.
+        limit: Option<Duration>,
+    },
+}
+
+/// Somebody who waits for an answer.
+pub struct Asker {
+    stream: UnixStream,
+}
+
+impl Asker {
+    fn answer(mut self, answer: &Answer) {
+        let Ok(mut line) = serde_json::to_vec(answer) else {
+            return;
+        };
+        line.push(b'\n');
+        // Who has gone, or does not read, goes without.
+        let _ = self.stream.set_nonblocking(false);
+        let _ = self.stream.set_write_timeout(Some(WRITING));
+        let _ = self.stream.write_all(&line);
+    }
+
+    /// It was not done.
+    pub fn refuse(self, why: &str) {
+        self.answer(&Answer {
+            message: why.to_owned(),
+            ..Answer::default()
+        });
+    }
+
+    /// It was not done, for all these reasons.
+    pub fn mistakes(self, mistakes: &[String]) {
+        self.answer(&Answer {
+            mistakes: mistakes.to_vec(),
+            ..Answer::default()
+        });
+    }
+
+    /// It was done.
+    pub fn done(self, what: &str, advice: &[String]) {
+        self.answer(&Answer {
+            ok: true,
+            message: what.to_owned(),
+            advice: advice.to_vec(),
+            ..Answer::default()
+        });
+    }
+
+    /// The status, as the front wrote it.
+    pub fn status(self, json: &str, generation: u64) {
+        match serde_json::from_str(json) {
+            Ok(status) => self.answer(&Answer {
+                ok: true,
+                generation,
+                master: std::process::id(),
+                status: Some(status),
+                ..Answer::default()
+            }),
+            Err(_) => self.refuse("the front's status is not JSON"),
+        }
+    }
+}
+
+struct Connection {
+    stream: UnixStream,
+    line: Vec<u8>,
+    since: Instant,
+}
+
+/// The socket and who is connected.
+pub struct ControlSocket {
+    path: PathBuf,
+    listener: UnixListener,
+    connections: Vec<Connection>,
+    /// Who asked for the stop.
+    pub stop_asker: Option<Asker>,
+}
+
+impl ControlSocket {
+    /// Binds the path, or one named after `label` in the usual directory. A socket that nobody
+    /// answers on is a dead server's and goes.
+    pub fn bind(path: Option<&Path>, label: &str) -> Result<ControlSocket, String> {
+        let path = match path {
+            Some(path) => path.to_owned(),
+            None => {
+                let directory = runtime_directory();
+                private_directory(&directory)?;
+                directory.join(format!("{label}.sock"))
+            }
+        };
+        let failed = |error: io::Error| {
+            format!(
+                "ControlFailed: cannot make the control socket {}: {error}; name another with --control",
+                path.display()
+            )
+        };
+        match UnixStream::connect(&path) {
+            Ok(stream) => {
+                let holder = rustix::net::sockopt::socket_peercred(&stream)
+                    .map(|who| format!(" (process {})", who.pid.as_raw_nonzero()))
+                    .unwrap_or_default();
+                return Err(format!(
+                    "ControlInUse: another howdah{holder} answers on the control socket {}; stop it, or name another with --control",
+                    path.display()
+                ));
+            }
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                std::fs::remove_file(&path).map_err(failed)?;
+            }
+            Err(_) => {}
+        }
+        // Single-threaded: nobody else makes a file meanwhile.
+        let before = rustix::process::umask(Mode::from_raw_mode(0o177));
+        let bound = UnixListener::bind(&path);
+        rustix::process::umask(before);
+        let listener = bound.map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        Ok(ControlSocket {
+            path,
+            listener,
+            connections: Vec::new(),
+            stop_asker: None,
+        })
+    }
+
+    /// To wait on: the socket, then the connections.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let connections = self.connections.iter().map(|c| c.stream.as_fd());
+        std::iter::once(self.listener.as_fd()).chain(connections)
+    }
+
+    /// Takes what came on the descriptors that are ready.
+    pub fn serve(&mut self, ready: &[bool]) -> Vec<(Question, Asker)> {
+        let mut questions = Vec::new();
+        let mut left = Vec::new();
+        let flags = ready
+            .iter()
+            .skip(1)
+            .copied()
+            .chain(std::iter::repeat(false));
+        for (mut connection, ready) in self.connections.drain(..).zip(flags) {
+            if !ready {
+                if connection.since.elapsed() < PATIENCE {
+                    left.push(connection);
+                }
+                continue;
+            }
+            match connection.read() {
+                Reading::More => left.push(connection),
+                Reading::Gone => {}
+                Reading::Question(question) => {
+                    let asker = Asker {
+                        stream: connection.stream,
+                    };
+                    match question {
+                        Some(question) => questions.push((question, asker)),
+                        None => asker.refuse("not a command: status, reload or stop"),
+                    }
+                }
+            }
+        }
+        self.connections = left;
+        if ready.first() == Some(&true) {
+            while self.connections.len() < CONNECTIONS
+                && let Ok((stream, _)) = self.listener.accept()
+            {
+                if stream.set_nonblocking(true).is_ok() {
+                    self.connections.push(Connection {
+                        stream,
+                        line: Vec::new(),
+                        since: Instant::now(),
+                    });
+                }
+            }
+        }
+        questions
+    }
+
+    /// Removes the file, at the end.
+    pub fn remove_file(&self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+enum Reading {
+    More,
+    Gone,
+    Question(Option<Question>),
+}
+
+impl Connection {
+    fn read(&mut self) -> Reading {
+        let mut bytes = [0; 1024];
+        loop {
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return Reading::Gone,
+                Ok(n) => self.line.extend_from_slice(&bytes[..n]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Reading::Gone,
+            }
+            if self.line.len() > LONGEST {
+                return Reading::Question(None);
+            }
+        }
+        let Some(end) = self.line.iter().position(|b| *b == b'\n') else {
+            return Reading::More;
+        };
+        Reading::Question(match serde_json::from_slice(&self.line[..end]) {
+            Ok(Ask::Status) => Some(Question::Status),
+            Ok(Ask::Reload) => Some(Question::Reload),
+            Ok(Ask::Stop { limit_ms }) => Some(Question::Stop {
+                limit: limit_ms.map(Duration::from_millis),
+            }),
+            Err(_) => None,
+        })
+    }
+}
+
+/// Where control sockets are when nobody says otherwise.
+pub fn runtime_directory() -> PathBuf {
+    if crate::sys::is_root() {
+        return PathBuf::from("/run/howdah");
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(directory) if !directory.is_empty() => PathBuf::from(directory).join("howdah"),
+        _ => {
+            let uid = rustix::process::geteuid().as_raw();
+            PathBuf::from(format!("/tmp/howdah-{uid}"))
+        }
+    }
+}
+
+/// In /tmp anybody may have made it before us.
+fn private_directory(directory: &Path) -> Result<(), String> {
+    let failed = |why: String| {
+        format!(
+            "ControlFailed: cannot use {} for control sockets: {why}; name a path with --control",
+            directory.display()
+        )
+    };
+    let made = std::fs::DirBuilder::new().mode(0o700).create(directory);
+    if let Err(error) = made
+        && error.kind() != io::ErrorKind::AlreadyExists
+    {
+        return Err(failed(error.to_string()));
+    }
+    let meta = directory
+        .symlink_metadata()
+        .map_err(|e| failed(e.to_string()))?;
+    let ours = meta.uid() == rustix::process::geteuid().as_raw();
+    if !meta.is_dir() || !ours || meta.permissions().mode() & 0o022 != 0 {
+        let why = "it is not a directory of ours that only we can write";
+        return Err(failed(why.to_owned()));
+    }
+    Ok(())
+}

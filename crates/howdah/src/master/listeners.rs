@@ -1,0 +1,143 @@
+//! The listening sockets. The master binds them, with its privileges, and keeps them: a reload or
+//! a crash of the front loses no connection that waits to be accepted.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+
+use howdah_server::listener::{BindError, ListenAddress, bind_sockets};
+
+use super::process::holder_of;
+use crate::config::Listen;
+use crate::link::MAX_DESCRIPTORS;
+
+/// A bound address.
+#[derive(Clone, Debug)]
+struct Bound {
+    listen: Listen,
+    sockets: Rc<Vec<OwnedFd>>,
+}
+
+/// All of them, in the order of the configuration.
+#[derive(Clone, Debug)]
+pub struct Listeners {
+    bound: Vec<Bound>,
+}
+
+impl Listeners {
+    /// Binds them all, one socket a thread each.
+    pub fn bind(listen: &[Listen], threads: u32) -> Result<Listeners, String> {
+        Listeners { bound: Vec::new() }.rebind(listen, threads)
+    }
+
+    /// The listeners of a new configuration: sockets of addresses that stay are kept.
+    pub fn rebind(&self, listen: &[Listen], threads: u32) -> Result<Listeners, String> {
+        // The configuration's text and two logs travel along.
+        if listen.len() * threads as usize > MAX_DESCRIPTORS - 3 {
+            return Err(format!(
+                "TooManyListeners: {} addresses with {threads} threads are more than {} sockets; lower `threads`",
+                listen.len(),
+                MAX_DESCRIPTORS - 3
+            ));
+        }
+        let mut old: Vec<&Bound> = self.bound.iter().collect();
+        let mut next = Listeners { bound: Vec::new() };
+        for listen in listen {
+            // Whether a PROXY header comes first is no matter of the socket.
+            let kept = old.iter().position(|b| b.listen.address == listen.address);
+            let sockets = match kept {
+                Some(at) => old.remove(at).sockets.clone(),
+                None => match bind_sockets(&listen.address, threads as usize) {
+                    Ok(sockets) => Rc::new(sockets),
+                    Err(error) => {
+                        next.remove_files_not_in(self, false);
+                        return Err(told(&error));
+                    }
+                },
+            };
+            next.bound.push(Bound {
+                listen: listen.clone(),
+                sockets,
+            });
+        }
+        Ok(next)
+    }
+
+    /// Every socket, and which `listen` entry each belongs to.
+    pub fn sockets(&self) -> (Vec<u32>, Vec<BorrowedFd<'_>>) {
+        let each = self.bound.iter().enumerate();
+        each.flat_map(|(number, bound)| {
+            bound
+                .sockets
+                .iter()
+                .map(move |s| (number as u32, s.as_fd()))
+        })
+        .unzip()
+    }
+
+    fn address(bound: &Bound) -> Option<SocketAddr> {
+        let name = rustix::net::getsockname(bound.sockets.first()?).ok()?;
+        SocketAddr::try_from(name).ok()
+    }
+
+    /// Where to point a browser, a line each.
+    pub fn lines(&self) -> Vec<String> {
+        let each = self.bound.iter();
+        each.map(
+            |bound| match (Self::address(bound), &bound.listen.address) {
+                (Some(address), ListenAddress::Tcp(_)) => format!("http://{address}"),
+                (_, address) => address.to_string(),
+            },
+        )
+        .collect()
+    }
+
+    /// A short name for this server: the port of its first TCP listener, else its process id.
+    pub fn label(&self) -> String {
+        let port = self.bound.iter().find_map(Self::address);
+        port.map_or_else(
+            || format!("pid{}", std::process::id()),
+            |a| a.port().to_string(),
+        )
+    }
+
+    /// Removes the files of unix sockets.
+    pub fn remove_files(&self) {
+        for bound in &self.bound {
+            remove_file(bound);
+        }
+    }
+
+    /// Removes the files of unix sockets that only one of the two has: ours, or (`theirs`) those of
+    /// the others.
+    pub fn remove_files_not_in(&self, others: &Listeners, theirs: bool) {
+        let (from, kept) = if theirs {
+            (others, self)
+        } else {
+            (self, others)
+        };
+        for bound in &from.bound {
+            let same = |other: &Bound| Rc::ptr_eq(&other.sockets, &bound.sockets);
+            if !kept.bound.iter().any(same) {
+                remove_file(bound);
+            }
+        }
+    }
+}
+
+fn remove_file(bound: &Bound) {
+    if let ListenAddress::Unix { path, .. } = &bound.listen.address {
+        // Gone already is as good.
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+fn told(error: &BindError) -> String {
+    match error {
+        BindError::AddressInUse(ListenAddress::Tcp(address)) => match holder_of(*address) {
+            Some(holder) => format!("{error} (held by {holder})"),
+            None => error.to_string(),
+        },
+        _ => error.to_string(),
+    }
+}

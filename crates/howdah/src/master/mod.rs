@@ -1,0 +1,511 @@
+//! The master process: `howdah serve` itself. Single-threaded; keeps the listening sockets, the
+//! privileges if it has them, and the other processes alive. Speaks no HTTP and runs no PHP.
+//!
+//! It starts the *front* by executing itself with a hidden command, rather than by forking: the
+//! front gets a fresh address space, can be started again at any time, and reads the same command
+//! line and configuration text with the same code, so no typed value crosses the border. Root or
+//! not, there is one way through here; without root the changes of user are left out.
+//!
+//! - [`listeners`]: bound sockets, kept over reloads and crashes of the front.
+//! - [`process`]: the front's process, and zygotes started for it.
+//! - [`control`]: the control socket.
+//! - [`reload`]: a new configuration, taken or refused as a whole.
+//! - [`notify`]: what a service manager is told.
+
+pub mod control;
+mod listeners;
+mod notify;
+mod process;
+mod reload;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use howdah_executor::PoolConfig;
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use crate::arguments::Serve;
+use crate::config::{self, Settings, Source};
+use crate::link::{Received, ToFront, ToMaster, read_text};
+use crate::{exit, php, sys};
+use control::{Asker, ControlSocket, Question};
+use listeners::Listeners;
+use process::FrontProcess;
+use reload::Pending;
+
+/// A front that lives this long is not in a crash loop.
+const SETTLED: Duration = Duration::from_secs(10);
+/// Longest pause before the front is started again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Configurations whose pools may still ask for a zygote.
+const GENERATIONS: usize = 16;
+/// After the time limit of a stop, how long the front may take to leave.
+const LEAVING: Duration = Duration::from_secs(5);
+
+/// What the master is at.
+enum State {
+    /// The first configuration is not served yet.
+    Starting,
+    /// It serves.
+    Serving,
+    /// The front is gone; another is started then.
+    Restarting {
+        /// When.
+        at: Instant,
+    },
+    /// The front finishes what runs.
+    Stopping {
+        /// When it is killed.
+        deadline: Instant,
+    },
+}
+
+/// See the module.
+struct Master {
+    arguments: Serve,
+    settings: Settings,
+    source: Option<Source>,
+    generation: u64,
+    /// Pools by generation: a zygote is started only for a pool the master has read itself.
+    generations: BTreeMap<u64, Vec<PoolConfig>>,
+    listeners: Listeners,
+    control: ControlSocket,
+    signals: OwnedFd,
+    front: Option<FrontProcess>,
+    state: State,
+    crashes: u32,
+    pending: Option<Pending>,
+    /// Reloads asked for while one is in progress.
+    waiting: Vec<Option<Asker>>,
+    questions: BTreeMap<u64, Asker>,
+    next_question: u64,
+    ended: Option<ExitCode>,
+}
+
+/// `howdah serve`
+pub fn serve(arguments: Serve) -> ExitCode {
+    match start(arguments) {
+        Ok(mut master) => master.run(),
+        Err(code) => code,
+    }
+}
+
+/// Tells the one who started us.
+pub fn say(text: impl AsRef<str>) {
+    for line in text.as_ref().lines() {
+        eprintln!("howdah: {line}");
+    }
+}
+
+/// Mistakes have lines of their own below them: no prefix there.
+pub fn say_mistakes(mistakes: &[String]) {
+    for mistake in mistakes {
+        eprintln!("howdah: {mistake}");
+    }
+}
+
+fn start(arguments: Serve) -> Result<Master, ExitCode> {
+    let failed = |why: io::Error| {
+        say(format!("cannot start: {why}"));
+        exit::failed()
+    };
+    let signals = sys::signal_descriptor(&[
+        libc::SIGTERM,
+        libc::SIGINT,
+        libc::SIGQUIT,
+        libc::SIGHUP,
+        libc::SIGUSR1,
+        libc::SIGUSR2,
+        libc::SIGCHLD,
+    ])
+    .map_err(failed)?;
+    let source = match &arguments.config {
+        Some(path) => Some(Source::read(path).map_err(|why| {
+            say(why);
+            exit::configuration()
+        })?),
+        None => None,
+    };
+    let loaded = config::load(&arguments, source.as_ref());
+    say_mistakes(&loaded.advice);
+    let settings = loaded.settings.map_err(|mistakes| {
+        say_mistakes(&mistakes);
+        match loaded.php_unfit {
+            true => exit::php(),
+            false => exit::configuration(),
+        }
+    })?;
+    for pool in &settings.pools[..1] {
+        php::check(&pool.program).map_err(|why| {
+            say(why.to_string());
+            exit::php()
+        })?;
+    }
+    if let Some(path) = &settings.pid {
+        process::check_pid_file(path).map_err(|why| {
+            say(why);
+            exit::address()
+        })?;
+    }
+    let listeners = Listeners::bind(&settings.listen, settings.threads).map_err(|why| {
+        say(why);
+        exit::address()
+    })?;
+    let control =
+        ControlSocket::bind(settings.control.as_deref(), &listeners.label()).map_err(|why| {
+            listeners.remove_files();
+            say(why);
+            exit::address()
+        })?;
+    let mut master = Master {
+        generations: BTreeMap::from([(1, settings.pools.clone())]),
+        arguments,
+        settings,
+        source,
+        generation: 1,
+        listeners,
+        control,
+        signals,
+        front: None,
+        state: State::Starting,
+        crashes: 0,
+        pending: None,
+        waiting: Vec::new(),
+        questions: BTreeMap::new(),
+        next_question: 0,
+        ended: None,
+    };
+    master.start_front().map_err(|why| {
+        master.clean_up();
+        failed(why)
+    })?;
+    Ok(master)
+}
+
+impl Master {
+    fn run(&mut self) -> ExitCode {
+        loop {
+            if let Some(code) = self.ended.take() {
+                self.clean_up();
+                return code;
+            }
+            if let Err(error) = self.turn() {
+                say(format!("the master cannot go on: {error}"));
+                self.clean_up();
+                return exit::failed();
+            }
+        }
+    }
+
+    /// Waits for something and deals with it.
+    fn turn(&mut self) -> io::Result<()> {
+        let wake = match self.state {
+            State::Restarting { at } => Some(at),
+            State::Stopping { deadline } => Some(deadline),
+            State::Starting | State::Serving => None,
+        };
+        let pause = wake.map(|at| at.saturating_duration_since(Instant::now()));
+        let (signalled, front_spoke, controls) = self.wait(pause)?;
+        if signalled {
+            for signal in sys::pending_signals(&self.signals) {
+                self.signal(signal);
+            }
+        }
+        if front_spoke {
+            self.hear_front();
+        }
+        for question in self.control.serve(&controls) {
+            self.answer(question);
+        }
+        self.act_on_time();
+        Ok(())
+    }
+
+    /// What is readable: the signals, the front's line, which control descriptors.
+    fn wait(&self, pause: Option<Duration>) -> io::Result<(bool, bool, Vec<bool>)> {
+        let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
+        if let Some(front) = self.front.as_ref().filter(|front| !front.hung_up) {
+            fds.push(PollFd::from_borrowed_fd(front.link.fd(), PollFlags::IN));
+        }
+        let fixed = fds.len();
+        for fd in self.control.descriptors() {
+            fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        }
+        let timeout = pause.map(|pause| Timespec {
+            tv_sec: pause.as_secs() as i64,
+            tv_nsec: i64::from(pause.subsec_nanos()),
+        });
+        match rustix::event::poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        let front_spoke = fixed > 1 && ready[1];
+        Ok((ready[0], front_spoke, ready[fixed..].to_vec()))
+    }
+
+    fn act_on_time(&mut self) {
+        match self.state {
+            State::Restarting { at } if Instant::now() >= at => {
+                if let Err(error) = self.start_front() {
+                    say(format!("FrontNotStarted: cannot start the front: {error}"));
+                    self.plan_restart();
+                }
+            }
+            State::Stopping { deadline } if Instant::now() >= deadline => {
+                say("StopTimeout: the front did not leave in time and is killed");
+                if let Some(front) = &mut self.front {
+                    front.kill();
+                }
+                self.ended = Some(exit::failed());
+            }
+            _ => {}
+        }
+    }
+
+    fn signal(&mut self, signal: libc::c_int) {
+        match signal {
+            // As nginx and php-fpm: TERM and INT soon, QUIT when everything is finished.
+            libc::SIGTERM | libc::SIGINT => {
+                let again = matches!(self.state, State::Stopping { .. });
+                let limit = if again {
+                    Duration::ZERO
+                } else {
+                    self.settings.patience.stop
+                };
+                self.stop(limit);
+            }
+            libc::SIGQUIT => self.stop(self.settings.patience.drain),
+            libc::SIGHUP | libc::SIGUSR2 => self.reload(None),
+            libc::SIGUSR1 => self.reopen_logs(),
+            libc::SIGCHLD => self.reap(),
+            _ => {}
+        }
+    }
+
+    fn reap(&mut self) {
+        // Any child: waitpid(None) would be those of our own process group.
+        use rustix::process::{WaitOptions, wait};
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+            let pid = pid.as_raw_nonzero().get();
+            if self.front.as_ref().is_some_and(|front| front.pid == pid) {
+                let how = process::exit_text(status);
+                self.front_is_gone(&how, status.exit_status() == Some(0));
+            }
+            // Zygotes are watched by the front, by their pidfds.
+        }
+    }
+
+    fn front_is_gone(&mut self, how: &str, well: bool) {
+        let Some(front) = self.front.take() else {
+            return;
+        };
+        for (_, asker) in std::mem::take(&mut self.questions) {
+            asker.refuse("the front has ended");
+        }
+        match self.state {
+            State::Stopping { .. } => {
+                self.ended = Some(if well { exit::done() } else { exit::failed() });
+            }
+            State::Starting => {
+                if !front.refused {
+                    say(format!(
+                        "FrontDied: the front ended during its start: {how}"
+                    ));
+                }
+                self.ended = Some(exit::failed());
+            }
+            State::Serving | State::Restarting { .. } => {
+                self.abandon_reload(&format!("the front ended: {how}"));
+                if front.since.elapsed() >= SETTLED {
+                    self.crashes = 0;
+                }
+                self.crashes += 1;
+                self.plan_restart();
+                say(format!(
+                    "FrontDied: the front ended ({how}) and is started again"
+                ));
+            }
+        }
+    }
+
+    fn plan_restart(&mut self) {
+        let pause = match self.crashes {
+            0 | 1 => Duration::ZERO,
+            n => (Duration::from_millis(50) * (1 << n.min(8))).min(LONGEST_PAUSE),
+        };
+        let at = Instant::now() + pause;
+        self.state = State::Restarting { at };
+    }
+
+    fn start_front(&mut self) -> io::Result<()> {
+        let front = FrontProcess::start()?;
+        reload::send_configuration(
+            &front.link,
+            self.generation,
+            &self.arguments,
+            self.source.as_ref(),
+            &self.settings,
+            &self.listeners,
+        )?;
+        self.front = Some(front);
+        if matches!(self.state, State::Restarting { .. }) {
+            self.state = State::Serving;
+        }
+        Ok(())
+    }
+
+    fn hear_front(&mut self) {
+        loop {
+            let Some(front) = self.front.as_ref().filter(|front| !front.hung_up) else {
+                return;
+            };
+            match front.link.receive_now::<ToMaster>() {
+                Received::Nothing => return,
+                Received::Closed => {
+                    // It ends, or has lost its mind; SIGCHLD tells the rest.
+                    if let Some(front) = &mut self.front {
+                        front.hung_up = true;
+                        front.kill();
+                    }
+                    return;
+                }
+                Received::Message(message, fds) => self.front_says(message, fds),
+            }
+        }
+    }
+
+    fn front_says(&mut self, message: ToMaster, mut fds: Vec<OwnedFd>) {
+        match message {
+            ToMaster::Launch {
+                id,
+                generation,
+                pool,
+            } => {
+                let pools = self.generations.get(&generation);
+                let config = pools.and_then(|pools| pools.iter().find(|p| p.name == pool));
+                let launched = process::launch(config, fds);
+                let Some(front) = &self.front else { return };
+                let sent = match &launched {
+                    Ok(zygote) => {
+                        let message = ToFront::Launched {
+                            id,
+                            pid: zygote.pid,
+                        };
+                        front.link.send_now(&message, &[zygote.pidfd.as_fd()])
+                    }
+                    Err(error) => {
+                        let message = error.to_string();
+                        front
+                            .link
+                            .send_now(&ToFront::NotLaunched { id, message }, &[])
+                    }
+                };
+                self.front_must_hear(sent);
+            }
+            ToMaster::Serving { generation } => self.serving(generation),
+            ToMaster::Refused { generation } => {
+                let text = fds.pop().map(read_text);
+                let text = match text {
+                    Some(Ok(text)) => text,
+                    _ => "the front gave no reason".to_owned(),
+                };
+                self.refused(generation, &text);
+            }
+            ToMaster::Status { id } => {
+                if let Some(asker) = self.questions.remove(&id) {
+                    match fds.pop().map(read_text) {
+                        Some(Ok(text)) => asker.status(&text, self.generation),
+                        _ => asker.refuse("the front's answer could not be read"),
+                    }
+                }
+            }
+        }
+    }
+
+    /// A front that does not take messages any more is of no use.
+    fn front_must_hear(&mut self, sent: io::Result<()>) {
+        if let Err(error) = sent {
+            say(format!(
+                "FrontDeaf: the front takes no messages ({error}); it is killed"
+            ));
+            if let Some(front) = &mut self.front {
+                front.kill();
+            }
+        }
+    }
+
+    fn answer(&mut self, (question, asker): (Question, Asker)) {
+        match question {
+            Question::Status => {
+                let Some(front) = self.front.as_ref() else {
+                    return asker.refuse("the front is being started again; ask once more");
+                };
+                self.next_question += 1;
+                let id = self.next_question;
+                let sent = front.link.send_now(&ToFront::Status { id }, &[]);
+                self.questions.insert(id, asker);
+                self.front_must_hear(sent);
+            }
+            Question::Reload => self.reload(Some(asker)),
+            Question::Stop { limit } => {
+                let limit = limit.unwrap_or(self.settings.patience.drain);
+                self.control.stop_asker = Some(asker);
+                self.stop(limit);
+            }
+        }
+    }
+
+    fn stop(&mut self, limit: Duration) {
+        if !matches!(self.state, State::Stopping { .. }) {
+            notify::stopping();
+        }
+        self.state = State::Stopping {
+            deadline: Instant::now() + limit + LEAVING,
+        };
+        self.abandon_reload("the server is stopping");
+        match &self.front {
+            None => self.ended = Some(exit::done()),
+            Some(front) => {
+                let limit = limit.as_millis() as u64;
+                let sent = front.link.send_now(&ToFront::Stop { limit }, &[]);
+                self.front_must_hear(sent);
+            }
+        }
+    }
+
+    fn reopen_logs(&mut self) {
+        let Some(front) = &self.front else { return };
+        let sent = reload::open_logs(&self.settings).and_then(|logs| {
+            let message = ToFront::Reopen {
+                error_log: logs.error.is_some(),
+                access_log: logs.access.is_some(),
+            };
+            front.link.send_now(&message, &logs.fds())
+        });
+        if let Err(error) = sent {
+            say(format!(
+                "LogNotReopened: {error}; the old files stay in use"
+            ));
+        }
+    }
+
+    fn clean_up(&mut self) {
+        if let Some(asker) = self.control.stop_asker.take() {
+            asker.done("stopped", &[]);
+        }
+        self.listeners.remove_files();
+        self.control.remove_file();
+        if let Some(path) = &self.settings.pid {
+            process::remove_pid_file(path);
+        }
+    }
+
+    fn pid_file(&self) -> Option<PathBuf> {
+        self.settings.pid.clone()
+    }
+}

@@ -1,0 +1,39 @@
+//! What a service manager is told (sd_notify(3)): a datagram to the socket in `NOTIFY_SOCKET`.
+//! Without that variable nobody asks.
+
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+fn tell(text: &str) {
+    let Some(name) = std::env::var_os("NOTIFY_SOCKET") else {
+        return;
+    };
+    let name = name.as_encoded_bytes();
+    let address = match name {
+        [b'@', rest @ ..] => SocketAddr::from_abstract_name(rest),
+        _ => SocketAddr::from_pathname(std::path::Path::new(
+            std::str::from_utf8(name).unwrap_or(""),
+        )),
+    };
+    // Nobody to tell is no reason not to serve.
+    if let (Ok(address), Ok(socket)) = (address, UnixDatagram::unbound()) {
+        let _ = socket.send_to_addr(text.as_bytes(), &address);
+    }
+}
+
+/// The server serves.
+pub fn ready() {
+    tell(&format!("READY=1\nMAINPID={}\n", std::process::id()));
+}
+
+/// A reload has begun; [`ready`] ends it.
+pub fn reloading() {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let micros = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
+    tell(&format!("RELOADING=1\nMONOTONIC_USEC={micros}\n"));
+}
+
+/// The server stops.
+pub fn stopping() {
+    tell("STOPPING=1\n");
+}

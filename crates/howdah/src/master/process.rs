@@ -1,0 +1,188 @@
+//! Processes: the front's, zygotes started for it, and whoever stands in the way.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use howdah_executor::PoolConfig;
+use howdah_executor::launch::{DirectLauncher, Launcher, Zygote, ZygoteFds};
+use rustix::process::{Pid, Signal, WaitStatus, kill_process};
+
+use crate::link::Link;
+use crate::sys;
+
+/// The front's process. It is reaped by the master's loop, never here.
+pub struct FrontProcess {
+    /// Its id.
+    pub pid: i32,
+    /// The line to it.
+    pub link: Link,
+    /// Since when.
+    pub since: Instant,
+    /// It has closed the line: it is ending. A closed socket stays readable, so the loop must not
+    /// wait on it any more.
+    pub hung_up: bool,
+    /// It has said why it does not serve.
+    pub refused: bool,
+}
+
+impl FrontProcess {
+    /// Executes this program as a front. `/proc/self/exe` is the very file we run, also after an
+    /// upgrade has replaced it: front and master always speak the same language.
+    pub fn start() -> io::Result<FrontProcess> {
+        let (link, theirs) = Link::pair()?;
+        let mut command = Command::new("/proc/self/exe");
+        command
+            .arg0("howdah")
+            .arg("front")
+            .arg("--link")
+            .arg(theirs.as_raw_fd().to_string())
+            .stdin(Stdio::null())
+            // The terminal's Ctrl-C is for the master, which then stops the front.
+            .process_group(0);
+        sys::hand_down(&mut command, theirs.as_raw_fd());
+        let child = command.spawn()?;
+        Ok(FrontProcess {
+            pid: child.id() as i32,
+            link,
+            since: Instant::now(),
+            hung_up: false,
+            refused: false,
+        })
+    }
+
+    /// Kills it; the loop reaps it.
+    pub fn kill(&mut self) {
+        // Not reaped yet, since this value lives: the id is still its own.
+        if let Some(pid) = Pid::from_raw(self.pid) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
+/// Starts a zygote for a pool the master knows.
+pub fn launch(config: Option<&PoolConfig>, fds: Vec<OwnedFd>) -> io::Result<Zygote> {
+    let config = config.ok_or_else(|| io::Error::other("the master knows no such pool"))?;
+    let mut fds = fds.into_iter();
+    let (Some(memory), Some(control), Some(stderr)) = (fds.next(), fds.next(), fds.next()) else {
+        return Err(io::Error::other("descriptors are missing"));
+    };
+    let fds = ZygoteFds {
+        memory,
+        control,
+        bells: fds.collect(),
+        stderr,
+    };
+    DirectLauncher.launch(config, fds)
+}
+
+/// How a process ended, for people.
+pub fn exit_text(status: WaitStatus) -> String {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (_, Some(signal)) => format!("signal {signal}"),
+        _ => "unknown".to_owned(),
+    }
+}
+
+/// Another server's pid file is not overwritten.
+pub fn check_pid_file(path: &Path) -> Result<(), String> {
+    let Ok(text) = std::fs::read_to_string(path) else {
+        return Ok(());
+    };
+    let Some(pid) = text.trim().parse().ok().and_then(Pid::from_raw) else {
+        return Ok(());
+    };
+    let raw = pid.as_raw_nonzero().get();
+    if raw as u32 != std::process::id() && name_of(raw).is_some_and(|name| name == "howdah") {
+        return Err(format!(
+            "PidFileInUse: {} names process {raw}, a running howdah; stop it or choose another pid file",
+            path.display()
+        ));
+    }
+    Ok(())
+}
+
+/// Writes our id.
+pub fn write_pid_file(path: &Path) -> Result<(), String> {
+    std::fs::write(path, format!("{}\n", std::process::id()))
+        .map_err(|error| format!("cannot write the pid file {}: {error}", path.display()))
+}
+
+/// Removes the file if it is ours.
+pub fn remove_pid_file(path: &Path) {
+    let ours = std::fs::read_to_string(path)
+        .is_ok_and(|text| text.trim() == std::process::id().to_string());
+    if ours {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+fn name_of(pid: i32) -> Option<String> {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(name.trim().to_owned())
+}
+
+/// Who listens on that port, as far as `/proc` shows: `nginx (process 123)`.
+pub fn holder_of(address: SocketAddr) -> Option<String> {
+    let inode = ["/proc/net/tcp", "/proc/net/tcp6"]
+        .iter()
+        .find_map(|table| {
+            let table = std::fs::read_to_string(table).ok()?;
+            listening_inode(&table, address.port()).map(str::to_owned)
+        })?;
+    let wanted = format!("socket:[{inode}]");
+    for entry in std::fs::read_dir("/proc").ok()?.flatten() {
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|n| n.parse::<i32>().ok())
+        else {
+            continue;
+        };
+        let Ok(fds) = std::fs::read_dir(entry.path().join("fd")) else {
+            continue;
+        };
+        let holds = fds.flatten().any(|fd| {
+            std::fs::read_link(fd.path()).is_ok_and(|to| to.as_os_str() == wanted.as_str())
+        });
+        if holds {
+            return Some(format!("{} (process {pid})", name_of(pid)?));
+        }
+    }
+    None
+}
+
+/// From `/proc/net/tcp`: the inode of a socket listening (state 0A) on the port.
+fn listening_inode(table: &str, port: u16) -> Option<&str> {
+    let port = format!(":{port:04X}");
+    table.lines().skip(1).find_map(|line| {
+        let mut words = line.split_whitespace();
+        let local = words.nth(1)?;
+        let state = words.nth(1)?;
+        let inode = words.nth(5)?;
+        (local.ends_with(&port) && state == "0A").then_some(inode)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_listening_socket_is_found_in_the_kernels_table() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   0: 0100007F:1F90 0100007F:9C40 01 00000000:00000000 00:00000000 00000000     0        0 111 1\n   1: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 77401 1 0\n";
+        assert_eq!(listening_inode(table, 8080), Some("77401"));
+        assert_eq!(listening_inode(table, 8081), None);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let holder = holder_of(listener.local_addr().unwrap()).unwrap();
+        assert!(
+            holder.ends_with(&format!("(process {})", std::process::id())),
+            "{holder}"
+        );
+    }
+}

@@ -1,0 +1,290 @@
+//! A configuration on its way to the front: at the start, after a crash, at a reload. It is taken
+//! as a whole or not at all: on any mistake the one before goes on.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+use howdah_server::log::LogTarget;
+
+use super::control::Asker;
+use super::listeners::Listeners;
+use super::{GENERATIONS, Master, State, notify, process, say, say_mistakes};
+use crate::arguments::Serve;
+use crate::config::{self, Settings, Source};
+use crate::link::{Link, ToFront, text_file};
+use crate::{exit, php};
+
+/// A reload in progress.
+pub struct Pending {
+    generation: u64,
+    settings: Settings,
+    source: Option<Source>,
+    listeners: Listeners,
+    advice: Vec<String>,
+    askers: Vec<Option<Asker>>,
+}
+
+/// Log files, opened by whoever may.
+pub struct Logs {
+    /// The error log, if it is a file.
+    pub error: Option<File>,
+    /// The access log, if it is a file.
+    pub access: Option<File>,
+}
+
+impl Logs {
+    /// In the order of the messages.
+    pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        [&self.error, &self.access]
+            .into_iter()
+            .flatten()
+            .map(|file| file.as_fd())
+            .collect()
+    }
+}
+
+/// Opens the log files.
+pub fn open_logs(settings: &Settings) -> io::Result<Logs> {
+    let open = |target: Option<&LogTarget>| match target {
+        Some(LogTarget::File(path)) => OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o640)
+            .open(path)
+            .map(Some)
+            .map_err(|error| {
+                let text = format!("cannot open the log {}: {error}", path.display());
+                io::Error::new(error.kind(), text)
+            }),
+        _ => Ok(None),
+    };
+    Ok(Logs {
+        error: open(Some(&settings.log.error))?,
+        access: open(settings.log.access.as_ref())?,
+    })
+}
+
+/// Tells the front to serve this.
+pub fn send_configuration(
+    link: &Link,
+    generation: u64,
+    arguments: &Serve,
+    source: Option<&Source>,
+    settings: &Settings,
+    listeners: &Listeners,
+) -> io::Result<()> {
+    let text = text_file(source.map_or("", |source| &source.text))?;
+    let logs = open_logs(settings)?;
+    let (numbers, sockets) = listeners.sockets();
+    let message = ToFront::Serve {
+        generation,
+        arguments: Box::new(arguments.clone()),
+        file: source.map(|source| source.name.clone()),
+        error_log: logs.error.is_some(),
+        access_log: logs.access.is_some(),
+        listeners: numbers,
+    };
+    let mut fds = vec![text.as_fd()];
+    fds.extend(logs.fds());
+    fds.extend(sockets);
+    link.send_now(&message, &fds)
+}
+
+/// Settings that only a start can change.
+fn needs_restart(old: &Settings, new: &Settings) -> Vec<String> {
+    let changed = [
+        ("threads", old.threads != new.threads),
+        ("user", (&old.user, &old.group) != (&new.user, &new.group)),
+        ("control", old.control != new.control),
+        ("pid", old.pid != new.pid),
+        (
+            "[limits] or [timeouts] of connections",
+            old.http != new.http,
+        ),
+        (
+            "log.error or log.level",
+            (&old.log.error, old.log.level) != (&new.log.error, new.log.level),
+        ),
+    ];
+    let changed = changed.into_iter().filter(|(_, changed)| *changed);
+    changed
+        .map(|(what, _)| {
+            format!("NeedsRestart: {what} changed, which takes effect at the next start")
+        })
+        .collect()
+}
+
+impl Master {
+    /// Takes new code, php.ini and configuration. `asker`: who waits for the outcome, if not a signal.
+    pub(super) fn reload(&mut self, asker: Option<Asker>) {
+        if self.pending.is_some() {
+            self.waiting.push(asker);
+            return;
+        }
+        if let State::Stopping { .. } = self.state {
+            return refuse(asker, &["the server is stopping".to_owned()]);
+        }
+        let (State::Serving, Some(link)) =
+            (&self.state, self.front.as_ref().map(|f| f.link.clone()))
+        else {
+            let why = "ReloadRefused: the front is being started; try again";
+            return refuse(asker, &[why.to_owned()]);
+        };
+        notify::reloading();
+        match self.prepare() {
+            Err(mistakes) => {
+                notify::ready();
+                refuse(asker, &mistakes);
+            }
+            Ok(mut pending) => {
+                let sent = send_configuration(
+                    &link,
+                    pending.generation,
+                    &self.arguments,
+                    pending.source.as_ref(),
+                    &pending.settings,
+                    &pending.listeners,
+                );
+                if let Err(error) = sent {
+                    notify::ready();
+                    return refuse(asker, &[format!("cannot reach the front: {error}")]);
+                }
+                let pools = pending.settings.pools.clone();
+                self.generations.insert(pending.generation, pools);
+                while self.generations.len() > GENERATIONS {
+                    self.generations.pop_first();
+                }
+                pending.askers.push(asker);
+                self.pending = Some(pending);
+            }
+        }
+    }
+
+    fn prepare(&self) -> Result<Pending, Vec<String>> {
+        let source = match &self.arguments.config {
+            Some(path) => Some(Source::read(path).map_err(|why| vec![why])?),
+            None => None,
+        };
+        let loaded = config::load(&self.arguments, source.as_ref());
+        let settings = loaded.settings?;
+        for pool in &settings.pools[..1] {
+            php::check(&pool.program).map_err(|why| vec![why.to_string()])?;
+        }
+        let listeners = self
+            .listeners
+            .rebind(&settings.listen, self.settings.threads)
+            .map_err(|why| vec![why])?;
+        let mut advice = loaded.advice;
+        advice.extend(needs_restart(&self.settings, &settings));
+        let last = self.generations.last_key_value().map_or(0, |(n, _)| *n);
+        Ok(Pending {
+            generation: last + 1,
+            settings,
+            source,
+            listeners,
+            advice,
+            askers: Vec::new(),
+        })
+    }
+
+    /// The front serves that configuration.
+    pub(super) fn serving(&mut self, generation: u64) {
+        if let Some(pending) = self.pending.take_if(|p| p.generation == generation) {
+            pending.listeners.remove_files_not_in(&self.listeners, true);
+            self.generation = generation;
+            let threads = self.settings.threads;
+            self.settings = pending.settings;
+            self.settings.threads = threads;
+            self.source = pending.source;
+            self.listeners = pending.listeners;
+            for asker in pending.askers.into_iter().flatten() {
+                asker.done("reloaded", &pending.advice);
+            }
+            say(format!("reloaded: configuration {generation} is served"));
+            notify::ready();
+            self.next_reload();
+        } else if matches!(self.state, State::Starting) {
+            self.state = State::Serving;
+            if let Some(path) = self.pid_file()
+                && let Err(why) = process::write_pid_file(&path)
+            {
+                say(why);
+            }
+            for sentence in &self.settings.chosen {
+                say(sentence);
+            }
+            for line in self.listeners.lines() {
+                say(format!("listening on {line}"));
+            }
+            notify::ready();
+        }
+    }
+
+    /// The front does not.
+    pub(super) fn refused(&mut self, generation: u64, why: &str) {
+        let mistakes: Vec<String> = why.lines().map(str::to_owned).collect();
+        if let Some(pending) = self.pending.take_if(|p| p.generation == generation) {
+            pending
+                .listeners
+                .remove_files_not_in(&self.listeners, false);
+            self.generations.remove(&generation);
+            notify::ready();
+            for asker in pending.askers {
+                refuse(asker, &mistakes);
+            }
+            self.next_reload();
+            return;
+        }
+        say_mistakes(&mistakes);
+        if let Some(front) = &mut self.front {
+            front.refused = true;
+            // It leaves by itself; were it stuck, SIGCHLD would never come.
+            front.kill();
+        }
+        if matches!(self.state, State::Starting) {
+            self.ended = Some(exit::failed());
+        }
+    }
+
+    /// A reload that cannot end any more.
+    pub(super) fn abandon_reload(&mut self, why: &str) {
+        let Some(pending) = self.pending.take() else {
+            return;
+        };
+        pending
+            .listeners
+            .remove_files_not_in(&self.listeners, false);
+        for asker in pending.askers.into_iter().chain(self.waiting.drain(..)) {
+            refuse(asker, &[why.to_owned()]);
+        }
+    }
+
+    /// Those who asked during the last reload get one that began after they asked.
+    fn next_reload(&mut self) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let mut askers = std::mem::take(&mut self.waiting).into_iter();
+        if let Some(first) = askers.next() {
+            self.reload(first);
+        }
+        match &mut self.pending {
+            Some(pending) => pending.askers.extend(askers),
+            None => {
+                for asker in askers {
+                    refuse(asker, &["ReloadRefused: see the log".to_owned()]);
+                }
+            }
+        }
+    }
+}
+
+fn refuse(asker: Option<Asker>, mistakes: &[String]) {
+    say("ReloadRefused: the configuration before stays in use:");
+    say_mistakes(mistakes);
+    if let Some(asker) = asker {
+        asker.mistakes(mistakes);
+    }
+}

@@ -1,0 +1,133 @@
+//! Where `howdah-php` is, and whether it is the one this program can work with. Links no PHP
+//! itself: it asks the program for its versions.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The program's name.
+const NAME: &str = "howdah-php";
+/// The environment variable that names it.
+const VARIABLE: &str = "HOWDAH_PHP";
+
+/// Why there is no PHP to be had.
+#[derive(Debug, PartialEq, Eq)]
+pub enum PhpUnfit {
+    /// It is nowhere. Where was looked.
+    PhpMissing(Vec<PathBuf>),
+    /// It is there but does not start, and why.
+    PhpDoesNotStart(PathBuf, String),
+    /// It was built from another version of Howdah: its version, ours.
+    PhpOtherVersion(PathBuf, String, String),
+    /// What it says is not what it should.
+    PhpUnknown(PathBuf, String),
+}
+
+impl fmt::Display for PhpUnfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PhpUnfit::PhpMissing(places) => {
+                let places: Vec<String> = places.iter().map(|p| p.display().to_string()).collect();
+                write!(
+                    f,
+                    "PhpMissing: there is no {NAME} at {}; build it (cargo build -p howdah-php) and put it beside howdah, or name it in {VARIABLE}",
+                    places.join(", ")
+                )
+            }
+            PhpUnfit::PhpDoesNotStart(path, why) => {
+                write!(f, "PhpDoesNotStart: {}: {why}", path.display())?;
+                if why.contains("libphp") {
+                    f.write_str("; install PHP's embed library: apt install libphp8.2-embed")?;
+                }
+                Ok(())
+            }
+            PhpUnfit::PhpOtherVersion(path, theirs, ours) => write!(
+                f,
+                "PhpOtherVersion: {} is of howdah {theirs}, this is {ours}; install both from the same build",
+                path.display()
+            ),
+            PhpUnfit::PhpUnknown(path, said) => write!(
+                f,
+                "PhpUnknown: {} does not answer as {NAME} would (--version says `{}`)",
+                path.display(),
+                said.escape_debug()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for PhpUnfit {}
+
+/// The program: the one configured, else `HOWDAH_PHP`, else beside this one or in its `libexec` or
+/// `lib/howdah`.
+pub fn find(configured: Option<&Path>) -> Result<PathBuf, PhpUnfit> {
+    let named = configured
+        .map(Path::to_owned)
+        .or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from));
+    let places = match named {
+        Some(path) => vec![path],
+        None => {
+            let own = std::env::current_exe().unwrap_or_default();
+            let directory = own.parent().unwrap_or(Path::new("")).to_owned();
+            let above = directory.parent().unwrap_or(Path::new("")).to_owned();
+            vec![
+                directory.join(NAME),
+                above.join("libexec").join(NAME),
+                above.join("lib/howdah").join(NAME),
+            ]
+        }
+    };
+    match places.iter().find(|path| path.is_file()) {
+        Some(path) => Ok(path.clone()),
+        None => Err(PhpUnfit::PhpMissing(places)),
+    }
+}
+
+/// What the program says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PhpVersion {
+    /// PHP's version.
+    pub php: String,
+    /// `NTS`
+    pub thread_safety: String,
+}
+
+/// Asks the program for its versions and compares them with ours.
+pub fn check(program: &Path) -> Result<PhpVersion, PhpUnfit> {
+    let unfit = |why: String| PhpUnfit::PhpDoesNotStart(program.to_owned(), why);
+    let output = Command::new(program)
+        .arg("--version")
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| unfit(error.to_string()))?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !output.status.success() {
+        let why = String::from_utf8_lossy(&output.stderr);
+        let why = why.trim();
+        return Err(unfit(if why.is_empty() {
+            format!("it ended with {}", output.status)
+        } else {
+            why.to_owned()
+        }));
+    }
+    let fact = |name: &str| {
+        said.lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
+            .map(str::to_owned)
+    };
+    let (Some(howdah), Some(shm), Some(php), Some(thread_safety)) =
+        (fact(NAME), fact("shm"), fact("php"), fact("thread-safety"))
+    else {
+        return Err(PhpUnfit::PhpUnknown(program.to_owned(), said));
+    };
+    let theirs = format!("{howdah} (exchange {shm})");
+    let ours = format!(
+        "{} (exchange {})",
+        env!("CARGO_PKG_VERSION"),
+        howdah_proto::shm::VERSION
+    );
+    if theirs != ours {
+        return Err(PhpUnfit::PhpOtherVersion(program.to_owned(), theirs, ours));
+    }
+    Ok(PhpVersion { php, thread_safety })
+}
