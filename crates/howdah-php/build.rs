@@ -22,6 +22,7 @@ const SHIM: &[&str] = &[
     "signals.c",
     "cwd.c",
     "timers.c",
+    "opcache.c",
     "trace.c",
     "title.c",
 ];
@@ -61,8 +62,15 @@ fn main() {
         php.library_dir.display()
     );
     println!("cargo:rustc-link-lib=dylib={}", php.library);
-    // libphp and the extensions must find these in the executable (shim/cwd.c, shim/timers.c).
-    for symbol in ["chdir", "fchdir", "setitimer", "sigaction", "sigprocmask"] {
+    // libphp and the extensions must find these in the executable (shim/cwd.c, timers.c, opcache.c).
+    for symbol in [
+        "chdir",
+        "fchdir",
+        "setitimer",
+        "sigaction",
+        "sigprocmask",
+        "fcntl",
+    ] {
         println!("cargo:rustc-link-arg-bins=-Wl,--export-dynamic-symbol={symbol}");
     }
 }

@@ -1,5 +1,5 @@
 //! What one PHP request costs the child that runs it: CPU time from `/proc/PID/schedstat` and,
-//! when strace is installed, system calls. The front here is the test front, kept busy on
+//! when strace is installed, system calls; and its memory beside php-fpm's. The front here is the test front, kept busy on
 //! purpose: the child never sleeps, so wake-ups are not part of the figure.
 //!
 //! `cargo bench -p howdah-php --bench cycle [-- REQUESTS]`
@@ -20,6 +20,7 @@ fn main() {
         .find_map(|a| a.parse().ok())
         .unwrap_or(50_000);
     let dir = Dir::new();
+    memory(&dir);
     let cases = [
         ("empty", "<?php"),
         ("hello", "<?php echo 'Hello, world. 24 bytes.';"),
@@ -40,6 +41,8 @@ fn main() {
             let script = dir.write("bench.php", text);
             // With an environment as small as a front gives.
             let mut front = Front::zygote_in(args, |command| {
+                // The script is younger than opcache trusts by default.
+                command.args(["-d", "opcache.file_update_protection=0"]);
                 command.env_clear().env("PATH", "/usr/bin:/bin");
             });
             front.next_report();
@@ -62,6 +65,45 @@ fn main() {
             }
         }
     }
+}
+
+/// Memory of a child after a few requests beside that of a php-fpm child, both without php.ini.
+fn memory(dir: &Dir) {
+    let script = dir.write("memory.php", "<?php echo getmypid();");
+    let mut front = Front::start(1, &["--no-php-ini"]);
+    for _ in 0..5 {
+        front.run(Request::get(&script));
+    }
+    println!("memory of a child without php.ini");
+    println!("  howdah-php  {}", smaps(front.children[0].1));
+    if let Some(fpm) = front::fpm::Fpm::start(&[]) {
+        let variables = [
+            ("REQUEST_METHOD".to_owned(), "GET".to_owned()),
+            ("SCRIPT_FILENAME".to_owned(), script.display().to_string()),
+        ];
+        let mut pid = String::new();
+        for _ in 0..5 {
+            pid = fpm.run(&variables, b"").body;
+        }
+        println!("  php-fpm     {}", smaps(pid.parse().unwrap()));
+    }
+}
+
+/// "Pss, private" of a process in KiB.
+fn smaps(pid: i32) -> String {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let sum = |names: &[&str]| -> u64 {
+        text.lines()
+            .filter(|l| names.iter().any(|n| l.starts_with(n)))
+            .filter_map(|l| l.split_whitespace().nth(1)?.parse::<u64>().ok())
+            .sum()
+    };
+    format!(
+        "{:6} KiB Pss, {:6} KiB private, {:6} KiB resident",
+        sum(&["Pss:"]),
+        sum(&["Private_Clean:", "Private_Dirty:"]),
+        sum(&["Rss:"])
+    )
 }
 
 /// A frame like that of a browser's request: 24 variables.

@@ -15,8 +15,10 @@ static char current[MAXPATHLEN];
 static size_t current_len;
 static time_t current_since;
 
-/* Every way a script or an extension can change the directory ends in one of these two; defined
- * in the executable they take the place of the C library's for libphp and the extensions. */
+/* Every way a script can change the directory ends in one of these two; defined in the executable
+ * they take the place of the C library's for libphp. (Shared extensions are loaded with
+ * RTLD_DEEPBIND and would not be seen; none of PHP's changes the directory, and what one changed
+ * would be set right within a second.) */
 __attribute__((visibility("default"))) int chdir(const char *path)
 {
 	current_len = 0;

@@ -110,6 +110,13 @@ static PHP_MINIT_FUNCTION(howdah)
 	return SUCCESS;
 }
 
+/* Registered before any shared extension, so it runs before opcache's. */
+static PHP_RINIT_FUNCTION(howdah)
+{
+	howdah_opcache_begin_use();
+	return SUCCESS;
+}
+
 static PHP_MINFO_FUNCTION(howdah)
 {
 	php_info_print_table_start();
@@ -131,7 +138,7 @@ zend_module_entry howdah_module = {
 	functions,
 	PHP_MINIT(howdah),
 	NULL,
-	NULL,
+	PHP_RINIT(howdah),
 	NULL,
 	PHP_MINFO(howdah),
 	PHP_VERSION,

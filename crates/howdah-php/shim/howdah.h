@@ -136,6 +136,12 @@ extern howdah_phase_t howdah_phase;
 void howdah_timer_before_input(void);
 void howdah_timer_before_script(void);
 
+/* opcache.c */
+void howdah_opcache_started(void);
+void howdah_opcache_begin_use(void);
+void howdah_opcache_settle(void);
+void howdah_opcache_end_use(void);
+
 /* signals.c */
 void howdah_wrap_signals(void);
 void howdah_signals_enter_child(void);

@@ -47,6 +47,7 @@ int howdah_php_startup(const char *ini_path, bool no_ini, const char *ini_entrie
 	howdah_hook_environment();
 	howdah_wrap_filters();
 	howdah_wrap_signals();
+	howdah_opcache_started();
 	return pthread_atfork(NULL, NULL, in_forked_copy);
 }
 
@@ -220,6 +221,7 @@ int howdah_php_run(const char *frame)
 		/* A failed startup has already reported why (memory limit while reading a POST); like
 		 * mod_php we then end the request in the ordinary way. */
 		if (php_request_startup() == SUCCESS) {
+			howdah_opcache_settle();
 			howdah_phase = HOWDAH_RUNNING;
 			execute();
 		} else if (SG(sapi_headers).http_response_code == 200 && !SG(headers_sent)) {
@@ -238,6 +240,7 @@ int howdah_php_run(const char *frame)
 		outcome = 1;
 	} zend_end_try();
 
+	howdah_opcache_end_use();
 	howdah_phase = HOWDAH_OUTSIDE;
 	if (howdah_is_copy) {
 		return 2;

@@ -1,0 +1,189 @@
+/* opcache's usage lock, held for the whole of a request.
+ *
+ * opcache_reset() and a full cache make opcache wipe its shared memory as soon as no process holds
+ * a read lock on byte 1 of its lock file (accel_is_inactive). A request takes that lock at its
+ * first include and drops it before its memory is freed, but it decides to use the cache earlier,
+ * in opcache's RINIT: a wipe between the two leaves it with pointers into memory that is being
+ * rewritten ("zend_mm_heap corrupted", under php-fpm as well as here). So the lock is taken just
+ * before opcache's RINIT, and dropped when the request is over; opcache's own calls find it taken
+ * and cost nothing. A request that finds a wipe pending which cannot happen yet runs without the
+ * cache, so it gives the lock back at once: the wipe waits only for requests begun before it.
+ *
+ * fcntl() is defined here in front of the C library's to see opcache's calls; every other
+ * descriptor passes through. PHP loads extensions with RTLD_DEEPBIND, by which they find the C
+ * library's functions first; for opcache.so alone that flag is taken off, by a dlopen() of ours. */
+#include "howdah.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static int lock_file = -1;
+static bool starting = true;
+static bool in_request;   /* between RINIT and the end of php_request_shutdown() */
+static bool held;         /* this process has its read lock on byte 1 */
+static bool others_held;  /* it may have locks on other bytes */
+static bool sees_opcache; /* opcache's calls come through here */
+static bool wipe_waits;   /* opcache's RINIT saw a wipe pending that cannot happen yet */
+
+static int call_fcntl(int fd, int cmd, void *argument)
+{
+	static int (*next)(int, int, ...);
+	if (!next) {
+		*(void **)&next = dlsym(RTLD_NEXT, "fcntl");
+		if (!next) {
+			errno = ENOSYS;
+			return -1;
+		}
+	}
+	return next(fd, cmd, argument);
+}
+
+__attribute__((visibility("default"))) void *dlopen(const char *path, int mode)
+{
+	static void *(*next)(const char *, int);
+	if (!next) {
+		*(void **)&next = dlsym(RTLD_NEXT, "dlopen");
+		if (!next) {
+			return NULL;
+		}
+	}
+	static const char name[] = "/opcache.so";
+	size_t len = path ? strlen(path) : 0;
+	if (len >= sizeof(name) - 1 && strcmp(path + len - (sizeof(name) - 1), name) == 0) {
+		mode &= ~RTLD_DEEPBIND;
+	}
+	return next(path, mode);
+}
+
+static int set_lock(short type, off_t start, off_t len)
+{
+	struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = start, .l_len = len};
+	return call_fcntl(lock_file, F_SETLK, &lock);
+}
+
+static int on_lock_call(int cmd, struct flock *lock)
+{
+	sees_opcache = true;
+	bool usage = lock->l_whence == SEEK_SET && lock->l_start == 1 && lock->l_len == 1;
+	bool whole = lock->l_whence == SEEK_SET && lock->l_start == 0 && lock->l_len == 0;
+	if (cmd == F_GETLK) {
+		int result = call_fcntl(lock_file, cmd, lock);
+		if (usage && result == 0) {
+			wipe_waits = lock->l_type != F_UNLCK;
+		}
+		return result;
+	}
+	if (usage && lock->l_type == F_RDLCK) {
+		if (held) {
+			return 0;
+		}
+		int result = call_fcntl(lock_file, cmd, lock);
+		held = result == 0;
+		return result;
+	}
+	if ((usage || whole) && lock->l_type == F_UNLCK && in_request) {
+		/* Ours to drop, at the request's end. */
+		if (whole && others_held) {
+			others_held = false;
+			return set_lock(F_UNLCK, 0, 1) | set_lock(F_UNLCK, 2, 0);
+		}
+		return 0;
+	}
+	int result = call_fcntl(lock_file, cmd, lock);
+	if (result == 0) {
+		if (usage || whole) {
+			held = false;
+			others_held = others_held && !whole;
+		} else {
+			others_held = lock->l_type != F_UNLCK;
+		}
+	}
+	return result;
+}
+
+/* Which descriptor is opcache's lock file (zend_shared_alloc_create_lock()). Asked when somebody
+ * waits for a lock, which opcache first does while it starts in the zygote. */
+static void find_lock_file(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	struct dirent *entry;
+	while (dir && (entry = readdir(dir))) {
+		char path[64], target[512];
+		int fd = atoi(entry->d_name);
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		ssize_t len = readlink(path, target, sizeof(target) - 1);
+		if (len <= 0) {
+			continue;
+		}
+		target[len] = '\0';
+		if (strstr(target, "/.ZendSem.") || strstr(target, "memfd:opcache_lock")) {
+			lock_file = fd;
+		}
+	}
+	if (dir) {
+		closedir(dir);
+	}
+}
+
+__attribute__((visibility("default"))) int fcntl(int fd, int cmd, ...)
+{
+	va_list args;
+	va_start(args, cmd);
+	void *argument = va_arg(args, void *);
+	va_end(args);
+	/* Locks are not inherited by a script's fork: there opcache is on its own, as ever. */
+	if (starting && lock_file < 0 && cmd == F_SETLKW) {
+		find_lock_file();
+	}
+	if (fd == lock_file && fd >= 0 && !howdah_is_copy
+	    && (cmd == F_SETLK || cmd == F_SETLKW || cmd == F_GETLK)) {
+		return on_lock_call(cmd, argument);
+	}
+	return call_fcntl(fd, cmd, argument);
+}
+
+/* PHP is up: a lock file not seen by now is nobody's. */
+void howdah_opcache_started(void)
+{
+	starting = false;
+}
+
+/* In our RINIT, which runs before opcache's. */
+void howdah_opcache_begin_use(void)
+{
+	/* Holding the lock without seeing opcache's calls could keep a wipe waiting for ever. */
+	if (lock_file < 0 || !sees_opcache || howdah_is_copy) {
+		return;
+	}
+	in_request = true;
+	wipe_waits = false;
+	if (!held) {
+		held = set_lock(F_RDLCK, 1, 1) == 0;
+	}
+}
+
+/* After all RINITs. */
+void howdah_opcache_settle(void)
+{
+	if (wipe_waits && held) {
+		wipe_waits = false;
+		set_lock(F_UNLCK, 1, 1);
+		held = false;
+	}
+}
+
+/* When nothing of the request is left. */
+void howdah_opcache_end_use(void)
+{
+	in_request = false;
+	if (held && !howdah_is_copy) {
+		set_lock(F_UNLCK, 1, 1);
+		held = false;
+	}
+}
