@@ -5,24 +5,29 @@
 //! - [`path`], [`root`], [`hidden`]: from the URL's bytes to a file below the root, or a refusal.
 //! - [`script`]: the proof that a path names a script.
 //! - [`pattern`], [`template`]: what rules match and where they lead.
-//! - [`route`]: the rules, `try_files`, the front controller: one [`Route`] for a request.
+//! - [`route`], with `rules` and `search`: the rules, `try_files`, the front controller: one
+//!   [`Route`] for a request.
 //! - [`accel`]: files that scripts ask to have sent.
 //! - [`recognise`], [`htaccess`]: a configuration for a directory without one.
 //! - [`explain`]: a route in words.
 //! - [`refusal`]: every no, by name.
 
 pub mod accel;
+mod check;
 pub mod config;
 pub mod explain;
 pub mod hidden;
 pub mod htaccess;
+mod known;
 pub mod path;
 pub mod pattern;
 pub mod recognise;
 pub mod refusal;
 pub mod root;
 pub mod route;
+mod rules;
 pub mod script;
+mod search;
 mod serve;
 pub mod template;
 

@@ -240,36 +240,32 @@ fn open_beneath(dir: impl AsFd, relative: &[u8], flags: OFlags) -> Result<OwnedF
 /// `ngx_open_file_wrapper` with `if_not_owner`; like there, a chain of links is judged by its
 /// first link and its end.
 fn open_by_owner(root: &OwnedFd, relative: &[u8], flags: OFlags) -> Result<OwnedFd, Refusal> {
-    let cloexec = OFlags::CLOEXEC;
+    let open = |dir: &OwnedFd, segment: &[u8], flags: OFlags| {
+        rustix::fs::openat(dir, segment, flags | OFlags::CLOEXEC, Mode::empty())
+    };
     let mut here: Option<OwnedFd> = None;
     let mut segments = relative.split(|b| *b == b'/').peekable();
     while let Some(segment) = segments.next() {
         let dir = here.as_ref().unwrap_or(root);
-        let wanted = if segments.peek().is_some() {
-            OFlags::PATH | OFlags::DIRECTORY
-        } else {
-            flags
+        let wanted = match segments.peek() {
+            Some(_) => OFlags::PATH | OFlags::DIRECTORY,
+            None => flags,
         };
-        let next = match rustix::fs::openat(
-            dir,
-            segment,
-            wanted | OFlags::NOFOLLOW | cloexec,
-            Mode::empty(),
-        ) {
-            // O_PATH | O_NOFOLLOW opens the link itself, the others fail: look at what it is.
-            Ok(fd) if !is_link(&fd)? => fd,
+        let next = match open(dir, segment, wanted | OFlags::NOFOLLOW) {
+            // With O_PATH the link itself is opened; other flags fail at one.
+            Ok(fd) if !is_link(&rustix::fs::fstat(&fd).map_err(refusal)?) => fd,
             Ok(_) | Err(Errno::LOOP | Errno::NOTDIR) => {
-                let link = statx(dir, segment, AtFlags::SYMLINK_NOFOLLOW).map_err(refusal)?;
-                if u32::from(link.stx_mode) & 0o170_000 != 0o120_000 {
+                let link = rustix::fs::statat(dir, segment, AtFlags::SYMLINK_NOFOLLOW);
+                let link = link.map_err(refusal)?;
+                if !is_link(&link) {
                     return Err(Refusal::NotFound);
                 }
-                let fd = rustix::fs::openat(dir, segment, wanted | cloexec, Mode::empty())
-                    .map_err(refusal)?;
-                let target = statx_owner(&fd)?;
-                if target != statx_link_owner(dir, segment)? {
+                let target = open(dir, segment, wanted).map_err(refusal)?;
+                let owner = rustix::fs::fstat(&target).map_err(refusal)?.st_uid;
+                if owner != link.st_uid {
                     return Err(Refusal::SymlinkOwner);
                 }
-                fd
+                target
             }
             Err(error) => return Err(refusal(error)),
         };
@@ -278,19 +274,8 @@ fn open_by_owner(root: &OwnedFd, relative: &[u8], flags: OFlags) -> Result<Owned
     here.ok_or(Refusal::NotFound)
 }
 
-fn is_link(fd: &OwnedFd) -> Result<bool, Refusal> {
-    let stat = rustix::fs::fstat(fd).map_err(refusal)?;
-    Ok(stat.st_mode & 0o170_000 == 0o120_000)
-}
-
-fn statx_owner(fd: &OwnedFd) -> Result<u32, Refusal> {
-    Ok(rustix::fs::fstat(fd).map_err(refusal)?.st_uid)
-}
-
-fn statx_link_owner(dir: &OwnedFd, segment: &[u8]) -> Result<u32, Refusal> {
-    rustix::fs::statat(dir, segment, AtFlags::SYMLINK_NOFOLLOW)
-        .map(|stat| stat.st_uid)
-        .map_err(refusal)
+fn is_link(stat: &rustix::fs::Stat) -> bool {
+    stat.st_mode & 0o170_000 == 0o120_000
 }
 
 /// What an error of a look-up means for the request.

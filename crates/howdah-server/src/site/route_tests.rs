@@ -2,9 +2,11 @@
 
 use std::fs;
 
-use super::super::config::{FrontController, HeaderEdit, SiteConfig};
+use super::super::config::{FrontController, HeaderEdit, Rule, RuleAction, SiteConfig, TryFile};
+use super::super::pattern::Pattern;
 use super::super::template::Template;
 use super::*;
+use crate::http::message::ResponseHead;
 use crate::testing::request;
 
 struct Fixture {

@@ -1,0 +1,173 @@
+//! A site's rules, one by one: whether a rule is for this request, and what it does to it.
+
+use super::Site;
+use super::config::{HeaderEdit, Rule, RuleAction};
+use super::path::UrlPath;
+use super::refusal::Refusal;
+use super::route::{Action, Route, Walk};
+use super::search::{Found, Searched, Tree};
+use super::template::Values;
+use crate::http::message::ResponseHead;
+
+impl Site {
+    /// Changes a response's header as the matched rules say.
+    pub fn edit_headers(&self, route: &Route, head: &mut ResponseHead) {
+        use HeaderEdit::{Add, Set, Unset};
+        for &number in &route.edits {
+            let RuleAction::Header(edit) = &self.config.rules[number].action else {
+                continue;
+            };
+            if let Set(name, _) | Unset(name) = edit {
+                head.remove(name.as_bytes());
+            }
+            if let Set(name, value) | Add(name, value) = edit {
+                head.header(name.as_bytes(), value.as_bytes());
+            }
+        }
+    }
+
+    pub(super) fn denies(&self, path: &[u8]) -> bool {
+        self.config
+            .deny
+            .iter()
+            .any(|pattern| pattern.is_match(path))
+    }
+
+    /// Rewrites, index files and `PATH_INFO` may lead to a file that another path names. `deny`
+    /// holds for the file whatever led there. A rule's `deny` holds for the script a client named
+    /// with something behind it (`/up/x.php/y` must not pass `deny` of `*.php`), but not for what
+    /// the site's own rules chose: `/index.php` may be denied to clients and still be the front
+    /// controller.
+    pub(super) fn denies_found(&self, found: &Searched, walk: &Walk<'_>) -> Option<u16> {
+        let name = match found {
+            Searched::Here(Found::Script(script)) | Searched::Other(script, _) => {
+                script.script_name()
+            }
+            Searched::Here(Found::File(plan)) => {
+                // The request's own path has been asked about already.
+                let same = !walk.rewritten && walk.path.as_bytes()[1..] == plan.relative[..];
+                let denied = !same && self.denies(&[b"/", &plan.relative[..]].concat());
+                return denied.then_some(Refusal::Denied.status());
+            }
+            _ => return None,
+        };
+        if self.denies(name) {
+            return Some(Refusal::Denied.status());
+        }
+        let named_by_client = !walk.rewritten
+            && matches!(found, Searched::Here(_))
+            && walk.path.as_bytes().len() > name.len();
+        if !named_by_client || !walk.path.as_bytes().starts_with(name) {
+            return None;
+        }
+        self.config.rules.iter().find_map(|rule| match rule.action {
+            RuleAction::Deny(status)
+                if !rule.if_missing
+                    && rule.is_for(walk.head.method())
+                    && rule.pattern.is_match(name) =>
+            {
+                Some(status)
+            }
+            _ => None,
+        })
+    }
+
+    /// One rule; `Some` if it answers.
+    pub(super) fn apply(
+        &self,
+        number: usize,
+        rule: &Rule,
+        tree: &Tree,
+        walk: &mut Walk<'_>,
+        route: &mut Route,
+    ) -> Option<Action> {
+        if !rule.is_for(walk.head.method()) {
+            return None;
+        }
+        if let RuleAction::Header(_) = rule.action
+            && !rule.if_missing
+        {
+            if rule.pattern.is_match(walk.path.as_bytes()) {
+                route.edits.push(number);
+            }
+            return None;
+        }
+        let path = walk.path.as_bytes().to_vec();
+        let captures = rule.pattern.captures(&path)?;
+        if rule.if_missing && !self.is_missing(tree, &walk.path) {
+            return None;
+        }
+        let values = Values {
+            captures: &captures,
+            uri: &path,
+            query: walk.query(),
+            request_uri: walk.head.target(),
+            host: walk.head.host(),
+        };
+        match &rule.action {
+            RuleAction::Header(_) => {
+                route.edits.push(number);
+                None
+            }
+            RuleAction::Deny(status) => Some(Action::refused_with(Refusal::Denied, *status)),
+            RuleAction::Return {
+                status,
+                content_type,
+                body,
+            } => Some(if body.is_empty() && *status >= 400 {
+                Action::refused_with(Refusal::Returned, *status)
+            } else {
+                Action::Return {
+                    status: *status,
+                    content_type: content_type.clone(),
+                    body: body.clone(),
+                }
+            }),
+            RuleAction::Redirect { status, to } => {
+                let mut location = to.expand_location(&values);
+                if let Some(query) = walk.query()
+                    && !location.contains(&b'?')
+                {
+                    location.push(b'?');
+                    location.extend_from_slice(query);
+                }
+                Some(Action::Redirect {
+                    status: *status,
+                    location: same_host(location, to.literal_start()),
+                })
+            }
+            RuleAction::Rewrite(to) => {
+                let (target, own_query) = to.expand_target(&values);
+                if let Some(mut own_query) = own_query {
+                    if let Some(query) = walk.query() {
+                        if !own_query.is_empty() {
+                            own_query.push(b'&');
+                        }
+                        own_query.extend_from_slice(query);
+                    }
+                    walk.query = Some(own_query);
+                }
+                match UrlPath::from_decoded(&target) {
+                    Ok(path) => {
+                        walk.path = path;
+                        walk.rewritten = true;
+                        None
+                    }
+                    Err(refusal) => Some(Action::refused(refusal)),
+                }
+            }
+        }
+    }
+}
+
+/// A target written as a path stays one: what captures made of `//evil.example` loses a slash.
+/// One written as `//host` or `https://host` is meant.
+fn same_host(location: Vec<u8>, literal: &[u8]) -> Vec<u8> {
+    let meant = literal.starts_with(b"//") || !literal.is_empty() && !literal.starts_with(b"/");
+    let slashes = location.iter().take_while(|b| **b == b'/').count();
+    if meant || slashes < 2 {
+        location
+    } else {
+        location[slashes - 1..].to_vec()
+    }
+}

@@ -1,0 +1,220 @@
+//! What a path names below the root: `try_files`, index files, the front controller. Looks at files
+//! and opens none.
+//!
+//! A directory without an index file, and a file that is never sent, count as not there, so the
+//! search goes on to the front controller: the application answers with its own page, and nobody
+//! learns that a `.env` exists.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Site;
+use super::config::TryFile;
+use super::hidden::{hidden_segment, never_sent};
+use super::path::UrlPath;
+use super::pattern::{Match, Pattern};
+use super::refusal::Refusal;
+use super::root::{Kind, RootDir};
+use super::route::{Route, Walk};
+use super::script::ScriptPath;
+use super::template::Values;
+use crate::static_file::StaticPlan;
+
+/// What a path names.
+pub(super) enum Found {
+    File(StaticPlan),
+    Script(ScriptPath),
+    /// A directory with an index, named without its slash.
+    NeedsSlash,
+    Absent(Refusal),
+}
+
+/// The files as this request sees them.
+pub(super) struct Tree {
+    pub(super) root: Arc<RootDir>,
+    pub(super) now: Duration,
+}
+/// Where the search ended.
+pub(super) enum Searched {
+    /// What the path itself names.
+    Here(Found),
+    /// A script that stands for the path, with its query if the target has one.
+    Other(ScriptPath, Option<Vec<u8>>),
+    Status(u16),
+}
+impl Site {
+    /// `try_files` and the front controller.
+    pub(super) fn search(&self, tree: &Tree, walk: &Walk<'_>, route: &mut Route) -> Searched {
+        let mut absent = Refusal::NotFound;
+        let mut entries = self.config.try_files.iter().peekable();
+        while let Some(entry) = entries.next() {
+            let found = match entry {
+                // The usual pair takes one look at the file system.
+                TryFile::File => {
+                    let directories = entries.next_if_eq(&&TryFile::Directory).is_some();
+                    self.look(tree, &walk.path, directories)
+                }
+                TryFile::Directory => self.look_at_directory(tree, &walk.path),
+                TryFile::Status(status) => return Searched::Status(*status),
+                TryFile::Target(template) => {
+                    let values = Values {
+                        captures: &Match::Whole(walk.path.as_bytes()),
+                        uri: walk.path.as_bytes(),
+                        query: walk.query(),
+                        request_uri: walk.head.target(),
+                        host: walk.head.host(),
+                    };
+                    let (target, query) = template.expand_target(&values);
+                    let Ok(target) = UrlPath::from_decoded(&target) else {
+                        continue;
+                    };
+                    match self.look(tree, &target, true) {
+                        // To a file that was looked for under another name there is no slash to
+                        // redirect to.
+                        Found::NeedsSlash => continue,
+                        Found::Script(script) => return Searched::Other(script, query),
+                        found => found,
+                    }
+                }
+            };
+            match found {
+                Found::Absent(refusal) => {
+                    if is_final(refusal) {
+                        return Searched::Here(Found::Absent(refusal));
+                    }
+                    if absent == Refusal::NotFound {
+                        absent = refusal;
+                    }
+                }
+                found => return Searched::Here(found),
+            }
+        }
+        let Some(path) = &self.front_controller else {
+            return Searched::Here(Found::Absent(absent));
+        };
+        if absent != Refusal::NotFound && absent != Refusal::NoIndex {
+            route.passed_over = Some(absent);
+        }
+        match self.script(tree, path) {
+            Some(Ok(script)) => {
+                let wants_path = self.config.front_controller.as_ref();
+                Searched::Other(
+                    if wants_path.is_some_and(|controller| controller.path_info) {
+                        script.with_path_info(&walk.path)
+                    } else {
+                        script
+                    },
+                    None,
+                )
+            }
+            Some(Err(refusal)) => Searched::Here(Found::Absent(refusal)),
+            None => Searched::Here(Found::Absent(absent)),
+        }
+    }
+
+    fn script(&self, tree: &Tree, path: &UrlPath<'_>) -> Option<Result<ScriptPath, Refusal>> {
+        ScriptPath::resolve(&tree.root, path, &self.config.php_extensions, tree.now)
+    }
+
+    pub(super) fn is_missing(&self, tree: &Tree, path: &UrlPath<'_>) -> bool {
+        matches!(self.look(tree, path, true), Found::Absent(_))
+    }
+
+    /// What `path` names. `directories`: with index files too.
+    fn look(&self, tree: &Tree, path: &UrlPath<'_>, directories: bool) -> Found {
+        if let Some(found) = self.script(tree, path) {
+            return match found {
+                Ok(script) => Found::Script(script),
+                Err(refusal) => Found::Absent(refusal),
+            };
+        }
+        if path.is_directory() {
+            return if directories {
+                self.index_of(tree, path)
+            } else {
+                Found::Absent(Refusal::NotFound)
+            };
+        }
+        if let Some(refusal) = self.hidden(path.as_bytes()) {
+            return Found::Absent(refusal);
+        }
+        match tree.root.stat(path) {
+            Ok(meta) => match meta.kind {
+                Kind::File => {
+                    let plan = self.serving.plan(tree.root.clone(), path.as_bytes(), meta);
+                    Found::File(plan)
+                }
+                Kind::Directory if directories => self.index_of(tree, path),
+                Kind::Directory => Found::Absent(Refusal::NotFound),
+                Kind::Other => Found::Absent(Refusal::NotRegular),
+            },
+            Err(refusal) => Found::Absent(refusal),
+        }
+    }
+
+    /// `path` as a directory, whether it ends in a slash or not.
+    fn look_at_directory(&self, tree: &Tree, path: &UrlPath<'_>) -> Found {
+        if path.is_directory() {
+            return self.index_of(tree, path);
+        }
+        match tree.root.stat(path) {
+            Ok(meta) if meta.kind == Kind::Directory => self.index_of(tree, path),
+            Ok(_) => Found::Absent(Refusal::NotFound),
+            Err(refusal) => Found::Absent(refusal),
+        }
+    }
+
+    /// The index file of `path`: known to be a directory if it has no slash at its end.
+    fn index_of(&self, tree: &Tree, path: &UrlPath<'_>) -> Found {
+        if let Some(refusal) = hidden_segment(path.as_bytes()) {
+            return Found::Absent(refusal);
+        }
+        let mut name = path.as_bytes().to_vec();
+        if !path.is_directory() {
+            name.push(b'/');
+        } else if path.as_bytes() != b"/" {
+            // Asked first, so that what does not exist (a permalink, mostly) costs one look and
+            // not one for each index name.
+            match tree.root.stat(path) {
+                Ok(meta) if meta.kind == Kind::Directory => {}
+                Ok(_) => return Found::Absent(Refusal::NotFound),
+                Err(refusal) => return Found::Absent(refusal),
+            }
+        }
+        let length = name.len();
+        for index in &self.config.index {
+            name.truncate(length);
+            name.extend_from_slice(index.as_bytes());
+            let Ok(file) = UrlPath::from_decoded(&name) else {
+                continue;
+            };
+            match self.look(tree, &file, false) {
+                Found::Absent(refusal) if is_final(refusal) => return Found::Absent(refusal),
+                Found::Absent(_) | Found::NeedsSlash => {}
+                _ if !path.is_directory() => return Found::NeedsSlash,
+                found => return found,
+            }
+        }
+        Found::Absent(Refusal::NoIndex)
+    }
+
+    /// By its name: is this never sent?
+    fn hidden(&self, path: &[u8]) -> Option<Refusal> {
+        let name = path.rsplit(|b| *b == b'/').next().unwrap_or(path);
+        let refusal = hidden_segment(path).or_else(|| never_sent(name))?;
+        let exposed = |pattern: &Pattern| pattern.is_match(path);
+        (!self.config.expose.iter().any(exposed)).then_some(refusal)
+    }
+}
+
+/// These end the search: something is there, and may not be used.
+fn is_final(refusal: Refusal) -> bool {
+    matches!(
+        refusal,
+        Refusal::NotRegular
+            | Refusal::Unreadable
+            | Refusal::SymlinkOwner
+            | Refusal::SymlinkEscape
+            | Refusal::ReadFailed
+    )
+}
