@@ -70,7 +70,7 @@ pub(super) async fn answer(
             let mut pump = Pump::new(&exchange.config.pump, exchange.request, edit, true);
             let ended = pump.run(&mut *run, out).await;
             record.run = run.timing();
-            note_cut(front, exchange, &pump);
+            note_repairs(front, exchange, &pump);
             ended
         }
         Received::Arriving(first, length) => {
@@ -122,10 +122,14 @@ fn build_frame(
     .map_err(Failure::Frame)
 }
 
-fn note_cut(front: &Front, exchange: Exchange<'_>, pump: &Pump<'_>) {
+fn note_repairs(front: &Front, exchange: Exchange<'_>, pump: &Pump<'_>) {
     if pump.was_cut() {
         let message = "the script wrote more than its Content-Length; the rest was cut off";
         front.note(level::WARNING, "LengthMismatch", message, exchange);
+    }
+    if pump.rejected() > 0 {
+        let message = "header lines of the script were left out: no name, or control characters";
+        front.note(level::WARNING, "HeaderRejected", message, exchange);
     }
 }
 
@@ -166,7 +170,7 @@ async fn arriving(
     })
     .await;
     record.run = run.timing();
-    note_cut(front, exchange, &pump);
+    note_repairs(front, exchange, &pump);
     ended
 }
 

@@ -310,3 +310,17 @@ fn too_much_for_a_frame_is_an_error_not_a_cut() {
     );
     assert_eq!(built, Err(FrameError::TooLarge));
 }
+
+#[test]
+fn addresses_are_written_as_the_standard_library_writes_them() {
+    let mut text = Text { bytes: [0; 48] };
+    for address in [
+        "0.0.0.0",
+        "127.0.0.1",
+        "255.255.255.255",
+        "::1",
+        "2001:db8::ff00:42:8329",
+    ] {
+        assert_eq!(text.of(address.parse().unwrap()), address.as_bytes());
+    }
+}

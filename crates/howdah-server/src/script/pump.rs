@@ -140,6 +140,8 @@ pub struct Pump<'a> {
     stalled: Option<Pin<Box<Sleep>>>,
     /// The script wrote more than it announced.
     cut: bool,
+    /// Header lines of the script that cannot be sent.
+    rejected: u32,
 }
 
 /// Where bytes beyond the queue go.
@@ -186,12 +188,19 @@ impl<'a> Pump<'a> {
             },
             stalled: None,
             cut: false,
+            rejected: 0,
         }
     }
 
     /// Bytes of body the script wrote beyond its announced length were cut off: a line for the log.
     pub fn was_cut(&self) -> bool {
         self.cut
+    }
+
+    /// Header lines of the script that were left out because their name or value cannot be sent: a
+    /// line for the log.
+    pub fn rejected(&self) -> u32 {
+        self.rejected
     }
 
     /// From now on the client's leaving is looked for: its body has been read.
@@ -339,6 +348,7 @@ impl<'a> Pump<'a> {
             Event::Head(head) => {
                 let orders = head::orders(&head);
                 self.announced = orders.announced;
+                self.rejected = head.rejected;
                 self.unbuffered = orders.unbuffered;
                 self.replaced = orders.send_file.is_some();
                 self.head = Some(head);

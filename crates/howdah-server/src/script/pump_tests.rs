@@ -549,3 +549,32 @@ fn the_sites_rules_edit_the_head() {
     rig.turns(&mut pump, &mut script, &mut client, 3);
     assert_eq!(client.heads[0].1, "X-Rule: 1\r\n");
 }
+
+#[test]
+fn a_full_disk_makes_the_script_wait_and_loses_nothing() {
+    let rig = Rig::new(&[]);
+    let piece = |n: usize| vec![n as u8; 50_000];
+    let mut events = vec![head_event(&[])];
+    events.extend((0..20).map(|n| body(&piece(n))));
+    events.push(END());
+    let mut client = Client {
+        window: 1000,
+        ..Client::default()
+    };
+    let mut script = Script(events.into());
+    let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
+    pump.spill = Spill::Yes {
+        file: SpillFile::full(),
+        after: VecDeque::new(),
+    };
+    assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
+    assert!(script.0.len() > 10, "the script waits");
+    let mut turns = 0;
+    while rig.turns(&mut pump, &mut script, &mut client, 1).is_none() {
+        client.window += 30_000;
+        turns += 1;
+        assert!(turns < 200, "the client starves");
+    }
+    let all: Vec<u8> = (0..20).flat_map(piece).collect();
+    assert_eq!(client.all(), all);
+}

@@ -34,6 +34,19 @@ impl SpillFile {
         })
     }
 
+    /// One whose disk is full.
+    #[cfg(test)]
+    pub(crate) fn full() -> SpillFile {
+        SpillFile {
+            file: OpenOptions::new()
+                .write(true)
+                .open("/dev/full")
+                .expect("/dev/full"),
+            written: 0,
+            read: 0,
+        }
+    }
+
     /// Bytes written and not yet read.
     pub fn pending(&self) -> u64 {
         self.written - self.read
