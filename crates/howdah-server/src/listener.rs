@@ -205,26 +205,29 @@ pub fn bind_sockets(address: &ListenAddress, count: usize) -> Result<Vec<OwnedFd
     let failed = |e: rustix::io::Errno| BindError::of(address, e.into());
     match address {
         ListenAddress::Tcp(wanted) => {
-            let exclusive = tcp_socket(wanted, false).map_err(failed)?;
-            bind(&exclusive, wanted).map_err(failed)?;
-            let exact = rustix::net::getsockname(&exclusive)
+            let first = tcp_socket(wanted).map_err(failed)?;
+            bind(&first, wanted).map_err(failed)?;
+            // The port is ours alone; from here on it is shared.
+            sockopt::set_socket_reuseport(&first, true).map_err(failed)?;
+            let exact = rustix::net::getsockname(&first)
                 .and_then(SocketAddr::try_from)
-                .unwrap_or(*wanted);
-            drop(exclusive);
-            (0..count.max(1))
-                .map(|_| {
-                    let socket = tcp_socket(&exact, true).map_err(failed)?;
-                    bind(&socket, &exact).map_err(failed)?;
-                    listen(&socket, BACKLOG).map_err(failed)?;
-                    Ok(socket)
-                })
-                .collect()
+                .map_err(failed)?;
+            listen(&first, BACKLOG).map_err(failed)?;
+            let mut sockets = vec![first];
+            while sockets.len() < count {
+                let socket = tcp_socket(&exact).map_err(failed)?;
+                sockopt::set_socket_reuseport(&socket, true).map_err(failed)?;
+                bind(&socket, &exact).map_err(failed)?;
+                listen(&socket, BACKLOG).map_err(failed)?;
+                sockets.push(socket);
+            }
+            Ok(sockets)
         }
         ListenAddress::Unix { path, mode } => Ok(vec![bind_unix(address, path, *mode)?]),
     }
 }
 
-fn tcp_socket(address: &SocketAddr, shared: bool) -> rustix::io::Result<OwnedFd> {
+fn tcp_socket(address: &SocketAddr) -> rustix::io::Result<OwnedFd> {
     let family = if address.is_ipv4() {
         AddressFamily::INET
     } else {
@@ -233,7 +236,6 @@ fn tcp_socket(address: &SocketAddr, shared: bool) -> rustix::io::Result<OwnedFd>
     let socket = stream_socket(family)?;
     // Connections of an earlier server in TIME_WAIT must not keep this one from starting.
     sockopt::set_socket_reuseaddr(&socket, true)?;
-    sockopt::set_socket_reuseport(&socket, shared)?;
     if address.is_ipv6() {
         sockopt::set_ipv6_v6only(&socket, true)?;
     }

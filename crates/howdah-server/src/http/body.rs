@@ -15,7 +15,7 @@ use tokio::time::{Instant, Sleep};
 use super::buffers::{self, Input};
 use super::chunk::ChunkDecoder;
 use super::framing::{BodyKind, Framing};
-use super::io::Io;
+use super::io::{BodyLeft, Io};
 use super::refusal::BadRequest;
 
 /// Bytes read at once at most.
@@ -124,9 +124,11 @@ impl RequestBody {
 
     fn tell_left(&self) {
         self.io.set_body_left(match self.state {
-            State::Length { left } => left,
-            State::Done => 0,
-            State::Chunked(_) | State::Failed(_) => u64::MAX,
+            State::Failed(_) => BodyLeft::NeverComes,
+            _ if self.expect_continue => BodyLeft::NeverComes,
+            State::Length { left } => BodyLeft::Bytes(left),
+            State::Done => BodyLeft::Bytes(0),
+            State::Chunked(_) => BodyLeft::Unknown,
         });
     }
 
@@ -305,6 +307,8 @@ impl RequestBody {
             // the end of the stream, or at the next flush.
             let _ = outbox.poll_flush(&self.io.socket, self.io.config.send_timeout, false, cx);
         }
+        drop(outbox);
+        self.tell_left();
     }
 
     /// Waits for the client, but not longer than allowed.

@@ -170,8 +170,11 @@ impl ChunkDecoder {
 mod tests {
     use super::*;
 
+    /// Data and what is left over, if the body is complete.
+    type Decoded<B> = Result<Option<(B, B)>, BadRequest>;
+
     /// Decodes in pieces of `step` bytes: data and what is left over, or the refusal.
-    fn decode(wire: &[u8], step: usize) -> Result<Option<(Vec<u8>, Vec<u8>)>, BadRequest> {
+    fn decode(wire: &[u8], step: usize) -> Decoded<Vec<u8>> {
         let (mut decoder, mut out, mut pending) = (ChunkDecoder::default(), Vec::new(), Vec::new());
         for piece in wire.chunks(step) {
             pending.extend_from_slice(piece);
@@ -184,7 +187,7 @@ mod tests {
         Ok(decoder.is_done().then_some((out, pending)))
     }
 
-    fn check(wire: &[u8], expect: Result<Option<(&[u8], &[u8])>, BadRequest>) {
+    fn check(wire: &[u8], expect: Decoded<&[u8]>) {
         for step in [1, 2, 3, wire.len()] {
             let got = decode(wire, step);
             let got = got.as_ref().map_err(|e| *e).map(|ok| {

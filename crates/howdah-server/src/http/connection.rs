@@ -270,9 +270,6 @@ impl<H: Handler> Connection<H> {
                 return Poll::Ready(Next::Closed);
             }
             let partial = !self.body.input.is_empty();
-            if !partial && self.place.life.is_draining() {
-                return Poll::Ready(Next::Closed);
-            }
             let (io, input) = (&self.io, &mut self.body.input);
             let next = buffers::with_scratch(|buf| {
                 let received = match io.socket.poll_recv(cx, buf) {
@@ -308,6 +305,9 @@ impl<H: Handler> Connection<H> {
             match next {
                 Poll::Ready(Some(next)) => return Poll::Ready(next),
                 Poll::Ready(None) => {}
+                Poll::Pending if !partial && self.place.life.is_draining() => {
+                    return Poll::Ready(Next::Closed);
+                }
                 Poll::Pending => {
                     let late = ready!(self.poll_waiting(partial, cx));
                     return Poll::Ready(late);

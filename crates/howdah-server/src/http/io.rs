@@ -11,12 +11,25 @@ use super::config::HttpConfig;
 use super::outbox::Outbox;
 use super::socket::Socket;
 
+/// What has not been read of the current request's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BodyLeft {
+    /// So many bytes.
+    Bytes(u64),
+    /// A chunked body that has not ended.
+    Unknown,
+    /// Perhaps nothing more: the body is broken, or the client waits for `100 Continue`.
+    NeverComes,
+}
+
+const UNKNOWN: u64 = u64::MAX;
+const NEVER_COMES: u64 = u64::MAX - 1;
+
 /// See the module.
 pub(super) struct Io {
     pub(super) socket: Socket,
     pub(super) config: Arc<HttpConfig>,
     outbox: Mutex<Outbox>,
-    /// Bytes of the current request's body not yet read; `u64::MAX` while unknown.
     body_left: AtomicU64,
 }
 
@@ -40,11 +53,21 @@ impl Io {
             .poll_flush(&self.socket, self.config.send_timeout, more, cx)
     }
 
-    pub(super) fn body_left(&self) -> u64 {
-        self.body_left.load(Ordering::Relaxed)
+    pub(super) fn body_left(&self) -> BodyLeft {
+        match self.body_left.load(Ordering::Relaxed) {
+            UNKNOWN => BodyLeft::Unknown,
+            NEVER_COMES => BodyLeft::NeverComes,
+            n => BodyLeft::Bytes(n),
+        }
     }
 
-    pub(super) fn set_body_left(&self, left: u64) {
+    pub(super) fn set_body_left(&self, left: BodyLeft) {
+        let left = match left {
+            // Lengths are below 2^63.
+            BodyLeft::Bytes(n) => n,
+            BodyLeft::Unknown => UNKNOWN,
+            BodyLeft::NeverComes => NEVER_COMES,
+        };
         self.body_left.store(left, Ordering::Relaxed);
     }
 }

@@ -24,6 +24,8 @@ mod reason;
 mod refusal;
 mod responder;
 mod socket;
+#[cfg(test)]
+mod tests;
 
 pub use body::{BodyError, RequestBody};
 pub use config::{HalfClose, HttpConfig};

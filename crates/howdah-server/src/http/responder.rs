@@ -17,7 +17,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::config::HalfClose;
 use super::date;
-use super::io::Io;
+use super::io::{BodyLeft, Io};
 use super::message::{ResponseHead, Version};
 use super::reason::reason_phrase;
 
@@ -204,10 +204,12 @@ impl Responder {
             _ => Framing::UntilClose,
         };
         // RFC 9112 §9.3: a body that will not be read to its end takes the connection with it.
-        let unread = self.io.body_left();
-        if framing == Framing::UntilClose
-            || (unread != u64::MAX && unread > self.io.config.max_discarded_body)
-        {
+        let body_ends_it = match self.io.body_left() {
+            BodyLeft::Bytes(n) => n > self.io.config.max_discarded_body,
+            BodyLeft::Unknown => false,
+            BodyLeft::NeverComes => true,
+        };
+        if framing == Framing::UntilClose || body_ends_it {
             self.keep_alive = false;
         }
         self.status = head.status;
@@ -439,10 +441,7 @@ impl Responder {
 
     /// Whether the final response's head has been queued.
     pub fn began(&self) -> bool {
-        !matches!(
-            self.state,
-            State::Waiting | State::Aborted { until_close: false } if self.status == 0
-        )
+        self.status != 0
     }
 
     /// Whether the response has been completed or given up.
@@ -474,7 +473,9 @@ impl Responder {
         if self.io.outbox().gone() {
             return Poll::Ready(());
         }
-        if self.io.config.half_close == HalfClose::StillThere || self.io.body_left() > 0 {
+        if self.io.config.half_close == HalfClose::StillThere
+            || self.io.body_left() != BodyLeft::Bytes(0)
+        {
             return Poll::Pending;
         }
         self.io.socket.poll_read_closed(cx)

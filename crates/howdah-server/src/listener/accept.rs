@@ -16,7 +16,7 @@ use crate::http::proxy_protocol::TrustedPeers;
 use crate::http::{self, ConnInfo, Handler, HttpConfig, Lifecycle, Notice, Socket};
 
 /// Connections accepted before other tasks of the thread get their turn.
-const AT_ONCE: usize = 32;
+const AT_ONCE: u64 = 32;
 /// Pause after a failure that only time or others can mend; doubled up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -39,6 +39,9 @@ pub(super) struct Share {
     pub(super) address: Arc<str>,
     pub(super) proxies: Option<Arc<TrustedPeers>>,
     pub(super) socket: OwnedFd,
+    /// The local address of its connections; none if each must be asked: the socket listens on all
+    /// of the machine's addresses, or is a unix socket.
+    pub(super) local: Option<SocketAddr>,
 }
 
 impl<H: Handler> Acceptor<H> {
@@ -56,10 +59,12 @@ impl<H: Handler> Acceptor<H> {
                 Err(e) => self.rest(&share, &e, &mut pause).await,
             }
         };
-        loop {
-            let slot = self.slot().await;
+        for turn in 1.. {
+            if turn % AT_ONCE == 0 {
+                tokio::task::yield_now().await;
+            }
             match self.accept(&socket).await {
-                Ok((fd, peer)) => {
+                Ok((fd, peer, slot)) => {
                     pause = FIRST_PAUSE;
                     self.welcome(&share, fd, peer, slot);
                 }
@@ -95,19 +100,18 @@ impl<H: Handler> Acceptor<H> {
     async fn accept(
         &self,
         socket: &AsyncFd<OwnedFd>,
-    ) -> Result<(OwnedFd, Option<SocketAddr>), Errno> {
+    ) -> Result<(OwnedFd, Option<SocketAddr>, OwnedSemaphorePermit), Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        for turn in 1.. {
-            if turn % AT_ONCE == 0 {
-                tokio::task::yield_now().await;
-            }
+        loop {
             let Ok(mut guard) = socket.readable().await else {
                 return Err(Errno::BADF);
             };
+            // Only now: a thread without clients must not hold one.
+            let slot = self.slot().await;
             match acceptfrom_with(socket.get_ref(), flags) {
                 Ok((fd, peer)) => {
                     let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-                    return Ok((fd, peer));
+                    return Ok((fd, peer, slot));
                 }
                 Err(Errno::AGAIN) => guard.clear_ready(),
                 // accept(2): an error of that connection, or of the network; the next may be well.
@@ -127,7 +131,6 @@ impl<H: Handler> Acceptor<H> {
                 Err(e) => return Err(e),
             }
         }
-        Err(Errno::AGAIN)
     }
 
     fn welcome(
@@ -152,7 +155,7 @@ impl<H: Handler> Acceptor<H> {
             .fetch_add(self.id_step, std::sync::atomic::Ordering::Relaxed);
         let info = ConnInfo {
             peer,
-            local: peer.and_then(|_| socket.local_addr()),
+            local: peer.and_then(|_| share.local.or_else(|| socket.local_addr())),
             listener: share.address.clone(),
             tls: false,
             id,

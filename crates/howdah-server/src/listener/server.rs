@@ -319,16 +319,20 @@ async fn until(deadline: Option<Instant>) {
 /// Gives every thread a socket and every socket a thread.
 fn share_out(listener: ListenerConfig, threads: usize) -> io::Result<Vec<Vec<Share>>> {
     let mut shares: Vec<Vec<Share>> = (0..threads).map(|_| Vec::new()).collect();
+    let local = listener
+        .local_addr()
+        .filter(|address| !address.ip().is_unspecified());
     let share = |socket: OwnedFd| Share {
+        local,
         address: listener.address.clone(),
         proxies: listener.proxies.clone(),
         socket,
     };
     let count = listener.sockets.len();
-    for thread in count..threads {
+    for (thread, shares) in shares.iter_mut().enumerate().skip(count) {
         if count > 0 {
             let socket = listener.sockets[thread % count].try_clone()?;
-            shares[thread].push(share(socket));
+            shares.push(share(socket));
         }
     }
     for (at, socket) in listener.sockets.into_iter().enumerate() {
@@ -346,7 +350,7 @@ pub fn raise_descriptor_limit() -> u64 {
     let _raising = RAISING.lock().unwrap_or_else(PoisonError::into_inner);
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
-        let mut raised = limit.clone();
+        let mut raised = limit;
         raised.current = raised.maximum;
         if setrlimit(Resource::Nofile, raised).is_ok() {
             limit = getrlimit(Resource::Nofile);

@@ -1,0 +1,274 @@
+//! Responses: framing by version and method, order, interim answers, files, and ends that a client
+//! can tell from success.
+
+use super::*;
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")
+}
+
+const CHUNKED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+#[tokio::test(start_paused = true)]
+async fn unknown_lengths_are_chunked() {
+    assert_eq!(
+        ask(get("/pieces")).await,
+        format!("{CHUNKED}1\r\na\r\n11\r\nbcdefghijklmnopqr\r\n0\r\n\r\n[open]")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn http_1_0_gets_no_chunks_and_no_interim_answers() {
+    assert_eq!(
+        ask("GET /pieces HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").await,
+        "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabcdefghijklmnopqr[closed]"
+    );
+    assert_eq!(
+        ask("GET /hello HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n").await,
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: keep-alive\r\n\r\nhello[open]"
+    );
+    let mut client = Client::new();
+    assert_eq!(client.ask("GET /hints HTTP/1.0\r\n\r\n").await, "[open]");
+    client.script.gate.notify_one();
+    assert!(client.reply().await.ends_with("\r\n\r\nhinted[closed]"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn connection_close_is_obeyed_and_said() {
+    let close = |field| format!("GET /hello HTTP/1.1\r\nHost: a\r\nConnection: {field}\r\n\r\n");
+    for field in ["close", "Close", "x, CLOSE", "keep-alive, close"] {
+        assert_eq!(
+            ask(close(field)).await,
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello[closed]"
+        );
+    }
+    assert_eq!(ask(close("upgrade")).await, ok("hello") + "[open]");
+}
+
+#[tokio::test(start_paused = true)]
+async fn head_204_and_304_have_no_body() {
+    let head = |path| format!("HEAD {path} HTTP/1.1\r\nHost: a\r\n\r\n{}", get("/hello"));
+    let then = ok("hello") + "[open]";
+    assert_eq!(
+        ask(head("/hello")).await,
+        format!("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{then}")
+    );
+    assert_eq!(ask(head("/pieces")).await, format!("{CHUNKED}{then}"));
+    assert_eq!(
+        ask(head("/file")).await,
+        format!("HTTP/1.1 200 OK\r\nContent-Length: {FILE_LEN}\r\n\r\n{then}")
+    );
+    assert_eq!(
+        ask(head("/nobody")).await,
+        format!("HTTP/1.1 200 OK\r\n\r\n{then}")
+    );
+    let two = |path| ask(get(path) + &get("/hello"));
+    assert_eq!(
+        two("/status?204").await,
+        format!("HTTP/1.1 204 No Content\r\n\r\n{then}")
+    );
+    assert_eq!(
+        two("/status?304").await,
+        format!("HTTP/1.1 304 Not Modified\r\nContent-Length: 3\r\n\r\n{then}")
+    );
+    assert_eq!(
+        two("/nobody").await,
+        format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n{then}")
+    );
+    assert_eq!(
+        two("/status?799").await,
+        format!("HTTP/1.1 799 \r\nContent-Length: 3\r\n\r\nabc{then}")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn pipelined_requests_are_answered_in_order_in_one_write() {
+    let mut client = Client::new();
+    client.send(get("/hello").repeat(20)).await;
+    let all = ok("hello").repeat(20);
+    let mut first = vec![0; 1 << 16];
+    let n = client.stream.read(&mut first).await.unwrap();
+    assert_eq!(
+        without_dates(&first[..n]),
+        all.as_bytes(),
+        "one read gets them all"
+    );
+    assert_eq!(client.reply().await, "[open]");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_does_not_wait_for_the_request_behind_it() {
+    let mut client = Client::new();
+    client
+        .send(get("/hello") + &get("/wait") + &get("/hello"))
+        .await;
+    assert_eq!(client.reply().await, ok("hello") + "[open]");
+    client.script.gate.notify_one();
+    assert_eq!(client.reply().await, ok("waited") + &ok("hello") + "[open]");
+}
+
+#[tokio::test(start_paused = true)]
+async fn interim_answers_are_sent_at_once() {
+    let mut client = Client::new();
+    assert_eq!(
+        client.ask(get("/hints")).await,
+        "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n[open]"
+    );
+    client.script.gate.notify_one();
+    assert_eq!(client.reply().await, ok("hinted") + "[open]");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_length_is_kept_or_seen_to_be_broken() {
+    assert_eq!(ask(get("/too-long")).await, ok("abc") + "[open]");
+    assert_eq!(
+        ask(get("/too-short")).await,
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc[closed]"
+    );
+    assert_eq!(
+        ask(get("/cut")).await,
+        format!("{CHUNKED}3\r\nabc\r\n[closed]")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_fails_costs_its_own_request() {
+    let failed = |name: &str| {
+        let body = format!("500 Internal Server Error: {name}\n");
+        let n = body.len();
+        format!(
+            "HTTP/1.1 500 Internal Server Error\r\nContent-Type: text/plain; charset=utf-8\r\nHowdah-Error: {name}\r\nContent-Length: {n}\r\nConnection: close\r\n\r\n{body}[closed]"
+        )
+    };
+    assert_eq!(ask(get("/silent")).await, failed("NoAnswer"));
+    assert_eq!(ask(get("/panic")).await, failed("HandlerPanicked"));
+    let mut client = Client::new();
+    assert_eq!(
+        client.ask(get("/panic-late")).await,
+        format!("{CHUNKED}3\r\nabc\r\n[closed]")
+    );
+    assert_eq!(client.script.seen(), ["panicked"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_answers_arrive_whole_through_a_full_socket() {
+    let mut client = Client::new();
+    client.send(get("/big?20")).await;
+    let (got, closed) = client.receive().await;
+    let mut expect = CHUNKED.as_bytes().to_vec();
+    for n in 0..20 {
+        expect.extend_from_slice(b"186a0\r\n");
+        expect.extend_from_slice(&[n; 100_000]);
+        expect.extend_from_slice(b"\r\n");
+    }
+    expect.extend_from_slice(b"0\r\n\r\n");
+    assert!(got == expect && !closed, "{} bytes", got.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn files_are_sent_whole_and_in_chunks() {
+    let bytes = |from: u64, len: u64| (from..from + len).map(|n| (n % 251) as u8);
+    let mut client = Client::new();
+    client.send(get("/file") + &get("/hello")).await;
+    let (got, closed) = client.receive().await;
+    let mut expect = format!("HTTP/1.1 200 OK\r\nContent-Length: {FILE_LEN}\r\n\r\n").into_bytes();
+    expect.extend(bytes(0, FILE_LEN));
+    expect.extend_from_slice(ok("hello").as_bytes());
+    assert!(got == expect && !closed, "{} bytes", got.len());
+
+    client.send(get("/file-pieces")).await;
+    let (got, closed) = client.receive().await;
+    let mut expect = [CHUNKED.as_bytes(), b"186a0\r\n"].concat();
+    expect.extend(bytes(10, 100_000));
+    expect.extend_from_slice(b"\r\n1\r\n+\r\n5\r\n\x01\x02\x03\x04\x05\r\n0\r\n\r\n");
+    assert!(got == expect && !closed, "{} bytes", got.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_shrank_ends_the_connection() {
+    let mut client = Client::new();
+    client.send(get("/file-short") + &get("/hello")).await;
+    let (got, closed) = client.receive().await;
+    assert!(closed && !got.ends_with(b"hello"));
+    assert_eq!(client.script.seen(), ["file too short"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_leaves_is_noticed_while_the_script_runs() {
+    for pipelined in ["", "GET /hello HTTP/1.1\r\n"] {
+        let mut client = Client::new();
+        client.send(get("/gone")).await;
+        client.until_seen("waiting").await;
+        client.send(pipelined).await;
+        assert_eq!(client.reply().await, "[open]");
+        assert_eq!(client.script.seen(), ["waiting"]);
+        client.stream.shutdown().await.unwrap();
+        client.until_seen("gone").await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_noticed_while_waiting_for_the_client_to_leave_are_not_lost() {
+    let mut client = Client::new();
+    client.send(get("/wait")).await;
+    client.until_seen("waiting").await;
+    client.send(get("/hello")).await;
+    assert_eq!(client.reply().await, "[open]");
+    client.script.gate.notify_one();
+    assert_eq!(client.reply().await, ok("waited") + &ok("hello") + "[open]");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_half_closed_client_gets_its_answer_where_that_is_configured() {
+    let mut client = Client::with(
+        HttpConfig {
+            half_close: super::super::HalfClose::StillThere,
+            ..config()
+        },
+        None,
+    );
+    client.send(get("/wait")).await;
+    client.stream.shutdown().await.unwrap();
+    assert_eq!(client.reply().await, "[open]");
+    client.script.gate.notify_one();
+    assert_eq!(client.reply().await, ok("waited") + "[closed]");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_stops_finishes_what_it_began() {
+    let mut idle = Client::new();
+    assert_eq!(idle.ask(get("/hello")).await, ok("hello") + "[open]");
+    idle.life.drain();
+    assert_eq!(idle.reply().await, "[closed]");
+
+    let mut busy = Client::new();
+    busy.send(get("/wait")).await;
+    busy.until_seen("waiting").await;
+    busy.life.drain();
+    busy.script.gate.notify_one();
+    assert_eq!(busy.reply().await, ok("waited") + "[closed]");
+
+    // Written before the server's task has run at all.
+    let mut fresh = Client::new();
+    fresh.life.drain();
+    let wire = get("/hello");
+    let sent = rustix::net::send(
+        &fresh.stream,
+        wire.as_bytes(),
+        rustix::net::SendFlags::empty(),
+    );
+    assert_eq!(sent, Ok(wire.len()));
+    assert_eq!(
+        fresh.reply().await,
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello[closed]",
+        "a request that was on its way is answered"
+    );
+
+    let mut stuck = Client::new();
+    stuck.send(get("/wait")).await;
+    stuck.until_seen("waiting").await;
+    stuck.life.kill();
+    assert_eq!(stuck.reply().await, "[closed]");
+    within(Duration::from_secs(1), stuck.life.until_empty()).await;
+    stuck.server.await.unwrap();
+}

@@ -1,0 +1,182 @@
+//! Clients that are slow or silent: nothing is held open for them longer than configured.
+
+use tokio::time::Instant;
+
+use super::*;
+
+/// Waits for the end of the stream; after how many seconds it came, and what came before.
+async fn closed_after(client: &mut Client) -> (u64, String) {
+    let begun = Instant::now();
+    let mut all = Vec::new();
+    let reading = client.stream.read_to_end(&mut all);
+    within(Duration::from_secs(4000), reading).await.unwrap();
+    let text = String::from_utf8_lossy(&without_dates(&all)).into_owned();
+    (begun.elapsed().as_secs(), text)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_says_nothing_is_closed_without_an_answer() {
+    let (seconds, said) = closed_after(&mut Client::new()).await;
+    assert_eq!((seconds, said.as_str()), (10, ""));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_is_closed_without_an_answer() {
+    let mut client = Client::new();
+    for _ in 0..3 {
+        client.send("GET /hello HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        let mut answer = vec![0; ok("hello").len() + 37];
+        client.stream.read_exact(&mut answer).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(70)).await;
+    }
+    let (seconds, said) = closed_after(&mut client).await;
+    assert_eq!((seconds, said.as_str()), (5, ""));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_dribbles_in_is_cut_off() {
+    let mut client = Client::new();
+    let begun = Instant::now();
+    let (mut reader, mut writer) = client.stream.split();
+    let dribbling = async {
+        for byte in "GET / HTTP/1.1\r\nHost: a\r\nX-Slow: "
+            .bytes()
+            .chain([b'x'; 4000])
+        {
+            if writer.write_all(&[byte]).await.is_err() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    let mut got = Vec::new();
+    let receiving = reader.read_to_end(&mut got);
+    tokio::select! {
+        () = dribbling => panic!("still taken"),
+        n = receiving => { n.unwrap(); }
+    }
+    // The answer, and after it lingering_time for a client that goes on.
+    let seconds = begun.elapsed().as_secs();
+    assert_eq!(seconds, 10);
+    let got = String::from_utf8(got).unwrap();
+    assert!(got.starts_with("HTTP/1.1 408 "), "{got}");
+    assert!(got.contains("Howdah-Error: HeaderTimeout"), "{got}");
+    within(Duration::from_secs(31), client.life.until_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_second_head_has_its_own_time() {
+    let mut client = Client::new();
+    let first = client.ask("GET /hello HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    assert_eq!(first, ok("hello") + "[open]");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    client.send("GET /hello HTTP/1.1\r\n").await;
+    let (seconds, said) = closed_after(&mut client).await;
+    assert_eq!(seconds, 10);
+    assert!(said.contains("Howdah-Error: HeaderTimeout"), "{said}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_stops_coming_is_given_up() {
+    let mut client = Client::new();
+    client
+        .send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc")
+        .await;
+    let (seconds, said) = closed_after(&mut client).await;
+    assert_eq!(seconds, 30);
+    assert!(
+        said.starts_with("HTTP/1.1 408 Request Timeout\r\n"),
+        "{said}"
+    );
+    assert!(said.ends_with("BodyTimeout"), "{said}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_dribbles_in_is_given_up() {
+    let mut client = Client::new();
+    let begun = Instant::now();
+    client
+        .send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 99999\r\n\r\n")
+        .await;
+    let (mut reader, mut writer) = client.stream.split();
+    let dribbling = async {
+        loop {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            if writer.write_all(&[b'x'; 100]).await.is_err() {
+                return;
+            }
+        }
+    };
+    let mut got = Vec::new();
+    tokio::select! {
+        () = dribbling => panic!("still taken"),
+        n = reader.read_to_end(&mut got) => { n.unwrap(); }
+    }
+    assert!(
+        begun.elapsed() < Duration::from_secs(12),
+        "{:?}",
+        begun.elapsed()
+    );
+    assert!(got.ends_with(b"BodyTooSlow"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_but_steady_body_is_taken() {
+    let mut client = Client::new();
+    client
+        .send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 60000\r\n\r\n")
+        .await;
+    for _ in 0..60 {
+        client.send([b'x'; 1000]).await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+    }
+    assert_eq!(client.reply().await, ok(&"x".repeat(60_000)) + "[open]");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_reads_nothing_is_given_up() {
+    let mut client = Client::new();
+    let begun = Instant::now();
+    client
+        .send("GET /big?1000 HTTP/1.1\r\nHost: a\r\n\r\n")
+        .await;
+    client.until_seen("send: client gone").await;
+    assert_eq!(begun.elapsed().as_secs(), 60);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_reads_slowly_is_served() {
+    let mut client = Client::new();
+    client
+        .send("GET /big?30 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        .await;
+    let mut got = 0;
+    let mut piece = vec![0; 100_000];
+    loop {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        match client.stream.read(&mut piece).await.unwrap() {
+            0 => break,
+            n => got += n,
+        }
+    }
+    assert!(got > 3_000_000, "{got}");
+    assert_eq!(client.script.seen(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_has_so_many_requests_and_no_more() {
+    let mut client = Client::with(
+        HttpConfig {
+            keepalive_requests: 3,
+            ..config()
+        },
+        None,
+    );
+    let get = "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n";
+    assert_eq!(client.ask(get).await, ok("hello") + "[open]");
+    assert_eq!(client.ask(get).await, ok("hello") + "[open]");
+    assert_eq!(
+        client.ask(get.repeat(2)).await,
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello[closed]"
+    );
+}

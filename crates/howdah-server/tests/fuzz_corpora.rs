@@ -1,0 +1,92 @@
+//! Runs the fuzz targets' checks over their seed corpora and over mutations of the seeds, so that
+//! every test run exercises them without a nightly compiler. Mutations are random but reproducible:
+//! a failure prints the bytes.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+#[path = "../../../fuzz/checks.rs"]
+mod checks;
+
+/// xorshift64*: the quality of the numbers is of no matter.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        self.next() % n.max(1)
+    }
+}
+
+fn mutate(numbers: &mut Numbers, seeds: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = seeds[numbers.below(seeds.len())].clone();
+    for _ in 0..=numbers.below(4) {
+        let at = numbers.below(bytes.len());
+        match numbers.below(6) {
+            0 if !bytes.is_empty() => bytes[at] = numbers.next() as u8,
+            1 if !bytes.is_empty() => bytes[at] ^= 1 << numbers.below(8),
+            2 if !bytes.is_empty() => drop(bytes.remove(at)),
+            3 => bytes.insert(at, b"\r\n \t:;0\0/*"[numbers.below(10)]),
+            4 => bytes.truncate(at),
+            _ => {
+                let other = &seeds[numbers.below(seeds.len())];
+                let (from, to) = (numbers.below(other.len()), numbers.below(other.len()));
+                let part = other[from.min(to)..from.max(to)].to_vec();
+                bytes.splice(at..at, part);
+            }
+        }
+    }
+    bytes
+}
+
+fn exercise(target: &str, check: fn(&[u8])) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fuzz/corpus")
+        .join(target);
+    let seeds: Vec<Vec<u8>> = std::fs::read_dir(&folder)
+        .unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
+        .map(|entry| std::fs::read(entry.unwrap().path()).unwrap())
+        .collect();
+    assert!(!seeds.is_empty());
+    let run = |bytes: &[u8]| {
+        if catch_unwind(AssertUnwindSafe(|| check(bytes))).is_err() {
+            panic!("{target} fails on {}", bytes.escape_ascii());
+        }
+    };
+    run(b"");
+    seeds.iter().for_each(|seed| run(seed));
+    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+    let end = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < end {
+        for _ in 0..100 {
+            run(&mutate(&mut numbers, &seeds));
+        }
+    }
+}
+
+#[test]
+fn request_heads() {
+    exercise("request_head", checks::request_head);
+}
+
+#[test]
+fn chunked_bodies() {
+    exercise("chunked_body", checks::chunked_body);
+}
+
+#[test]
+fn proxy_headers() {
+    exercise("proxy_header", checks::proxy_header);
+}
+
+#[test]
+fn response_frames() {
+    exercise("response_frames", checks::response_frames);
+}
