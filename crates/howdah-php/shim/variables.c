@@ -4,6 +4,8 @@
  * of php-fpm. */
 #include "howdah.h"
 
+#include <unistd.h>
+
 zend_string *howdah_names[HOWDAH_VAR_COUNT];
 
 #define AS_TEXT(name) name,
@@ -77,11 +79,72 @@ static void add_site_environment(zval *array)
 	}
 }
 
+/* The process environment as import_environment_variable() of php-src would add it, kept ready in
+ * strings that are never freed: a server's environment may be larger than a request. */
+static HashTable ready_environment;
+static char **seen_entries;
+static size_t seen_count;
+
+/* A string as permanent as those PHP interns at start; PHP cannot intern any more by now. */
+static zend_string *permanent_string(const char *text, size_t len)
+{
+	zend_string *string = zend_string_init(text, len, 1);
+	zend_string_hash_val(string);
+	GC_ADD_FLAGS(string, IS_STR_INTERNED | IS_STR_PERMANENT);
+	return string;
+}
+
+/* Once in the zygote, after PHP's start. */
+static void remember_environment(void)
+{
+	zend_hash_init(&ready_environment, 16, NULL, NULL, 1);
+	while (environ && environ[seen_count]) {
+		seen_count++;
+	}
+	seen_entries = pemalloc(seen_count * sizeof(char *) + 1, 1);
+	if (seen_count) {
+		memcpy(seen_entries, environ, seen_count * sizeof(char *));
+	}
+	for (size_t i = 0; i < seen_count; i++) {
+		const char *name = environ[i], *equals = strchr(name, '=');
+		size_t len = equals ? (size_t)(equals - name) : 0;
+		if (len == 0 || memchr(name, ' ', len) || memchr(name, '.', len) || memchr(name, '[', len)) {
+			continue;
+		}
+		zval value;
+		ZVAL_INTERNED_STR(&value, permanent_string(equals + 1, strlen(equals + 1)));
+		zend_ulong number;
+		if (ZEND_HANDLE_NUMERIC_STR(name, len, number)) {
+			zend_hash_index_update(&ready_environment, number, &value);
+		} else {
+			zend_hash_update(&ready_environment, permanent_string(name, len), &value);
+		}
+	}
+}
+
+/* putenv() of a script, and setenv() of an extension, put another pointer into the list. */
+static bool environment_is_as_seen(void)
+{
+	if (!environ) {
+		return seen_count == 0;
+	}
+	for (size_t i = 0; i < seen_count; i++) {
+		if (environ[i] != seen_entries[i]) {
+			return false;
+		}
+	}
+	return !environ[seen_count];
+}
+
 /* $_ENV, and the environment's part of $_SERVER. Unlike php-fpm the request's own variables are
  * not repeated in $_ENV: a client's header is no environment. */
 static void import_environment(zval *array)
 {
-	stock_import(array);
+	if (environment_is_as_seen()) {
+		zend_hash_copy(Z_ARRVAL_P(array), &ready_environment, NULL);
+	} else {
+		stock_import(array);
+	}
 	add_site_environment(array);
 }
 
@@ -94,6 +157,7 @@ static void load_environment(zval *array)
 
 void howdah_hook_environment(void)
 {
+	remember_environment();
 	stock_import = php_import_environment_variables;
 	stock_load = php_load_environment_variables;
 	php_import_environment_variables = import_environment;

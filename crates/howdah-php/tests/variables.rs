@@ -85,6 +85,35 @@ fn the_environment_of_one_site_is_not_that_of_the_next() {
 }
 
 #[test]
+fn the_process_environment_is_seen_as_a_script_left_it() {
+    let dir = Dir::new();
+    let script = dir.write(
+        "a.php",
+        "<?php if (isset($_GET['put'])) { putenv('NAME=changed'); putenv('NEW=1'); putenv('GONE'); } \
+         $s = '_SERVER'; $e = $GLOBALS[$s] ?? []; eval('$e = $_SERVER;'); \
+         echo json_encode([$e['NAME'] ?? null, $e['NEW'] ?? null, $e['GONE'] ?? null, $e['12'] ?? null, $e['BAD.NAME'] ?? null, $e['EMPTY'] ?? null]);",
+    );
+    let mut front = Front::zygote_in(&[], |command| {
+        command
+            .env_clear()
+            .env("NAME", "as it was")
+            .env("GONE", "there");
+        command
+            .env("12", "number")
+            .env("BAD.NAME", "x")
+            .env("EMPTY", "");
+    });
+    front.next_report();
+    front.spawn(0);
+    for _ in 0..2 {
+        let plain = front.run(Request::get(&script)).text();
+        assert_eq!(plain, r#"["as it was",null,"there","number",null,""]"#);
+        let put = front.run(Request::get(&script).var("QUERY_STRING", "put=1"));
+        assert_eq!(put.text(), r#"["changed","1",null,"number",null,""]"#);
+    }
+}
+
+#[test]
 fn env_holds_the_environment_and_no_headers() {
     let dir = Dir::new();
     let script = dir.write("a.php", "<?php echo json_encode($_ENV);");
