@@ -9,6 +9,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use howdah_executor::ExecError;
+use howdah_proto::control::Exit;
 use howdah_proto::request::FrameError;
 
 use crate::encoding::negotiate::weight;
@@ -126,9 +127,14 @@ impl Failure {
             )
             .into(),
             Failure::Run(error) => match error {
-                ExecError::PoolDown { .. }
-                | ExecError::ChildDied(_)
-                | ExecError::ResponseInvalid(_) => error.to_string().into(),
+                ExecError::PoolDown { name, message } => format!("{name}: {message}").into(),
+                ExecError::ChildDied(Exit::Code(code)) => {
+                    format!("the script's process left with exit code {code}").into()
+                }
+                ExecError::ChildDied(Exit::Signal(signal)) => {
+                    format!("the script's process was ended by signal {signal}").into()
+                }
+                ExecError::ResponseInvalid(what) => format!("{what:?}").into(),
                 ExecError::QueueFull => "the queue is full: more requests than the children can serve".into(),
                 ExecError::QueueTimeout => "no child became free in time".into(),
                 ExecError::TerminateTimeout => {
@@ -296,8 +302,6 @@ pub fn page(failure: &Failure, request: &RequestHead, id: u64) -> (ResponseHead,
 
 #[cfg(test)]
 mod tests {
-    use howdah_proto::control::Exit;
-
     use super::*;
     use crate::testing::request;
 
