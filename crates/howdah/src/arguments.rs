@@ -96,6 +96,10 @@ pub struct Check {
     /// Explain a key (`pool.*.queue_size`, or any part of one) and leave
     #[arg(long, value_name = "KEY")]
     pub explain: Option<String>,
+    /// Say where a request goes (`/path?query`, `http://host/path`, `POST /path`) and leave;
+    /// without a configuration file, in the application found here
+    #[arg(long, value_name = "REQUEST")]
+    pub route: Option<String>,
 }
 
 /// Which server is meant.

@@ -1,10 +1,12 @@
-//! `howdah check`: everything that can be known before a start.
+//! `howdah check`: everything that can be known before a start, also where a request would go.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use howdah_server::site::explain::request;
+
 use crate::arguments::{Check, Serve};
-use crate::config::{self, Source, reference};
+use crate::config::{self, Loaded, Source, reference};
 use crate::{exit, php};
 
 /// Runs it.
@@ -25,6 +27,12 @@ pub fn run(check: &Check) -> ExitCode {
         .config
         .clone()
         .unwrap_or_else(|| PathBuf::from("howdah.toml"));
+    if let Some(request) = &check.route
+        && check.config.is_none()
+        && !path.exists()
+    {
+        return route(request, config::load(&Serve::default(), None));
+    }
     let source = match Source::read(&path) {
         Ok(source) => source,
         Err(why) => {
@@ -32,6 +40,9 @@ pub fn run(check: &Check) -> ExitCode {
             return exit::configuration();
         }
     };
+    if let Some(request) = &check.route {
+        return route(request, config::load(&Serve::default(), Some(&source)));
+    }
     let loaded = config::load(&Serve::default(), Some(&source));
     for advice in &loaded.advice {
         eprintln!("advice: {advice}");
@@ -76,4 +87,33 @@ pub fn run(check: &Check) -> ExitCode {
             exit::done()
         }
     }
+}
+
+/// Where a request goes.
+fn route(text: &str, loaded: Loaded) -> ExitCode {
+    let sites = loaded.settings.and_then(|settings| settings.open_sites());
+    let sites = match sites {
+        Ok(sites) => sites,
+        Err(mistakes) => {
+            for mistake in &mistakes {
+                eprintln!("{mistake}");
+            }
+            return exit::configuration();
+        }
+    };
+    let (method, url) = text.split_once(' ').unwrap_or(("GET", text));
+    let (host, target) = match url.split_once("://") {
+        Some((_, rest)) => rest.split_at(rest.find('/').unwrap_or(rest.len())),
+        None => ("", url),
+    };
+    let target = if target.is_empty() { "/" } else { target };
+    let Some(head) = request(method, host, target) else {
+        eprintln!(
+            "howdah: `{text}` is no request: write `/path`, `http://host/path` or `POST /path`"
+        );
+        return exit::failed();
+    };
+    let site = sites.find(host.as_bytes());
+    println!("site {}: {}", site.config().name, site.explain(&head));
+    exit::done()
 }

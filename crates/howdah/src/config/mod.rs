@@ -259,3 +259,6 @@ impl Settings {
         Sites::new(sites).map_err(|list| list.iter().map(ToString::to_string).collect())
     }
 }
+
+#[cfg(test)]
+mod guides_test;
