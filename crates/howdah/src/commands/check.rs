@@ -107,7 +107,9 @@ fn route(text: &str, loaded: Loaded) -> ExitCode {
         None => ("", url),
     };
     let target = if target.is_empty() { "/" } else { target };
-    let Some(head) = request(method, host, target) else {
+    // Without a host it is the default site's.
+    let named = if host.is_empty() { "localhost" } else { host };
+    let Some(head) = request(method, named, target) else {
         eprintln!(
             "howdah: `{text}` is no request: write `/path`, `http://host/path` or `POST /path`"
         );
