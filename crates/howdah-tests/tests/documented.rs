@@ -1,0 +1,160 @@
+//! The configurations of `docs/guides/*.md`, started as they stand there with the files the
+//! page names; every line of their tables is asked over HTTP. Only the directories are put
+//! in place of the page's.
+
+use std::path::Path;
+
+use howdah_tests::http::{Response, exchange};
+use howdah_tests::rig::{Howdah, Server, Site};
+use howdah_tests::scratch::{Scratch, repository};
+
+/// A configuration of a guide, the files it is about, and what the table behind it claims.
+struct Example {
+    config: String,
+    host: String,
+    files: Vec<String>,
+    /// Request target and what it goes to, as written.
+    claims: Vec<(String, String)>,
+}
+
+#[test]
+fn every_configuration_in_the_guides_does_what_its_table_says() {
+    let mut examples = 0;
+    for entry in std::fs::read_dir(repository().join("docs/guides")).expect("there are guides") {
+        let path = entry.expect("a directory entry").path();
+        let page = std::fs::read_to_string(&path).expect("a guide is text");
+        for (number, example) in examples_of(&page).iter().enumerate() {
+            check(
+                &format!("{} example {}", path.display(), number + 1),
+                example,
+            );
+            examples += 1;
+        }
+    }
+    assert!(
+        examples >= 6,
+        "only {examples} examples with files and a table"
+    );
+}
+
+fn check(name: &str, example: &Example) {
+    let scratch = Scratch::new("documented");
+    scratch.writable_dir("elsewhere");
+    for file in &example.files {
+        let script = "<?php echo $_SERVER['SCRIPT_NAME'], ' ', $_SERVER['PATH_INFO'] ?? '';";
+        let text = if file.ends_with(".php") {
+            script.to_owned()
+        } else {
+            format!("the file /{file}")
+        };
+        scratch.write(Path::new("site").join(file), text);
+    }
+    let mut site = Site::new(scratch.join("site")).children(1);
+    site.howdah_config = Some(example.config_for(&scratch));
+    let server = Howdah::start(&site);
+    for (target, claim) in &example.claims {
+        let request = format!(
+            "GET {target} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
+            example.host
+        );
+        let answer = exchange(server.address(), request.as_bytes())
+            .unwrap_or_else(|broken| panic!("{name}: {target}: {broken}"));
+        if let Err(found) = example.holds(target, claim, &answer) {
+            panic!("{name}: {target} goes to {claim}, says the guide; but: {found}");
+        }
+    }
+}
+
+impl Example {
+    fn config_for(&self, scratch: &Scratch) -> String {
+        let mut directories = ["site", "elsewhere"].into_iter();
+        let lines =
+            self.config
+                .lines()
+                .map(|line| match line.trim_start().starts_with("root = ") {
+                    true => format!(
+                        "root = {:?}",
+                        scratch
+                            .join(directories.next().unwrap_or("elsewhere"))
+                            .display()
+                            .to_string()
+                    ),
+                    false => line.to_owned(),
+                });
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    /// Whether an answer is what the table says; what it is otherwise.
+    fn holds(&self, target: &str, claim: &str, answer: &Response) -> Result<(), String> {
+        let quoted: Vec<&str> = claim.split('`').skip(1).step_by(2).collect();
+        let found = || {
+            format!(
+                "{} {:?} {:?}",
+                answer.status(),
+                answer.head.headers,
+                answer.text()
+            )
+        };
+        let path = target.split('?').next().unwrap_or_default();
+        // For a directory its index file, whatever it is called.
+        let file = format!("the file {path}");
+        let status = claim
+            .split(' ')
+            .next()
+            .and_then(|word| word.parse::<u16>().ok());
+        let holds = match (status, quoted.as_slice()) {
+            (None, []) if claim == "the file" => {
+                answer.status() == 200 && answer.text().starts_with(&file)
+            }
+            (None, [script]) => answer.status() == 200 && answer.text().trim_end() == *script,
+            (None, [script, info]) => answer.text() == format!("{script} {info}"),
+            (Some(code @ 300..400), [to]) => {
+                answer.status() == code
+                    && answer
+                        .header("Location")
+                        .is_some_and(|location| location.ends_with(to))
+            }
+            (Some(code), [refusal]) => {
+                answer.status() == code && answer.header("Howdah-Error") == Some(refusal)
+            }
+            _ => return Err("this test does not understand the claim".into()),
+        };
+        if holds { Ok(()) } else { Err(found()) }
+    }
+}
+
+/// A block of TOML, the comment that lists files, the table behind it.
+fn examples_of(page: &str) -> Vec<Example> {
+    page.split("```toml\n")
+        .skip(1)
+        .filter_map(|rest| {
+            let (config, rest) = rest.split_once("```")?;
+            let (files, rest) = rest.split_once("<!-- files: ")?.1.split_once(" -->")?;
+            let claims = rest
+                .lines()
+                .skip_while(|line| !line.starts_with('|'))
+                .take_while(|line| line.starts_with('|'))
+                .skip(2)
+                .filter_map(|line| {
+                    let mut cells = line.trim_matches('|').split('|').map(str::trim);
+                    Some((
+                        cells.next()?.trim_matches('`').to_owned(),
+                        cells.next()?.to_owned(),
+                    ))
+                })
+                .collect();
+            let host = config
+                .split_once("hosts = [\"")?
+                .1
+                .split('"')
+                .next()?
+                .to_owned();
+            Some(Example {
+                config: config.to_owned(),
+                host,
+                files: files.split_whitespace().map(str::to_owned).collect(),
+                claims,
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,126 @@
+//! The oracle: the same requests go to Howdah, nginx + php-fpm and Apache + mod_php,
+//! serving the same scripts with the same `php.ini`. What differs must be in the tables
+//! of `docs/differences.md`; what is in the tables must still differ.
+
+#[path = "oracle/requests.rs"]
+mod requests;
+
+use std::collections::BTreeMap;
+
+use howdah_tests::differences;
+use howdah_tests::oracle::{Facts, Probe, Witness, compare};
+use howdah_tests::rig::{Kind, Site};
+use howdah_tests::scratch::{Scratch, copy_tree, repository};
+
+#[test]
+fn answers_differ_only_where_the_docs_say_so() {
+    let page = repository().join("docs/differences.md");
+    let text = std::fs::read_to_string(&page)
+        .unwrap_or_else(|error| panic!("{}: {error}", page.display()));
+    let accepted = differences::parse(&text)
+        .unwrap_or_else(|mistakes| panic!("docs/differences.md:\n{}", mistakes.join("\n")));
+
+    let scratch = Scratch::new("oracle");
+    copy_tree(&repository().join("tests/probes"), &scratch.join("site"));
+    // One child: what a request leaves behind, the next one meets.
+    let site = Site::new(scratch.join("site"))
+        .children(1)
+        .environment("PROBE_SETTING", "from the site");
+
+    let subject = Kind::chosen();
+    let probes = requests::all();
+    let ours = testimony(subject, &site, &probes);
+    let mut used = vec![Vec::new(); accepted.len()];
+    let mut unlisted = Vec::new();
+    for rival in [Kind::NginxFpm, Kind::ModPhp]
+        .into_iter()
+        .filter(|rival| *rival != subject)
+    {
+        let theirs = testimony(rival, &site, &probes);
+        for probe in &probes {
+            for found in compare(&probe.name, &ours[&probe.name], &theirs[&probe.name]) {
+                let mut listed = false;
+                for (row, used) in accepted.iter().zip(&mut used) {
+                    if row.accepts(rival, &found) {
+                        listed = true;
+                        used.push(rival);
+                    }
+                }
+                if !listed {
+                    let show =
+                        |value: &Option<String>| value.clone().unwrap_or_else(|| "(absent)".into());
+                    unlisted.push(format!(
+                        "{} {}\n    {:9} {}\n    {:9} {}",
+                        found.probe,
+                        found.fact,
+                        subject.name(),
+                        show(&found.ours),
+                        rival.name(),
+                        show(&found.theirs)
+                    ));
+                }
+            }
+        }
+    }
+    let stale: Vec<String> = accepted
+        .iter()
+        .zip(&used)
+        .flat_map(|(row, used)| {
+            row.against
+                .iter()
+                .filter(|rival| **rival != subject && !used.contains(rival))
+                .map(|rival| {
+                    format!(
+                        "line {}: no such difference from {} any more",
+                        row.line,
+                        rival.name()
+                    )
+                })
+        })
+        .collect();
+    assert!(
+        unlisted.is_empty() && stale.is_empty(),
+        "{} differences are not in docs/differences.md:\n{}\n{} rows there no longer differ:\n{}",
+        unlisted.len(),
+        unlisted.join("\n"),
+        stale.len(),
+        stale.join("\n")
+    );
+}
+
+/// What one server answers to all probes.
+fn testimony(kind: Kind, site: &Site, probes: &[Probe]) -> BTreeMap<String, Facts> {
+    let server = kind.start(site);
+    let mut witness = Witness::new(server.address(), &site.root.display().to_string());
+    let mut answers = BTreeMap::new();
+    for probe in probes {
+        let before = answers.insert(probe.name.clone(), witness.ask(probe));
+        assert!(before.is_none(), "two probes are called {}", probe.name);
+    }
+    answers
+}
+
+/// Rivals shipped it silently off: opcache runs only under SAPI names it knows.
+#[test]
+fn opcache_is_on_in_a_request_and_scripts_share_it() {
+    let scratch = Scratch::new("opcache");
+    copy_tree(&repository().join("tests/probes"), &scratch.join("site"));
+    let site = Site::new(scratch.join("site")).children(2);
+    let server = Kind::chosen().start(&site);
+    let mut witness = Witness::new(server.address(), &site.root.display().to_string());
+    let probe = Probe::get("functions", "/functions.php");
+    for _ in 0..2 {
+        let facts = witness.ask(&probe);
+        assert_eq!(
+            facts.get("opcache.enabled").map(String::as_str),
+            Some("true"),
+            "{facts:?}"
+        );
+    }
+    let facts = witness.ask(&probe);
+    assert_eq!(
+        facts.get("opcache.this_script").map(String::as_str),
+        Some("true"),
+        "{facts:?}"
+    );
+}
