@@ -27,7 +27,7 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve a directory, or what a configuration file says.
-    Serve(Serve),
+    Serve(Box<Serve>),
     /// Check a configuration file: all mistakes at once.
     Check(Check),
     /// Show what the server and its PHP processes are doing.

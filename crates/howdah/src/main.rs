@@ -26,7 +26,7 @@ use arguments::{Arguments, Command};
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
-        Command::Serve(serve) => master::serve(serve),
+        Command::Serve(serve) => master::serve(*serve),
         Command::Front(front) => front::run(front.link),
         Command::Check(check) => commands::check::run(&check),
         Command::Status(status) => commands::status::run(&status),

@@ -12,6 +12,10 @@ const VARIABLE: &str = "HOWDAH_PHP";
 
 /// Why there is no PHP to be had.
 #[derive(Debug, PartialEq, Eq)]
+#[allow(
+    clippy::enum_variant_names,
+    reason = "the variants are the names people see"
+)]
 pub enum PhpUnfit {
     /// It is nowhere. Where was looked.
     PhpMissing(Vec<PathBuf>),

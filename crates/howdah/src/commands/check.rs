@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use howdah_server::site::explain::request;
 
 use crate::arguments::{Check, Serve};
-use crate::config::{self, Loaded, Source, reference};
+use crate::config::{self, Eyes, Loaded, Source, reference};
 use crate::{exit, php};
 
 /// Runs it.
@@ -31,7 +31,7 @@ pub fn run(check: &Check) -> ExitCode {
         && check.config.is_none()
         && !path.exists()
     {
-        return route(request, config::load(&Serve::default(), None));
+        return route(request, config::load(&Serve::default(), None, Eyes::Master));
     }
     let source = match Source::read(&path) {
         Ok(source) => source,
@@ -41,9 +41,12 @@ pub fn run(check: &Check) -> ExitCode {
         }
     };
     if let Some(request) = &check.route {
-        return route(request, config::load(&Serve::default(), Some(&source)));
+        return route(
+            request,
+            config::load(&Serve::default(), Some(&source), Eyes::Master),
+        );
     }
-    let loaded = config::load(&Serve::default(), Some(&source));
+    let loaded = config::load(&Serve::default(), Some(&source), Eyes::Master);
     for advice in &loaded.advice {
         eprintln!("advice: {advice}");
     }

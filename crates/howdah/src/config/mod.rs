@@ -36,6 +36,8 @@ use crate::php;
 use mistake::{Mistakes, Weight};
 use reader::{File, Section};
 
+pub use reader::Eyes;
+
 /// Everything `howdah serve` needs to know, checked.
 #[derive(Debug)]
 pub struct Settings {
@@ -157,7 +159,7 @@ pub fn control_of(arguments: &Serve, source: &Source) -> Option<PathBuf> {
     let (document, _) = DeTable::parse_recoverable(&source.text);
     let mut unheard = Mistakes::default();
     let directory = Path::new(&source.name).parent().map(Path::to_owned);
-    let file = File::new(&mut unheard, directory.unwrap_or_default());
+    let file = File::new(&mut unheard, directory.unwrap_or_default(), Eyes::Front);
     let top = Section::new(&file, "", Some(document.get_ref()), None, SECTIONS);
     arguments.control.clone().or_else(|| top.path("control"))
 }
@@ -175,7 +177,7 @@ const SECTIONS: &[&str] = &[
 
 /// Reads the command line and the file (none: everything at its default), and checks them against
 /// each other and the system: roots are opened, users and pools looked up.
-pub fn load(arguments: &Serve, source: Option<&Source>) -> Loaded {
+pub fn load(arguments: &Serve, source: Option<&Source>, eyes: Eyes) -> Loaded {
     let mut mistakes = Mistakes::default();
     let (name, text) = source.map_or(("", ""), |s| (&s.name, &s.text));
     let (document, errors) = DeTable::parse_recoverable(text);
@@ -186,7 +188,7 @@ pub fn load(arguments: &Serve, source: Option<&Source>) -> Loaded {
     let directory = Path::new(name).parent().map(Path::to_owned);
     let mut php_unfit = false;
     let settings = {
-        let file = File::new(&mut mistakes, directory.unwrap_or_default());
+        let file = File::new(&mut mistakes, directory.unwrap_or_default(), eyes);
         let top = Section::new(&file, "", Some(document.get_ref()), None, SECTIONS);
         settings(arguments, &top, &mut php_unfit)
     };
@@ -202,11 +204,15 @@ pub fn load(arguments: &Serve, source: Option<&Source>) -> Loaded {
 }
 
 fn settings(arguments: &Serve, top: &Section<'_, '_, '_>, php_unfit: &mut bool) -> Settings {
-    let program = php::find(top.path("php").as_deref()).unwrap_or_else(|why| {
-        *php_unfit = true;
-        top.file().mistake(top.place_of("php"), why.to_string());
-        PathBuf::new()
-    });
+    let program = match top.file().eyes {
+        // Only the master starts it.
+        Eyes::Front => PathBuf::new(),
+        Eyes::Master => php::find(top.path("php").as_deref()).unwrap_or_else(|why| {
+            *php_unfit = true;
+            top.file().mistake(top.place_of("php"), why.to_string());
+            PathBuf::new()
+        }),
+    };
     let identity = server::identity(arguments, top);
     let pools = pool::pools(arguments, top, &program, &identity);
     let mut chosen = Vec::new();

@@ -7,7 +7,7 @@ use howdah_executor::auto_children::auto_children;
 use howdah_executor::config::ProcessManager;
 
 use super::cores;
-use super::reader::Section;
+use super::reader::{Eyes, Section};
 use super::server::{Identity, check_identity, typed};
 use crate::arguments::Serve;
 
@@ -54,6 +54,7 @@ pub fn pools(
                 pool.php_ini = Some(ini.clone());
             }
             if let Some(ini) = &pool.php_ini
+                && top.file().eyes == Eyes::Master
                 && !ini.is_file()
             {
                 let place = section.place_of("php_ini");

@@ -31,14 +31,26 @@ pub struct File<'m> {
     mistakes: RefCell<&'m mut Mistakes>,
     /// Relative paths count from here.
     directory: PathBuf,
+    /// See [`Eyes`].
+    pub eyes: Eyes,
+}
+
+/// Who reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Eyes {
+    /// The master, or `howdah check`: users, programs and files of PHP are looked up.
+    Master,
+    /// The front: the master has looked. It has given up the rights to judge by, and has threads.
+    Front,
 }
 
 impl<'m> File<'m> {
     /// A file in that directory.
-    pub fn new(mistakes: &'m mut Mistakes, directory: PathBuf) -> File<'m> {
+    pub fn new(mistakes: &'m mut Mistakes, directory: PathBuf, eyes: Eyes) -> File<'m> {
         File {
             mistakes: RefCell::new(mistakes),
             directory,
+            eyes,
         }
     }
 

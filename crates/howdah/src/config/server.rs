@@ -10,7 +10,7 @@ use howdah_server::log::error::level;
 use howdah_server::log::{AccessFormat, LogTarget};
 
 use super::options::{self, Kind};
-use super::reader::{At, Place, Section};
+use super::reader::{At, Eyes, Place, Section};
 use super::value::{self, Scalar};
 use super::{Listen, LogSettings, Patience, Spill};
 use crate::arguments::Serve;
@@ -31,7 +31,7 @@ pub fn identity(arguments: &Serve, top: &Section<'_, '_, '_>) -> Identity {
     let group = arguments.group.clone().or_else(|| top.text("group"));
     let (user_place, group_place) = (top.place_of("user"), top.place_of("group"));
     check_identity(top, user.as_ref(), user_place, group.as_ref(), group_place);
-    if user.is_none() && sys::is_root() {
+    if user.is_none() && sys::is_root() && top.file().eyes == Eyes::Master {
         top.file().advise(
             None,
             "running as root: name a user (`user = \"www-data\"` or --user www-data) so that neither HTTP nor PHP is served with root's rights",
@@ -49,6 +49,9 @@ pub fn check_identity(
     group_place: Place,
 ) {
     let file = section.file();
+    if file.eyes == Eyes::Front {
+        return;
+    }
     if let Some(name) = user {
         match sys::user(name) {
             None => file.mistake(user_place, format!("user: there is no user `{name}`")),

@@ -185,7 +185,7 @@ fn read_order(
     let text = read_text(fds.next().ok_or_else(missing)?)
         .map_err(|error| vec![format!("cannot read the configuration's text: {error}")])?;
     let source = file.map(|name| Source { name, text });
-    let loaded = config::load(arguments, source.as_ref());
+    let loaded = config::load(arguments, source.as_ref(), config::Eyes::Front);
     let settings = loaded.settings?;
     let error_log = error_log.then(|| fds.next()).flatten();
     let access_log = access_log.then(|| fds.next()).flatten();

@@ -130,7 +130,7 @@ fn start(arguments: Serve) -> Result<Master, ExitCode> {
         })?),
         None => None,
     };
-    let loaded = config::load(&arguments, source.as_ref());
+    let loaded = config::load(&arguments, source.as_ref(), config::Eyes::Master);
     say_mistakes(&loaded.advice);
     let settings = loaded.settings.map_err(|mistakes| {
         say_mistakes(&mistakes);

@@ -167,7 +167,7 @@ impl Master {
             Some(path) => Some(Source::read(path).map_err(|why| vec![why])?),
             None => None,
         };
-        let loaded = config::load(&self.arguments, source.as_ref());
+        let loaded = config::load(&self.arguments, source.as_ref(), config::Eyes::Master);
         let settings = loaded.settings?;
         for pool in &settings.pools[..1] {
             php::check(&pool.program).map_err(|why| vec![why.to_string()])?;
