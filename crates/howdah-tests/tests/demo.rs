@@ -232,12 +232,12 @@ fn events_arrive_one_by_one_while_the_script_runs() {
     }
     assert_eq!(arrivals.len(), 10, "{text}");
     assert!(
-        arrivals[0] < Duration::from_secs(2),
+        arrivals[0] < Duration::from_secs(4),
         "the first event came after {:?}",
         arrivals[0]
     );
     assert!(
-        arrivals[9] - arrivals[0] > Duration::from_secs(4),
+        arrivals[9] - arrivals[0] > Duration::from_secs(2),
         "the events came together: {arrivals:?}"
     );
 }

@@ -243,7 +243,7 @@ impl Notes {
         }
         assert_eq!(String::from_utf8_lossy(&text), "part 1\npart 2\npart 3\n");
         assert!(
-            begun.elapsed() - until_first > Duration::from_millis(200),
+            begun.elapsed() - until_first > Duration::from_millis(100),
             "the parts came together"
         );
         // kernel.terminate runs after the answer: it is there a moment later.
