@@ -7,7 +7,7 @@ use std::path::Path;
 use howdah_server::site::Site;
 use howdah_server::site::explain::request;
 
-use super::{Source, load};
+use super::{Eyes, Source, load};
 use crate::arguments::Serve;
 
 /// One snippet with its files and its table.
@@ -86,7 +86,7 @@ fn check(guide: &str, at_least: usize) {
             name: format!("{own}/howdah.toml"),
             text: format!("php = \"/bin/true\"\nlisten = [\"127.0.0.1:0\"]\n{toml}"),
         };
-        let settings = load(&Serve::default(), Some(&source)).settings;
+        let settings = load(&Serve::default(), Some(&source), Eyes::Master).settings;
         let settings = settings.unwrap_or_else(|mistakes| panic!("{}", mistakes.join("\n")));
         let site = Site::new(settings.sites[0].clone(), 0).unwrap();
         assert!(!example.table.is_empty(), "a table below every snippet");
