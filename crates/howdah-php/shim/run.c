@@ -8,7 +8,6 @@
 #include <syslog.h>
 #include <unistd.h>
 
-#include "ext/random/php_random.h"
 #include "zend_exceptions.h"
 #include "zend_extensions.h"
 #include "zend_modules.h"
@@ -89,14 +88,12 @@ int howdah_php_exit_status(void)
 
 /* ---- child ---- */
 
+/* The random sources need nothing: since PHP 8.2 each request seeds them anew (PHP_RINIT(random)),
+ * whatever a preload script did in the zygote. */
 void howdah_php_enter_child(void)
 {
 	howdah_is_copy = false;
 	howdah_signals_enter_child();
-	/* The random sources are seeded per request since PHP 8.2 (PHP_RINIT random); a preload
-	 * script may have opened the zygote's. */
-	RANDOM_G(combined_lcg_seeded) = false;
-	RANDOM_G(mt19937_seeded) = false;
 }
 
 static bool open_frame(const char *frame)

@@ -95,7 +95,7 @@ static void place_of_call(pid_t pid, uintptr_t at, char *file, uint32_t *line)
 	*line = 0;
 	for (int depth = 0; depth < MAX_DEPTH && at; depth++) {
 		frame f;
-		zend_uchar type;
+		uint8_t type;
 		if (!peek_frame(pid, at, &f)) {
 			return;
 		}

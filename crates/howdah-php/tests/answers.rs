@@ -270,14 +270,8 @@ fn a_hundred_megabytes_pass_without_growing_the_child() {
         flight.answer.body.clear();
     }
     assert_eq!(total, 100 << 20);
-    let anonymous = rss_anon_kib(pid);
+    let anonymous = front::rss_anon_kib(pid);
     assert!(anonymous < 24 * 1024, "the child holds {anonymous} KiB");
-}
-
-fn rss_anon_kib(pid: i32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|l| l.starts_with("RssAnon:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
 #[test]

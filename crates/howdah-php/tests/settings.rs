@@ -227,3 +227,47 @@ fn a_directory_replaced_under_the_same_name_is_noticed() {
         );
     }
 }
+
+#[test]
+fn a_child_does_not_grow_from_request_to_request() {
+    let dir = Dir::new();
+    let script = dir.write(
+        "a.php",
+        "<?php header('X-A: ' . $_SERVER['HTTP_HOST']); setcookie('a', getenv('SITE')); \
+         filter_input(INPUT_SERVER, 'HTTP_HOST'); getallheaders(); error_log('said'); putenv('X=1'); \
+         set_time_limit(20); echo strlen($_POST['a'] ?? ''), ini_get('precision'); flush(); fastcgi_finish_request();",
+    );
+    dir.write(".user.ini", "precision = 7\n");
+    let missing = dir.0.join("missing.php");
+    let args = ["-d", "user_ini.cache_ttl=-1", "-d", "error_log="];
+    let mut front = Front::start(1, &args);
+    let pid = front.children[0].1;
+    let one = |front: &mut Front, n: usize| {
+        let path = if n % 10 == 9 { &missing } else { &script };
+        let answer = front.run(
+            Request::new("POST", path)
+                .var("HTTP_HOST", &format!("host{n}"))
+                .var("HTTP_AUTHORIZATION", "Basic dTpw")
+                .var("DOCUMENT_ROOT", dir.0.to_str().unwrap())
+                .ini(IniKind::Value, "memory_limit", "64M")
+                .ini(IniKind::AdminValue, "no.such_setting", "1")
+                .ini(IniKind::Environment, "SITE", "s")
+                .body("application/x-www-form-urlencoded", b"a=12345"),
+        );
+        let expect = if n % 10 == 9 {
+            "File not found.\n"
+        } else {
+            "57"
+        };
+        assert_eq!(answer.text(), expect);
+    };
+    for n in 0..200 {
+        one(&mut front, n);
+    }
+    let before = front::rss_anon_kib(pid);
+    for n in 0..1000 {
+        one(&mut front, n);
+    }
+    let grown = front::rss_anon_kib(pid).saturating_sub(before);
+    assert!(grown <= 32, "{grown} KiB in 1000 requests");
+}

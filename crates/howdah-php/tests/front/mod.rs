@@ -476,6 +476,8 @@ impl Front {
     pub fn drive(&mut self, flight: &mut Flight, until: impl Fn(&Answer) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !flight.done && !until(&flight.answer) {
+            // Before the look: what happens after it is announced again.
+            self.port.take_notified(|_| {});
             if !self.turn(flight) && !flight.done {
                 assert!(
                     Instant::now() < deadline,
@@ -484,7 +486,6 @@ impl Front {
                     flight.answer.head,
                     self.log()
                 );
-                self.port.take_notified(|_| {});
                 self.nap();
             }
         }
@@ -572,4 +573,11 @@ pub fn wait_gone(pid: i32) {
         assert!(Instant::now() < deadline, "process {pid} stays");
         std::thread::yield_now();
     }
+}
+
+/// Private memory of a process that no file backs.
+pub fn rss_anon_kib(pid: i32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|l| l.starts_with("RssAnon:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
