@@ -68,7 +68,9 @@ impl Site {
         content_type: Option<&[u8]>,
     ) -> Result<StaticPlan, Refusal> {
         let end = target.iter().position(|b| *b == b'?');
-        let path = UrlPath::parse(&target[..end.unwrap_or(target.len())])?;
+        // What is wrong with it is the script's mistake, not the client's.
+        let path = UrlPath::parse(&target[..end.unwrap_or(target.len())])
+            .map_err(|_| Refusal::SendfileOutside)?;
         let bytes = path.as_bytes();
         for location in &self.internal {
             if let Some(rest) = bytes.strip_prefix(location.prefix.as_bytes()) {
@@ -186,14 +188,14 @@ mod tests {
             ("/protected/deep", Err(Refusal::NotFound)),
             ("/protected/", Err(Refusal::NotFound)),
             ("/protected/link", Err(Refusal::SendfileOutside)),
-            ("/../outside/secret", Err(Refusal::AboveRoot)),
+            ("/../outside/secret", Err(Refusal::SendfileOutside)),
             (
                 "/protected/..%2f..%2foutside/secret",
-                Err(Refusal::AboveRoot),
+                Err(Refusal::SendfileOutside),
             ),
             ("/x.php", Err(Refusal::ProgramSource)),
             ("/.env", Err(Refusal::DotFile)),
-            ("http://x/", Err(Refusal::BadTarget)),
+            ("http://x/", Err(Refusal::SendfileOutside)),
         ] {
             let plan = site.accel_redirect(target.as_bytes(), None);
             let found = plan.map(|plan| String::from_utf8(plan.relative).unwrap());
