@@ -6,6 +6,8 @@ use howdah_server::http::BadRequest;
 use howdah_server::http::chunk::ChunkDecoder;
 use howdah_server::http::head::{self, HeadLimits, Parsed};
 use howdah_server::http::proxy_protocol;
+use howdah_server::site::path::{UrlPath, encode_path};
+use howdah_server::static_file::range::{MAX_RANGES, Selected, select};
 
 const LIMITS: HeadLimits = HeadLimits {
     request_line: 512,
@@ -108,4 +110,46 @@ pub fn response_frames(data: &[u8]) {
     assert_ne!(whole, Err("no progress".to_owned()));
     let cut = data.last().map_or(0, |b| usize::from(*b) % data.len());
     assert_eq!(frames(&[&data[..cut], &data[cut..]]), whole);
+}
+
+/// A path that is accepted is relative to the root and stays below it, is clean for good, and
+/// survives being written into a `Location`.
+pub fn url_path(data: &[u8]) {
+    for path in [UrlPath::parse(data), UrlPath::from_decoded(data)]
+        .into_iter()
+        .flatten()
+    {
+        let bytes = path.as_bytes();
+        assert!(bytes[0] == b'/' && !bytes.contains(&0));
+        let relative = path.relative();
+        if !relative.is_empty() {
+            for segment in relative.split(|b| *b == b'/') {
+                assert!(!matches!(segment, b"" | b"." | b".."));
+            }
+        }
+        assert_eq!(UrlPath::from_decoded(bytes).as_ref(), Ok(&path));
+        let mut location = Vec::new();
+        encode_path(bytes, &mut location);
+        assert!(!location.starts_with(b"//") && location.iter().all(u8::is_ascii_graphic));
+        assert_eq!(
+            UrlPath::parse(&location).map(|p| p.as_bytes().to_vec()),
+            Ok(bytes.to_vec())
+        );
+    }
+}
+
+/// What is selected exists, and is no more than the file; the first byte is the file's size.
+pub fn range(data: &[u8]) {
+    let Some((size, range)) = data.split_first() else {
+        return;
+    };
+    let size = u64::from(*size);
+    let parts = match select(range, size) {
+        Selected::All | Selected::Unsatisfiable => Vec::new(),
+        Selected::One(start, end) => vec![(start, end)],
+        Selected::Several(parts) => parts,
+    };
+    assert!(parts.len() <= MAX_RANGES);
+    assert!(parts.iter().all(|(start, end)| start < end && *end <= size));
+    assert!(parts.iter().map(|(start, end)| end - start).sum::<u64>() <= size);
 }

@@ -90,3 +90,13 @@ fn proxy_headers() {
 fn response_frames() {
     exercise("response_frames", checks::response_frames);
 }
+
+#[test]
+fn url_paths() {
+    exercise("url_path", checks::url_path);
+}
+
+#[test]
+fn ranges() {
+    exercise("range", checks::range);
+}
