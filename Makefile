@@ -42,7 +42,8 @@ demo: setup-demo build demo-site
 	@echo '  Its data:        $(abspath $(DEMO_DIR))/data'
 	@echo '  Stop with Ctrl-C.'
 	@echo
-	@DEMO_DATA=$(abspath $(DEMO_DIR))/data exec $(TARGET)/release/howdah serve $(DEMO_DIR)/site --listen $(LISTEN)
+	@DEMO_DATA=$(abspath $(DEMO_DIR))/data exec $(TARGET)/release/howdah serve $(DEMO_DIR)/site --listen $(LISTEN) \
+	  -d upload_max_filesize=10M -d post_max_size=12M
 
 # In this order, one after the other (each stage uses all cores itself).
 test: setup-test toolchain

@@ -27,7 +27,8 @@ final class Pictures
         }
         if ($upload['error'] !== UPLOAD_ERR_OK || $upload['size'] > self::MAX_BYTES) {
             throw new Failure(422, match ($upload['error']) {
-                UPLOAD_ERR_OK, UPLOAD_ERR_INI_SIZE, UPLOAD_ERR_FORM_SIZE => 'The picture is larger than 8 MB.',
+                UPLOAD_ERR_OK, UPLOAD_ERR_FORM_SIZE => 'The picture is larger than 8 MB.',
+                UPLOAD_ERR_INI_SIZE => 'The picture is larger than this server takes (' . ini_get('upload_max_filesize') . ').',
                 UPLOAD_ERR_PARTIAL => 'The picture arrived in part only. Please send it again.',
                 default => "The picture could not be stored (upload error {$upload['error']}).",
             });
