@@ -183,6 +183,12 @@ impl ResponseHead {
         }
     }
 
+    /// Makes room for so many bytes of fields, so that adding them allocates once.
+    pub fn reserve(&mut self, bytes: usize) -> &mut Self {
+        self.lines.reserve(bytes);
+        self
+    }
+
     /// Adds a field. The caller vouches that name and value are a token and a field value
     /// ([`howdah_proto::response::is_token`], `is_field_value`).
     pub fn header(&mut self, name: &[u8], value: &[u8]) -> &mut Self {

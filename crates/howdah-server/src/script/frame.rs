@@ -181,6 +181,7 @@ fn addresses(
 
 fn headers(frame: &mut FrameBuilder, request: &RequestHead, client: &Client<'_>) {
     let mut name_buffer = Vec::new();
+    // Used, and allocated, only where a name comes twice.
     let mut parts: Vec<&[u8]> = Vec::new();
     for (at, (name, value)) in request.headers().enumerate() {
         match header_fate(name) {
@@ -208,27 +209,32 @@ fn headers(frame: &mut FrameBuilder, request: &RequestHead, client: &Client<'_>)
             _ => value,
         };
         parts.clear();
-        parts.push(value);
         if known != Some(Var::HttpHost) {
             let separator: &[u8] = if known == Some(Var::HttpCookie) {
                 b"; "
             } else {
                 b", "
             };
-            for (other, more) in request.headers().skip(at + 1) {
-                if same(other) {
-                    parts.extend([separator, more]);
-                }
+            for (_, more) in request.headers().skip(at + 1).filter(|(n, _)| same(n)) {
+                parts.extend([separator, more]);
             }
         }
+        if parts.is_empty() {
+            match known {
+                Some(var) => frame.var(var, value),
+                None => {
+                    header_variable_name(name, &mut name_buffer);
+                    frame.named(&name_buffer, value);
+                }
+            }
+            continue;
+        }
+        parts.insert(0, value);
         match known {
             Some(var) => frame.var_parts(var, &parts),
             None => {
                 header_variable_name(name, &mut name_buffer);
-                match parts[..] {
-                    [one] => frame.named(&name_buffer, one),
-                    _ => frame.named(&name_buffer, &parts.concat()),
-                }
+                frame.named(&name_buffer, &parts.concat());
             }
         }
     }

@@ -119,6 +119,13 @@ pub fn for_client(head: &Head, orders: &Orders<'_>) -> ResponseHead {
     if !orders.reason.is_empty() {
         out.reason = Some(orders.reason.to_vec());
     }
+    // With the separators, and room for what compression adds.
+    let fields = head.headers.iter();
+    out.reserve(
+        64 + fields
+            .map(|(name, value)| name.len() + value.len() + 4)
+            .sum::<usize>(),
+    );
     for (name, value) in head.headers.iter().filter(|(name, _)| !stays_here(name)) {
         out.header(name, value);
     }
