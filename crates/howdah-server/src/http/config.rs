@@ -46,7 +46,7 @@ pub struct HttpConfig {
     pub send_timeout: Duration,
     /// Most connections at once, of all listeners; none: derived from RLIMIT_NOFILE (three quarters
     /// of it: an idle connection is one descriptor, a busy one may have a file or two besides).
-    /// Further ones wait in the listener's backlog.
+    /// At the limit idle ones are closed, the longest idle first; further ones wait in the backlog.
     pub max_connections: Option<u32>,
     /// Bytes of an unread request body that are read and dropped so that the connection can live
     /// on; with more to come it is closed. 256 KiB: cheaper than a new connection with TLS.

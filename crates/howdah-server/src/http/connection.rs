@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use tokio::time::Instant;
 
 use super::body::RequestBody;
 use super::buffers;
@@ -135,11 +136,12 @@ impl<H: Handler> Connection<H> {
                 Next::Refused(why) => return Box::pin(self.refuse(why)).await,
                 Next::Request(head, framing) => {
                     self.info.request += 1;
+                    self.place.set_busy();
                     self.place.life.requests.fetch_add(1, Ordering::Relaxed);
                     let most = self.io.config.keepalive_requests;
                     let keep = framing.keep_alive
                         && (most == 0 || self.info.request < most)
-                        && !self.place.life.is_draining();
+                        && !self.place.is_to_close();
                     self.body.begin(&framing);
                     self.out
                         .prepare(head.version(), head.method() == b"HEAD", keep);
@@ -305,7 +307,7 @@ impl<H: Handler> Connection<H> {
             match next {
                 Poll::Ready(Some(next)) => return Poll::Ready(next),
                 Poll::Ready(None) => {}
-                Poll::Pending if !partial && self.place.life.is_draining() => {
+                Poll::Pending if !partial && self.place.is_to_close() => {
                     return Poll::Ready(Next::Closed);
                 }
                 Poll::Pending => {
@@ -321,11 +323,14 @@ impl<H: Handler> Connection<H> {
         match (self.waiting, partial) {
             (Waiting::Busy, false) => {
                 self.waiting = Waiting::Idle;
-                self.deadline.set(self.io.config.keepalive_timeout);
+                let now = Instant::now();
+                self.place.set_idle(now);
+                self.deadline.set(now, self.io.config.keepalive_timeout);
             }
             (Waiting::Busy | Waiting::Idle, true) => {
                 self.waiting = Waiting::Rest;
-                self.deadline.set(self.io.config.header_timeout);
+                self.deadline
+                    .set(Instant::now(), self.io.config.header_timeout);
             }
             _ => {}
         }

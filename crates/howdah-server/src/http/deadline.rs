@@ -25,9 +25,9 @@ impl Deadline {
         }
     }
 
-    /// Due `wait` from now.
-    pub(super) fn set(&mut self, wait: Duration) {
-        self.due = Instant::now() + wait;
+    /// Due `wait` after `now`.
+    pub(super) fn set(&mut self, now: Instant, wait: Duration) {
+        self.due = now + wait;
     }
 
     /// Ready when it is due.

@@ -65,7 +65,8 @@ pub enum Notice<'a> {
         /// What the kernel said.
         error: &'a io::Error,
     },
-    /// `max_connections` are open: new ones wait in the backlog until one closes.
+    /// `max_connections` are open: idle ones are closed, the longest idle first, and new ones wait
+    /// in the backlog until one is..
     TooManyConnections {
         /// The limit.
         limit: u32,

@@ -17,6 +17,8 @@ use crate::http::{self, ConnInfo, Handler, HttpConfig, Lifecycle, Notice, Socket
 
 /// Connections accepted before other tasks of the thread get their turn.
 const AT_ONCE: u64 = 32;
+/// How soon idle connections are looked for again while all are taken.
+const EVICT_AGAIN: Duration = Duration::from_millis(100);
 /// Pause after a failure that only time or others can mend; doubled up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -26,6 +28,8 @@ pub(super) struct Acceptor<H> {
     pub(super) handler: Arc<H>,
     pub(super) config: Arc<HttpConfig>,
     pub(super) life: Arc<Lifecycle>,
+    /// Those of all threads, this one's too.
+    pub(super) all: Arc<[Arc<Lifecycle>]>,
     /// One permit a connection, of all threads.
     pub(super) slots: Arc<Semaphore>,
     pub(super) limit: u32,
@@ -85,13 +89,18 @@ impl<H: Handler> Acceptor<H> {
     }
 
     async fn slot(&self) -> OwnedSemaphorePermit {
+        if let Ok(slot) = self.slots.clone().try_acquire_owned() {
+            return slot;
+        }
+        self.handler
+            .notice(&Notice::TooManyConnections { limit: self.limit });
         loop {
-            if let Ok(slot) = self.slots.clone().try_acquire_owned() {
-                return slot;
+            for life in self.all.iter() {
+                life.evict_idle();
             }
-            self.handler
-                .notice(&Notice::TooManyConnections { limit: self.limit });
-            if let Ok(slot) = self.slots.clone().acquire_owned().await {
+            // When none was idle, one will be.
+            let freed = self.slots.clone().acquire_owned();
+            if let Ok(Ok(slot)) = tokio::time::timeout(EVICT_AGAIN, freed).await {
                 return slot;
             }
         }

@@ -178,13 +178,14 @@ impl Server {
         let config = Arc::new(config);
         let mut ends = Vec::new();
         let mut joins = Vec::new();
-        for index in 0..threads {
+        let all: Arc<[Arc<Lifecycle>]> = (0..threads).map(|_| Arc::default()).collect();
+        for (index, life) in all.iter().cloned().enumerate() {
             let (commands, inbox) = mpsc::unbounded_channel();
-            let life = Arc::new(Lifecycle::default());
             let acceptor = Arc::new(Acceptor {
                 handler: handler.clone(),
                 config: config.clone(),
                 life: life.clone(),
+                all: all.clone(),
                 slots: slots.clone(),
                 limit,
                 next_id: AtomicU64::new(index as u64),

@@ -1,0 +1,334 @@
+//! The server as a whole, over real sockets: listeners, threads, limits, the graceful end, and what
+//! an idle connection costs. No test here waits for time to pass; each waits for an event.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use howdah_server::http::message::{RequestHead, ResponseHead};
+use howdah_server::http::{ConnInfo, Handler, HttpConfig, Length, Notice, RequestBody, Responder};
+use howdah_server::listener::{
+    BindError, ListenAddress, ListenerConfig, Server, ThreadHooks, bind_sockets,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the server reported, waited for without polling.
+#[derive(Default)]
+struct Events {
+    seen: Mutex<Vec<String>>,
+    changed: Condvar,
+}
+
+impl Events {
+    fn add(&self, what: String) {
+        self.seen.lock().unwrap().push(what);
+        self.changed.notify_all();
+    }
+
+    fn wait_for(&self, what: &str) {
+        let seen = self.seen.lock().unwrap();
+        let missing = |seen: &mut Vec<String>| !seen.iter().any(|s| s.starts_with(what));
+        let (seen, late) = self
+            .changed
+            .wait_timeout_while(seen, PATIENCE, missing)
+            .unwrap();
+        assert!(!late.timed_out(), "{what:?} did not happen; {seen:?} did");
+    }
+
+    fn count(&self, what: &str) -> usize {
+        let seen = self.seen.lock().unwrap();
+        seen.iter().filter(|s| s.starts_with(what)).count()
+    }
+}
+
+#[derive(Default)]
+struct Answers {
+    events: Events,
+    open: AtomicBool,
+    gate: tokio::sync::Notify,
+}
+
+impl Answers {
+    fn open_gate(&self) {
+        self.open.store(true, Ordering::SeqCst);
+        self.gate.notify_waiters();
+    }
+}
+
+impl Handler for Answers {
+    async fn handle<'a>(
+        &'a self,
+        req: &'a RequestHead,
+        conn: &'a ConnInfo,
+        _body: &'a mut RequestBody,
+        out: &'a mut Responder,
+    ) {
+        if req.path() == b"/until-close" {
+            out.begin(&ResponseHead::new(200), Length::Unknown);
+            out.push(Bytes::from_static(b"part"));
+            out.flush().await.unwrap();
+            return out.abort();
+        }
+        if req.path() == b"/wait" {
+            let opened = self.gate.notified();
+            self.events.add("waiting".into());
+            if !self.open.load(Ordering::SeqCst) {
+                opened.await;
+            }
+        }
+        let body = format!("{} {:?} {:?}\n", conn.listener, conn.peer, conn.local);
+        out.begin(&ResponseHead::new(200), Length::Known(body.len() as u64));
+        out.push(Bytes::from(body));
+        out.end();
+    }
+
+    fn notice(&self, notice: &Notice<'_>) {
+        self.events.add(format!("{notice:?}"));
+    }
+}
+
+fn start(
+    listeners: Vec<ListenerConfig>,
+    threads: usize,
+    config: HttpConfig,
+) -> (Server, Arc<Answers>) {
+    let answers = Arc::new(Answers::default());
+    let hooks = ThreadHooks::default();
+    let server = Server::start(listeners, answers.clone(), threads, config, hooks).unwrap();
+    (server, answers)
+}
+
+fn any_port() -> ListenAddress {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+fn serve(threads: usize, config: HttpConfig) -> (Server, Arc<Answers>, SocketAddr) {
+    let listener = ListenerConfig::bind(&any_port(), threads).unwrap();
+    let (server, answers) = start(vec![listener], threads, config);
+    let address = server.local_addrs()[0].unwrap();
+    (server, answers, address)
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+const LAST: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+
+/// One answer's text, up to the newline that ends each body here.
+fn answer(stream: &mut impl Read) -> String {
+    let mut got = Vec::new();
+    while !got.ends_with(b")\n") && !got.ends_with(b"None\n") {
+        let mut piece = [0; 4096];
+        match stream.read(&mut piece).unwrap() {
+            0 => panic!("closed after {:?}", String::from_utf8_lossy(&got)),
+            n => got.extend_from_slice(&piece[..n]),
+        }
+    }
+    String::from_utf8(got).unwrap()
+}
+
+fn to_end(stream: &mut impl Read) -> String {
+    let mut got = String::new();
+    stream.read_to_string(&mut got).unwrap();
+    got
+}
+
+#[test]
+fn every_thread_serves_a_port_the_kernel_chose() {
+    let (server, _, address) = serve(4, HttpConfig::default());
+    assert_ne!(address.port(), 0);
+    for _ in 0..40 {
+        let mut stream = connect(address);
+        let from = stream.local_addr().unwrap();
+        stream.write_all(LAST).unwrap();
+        let got = to_end(&mut stream);
+        let expect = format!("127.0.0.1:0 Some({from}) Some({address})\n");
+        assert!(got.ends_with(&expect), "{got}");
+    }
+    let stats = server.control().stats();
+    assert_eq!((stats.accepted, stats.requests), (40, 40));
+    server.control().stop(PATIENCE);
+    server.wait();
+}
+
+#[test]
+fn a_port_in_use_is_an_error_although_ports_are_shared() {
+    let (_server, _, address) = serve(2, HttpConfig::default());
+    match bind_sockets(&ListenAddress::Tcp(address), 2) {
+        Err(e @ BindError::AddressInUse(_)) => assert!(e.to_string().contains("another program")),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_unix_socket_has_its_mode_and_replaces_only_a_dead_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("web.sock");
+    let address = ListenAddress::Unix {
+        path: path.clone(),
+        mode: 0o600,
+    };
+    // Left behind by a server that was killed.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let listener = ListenerConfig::bind(&address, 2).unwrap();
+    let mode = path.metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert!(matches!(
+        ListenerConfig::bind(&address, 1),
+        Err(BindError::AddressInUse(_))
+    ));
+
+    let (server, _) = start(vec![listener], 2, HttpConfig::default());
+    for _ in 0..8 {
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.write_all(LAST).unwrap();
+        let got = to_end(&mut stream);
+        assert!(got.ends_with("web.sock None None\n"), "{got}");
+    }
+    drop(server);
+
+    let file = folder.path().join("precious");
+    std::fs::write(&file, "x").unwrap();
+    let address = ListenAddress::Unix {
+        path: file.clone(),
+        mode: 0o600,
+    };
+    assert!(matches!(
+        ListenerConfig::bind(&address, 1),
+        Err(BindError::BadSocketPath(..))
+    ));
+    assert_eq!(std::fs::read(&file).unwrap(), b"x");
+}
+
+#[test]
+fn listeners_come_and_go_while_connections_live_on() {
+    let (server, _, first) = serve(2, HttpConfig::default());
+    let control = server.control();
+    let mut kept = connect(first);
+    kept.write_all(GET).unwrap();
+    answer(&mut kept);
+
+    let listener = ListenerConfig::bind(&any_port(), 1).unwrap();
+    let second = listener.local_addr().unwrap();
+    control.add_listener(listener).unwrap();
+    let mut other = connect(second);
+    other.write_all(LAST).unwrap();
+    assert!(to_end(&mut other).contains("200 OK"));
+
+    control.remove_listener(server.listeners()[0]);
+    let end = Instant::now() + PATIENCE;
+    while TcpStream::connect(first).is_ok() {
+        assert!(Instant::now() < end, "still listening");
+        std::thread::yield_now();
+    }
+    kept.write_all(LAST).unwrap();
+    assert!(to_end(&mut kept).contains("200 OK"));
+}
+
+#[test]
+fn stopping_finishes_requests_closes_idle_connections_and_accepts_no_more() {
+    let (server, answers, address) = serve(2, HttpConfig::default());
+    let mut idle = connect(address);
+    idle.write_all(GET).unwrap();
+    answer(&mut idle);
+    let mut busy = connect(address);
+    busy.write_all(b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
+    answers.events.wait_for("waiting");
+
+    server.control().stop(PATIENCE);
+    assert_eq!(to_end(&mut idle), "");
+    let end = Instant::now() + PATIENCE;
+    while TcpStream::connect(address).is_ok() {
+        assert!(Instant::now() < end, "still listening");
+        std::thread::yield_now();
+    }
+    answers.open_gate();
+    assert!(to_end(&mut busy).contains("200 OK"));
+    server.wait();
+}
+
+#[test]
+fn stopping_does_not_wait_for_ever() {
+    let (server, answers, address) = serve(1, HttpConfig::default());
+    let mut stuck = connect(address);
+    stuck
+        .write_all(b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
+    answers.events.wait_for("waiting");
+    server.control().stop(Duration::from_millis(1));
+    server.wait();
+    assert_eq!(to_end(&mut stuck), "");
+}
+
+#[test]
+fn an_answer_that_only_its_end_delimits_is_reset_when_it_is_cut() {
+    let (_server, _, address) = serve(1, HttpConfig::default());
+    let mut stream = connect(address);
+    stream
+        .write_all(b"GET /until-close HTTP/1.0\r\n\r\n")
+        .unwrap();
+    let mut got = Vec::new();
+    let error = stream.read_to_end(&mut got).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+}
+
+#[test]
+fn a_refusal_during_an_upload_is_received() {
+    let (_server, _, address) = serve(1, HttpConfig::default());
+    let mut stream = connect(address);
+    let mut writer = stream.try_clone().unwrap();
+    // More than all the buffers between: without a lingering close the client would meet a reset.
+    let sending = std::thread::spawn(move || {
+        writer.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8, 8\r\n\r\n")?;
+        for _ in 0..256 {
+            writer.write_all(&[b'x'; 64 << 10])?;
+        }
+        writer.shutdown(Shutdown::Write)
+    });
+    let got = to_end(&mut stream);
+    assert!(got.contains("Howdah-Error: BadContentLength"), "{got}");
+    sending.join().unwrap().unwrap();
+}
+
+#[test]
+fn the_longest_idle_connection_makes_room_for_a_new_one() {
+    let (server, answers, address) = serve(
+        1,
+        HttpConfig {
+            max_connections: Some(40),
+            ..HttpConfig::default()
+        },
+    );
+    let mut idle: Vec<TcpStream> = (0..40)
+        .map(|_| {
+            let mut stream = connect(address);
+            stream.write_all(GET).unwrap();
+            answer(&mut stream);
+            stream
+        })
+        .collect();
+    let mut late = connect(address);
+    late.write_all(GET).unwrap();
+    assert!(answer(&mut late).contains("200 OK"));
+    assert_eq!(answers.events.count("TooManyConnections"), 1);
+    assert_eq!(
+        to_end(&mut idle[0]),
+        "",
+        "the first idle connection is closed"
+    );
+    let last = idle.last_mut().unwrap();
+    last.write_all(GET).unwrap();
+    assert!(answer(last).contains("200 OK"), "the last one lives");
+    assert!(server.control().stats().open <= 40);
+}
