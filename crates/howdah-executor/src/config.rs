@@ -4,6 +4,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Most children a pool can be configured with: the scoreboard has 1024 rows, and some must be
+/// left for replacements.
+pub const MAX_CHILDREN: u32 = 1000;
+
 /// How many children a pool keeps (php-fpm's `pm`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcessManager {
@@ -31,7 +35,8 @@ pub struct PoolConfig {
     pub program: PathBuf,
     /// How many children.
     pub pm: ProcessManager,
-    /// Most children serving at once (`auto`: [`crate::auto_children`]). During a replacement one more may live for a moment.
+    /// Most children serving at once (`auto`: [`crate::auto_children`]; at most
+    /// [`MAX_CHILDREN`]). During a replacement one more may live for a moment.
     pub max_children: u32,
     /// An idle child above the spares leaves after this long (`ondemand`, `dynamic`).
     pub process_idle_timeout: Duration,

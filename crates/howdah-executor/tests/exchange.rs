@@ -371,3 +371,14 @@ fn the_queue_time_is_the_time_before_the_child_began() {
         assert!(waited >= pause && waited < pause * 100, "{waited:?}");
     });
 }
+
+#[test]
+fn more_children_than_the_scoreboard_has_rows_are_refused_not_cut() {
+    for (children, fits) in [(0, false), (1, true), (1000, true), (1001, false)] {
+        let launcher = Arc::new(FakeLauncher::default());
+        let mut config = config(children);
+        config.pm = howdah_executor::config::ProcessManager::Ondemand;
+        let pool = EmbedPool::start(config, launcher, Arc::new(TestLog::default()), 1);
+        assert_eq!(pool.is_ok(), fits, "{children}");
+    }
+}

@@ -10,7 +10,7 @@ use howdah_proto::shm::{ChildId, Geometry, PoolPort};
 
 use super::lane::{Lane, LaneCounters};
 use super::sys::{self, Memory};
-use crate::config::{PoolConfig, ProcessManager};
+use crate::config::{MAX_CHILDREN, PoolConfig, ProcessManager};
 use crate::{ExecError, Executor, Log};
 
 /// Slots of a front thread beyond one for each child: requests published before a child is free
@@ -103,6 +103,15 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub fn new(config: PoolConfig, log: Log, fronts: u32) -> std::io::Result<Shared> {
+        if !(1..=MAX_CHILDREN).contains(&config.max_children) {
+            return Err(std::io::Error::new(
+                std::io::ErrorKind::InvalidInput,
+                format!(
+                    "pool {}: max_children is {}; it may be 1 to {MAX_CHILDREN}",
+                    config.name, config.max_children
+                ),
+            ));
+        }
         let children = rows(config.max_children);
         let geometry = Geometry {
             fronts,

@@ -247,13 +247,13 @@ options! {
         "pm": Kind::Word(&["static", "dynamic", "ondemand"]), "dynamic",
             "`static`: always max_children processes. `dynamic`: between the spares. `ondemand`: as requests come. With `--children N` on the command line and no pm here it is `static`.",
             "php-fpm's words; idle memory follows the load";
-        "max_children": Kind::IntegerOrAuto(1, 4096), "auto",
+        "max_children": Kind::IntegerOrAuto(1, 1000), "auto",
             "Most PHP processes; `auto` follows from cores and memory, of the container if there is one.",
             "no number fits every machine";
-        "start_servers": Kind::IntegerOrAuto(0, 4096), "auto", "`dynamic`: processes at start.", "as many as cores";
-        "min_spare_servers": Kind::IntegerOrAuto(0, 4096), "auto",
+        "start_servers": Kind::IntegerOrAuto(0, 1000), "auto", "`dynamic`: processes at start.", "as many as cores";
+        "min_spare_servers": Kind::IntegerOrAuto(0, 1000), "auto",
             "`dynamic`: fork when fewer are idle.", "half the cores, at least one";
-        "max_spare_servers": Kind::IntegerOrAuto(1, 4096), "auto",
+        "max_spare_servers": Kind::IntegerOrAuto(1, 1000), "auto",
             "`dynamic`: retire when more are idle.", "twice the cores, at least four";
         "process_idle_timeout": Kind::Time(SECOND, DAY), "10s",
             "An idle process above the spares leaves after this time.", "php-fpm's";
