@@ -16,7 +16,7 @@ mod script;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -278,6 +278,42 @@ impl Front {
         self.error_log.request(level, name, message, &about);
     }
 
+    /// Writes down a request that was refused before it was understood.
+    fn refused(&self, conn: &ConnInfo, status: u16, name: &'static str, line: &[u8]) {
+        let line = line.trim_ascii_end();
+        self.counters.failed(name);
+        self.counters.started();
+        self.counters.finished(status, 0, Duration::ZERO);
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let client = conn.peer.map(|peer| peer.ip().to_canonical());
+        if self.error_log.writes(level::INFO) {
+            let text = client.map_or_else(|| "unix:".to_owned(), |client| client.to_string());
+            let line = String::from_utf8_lossy(line);
+            let message = format!("{line} client={text} id={id}");
+            self.error_log.problem(level::INFO, name, &message);
+        }
+        if let Some(log) = &self.config.load().settings.access_log {
+            log.write(&AccessEntry {
+                at: SystemTime::now(),
+                client,
+                user: b"",
+                method: line,
+                target: b"",
+                protocol: "",
+                host: b"",
+                site: "",
+                status,
+                bytes: 0,
+                duration: Duration::ZERO,
+                referer: b"",
+                user_agent: b"",
+                run: RunTiming::default(),
+                error: Some(name),
+                id,
+            });
+        }
+    }
+
     fn write_down(&self, exchange: Exchange<'_>, record: &Record, out: &Responder, since: Instant) {
         let duration = since.elapsed();
         let (status, bytes) = (out.status(), out.body_bytes_sent());
@@ -374,12 +410,7 @@ impl Handler for Front {
         };
         match notice {
             Notice::Refused { conn, why, line } => {
-                self.counters.failed(why.name());
-                if log.writes(level::INFO) {
-                    let line = String::from_utf8_lossy(line);
-                    let message = format!("from {}: {line}", peer(conn));
-                    log.problem(level::INFO, why.name(), &message);
-                }
+                self.refused(conn, why.status(), why.name(), line);
             }
             Notice::BadProxyHeader { conn, why } => {
                 self.counters.failed("BadProxyHeader");

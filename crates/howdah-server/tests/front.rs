@@ -334,6 +334,11 @@ fn each_request_is_written_down_once() {
         (&status["requests"], &status["requests_active"]),
         (&3.into(), &1.into())
     );
+    let refused = rig.raw(b"GET / HTTP/1.1\r\nHost: h\n\r\n");
+    assert_eq!(
+        (refused.status, refused.header("howdah-error")),
+        (400, Some("BareLf"))
+    );
     // To others it is a path like any other.
     let stranger = rig.get("/howdah-status", &[("X-Forwarded-For", "198.51.100.7")]);
     assert_eq!(stranger.status, 404);
@@ -355,12 +360,17 @@ fn each_request_is_written_down_once() {
             ("198.51.100.7", 200),
             ("127.0.0.1", 404),
             ("127.0.0.1", 200),
+            ("127.0.0.1", 400),
             ("198.51.100.7", 404)
         ]
     );
     assert_eq!(
         (&lines[0]["target"], &lines[0]["bytes"]),
         (&"/a.php?x=\"1\"".into(), &5.into())
+    );
+    assert_eq!(
+        (&lines[3]["method"], &lines[3]["error"]),
+        (&"GET / HTTP/1.1".into(), &"BareLf".into())
     );
     assert_eq!(
         (&lines[0]["child"], &lines[1]["error"]),

@@ -33,9 +33,9 @@ pub struct AccessEntry<'a> {
     pub client: Option<IpAddr>,
     /// User name of Basic authentication: a claim, nobody has checked it (nginx' `$remote_user`).
     pub user: &'a [u8],
-    /// The method.
+    /// The method; of a request that was not understood, what there is of its line.
     pub method: &'a [u8],
-    /// The raw target.
+    /// The raw target; empty for a request that was not understood.
     pub target: &'a [u8],
     /// `HTTP/1.1`
     pub protocol: &'a str,
@@ -112,12 +112,12 @@ impl AccessEntry<'_> {
         Civil::of(self.at).common_log(out);
         out.extend_from_slice(b"] \"");
         escape::quoted(out, self.method);
-        out.push(b' ');
-        escape::quoted(out, self.target);
-        put(
-            out,
-            format_args!(" {}\" {} {}", self.protocol, self.status(), self.bytes),
-        );
+        if !self.target.is_empty() {
+            out.push(b' ');
+            escape::quoted(out, self.target);
+            put(out, format_args!(" {}", self.protocol));
+        }
+        put(out, format_args!("\" {} {}", self.status(), self.bytes));
     }
 
     fn client(&self, out: &mut Vec<u8>) {
@@ -303,6 +303,14 @@ mod tests {
             extended.ends_with(" qt=0.000020 child=3 error=ChildDied id=17\n"),
             "{extended}"
         );
+        let refused = AccessEntry {
+            method: b"GET /\0",
+            target: b"",
+            status: 400,
+            ..e
+        };
+        let common = line(&refused, AccessFormat::Common);
+        assert!(common.ends_with("] \"GET /\\x00\" 400 512\n"), "{common}");
         let json: serde_json::Value =
             serde_json::from_str(&line(&ran, AccessFormat::Json)).unwrap();
         assert_eq!(json["target"], "/a?b=\"c");

@@ -82,10 +82,11 @@ impl Incoming for RequestBody {
 }
 
 async fn next(body: &mut impl Incoming) -> Result<Option<Bytes>, Failure> {
-    poll_fn(|cx| body.poll_next(cx))
-        .await
-        .transpose()
-        .map_err(Failure::Body)
+    let next = poll_fn(|cx| body.poll_next(cx)).await.transpose();
+    next.map_err(|error| match error {
+        BodyError::ClientGone => Failure::ClientGone,
+        error => Failure::Body(error),
+    })
 }
 
 /// Receives a request's body as the policy says. A body longer than the limit is refused before

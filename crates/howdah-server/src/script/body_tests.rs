@@ -200,7 +200,7 @@ fn a_body_cut_off_on_its_way_reaches_script_and_caller() {
     body.left.push_back(Err(BodyError::ClientGone));
     let first = VecDeque::from([Bytes::from_static(b"0")]);
     let outcome = block_on(hand_on(&mut body, first, to));
-    assert_eq!(outcome, Err(Failure::Body(BodyError::ClientGone)));
+    assert_eq!(outcome, Err(Failure::ClientGone));
     let mut seen = Vec::new();
     while let Some(piece) = block_on(from.recv()) {
         seen.push(piece);

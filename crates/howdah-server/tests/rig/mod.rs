@@ -268,6 +268,10 @@ impl Rig {
         self.ask(head.as_bytes(), &coded)
     }
 
+    pub fn raw(&self, request: &[u8]) -> Answer {
+        self.ask(request, &[])
+    }
+
     fn ask(&self, head: &[u8], body: &[u8]) -> Answer {
         let mut client = self.connect();
         client.write_all(head).unwrap();
