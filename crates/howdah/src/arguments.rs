@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 #[command(
     name = "howdah",
     version,
-    about,
     disable_version_flag = true,
     max_term_width = 100,
     after_help = "Exit codes: 0 done, 1 failed, 2 command line, 3 configuration, 4 PHP missing or unfit, \

@@ -183,7 +183,7 @@ fn dynamic(section: &Section<'_, '_, '_>, max_children: u32) -> ProcessManager {
         format!("min_spare_servers: {min_spare} is more than max_spare_servers = {max_spare}"),
     );
     rule(
-        start >= min_spare && start <= max_spare,
+        min_spare > max_spare || (min_spare..=max_spare).contains(&start),
         "start_servers",
         format!(
             "start_servers: {start} is not between min_spare_servers = {min_spare} and max_spare_servers = {max_spare}"

@@ -8,7 +8,7 @@ use howdah_server::site::config::{
     self, ConfigError, FrontController, HeaderEdit, HostPattern, InternalLocation,
     RequestBuffering, RootResolution, Rule, RuleAction, SiteConfig, StaticRule, TryFile,
 };
-use howdah_server::site::pattern::Pattern;
+use howdah_server::site::pattern::{Pattern, PatternError};
 use howdah_server::site::recognise::recognise;
 use howdah_server::site::root::Symlinks;
 use howdah_server::site::template::Template;
@@ -342,7 +342,13 @@ fn pattern(section: &Section<'_, '_, '_>) -> Option<Pattern> {
         "glob" => Pattern::glob(&text),
         _ => Pattern::regex(&text),
     };
-    let note = |why| file.mistake(section.place_of(key), format!("{key}: {why}"));
+    let note = |why: PatternError| {
+        // The regex crate draws the pattern over several lines; its last says what is wrong.
+        let why = why.to_string();
+        let why = why.lines().last().unwrap_or_default();
+        let why = why.strip_prefix("error: ").unwrap_or(why);
+        file.mistake(section.place_of(key), format!("{key}: {why}"));
+    };
     pattern.map_err(note).ok()
 }
 

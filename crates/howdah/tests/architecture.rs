@@ -1,0 +1,78 @@
+//! The picture of the crates in ARCHITECTURE.md, checked: only the edges drawn there exist, and no
+//! PHP is linked into anything but `howdah-php`.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Every edge between crates of ours that may exist; the tests' own crate may use what it drives.
+const EDGES: &[(&str, &str)] = &[
+    ("howdah", "howdah-server"),
+    ("howdah", "howdah-executor"),
+    ("howdah", "howdah-proto"),
+    ("howdah-server", "howdah-executor"),
+    ("howdah-server", "howdah-proto"),
+    ("howdah-executor", "howdah-proto"),
+    ("howdah-php", "howdah-proto"),
+];
+
+/// Crates that link or build C that knows PHP.
+const PHP_ALONE: &[&str] = &["cc", "bindgen"];
+
+fn metadata() -> Value {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let output = Command::new(cargo)
+        .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn crates_name_only_what_the_picture_shows() {
+    let metadata = metadata();
+    let packages = metadata["packages"].as_array().unwrap();
+    let ours: BTreeSet<&str> = packages
+        .iter()
+        .map(|p| p["name"].as_str().unwrap())
+        .collect();
+    assert!(ours.contains("howdah-proto"), "{ours:?}");
+    for package in packages {
+        let name = package["name"].as_str().unwrap();
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let to = dependency["name"].as_str().unwrap();
+            // Tests may use what the product must not.
+            if dependency["kind"] == "dev" || name == "howdah-tests" {
+                continue;
+            }
+            if ours.contains(to) {
+                assert!(EDGES.contains(&(name, to)), "{name} must not name {to}");
+            }
+            assert!(
+                !PHP_ALONE.contains(&to) || name == "howdah-php",
+                "only howdah-php compiles against PHP, {name} names {to}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_front_contains_no_php_symbol() {
+    let program = std::fs::read(env!("CARGO_BIN_EXE_howdah")).unwrap();
+    let text = String::from_utf8_lossy(&program);
+    for symbol in [
+        "php_request_startup",
+        "zend_execute_scripts",
+        "libphp8.2.so",
+    ] {
+        let found = text.contains(symbol);
+        assert!(!found, "the program names {symbol}");
+    }
+}

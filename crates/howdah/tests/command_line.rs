@@ -1,0 +1,139 @@
+//! The command line: help, exit codes, and what cannot work said before anything starts.
+
+mod support;
+
+use std::net::TcpListener;
+
+use support::{Scratch, howdah, run};
+
+#[test]
+fn help_names_every_command_and_the_exit_codes() {
+    let (code, out, _) = run(&mut howdah(["--help"]));
+    assert_eq!(code, 0);
+    for word in [
+        "serve",
+        "check",
+        "status",
+        "reload",
+        "stop",
+        "version",
+        "Exit codes",
+    ] {
+        assert!(out.contains(word), "{word} in {out}");
+    }
+    assert!(!out.contains("front"), "the front is not for people: {out}");
+}
+
+#[test]
+fn an_unknown_option_is_a_mistake_of_the_command_line() {
+    let (code, _, err) = run(&mut howdah(["serve", "--chlidren", "3"]));
+    assert_eq!(code, 2);
+    assert!(err.contains("--children"), "{err}");
+}
+
+#[test]
+fn values_are_checked_as_in_the_file() {
+    let scratch = Scratch::new("values");
+    let (code, _, err) = run(howdah(["serve", "--children", "many", "--mode", "worker"])
+        .args(["--log-format", "xml", "--listen", "nowhere", "-d", "=1"])
+        .arg(&scratch.0)
+        .env("HOWDAH_PHP", scratch.fitting_stand_in()));
+    assert_eq!(code, 3);
+    for expect in [
+        "--children: expected a number from 1 to 1000 or `auto`, found `many`",
+        "--mode: mode `worker` is not in this version; it has `embed`",
+        "--log-format: expected `common`, `combined`, `extended` or `json`, found `xml`",
+        "--listen: \"nowhere\" is no address to listen on",
+        "-d: `=1` is not NAME=VALUE",
+    ] {
+        assert!(err.contains(expect), "missing {expect:?} in\n{err}");
+    }
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_named() {
+    let scratch = Scratch::new("gone");
+    let (code, _, err) =
+        run(howdah(["serve", "/nonexistent/site"]).env("HOWDAH_PHP", scratch.fitting_stand_in()));
+    assert_eq!(code, 3);
+    assert!(
+        err.contains("cannot serve the directory /nonexistent/site"),
+        "{err}"
+    );
+}
+
+#[test]
+fn missing_php_says_where_it_was_looked_for_and_what_to_do() {
+    let scratch = Scratch::new("missing");
+    let (code, _, err) = run(howdah(["serve"])
+        .arg(&scratch.0)
+        .env("HOWDAH_PHP", "/nonexistent/howdah-php"));
+    assert_eq!(code, 4);
+    assert!(
+        err.contains("PhpMissing: there is no howdah-php at /nonexistent/howdah-php"),
+        "{err}"
+    );
+}
+
+#[test]
+fn php_of_another_version_is_refused() {
+    let scratch = Scratch::new("version");
+    let php = scratch.stand_in("howdah-php 0.0.1\nphp 8.2.0\nshm 0\nthread-safety NTS");
+    let (code, _, err) = run(howdah(["serve"]).arg(&scratch.0).env("HOWDAH_PHP", php));
+    assert_eq!(code, 4);
+    assert!(err.contains("PhpOtherVersion: "), "{err}");
+    let php = scratch.stand_in("PHP 8.2.0 (cli)");
+    let (code, _, err) = run(howdah(["serve"]).arg(&scratch.0).env("HOWDAH_PHP", php));
+    assert_eq!(code, 4);
+    assert!(err.contains("PhpUnknown: "), "{err}");
+}
+
+#[test]
+fn php_that_lacks_its_library_says_what_to_install() {
+    let scratch = Scratch::new("library");
+    let php = scratch.stand_in("");
+    std::fs::write(
+        &php,
+        "#!/bin/sh\necho 'error while loading shared libraries: libphp8.2.so: cannot open' >&2\nexit 127\n",
+    )
+    .unwrap();
+    let (code, _, err) = run(howdah(["serve"]).arg(&scratch.0).env("HOWDAH_PHP", php));
+    assert_eq!(code, 4);
+    assert!(err.contains("PhpDoesNotStart: "), "{err}");
+    assert!(err.contains("apt install libphp8.2-embed"), "{err}");
+}
+
+#[test]
+fn a_port_in_use_names_its_holder() {
+    let scratch = Scratch::new("port");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (code, _, err) = run(howdah(["serve", "--listen", &address])
+        .arg(&scratch.0)
+        .env("HOWDAH_PHP", scratch.fitting_stand_in()));
+    assert_eq!(code, 5);
+    assert!(
+        err.contains(&format!("AddressInUse: cannot listen on {address}")),
+        "{err}"
+    );
+    assert!(
+        err.contains(&format!("(process {})", std::process::id())),
+        "{err}"
+    );
+}
+
+#[test]
+fn without_a_server_there_is_nobody_to_talk_to() {
+    for command in ["status", "reload", "stop"] {
+        let (code, _, err) = run(&mut howdah([command, "--control", "/nonexistent/x.sock"]));
+        assert_eq!(code, 6, "{command}");
+        assert!(err.contains("NoServer: "), "{err}");
+    }
+}
+
+#[test]
+fn the_front_is_not_started_by_hand() {
+    let (code, _, err) = run(&mut howdah(["front", "--link", "99"]));
+    assert_eq!(code, 1);
+    assert!(err.contains("start `howdah serve` instead"), "{err}");
+}

@@ -1,0 +1,217 @@
+//! `howdah check`: what a file says, and what people are told about it.
+
+mod support;
+
+use support::{Scratch, howdah, run};
+
+/// Checks `text` as `a.toml` beside a directory `web`; returns the exit code and what was said.
+fn check(text: &str) -> (i32, String) {
+    let scratch = Scratch::new("check");
+    scratch.write("web/index.php", "<?php");
+    scratch.write("a.toml", text);
+    let (code, out, err) = run(howdah(["check", "--config", "a.toml"])
+        .current_dir(&scratch.0)
+        .env("HOWDAH_PHP", scratch.fitting_stand_in()));
+    // Advice depends on who runs the test.
+    let said: Vec<&str> = err.lines().filter(|l| !l.starts_with("advice: ")).collect();
+    (code, said.join("\n") + &out)
+}
+
+#[test]
+fn a_file_that_uses_everything_has_no_mistakes() {
+    let (code, said) = check(
+        r#"
+listen = ["127.0.0.1:8081", "[::1]:8081", "unix:/tmp/howdah-test.sock mode=0600"]
+threads = 2
+[log]
+level = "info"
+access = "access.log"
+access_format = "json"
+[limits]
+request_line = "4K"
+connections = "auto"
+[timeouts]
+header = "5s"
+stop = "1m"
+[compression]
+codings = ["br", "gzip"]
+min_size = 1000
+[trusted_proxies]
+networks = ["10.0.0.0/8", "::1"]
+[status]
+path = "/howdah-status"
+[pool.www]
+pm = "dynamic"
+max_children = 10
+start_servers = 2
+min_spare_servers = 1
+max_spare_servers = 3
+max_memory = "off"
+request_terminate_timeout = "90s"
+[pool.www.env]
+APP_ENV = "prod"
+[pool.www.php_value]
+"opcache.memory_consumption" = 256
+[[site]]
+hosts = ["example.org", "*.example.org"]
+root = "web"
+pool = "www"
+try_files = ["$uri", "$uri/"]
+front_controller = "/index.php"
+deny = ["/private/**"]
+max_body_size = "off"
+[[site.rule]]
+prefix = "/old"
+redirect = "/new$1"
+status = 301
+[[site.rule]]
+glob = "*.css"
+set_header = { X-Kind = "style" }
+[[site.static]]
+glob = "*.png"
+cache_control = "max-age=60"
+[site.php_admin_value]
+memory_limit = "256M"
+display_errors = false
+"#,
+    );
+    assert_eq!(
+        (code, said.as_str()),
+        (
+            0,
+            "a.toml: no mistakes (1 site(s), 1 pool(s), 3 listener(s))\n"
+        )
+    );
+}
+
+#[test]
+fn an_empty_file_is_the_default_configuration() {
+    assert_eq!(check("").0, 0);
+}
+
+#[test]
+fn all_mistakes_are_told_at_once_with_place_and_suggestion() {
+    let (code, said) = check(
+        r#"lisen = "127.0.0.1:80"
+threads = 0
+[timeouts]
+header = 10
+[pool.www]
+pm = "dinamic"
+quue_size = 5
+header = "5s"
+max_children = 4
+min_spare_servers = 3
+max_spare_servers = 2
+[[site]]
+root = "nowhere"
+pool = "wwww"
+hosts = ["exa mple.org"]
+[[site.rule]]
+prefix = "/a"
+path = "/b"
+deny = 404
+[[site.rule]]
+prefix = "/a"
+[[site.rule]]
+regex = "("
+deny = 404
+"#,
+    );
+    assert_eq!(code, 3);
+    for expect in [
+        "a.toml:1:1: unknown key `lisen`; did you mean `listen`?\n  1 | lisen = \"127.0.0.1:80\"\n    | ^^^^^",
+        "a.toml:2:11: threads: `0` is not in the range 1 to 128\n",
+        "a.toml:4:10: header: a time needs its unit: `\"10s\"` for seconds (ms, s, m, h, d)\n  4 | header = 10\n    |          ^^",
+        "a.toml:6:6: pm: expected `static`, `dynamic` or `ondemand`, found `dinamic`; did you mean `dynamic`?\n",
+        "a.toml:7:1: unknown key `quue_size` in [pool.*]; did you mean `queue_size`?\n",
+        "a.toml:8:1: unknown key `header` in [pool.*]; it belongs in [limits]\n",
+        "min_spare_servers: 3 is more than max_spare_servers = 2\n",
+        "a.toml:13:8: root: cannot serve the directory nowhere: No such file or directory (os error 2)\n",
+        "a.toml:14:8: pool: there is no [pool.wwww]; did you mean `www`?\n",
+        "a.toml:15:10: hosts: `exa mple.org` is no host",
+        "only one of path, prefix can stand here\n",
+        "a rule needs one of redirect, rewrite, deny,",
+        "a.toml:23:9: regex: unclosed group\n",
+    ] {
+        assert!(said.contains(expect), "missing {expect:?} in\n{said}");
+    }
+    assert!(said.contains("howdah: a.toml has 13 mistakes"), "{said}");
+}
+
+#[test]
+fn a_corrupt_file_is_refused_with_the_place_of_every_syntax_error() {
+    let (code, said) = check("listen = [\"127.0.0.1:80\"\nthreads 4\n[pool.www\n");
+    assert_eq!(code, 3);
+    assert!(said.contains("a.toml:2:"), "{said}");
+    let (code, said) = check("\u{0}\u{1}binary");
+    assert_eq!(code, 3, "{said}");
+    assert!(said.contains("a.toml:1:1: "), "{said}");
+}
+
+#[test]
+fn what_cannot_go_together_is_a_mistake() {
+    for (text, expect) in [
+        (
+            "listen = [\"127.0.0.1:80\", \"127.0.0.1:80\"]",
+            "a.toml:1:27: listen: 127.0.0.1:80 stands there twice",
+        ),
+        (
+            "listen = \"127.0.0.1:80 proxy_protocol\"",
+            "listen: proxy_protocol needs [trusted_proxies]",
+        ),
+        ("listen = \"example.org:80\"", "is no address to listen on"),
+        ("listen = \"127.0.0.1:80 fast\"", "unknown word `fast`"),
+        (
+            "user = \"nobody-of-that-name\"",
+            "user: there is no user `nobody-of-that-name`",
+        ),
+        (
+            "group = \"no-such-group\"",
+            "group: there is no group `no-such-group`",
+        ),
+        (
+            "[[site]]\nroot = \"web\"\nhosts = \"a.org\"\n[[site]]\nname = \"b\"\nroot = \"web\"\nhosts = \"a.org\"",
+            "a.toml:7:9: hosts: `a.org` belongs to site `a.org` already",
+        ),
+        (
+            "[[site]]\nroot = \"web\"\nfront_controller = \"index\"",
+            "front controller `index`",
+        ),
+        (
+            "[[site]]\nroot = \"web\"\n[[site.rule]]\npath = \"/a\"\nredirect = \"/b\"\nstatus = 305",
+            "status `305` cannot be used here",
+        ),
+        (
+            "mode = \"worker\"",
+            "mode: expected `embed`, found `worker`",
+        ),
+        (
+            "[pool.www]\nphp_ini = \"none.ini\"",
+            "php_ini: there is no file none.ini",
+        ),
+        (
+            "[limits]\nspill_directory = \"gone\"",
+            "spill_directory: gone is not a directory",
+        ),
+        ("[[pool]]\n", "pool: expected tables `[pool.NAME]`"),
+        ("site = 5", "expected tables `[[site]]`, found a number"),
+    ] {
+        let (code, said) = check(text);
+        assert_eq!(code, 3, "{text}\n{said}");
+        assert!(
+            said.contains(expect),
+            "{text}\nmissing {expect:?} in\n{said}"
+        );
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let (code, _, err) = run(&mut howdah(["check", "--config", "/nonexistent/a.toml"]));
+    assert_eq!(code, 3);
+    assert!(
+        err.contains("cannot read the configuration /nonexistent/a.toml: No such file"),
+        "{err}"
+    );
+}

@@ -1,0 +1,312 @@
+//! A server's life with real PHP: start, reload, crash of the front, loss of the master, stop.
+
+mod support;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rustix::process::{Pid, Signal, kill_process};
+use support::{Scratch, Server, answer, howdah, run, wait_until};
+
+fn site(scratch: &Scratch) -> String {
+    scratch.write("web/index.php", "<?php echo 'one';");
+    scratch.write("web/a.txt", "static");
+    // Waits for a file, so that a test decides when the request ends.
+    scratch.write(
+        "web/hold.php",
+        "<?php touch($_GET['f'] . '.began'); while (!file_exists($_GET['f'])) { usleep(2000); clearstatcache(); } echo 'held';",
+    );
+    scratch.path("web").display().to_string()
+}
+
+fn front_of(server: &Server) -> i32 {
+    server.status()["pid"].as_i64().unwrap() as i32
+}
+
+fn kill(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+}
+
+/// A process that is a zombie of somebody else's is gone, too.
+fn is_gone(pid: i32) -> bool {
+    let state = fs::read_to_string(format!("/proc/{pid}/stat"));
+    state.map_or(true, |text| text.contains(") Z "))
+}
+
+fn hold(server: &Server, scratch: &Scratch, name: &str) -> TcpStream {
+    let file = scratch.path(name);
+    let stream = server.begin(&format!("/hold.php?f={}", file.display()));
+    let began = scratch.path(&format!("{name}.began"));
+    wait_until("the script to begin", || began.exists());
+    stream
+}
+
+#[test]
+fn a_directory_is_served_and_the_choice_is_told() {
+    let scratch = Scratch::new("serve");
+    let server = Server::start(&scratch, &[&site(&scratch), "--children", "2"]);
+    assert_eq!(server.get("/"), (200, "one".to_owned()));
+    assert_eq!(server.get("/a.txt"), (200, "static".to_owned()));
+    let log = server.log();
+    assert!(log.contains("howdah: found "), "{log}");
+    let status = server.status();
+    assert_eq!(status["pools"][0]["children"].as_array().unwrap().len(), 2);
+    assert_eq!(status["master"], server.pid());
+    let (code, out, _) = server.ask(&["status"]);
+    assert_eq!(code, 0);
+    assert!(out.contains("pool www (static, PHP 8."), "{out}");
+}
+
+#[test]
+fn a_reload_takes_new_code_ini_and_rules_and_keeps_connections_alive() {
+    let scratch = Scratch::new("reload");
+    let root = site(&scratch);
+    scratch.write("web/ini.php", "<?php echo ini_get('memory_limit');");
+    let config = |memory: &str| {
+        let text = format!(
+            "[pool.www]\nmax_children = 2\n[pool.www.php_value]\nmemory_limit = \"{memory}\"\n\
+             \"opcache.validate_timestamps\" = 0\n\"opcache.file_update_protection\" = 0\n"
+        );
+        scratch.write("howdah.toml", &text).display().to_string()
+    };
+    let file = config("111M");
+    let server = Server::start(&scratch, &[&root, "--config", &file]);
+    assert_eq!(server.get("/ini.php").1, "111M");
+    let mut kept = TcpStream::connect(server.address).unwrap();
+    let mut ask = || {
+        kept.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            .unwrap();
+        let mut reader = BufReader::new(&kept);
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            assert!(
+                reader.read_line(&mut line).unwrap() > 0,
+                "the connection was closed"
+            );
+            if let Some(n) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                length = n.trim().parse().unwrap();
+            }
+            if line == "\r\n" {
+                break;
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).unwrap();
+        String::from_utf8(body).unwrap()
+    };
+    assert_eq!(ask(), "one");
+    // With unvalidated timestamps only a fresh opcache sees it.
+    scratch.write("web/index.php", "<?php echo 'two';");
+    config("222M");
+    assert_eq!(ask(), "one");
+    let (code, out, err) = server.ask(&["reload"]);
+    assert_eq!((code, out.as_str()), (0, "reloaded\n"), "{err}");
+    assert_eq!(ask(), "two");
+    assert_eq!(server.get("/ini.php").1, "222M");
+    assert_eq!(server.status()["configuration"], 2);
+}
+
+#[test]
+fn a_reload_with_mistakes_is_refused_and_the_old_configuration_goes_on() {
+    let scratch = Scratch::new("refused");
+    let root = site(&scratch);
+    let file = scratch.write("howdah.toml", "[pool.www]\nmax_children = 1\n");
+    let server = Server::start(&scratch, &[&root, "--config", &file.display().to_string()]);
+    for (text, expect) in [
+        (
+            "[pool.www]\nmax_childern = 1\n",
+            "did you mean `max_children`?",
+        ),
+        ("\u{0}", ":1:1: "),
+        (
+            // Found only by starting PHP.
+            "[pool.www.php_value]\n\"opcache.preload\" = \"/nonexistent/preload.php\"\n",
+            "pool `www`: PoolDown",
+        ),
+    ] {
+        fs::write(&file, text).unwrap();
+        let (code, _, err) = server.ask(&["reload"]);
+        assert_eq!(code, 3, "{err}");
+        assert!(err.contains(expect), "missing {expect:?} in\n{err}");
+        assert!(
+            err.contains("the configuration before stays in use"),
+            "{err}"
+        );
+        assert_eq!(server.get("/"), (200, "one".to_owned()));
+        assert_eq!(server.status()["configuration"], 1);
+    }
+    fs::write(&file, "").unwrap();
+    assert_eq!(server.ask(&["reload"]).0, 0);
+}
+
+#[test]
+fn no_request_fails_while_reload_follows_reload() {
+    let scratch = Scratch::new("storm");
+    let server = Server::start(&scratch, &[&site(&scratch), "--children", "2"]);
+    let (stop, count) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    assert_eq!(server.get("/"), (200, "one".to_owned()));
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for _ in 0..10 {
+            let before = count.load(Ordering::Relaxed);
+            let (code, _, err) = server.ask(&["reload"]);
+            assert_eq!(code, 0, "{err}");
+            wait_until("requests to go on", || {
+                count.load(Ordering::Relaxed) > before
+            });
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(server.status()["configuration"], 11);
+}
+
+#[test]
+fn a_front_that_crashes_is_started_again_and_the_port_stays() {
+    let scratch = Scratch::new("crash");
+    let server = Server::start(&scratch, &[&site(&scratch), "--children", "1"]);
+    let front = front_of(&server);
+    kill(front, Signal::KILL);
+    wait_until("the front to be gone", || is_gone(front));
+    // The master holds the socket: this waits in its backlog until the new front accepts it.
+    assert_eq!(server.get("/"), (200, "one".to_owned()));
+    assert_ne!(front_of(&server), front);
+    assert!(server.log().contains("FrontDied: "), "{}", server.log());
+}
+
+#[test]
+fn a_killed_master_leaves_nothing_behind_but_what_still_runs() {
+    let scratch = Scratch::new("master");
+    let mut server = Server::start(&scratch, &[&site(&scratch), "--children", "1"]);
+    let front = front_of(&server);
+    let child = server.status()["pools"][0]["children"][0]["pid"]
+        .as_i64()
+        .unwrap() as i32;
+    let held = hold(&server, &scratch, "go");
+    server.signal(Signal::KILL);
+    server.wait();
+    scratch.write("go", "");
+    assert_eq!(answer(held), (200, "held".to_owned()));
+    wait_until("the front to leave", || is_gone(front));
+    wait_until("PHP to leave", || is_gone(child));
+}
+
+#[test]
+fn a_stop_finishes_what_runs_and_takes_its_files_along() {
+    let scratch = Scratch::new("stop");
+    let pid = scratch.path("howdah.pid");
+    let site = site(&scratch);
+    let arguments = [&site, "--children", "1", "--pid", pid.to_str().unwrap()];
+    let mut server = Server::start(&scratch, &arguments);
+    assert_eq!(
+        fs::read_to_string(&pid).unwrap(),
+        format!("{}\n", server.pid())
+    );
+    let held = hold(&server, &scratch, "go");
+    server.signal(Signal::TERM);
+    wait_until("new connections to be refused or closed", || {
+        TcpStream::connect(server.address).is_err() || {
+            scratch.write("go", "");
+            true
+        }
+    });
+    scratch.write("go", "");
+    assert_eq!(answer(held), (200, "held".to_owned()));
+    assert_eq!(server.wait().code(), Some(0));
+    assert!(!pid.exists() && !server.control.exists());
+}
+
+#[test]
+fn a_script_that_never_ends_does_not_outlive_the_limit_of_a_stop() {
+    let scratch = Scratch::new("limit");
+    let mut server = Server::start(&scratch, &[&site(&scratch), "--children", "1"]);
+    let _held = hold(&server, &scratch, "never");
+    let child = server.status()["pools"][0]["children"][0]["pid"]
+        .as_i64()
+        .unwrap() as i32;
+    let (code, out, err) = server.ask(&["stop", "--timeout", "100ms"]);
+    assert_eq!((code, out.as_str()), (0, "stopped\n"), "{err}");
+    assert_eq!(server.wait().code(), Some(0));
+    wait_until("PHP to be gone", || is_gone(child));
+}
+
+#[test]
+fn logs_are_opened_again_after_a_rotation() {
+    let scratch = Scratch::new("rotate");
+    let access = scratch.path("access.log");
+    let config = scratch.write("howdah.toml", "[log]\naccess_delay = \"0s\"\n");
+    let server = Server::start(
+        &scratch,
+        &[
+            &site(&scratch),
+            "--config",
+            config.to_str().unwrap(),
+            "--access-log",
+            access.to_str().unwrap(),
+        ],
+    );
+    let has =
+        |path: &Path, what: &str| fs::read_to_string(path).is_ok_and(|text| text.contains(what));
+    server.get("/a.txt?first");
+    wait_until("the first line", || has(&access, "?first"));
+    let old = scratch.path("access.log.1");
+    fs::rename(&access, &old).unwrap();
+    server.signal(Signal::USR1);
+    wait_until("the new file", || access.exists());
+    wait_until("a line in it", || {
+        server.get("/a.txt?second");
+        has(&access, "?second")
+    });
+}
+
+#[test]
+fn a_second_server_on_the_same_control_socket_is_refused_by_name() {
+    let scratch = Scratch::new("second");
+    let server = Server::start(&scratch, &[&site(&scratch), "--children", "1"]);
+    let (code, _, err) = run(howdah(["serve", "--listen", "127.0.0.1:0", "--control"])
+        .arg(&server.control)
+        .arg(scratch.path("web")));
+    assert_eq!(code, 5);
+    assert!(
+        err.contains(&format!(
+            "ControlInUse: another howdah (process {})",
+            server.pid()
+        )),
+        "{err}"
+    );
+    assert_eq!(server.get("/").0, 200);
+}
+
+#[test]
+fn a_socket_that_a_dead_server_left_is_replaced() {
+    let scratch = Scratch::new("stale");
+    let listener = std::os::unix::net::UnixListener::bind(scratch.path("control.sock"));
+    drop(listener.unwrap());
+    let server = Server::start(&scratch, &[&site(&scratch), "--children", "1"]);
+    assert_eq!(server.get("/").0, 200);
+}
+
+#[test]
+fn php_that_does_not_start_ends_the_server_with_its_reason() {
+    let scratch = Scratch::new("preload");
+    let (code, _, err) = run(howdah(["serve", "--listen", "127.0.0.1:0"])
+        .args([
+            "-d",
+            "opcache.preload=/nonexistent/preload.php",
+            "--control",
+        ])
+        .arg(scratch.path("control.sock"))
+        .arg(site(&scratch)));
+    assert_eq!(code, 1);
+    assert!(err.contains("pool `www`: PoolDown"), "{err}");
+    assert!(!err.contains("listening on"), "{err}");
+}

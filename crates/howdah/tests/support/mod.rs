@@ -1,0 +1,233 @@
+//! What the tests of the program share: a private directory, a stand-in for `howdah-php` that only
+//! knows its version, the program's output, and waiting for a condition.
+
+#![allow(
+    dead_code,
+    reason = "every test binary uses its own part of this module"
+)]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// The program under test.
+pub const HOWDAH: &str = env!("CARGO_BIN_EXE_howdah");
+
+/// Longest wait for anything.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A directory that goes with its value.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    pub fn new(name: &str) -> Scratch {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("howdah-{}-{number}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// A program that answers `--version` with this.
+    pub fn stand_in(&self, text: &str) -> PathBuf {
+        let path = self.write(
+            "howdah-php",
+            &format!("#!/bin/sh\ncat <<'END'\n{text}\nEND\n"),
+        );
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    /// One that fits this build.
+    pub fn fitting_stand_in(&self) -> PathBuf {
+        self.stand_in(&format!(
+            "howdah-php {}\nphp 8.2.0\nshm {}\nthread-safety NTS",
+            env!("CARGO_PKG_VERSION"),
+            howdah_proto::shm::VERSION
+        ))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs the program to its end.
+pub fn run(command: &mut Command) -> (i32, String, String) {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command.stdin(Stdio::null()).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap_or(-1), text(stdout), text(stderr))
+}
+
+/// The program with arguments.
+pub fn howdah<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(HOWDAH);
+    command.args(arguments).env_remove("NOTIFY_SOCKET");
+    command
+}
+
+/// Waits until it holds.
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+/// A running server; killed when dropped.
+pub struct Server {
+    child: Child,
+    pub address: SocketAddr,
+    pub control: PathBuf,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Server {
+    /// Serves with these arguments on a free port and a control socket in the scratch directory.
+    pub fn start(scratch: &Scratch, arguments: &[&str]) -> Server {
+        let beside = Path::new(HOWDAH).with_file_name("howdah-php");
+        assert!(
+            beside.is_file(),
+            "{} is not there: run `cargo build --workspace --bins` first",
+            beside.display()
+        );
+        let control = scratch.path("control.sock");
+        let mut command = howdah(["serve"]);
+        command
+            .args(arguments)
+            .args(["--listen", "127.0.0.1:0", "--control"])
+            .arg(&control)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let theirs = lines.clone();
+        std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                theirs.lock().unwrap().push(line);
+            }
+        });
+        let mut server = Server {
+            child,
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            control,
+            lines,
+        };
+        let mark = "howdah: listening on http://";
+        wait_until("the server to listen", || {
+            let found = server.log().lines().find_map(|line| {
+                line.strip_prefix(mark)
+                    .map(|address| address.parse().unwrap())
+            });
+            if let Some(address) = found {
+                server.address = address;
+            }
+            assert!(
+                found.is_some() || server.child.try_wait().unwrap().is_none(),
+                "the server ended: {}",
+                server.log()
+            );
+            found.is_some()
+        });
+        server
+    }
+
+    pub fn log(&self) -> String {
+        self.lines.lock().unwrap().join("\n")
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_raw(self.pid()).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) -> ExitStatus {
+        let mut status = None;
+        wait_until("the server to end", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+
+    /// A command that talks to it.
+    pub fn ask(&self, arguments: &[&str]) -> (i32, String, String) {
+        run(howdah(arguments).arg("--control").arg(&self.control))
+    }
+
+    /// Its status.
+    pub fn status(&self) -> serde_json::Value {
+        let (code, out, err) = self.ask(&["status", "--json"]);
+        assert_eq!(code, 0, "{err}");
+        serde_json::from_str(&out).unwrap()
+    }
+
+    /// Sends a request on a connection of its own.
+    pub fn begin(&self, path: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        )
+        .unwrap();
+        stream
+    }
+
+    /// Status and body of a request.
+    pub fn get(&self, path: &str) -> (u16, String) {
+        answer(self.begin(path))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Reads an answer to the end of the connection.
+pub fn answer(mut stream: TcpStream) -> (u16, String) {
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let status = text
+        .get(9..12)
+        .and_then(|s| s.parse().ok())
+        .unwrap_or_else(|| panic!("no answer: {text:?}"));
+    let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    (status, body.to_owned())
+}
