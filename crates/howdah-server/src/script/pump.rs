@@ -43,9 +43,10 @@ pub struct PumpConfig {
     /// Bytes in memory for a client slower than the script. Default 256 KiB: what a kernel's send
     /// buffer grows to anyway.
     pub memory: usize,
-    /// How long a client may take to make room in that memory before the file is used. Default
-    /// 20 ms: a client at work on the same machine or network makes room in less, and a child
-    /// waiting that long is not a child held.
+    /// How long a client may take, once that memory is full, to take all of it, before the file is
+    /// used. Default 20 ms: a client on the same machine or network is through sooner, and a child
+    /// that waits so long is not a child held. Mere progress does not count: at 10 MB/s a client
+    /// makes some all the time, and would hold the child for the whole download.
     pub patience: Duration,
     /// Bytes in the file; beyond it the script waits. Default 1 GiB, nginx'
     /// `fastcgi_max_temp_file_size`. 0: no file.
