@@ -86,7 +86,7 @@ pub(crate) async fn serve<H: Handler>(
 ) {
     let life = place.life.clone();
     let deadline = Deadline::after(config.header_timeout);
-    let io = Arc::new(Io::new(socket, config));
+    let io = Arc::new(Io::new(socket, config, life.clone()));
     let mut connection = pin!(
         Connection {
             handler,

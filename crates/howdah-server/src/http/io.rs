@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use super::config::HttpConfig;
+use super::lifecycle::Lifecycle;
 use super::outbox::Outbox;
 use super::socket::Socket;
 
@@ -29,15 +30,17 @@ const NEVER_COMES: u64 = u64::MAX - 1;
 pub(super) struct Io {
     pub(super) socket: Socket,
     pub(super) config: Arc<HttpConfig>,
+    pub(super) life: Arc<Lifecycle>,
     outbox: Mutex<Outbox>,
     body_left: AtomicU64,
 }
 
 impl Io {
-    pub(super) fn new(socket: Socket, config: Arc<HttpConfig>) -> Io {
+    pub(super) fn new(socket: Socket, config: Arc<HttpConfig>, life: Arc<Lifecycle>) -> Io {
         Io {
             socket,
             config,
+            life,
             outbox: Mutex::default(),
             body_left: AtomicU64::new(0),
         }

@@ -209,7 +209,8 @@ impl Responder {
             BodyLeft::Unknown => false,
             BodyLeft::NeverComes => true,
         };
-        if framing == Framing::UntilClose || body_ends_it {
+        // The server may have begun to stop since the request came.
+        if framing == Framing::UntilClose || body_ends_it || self.io.life.is_draining() {
             self.keep_alive = false;
         }
         self.status = head.status;
