@@ -34,7 +34,7 @@ pub(crate) struct Lifecycle {
 /// What others may know of a connection.
 #[derive(Default)]
 struct Place {
-    /// Milliseconds after [`Lifecycle::begun`], plus one; 0 while it is not idle.
+    /// Microseconds after [`Lifecycle::begun`], plus one; 0 while it is not idle.
     idle_since: AtomicU64,
     evicted: AtomicBool,
 }
@@ -151,7 +151,7 @@ impl Enrolled {
 
     /// The connection waits for its next request since `now`.
     pub(crate) fn set_idle(&self, now: Instant) {
-        let since = now.saturating_duration_since(self.life.begun).as_millis() as u64 + 1;
+        let since = now.saturating_duration_since(self.life.begun).as_micros() as u64 + 1;
         self.place.idle_since.store(since, Ordering::Relaxed);
     }
 
