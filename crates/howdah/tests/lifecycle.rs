@@ -310,3 +310,49 @@ fn php_that_does_not_start_ends_the_server_with_its_reason() {
     assert!(err.contains("pool `www`: PoolDown"), "{err}");
     assert!(!err.contains("listening on"), "{err}");
 }
+
+#[test]
+fn a_service_manager_is_told_when_the_server_serves_reloads_and_stops() {
+    let scratch = Scratch::new("notify");
+    let path = scratch.path("notify.sock");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    socket
+        .set_read_timeout(Some(std::time::Duration::from_secs(30)))
+        .unwrap();
+    let told = || {
+        let mut bytes = [0; 256];
+        let n = socket.recv(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..n]).into_owned()
+    };
+    let site = site(&scratch);
+    let arguments = [site.as_str(), "--children", "1"];
+    let mut server = Server::start_with(&scratch, &arguments, &[("NOTIFY_SOCKET", &path)]);
+    assert_eq!(told(), format!("READY=1\nMAINPID={}\n", server.pid()));
+    assert_eq!(server.ask(&["reload"]).0, 0);
+    assert!(told().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+    assert!(told().starts_with("READY=1\n"));
+    server.signal(Signal::INT);
+    assert_eq!(told(), "STOPPING=1\n");
+    assert_eq!(server.wait().code(), Some(0));
+}
+
+#[test]
+fn a_second_interrupt_does_not_wait_for_anybody() {
+    let scratch = Scratch::new("twice");
+    let config = scratch.write("howdah.toml", "[timeouts]\nstop = \"1h\"\n");
+    let site = site(&scratch);
+    let arguments = [
+        &site,
+        "--children",
+        "1",
+        "--config",
+        config.to_str().unwrap(),
+    ];
+    let mut server = Server::start(&scratch, &arguments);
+    let _held = hold(&server, &scratch, "never");
+    server.signal(Signal::INT);
+    // Answered by the master between the two, so that they do not become one.
+    assert_eq!(server.ask(&["status"]).0, 0);
+    server.signal(Signal::INT);
+    assert_eq!(server.wait().code(), Some(0));
+}

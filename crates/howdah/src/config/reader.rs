@@ -74,6 +74,8 @@ impl<'m> File<'m> {
 pub struct Section<'f, 'm, 't> {
     file: &'f File<'m>,
     name: &'static str,
+    /// As it stands in this file: `pool.www`.
+    label: String,
     table: Option<&'t DeTable<'t>>,
     /// Where it begins.
     pub place: Place,
@@ -88,9 +90,22 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
         place: Place,
         subtables: &[&'static str],
     ) -> Self {
+        let label = name.to_owned();
+        Section::labelled(file, name, label, table, place, subtables)
+    }
+
+    fn labelled(
+        file: &'f File<'m>,
+        name: &'static str,
+        label: String,
+        table: Option<&'t DeTable<'t>>,
+        place: Place,
+        subtables: &[&'static str],
+    ) -> Self {
         let section = Section {
             file,
             name,
+            label,
             table,
             place,
         };
@@ -110,9 +125,9 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
             .map(|spec| spec.key)
             .chain(subtables.iter().copied())
             .collect();
-        let mut message = match self.name {
+        let mut message = match self.label.as_str() {
             "" => format!("unknown key `{}`", key.escape_debug()),
-            name => format!("unknown key `{}` in [{name}]", key.escape_debug()),
+            label => format!("unknown key `{}` in [{label}]", key.escape_debug()),
         };
         if let Some(near) = suggest::nearest(key, &known) {
             message += &format!("; did you mean `{near}`?");
@@ -317,7 +332,8 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
             match value.get_ref() {
                 DeValue::Table(table) => {
                     let place = label.place.clone();
-                    let section = Section::new(self.file, name, Some(table), place, &[]);
+                    let full = format!("{key}.{}", label.value);
+                    let section = Section::labelled(self.file, name, full, Some(table), place, &[]);
                     sections.push((label, section));
                 }
                 other => self.file.mistake(

@@ -37,6 +37,18 @@ pub struct Running {
     access_log: Option<(LogTarget, AccessFormat, Arc<AccessLog>)>,
     threads: u32,
     drain: Duration,
+    ending: Ending,
+}
+
+/// How far a stop has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// There is none.
+    No,
+    /// Requests are finished, until then.
+    Requests(Instant),
+    /// PHP leaves.
+    Pools,
 }
 
 /// Serves an order: as the first, or in place of the one before.
@@ -159,6 +171,7 @@ fn first(
         access_log,
         threads: settings.threads,
         drain: settings.patience.drain,
+        ending: Ending::No,
     };
     Ok((front, running))
 }
@@ -322,22 +335,13 @@ fn retire(old: Pools, successors: &HashMap<String, Arc<dyn Executor>>, patience:
 
 /// Stops within `limit`: no more connections, what runs is finished, PHP leaves, logs are written.
 pub fn finish(shared: &Shared, limit: Duration) {
-    let deadline = Instant::now() + limit;
-    let Some(mut running) = shared.running().take() else {
+    let Some((server, pools)) = begin_to_finish(shared, limit) else {
         return;
     };
-    running.control.stop(limit);
-    // Left where `hurry` finds it.
-    let server = running.server.take();
-    let pools = std::mem::take(&mut running.pools);
-    *shared.running() = Some(running);
     if let Some(server) = server {
         server.wait();
     }
-    let left = deadline.saturating_duration_since(Instant::now());
-    for pool in pools.values() {
-        pool.drain(None, left);
-    }
+    let left = drain_pools(shared);
     if let Ok(runtime) = runtime() {
         let gone = async {
             for pool in pools.values() {
@@ -357,9 +361,46 @@ pub fn finish(shared: &Shared, limit: Duration) {
     }
 }
 
-/// A stop in progress gets less time.
+fn begin_to_finish(shared: &Shared, limit: Duration) -> Option<(Option<Server>, Pools)> {
+    let mut running = shared.running();
+    let running = running.as_mut()?;
+    running.control.stop(limit);
+    running.ending = Ending::Requests(Instant::now() + limit);
+    Some((running.server.take(), running.pools.clone()))
+}
+
+/// The last request is answered: PHP leaves. Returns how long a script that runs on may take.
+fn drain_pools(shared: &Shared) -> Duration {
+    let mut running = shared.running();
+    let Some(running) = running.as_mut() else {
+        return Duration::ZERO;
+    };
+    let left = match running.ending {
+        Ending::Requests(deadline) => deadline.saturating_duration_since(Instant::now()),
+        Ending::No | Ending::Pools => Duration::ZERO,
+    };
+    running.ending = Ending::Pools;
+    for pool in running.pools.values() {
+        pool.drain(None, left);
+    }
+    left
+}
+
+/// A stop in progress gets another limit.
 pub fn hurry(shared: &Shared, limit: Duration) {
-    if let Some(running) = &*shared.running() {
-        running.control.stop(limit);
+    let mut running = shared.running();
+    let Some(running) = running.as_mut() else {
+        return;
+    };
+    running.control.stop(limit);
+    match running.ending {
+        Ending::Pools => {
+            for pool in running.pools.values() {
+                pool.drain(None, limit);
+            }
+        }
+        Ending::No | Ending::Requests(_) => {
+            running.ending = Ending::Requests(Instant::now() + limit);
+        }
     }
 }

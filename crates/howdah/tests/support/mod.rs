@@ -110,6 +110,11 @@ pub struct Server {
 impl Server {
     /// Serves with these arguments on a free port and a control socket in the scratch directory.
     pub fn start(scratch: &Scratch, arguments: &[&str]) -> Server {
+        Server::start_with(scratch, arguments, &[])
+    }
+
+    /// … and with these environment variables.
+    pub fn start_with(scratch: &Scratch, arguments: &[&str], env: &[(&str, &Path)]) -> Server {
         let beside = Path::new(HOWDAH).with_file_name("howdah-php");
         assert!(
             beside.is_file(),
@@ -122,6 +127,7 @@ impl Server {
             .args(arguments)
             .args(["--listen", "127.0.0.1:0", "--control"])
             .arg(&control)
+            .envs(env.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
