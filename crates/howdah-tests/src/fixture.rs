@@ -88,6 +88,7 @@ impl Builder {
     /// Serves another directory (or symbolic link) of the private directory.
     pub fn root(mut self, name: &str) -> Self {
         self.site.root = self.scratch.join(name);
+        self.site.project = self.site.root.clone();
         self
     }
 

@@ -101,6 +101,13 @@ impl Listeners {
         )
     }
 
+    /// Listens no more: who comes now is refused at once instead of waiting for an answer that
+    /// nobody will give.
+    pub fn close(&mut self) {
+        self.remove_files();
+        self.bound.clear();
+    }
+
     /// Removes the files of unix sockets.
     pub fn remove_files(&self) {
         for bound in &self.bound {

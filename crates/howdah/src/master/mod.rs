@@ -468,6 +468,7 @@ impl Master {
             deadline: Instant::now() + limit + LEAVING,
         };
         self.abandon_reload("the server is stopping");
+        self.listeners.close();
         match &self.front {
             None => self.ended = Some(exit::done()),
             Some(front) => {

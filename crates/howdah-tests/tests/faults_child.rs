@@ -1,0 +1,191 @@
+//! What goes wrong inside one PHP child stays there: killed, crashed, out of memory, out of
+//! time, exited. The client of that request is told the truth, nobody else notices, and the
+//! pool is whole again afterwards.
+
+use howdah_tests::fixture::{Fixture, HELLO, signal};
+use howdah_tests::load::{Load, Stop};
+use rustix::process::Signal;
+
+#[test]
+fn a_child_killed_in_the_middle_of_a_request_costs_exactly_that_request() {
+    let fixture = Fixture::named("killed").children(3).start();
+    let others = Load::new(fixture.address(), "/hello.php", HELLO)
+        .clients(6)
+        .start(Stop::WhenTold);
+    for round in 0..5 {
+        let name = format!("victim{round}");
+        let gate = fixture.gate(&name);
+        let victim = fixture.get_meanwhile(&format!("/hold.php?gate={name}"));
+        let standing = gate.wait();
+        signal(standing.pid, Signal::KILL);
+        let answer = victim.answer();
+        assert_eq!(answer.status(), 502, "{}", answer.text());
+        assert_eq!(answer.header("Howdah-Error"), Some("ChildDied"));
+        others.wait_for(50);
+    }
+    let outcome = others.finish();
+    outcome.only(&["200"]);
+    fixture.wait_for_log(&["ChildDied", "signal 9"]);
+    fixture.wait("the pool to be whole again", |f| f.children().len() == 3);
+}
+
+#[test]
+fn an_answer_begun_by_a_killed_child_is_seen_to_be_cut_off() {
+    let fixture = Fixture::named("killed-late")
+        .script(
+            "late.php",
+            "<?php require 'GATES'; echo str_repeat('x', 100000); flush(); stand_at('late');",
+        )
+        .ini("output_buffering", "0")
+        .start();
+    let gate = fixture.gate("late");
+    let victim = fixture.get_meanwhile("/late.php");
+    signal(gate.wait().pid, Signal::KILL);
+    let result = victim.try_answer();
+    assert!(
+        matches!(
+            result,
+            Err(howdah_tests::http::Broken::Closed { midway: true })
+        ),
+        "a client must not take half an answer for a whole one: {result:?}"
+    );
+    fixture.still_serves();
+}
+
+#[test]
+fn a_script_that_crashes_php_gets_502_and_the_next_request_is_served() {
+    let fixture = Fixture::named("segfault")
+        .children(1)
+        .script(
+            "crash.php",
+            // No limit on C recursion in PHP 8.2: the stack overflows for real.
+            "<?php ini_set('memory_limit', '-1');
+            function dive($x) { return array_map('dive', [$x]); }
+            dive(1);",
+        )
+        .start();
+    for _ in 0..3 {
+        let answer = fixture.get("/crash.php");
+        assert_eq!(answer.status(), 502, "{}", answer.text());
+        assert_eq!(answer.header("Howdah-Error"), Some("ChildDied"));
+        fixture.still_serves();
+    }
+    fixture.wait_for_log(&["ChildDied", "signal 11"]);
+}
+
+#[test]
+fn what_ends_a_script_does_not_end_its_child() {
+    let fixture = Fixture::named("endings")
+        .children(1)
+        .ini("display_errors", "Off")
+        .ini("memory_limit", "16M")
+        .ini("max_execution_time", "1")
+        .script("exit.php", "<?php echo 'bye'; exit(1);")
+        .script("fatal.php", "<?php no_such_function();")
+        .script("exception.php", "<?php throw new Exception('uncaught');")
+        .script("parse.php", "<?php this is not PHP")
+        .script("memory.php", "<?php $a = str_repeat('x', 64 << 20);")
+        .script("time.php", "<?php while (true) { sqrt(2); }")
+        .script("die.php", "<?php http_response_code(418); die('teapot');")
+        .start();
+    let child = fixture.get("/pid.php").text();
+    let cases = [
+        ("/exit.php", 200, "bye", None),
+        (
+            "/fatal.php",
+            500,
+            "",
+            Some("undefined function no_such_function"),
+        ),
+        (
+            "/exception.php",
+            500,
+            "",
+            Some("Uncaught Exception: uncaught"),
+        ),
+        ("/parse.php", 500, "", Some("PHP Parse error")),
+        (
+            "/memory.php",
+            500,
+            "",
+            Some("Allowed memory size of 16777216 bytes exhausted"),
+        ),
+        (
+            "/time.php",
+            500,
+            "",
+            Some("Maximum execution time of 1 second exceeded"),
+        ),
+        ("/die.php", 418, "teapot", None),
+    ];
+    for (path, status, body, message) in cases {
+        let answer = fixture.get(path);
+        assert_eq!(
+            (answer.status(), answer.text().as_str()),
+            (status, body),
+            "{path}"
+        );
+        if let Some(message) = message {
+            let line = fixture.wait_for_log(&[message]);
+            assert!(line.contains(path), "the message names its request: {line}");
+        }
+    }
+    assert_eq!(fixture.get("/pid.php").text(), child, "the child lives on");
+}
+
+#[test]
+fn children_are_recycled_under_load_without_an_error() {
+    let fixture = Fixture::named("recycled")
+        .children(2)
+        .pool("max_requests = 40")
+        .start();
+    let before = fixture.children();
+    let outcome = Load::new(fixture.address(), "/pid.php", "")
+        .expecting(|body| body.iter().all(u8::is_ascii_digit) && !body.is_empty())
+        .clients(8)
+        .run(400);
+    println!("recycling: {outcome}");
+    outcome.only(&["200"]);
+    fixture.wait("every first child to be replaced", |f| {
+        let now = f.children();
+        now.len() == 2 && before.iter().all(|pid| !now.contains(pid))
+    });
+}
+
+#[test]
+fn opcache_reset_in_a_loop_under_load_fails_no_request() {
+    let mut builder = Fixture::named("opcache-reset")
+        .children(3)
+        .script(
+            "reset.php",
+            "<?php opcache_reset(); echo opcache_get_status(false)['opcache_enabled'] ? 'on' : 'off';",
+        )
+        .script(
+            "opcache.php",
+            "<?php echo opcache_get_status(false)['opcache_enabled'] ? 'on' : 'off';",
+        )
+        .script(
+            "many.php",
+            "<?php $sum = 0; for ($i = 0; $i < 20; $i++) $sum += require \"part$i.php\"; echo $sum;",
+        );
+    for i in 0..20 {
+        builder = builder.script(&format!("part{i}.php"), &format!("<?php return {i};"));
+    }
+    let fixture = builder.start();
+    let many = Load::new(fixture.address(), "/many.php", "190")
+        .clients(4)
+        .start(Stop::WhenTold);
+    // While a restart is under way opcache tells that it is off.
+    let resets = Load::new(fixture.address(), "/reset.php", "")
+        .expecting(|body| body == b"on" || body == b"off")
+        .run(300);
+    many.wait_for(100);
+    let outcome = many.finish();
+    println!("opcache_reset: {outcome} beside {resets}");
+    resets.only(&["200"]);
+    outcome.only(&["200"]);
+    assert_eq!(fixture.children().len(), 3);
+    fixture.wait("opcache to be on again", |f| {
+        f.get("/opcache.php").text() == "on"
+    });
+}

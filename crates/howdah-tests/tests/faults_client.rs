@@ -1,0 +1,259 @@
+//! Clients that are slow, gone or many. None of them may hold a PHP child, and each is cut
+//! off in time.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
+
+use howdah_tests::fixture::{Fixture, HELLO};
+use howdah_tests::http::{Connection, Headers, framing_of};
+use howdah_tests::load::Load;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+#[test]
+fn a_header_sent_byte_by_byte_is_cut_off_by_the_header_timeout() {
+    let fixture = Fixture::named("slowloris")
+        .config("[timeouts]\nheader = \"1s\"")
+        .start();
+    let mut stream = TcpStream::connect(fixture.address()).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_millis(50)))
+        .unwrap();
+    let _ = stream.write_all(b"GET /hello.php HTTP/1.1\r\nHost: x\r\nX-Slow: ");
+    let begun = Instant::now();
+    let mut answer = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        assert!(begun.elapsed() < Duration::from_secs(15), "never cut off");
+        // Reading with a limit is the pause between two bytes.
+        match stream.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(n) => answer.extend_from_slice(&buffer[..n]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                let _ = stream.write_all(b"a");
+            }
+            Err(_) => break,
+        }
+    }
+    assert!(begun.elapsed() >= Duration::from_millis(900));
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(
+        answer.is_empty() || answer.starts_with("HTTP/1.1 408 "),
+        "{answer}"
+    );
+    fixture.still_serves();
+}
+
+#[test]
+fn a_reader_that_does_not_read_holds_no_child() {
+    const SIZE: usize = 24 << 20;
+    let fixture = Fixture::named("slow-reader")
+        .children(1)
+        .script(
+            "big.php",
+            "<?php for ($i = 0; $i < 24; $i++) echo str_repeat('x', 1 << 20);",
+        )
+        .start();
+    let mut slow = Connection::open(fixture.address()).unwrap();
+    slow.send("GET /big.php HTTP/1.1\r\nHost: x\r\n\r\n")
+        .unwrap();
+    let head = slow.read_head().unwrap();
+    assert_eq!(head.status, 200);
+    // The only child is free for others while 24 MB wait for the slow one.
+    for _ in 0..20 {
+        fixture.still_serves();
+    }
+    let mut framing = framing_of("GET", &head).unwrap();
+    let mut got = 0;
+    while let Some(piece) = slow
+        .read_piece(&mut framing, &mut Headers::default())
+        .unwrap()
+    {
+        assert!(piece.iter().all(|b| *b == b'x'));
+        got += piece.len();
+    }
+    assert_eq!(got, SIZE);
+}
+
+#[test]
+fn a_client_gone_in_the_middle_of_a_streamed_upload_frees_the_child() {
+    let fixture = Fixture::named("gone-upload")
+        .children(1)
+        .site("request_buffering = \"off\"")
+        .script(
+            "upload.php",
+            "<?php require 'GATES'; stand_at('upload');
+            $in = fopen('php://input', 'r'); $n = 0;
+            while (($piece = fread($in, 8192)) !== false && $piece !== '') $n += strlen($piece);
+            file_put_contents('SCRATCH/got', (string) $n);",
+        )
+        .start();
+    let gate = fixture.gate("upload");
+    let mut client = Connection::open(fixture.address()).unwrap();
+    client
+        .send("PUT /upload.php HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n0123456789")
+        .unwrap();
+    let standing = gate.wait();
+    drop(client);
+    standing.open();
+    fixture.still_serves();
+}
+
+#[test]
+fn a_buffered_upload_that_never_ends_does_not_reach_a_child() {
+    let fixture = Fixture::named("slow-upload")
+        .children(1)
+        .config("[timeouts]\nbody = \"1s\"")
+        .script("upload.php", "<?php touch('SCRATCH/ran');")
+        .start();
+    let mut client = Connection::open(fixture.address()).unwrap();
+    client
+        .send("POST /upload.php HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n0123456789")
+        .unwrap();
+    for _ in 0..5 {
+        fixture.still_serves();
+    }
+    let answer = client.read_response("POST").unwrap();
+    assert_eq!(answer.status(), 408, "{}", answer.text());
+    assert!(!fixture.path("ran").exists());
+}
+
+#[test]
+fn a_client_gone_in_the_middle_of_a_download_frees_the_child() {
+    let fixture = Fixture::named("gone-download")
+        .children(1)
+        .ini("max_execution_time", "0")
+        .script(
+            "endless.php",
+            "<?php register_shutdown_function(function () {
+                file_put_contents('SCRATCH/ended', (string) connection_status());
+            });
+            while (true) { echo str_repeat('x', 65536); flush(); }",
+        )
+        .start();
+    let mut client = Connection::open(fixture.address()).unwrap();
+    client
+        .send("GET /endless.php HTTP/1.1\r\nHost: x\r\n\r\n")
+        .unwrap();
+    let head = client.read_head().unwrap();
+    let mut framing = framing_of("GET", &head).unwrap();
+    let mut got = 0;
+    while got < 1 << 20 {
+        got += client
+            .read_piece(&mut framing, &mut Headers::default())
+            .unwrap()
+            .unwrap()
+            .len();
+    }
+    client.stream().shutdown(Shutdown::Both).unwrap();
+    drop(client);
+    fixture.still_serves();
+    assert_eq!(
+        std::fs::read_to_string(fixture.path("ended")).unwrap(),
+        "1",
+        "the script saw connection_status() = CONNECTION_ABORTED"
+    );
+}
+
+#[test]
+fn a_full_disk_fails_the_upload_by_name_and_nothing_else() {
+    // Needs a mount namespace of its own, as root or by a user namespace (unshare(1)).
+    let root = rustix::process::geteuid().is_root();
+    let mut words = vec!["unshare", "--mount"];
+    if !root {
+        words.push("--map-root-user");
+    }
+    words.extend([
+        "sh",
+        "-c",
+        "mount -t tmpfs -o size=2m none SCRATCH/spill && exec \"$0\" \"$@\"",
+    ]);
+    let builder = Fixture::named("disk-full");
+    builder.scratch().writable_dir("spill");
+    let fixture = builder
+        .children(1)
+        .config("[limits]\nspill_directory = \"SCRATCH/spill\"")
+        .script(
+            "length.php",
+            "<?php echo strlen(file_get_contents('php://input'));",
+        )
+        .through(&words)
+        .start();
+    let upload = |length: usize| {
+        let mut client = Connection::open(fixture.address()).unwrap();
+        let head = format!(
+            "PUT /length.php HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\
+             Connection: close\r\n\r\n"
+        );
+        // The server may refuse before it has taken everything.
+        let _ = client
+            .send(head)
+            .and_then(|()| client.send(vec![b'x'; length]));
+        client.read_response("PUT").unwrap()
+    };
+    for _ in 0..3 {
+        let refused = upload(16 << 20);
+        assert_eq!(
+            refused.header("Howdah-Error"),
+            Some("SpillFailed"),
+            "{}",
+            refused.text()
+        );
+        assert!(
+            matches!(refused.status(), 500 | 507),
+            "{}",
+            refused.status()
+        );
+        // The space is given back.
+        assert_eq!(upload(1 << 20).text(), (1 << 20).to_string());
+    }
+    fixture.wait_for_log(&["SpillFailed"]);
+    fixture.still_serves();
+}
+
+#[test]
+fn ten_thousand_idle_connections_cost_little_and_hinder_nobody() {
+    const CONNECTIONS: usize = 10_000;
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    setrlimit(Resource::Nofile, raised).unwrap();
+    assert!(
+        limit.maximum.is_none_or(|n| n >= CONNECTIONS as u64 + 500),
+        "10 000 connections want a hard limit of open files above that: {limit:?}"
+    );
+    let fixture = Fixture::named("idle").file("hello.txt", HELLO).start();
+    let warm = Load::new(fixture.address(), "/hello.php", HELLO).clients(64);
+    warm.clone().run(20).only(&["200"]);
+    let before = fixture.server_memory();
+    let mut held = Vec::with_capacity(CONNECTIONS);
+    for i in 0..CONNECTIONS {
+        let mut connection = Connection::open(fixture.address()).unwrap();
+        let path = if i % 2 == 0 {
+            "/hello.txt"
+        } else {
+            "/hello.php"
+        };
+        connection
+            .send(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"))
+            .unwrap();
+        let answer = connection.read_response("GET").unwrap();
+        assert_eq!(answer.status(), 200);
+        assert!(answer.keeps_alive);
+        held.push(connection);
+    }
+    let each = (fixture.server_memory().saturating_sub(before)) as f64 / CONNECTIONS as f64;
+    println!("{CONNECTIONS} idle connections: {each:.2} KiB each in the server");
+    assert!(each <= 16.0, "{each:.2} KiB per idle connection");
+    let outcome = warm.run(50);
+    println!("beside them: {outcome}");
+    outcome.only(&["200"]);
+    for connection in held.iter_mut().step_by(100) {
+        connection
+            .send("GET /hello.txt HTTP/1.1\r\nHost: x\r\n\r\n")
+            .unwrap();
+        assert_eq!(connection.read_response("GET").unwrap().text(), HELLO);
+    }
+}

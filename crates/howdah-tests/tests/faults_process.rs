@@ -1,0 +1,136 @@
+//! The server's own processes die or are told to stop: zygote, front, master. What was not
+//! touched by the death goes on; nothing is left behind.
+
+use std::time::Duration;
+
+use howdah_tests::fixture::{Fixture, HELLO, signal};
+use howdah_tests::load::{Load, Stop};
+use howdah_tests::process::wait_until;
+use howdah_tests::process_tree;
+use rustix::process::Signal;
+
+#[test]
+fn a_zygote_killed_under_load_loses_no_request() {
+    let fixture = Fixture::named("zygote").children(3).start();
+    let load = Load::new(fixture.address(), "/hello.php", HELLO)
+        .clients(8)
+        .start(Stop::WhenTold);
+    for _ in 0..3 {
+        load.wait_for(100);
+        let zygote = fixture.zygotes()[0];
+        signal(zygote, Signal::KILL);
+        fixture.wait("another zygote", |f| {
+            let now = f.zygotes();
+            now.len() == 1 && now[0] != zygote && f.children().len() == 3
+        });
+    }
+    load.wait_for(100);
+    let outcome = load.finish();
+    println!("three zygotes killed: {outcome}");
+    outcome.only(&["200"]);
+}
+
+#[test]
+fn a_request_in_progress_survives_the_death_of_its_zygote() {
+    let fixture = Fixture::named("zygote-held").children(1).start();
+    let gate = fixture.gate("held");
+    let held = fixture.get_meanwhile("/hold.php?gate=held");
+    let standing = gate.wait();
+    let child = standing.pid;
+    signal(fixture.zygotes()[0], Signal::KILL);
+    fixture.still_serves();
+    standing.open();
+    assert_eq!(held.answer().text(), "released");
+    wait_until("the orphan to leave", Duration::from_secs(20), || {
+        !process_tree::is_alive(child)
+    });
+}
+
+#[test]
+fn a_front_that_crashes_is_started_again() {
+    let fixture = Fixture::named("front").start();
+    for _ in 0..2 {
+        let front = fixture.front();
+        let old_php = [fixture.zygotes(), fixture.children()].concat();
+        signal(front, Signal::KILL);
+        fixture.wait("another front", |f| {
+            f.try_front().is_some_and(|pid| pid != front)
+        });
+        fixture.still_serves();
+        wait_until(
+            "the old PHP processes to leave",
+            Duration::from_secs(20),
+            || !old_php.iter().any(|pid| process_tree::is_alive(*pid)),
+        );
+    }
+    fixture.wait_for_log(&["front"]);
+}
+
+#[test]
+fn when_the_master_is_killed_nothing_is_left_behind() {
+    let fixture = Fixture::named("master").start();
+    let gate = fixture.gate("last");
+    let held = fixture.get_meanwhile("/hold.php?gate=last");
+    let standing = gate.wait();
+    let others: Vec<i32> = fixture.processes().iter().skip(1).map(|e| e.pid).collect();
+    assert!(others.len() >= 4, "front, zygote, two children: {others:?}");
+    signal(fixture.master(), Signal::KILL);
+    standing.open();
+    assert_eq!(
+        held.answer().text(),
+        "released",
+        "a running request finishes"
+    );
+    wait_until("all processes to leave", Duration::from_secs(30), || {
+        !others.iter().any(|pid| process_tree::is_alive(*pid))
+    });
+}
+
+#[track_caller]
+fn check_stops_gracefully(name: &str, stop: impl FnOnce(&Fixture)) {
+    let mut fixture = Fixture::named(name).children(2).start();
+    let mut idle = howdah_tests::http::Connection::open(fixture.address()).unwrap();
+    idle.send("GET /hello.php HTTP/1.1\r\nHost: x\r\n\r\n")
+        .unwrap();
+    assert_eq!(idle.read_response("GET").unwrap().status(), 200);
+    let gate = fixture.gate("running");
+    let held = fixture.get_meanwhile("/hold.php?gate=running");
+    let standing = gate.wait();
+    let others: Vec<i32> = fixture.processes().iter().skip(1).map(|e| e.pid).collect();
+    stop(&fixture);
+    assert!(
+        idle.peer_closes(),
+        "an idle connection is closed in good order"
+    );
+    fixture.wait("new connections to be refused", |f| {
+        std::net::TcpStream::connect(f.address()).is_err()
+    });
+    assert!(!held.is_there());
+    standing.open();
+    assert_eq!(held.answer().text(), "released");
+    let status = fixture
+        .howdah
+        .process
+        .wait_exit(Duration::from_secs(20))
+        .unwrap();
+    assert!(status.success(), "{status}");
+    assert!(!others.iter().any(|pid| process_tree::is_alive(*pid)));
+}
+
+#[test]
+fn sigquit_lets_a_running_request_finish() {
+    check_stops_gracefully("sigquit", |fixture| signal(fixture.master(), Signal::QUIT));
+}
+
+#[test]
+fn howdah_stop_lets_a_running_request_finish() {
+    check_stops_gracefully("stop", |fixture| {
+        // It returns when the server has stopped: not waited for here.
+        let mut stop = std::process::Command::new(howdah_tests::rig::howdah_program())
+            .args(["stop", "--control"])
+            .arg(fixture.path("control.sock"))
+            .spawn()
+            .unwrap();
+        std::thread::spawn(move || stop.wait());
+    });
+}

@@ -1,0 +1,117 @@
+//! A server that cannot start says why in one line and leaves with a failure; it never hangs
+//! and never half runs.
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Output};
+
+use howdah_tests::fixture::Fixture;
+use howdah_tests::rig::howdah_program;
+use howdah_tests::scratch::Scratch;
+
+fn serve(scratch: &Scratch, change: impl FnOnce(&mut Command)) -> (Output, String) {
+    scratch.write("site/index.php", "<?php echo 'hi';");
+    let mut command = Command::new(howdah_program());
+    command
+        .arg("serve")
+        .arg(scratch.join("site"))
+        .arg("--control")
+        .arg(scratch.join("control.sock"));
+    change(&mut command);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "it started: {said}");
+    assert!(!said.contains("listening on"), "{said}");
+    assert!(!said.contains("panicked"), "{said}");
+    (output, said)
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let scratch = Scratch::new("port-in-use");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let (_, said) = serve(&scratch, |c| {
+        c.args(["--listen", &address]);
+    });
+    assert!(
+        said.contains(&address) && said.contains("AddressInUse"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_control_socket_in_use_is_named() {
+    let fixture = Fixture::named("control-in-use").start();
+    let scratch = Scratch::new("control-in-use-second");
+    let control = fixture.path("control.sock");
+    scratch.write("site/index.php", "");
+    let output = Command::new(howdah_program())
+        .arg("serve")
+        .arg(scratch.join("site"))
+        .args(["--listen", "127.0.0.1:0", "--control"])
+        .arg(&control)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    assert!(said.contains("control.sock"), "{said}");
+    fixture.still_serves();
+    assert!(fixture.control(&["status"]).status.success());
+}
+
+#[test]
+fn a_missing_php_is_named_with_what_to_install() {
+    let scratch = Scratch::new("no-php");
+    let (_, said) = serve(&scratch, |c| {
+        c.args(["--listen", "127.0.0.1:0"])
+            .env("HOWDAH_PHP", scratch.join("no-such-howdah-php"));
+    });
+    assert!(said.contains("no-such-howdah-php"), "{said}");
+}
+
+#[test]
+fn a_php_process_that_cannot_load_libphp_is_told_with_the_loaders_words() {
+    let scratch = Scratch::new("broken-php");
+    let broken = scratch.write(
+        "howdah-php",
+        "#!/bin/sh\necho 'error while loading shared libraries: libphp8.2.so' >&2\nexit 127\n",
+    );
+    std::fs::set_permissions(&broken, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let (_, said) = serve(&scratch, |c| {
+        c.args(["--listen", "127.0.0.1:0"])
+            .env("HOWDAH_PHP", &broken);
+    });
+    assert!(said.contains("libphp8.2.so"), "{said}");
+}
+
+#[test]
+fn a_php_of_another_version_is_refused() {
+    let scratch = Scratch::new("other-php");
+    let other = scratch.write(
+        "howdah-php",
+        "#!/bin/sh\necho 'howdah-php 0.0.1 (PHP 5.2.17, NTS), shm 0'\n",
+    );
+    std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let (_, said) = serve(&scratch, |c| {
+        c.args(["--listen", "127.0.0.1:0"])
+            .env("HOWDAH_PHP", &other);
+    });
+    assert!(said.contains("version"), "{said}");
+}
+
+#[test]
+fn a_missing_directory_is_named() {
+    let scratch = Scratch::new("no-root");
+    let output = Command::new(howdah_program())
+        .arg("serve")
+        .arg(scratch.join("nowhere"))
+        .args(["--listen", "127.0.0.1:0"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && said.contains("nowhere"),
+        "{said}"
+    );
+}

@@ -1,0 +1,249 @@
+//! HTTP/1.1 end to end: pipelining, HEAD, ranges, methods, and what is never sent.
+
+use howdah_tests::fixture::{Fixture, HELLO};
+use howdah_tests::http::Connection;
+
+const LETTERS: &str = "abcdefghijklmnopqrstuvwxyz";
+
+#[test]
+fn pipelined_requests_are_answered_in_order() {
+    let fixture = Fixture::named("pipeline")
+        .children(4)
+        .file("letters.txt", LETTERS)
+        .script(
+            "n.php",
+            "<?php usleep((int) $_GET['us']); echo 'n=', $_GET['n'];",
+        )
+        .start();
+    let mut client = Connection::open(fixture.address()).unwrap();
+    let mut requests = String::new();
+    for n in 0..30 {
+        let path = match n % 3 {
+            0 => "/letters.txt".to_owned(),
+            // The earlier a script, the slower it is.
+            _ => format!("/n.php?n={n}&us={}", (30 - n) * 300),
+        };
+        requests += &format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
+    }
+    client.send(&requests).unwrap();
+    for n in 0..30 {
+        let answer = client.read_response("GET").unwrap();
+        let expected = if n % 3 == 0 {
+            LETTERS.to_owned()
+        } else {
+            format!("n={n}")
+        };
+        assert_eq!((answer.status(), answer.text()), (200, expected));
+    }
+}
+
+#[test]
+fn head_has_the_headers_of_get_and_no_body() {
+    let fixture = Fixture::named("head")
+        .file("letters.txt", LETTERS)
+        .script(
+            "page.php",
+            "<?php header('X-Method: ' . $_SERVER['REQUEST_METHOD']); echo 'a page';",
+        )
+        .start();
+    let mut client = Connection::open(fixture.address()).unwrap();
+    for path in ["/letters.txt", "/page.php"] {
+        let mut heads = Vec::new();
+        for method in ["GET", "HEAD", "GET"] {
+            client
+                .send(format!("{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n"))
+                .unwrap();
+            let answer = client.read_response(method).unwrap();
+            assert_eq!(answer.status(), 200);
+            assert_eq!(answer.body.is_empty(), method == "HEAD");
+            heads.push(
+                ["Content-Type", "ETag", "Last-Modified"]
+                    .map(|h| answer.header(h).map(str::to_owned)),
+            );
+        }
+        assert_eq!(heads[0], heads[1], "{path}");
+    }
+}
+
+#[test]
+fn ranges_are_sent_as_asked() {
+    let fixture = Fixture::named("ranges")
+        .file("letters.txt", LETTERS)
+        .start();
+    let ask = |range: &str| {
+        let mut client = Connection::open(fixture.address()).unwrap();
+        client
+            .send(format!(
+                "GET /letters.txt HTTP/1.1\r\nHost: x\r\nRange: bytes={range}\r\n\r\n"
+            ))
+            .unwrap();
+        client.read_response("GET").unwrap()
+    };
+    let check = |range: &str, body: &str, content_range: &str| {
+        let answer = ask(range);
+        assert_eq!(
+            (answer.status(), answer.text().as_str()),
+            (206, body),
+            "{range}"
+        );
+        assert_eq!(
+            answer.header("Content-Range"),
+            Some(content_range),
+            "{range}"
+        );
+    };
+    check("0-0", "a", "bytes 0-0/26");
+    check("-3", "xyz", "bytes 23-25/26");
+    check("24-", "yz", "bytes 24-25/26");
+    check("20-999", "uvwxyz", "bytes 20-25/26");
+    let unsatisfiable = ask("26-");
+    assert_eq!(unsatisfiable.status(), 416);
+    assert_eq!(unsatisfiable.header("Content-Range"), Some("bytes */26"));
+    assert_eq!(ask("nonsense").text(), LETTERS);
+    let several = ask("0-1,24-25");
+    assert_eq!(several.status(), 206);
+    let kind = several.header("Content-Type").unwrap().to_owned();
+    let boundary = kind
+        .strip_prefix("multipart/byteranges; boundary=")
+        .unwrap();
+    let text = several.text();
+    let parts: Vec<&str> = text.split(&format!("--{boundary}")).collect();
+    assert_eq!(parts.len(), 4, "{text}");
+    assert!(
+        parts[1].contains("Content-Range: bytes 0-1/26\r\n")
+            && parts[1].ends_with("\r\n\r\nab\r\n")
+    );
+    assert!(
+        parts[2].contains("Content-Range: bytes 24-25/26\r\n")
+            && parts[2].ends_with("\r\n\r\nyz\r\n")
+    );
+    // A range attack does not get more than the file.
+    let many = (0..26).map(|_| "0-25").collect::<Vec<_>>().join(",");
+    let attacked = ask(&many);
+    assert!(
+        matches!(attacked.status(), 200 | 416),
+        "{}",
+        attacked.status()
+    );
+}
+
+#[test]
+fn source_secrets_and_backups_are_never_sent_by_any_encoding() {
+    const SECRET: &str = "S3CRET-source";
+    let mut builder = Fixture::named("secrets")
+        .file("page.php", format!("<?php /* {SECRET} */ echo 'run';"))
+        .file("public/ok.txt", "public")
+        .file(".well-known/ok.txt", "known");
+    let hidden = [
+        ".env",
+        ".git/config",
+        ".htaccess",
+        ".user.ini",
+        "page.php~",
+        "page.php.bak",
+        "page.php.save",
+        ".page.php.swp",
+        "page.php.orig",
+        "#page.php#",
+        "sub/.hidden/file.txt",
+        "lib.phar",
+        "old.phtml",
+    ];
+    for name in hidden {
+        builder = builder.file(name, format!("<?php /* {SECRET} */ echo 'run';"));
+    }
+    builder.scratch().write("outside.txt", SECRET);
+    let fixture = builder.start();
+    let mut paths: Vec<String> = hidden
+        .iter()
+        .map(|name| format!("/{}", name.replace('#', "%23")))
+        .collect();
+    for name in hidden {
+        let all: String = name.bytes().map(|b| format!("%{b:02x}")).collect();
+        paths.push(format!("/{all}"));
+        paths.push(format!("/public/..%2f{}", name.replace('#', "%23")));
+        paths.push(format!("//./{}", name.replace('#', "%23")));
+    }
+    for path in [
+        "/../outside.txt",
+        "/%2e%2e/outside.txt",
+        "/..%2foutside.txt",
+        "/..%5coutside.txt",
+        "/public/../../outside.txt",
+        "/%252e%252e/outside.txt",
+        "/%c0%ae%c0%ae/outside.txt",
+        "/..;/outside.txt",
+        "/public/..\\..\\outside.txt",
+        "/page.php%00.txt",
+        "/page.php%20",
+        "/page.php.",
+        "/page.php::$DATA",
+        "/PAGE.PHP",
+        "/page.ph%70",
+        "/page.php/",
+        "/page.php/x.txt",
+        "/page.php%2fx",
+        "/.%67it/config",
+        "/%2egit/config",
+    ] {
+        paths.push(path.to_owned());
+    }
+    let mut client: Option<Connection> = None;
+    for path in &paths {
+        for coding in ["identity", "gzip"] {
+            let mut connection = client
+                .take()
+                .unwrap_or_else(|| Connection::open(fixture.address()).unwrap());
+            connection
+                .send(format!(
+                    "GET {path} HTTP/1.1\r\nHost: x\r\nAccept-Encoding: {coding}\r\n\r\n"
+                ))
+                .unwrap();
+            let answer = connection
+                .read_response("GET")
+                .unwrap_or_else(|broken| panic!("{path}: {broken}"));
+            assert!(
+                !answer.text().contains(SECRET),
+                "{path} gave the secret away"
+            );
+            let ran = answer.status() == 200 && answer.text() == "run";
+            assert!(
+                matches!(answer.status(), 400 | 403 | 404) || (ran && path.contains("page.ph")),
+                "{path}: {} {}",
+                answer.status(),
+                answer.text()
+            );
+            client = answer.keeps_alive.then_some(connection);
+        }
+    }
+    assert_eq!(fixture.get("/.well-known/ok.txt").text(), "known");
+    assert_eq!(fixture.get("/public/ok.txt").text(), "public");
+}
+
+#[test]
+fn a_file_that_is_no_script_is_never_run_by_path_info() {
+    let fixture = Fixture::named("path-info")
+        .file("upload.jpg", "<?php echo 'owned';")
+        .script(
+            "real.php",
+            "<?php echo 'info=', $_SERVER['PATH_INFO'] ?? 'none';",
+        )
+        .start();
+    for path in [
+        "/upload.jpg/x.php",
+        "/upload.jpg%00.php",
+        "/upload.jpg/.php",
+        "/upload.jpg%0a.php",
+    ] {
+        let answer = fixture.get(path);
+        assert!(
+            matches!(answer.status(), 400 | 404),
+            "{path}: {}",
+            answer.status()
+        );
+        assert!(!answer.text().contains("owned"), "{path}");
+    }
+    assert_eq!(fixture.get("/real.php/a/b").text(), "info=/a/b");
+    assert_eq!(fixture.get("/real.php").text(), "info=none");
+    assert_eq!(fixture.get("/hello.php").text(), HELLO);
+}

@@ -1,0 +1,157 @@
+//! New code, new configuration, same connections: reloads under load drop no request, and a
+//! configuration with mistakes changes nothing.
+
+use std::os::unix::fs::symlink;
+use std::time::{Duration, Instant};
+
+use howdah_tests::fixture::{Fixture, HELLO, signal};
+use howdah_tests::load::{Load, Stop};
+use rustix::process::Signal;
+
+/// Time spent on reloads unless `HOWDAH_TESTS_RELOADS` gives a number (1000 in the nightly run).
+const BUDGET: Duration = Duration::from_secs(15);
+
+#[test]
+fn reload_after_reload_under_load_drops_no_request() {
+    let fixture = Fixture::named("reloads")
+        .children(2)
+        .file("hello.txt", HELLO)
+        .start();
+    let php = Load::new(fixture.address(), "/hello.php", HELLO)
+        .clients(6)
+        .start(Stop::WhenTold);
+    let files = Load::new(fixture.address(), "/hello.txt", HELLO)
+        .clients(2)
+        .start(Stop::WhenTold);
+    let wanted: Option<u32> = std::env::var("HOWDAH_TESTS_RELOADS")
+        .ok()
+        .map(|n| n.parse().expect("HOWDAH_TESTS_RELOADS is a number"));
+    let begun = Instant::now();
+    let mut done = 0;
+    while wanted.map_or(begun.elapsed() < BUDGET && done < 1000, |n| done < n) {
+        fixture.reload();
+        done += 1;
+    }
+    let each = begun.elapsed() / done;
+    php.wait_for(100);
+    files.wait_for(100);
+    let (php, files) = (php.finish(), files.finish());
+    println!("{done} reloads of {each:?} each; PHP: {php}; files: {files}");
+    assert!(done >= 10, "a reload took {each:?}");
+    php.only(&["200"]);
+    files.only(&["200"]);
+    // Old pools are drained and gone.
+    fixture.wait("one pool only", |f| {
+        f.zygotes().len() == 1 && f.children().len() == 2
+    });
+}
+
+#[test]
+fn a_symlink_deploy_shows_only_new_code_after_the_reload() {
+    let builder = Fixture::named("deploy").children(3);
+    let scratch = builder.scratch();
+    for release in 0..=8 {
+        scratch.write(
+            format!("releases/{release}/index.php"),
+            "<?php echo 'release ', require __DIR__ . '/lib/version.php', require 'lib/version.php';",
+        );
+        scratch.write(
+            format!("releases/{release}/lib/version.php"),
+            format!("<?php return {release};"),
+        );
+    }
+    symlink("releases/0", scratch.join("current")).unwrap();
+    let fixture = builder.root("current").start();
+    let load = Load::new(fixture.address(), "/", "")
+        .expecting(|body| {
+            // Both halves of one answer are of the same release.
+            body.strip_prefix(b"release ")
+                .is_some_and(|v| v.len() == 2 && v[0] == v[1])
+        })
+        .clients(6)
+        .start(Stop::WhenTold);
+    for release in 1..=8 {
+        symlink(format!("releases/{release}"), fixture.path("next")).unwrap();
+        std::fs::rename(fixture.path("next"), fixture.path("current")).unwrap();
+        fixture.reload();
+        for _ in 0..20 {
+            assert_eq!(
+                fixture.get("/").text(),
+                format!("release {release}{release}")
+            );
+        }
+    }
+    let outcome = load.finish();
+    println!("deploys: {outcome}");
+    outcome.only(&["200"]);
+}
+
+#[test]
+fn a_corrupt_configuration_changes_nothing_and_is_explained() {
+    let fixture = Fixture::named("corrupt")
+        .pool("request_terminate_timeout = \"60s\"")
+        .start();
+    let load = Load::new(fixture.address(), "/hello.php", HELLO)
+        .clients(4)
+        .start(Stop::WhenTold);
+    fixture.wait("both children", |f| f.children().len() == 2);
+    let config = fixture.howdah.directory().join("howdah.toml");
+    let good = std::fs::read_to_string(&config).unwrap();
+    let children = fixture.children();
+    for (bad, words) in [
+        ("this is [not TOML", vec!["howdah.toml:1"]),
+        ("lisen = \"127.0.0.1:1\"\n", vec!["lisen", "listen"]),
+        (
+            "[pool.www]\nqueue_timeout = \"many\"\nqueu_size = 3\n",
+            vec!["queue_timeout", "queu_size"],
+        ),
+    ] {
+        std::fs::write(&config, bad).unwrap();
+        let output = fixture.control(&["reload"]);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{bad:?} was taken: {said}");
+        for word in words {
+            assert!(said.contains(word), "{word:?} is missing in: {said}");
+        }
+        load.wait_for(50);
+    }
+    let mut now = fixture.children();
+    now.sort_unstable();
+    let mut before = children;
+    before.sort_unstable();
+    assert_eq!(now, before, "the old pool runs on");
+    std::fs::write(&config, good).unwrap();
+    fixture.reload();
+    load.finish().only(&["200"]);
+}
+
+#[test]
+fn sighup_reloads_as_with_other_servers() {
+    let fixture = Fixture::named("sighup").start();
+    let old = fixture.zygotes();
+    signal(fixture.master(), Signal::HUP);
+    fixture.wait("another zygote instead of the old one", |f| {
+        let now = f.zygotes();
+        now.len() == 1 && now != old
+    });
+    fixture.still_serves();
+}
+
+#[test]
+fn a_reload_waits_for_running_requests_without_ending_them() {
+    let fixture = Fixture::named("reload-held").children(1).start();
+    let gate = fixture.gate("held");
+    let held = fixture.get_meanwhile("/hold.php?gate=held");
+    let standing = gate.wait();
+    // New requests go to the new pool at once, although the old one is still busy.
+    fixture.reload();
+    fixture.still_serves();
+    assert!(!held.is_there());
+    let child = standing.pid;
+    standing.open();
+    assert_eq!(held.answer().text(), "released");
+    fixture.wait("the old child to leave", |_| {
+        !howdah_tests::process_tree::is_alive(child)
+    });
+}
