@@ -165,8 +165,8 @@ options! {
         "headers": Kind::Integer(8, 1000), "100",
             "Most header fields; beyond: 431 `TooManyHeaders`.", "Apache's; browsers send about 20";
         "connections": Kind::IntegerOrAuto(1, 1_000_000), "auto",
-            "Most connections at once; `auto` is half the limit of open files, which is raised as far as allowed.",
-            "the other half is for files and PHP";
+            "Most connections at once; `auto` is three quarters of the limit of open files, which is raised as far as allowed.",
+            "the rest is for files and PHP";
         "keepalive_requests": Kind::Integer(0, 1 << 40), "10000",
             "Requests on one connection before it is closed; 0: no limit.",
             "frees a connection's memory now and then; nginx' 1000 costs busy clients reconnects";
