@@ -269,7 +269,8 @@ impl Lane {
         }
     }
 
-    /// Ends what a dead child had in hand: what it had published is kept, then `verdict`.
+    /// Ends what a dead child had in hand: what it had published is kept, then `verdict` unless the
+    /// answer was complete. Returns how many requests were lost.
     pub fn child_gone(&self, shared: &Shared, child: ChildId, verdict: &ExecError) -> u32 {
         let mut table = self.lock();
         // What we saw counts as much as what the memory says: a process that dies may have
@@ -287,12 +288,18 @@ impl Lane {
                 Some((slot as u32, e.clone()))
             })
             .collect();
+        let mut lost = 0;
         for (slot, exchange) in &slots {
+            // It may have died after the answer was complete and before we looked.
+            let done = self.port.state(*slot) == SlotState::Done(child);
             let waker = {
                 let mut state = exchange.lock();
                 state.claimed_by(child, || self.claimed_ns(exchange, *slot));
                 self.read_out(&mut state, *slot);
-                state.verdict.get_or_insert_with(|| verdict.clone());
+                if !done {
+                    state.verdict.get_or_insert_with(|| verdict.clone());
+                    lost += 1;
+                }
                 state.place = Place::Left;
                 state.waker.take()
             };
@@ -301,7 +308,7 @@ impl Lane {
             self.reclaim(shared, &mut table, *slot);
         }
         self.release(table);
-        slots.len() as u32
+        lost
     }
 
     /// The requests that children work on now, and since when (CLOCK_MONOTONIC nanoseconds).
