@@ -12,6 +12,10 @@ use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 use crate::arguments::PhpIni;
 use crate::exchange;
 
+// SAFETY: the signatures are those of the definitions in `shim/{run,trace,title}.c`, which
+// build.rs compiles into this very program. A bailout never unwinds into Rust: scripts run inside
+// the `zend_first_try` of `howdah_php_run`, and where none is set, as at module startup,
+// `_zend_bailout` ends the process instead.
 unsafe extern "C" {
     fn howdah_php_startup(
         ini_path: *const c_char,
