@@ -9,11 +9,12 @@ stage = @echo "== $$(date +%T) $(1)"
 LISTEN   ?= 127.0.0.1:8080
 DEMO_DIR ?= $(TARGET)/demo
 
-.PHONY: help setup-build setup-demo setup-test toolchain build demo demo-site test fmt-check clippy test-build test-run
+.PHONY: compare help setup-build setup-demo setup-test toolchain build demo demo-site test fmt-check clippy test-build test-run
 
 help:
 	@echo 'make build   target/release/howdah and target/release/howdah-php'
 	@echo 'make demo    install what is missing, build, serve the guestbook on http://$(LISTEN)'
+	@echo 'make compare the five benchmarks, Howdah beside its rivals: minutes, and a page for each'
 	@echo 'make test    everything: format, lints, unit tests, real applications, rivals compared'
 
 setup-build setup-demo setup-test: setup-%:
@@ -44,6 +45,11 @@ demo: setup-demo build demo-site
 	@echo
 	@DEMO_DATA=$(abspath $(DEMO_DIR))/data exec $(TARGET)/release/howdah serve $(DEMO_DIR)/site --listen $(LISTEN) \
 	  -d upload_max_filesize=10M -d post_max_size=12M
+
+# The quick form of all five; results go to $(TARGET)/compare.
+compare: setup-test build
+	@rm -rf $(TARGET)/compare
+	$(TARGET)/release/howdah compare --quick --out $(TARGET)/compare
 
 # In this order, one after the other (each stage uses all cores itself).
 test: setup-test toolchain

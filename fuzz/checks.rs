@@ -1,6 +1,8 @@
 //! What must hold for any bytes, parser by parser. Used by the fuzz targets, and by the test that
 //! replays their corpora (`crates/howdah-server/tests/fuzz_corpora.rs`).
 
+use howdah_proto::cgi_response::{CgiError, CgiHead, CgiParser};
+use howdah_proto::fastcgi::{Decoder, End, Params, Piece, RecordError, encode};
 use howdah_proto::response::{Frame, Parser};
 use howdah_server::http::BadRequest;
 use howdah_server::http::chunk::ChunkDecoder;
@@ -152,4 +154,153 @@ pub fn range(data: &[u8]) {
     assert!(parts.len() <= MAX_RANGES);
     assert!(parts.iter().all(|(start, end)| start < end && *end <= size));
     assert!(parts.iter().map(|(start, end)| end - start).sum::<u64>() <= size);
+}
+
+fn cgi_head(pieces: &[&[u8]]) -> Result<Option<CgiHead>, CgiError> {
+    let (mut parser, mut before) = (CgiParser::default(), 0);
+    for piece in pieces {
+        if let Some(mut found) = parser.feed(piece)? {
+            assert!(found.used <= piece.len());
+            found.used += before;
+            return Ok(Some(found));
+        }
+        before += piece.len();
+    }
+    Ok(None)
+}
+
+/// Where the bytes are cut makes no difference, and what is accepted can be sent.
+pub fn cgi_response(data: &[u8]) {
+    let whole = cgi_head(&[data]);
+    if let Ok(Some(found)) = &whole {
+        let head = &found.head;
+        assert!((200..=999).contains(&head.status));
+        assert!(howdah_proto::response::is_field_value(&head.reason));
+        for (name, value) in &head.headers {
+            assert!(howdah_proto::response::is_token(name));
+            assert!(howdah_proto::response::is_field_value(value));
+            assert!(!name.eq_ignore_ascii_case(b"status"));
+        }
+        let block = &data[..found.used];
+        assert_eq!(cgi_head(&[block]).as_ref(), Ok(&Some(found.clone())));
+    }
+    let cut = data.last().map_or(0, |b| usize::from(*b) % data.len());
+    assert_eq!(cgi_head(&[&data[..cut], &data[cut..]]), whole);
+}
+
+#[derive(Debug, Default, PartialEq)]
+struct Answer {
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    end: Option<End>,
+}
+
+fn records(pieces: &[&[u8]]) -> Result<Answer, RecordError> {
+    let (mut decoder, mut pending, mut answer) =
+        (Decoder::default(), Vec::new(), Answer::default());
+    for piece in pieces {
+        pending.extend_from_slice(piece);
+        loop {
+            let (piece, used) = decoder.next(&pending)?;
+            let more = piece.is_some();
+            match piece {
+                Some(Piece::Stdout(bytes)) => answer.stdout.extend_from_slice(bytes),
+                Some(Piece::Stderr(bytes)) => answer.stderr.extend_from_slice(bytes),
+                Some(Piece::End(end)) => answer.end = Some(end),
+                Some(Piece::Values(values)) => assert!(encode::pairs(values).count() <= 1024),
+                None => {}
+            }
+            assert!(used > 0 || !more, "no progress");
+            pending.drain(..used);
+            if !more {
+                break;
+            }
+        }
+    }
+    assert_eq!(answer.end.is_some(), decoder.is_over());
+    Ok(answer)
+}
+
+/// An answer means the same however it arrives; and variables cut from the same bytes go into
+/// PARAMS records that hold whole pairs, in order.
+pub fn fastcgi_records(data: &[u8]) {
+    let whole = records(&[data]);
+    let cut = data.last().map_or(0, |b| usize::from(*b) % data.len());
+    assert_eq!(records(&[&data[..cut], &data[cut..]]), whole);
+
+    let given: Vec<(&[u8], &[u8])> = encode::pairs(data).collect();
+    let mut wire = Vec::new();
+    let mut params = Params::new(&mut wire);
+    let mut written = given;
+    written.retain(|(name, value)| params.pair(name, value).is_ok());
+    params.finish();
+    let (mut read, mut rest) = (Vec::new(), &wire[..]);
+    while let [1, 4, 0, 1, high, low, _, _, behind @ ..] = rest {
+        let (content, behind) = behind.split_at(usize::from(*high) << 8 | usize::from(*low));
+        read.extend(encode::pairs(content));
+        rest = behind;
+    }
+    assert!(rest.is_empty());
+    assert_eq!(read, written);
+}
+
+/// What is read is what would be written, and a start names an absolute path or no file.
+pub fn spawner_messages(data: &[u8]) {
+    use howdah_proto::spawner::{Order, Report, What};
+    if let Some(order) = Order::parse(data) {
+        assert_eq!(Order::parse(&order.encode()), Some(order.clone()));
+        if let Order::Start(start) = order {
+            assert!(
+                matches!(&start.what, What::Configured)
+                    || matches!(&start.what, What::File(file) if file.starts_with(b"/"))
+            );
+            assert!(start.environment.iter().all(|pair| pair.contains(&b'=')));
+        }
+    }
+    if let Some(report) = Report::parse(data) {
+        assert_eq!(Report::parse(&report.encode()), Some(report));
+    }
+}
+
+/// What a zygote and its workers say is read as what would be written.
+pub fn zygote_messages(data: &[u8]) {
+    use howdah_proto::control::{Command, Report};
+    use howdah_proto::worker::Word;
+    if let Some(command) = Command::parse(data) {
+        assert_eq!(Command::parse(command.encode().as_bytes()), Some(command));
+    }
+    if let Some(report) = Report::parse(data) {
+        assert_eq!(Report::parse(report.encode().as_bytes()), Some(report));
+    }
+    if let Some(word) = Word::parse(data) {
+        assert_eq!(Word::parse(word.encode().as_bytes()), Some(word));
+    }
+}
+
+/// A request put together from a connection's bytes is the same wherever they are cut.
+pub fn received_request(data: &[u8]) {
+    use howdah_http1::receiver::{Limits, Received, Receiver};
+    let limits = Limits {
+        head: LIMITS,
+        body: 64,
+    };
+    let receive = |pieces: [&[u8]; 2]| {
+        let (mut receiver, mut pending, mut complete) = (Receiver::default(), Vec::new(), false);
+        for piece in pieces {
+            pending.extend_from_slice(piece);
+            if !complete {
+                let (used, received) = receiver.take(&pending, &limits)?;
+                assert!(used <= pending.len() && receiver.body().len() as u64 <= limits.body);
+                pending.drain(..used);
+                complete = received == Received::Complete;
+            }
+        }
+        Ok((complete, receiver.body().to_vec(), pending))
+    };
+    let whole: Result<_, howdah_http1::receiver::Refused> = receive([data, b""]);
+    let cut = data.first().map_or(0, |b| usize::from(*b) % data.len());
+    match (receive([&data[..cut], &data[cut..]]), whole) {
+        (Ok(pieces), Ok(whole)) => assert_eq!(pieces, whole),
+        (pieces, whole) => assert_eq!(pieces.is_err(), whole.is_err()),
+    }
 }

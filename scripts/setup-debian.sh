@@ -26,17 +26,19 @@ build="gcc libc6-dev make pkg-config php$PHP-dev libphp$PHP-embed"
 demo="php$PHP-cli php$PHP-sqlite3 php$PHP-gd php$PHP-mbstring"
 
 # Rivals; then databases and extensions; then applications.
-test="curl strace
+test="curl strace python3
   nginx-light php$PHP-fpm php$PHP-cgi apache2 libapache2-mod-php$PHP
+  libapache2-mod-fcgid varnish apache2-utils
   mariadb-server php$PHP-mysql php$PHP-xml php$PHP-curl php$PHP-intl
   wordpress wordpress-theme-twentytwentyone
   mediawiki
   phpmyadmin dbconfig-no-thanks
   php-symfony-framework-bundle php-symfony-twig-bundle php-symfony-security-bundle
   php-symfony-form php-symfony-validator php-symfony-security-csrf php-symfony-mime
-  wrk"
+  wrk
+  chromium nodejs"
 
-services="nginx apache2 mariadb php$PHP-fpm"
+services="nginx apache2 mariadb php$PHP-fpm varnish varnishncsa"
 
 policy=/usr/sbin/policy-rc.d
 saved=$policy.before-howdah

@@ -1,6 +1,6 @@
 <?php
 // Request headers by their own names.
-require __DIR__ . '/facts.php';
+require_once __DIR__ . '/facts.php';
 header('Content-Type: text/plain');
 $headers = getallheaders();
 ksort($headers);

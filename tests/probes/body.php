@@ -1,6 +1,6 @@
 <?php
 // The request body as a stream, beside what PHP parsed of it.
-require __DIR__ . '/facts.php';
+require_once __DIR__ . '/facts.php';
 header('Content-Type: text/plain');
 fact('method', $_SERVER['REQUEST_METHOD']);
 fact('content_type', $_SERVER['CONTENT_TYPE'] ?? null);

@@ -1,6 +1,6 @@
 <?php
 // The state of the connection as a script sees it.
-require __DIR__ . '/facts.php';
+require_once __DIR__ . '/facts.php';
 header('Content-Type: text/plain');
 fact('status', connection_status());
 fact('aborted', connection_aborted());

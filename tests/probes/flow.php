@@ -1,6 +1,6 @@
 <?php
 // Ways a script ends, and what the client and the status line are told.
-require __DIR__ . '/facts.php';
+require_once __DIR__ . '/facts.php';
 header('Content-Type: text/plain');
 if (isset($_GET['quiet'])) {
     ini_set('display_errors', '0');

@@ -1,6 +1,6 @@
 <?php
 // Which functions, constants and extensions the server brings.
-require __DIR__ . '/facts.php';
+require_once __DIR__ . '/facts.php';
 header('Content-Type: text/plain');
 fact('sapi', [php_sapi_name(), PHP_SAPI]);
 foreach (['fastcgi_finish_request', 'getallheaders', 'apache_request_headers', 'apache_response_headers', 'fpm_get_status', 'apache_setenv', 'apache_getenv', 'apache_note', 'apache_get_modules', 'apache_get_version', 'apache_lookup_uri', 'virtual', 'headers_send', 'frankenphp_handle_request', 'cli_set_process_title', 'opcache_get_status', 'dl', 'pcntl_fork'] as $name) {

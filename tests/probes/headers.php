@@ -1,6 +1,6 @@
 <?php
 // What header() and its relatives put on the wire.
-require __DIR__ . '/facts.php';
+require_once __DIR__ . '/facts.php';
 switch (how()) {
     case 'replace': header('X-A: 1'); header('X-A: 2'); header('x-a: 3'); break;
     case 'append': header('X-A: 1'); header('X-A: 2', false); header('X-A: 3', false); break;
@@ -51,14 +51,10 @@ switch (how()) {
         header_register_callback(function () {
             header('X-From-Callback: yes');
             header_remove('X-Gone');
-            fact_to_header();
+            header('X-List: ' . implode('|', array_map(fn ($line) => strtok($line, ':'), headers_list())));
         });
         header('X-Gone: 1');
         break;
-}
-function fact_to_header(): void
-{
-    header('X-List: ' . implode('|', array_map(fn ($line) => strtok($line, ':'), headers_list())));
 }
 if (!str_starts_with(how(), 'type')) {
     header('Content-Type: text/plain');

@@ -1,6 +1,6 @@
 <?php
 // Every directive in force, from the one php.ini all servers were given.
-require __DIR__ . '/facts.php';
+require_once __DIR__ . '/facts.php';
 header('Content-Type: text/plain');
 $all = ini_get_all(null, false);
 ksort($all);

@@ -1,7 +1,7 @@
 <?php
 // Changes everything a process could remember, then looks whether the next request
 // in the same process still sees it.
-require __DIR__ . '/facts.php';
+require_once __DIR__ . '/facts.php';
 header('Content-Type: text/plain');
 if (how() === 'change') {
     setlocale(LC_ALL, 'C.UTF-8');

@@ -1,6 +1,6 @@
 <?php
 // Language and time as a fresh request finds them.
-require __DIR__ . '/facts.php';
+require_once __DIR__ . '/facts.php';
 header('Content-Type: text/plain');
 fact('locale', setlocale(LC_ALL, 0));
 fact('conv', localeconv()['decimal_point']);

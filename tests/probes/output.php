@@ -1,6 +1,6 @@
 <?php
 // Output buffering and what reaches the client.
-require __DIR__ . '/facts.php';
+require_once __DIR__ . '/facts.php';
 header('Content-Type: text/plain');
 switch (how()) {
     case '':

@@ -1,6 +1,6 @@
 <?php
 // What programs started by a script inherit.
-require __DIR__ . '/facts.php';
+require_once __DIR__ . '/facts.php';
 header('Content-Type: text/plain');
 fact('shell', trim((string) shell_exec('echo works')));
 exec('exit 3', $lines, $code);

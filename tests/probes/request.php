@@ -1,6 +1,6 @@
 <?php
 // What PHP made of the query, the cookies, the form and the uploads.
-require __DIR__ . '/facts.php';
+require_once __DIR__ . '/facts.php';
 header('Content-Type: text/plain');
 fact('get', $_GET);
 fact('post', $_POST);

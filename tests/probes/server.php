@@ -1,6 +1,6 @@
 <?php
 // Every key of $_SERVER, and that the other ways to it agree.
-require __DIR__ . '/facts.php';
+require_once __DIR__ . '/facts.php';
 header('Content-Type: text/plain');
 $server = $_SERVER;
 fact('float_is_float', is_float($server['REQUEST_TIME_FLOAT']));

@@ -1,9 +1,9 @@
 <?php
 // The other ways to the meta-variables must agree with $_SERVER.
-require __DIR__ . '/facts.php';
+require_once __DIR__ . '/facts.php';
 header('Content-Type: text/plain');
-function from_function(): ?string { return $_SERVER['REQUEST_METHOD'] ?? null; }
-fact('in_function', from_function());
+$from_function = function (): ?string { return $_SERVER['REQUEST_METHOD'] ?? null; };
+fact('in_function', $from_function());
 fact('globals', isset($GLOBALS['_SERVER']) ? $GLOBALS['_SERVER']['REQUEST_METHOD'] : null);
 $name = '_SERVER';
 fact('variable_variable', isset($$name) ? $$name['REQUEST_METHOD'] : null);

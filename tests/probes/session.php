@@ -1,6 +1,6 @@
 <?php
 // Sessions: the cookie, the cache headers, and that data is there again.
-require __DIR__ . '/facts.php';
+require_once __DIR__ . '/facts.php';
 header('Content-Type: text/plain');
 if (isset($_GET['limiter'])) {
     session_cache_limiter($_GET['limiter']);

@@ -1,6 +1,6 @@
 <?php
 // What still works when the request is ending, and after the client has its answer.
-require __DIR__ . '/facts.php';
+require_once __DIR__ . '/facts.php';
 header('Content-Type: text/plain');
 $note = sys_get_temp_dir() . '/howdah-probe-note-' . md5($_SERVER['SERVER_SOFTWARE'] . PHP_SAPI . getmypid());
 switch (how()) {

@@ -1,6 +1,6 @@
 <?php
 // Ways to set the status line.
-require __DIR__ . '/facts.php';
+require_once __DIR__ . '/facts.php';
 switch (how()) {
     case 'code': http_response_code((int) $_GET['code']); break;
     case 'line': header('HTTP/1.1 404 Gone Fishing'); break;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use howdah_executor::config::{PoolConfig, ProcessManager};
+use howdah_executor::config::{Patience, PoolConfig, ProcessManager};
 use howdah_executor::embed::EmbedPool;
 use howdah_executor::launch::DirectLauncher;
 use howdah_executor::{Event, Executor, ScriptBody, ScriptLog, ScriptRequest, front_thread};
@@ -210,5 +210,7 @@ fn configuration(program: PathBuf, children: u32) -> PoolConfig {
         group: None,
         environment: Vec::new(),
         clear_env: false,
+        worker: None,
+        patience: Patience::default(),
     }
 }

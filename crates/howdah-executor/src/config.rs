@@ -1,8 +1,10 @@
 //! What a pool is configured with. Made by the config reader, which has checked it; the words are
 //! php-fpm's where php-fpm has one.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use crate::fastcgi::address::Backend;
 
 /// Most children a pool can be configured with: the scoreboard has 1024 rows, and some must be
 /// left for replacements.
@@ -26,7 +28,84 @@ pub enum ProcessManager {
     Ondemand,
 }
 
-/// A pool: one zygote, one user, one php.ini.
+/// A pool by the mode that runs its scripts: the one word of configuration that is switched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// PHP in forked processes of our own.
+    Embed(PoolConfig),
+    /// The same, but each process boots one script for many requests; `PoolConfig::worker` is set.
+    Worker(PoolConfig),
+    /// FastCGI backends: php-fpm, php-cgi, any responder.
+    FastCgi(FastCgiConfig),
+    /// A process for each request.
+    Cgi(CgiConfig),
+    /// FastCGI programs that are started and watched here.
+    Pool(ProgramPoolConfig),
+}
+
+impl Mode {
+    /// The word for it.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Mode::Embed(_) => "embed",
+            Mode::Worker(_) => "worker",
+            Mode::FastCgi(_) => "fastcgi",
+            Mode::Cgi(_) => "cgi",
+            Mode::Pool(_) => "pool",
+        }
+    }
+
+    /// The pool's name in logs and status.
+    pub fn name(&self) -> &str {
+        match self {
+            Mode::Embed(config) | Mode::Worker(config) => &config.name,
+            Mode::FastCgi(config) => &config.name,
+            Mode::Cgi(config) => &config.name,
+            Mode::Pool(config) => &config.name,
+        }
+    }
+
+    /// The `howdah-php` program, for modes that need it.
+    pub fn howdah_php(&self) -> Option<&Path> {
+        match self {
+            Mode::Embed(config) | Mode::Worker(config) => Some(&config.program),
+            Mode::FastCgi(_) | Mode::Cgi(_) | Mode::Pool(_) => None,
+        }
+    }
+}
+
+/// What makes a pool one of workers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerConfig {
+    /// The script each child boots, absolute.
+    pub script: PathBuf,
+    /// Patterns of files; when one changes all workers are replaced. Relative ones count from the
+    /// script's directory.
+    pub watch: Vec<String>,
+}
+
+/// How long a pool's processes may take for what is none of a request's business.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// For PHP's module startup, preloading included; then the zygote is killed: `StartTimeout`.
+    pub start: Duration,
+    /// From a fork command to its answer; then the zygote is killed: `ZygoteStuck`.
+    pub fork: Duration,
+    /// For children to finish their requests when the front is gone; then they are killed.
+    pub farewell: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience {
+            start: Duration::from_secs(60),
+            fork: Duration::from_secs(10),
+            farewell: Duration::from_secs(60),
+        }
+    }
+}
+
+/// An embed pool: one zygote, one user, one php.ini.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
     /// Its name in logs and status.
@@ -68,4 +147,133 @@ pub struct PoolConfig {
     pub environment: Vec<(String, String)>,
     /// php-fpm's `clear_env`: start from an empty environment (PATH is kept).
     pub clear_env: bool,
+    /// The worker script that each child boots once for many requests; none: each request names
+    /// its own script.
+    pub worker: Option<WorkerConfig>,
+    /// Limits of what is none of a request's business.
+    pub patience: Patience,
+}
+
+/// A FastCGI pool: backends that somebody else runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FastCgiConfig {
+    /// Its name in logs and status.
+    pub name: String,
+    /// Where they listen; at least one.
+    pub backends: Vec<Backend>,
+    /// Most connections to each backend: what it can run at once (php-fpm's `pm.max_children`).
+    /// `None`: asked for and felt out, and no connection is kept where that is not told.
+    pub max_connections: Option<u32>,
+    /// Keep connections for further requests, where the limit is known.
+    pub keep_connections: bool,
+    /// How long a connection is kept without a request: each holds a PHP process.
+    pub keep_timeout: Duration,
+    /// Most requests waiting; beyond it: 503 `QueueFull`.
+    pub queue_size: u32,
+    /// Longest wait for a backend; after it: 503 `QueueTimeout`, or `BackendDown`.
+    pub queue_timeout: Duration,
+    /// Longest time of a request on its backend; then the connection is closed: 504
+    /// `TerminateTimeout`.
+    pub request_terminate_timeout: Option<Duration>,
+    /// Longest attempt to connect.
+    pub connect_timeout: Duration,
+    /// Longest time without progress in sending a request: 504 `BackendTimeout`.
+    pub send_timeout: Duration,
+    /// Longest silence of the backend: 504 `BackendTimeout`.
+    pub read_timeout: Option<Duration>,
+    /// How long all backends may be away, as in a restart, before requests are refused at once.
+    pub restart_time: Duration,
+    /// Directories here, and what they are called where the scripts run.
+    pub script_root: Vec<(String, String)>,
+}
+
+/// As whom and with which environment the programs of a pool run (modes `cgi` and `pool`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProgramIdentity {
+    /// Run the programs as this user (needs a master that may).
+    pub user: Option<String>,
+    /// … and this group; the user's own if absent.
+    pub group: Option<String>,
+    /// Their environment, on top of (or, with `clear_env`, instead of) the server's.
+    pub environment: Vec<(String, String)>,
+    /// Start from an empty environment (PATH is kept).
+    pub clear_env: bool,
+}
+
+/// PHP's settings for a PHP that is started, rather than linked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProgramIni {
+    /// php.ini in place of the one PHP would find.
+    pub php_ini: Option<PathBuf>,
+    /// `name = value`, as on PHP's command line (`-d`), in order.
+    pub defines: Vec<(String, String)>,
+}
+
+/// A pool of mode `cgi`: a process for each request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CgiConfig {
+    /// Its name in logs and status.
+    pub name: String,
+    /// The program that runs the site's PHP scripts, and its arguments.
+    pub command: Vec<String>,
+    /// As whom.
+    pub identity: ProgramIdentity,
+    /// PHP's settings.
+    pub ini: ProgramIni,
+    /// Most programs at once (at most [`MAX_CHILDREN`]).
+    pub max_children: u32,
+    /// Most requests waiting; beyond it: 503 `QueueFull`.
+    pub queue_size: u32,
+    /// Longest wait; after it: 503 `QueueTimeout`.
+    pub queue_timeout: Duration,
+    /// Longest wall-clock time of a program; then its process group is ended: 504
+    /// `TerminateTimeout`.
+    pub request_terminate_timeout: Option<Duration>,
+}
+
+/// How the requests of a pool of FastCGI programs are spread over processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Processes {
+    /// One program, which forks `max_children` children itself (`PHP_FCGI_CHILDREN`): they share one
+    /// opcache. A child cannot be told from outside, so the program is replaced as a whole.
+    Shared,
+    /// Up to `max_children` programs, each with so many connections at once (php-cgi: 1), each with an
+    /// opcache of its own.
+    Independent {
+        /// Most requests a program is given at once.
+        connections: u32,
+    },
+}
+
+/// A pool of mode `pool`: FastCGI programs that are started and watched here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramPoolConfig {
+    /// Its name in logs and status.
+    pub name: String,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// One or many.
+    pub processes: Processes,
+    /// Consecutive TCP ports in place of unix sockets that nobody else can see: as many as programs.
+    pub ports: Vec<std::net::SocketAddr>,
+    /// As whom.
+    pub identity: ProgramIdentity,
+    /// PHP's settings.
+    pub ini: ProgramIni,
+    /// How many programs ([`Processes::Independent`]).
+    pub pm: ProcessManager,
+    /// Most programs, or children of the one program.
+    pub max_children: u32,
+    /// An idle program above the spares leaves after this long.
+    pub process_idle_timeout: Duration,
+    /// A program is replaced after this many requests, its replacement first; 0: never. For
+    /// [`Processes::Shared`] PHP counts, child by child (`PHP_FCGI_MAX_REQUESTS`).
+    pub max_requests: u64,
+    /// A program with more resident memory is replaced between requests.
+    pub max_memory: Option<u64>,
+    /// A program that has lived so long is replaced.
+    pub process_lifetime: Option<Duration>,
+    /// How connections are used: queue and time-outs as of backends of somebody else. Without
+    /// addresses.
+    pub client: FastCgiConfig,
 }

@@ -32,11 +32,57 @@ pub enum ExecError {
     BodyUnreadable,
     /// The server is stopping: 503.
     Stopping,
+    /// No backend of the pool can be reached: 503 with Retry-After.
+    BackendDown {
+        /// What became of the last attempt.
+        message: String,
+    },
+    /// The backend closed the connection before the answer was complete: 502.
+    BackendClosed {
+        /// The answer had begun.
+        answering: bool,
+    },
+    /// The backend took or gave nothing for `send_timeout` or `read_timeout`: 504.
+    BackendTimeout,
+    /// The backend refused the request by END_REQUEST: 502.
+    BackendRefused,
+    /// A variable of the request does not fit a FastCGI record: 431.
+    VariableTooLong {
+        /// Bytes of its name and value.
+        length: usize,
+    },
+    /// The script is a program of its own (mode `cgi`) and could not be executed: 500.
+    CannotExecute(Errno),
+}
+
+/// Why a program was not executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+impl std::fmt::Display for Errno {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        use rustix::io::Errno as E;
+        let advice = match E::from_raw_os_error(self.0) {
+            E::ACCESS => {
+                "it is not executable for the pool's user (chmod +x), or a directory above it is closed"
+            }
+            E::NOENT => "its interpreter, the first line of a script (#!), is not there",
+            E::NOEXEC => "it is neither a binary nor begins with #! and an interpreter",
+            E::TOOBIG => "the request's variables exceed what the system passes to a program",
+            E::TXTBSY => "it is being written",
+            _ => "",
+        };
+        let error = std::io::Error::from_raw_os_error(self.0);
+        match advice {
+            "" => write!(f, "{error}"),
+            advice => write!(f, "{error}: {advice}"),
+        }
+    }
 }
 
 impl ExecError {
     /// Every name, in the order of [`ExecError::index`].
-    pub const NAMES: [&'static str; 10] = [
+    pub const NAMES: [&'static str; 16] = [
         "QueueFull",
         "QueueTimeout",
         "PoolDown",
@@ -47,6 +93,12 @@ impl ExecError {
         "ResponseMissing",
         "BodyUnreadable",
         "Stopping",
+        "BackendDown",
+        "BackendClosed",
+        "BackendTimeout",
+        "BackendRefused",
+        "VariableTooLong",
+        "CannotExecute",
     ];
 
     /// Place of the name in [`ExecError::NAMES`], for counters.
@@ -62,6 +114,12 @@ impl ExecError {
             ExecError::ResponseMissing => 7,
             ExecError::BodyUnreadable => 8,
             ExecError::Stopping => 9,
+            ExecError::BackendDown { .. } => 10,
+            ExecError::BackendClosed { .. } => 11,
+            ExecError::BackendTimeout => 12,
+            ExecError::BackendRefused => 13,
+            ExecError::VariableTooLong { .. } => 14,
+            ExecError::CannotExecute(_) => 15,
         }
     }
 
@@ -81,6 +139,8 @@ impl std::fmt::Display for ExecError {
                 write!(f, "ChildDied: it ended after its zygote had died")
             }
             ExecError::ResponseInvalid(what) => write!(f, "ResponseInvalid: {what:?}"),
+            ExecError::BackendDown { message } => write!(f, "BackendDown: {message}"),
+            ExecError::CannotExecute(why) => write!(f, "CannotExecute: {why}"),
             other => f.write_str(other.name()),
         }
     }

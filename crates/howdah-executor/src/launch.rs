@@ -1,12 +1,13 @@
-//! How a zygote gets started. The front is unprivileged and has threads, so where pools run as
+//! How a zygote or a spawner gets started. The front is unprivileged and has threads, so where pools run as
 //! other users a master process execs for it; without a master [`DirectLauncher`] does.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::config::PoolConfig;
+use crate::config::{Mode, PoolConfig, ProgramIdentity, ProgramIni};
 
 /// The descriptors a zygote inherits. The launcher consumes them: after `launch` only the child
 /// process holds them.
@@ -22,7 +23,16 @@ pub struct ZygoteFds {
     pub stderr: OwnedFd,
 }
 
-/// A started zygote.
+/// The descriptors a spawner (see [`crate::programs`]) inherits, as [`ZygoteFds`].
+#[derive(Debug)]
+pub struct SpawnerFds {
+    /// The spawner's end of the control socket.
+    pub control: OwnedFd,
+    /// The writing end of the pipe that becomes its stderr and stdout.
+    pub stderr: OwnedFd,
+}
+
+/// A started zygote or spawner.
 #[derive(Debug)]
 pub struct Zygote {
     /// Its process id.
@@ -35,6 +45,15 @@ pub struct Zygote {
 pub trait Launcher: Send + Sync {
     /// Execs `pool.program` for this pool.
     fn launch(&self, pool: &PoolConfig, fds: ZygoteFds) -> io::Result<Zygote>;
+
+    /// Execs a spawner for this pool, whose mode needs one. A launcher that has none to offer says so.
+    fn launch_spawner(&self, mode: &Mode, fds: SpawnerFds) -> io::Result<Zygote> {
+        drop(fds);
+        Err(io::Error::other(format!(
+            "mode {} needs a spawner, and this launcher starts none",
+            mode.word()
+        )))
+    }
 }
 
 /// Starts zygotes as this process's own children, under its own user: there is no master.
@@ -50,25 +69,83 @@ impl Launcher for DirectLauncher {
             .chain(bells)
             .collect();
         crate::embed::sys::inherit(&mut command, &inherited);
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::from(fds.stderr.try_clone()?))
-            .stderr(Stdio::from(fds.stderr.try_clone()?))
-            // The terminal's Ctrl-C is for the server, which then drains its pools.
-            .process_group(0);
-        let child = command.spawn().map_err(|e| {
-            io::Error::new(
-                e.kind(),
-                format!("cannot start {}: {e}", pool.program.display()),
-            )
-        })?;
-        let pid = child.id() as i32;
-        let raw = rustix::process::Pid::from_raw(pid)
-            .ok_or_else(|| io::Error::other("spawn gave process id 0"))?;
-        // The child is not reaped before its pidfd has been opened, so the id is still its own.
-        let pidfd = rustix::process::pidfd_open(raw, rustix::process::PidfdFlags::empty())?;
-        Ok(Zygote { pid, pidfd })
+        spawn(command, &fds.stderr)
     }
+
+    fn launch_spawner(&self, mode: &Mode, fds: SpawnerFds) -> io::Result<Zygote> {
+        // The very file we run, also after an upgrade has replaced it: front and spawner always
+        // speak the same language.
+        let mut command = spawner_command(mode, Path::new("/proc/self/exe"), &fds)?;
+        command.arg0("howdah");
+        crate::embed::sys::inherit(&mut command, &[&fds.control]);
+        spawn(command, &fds.stderr)
+    }
+}
+
+fn spawn(mut command: Command, stderr: &OwnedFd) -> io::Result<Zygote> {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::from(stderr.try_clone()?))
+        .stderr(Stdio::from(stderr.try_clone()?))
+        // The terminal's Ctrl-C is for the server, which then drains its pools.
+        .process_group(0);
+    let child = command.spawn().map_err(|e| {
+        let program = command.get_program().display();
+        io::Error::new(e.kind(), format!("cannot start {program}: {e}"))
+    })?;
+    let pid = child.id() as i32;
+    let raw = rustix::process::Pid::from_raw(pid)
+        .ok_or_else(|| io::Error::other("spawn gave process id 0"))?;
+    // The child is not reaped before its pidfd has been opened, so the id is still its own.
+    let pidfd = rustix::process::pidfd_open(raw, rustix::process::PidfdFlags::empty())?;
+    Ok(Zygote { pid, pidfd })
+}
+
+/// The command line and environment of a pool's spawner: `PROGRAM spawner …`. The descriptor keeps
+/// its number.
+///
+/// # Errors
+/// The mode has no spawner.
+pub fn spawner_command(mode: &Mode, program: &Path, fds: &SpawnerFds) -> io::Result<Command> {
+    let (protocol, identity, ini, configured): (_, &ProgramIdentity, &ProgramIni, &[String]) =
+        match mode {
+            Mode::Cgi(config) => ("cgi", &config.identity, &config.ini, &config.command),
+            Mode::Pool(config) => ("fastcgi", &config.identity, &config.ini, &config.command),
+            Mode::Embed(_) | Mode::Worker(_) | Mode::FastCgi(_) => {
+                let message = format!("mode `{}` has no spawner", mode.word());
+                return Err(io::Error::other(message));
+            }
+        };
+    let mut command = Command::new(program);
+    command
+        .args(["spawner", "--pool", mode.name(), "--protocol", protocol])
+        .arg("--control-fd")
+        .arg(fds.control.as_raw_fd().to_string());
+    if let Some(file) = &ini.php_ini {
+        command.arg("--php-ini").arg(file);
+    }
+    for (name, value) in &ini.defines {
+        command.arg("-d").arg(format!("{name}={value}"));
+    }
+    if let Some(user) = &identity.user {
+        command.arg("--user").arg(user);
+    }
+    if let Some(group) = &identity.group {
+        command.arg("--group").arg(group);
+    }
+    command.arg("--").args(configured);
+    environment(&mut command, identity.clear_env, &identity.environment);
+    Ok(command)
+}
+
+fn environment(command: &mut Command, clear: bool, pairs: &[(String, String)]) {
+    if clear {
+        command.env_clear();
+        if let Some(path) = std::env::var_os("PATH") {
+            command.env("PATH", path);
+        }
+    }
+    command.envs(pairs.iter().map(|(k, v)| (k, v)));
 }
 
 /// The command line and environment of a pool's zygote. The descriptors keep their numbers.
@@ -87,9 +164,17 @@ pub fn command(pool: &PoolConfig, fds: &ZygoteFds) -> Command {
         .arg("--control-fd")
         .arg(fds.control.as_raw_fd().to_string())
         .arg("--bell-fds")
-        .arg(bells.join(","));
+        .arg(bells.join(","))
+        .arg("--farewell-ms")
+        .arg(pool.patience.farewell.as_millis().to_string());
     if let Some(ini) = &pool.php_ini {
         command.arg("--php-ini").arg(ini);
+    }
+    if let Some(worker) = &pool.worker {
+        // A cache that wants to be wiped waits for all who run code from it, workers for ever: it
+        // is not to kill them after its usual three minutes.
+        command.args(["-d", "opcache.force_restart_timeout=2147483647"]);
+        command.arg("--worker").arg(&worker.script);
     }
     for (name, value) in &pool.defines {
         command.arg("-d").arg(format!("{name}={value}"));
@@ -103,12 +188,6 @@ pub fn command(pool: &PoolConfig, fds: &ZygoteFds) -> Command {
     command
         .arg("--opcache")
         .arg(if pool.opcache { "on" } else { "off" });
-    if pool.clear_env {
-        command.env_clear();
-        if let Some(path) = std::env::var_os("PATH") {
-            command.env("PATH", path);
-        }
-    }
-    command.envs(pool.environment.iter().map(|(k, v)| (k, v)));
+    environment(&mut command, pool.clear_env, &pool.environment);
     command
 }

@@ -3,7 +3,12 @@
 //! The server hands in a [`ScriptRequest`] and polls the [`Run`] it gets for [`Event`]s. It never
 //! learns which mode ran the script; the executor never learns the HTTP version.
 //!
+//! - [`pool`]: what all modes have in common: a pool is started, drained and gone.
 //! - [`embed`]: the default mode, PHP in forked processes over shared memory.
+//! - [`fastcgi`]: PHP in processes of somebody else, over FastCGI.
+//! - [`cgi`]: a process for each request, PHP or any other program (RFC 3875).
+//! - [`program_pool`]: FastCGI programs that are started and watched here.
+//! - [`programs`]: who starts and reaps external programs, for those two modes.
 //! - [`front_thread`]: what a front thread does for its pools around its sleep.
 //! - [`auto_children`]: `max_children = auto`.
 //! - [`config`]: what a pool is configured with, typed and checked by the config reader.
@@ -14,11 +19,16 @@
 #![deny(unsafe_code)]
 
 pub mod auto_children;
+pub mod cgi;
 pub mod config;
 pub mod embed;
 pub mod error;
+pub mod fastcgi;
 pub mod front_thread;
 pub mod launch;
+pub mod pool;
+pub mod program_pool;
+pub mod programs;
 pub mod status;
 
 use std::sync::Arc;
@@ -30,8 +40,9 @@ use howdah_proto::request::RequestFrame;
 pub use howdah_proto::response::Head;
 use tokio::sync::mpsc;
 
-pub use config::PoolConfig;
+pub use config::{Mode, PoolConfig};
 pub use error::ExecError;
+pub use pool::Pool;
 
 /// One request for a script.
 #[derive(Debug)]
@@ -73,6 +84,9 @@ pub enum Event {
     Body(Bytes),
     /// The script has flushed: pass on now what was given so far.
     Flush,
+    /// The run did something beside answering: its name, and what there is to say about it. For
+    /// whoever would give the answer to others. Only from PHP of our own.
+    Effect(Bytes, Bytes),
     /// The response is complete (the script may still run).
     End,
 }
@@ -103,8 +117,27 @@ pub trait Executor: Send + Sync {
     /// what cannot run now waits in the pool's one bounded queue.
     fn start(&self, request: ScriptRequest) -> Box<dyn Run>;
 
+    /// As [`Executor::start`], for a script that is a program itself, to be executed as it is (a
+    /// `cgi` rule). Only mode `cgi` can; the configuration asks no other.
+    fn start_program(&self, request: ScriptRequest) -> Box<dyn Run> {
+        drop(request);
+        programs::outlet::FutureRun::boxed(|_| async {
+            Err(ExecError::PoolDown {
+                name: "NoPrograms".to_owned(),
+                message: "the pool's mode runs PHP only; name a pool of mode `cgi` in the rule"
+                    .to_owned(),
+            })
+        })
+    }
+
     /// The scoreboard and counters of now.
     fn status(&self) -> status::PoolStatus;
+
+    /// Whether a body may be streamed whose length is not known. Where PHP reads a body by its
+    /// CONTENT_LENGTH only, it has to be received whole first.
+    fn takes_unknown_length(&self) -> bool {
+        true
+    }
 }
 
 /// Where messages that scripts and PHP processes write go. Implemented by the server's error log.

@@ -40,6 +40,9 @@ pub struct PoolStatus {
     pub failures: Vec<(String, u64)>,
     /// A row a child.
     pub children: Vec<ChildRow>,
+    /// A row a backend (mode `fastcgi`).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub backends: Vec<BackendRow>,
 }
 
 /// One child of the scoreboard.
@@ -49,7 +52,7 @@ pub struct ChildRow {
     pub index: u16,
     /// Process id.
     pub pid: i32,
-    /// `Starting`, `Idle`, `Busy`, `Finishing` (after `fastcgi_finish_request()`), `Retiring`,
+    /// `Starting`, `Booting` (a worker script before its first request), `Idle`, `Busy`, `Finishing` (after `fastcgi_finish_request()`), `Retiring`,
     /// `Terminating`.
     pub state: String,
     /// Seconds in this state.
@@ -64,4 +67,33 @@ pub struct ChildRow {
     pub script: String,
     /// Resident memory in bytes at the last look.
     pub memory: u64,
+}
+
+/// One backend of a FastCGI pool.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct BackendRow {
+    /// As it is configured.
+    pub address: String,
+    /// Its share of the requests.
+    pub weight: u32,
+    /// `Up`, `Down`.
+    pub state: String,
+    /// Seconds it has been down.
+    pub since: f64,
+    /// Why it is down.
+    pub why: String,
+    /// Requests it has now.
+    pub busy: u32,
+    /// Connections kept open without a request.
+    pub kept: u32,
+    /// Most requests it is given at once, now.
+    pub limit: u32,
+    /// Requests it has answered.
+    pub requests: u64,
+    /// Connections made to it.
+    pub connects: u64,
+    /// Attempts that failed: it could not be reached, broke off, or made no sense.
+    pub failures: u64,
+    /// Times its backlog was full.
+    pub overflows: u64,
 }

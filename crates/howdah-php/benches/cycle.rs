@@ -29,6 +29,7 @@ fn main() {
             "<?php echo 'Hello, ', $_SERVER['HTTP_HOST'], '.';",
         ),
     ];
+    worker(&dir, requests);
     for (settings, args) in [
         ("php.ini as installed", &["--opcache", "on"][..]),
         (
@@ -63,6 +64,51 @@ fn main() {
             if let Some(calls) = system_calls(&mut front, &frame, pid) {
                 println!("  {:22} {calls}", "");
             }
+        }
+    }
+}
+
+/// The same pages from a worker: what is left when the script stays in memory.
+fn worker(dir: &Dir, requests: u64) {
+    println!("worker");
+    for (name, body) in [
+        ("hello", "echo 'Hello, world. 24 bytes.';"),
+        (
+            "hello with $_SERVER",
+            "echo 'Hello, ', $_SERVER['HTTP_HOST'], '.';",
+        ),
+        ("boot with ten settings", "echo 'Hello, world. 24 bytes.';"),
+    ] {
+        let boot = match name {
+            "boot with ten settings" => {
+                "foreach (['precision', 'serialize_precision', 'default_charset', 'error_log', 'log_errors', 'html_errors',
+                  'display_errors', 'include_path', 'memory_limit', 'session.name'] as $s) ini_set($s, ini_get($s) . '1');
+                 set_error_handler(fn () => true); set_exception_handler(fn () => true);"
+            }
+            _ => "",
+        };
+        let text = format!(
+            "<?php {boot} $f = static function () {{ {body} }}; while (frankenphp_handle_request($f)) {{}}"
+        );
+        let script = dir.write("worker.php", &text);
+        let script_name = script.to_str().unwrap().to_owned();
+        let mut front = Front::zygote_in(&["--worker", &script_name], |command| {
+            command.env_clear().env("PATH", "/usr/bin:/bin");
+        });
+        front.next_report();
+        front.spawn(0);
+        let pid = front.children[0].1;
+        let frame = a_browsers_request(&script);
+        pump(&mut front, &frame, 5_000);
+        let before = cpu_ns(pid);
+        pump(&mut front, &frame, requests);
+        let cpu = cpu_ns(pid) - before;
+        println!(
+            "  {name:22} {:6.2} us CPU per request in the child",
+            cpu as f64 / requests as f64 / 1000.0
+        );
+        if let Some(calls) = system_calls(&mut front, &frame, pid) {
+            println!("  {:22} {calls}", "");
         }
     }
 }

@@ -14,6 +14,8 @@
 static char current[MAXPATHLEN];
 static size_t current_len;
 static time_t current_since;
+/* Left since howdah_return_to_directory(). */
+static bool left = true;
 
 /* Every way a script can change the directory ends in one of these two; defined in the executable
  * they take the place of the C library's for libphp. (Shared extensions are loaded with
@@ -22,12 +24,14 @@ static time_t current_since;
 __attribute__((visibility("default"))) int chdir(const char *path)
 {
 	current_len = 0;
+	left = true;
 	return (int)syscall(SYS_chdir, path);
 }
 
 __attribute__((visibility("default"))) int fchdir(int fd)
 {
 	current_len = 0;
+	left = true;
 	return (int)syscall(SYS_fchdir, fd);
 }
 
@@ -55,4 +59,16 @@ void howdah_enter_script_directory(const char *script)
 	}
 	current_len = len;
 	current_since = now;
+}
+
+void howdah_return_to_directory(int fd)
+{
+	if (!left) {
+		return;
+	}
+	left = false;
+	current_len = 0;
+	if (fd < 0 || syscall(SYS_fchdir, fd) != 0) {
+		(void)!syscall(SYS_chdir, "/");
+	}
 }

@@ -9,7 +9,7 @@
 
 /* php-fpm: the client has its answer, the script goes on. The process stays busy until the
  * script's end. False when it was already called. */
-static PHP_FUNCTION(fastcgi_finish_request)
+PHP_FUNCTION(fastcgi_finish_request)
 {
 	ZEND_PARSE_PARAMETERS_NONE();
 	if (!howdah_current.open || howdah_current.finished || howdah_is_copy) {
@@ -20,6 +20,7 @@ static PHP_FUNCTION(fastcgi_finish_request)
 	if (!howdah_current.head_sent) {
 		howdah_send_headers(&SG(sapi_headers));
 	}
+	howdah_tell_effects();
 	/* To a client that is gone there is nothing left to finish: true all the same. */
 	(void)(howdah_write_frame(HOWDAH_KIND_FINISH, NULL, 0) && howdah_publish());
 	howdah_current.finished = true;
@@ -27,7 +28,7 @@ static PHP_FUNCTION(fastcgi_finish_request)
 }
 
 /* getallheaders(): the names as php-fpm gives them, rebuilt from the variables. */
-static PHP_FUNCTION(apache_request_headers)
+PHP_FUNCTION(apache_request_headers)
 {
 	ZEND_PARSE_PARAMETERS_NONE();
 	array_init_size(return_value, howdah_current.var_count);
@@ -45,7 +46,7 @@ static PHP_FUNCTION(apache_request_headers)
 	}
 }
 
-static PHP_FUNCTION(apache_response_headers)
+PHP_FUNCTION(apache_response_headers)
 {
 	ZEND_PARSE_PARAMETERS_NONE();
 	array_init(return_value);

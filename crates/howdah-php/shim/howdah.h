@@ -19,6 +19,7 @@
 #include "php_ini.h"
 #include "zend_ini.h"
 
+#include "entry.h"
 #include "howdah_frame.h"
 
 /* ---- leaves: written in Rust (src/ffi.rs) ---- */
@@ -33,6 +34,11 @@ bool howdah_publish(void);
 size_t howdah_read_body(char *out, size_t len);
 /* Hands the request back to the front; nothing of the frame may be read afterwards. */
 void howdah_done(void);
+/* Worker mode: waits for the next request and makes it the one being run. NULL: there is none to
+ * come. The first call says that the script has booted. */
+const char *howdah_next_request(void);
+/* Worker mode: asks the front to replace the pool's workers by newly booted ones. */
+void howdah_ask_for_restart(void);
 
 /* ---- the request being run ---- */
 
@@ -101,6 +107,17 @@ extern zend_string *howdah_names[HOWDAH_VAR_COUNT];
 void howdah_log(int syslog_level, const char *text, size_t len);
 void howdah_logf(int syslog_level, const char *format, ...) ZEND_ATTRIBUTE_FORMAT(printf, 2, 3);
 
+/* run.c */
+bool howdah_open_frame(const char *frame);
+void howdah_fill_request_info(void);
+
+/* worker.c */
+void howdah_worker_prepare(void);
+/* Whether output belongs to nobody's answer but is the worker script's own. */
+bool howdah_worker_speaks_itself(void);
+/* Whether a worker handles a request. */
+bool howdah_worker_serves(void);
+
 /* headers.c */
 int howdah_send_headers(sapi_headers_struct *headers);
 int howdah_send_informational(sapi_headers_struct *headers, int status);
@@ -124,6 +141,8 @@ int howdah_activate_user_ini(void);
 
 /* cwd.c */
 void howdah_enter_script_directory(const char *script);
+/* Back to the directory open as `fd`, if somebody has left it. */
+void howdah_return_to_directory(int fd);
 
 /* timers.c */
 typedef enum {
@@ -135,6 +154,7 @@ typedef enum {
 extern howdah_phase_t howdah_phase;
 void howdah_timer_before_input(void);
 void howdah_timer_before_script(void);
+void howdah_timer_before_worker_request(void);
 
 /* opcache.c */
 void howdah_opcache_started(void);
@@ -146,9 +166,15 @@ void howdah_opcache_end_use(void);
 void howdah_wrap_signals(void);
 void howdah_signals_enter_child(void);
 void howdah_signals_between_requests(void);
+/* A worker has booted: its handlers are what is put back from now on. */
+void howdah_signals_keep(void);
 
 /* Puts `ours` in front of the internal function `name`; returns the handler it had, or NULL when
  * there is no such function (its extension is not loaded). */
 zif_handler howdah_wrap_function(const char *name, zif_handler ours);
+
+/* ---- effects.c ---- */
+
+void howdah_tell_effects(void);
 
 #endif

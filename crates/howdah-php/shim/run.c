@@ -30,8 +30,9 @@ static void in_forked_copy(void)
 }
 
 /* `ini_path`: a php.ini or NULL for PHP's own search. `no_ini`: read none. `ini_entries`:
- * "name=value" lines that override php.ini; must stay valid. Returns 0 when PHP is up. */
-int howdah_php_startup(const char *ini_path, bool no_ini, const char *ini_entries)
+ * "name=value" lines that override php.ini; must stay valid. `worker`: the children will run a
+ * worker script. Returns 0 when PHP is up. */
+int howdah_php_startup(const char *ini_path, bool no_ini, const char *ini_entries, bool worker)
 {
 	zend_signal_startup();
 	sapi_startup(&howdah_sapi);
@@ -46,6 +47,9 @@ int howdah_php_startup(const char *ini_path, bool no_ini, const char *ini_entrie
 	howdah_hook_environment();
 	howdah_wrap_filters();
 	howdah_wrap_signals();
+	if (worker) {
+		howdah_worker_prepare();
+	}
 	howdah_opcache_started();
 	return pthread_atfork(NULL, NULL, in_forked_copy);
 }
@@ -96,7 +100,8 @@ void howdah_php_enter_child(void)
 	howdah_signals_enter_child();
 }
 
-static bool open_frame(const char *frame)
+/* Makes the frame the request being run. False: it is none. */
+bool howdah_open_frame(const char *frame)
 {
 	memset(&howdah_current, 0, sizeof(howdah_current));
 	uint32_t magic, var_table, ini_table;
@@ -133,7 +138,7 @@ static bool climbs(const char *path)
 }
 
 /* As init_request_info() of php-fpm; the splitting of PATH_INFO is done by the front. */
-static void fill_request_info(void)
+void howdah_fill_request_info(void)
 {
 	int64_t length;
 	memcpy(&length, howdah_current.frame + HOWDAH_OFF_CONTENT_LENGTH, 8);
@@ -204,14 +209,14 @@ static void execute(void)
 int howdah_php_run(const char *frame)
 {
 	volatile int outcome = 0;
-	if (!open_frame(frame)) {
+	if (!howdah_open_frame(frame)) {
 		howdah_logf(LOG_CRIT, "FrameCorrupt: the request frame has no magic");
 		howdah_current.open = false;
 		howdah_done();
 		return 1;
 	}
 	zend_first_try {
-		fill_request_info();
+		howdah_fill_request_info();
 		howdah_apply_settings();
 		howdah_timer_before_input();
 		howdah_phase = HOWDAH_BEGINNING;
@@ -228,6 +233,7 @@ int howdah_php_run(const char *frame)
 
 	howdah_phase = HOWDAH_ENDING;
 	zend_first_try {
+		howdah_tell_effects();
 		if (SG(request_info).path_translated) {
 			efree(SG(request_info).path_translated);
 			SG(request_info).path_translated = NULL;

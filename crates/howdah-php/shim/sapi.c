@@ -26,6 +26,10 @@ static bool output_goes_nowhere(void)
  * as an aborted connection and ends the script; it is discarded here, as under LiteSpeed. */
 static size_t ub_write(const char *bytes, size_t len)
 {
+	if (len > 0 && howdah_worker_speaks_itself()) {
+		fwrite(bytes, 1, len, stderr);
+		return len;
+	}
 	if (len == 0 || output_goes_nowhere()) {
 		return len;
 	}
@@ -120,7 +124,7 @@ static zend_result get_request_time(double *seconds)
 static int activate(void)
 {
 	/* Also called by module startup, without a request. */
-	return howdah_current.open ? howdah_activate_user_ini() : SUCCESS;
+	return howdah_current.frame ? howdah_activate_user_ini() : SUCCESS;
 }
 
 /* The end of the answer: shutdown functions and destructors have run, output and session are

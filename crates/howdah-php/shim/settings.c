@@ -165,7 +165,8 @@ static void activate_user_ini_of(char *dir, size_t len)
 int howdah_activate_user_ini(void)
 {
 	const char *script = SG(request_info).path_translated;
-	if (!script) {
+	/* A worker's have been read when it booted; a request names another script. */
+	if (!script || howdah_worker_serves()) {
 		return SUCCESS;
 	}
 	if (php_ini_has_per_host_config()) {

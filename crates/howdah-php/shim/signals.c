@@ -14,6 +14,10 @@ static struct sigaction at_start[NSIG];
 static sigset_t mask_at_start;
 static bool touched;
 static bool settled;
+#ifdef ZEND_SIGNALS
+static zend_signal_entry_t handlers_at_boot[NSIG];
+#endif
+static bool is_worker;
 
 static zif_handler stock_signal, stock_alarm, stock_sigprocmask;
 
@@ -86,7 +90,25 @@ void howdah_signals_between_requests(void)
 	}
 	sigprocmask(SIG_SETMASK, &mask_at_start, NULL);
 #ifdef ZEND_SIGNALS
+	if (is_worker) {
+		/* Its PHP handlers were among those put back. */
+		memcpy(SIGG(handlers), handlers_at_boot, sizeof(handlers_at_boot));
+		return;
+	}
 	SIGG(reset) = 1;
 	settled = false;
+#endif
+}
+
+void howdah_signals_keep(void)
+{
+	is_worker = true;
+	touched = false;
+	sigprocmask(SIG_SETMASK, NULL, &mask_at_start);
+	for (int signo = 1; signo < NSIG; signo++) {
+		(void)sigaction(signo, NULL, &at_start[signo]);
+	}
+#ifdef ZEND_SIGNALS
+	memcpy(handlers_at_boot, SIGG(handlers), sizeof(handlers_at_boot));
 #endif
 }

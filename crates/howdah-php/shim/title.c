@@ -1,5 +1,7 @@
 /* The process title shown by ps: the memory of argv and the environment is overwritten, after the
  * environment has been moved to the heap. glibc hands argc and argv to constructors. */
+#include "entry.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>

@@ -45,7 +45,7 @@ static const howdah_ini_ref *site_environment(const char *name, size_t len)
  * PHP itself then asks the process environment. */
 char *howdah_getenv(const char *name, size_t len)
 {
-	if (!howdah_current.open) {
+	if (!howdah_current.frame) {
 		return NULL;
 	}
 	for (uint32_t i = 0; i < howdah_current.var_count; i++) {

@@ -3,6 +3,11 @@
 
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Of a zygote that is not told otherwise.
+const FAREWELL: Duration = Duration::from_secs(60);
 
 /// What to do.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,6 +37,10 @@ pub struct Options {
     pub user: Option<String>,
     /// Group to become; none: the user's.
     pub group: Option<String>,
+    /// How long children may finish their requests after the front is gone, before SIGKILL.
+    pub farewell: Duration,
+    /// The script that the children boot once for many requests; none: each request names its own.
+    pub worker: Option<PathBuf>,
 }
 
 /// Where php.ini comes from.
@@ -77,7 +86,10 @@ impl std::fmt::Display for Refused {
 /// Reads the arguments after the program's name.
 pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Action, Refused> {
     let mut args = args;
-    let mut options = Options::default();
+    let mut options = Options {
+        farewell: FAREWELL,
+        ..Options::default()
+    };
     let (mut memory, mut control) = (None, None);
     let mut ini = Vec::new();
     let mut opcache = None;
@@ -105,7 +117,15 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Action, Refused> {
             }
             "--no-php-ini" => options.php_ini = PhpIni::Nothing,
             "--user" => options.user = Some(text("--user", value("--user")?)?),
+            "--worker" => options.worker = Some(worker(value("--worker")?)?),
             "--group" => options.group = Some(text("--group", value("--group")?)?),
+            "--farewell-ms" => {
+                let ms = text("--farewell-ms", value("--farewell-ms")?)?;
+                let ms = ms
+                    .parse()
+                    .map_err(|_| Refused::BadValue("--farewell-ms", ms))?;
+                options.farewell = Duration::from_millis(ms);
+            }
             "--opcache" => {
                 opcache = Some(match text("--opcache", value("--opcache")?)?.as_str() {
                     "on" => true,
@@ -137,6 +157,16 @@ fn text(option: &'static str, value: OsString) -> Result<String, Refused> {
     value
         .into_string()
         .map_err(|v| Refused::BadValue(option, v.to_string_lossy().into_owned()))
+}
+
+fn worker(value: OsString) -> Result<PathBuf, Refused> {
+    let path = PathBuf::from(value);
+    // Longer ones are no file's.
+    if path.is_absolute() && path.as_os_str().len() < 4096 {
+        Ok(path)
+    } else {
+        Err(Refused::BadValue("--worker", path.display().to_string()))
+    }
 }
 
 fn fd(option: &'static str, value: &OsStr) -> Result<i32, Refused> {
@@ -217,7 +247,9 @@ mod tests {
         assert_eq!(read("--memory-fd -1"), bad("--memory-fd", "-1"));
         assert_eq!(read("--bell-fds 1,,2"), bad("--bell-fds", ""));
         assert_eq!(read("--opcache maybe"), bad("--opcache", "maybe"));
+        assert_eq!(read("--worker w.php"), bad("--worker", "w.php"));
         assert_eq!(read("-d =1"), bad("-d", "=1"));
+        assert_eq!(read("--farewell-ms soon"), bad("--farewell-ms", "soon"));
         assert_eq!(
             read("--pool x --memory-fd 1"),
             Err(Refused::Required("--control-fd"))

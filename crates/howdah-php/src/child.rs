@@ -15,29 +15,34 @@ pub fn serve(region: Region, me: ChildId, max_requests: u64) -> ! {
     let port = ChildPort::enter(region, me);
     // Different children begin at different fronts, and each moves on with every request.
     let mut turn = u32::from(me.index);
+    while let Some(claim) = wait_for_claim(&port, &mut turn) {
+        run(&port, claim, max_requests);
+    }
+    sys::leave(0)
+}
+
+/// Claims the next request, asleep until there is one; `None` when this child is to leave. An
+/// orphan that sleeps does not come back from here.
+pub fn wait_for_claim(port: &ChildPort, turn: &mut u32) -> Option<Claim> {
     loop {
         if port.must_retire() || sys::orphaned() {
-            sys::leave(0);
+            return None;
         }
-        if let Some(claim) = port.claim(turn) {
-            turn = turn.wrapping_add(1);
-            run(&port, claim, max_requests);
-            continue;
-        }
-        let (word, seen) = port.park();
-        // Announced: whoever publishes or retires from here on wakes us. Look once more.
-        let claim = if port.must_retire() {
-            None
-        } else {
-            let claim = port.claim(turn);
-            if claim.is_none() {
-                sys::sleep_idle(word, seen);
+        let mut claim = port.claim(*turn);
+        if claim.is_none() {
+            let (word, seen) = port.park();
+            // Announced: whoever publishes or retires from here on wakes us. Look once more.
+            if !port.must_retire() {
+                claim = port.claim(*turn);
+                if claim.is_none() {
+                    sys::sleep_idle(word, seen);
+                }
             }
-            claim
-        };
-        port.unpark();
-        if let Some(claim) = claim {
-            run(&port, claim, max_requests);
+            port.unpark();
+        }
+        if claim.is_some() {
+            *turn = turn.wrapping_add(1);
+            return claim;
         }
     }
 }

@@ -8,12 +8,15 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint};
+use std::process::ExitCode;
+
+use howdah_proto::request::RequestFrame;
 
 use crate::arguments::PhpIni;
-use crate::exchange;
+use crate::{exchange, worker};
 
-// SAFETY: the signatures are those of the definitions in `shim/{run,trace,title}.c`, which
-// build.rs compiles into this very program. A bailout never unwinds into Rust: scripts run inside
+// SAFETY: the signatures are those of `shim/entry.h` (a test compares them), to which the C
+// compiler holds the definitions; build.rs compiles these into this very program. A bailout never unwinds into Rust: scripts run inside
 // the `zend_first_try` of `howdah_php_run`, and where none is set, as at module startup,
 // `_zend_bailout` ends the process instead.
 unsafe extern "C" {
@@ -21,13 +24,22 @@ unsafe extern "C" {
         ini_path: *const c_char,
         no_ini: bool,
         ini_entries: *const c_char,
+        worker: bool,
     ) -> c_int;
     fn howdah_php_check_library() -> *const c_char;
     fn howdah_php_has_opcache() -> bool;
     fn howdah_php_version() -> *const c_char;
     fn howdah_php_enter_child();
-    fn howdah_php_run(frame: *const u8) -> c_int;
+    fn howdah_php_run(frame: *const c_char) -> c_int;
+    fn howdah_php_run_worker(frame: *const c_char, why: *mut c_char, cap: usize) -> c_int;
     fn howdah_php_exit_status() -> c_int;
+    fn howdah_run_script(
+        ini_path: *const c_char,
+        no_ini: bool,
+        ini_entries: *const c_char,
+        argc: c_int,
+        argv: *mut *mut c_char,
+    ) -> c_int;
     fn howdah_php_trace(pid: c_int, out: *mut c_char, cap: usize) -> usize;
     fn howdah_title_prepare();
     fn howdah_title_set(title: *const c_char);
@@ -53,8 +65,22 @@ pub enum StartError {
     ModuleStartup,
 }
 
-/// PHP's module startup, once in the zygote. `ini_entries` must outlive PHP, hence by value.
-pub fn php_startup(ini: PhpIni, ini_entries: CString) -> Result<(), StartError> {
+/// How a worker script ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum WorkerEnd {
+    /// By itself, after it had asked for requests.
+    Ended,
+    /// By a fatal error, after it had asked.
+    Broken,
+    /// This process is a script's own fork, at its end; it leaves with the script's exit status.
+    Copy(i32),
+    /// Before it asked for a request: the name of the failure, and PHP's sentence.
+    Failed(&'static str, String),
+}
+
+/// PHP's module startup, once in the zygote. `ini_entries` must outlive PHP, hence by value;
+/// `worker`: the children will run a worker script.
+pub fn php_startup(ini: PhpIni, ini_entries: CString, worker: bool) -> Result<(), StartError> {
     let entries = ini_entries.into_raw();
     let (path, none) = match ini {
         PhpIni::Search => (std::ptr::null(), false),
@@ -63,7 +89,7 @@ pub fn php_startup(ini: PhpIni, ini_entries: CString) -> Result<(), StartError> 
     };
     // SAFETY: called once, before any thread; both strings are leaked on purpose, since PHP keeps
     // the pointers as long as it lives.
-    if unsafe { howdah_php_startup(path, none, entries) } != 0 {
+    if unsafe { howdah_php_startup(path, none, entries, worker) } != 0 {
         return Err(StartError::ModuleStartup);
     }
     // SAFETY: returns NULL or a static string; PHP is started.
@@ -100,12 +126,58 @@ pub fn php_enter_child() {
 pub fn php_run(frame: *const u8) -> Outcome {
     // SAFETY: the frame is valid until the claim is done, which only `howdah_done` below does;
     // C owns every zend_try, so no bailout reaches this frame.
-    match unsafe { howdah_php_run(frame) } {
+    match unsafe { howdah_php_run(frame.cast()) } {
         0 => Outcome::Fit,
         // SAFETY: reads a global.
         2 => Outcome::Copy(unsafe { howdah_php_exit_status() }),
         _ => Outcome::Broken,
     }
+}
+
+/// Runs a worker script to its end; `boot` is the frame of its boot. Requests come to it by
+/// [`crate::worker::next`].
+pub fn php_run_worker(boot: &RequestFrame) -> WorkerEnd {
+    let mut why = vec![0u8; 4096];
+    // SAFETY: the frame outlives the call, and so all of PHP's use of it: the process leaves after
+    // it. At most `why.len()` bytes are written, NUL included. C owns every zend_try.
+    let end = unsafe {
+        howdah_php_run_worker(
+            boot.as_bytes().as_ptr().cast(),
+            why.as_mut_ptr().cast(),
+            why.len(),
+        )
+    };
+    let sentence = || {
+        let text = why.split(|b| *b == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(text).into_owned()
+    };
+    match end {
+        0 => WorkerEnd::Ended,
+        // SAFETY: reads a global.
+        2 => WorkerEnd::Copy(unsafe { howdah_php_exit_status() }),
+        3 => WorkerEnd::Failed("WorkerBootFailed", sentence()),
+        4 => WorkerEnd::Failed("WorkerNeverAsked", sentence()),
+        _ => WorkerEnd::Broken,
+    }
+}
+
+/// Runs a script as PHP on a command line does, with the classes of a Swoole server; says what it
+/// exits with. In a forked worker of the script, never returns.
+pub fn run_script(ini: PhpIni, ini_entries: CString, arguments: Vec<CString>) -> ExitCode {
+    let (path, none) = match ini {
+        PhpIni::Search => (std::ptr::null(), false),
+        PhpIni::File(path) => (path.into_raw().cast_const(), false),
+        PhpIni::Nothing => (std::ptr::null(), true),
+    };
+    let argc = c_int::try_from(arguments.len()).unwrap_or(c_int::MAX);
+    let mut argv: Vec<*mut c_char> = arguments.into_iter().map(CString::into_raw).collect();
+    argv.push(std::ptr::null_mut());
+    // SAFETY: called once, before any thread; all strings are leaked on purpose, since PHP keeps
+    // the pointers as long as it lives; `argv` outlives the call and is ended by NULL. C owns every
+    // zend_try, so no bailout reaches this frame.
+    let status =
+        unsafe { howdah_run_script(path, none, ini_entries.into_raw(), argc, argv.as_mut_ptr()) };
+    ExitCode::from((status & 0xff) as u8)
 }
 
 /// The PHP stack of a child, a line a call, innermost first; empty when it runs no PHP.
@@ -173,5 +245,72 @@ extern "C" fn howdah_done() {
     exchange::done();
 }
 
+/// See `shim/howdah.h`.
+#[unsafe(no_mangle)]
+extern "C" fn howdah_next_request() -> *const u8 {
+    worker::next()
+}
+
+/// See `shim/howdah.h`.
+#[unsafe(no_mangle)]
+extern "C" fn howdah_ask_for_restart() {
+    worker::ask_for_restart();
+}
+
 /// `extern "C"` unsigned type used by the shim; keeps the border's integer widths honest.
 const _: () = assert!(size_of::<c_uint>() == 4 && size_of::<c_int>() == 4);
+
+#[cfg(test)]
+mod tests {
+    /// `name(type, type) -> type` of a declaration, in C's words.
+    fn c_signature(line: &str) -> Option<String> {
+        let (head, arguments) = line.trim().strip_suffix(");")?.split_once('(')?;
+        let split = head.rfind([' ', '*'])? + 1;
+        let (result, name) = head.split_at(split);
+        let types = arguments.split(',').map(|argument| {
+            let at = argument.rfind([' ', '*']).map_or(0, |at| at + 1);
+            let (kind, _) = argument.split_at(at);
+            if argument.trim() == "void" { "" } else { kind }.replace(' ', "")
+        });
+        let types: Vec<String> = types.filter(|t| !t.is_empty()).collect();
+        let result = result.replace(' ', "");
+        Some(format!("{name}({})->{result}", types.join(",")))
+    }
+
+    fn as_c(kind: &str) -> String {
+        match kind.trim() {
+            "*const c_char" => "constchar*",
+            "*mut c_char" => "char*",
+            "*mut *mut c_char" => "char**",
+            "c_int" => "int",
+            "usize" => "size_t",
+            "" => "void",
+            other => other,
+        }
+        .to_owned()
+    }
+
+    fn rust_signature(declaration: &str) -> Option<String> {
+        let (name, rest) = declaration.trim().strip_prefix("fn ")?.split_once('(')?;
+        let (arguments, result) = rest.rsplit_once(')')?;
+        let types = arguments.split(',').filter_map(|a| a.split_once(':'));
+        let types: Vec<String> = types.map(|(_, kind)| as_c(kind)).collect();
+        let result = as_c(result.trim().trim_start_matches("->"));
+        Some(format!("{name}({})->{result}", types.join(",")))
+    }
+
+    #[test]
+    fn the_extern_block_says_what_the_c_header_says() {
+        let header = include_str!("../shim/entry.h");
+        let mut declared: Vec<String> = header.lines().filter_map(c_signature).collect();
+        let source = include_str!("ffi.rs");
+        let start = source.find("unsafe extern \"C\" {").expect("the block") + 19;
+        let block = &source[start..];
+        let block = &block[..block.find("\n}").expect("its end")];
+        let mut used: Vec<String> = block.split(';').filter_map(rust_signature).collect();
+        declared.sort();
+        used.sort();
+        assert_eq!(used, declared);
+        assert!(used.len() > 10, "{used:?}");
+    }
+}

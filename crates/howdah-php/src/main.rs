@@ -1,15 +1,16 @@
 //! `howdah-php`: the PHP process of a pool. Started by the front as a *zygote*, which does PHP's
 //! module startup once and then forks *children*; a child runs one script request at a time that
 //! it takes from shared memory. No HTTP, no sockets, no configuration file here: the front
-//! decides, this process runs PHP.
+//! decides, this process runs PHP. The exception is [`run`], which has no front.
 //!
 //! - [`arguments`]: the command line.
 //! - [`zygote`]: module startup, then a loop: fork, reap, signal, trace.
-//! - [`child`]: claim, run, sleep.
+//! - [`child`]: claim, run, sleep; [`worker`]: a child that boots a script once for many requests.
 //! - [`exchange`]: the response and the body of the request being run.
 //! - [`identity`]: the user a pool runs as.
+//! - [`run`]: scripts written for Swoole's HTTP server, which accept connections themselves.
 //! - [`ffi`]: the border to the C shim (`shim/*.c`), which owns everything of PHP.
-//! - [`sys`]: system calls. These two are the modules with `unsafe`.
+//! - [`sys`]: system calls. These two are the modules with `unsafe`, and their like in [`run`].
 
 #![deny(unsafe_code)]
 
@@ -18,7 +19,9 @@ mod child;
 mod exchange;
 mod ffi;
 mod identity;
+mod run;
 mod sys;
+mod worker;
 mod zygote;
 
 use std::process::ExitCode;
@@ -26,7 +29,11 @@ use std::process::ExitCode;
 use arguments::Action;
 
 fn main() -> ExitCode {
-    match arguments::parse(std::env::args_os().skip(1)) {
+    let mut arguments = std::env::args_os().skip(1).peekable();
+    if arguments.next_if(|first| first == "run").is_some() {
+        return run::run(arguments);
+    }
+    match arguments::parse(arguments) {
         Ok(Action::Version) => {
             println!("{}", version());
             ExitCode::SUCCESS

@@ -5,7 +5,7 @@
 use std::ffi::CString;
 use std::io;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use howdah_proto::shm::{GeometryError, Region};
@@ -278,18 +278,28 @@ pub fn drain(fd: i32) {
     while unsafe { libc::read(fd, buf.as_mut_ptr().cast(), buf.len()) } > 0 {}
 }
 
-/// Waits until one of two descriptors is readable; says which. `None` as the second: only time
-/// and the first.
-pub fn wait_readable(first: i32, second: Option<i32>, limit: Option<Duration>) -> (bool, bool) {
-    let mut polled = [first, second.unwrap_or(-1)].map(|fd| libc::pollfd {
-        fd,
+/// Waits until one of the descriptors is readable, or for `limit`; says which are.
+pub fn wait_readable<const N: usize>(fds: [Option<i32>; N], limit: Option<Duration>) -> [bool; N] {
+    let mut polled = fds.map(|fd| libc::pollfd {
+        fd: fd.unwrap_or(-1),
         events: libc::POLLIN,
         revents: 0,
     });
     let millis = limit.map_or(-1, |d| d.as_millis().min(i32::MAX as u128) as i32);
-    // SAFETY: two pollfds on the stack.
-    unsafe { libc::poll(polled.as_mut_ptr(), 2, millis) };
-    (polled[0].revents != 0, polled[1].revents != 0)
+    // SAFETY: N pollfds on the stack.
+    unsafe { libc::poll(polled.as_mut_ptr(), N as libc::nfds_t, millis) };
+    polled.map(|fd| fd.revents != 0)
+}
+
+/// A pair of packet sockets that never block the reader and close on exec.
+pub fn packet_pair() -> io::Result<(i32, i32)> {
+    let mut fds = [0; 2];
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+    // SAFETY: writes two descriptors to the array.
+    check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, fds.as_mut_ptr()) })?;
+    // SAFETY: fcntl with an integer argument, on a descriptor just opened.
+    check(unsafe { libc::fcntl(fds[0], libc::F_SETFL, libc::O_NONBLOCK) })?;
+    Ok((fds[0], fds[1]))
 }
 
 /// What the zygote asks of the kernel for itself: a session of its own (a terminal's Ctrl-C is
@@ -308,6 +318,7 @@ pub fn settle_zygote() {
 
 /// The zygote is gone: leave after the present request.
 static ORPHANED: AtomicBool = AtomicBool::new(false);
+static ORPHAN_PATIENCE_MS: AtomicU64 = AtomicU64::new(60_000);
 /// The child sleeps between two requests: it may leave from the signal handler.
 static IDLE: AtomicBool = AtomicBool::new(false);
 
@@ -355,14 +366,25 @@ pub fn orphaned() -> bool {
 }
 
 /// Sleeps within a request while `word` holds `seen`: until the front takes or gives something.
-/// `false` when the zygote is gone and nothing has happened for 30 seconds: the front is probably
-/// gone too, and nobody will ever read the answer.
+/// `false` when the zygote is gone and nothing has happened for [`set_orphan_patience`]: the front
+/// is probably gone too, and nobody will ever read the answer.
 pub fn sleep_in_request(word: &AtomicU32, seen: u32) -> bool {
-    let patience = if orphaned() { 30 } else { 3600 };
+    let orphaned = orphaned();
+    let patience = if orphaned {
+        Duration::from_millis(ORPHAN_PATIENCE_MS.load(Ordering::Relaxed))
+    } else {
+        Duration::from_secs(3600)
+    };
     // With a time limit, however long, a futex wait is ended by a signal handler despite
     // SA_RESTART; the caller then looks again and comes back as an orphan.
-    let waited = futex_wait(word, seen, Some(Duration::from_secs(patience)));
-    waited != Waited::TimedOut || patience > 30
+    let waited = futex_wait(word, seen, Some(patience));
+    !(orphaned && waited == Waited::TimedOut)
+}
+
+/// How long a child without a zygote waits for the front within a request. Set before the fork.
+pub fn set_orphan_patience(patience: Duration) {
+    let ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
+    ORPHAN_PATIENCE_MS.store(ms, Ordering::Relaxed);
 }
 
 /// Sleeps between requests; leaves at once when the zygote dies meanwhile.

@@ -8,20 +8,19 @@
 //!                                                              └─ end of file → retire all → leave
 //! ```
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use howdah_proto::control::{Command, Exit, MAX_MESSAGE, Report};
 use howdah_proto::shm::{ChildId, PoolPort, Region, VERSION};
+use howdah_proto::worker::Word;
 
 use crate::arguments::{Options, PhpIni};
 use crate::ffi::{self, StartError};
 use crate::identity::{self, IdentityError};
 use crate::sys::{self, Ended, Forked, MapError};
-use crate::{child, exchange};
-
-/// How long children may finish their requests after the front is gone, before SIGKILL.
-const FAREWELL: Duration = Duration::from_secs(30);
+use crate::{child, exchange, worker};
 
 struct Zygote {
     pool: String,
@@ -29,8 +28,19 @@ struct Zygote {
     control: i32,
     child_signals: i32,
     bells: Vec<i32>,
+    worker: Option<Worker>,
     pid: i32,
     children: Vec<(i32, ChildId)>,
+    farewell: Duration,
+}
+
+/// What a worker pool has beside.
+struct Worker {
+    script: PathBuf,
+    /// Our end of the socket on which workers say that they have booted, or why not.
+    ours: i32,
+    /// Theirs.
+    theirs: i32,
 }
 
 /// A start that failed: its name and a sentence.
@@ -98,7 +108,8 @@ fn start(options: &mut Options) -> Result<Zygote, Failure> {
         })?;
     }
     // Before PHP: its startup saves the dispositions and mask it finds.
-    ffi::php_startup(ini, std::mem::take(&mut options.ini_entries)).map_err(|e| match e {
+    let entries = std::mem::take(&mut options.ini_entries);
+    ffi::php_startup(ini, entries, options.worker.is_some()).map_err(|e| match e {
         StartError::OtherPhp(why) => ("OtherPhp", why),
         StartError::ModuleStartup => (
             "PhpStartup",
@@ -107,8 +118,21 @@ fn start(options: &mut Options) -> Result<Zygote, Failure> {
                 .to_owned(),
         ),
     })?;
+    sys::set_orphan_patience(options.farewell);
     let child_signals = sys::child_signals().map_err(|e| ("Signals", e.to_string()))?;
+    let worker = match options.worker.take() {
+        None => None,
+        Some(script) => {
+            let (ours, theirs) = sys::packet_pair().map_err(|e| ("NoSocket", e.to_string()))?;
+            Some(Worker {
+                script,
+                ours,
+                theirs,
+            })
+        }
+    };
     Ok(Zygote {
+        worker,
         pool: std::mem::take(&mut options.pool),
         region,
         control: options.control_fd,
@@ -116,6 +140,7 @@ fn start(options: &mut Options) -> Result<Zygote, Failure> {
         bells: std::mem::take(&mut options.bell_fds),
         pid: sys::own_pid(),
         children: Vec::new(),
+        farewell: options.farewell,
     })
 }
 
@@ -131,7 +156,12 @@ impl Zygote {
         );
         let mut buf = vec![0; MAX_MESSAGE];
         loop {
-            let (message, died) = sys::wait_readable(self.control, Some(self.child_signals), None);
+            let words = self.worker.as_ref().map(|w| w.ours);
+            let [message, died, spoke] =
+                sys::wait_readable([Some(self.control), Some(self.child_signals), words], None);
+            if spoke {
+                self.hear_workers();
+            }
             if died {
                 self.reap();
             }
@@ -202,17 +232,39 @@ impl Zygote {
         }
     }
 
+    /// Passes on what workers say.
+    fn hear_workers(&self) {
+        let Some(worker) = &self.worker else {
+            return;
+        };
+        let mut buf = vec![0; MAX_MESSAGE];
+        while let Ok(Some(n)) = sys::receive(worker.ours, &mut buf) {
+            match Word::parse(&buf[..n]) {
+                Some(word) => self.report(&Report::Worker(word), None),
+                None => eprintln!("howdah-php: UnknownWord: a worker said nonsense"),
+            }
+        }
+    }
+
     fn become_child(&mut self, me: ChildId, max_requests: u64) -> ! {
         sys::close(self.control);
         sys::close(self.child_signals);
         sys::settle_child(self.pid);
         ffi::title_set(&format!("howdah-php: pool {}", self.pool));
         exchange::set_bells(std::mem::take(&mut self.bells));
-        child::serve(self.region, me, max_requests)
+        match self.worker.take() {
+            None => child::serve(self.region, me, max_requests),
+            Some(worker) => {
+                sys::close(worker.ours);
+                worker::serve(self.region, me, max_requests, &worker.script, worker.theirs)
+            }
+        }
     }
 
     fn reap(&mut self) {
         sys::drain(self.child_signals);
+        // Last words before the end.
+        self.hear_workers();
         while let Some((pid, ended)) = sys::reap() {
             let Some(at) = self.children.iter().position(|(p, _)| *p == pid) else {
                 // A process that a preload script or an extension started.
@@ -233,7 +285,7 @@ impl Zygote {
     }
 
     /// The front is gone: each child finishes its request and leaves; who takes longer than
-    /// [`FAREWELL`] is killed.
+    /// `farewell` is killed.
     fn farewell(mut self) -> ExitCode {
         let port = PoolPort::new(self.region);
         for (_, child) in &self.children {
@@ -241,7 +293,7 @@ impl Zygote {
                 sys::futex_wake(word);
             }
         }
-        let deadline = Instant::now() + FAREWELL;
+        let deadline = Instant::now() + self.farewell;
         while !self.children.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -250,7 +302,7 @@ impl Zygote {
                 }
                 return ExitCode::SUCCESS;
             }
-            sys::wait_readable(self.child_signals, None, Some(left));
+            sys::wait_readable([Some(self.child_signals)], Some(left));
             self.reap();
         }
         ExitCode::SUCCESS

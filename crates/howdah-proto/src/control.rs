@@ -6,6 +6,7 @@
 //! finishes its request) and leaves; a front starts a new zygote.
 
 use crate::shm::ChildId;
+use crate::worker::Word;
 
 /// A packet longer than this is not sent; a trace is cut to fit.
 pub const MAX_MESSAGE: usize = 32 * 1024;
@@ -75,6 +76,8 @@ pub enum Report {
         /// How it ended.
         exit: Exit,
     },
+    /// What a worker says of its boot.
+    Worker(Word),
     /// The PHP stack of a child, innermost call first, a line a call; empty when it ran no PHP.
     Trace {
         /// Whose.
@@ -173,6 +176,7 @@ impl Report {
                 Exit::Signal(signal) => format!("exited {} signal {signal}", child_text(*child)),
                 Exit::Unseen => format!("exited {} unseen", child_text(*child)),
             },
+            Report::Worker(word) => format!("worker {}", word.encode()),
             Report::Trace { child, stack } => format!("trace {} {stack}", child_text(*child)),
         };
         let mut end = text.len().min(MAX_MESSAGE);
@@ -222,6 +226,7 @@ impl Report {
                 };
                 Report::Exited { child, exit }
             }
+            "worker" => Report::Worker(Word::parse(rest.as_bytes())?),
             "trace" => Report::Trace {
                 child: child(&mut rest)?,
                 stack: rest.to_owned(),
@@ -274,6 +279,7 @@ mod tests {
                 child,
                 exit: Exit::Code(0),
             },
+            Report::Worker(Word::Booted { child }),
             Report::Trace {
                 child,
                 stack: "f() /a b.php:3\nmain() /i.php:1".into(),

@@ -79,6 +79,10 @@ pub enum ResponseError {
     BadStatus(u16),
     /// A frame where the order does not allow it (body before head, second head, output after the end).
     OutOfOrder,
+    /// What came by FastCGI or CGI has no header block that could be used.
+    Cgi(crate::cgi_response::CgiError),
+    /// What came by FastCGI is not FastCGI.
+    FastCgi(crate::fastcgi::RecordError),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

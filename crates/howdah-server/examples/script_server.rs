@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use howdah_executor::config::ProcessManager;
+use howdah_executor::config::{Patience, ProcessManager};
 use howdah_executor::embed::EmbedPool;
 use howdah_executor::launch::DirectLauncher;
 use howdah_executor::{Executor, PoolConfig, front_thread};
@@ -52,6 +52,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             group: None,
             environment: Vec::new(),
             clear_env: true,
+            worker: None,
+            patience: Patience::default(),
         },
         Arc::new(DirectLauncher),
         log.clone(),

@@ -8,6 +8,7 @@
 //! - [`static_file`]: how a file is sent: validators, ranges, precompressed files, memory.
 //! - [`client_address`]: who the client is, behind proxies that are trusted.
 //! - [`script`]: a request becomes a script request, a run becomes a response.
+//! - [`cache`]: pages that need no script.
 //! - [`encoding`]: gzip, brotli and zstd on the fly.
 //! - [`respond`]: the one place that turns a failure into a response.
 //! - [`admin`]: counters and status.
@@ -16,6 +17,7 @@
 #![deny(unsafe_code)]
 
 pub mod admin;
+pub mod cache;
 pub mod client_address;
 pub mod encoding;
 pub mod http;

@@ -3,6 +3,7 @@
 
 mod accept;
 mod server;
+mod slots;
 
 use std::fmt;
 use std::io;

@@ -11,8 +11,11 @@
 //! The configuration is taken once, at the top: a reload shows in the next request, on the same
 //! connection.
 
+mod cached;
 mod file;
 mod script;
+
+pub(crate) use script::build_frame;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -20,6 +23,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use howdah_cache::Pass;
+use howdah_cache::status::Verdict;
 use howdah_executor::RunTiming;
 
 use crate::admin::{Connections, Counters, ServerStatus, StatusForm};
@@ -51,6 +56,8 @@ pub struct Front {
 struct Record {
     run: RunTiming,
     failure: Option<Failure>,
+    /// What the page cache did, where a site has it on.
+    cache: Option<Verdict>,
 }
 
 /// One request, while it is answered.
@@ -59,7 +66,7 @@ struct Exchange<'a> {
     request: &'a RequestHead,
     conn: &'a ConnInfo,
     client: &'a Client<'a>,
-    config: &'a ServerConfig,
+    config: &'a Arc<ServerConfig>,
     id: u64,
 }
 
@@ -126,6 +133,10 @@ impl Front {
                 .as_ref()
                 .map_or(0, |l| l.sink().dropped()),
             pools: config.pools.iter().map(|pool| pool.status()).collect(),
+            cache: config
+                .cache
+                .as_ref()
+                .map(|cache| cache.status(&config.sites)),
         }
     }
 
@@ -155,6 +166,19 @@ impl Front {
         {
             return Err(Failure::Body(crate::http::BodyError::TooLarge));
         }
+        let cache = config.cache.as_ref();
+        let cache = cache.and_then(|cache| Some((cache, cache.site(site)?)));
+        let mut asked = None;
+        let mut passed = None;
+        if let Some((cache, part)) = cache {
+            let has_body =
+                body.expected() != BodyKind::None || request.header(b"content-length").is_some();
+            match cached::look(exchange, cache, part, site, has_body, out, record) {
+                Ok(None) => return Ok(()),
+                Ok(Some(question)) => asked = Some(question),
+                Err(why) => passed = Some(why),
+            }
+        }
         let mut route = site.route(request);
         if let Some(refusal) = route.passed_over {
             self.note(
@@ -167,8 +191,26 @@ impl Front {
         let allow_all = Action::Options { allow: "" };
         match std::mem::replace(&mut route.action, allow_all) {
             Action::Script(target) => {
-                let edit = |head: &mut ResponseHead| site.edit_headers(&route, head);
-                script::answer(self, exchange, site, &target, &edit, body, out, record).await
+                let Some((_, part)) = cache.filter(|_| !target.program) else {
+                    let edit = |head: &mut ResponseHead| site.edit_headers(&route, head);
+                    let run =
+                        script::answer(self, exchange, site, &target, &edit, body, out, record);
+                    return run.await;
+                };
+                if let Some(asked) = asked {
+                    // Boxed: a connection's memory is that of its largest state.
+                    match Box::pin(asked.answer(self, &route, &target, out, record)).await? {
+                        cached::Answered::Yes => return Ok(()),
+                        cached::Answered::No(why) => passed = Some(why),
+                    }
+                }
+                let why = passed.unwrap_or(Pass::OutdatedRender);
+                let around = cached::Around::new(part, exchange, site, &route, why, record);
+                let edit = |head: &mut ResponseHead| around.head(head);
+                let run = script::answer(self, exchange, site, &target, &edit, body, out, record);
+                let answered = run.await;
+                around.through(answered.as_ref().err());
+                answered
             }
             Action::Static(plan) => {
                 let answer = plan.answer(request).map_err(|refusal| Failure::Refused {
@@ -308,6 +350,7 @@ impl Front {
                 referer: b"",
                 user_agent: b"",
                 run: RunTiming::default(),
+                cache: None,
                 error: Some(name),
                 id,
             });
@@ -344,6 +387,7 @@ impl Front {
             referer: field(b"referer"),
             user_agent: field(b"user-agent"),
             run: record.run,
+            cache: record.cache,
             error: record.failure.as_ref().map(Failure::name),
             id,
         });

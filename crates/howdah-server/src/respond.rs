@@ -82,13 +82,18 @@ impl Failure {
                 ExecError::QueueFull
                 | ExecError::QueueTimeout
                 | ExecError::PoolDown { .. }
+                | ExecError::BackendDown { .. }
                 | ExecError::Stopping => 503,
                 ExecError::ChildDied(_)
                 | ExecError::ResponseInvalid(_)
                 | ExecError::ResponseCorrupt
-                | ExecError::ResponseMissing => 502,
-                ExecError::TerminateTimeout => 504,
-                ExecError::BodyUnreadable => 500,
+                | ExecError::ResponseMissing
+                | ExecError::BackendClosed { .. }
+                | ExecError::BackendRefused => 502,
+                ExecError::TerminateTimeout | ExecError::BackendTimeout => 504,
+                // As `RequestTooLarge`: the variables are header fields and the target.
+                ExecError::VariableTooLong { .. } => 431,
+                ExecError::BodyUnreadable | ExecError::CannotExecute(_) => 500,
             },
             Failure::LengthMismatch { .. } => 502,
             Failure::EncoderFailed(_) => 500,
@@ -103,7 +108,7 @@ impl Failure {
         match self {
             Failure::Run(ExecError::QueueFull | ExecError::Stopping) => Some(1),
             Failure::Run(ExecError::QueueTimeout) => Some(2),
-            Failure::Run(ExecError::PoolDown { .. }) => Some(10),
+            Failure::Run(ExecError::PoolDown { .. } | ExecError::BackendDown { .. }) => Some(10),
             other if other.status() == 503 => Some(5),
             _ => None,
         }
@@ -135,11 +140,33 @@ impl Failure {
                     format!("the script's process was ended by signal {signal}").into()
                 }
                 ExecError::ResponseInvalid(what) => format!("{what:?}").into(),
+                ExecError::CannotExecute(why) => {
+                    format!("the script cannot be executed: {why}").into()
+                }
                 ExecError::QueueFull => "the queue is full: more requests than the children can serve".into(),
                 ExecError::QueueTimeout => "no child became free in time".into(),
                 ExecError::TerminateTimeout => {
                     "the script ran longer than request_terminate_timeout and was killed".into()
                 }
+                ExecError::BackendDown { message } => {
+                    format!("no FastCGI backend can be reached: {message}").into()
+                }
+                ExecError::BackendClosed { answering: true } => {
+                    "the FastCGI backend closed the connection within its answer".into()
+                }
+                ExecError::BackendClosed { answering: false } => {
+                    "the FastCGI backend closed the connection without an answer: its process died, or it was stopped".into()
+                }
+                ExecError::BackendTimeout => {
+                    "the FastCGI backend took or gave nothing within send_timeout or read_timeout".into()
+                }
+                ExecError::BackendRefused => {
+                    "the FastCGI backend refused the request; is it a responder?".into()
+                }
+                ExecError::VariableTooLong { length } => format!(
+                    "a header field or other variable of {length} bytes does not fit a FastCGI record"
+                )
+                .into(),
                 _ => "".into(),
             },
             Failure::LengthMismatch { announced, written } => format!(

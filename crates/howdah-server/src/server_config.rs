@@ -8,18 +8,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use howdah_executor::Executor;
+use howdah_executor::{Executor, Run, ScriptRequest};
 use howdah_proto::request::IniKind;
 
 use crate::admin::StatusPage;
+use crate::cache::PageCache;
 use crate::client_address::TrustedProxies;
 use crate::encoding::EncodingConfig;
 use crate::log::AccessLog;
 use crate::script::body::PROGRESS_NAME;
 use crate::script::frame::SiteVariables;
 use crate::script::pump::PumpConfig;
-use crate::site::config::HostPattern;
-use crate::site::{Site, Sites};
+use crate::site::config::{HostPattern, RuleAction};
+use crate::site::{ScriptTarget, Site, Sites};
 
 /// Settings of the front beside sites and pools.
 #[derive(Clone)]
@@ -42,6 +43,8 @@ pub struct FrontSettings {
     pub response_spill: u64,
     /// `spill_directory`: for bodies that do not fit memory; private to the server's user.
     pub spill_directory: PathBuf,
+    /// `cache.memory`: bytes of pages kept in memory. Default 128 MiB.
+    pub cache_memory: u64,
 }
 
 impl Default for FrontSettings {
@@ -56,6 +59,7 @@ impl Default for FrontSettings {
             response_memory: 256 << 10,
             response_spill: 1 << 30,
             spill_directory: std::env::temp_dir(),
+            cache_memory: 128 << 20,
         }
     }
 }
@@ -88,14 +92,32 @@ impl std::error::Error for ServerConfigError {}
 pub struct SiteService {
     /// The site.
     pub site: Arc<Site>,
-    /// Its pool.
-    pub executor: Arc<dyn Executor>,
+    executor: Arc<dyn Executor>,
+    /// Pools that its rules name.
+    others: HashMap<Arc<str>, Arc<dyn Executor>>,
     /// Its share of every request frame.
     pub variables: SiteVariables,
     /// Longest request body.
     pub body_limit: u64,
     /// `session.upload_progress.name`
     pub progress_name: Vec<u8>,
+}
+
+impl SiteService {
+    /// Who runs the script: the pool a rule has named, else the site's own.
+    pub fn executor(&self, target: &ScriptTarget) -> &Arc<dyn Executor> {
+        let other = target.pool.as_ref().and_then(|name| self.others.get(name));
+        other.unwrap_or(&self.executor)
+    }
+
+    /// Starts the run of a script, or of a program.
+    pub fn start(&self, target: &ScriptTarget, request: ScriptRequest) -> Box<dyn Run> {
+        let executor = self.executor(target);
+        match target.program {
+            true => executor.start_program(request),
+            false => executor.start(request),
+        }
+    }
 }
 
 /// See the module.
@@ -108,6 +130,8 @@ pub struct ServerConfig {
     pub pools: Vec<Arc<dyn Executor>>,
     /// Response buffering and compression.
     pub pump: PumpConfig,
+    /// The page cache, if any site has it on.
+    pub cache: Option<Arc<PageCache>>,
     /// The rest.
     pub settings: FrontSettings,
 }
@@ -123,12 +147,22 @@ impl ServerConfig {
         let (mut services, mut errors) = (Vec::new(), Vec::new());
         for (place, site) in sites.all().iter().enumerate() {
             debug_assert_eq!(site.number() as usize, place);
+            let none = |pool: &str| ServerConfigError::NoSuchPool {
+                site: site.config().name.clone(),
+                pool: pool.to_owned(),
+            };
+            let mut others = HashMap::new();
+            for rule in &site.config().rules {
+                if let RuleAction::Pool(name) | RuleAction::Cgi(name) = &rule.action {
+                    match pools.get(&**name) {
+                        Some(executor) => drop(others.insert(name.clone(), executor.clone())),
+                        None => errors.push(none(name)),
+                    }
+                }
+            }
             match pools.get(&site.config().pool) {
-                Some(executor) => services.push(service(site, executor)),
-                None => errors.push(ServerConfigError::NoSuchPool {
-                    site: site.config().name.clone(),
-                    pool: site.config().pool.clone(),
-                }),
+                Some(executor) => services.push(service(site, executor, others)),
+                None => errors.push(none(&site.config().pool)),
             }
         }
         if !errors.is_empty() {
@@ -136,7 +170,9 @@ impl ServerConfig {
         }
         let mut names: Vec<_> = pools.keys().collect();
         names.sort();
+        let cache = PageCache::new(&sites, settings.cache_memory).map(Arc::new);
         Ok(ServerConfig {
+            cache,
             sites,
             services,
             pools: names.into_iter().map(|name| pools[name].clone()).collect(),
@@ -158,7 +194,11 @@ impl ServerConfig {
     }
 }
 
-fn service(site: &Arc<Site>, executor: &Arc<dyn Executor>) -> SiteService {
+fn service(
+    site: &Arc<Site>,
+    executor: &Arc<dyn Executor>,
+    others: HashMap<Arc<str>, Arc<dyn Executor>>,
+) -> SiteService {
     let config = site.config();
     let mut settings = Vec::new();
     for (kind, entries) in [
@@ -185,6 +225,7 @@ fn service(site: &Arc<Site>, executor: &Arc<dyn Executor>) -> SiteService {
     SiteService {
         site: site.clone(),
         executor: executor.clone(),
+        others,
         variables: SiteVariables {
             number: site.number(),
             name: name.unwrap_or_default(),

@@ -46,6 +46,14 @@ fn all() -> BTreeMap<&'static str, u16> {
             ExecError::ResponseMissing,
             ExecError::BodyUnreadable,
             ExecError::Stopping,
+            ExecError::BackendDown {
+                message: String::new(),
+            },
+            ExecError::BackendClosed { answering: false },
+            ExecError::BackendTimeout,
+            ExecError::BackendRefused,
+            ExecError::VariableTooLong { length: 0 },
+            ExecError::CannotExecute(howdah_executor::error::Errno(13)),
         ]
         .map(Failure::Run),
     );

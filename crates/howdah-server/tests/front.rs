@@ -4,7 +4,7 @@
 mod rig;
 
 use std::io::{Read, Write};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use howdah_executor::{Event, ExecError, Head, ScriptBody};
@@ -240,6 +240,40 @@ fn text_is_compressed_for_those_who_accept_it_files_and_scripts_alike() {
             coded.body.len() < plain.body.len() / 5 && coded.body.starts_with(b"\x1f\x8b"),
             "{target}"
         );
+    }
+}
+
+/// A cache between gave one client's 304 to all: it did not say that there are several forms.
+#[test]
+fn a_304_has_the_vary_and_the_entity_tag_of_the_200_it_stands_for() {
+    let rig = Rig::start(
+        |dir| {
+            dir.write("a.css", &"p{color:red}\n".repeat(300));
+            dir.write("small.css", "p{}");
+            dir.write("a.png", &"x".repeat(3000));
+        },
+        |_| panic!("no script is asked for"),
+    );
+    for (target, varies) in [("/a.css", true), ("/small.css", false), ("/a.png", false)] {
+        for accept in ["gzip", ""] {
+            let deadline = Instant::now() + Duration::from_secs(20);
+            // A file has no entity tag while its time might still be that of another content.
+            let full = loop {
+                let full = rig.get(target, &[("Accept-Encoding", accept)]);
+                if full.header("etag").is_some() {
+                    break full;
+                }
+                assert!(Instant::now() < deadline, "{target} never gets a tag");
+            };
+            let tag = full.header("etag").unwrap();
+            let fields = [("Accept-Encoding", accept), ("If-None-Match", tag)];
+            let unchanged = rig.get(target, &fields);
+            assert_eq!(unchanged.status, 304, "{target}");
+            assert_eq!(unchanged.header("vary"), full.header("vary"), "{target}");
+            assert_eq!(unchanged.header("etag"), Some(tag), "{target} {accept}");
+            assert_eq!(unchanged.header("content-encoding"), None);
+            assert_eq!(full.header("vary").is_some(), varies, "{target}");
+        }
     }
 }
 

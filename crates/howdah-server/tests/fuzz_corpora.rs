@@ -100,3 +100,28 @@ fn url_paths() {
 fn ranges() {
     exercise("range", checks::range);
 }
+
+#[test]
+fn cgi_responses() {
+    exercise("cgi_response", checks::cgi_response);
+}
+
+#[test]
+fn fastcgi_records() {
+    exercise("fastcgi_records", checks::fastcgi_records);
+}
+
+#[test]
+fn zygote_messages() {
+    exercise("zygote_messages", checks::zygote_messages);
+}
+
+#[test]
+fn spawner_messages() {
+    exercise("spawner_messages", checks::spawner_messages);
+}
+
+#[test]
+fn received_requests() {
+    exercise("received_request", checks::received_request);
+}

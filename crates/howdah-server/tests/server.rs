@@ -143,6 +143,36 @@ fn to_end(stream: &mut impl Read) -> String {
     got
 }
 
+/// Set in the process that is to panic.
+const PANIC: &str = "HOWDAH_TEST_PANIC_OF_A_FRONT_THREAD";
+
+/// The server went on with one thread less, and the connections of that thread's sockets waited
+/// for ever.
+#[test]
+fn a_panic_of_a_front_thread_ends_the_process_by_name() {
+    if std::env::var_os(PANIC).is_some() {
+        let hooks = ThreadHooks {
+            park: Arc::new(|| panic!("as a bug would")),
+            ..ThreadHooks::default()
+        };
+        let answers = Arc::new(Answers::default());
+        let server = Server::start(Vec::new(), answers, 2, HttpConfig::default(), hooks).unwrap();
+        server.wait();
+        return;
+    }
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "--nocapture"])
+        .arg("a_panic_of_a_front_thread_ends_the_process_by_name")
+        .env(PANIC, "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let signal = std::os::unix::process::ExitStatusExt::signal(&output.status);
+    assert_eq!(signal, Some(6), "SIGABRT, but: {output:?}");
+    assert!(said.contains("as a bug would"), "{said}");
+    assert!(said.contains("error FrontThreadPanicked"), "{said}");
+}
+
 #[test]
 fn every_thread_serves_a_port_the_kernel_chose() {
     let (server, _, address) = serve(4, HttpConfig::default());

@@ -1,11 +1,11 @@
-//! Reads the accepted differences from the tables of `docs/differences.md`: the page
-//! people read is the list the test obeys. Judges nothing by itself.
+//! Reads the accepted differences from the tables of `docs/differences.md` and `docs/modes.md`: the
+//! page people read is the list the test obeys. Judges nothing by itself.
 //!
-//! A row is `| probes | facts | against | why |`. Probes and facts are names separated
-//! by blanks, `*` standing for any text; against is `nginx-fpm`, `mod-php` or `both`.
+//! Such a table begins with `| Probes | Facts | … | Why |`; a row is `| probes | facts | against |
+//! why |`. Probes and facts are names separated by blanks, `*` standing for any text; against is
+//! who answers otherwise, one or several of the names the page is about, or `all` (of two: `both`).
 
 use crate::oracle::Disagreement;
-use crate::rig::Kind;
 
 /// One accepted difference.
 #[derive(Clone, Debug)]
@@ -14,31 +14,27 @@ pub struct Difference {
     pub line: usize,
     probes: Vec<String>,
     facts: Vec<String>,
-    /// The rivals it differs from.
-    pub against: Vec<Kind>,
+    /// Who it differs from.
+    pub against: Vec<String>,
 }
 
 impl Difference {
-    /// Whether this row accepts that disagreement with that rival.
-    pub fn accepts(&self, rival: Kind, found: &Disagreement) -> bool {
-        self.against.contains(&rival)
-            && self
-                .probes
-                .iter()
-                .any(|pattern| matches(pattern, &found.probe))
-            && self
-                .facts
-                .iter()
-                .any(|pattern| matches(pattern, &found.fact))
+    /// Whether this row accepts that disagreement with `other`.
+    pub fn accepts(&self, other: &str, found: &Disagreement) -> bool {
+        let any = |patterns: &[String], text: &str| patterns.iter().any(|p| matches(p, text));
+        self.against.iter().any(|name| name == other)
+            && any(&self.probes, &found.probe)
+            && any(&self.facts, &found.fact)
     }
 }
 
-/// Reads every table row of the page that has four cells, but for headings.
+/// Reads every row of the page's tables of differences; `known` are the names it may be against.
 ///
 /// # Errors
 /// Every row that says something else than the above, with its line.
-pub fn parse(page: &str) -> Result<Vec<Difference>, Vec<String>> {
+pub fn parse(page: &str, known: &[&str]) -> Result<Vec<Difference>, Vec<String>> {
     let (mut rows, mut mistakes) = (Vec::new(), Vec::new());
+    let mut inside = false;
     for (index, text) in page.lines().enumerate() {
         let line = index + 1;
         let Some(inner) = text
@@ -46,14 +42,16 @@ pub fn parse(page: &str) -> Result<Vec<Difference>, Vec<String>> {
             .strip_prefix('|')
             .and_then(|text| text.strip_suffix('|'))
         else {
+            inside = false;
             continue;
         };
         let cells: Vec<&str> = inner.split('|').map(str::trim).collect();
-        if cells
-            .iter()
-            .all(|cell| cell.chars().all(|c| matches!(c, '-' | ':')))
-            || cells.first() == Some(&"Probes")
-        {
+        if cells.first() == Some(&"Probes") {
+            inside = true;
+            continue;
+        }
+        let rule = |cell: &&str| cell.chars().all(|c| matches!(c, '-' | ':'));
+        if !inside || cells.iter().all(rule) {
             continue;
         }
         let [probes, facts, against, why] = cells.as_slice() else {
@@ -64,16 +62,16 @@ pub fn parse(page: &str) -> Result<Vec<Difference>, Vec<String>> {
             continue;
         };
         let against = match *against {
-            "nginx-fpm" => vec![Kind::NginxFpm],
-            "mod-php" => vec![Kind::ModPhp],
-            "both" => vec![Kind::NginxFpm, Kind::ModPhp],
-            other => {
-                mistakes.push(format!(
-                    "line {line}: against {other:?}, expected nginx-fpm, mod-php or both"
-                ));
-                continue;
-            }
+            "all" | "both" => known.iter().map(ToString::to_string).collect(),
+            _ => names(against),
         };
+        let unknown = |name: &&String| !known.contains(&name.as_str());
+        if against.is_empty() || against.iter().any(|name| unknown(&name)) {
+            mistakes.push(format!(
+                "line {line}: against {against:?}, expected some of {known:?}, or `all`"
+            ));
+            continue;
+        }
         if why.len() < 20 {
             mistakes.push(format!(
                 "line {line}: a difference needs a reason, not {why:?}"
@@ -90,6 +88,74 @@ pub fn parse(page: &str) -> Result<Vec<Difference>, Vec<String>> {
         Ok(rows)
     } else {
         Err(mistakes)
+    }
+}
+
+/// Tells which disagreements no row accepts, and which rows accept nothing any more.
+#[derive(Debug)]
+pub struct Ledger {
+    accepted: Vec<Difference>,
+    used: Vec<Vec<String>>,
+    unlisted: Vec<String>,
+}
+
+impl Ledger {
+    /// With the rows of a page.
+    pub fn new(accepted: Vec<Difference>) -> Ledger {
+        let used = vec![Vec::new(); accepted.len()];
+        Ledger {
+            accepted,
+            used,
+            unlisted: Vec::new(),
+        }
+    }
+
+    /// Enters what `ours` and `theirs` (their names) disagree on.
+    pub fn enter(&mut self, ours: &str, theirs: &str, found: &Disagreement) {
+        let mut listed = false;
+        for (row, used) in self.accepted.iter().zip(&mut self.used) {
+            if row.accepts(theirs, found) {
+                listed = true;
+                used.push(theirs.to_owned());
+            }
+        }
+        if listed {
+            return;
+        }
+        let show = |value: &Option<String>| value.clone().unwrap_or_else(|| "(absent)".into());
+        self.unlisted.push(format!(
+            "{} {}\n    {ours:9} {}\n    {theirs:9} {}",
+            found.probe,
+            found.fact,
+            show(&found.ours),
+            show(&found.theirs)
+        ));
+    }
+
+    /// Closes the books; `asked` are the names that were compared.
+    ///
+    /// # Panics
+    /// If something is not listed, or a row no longer occurs; the message has all of both.
+    pub fn close(self, page: &str, asked: &[&str]) {
+        let mut stale = Vec::new();
+        for (row, used) in self.accepted.iter().zip(&self.used) {
+            for name in &row.against {
+                if asked.contains(&name.as_str()) && !used.contains(name) {
+                    stale.push(format!(
+                        "line {}: no such difference from {name} any more",
+                        row.line
+                    ));
+                }
+            }
+        }
+        assert!(
+            self.unlisted.is_empty() && stale.is_empty(),
+            "{} differences are not in {page}:\n{}\n{} rows there no longer differ:\n{}",
+            self.unlisted.len(),
+            self.unlisted.join("\n"),
+            stale.len(),
+            stale.join("\n")
+        );
     }
 }
 
@@ -119,23 +185,31 @@ mod tests {
     #[test]
     fn a_row_names_probes_facts_rivals_and_a_reason() {
         let page = "| Probes | Facts | Against | Why |\n|---|---|---|---|\n| `a.*` b | `server.X` | mod-php | because it is better this way |\n";
-        let rows = parse(page).expect("a good page");
+        let rows = parse(page, &["nginx-fpm", "mod-php"]).expect("a good page");
         let found = |probe: &str, fact: &str| Disagreement {
             probe: probe.into(),
             fact: fact.into(),
             ours: None,
             theirs: None,
         };
-        assert!(rows[0].accepts(Kind::ModPhp, &found("a.anything", "server.X")));
-        assert!(!rows[0].accepts(Kind::NginxFpm, &found("a.anything", "server.X")));
-        assert!(!rows[0].accepts(Kind::ModPhp, &found("c", "server.X")));
+        assert!(rows[0].accepts("mod-php", &found("a.anything", "server.X")));
+        assert!(!rows[0].accepts("nginx-fpm", &found("a.anything", "server.X")));
+        assert!(!rows[0].accepts("mod-php", &found("c", "server.X")));
+    }
+
+    #[test]
+    fn other_tables_of_the_page_are_left_alone() {
+        let page = "| Mode | What |\n|---|---|\n| cgi | slow |\n\n| Probes | Facts | Mode | Why |\n|---|---|---|---|\n| a | b | cgi pool | because it is better this way |\n\n| x | y | z | 1 |\n";
+        let rows = parse(page, &["cgi", "pool"]).expect("a good page");
+        assert_eq!(rows.len(), 1);
+        assert_eq!(rows[0].against, ["cgi", "pool"]);
     }
 
     #[test]
     fn every_bad_row_is_reported_with_its_line() {
-        let page = "| a | b | c |\n| a | b | everyone | because it is better this way |\n| a | b | both | no |\n";
-        let mistakes = parse(page).expect_err("three mistakes");
+        let page = "| Probes | x | y | z |\n| a | b | c |\n| a | b | everyone | because it is better this way |\n| a | b | both | no |\n";
+        let mistakes = parse(page, &["one", "two"]).expect_err("three mistakes");
         assert_eq!(mistakes.len(), 3, "{mistakes:?}");
-        assert!(mistakes[1].starts_with("line 2"), "{mistakes:?}");
+        assert!(mistakes[1].starts_with("line 3"), "{mistakes:?}");
     }
 }

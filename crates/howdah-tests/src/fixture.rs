@@ -104,6 +104,18 @@ impl Builder {
         &self.scratch
     }
 
+    /// What is to be served, for a PHP beside Howdah.
+    pub fn as_site(&self) -> &Site {
+        &self.site
+    }
+
+    /// Mode `fastcgi` with these backends, which somebody else runs.
+    pub fn fastcgi(mut self, addresses: &str) -> Self {
+        let words = ["--mode", "fastcgi", "--fastcgi", addresses];
+        self.site.howdah_arguments.extend(words.map(str::to_owned));
+        self
+    }
+
     /// Starts the server.
     ///
     /// # Panics

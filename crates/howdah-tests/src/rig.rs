@@ -3,8 +3,10 @@
 //! configured and started is in its own file.
 
 mod howdah;
+mod mod_fcgid;
 mod mod_php;
 mod nginx_fpm;
+mod php_cgi;
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -12,8 +14,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use howdah::{Howdah, program as howdah_program};
+pub use mod_fcgid::ModFcgid;
 pub use mod_php::ModPhp;
-pub use nginx_fpm::NginxFpm;
+pub use nginx_fpm::{Fpm, NginxFpm};
+pub use php_cgi::PhpCgi;
 
 use crate::process::wait_until;
 use crate::scratch::Scratch;
@@ -100,6 +104,8 @@ pub struct Site {
     pub howdah_config: Option<String>,
     /// Further arguments for `howdah serve`.
     pub howdah_arguments: Vec<String>,
+    /// nginx keeps pages: `fastcgi_cache` as its documentation has it.
+    pub nginx_cache: bool,
     /// A program, with arguments, that runs `howdah`: `unshare --mount`, say. Rivals ignore it.
     pub howdah_wrapper: Vec<String>,
 }
@@ -117,6 +123,7 @@ impl Site {
             ini: Vec::new(),
             howdah_config: None,
             howdah_arguments: Vec::new(),
+            nginx_cache: false,
             howdah_wrapper: Vec::new(),
         }
     }
@@ -216,14 +223,14 @@ fn is_root() -> bool {
 
 /// A loopback address nobody listens on right now. Another process may take the port
 /// before it is used; servers that fail to bind fail loudly.
-fn free_address() -> SocketAddr {
+pub fn free_address() -> SocketAddr {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|listener| listener.local_addr())
         .unwrap_or_else(|error| panic!("no free port on loopback: {error}"))
 }
 
 /// Waits until something accepts connections there.
-fn wait_for_listener(name: &str, address: SocketAddr) {
+pub fn wait_for_listener(name: &str, address: SocketAddr) {
     wait_until(
         &format!("{name} to listen on {address}"),
         Duration::from_secs(30),

@@ -4,6 +4,7 @@
 
 use howdah_tests::fixture::{Fixture, HELLO, signal};
 use howdah_tests::load::{Load, Stop};
+use howdah_tests::rig::Server;
 use rustix::process::Signal;
 
 #[test]
@@ -27,6 +28,13 @@ fn a_child_killed_in_the_middle_of_a_request_costs_exactly_that_request() {
     outcome.only(&["200"]);
     fixture.wait_for_log(&["ChildDied", "signal 9"]);
     fixture.wait("the pool to be whole again", |f| f.children().len() == 3);
+    // One line a death, with the request it cost.
+    let log = fixture.howdah.log();
+    let deaths: Vec<&str> = log.lines().filter(|l| l.contains("ChildDied")).collect();
+    assert!(
+        deaths.len() == 5 && deaths.iter().all(|l| l.contains("/hold.php?gate=victim")),
+        "{deaths:#?}"
+    );
 }
 
 #[test]

@@ -156,62 +156,6 @@ fn a_client_gone_in_the_middle_of_a_download_frees_the_child() {
 }
 
 #[test]
-fn a_full_disk_fails_the_upload_by_name_and_nothing_else() {
-    // Needs a mount namespace of its own, as root or by a user namespace (unshare(1)).
-    let root = rustix::process::geteuid().is_root();
-    let mut words = vec!["unshare", "--mount"];
-    if !root {
-        words.push("--map-root-user");
-    }
-    words.extend([
-        "sh",
-        "-c",
-        "mount -t tmpfs -o size=2m none SCRATCH/spill && exec \"$0\" \"$@\"",
-    ]);
-    let builder = Fixture::named("disk-full");
-    builder.scratch().writable_dir("spill");
-    let fixture = builder
-        .children(1)
-        .config("[limits]\nspill_directory = \"SCRATCH/spill\"")
-        .script(
-            "length.php",
-            "<?php echo strlen(file_get_contents('php://input'));",
-        )
-        .through(&words)
-        .start();
-    let upload = |length: usize| {
-        let mut client = Connection::open(fixture.address()).unwrap();
-        let head = format!(
-            "PUT /length.php HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\
-             Connection: close\r\n\r\n"
-        );
-        // The server may refuse before it has taken everything.
-        let _ = client
-            .send(head)
-            .and_then(|()| client.send(vec![b'x'; length]));
-        client.read_response("PUT").unwrap()
-    };
-    for _ in 0..3 {
-        let refused = upload(16 << 20);
-        assert_eq!(
-            refused.header("Howdah-Error"),
-            Some("SpillFailed"),
-            "{}",
-            refused.text()
-        );
-        assert!(
-            matches!(refused.status(), 500 | 507),
-            "{}",
-            refused.status()
-        );
-        // The space is given back.
-        assert_eq!(upload(1 << 20).text(), (1 << 20).to_string());
-    }
-    fixture.wait_for_log(&["SpillFailed"]);
-    fixture.still_serves();
-}
-
-#[test]
 fn ten_thousand_idle_connections_cost_little_and_hinder_nobody() {
     const CONNECTIONS: usize = 10_000;
     let limit = getrlimit(Resource::Nofile);

@@ -67,6 +67,69 @@ fn a_front_that_crashes_is_started_again() {
 }
 
 #[test]
+fn children_that_hang_when_their_front_has_crashed_are_killed_in_time() {
+    let fixture = Fixture::named("farewell")
+        .children(1)
+        .ini("max_execution_time", "0")
+        .config("[timeouts]\ndrain = \"1s\"")
+        .script(
+            "hang.php",
+            "<?php require 'GATES'; ignore_user_abort(true); stand_at('hang'); while (true) sleep(600);",
+        )
+        .start();
+    let gate = fixture.gate("hang");
+    let held = fixture.get_meanwhile("/hang.php");
+    let standing = gate.wait();
+    let hung = standing.pid;
+    standing.open();
+    let old_php = [fixture.zygotes(), vec![hung]].concat();
+    signal(fixture.front(), Signal::KILL);
+    assert!(held.try_answer().is_err(), "its connection is gone");
+    wait_until(
+        "the hung child to be killed",
+        Duration::from_secs(20),
+        || !old_php.iter().any(|pid| process_tree::is_alive(*pid)),
+    );
+    fixture.still_serves();
+}
+
+#[test]
+fn a_zygote_that_hangs_is_replaced_when_a_child_is_to_be_forked() {
+    let fixture = Fixture::named("stuck-fork")
+        .pool("pm = \"ondemand\"\nmax_children = 2\nprocess_idle_timeout = \"1s\"")
+        .config("[timeouts]\nfork = \"1s\"")
+        .start();
+    fixture.wait("all children to leave", |f| f.children().is_empty());
+    let zygote = fixture.zygotes()[0];
+    signal(zygote, Signal::STOP);
+    // Waits for the fork, then for the new zygote's.
+    fixture.still_serves();
+    fixture.wait_for_log(&["ZygoteStuck", "fork command"]);
+    assert!(!fixture.zygotes().contains(&zygote));
+}
+
+/// Only its zygote tells how a child ended; without a word from it the client waited for ever.
+#[test]
+fn a_zygote_that_hangs_is_replaced_when_it_does_not_tell_of_a_child_s_death() {
+    let fixture = Fixture::named("stuck-reap")
+        .children(1)
+        .config("[timeouts]\nfork = \"1s\"")
+        .start();
+    let gate = fixture.gate("held");
+    let held = fixture.get_meanwhile("/hold.php?gate=held");
+    let standing = gate.wait();
+    let zygote = fixture.zygotes()[0];
+    signal(zygote, Signal::STOP);
+    signal(standing.pid, Signal::KILL);
+    let answer = held.answer();
+    assert_eq!(answer.status(), 502, "{}", answer.text());
+    assert_eq!(answer.header("Howdah-Error"), Some("ChildDied"));
+    fixture.wait_for_log(&["ZygoteStuck", "a child's end"]);
+    fixture.still_serves();
+    assert!(!fixture.zygotes().contains(&zygote));
+}
+
+#[test]
 fn when_the_master_is_killed_nothing_is_left_behind() {
     let fixture = Fixture::named("master").start();
     let gate = fixture.gate("last");

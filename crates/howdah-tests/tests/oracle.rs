@@ -7,7 +7,7 @@ mod requests;
 
 use std::collections::BTreeMap;
 
-use howdah_tests::differences;
+use howdah_tests::differences::{self, Ledger};
 use howdah_tests::oracle::{Facts, Probe, Witness, compare};
 use howdah_tests::rig::{Kind, Site};
 use howdah_tests::scratch::{Scratch, copy_tree, repository};
@@ -17,7 +17,8 @@ fn answers_differ_only_where_the_docs_say_so() {
     let page = repository().join("docs/differences.md");
     let text = std::fs::read_to_string(&page)
         .unwrap_or_else(|error| panic!("{}: {error}", page.display()));
-    let accepted = differences::parse(&text)
+    let names = [Kind::NginxFpm.name(), Kind::ModPhp.name()];
+    let accepted = differences::parse(&text, &names)
         .unwrap_or_else(|mistakes| panic!("docs/differences.md:\n{}", mistakes.join("\n")));
 
     let scratch = Scratch::new("oracle");
@@ -30,8 +31,8 @@ fn answers_differ_only_where_the_docs_say_so() {
     let subject = Kind::chosen();
     let probes = requests::all();
     let ours = testimony(subject, &site, &probes);
-    let mut used = vec![Vec::new(); accepted.len()];
-    let mut unlisted = Vec::new();
+    let mut ledger = Ledger::new(accepted);
+    let mut asked = Vec::new();
     for rival in [Kind::NginxFpm, Kind::ModPhp]
         .into_iter()
         .filter(|rival| *rival != subject)
@@ -39,53 +40,12 @@ fn answers_differ_only_where_the_docs_say_so() {
         let theirs = testimony(rival, &site, &probes);
         for probe in &probes {
             for found in compare(&probe.name, &ours[&probe.name], &theirs[&probe.name]) {
-                let mut listed = false;
-                for (row, used) in accepted.iter().zip(&mut used) {
-                    if row.accepts(rival, &found) {
-                        listed = true;
-                        used.push(rival);
-                    }
-                }
-                if !listed {
-                    let show =
-                        |value: &Option<String>| value.clone().unwrap_or_else(|| "(absent)".into());
-                    unlisted.push(format!(
-                        "{} {}\n    {:9} {}\n    {:9} {}",
-                        found.probe,
-                        found.fact,
-                        subject.name(),
-                        show(&found.ours),
-                        rival.name(),
-                        show(&found.theirs)
-                    ));
-                }
+                ledger.enter(subject.name(), rival.name(), &found);
             }
         }
+        asked.push(rival.name());
     }
-    let stale: Vec<String> = accepted
-        .iter()
-        .zip(&used)
-        .flat_map(|(row, used)| {
-            row.against
-                .iter()
-                .filter(|rival| **rival != subject && !used.contains(rival))
-                .map(|rival| {
-                    format!(
-                        "line {}: no such difference from {} any more",
-                        row.line,
-                        rival.name()
-                    )
-                })
-        })
-        .collect();
-    assert!(
-        unlisted.is_empty() && stale.is_empty(),
-        "{} differences are not in docs/differences.md:\n{}\n{} rows there no longer differ:\n{}",
-        unlisted.len(),
-        unlisted.join("\n"),
-        stale.len(),
-        stale.join("\n")
-    );
+    ledger.close("docs/differences.md", &asked);
 }
 
 /// What one server answers to all probes.

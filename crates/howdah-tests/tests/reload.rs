@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 use std::time::{Duration, Instant};
 
 use howdah_tests::fixture::{Fixture, HELLO, signal};
+use howdah_tests::http::Connection;
 use howdah_tests::load::{Load, Stop};
 use rustix::process::Signal;
 
@@ -124,6 +125,66 @@ fn a_corrupt_configuration_changes_nothing_and_is_explained() {
     std::fs::write(&config, good).unwrap();
     fixture.reload();
     load.finish().only(&["200"]);
+}
+
+#[test]
+fn a_reload_moves_the_error_log_and_changes_the_limits_of_new_connections() {
+    let config = |log: &str, line: &str, connections: u32| {
+        format!(
+            "[log]\nerror = \"SCRATCH/{log}\"\nlevel = \"info\"\n\
+             [limits]\nrequest_line = \"{line}\"\nconnections = {connections}\n"
+        )
+    };
+    let builder = Fixture::named("reload-limits");
+    let place = |text: String| {
+        let scratch = builder.scratch().path().display().to_string();
+        text.replace("SCRATCH", &scratch)
+    };
+    let (old, new, more) = (
+        place(config("old.log", "8K", 50)),
+        place(config("new.log", "512", 3)),
+        "threads = 3\n".to_owned() + &place(config("new.log", "512", 4)),
+    );
+    let fixture = builder.config(&old).start();
+    let file = fixture.howdah.directory().join("howdah.toml");
+    let log = |name: &str| std::fs::read_to_string(fixture.path(name)).unwrap_or_default();
+    let long = format!("/hello.php?{}", "x".repeat(600));
+    let ask = |connection: &mut Connection, target: &str| {
+        connection
+            .send(format!("GET {target} HTTP/1.1\r\nHost: x\r\n\r\n"))
+            .unwrap();
+        connection.read_response("GET").unwrap().status()
+    };
+    let mut before = Connection::open(fixture.address()).unwrap();
+    assert_eq!(ask(&mut before, &long), 200);
+    assert_eq!(fixture.get("/before-the-reload").status(), 404);
+    fixture.wait("the refusal in the old log", |_| {
+        log("old.log").contains("/before-the-reload")
+    });
+
+    std::fs::write(&file, &new).unwrap();
+    let said = fixture.control(&["reload"]);
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(!said.contains("NeedsRestart"), "{said}");
+    assert_eq!(
+        ask(&mut before, &long),
+        200,
+        "a connection keeps its limits"
+    );
+    let mut after = Connection::open(fixture.address()).unwrap();
+    assert_eq!(ask(&mut after, &long), 414);
+    fixture.wait("the refusal in the new log", |_| {
+        log("new.log").contains("UriTooLong")
+    });
+    assert!(!log("old.log").contains("UriTooLong"));
+    assert_eq!(fixture.status()["connections"]["limit"], 3);
+
+    std::fs::write(&file, &more).unwrap();
+    let said = fixture.control(&["reload"]);
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.contains("NeedsRestart: threads"), "{said}");
+    assert_eq!(fixture.status()["connections"]["limit"], 4);
+    fixture.still_serves();
 }
 
 #[test]

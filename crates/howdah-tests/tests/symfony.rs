@@ -20,7 +20,17 @@ struct Notes {
 
 #[test]
 fn symfony_from_logging_in_to_logging_out() {
-    let mut notes = Notes::prepare();
+    from_logging_in_to_logging_out(Notes::prepare(Vec::new()));
+}
+
+/// Two workers, so that a session's requests meet a kernel that others have used meanwhile.
+#[test]
+fn symfony_in_a_worker_from_logging_in_to_logging_out() {
+    let mode = ["--mode", "worker", "--worker"].map(str::to_owned).to_vec();
+    from_logging_in_to_logging_out(Notes::prepare(mode));
+}
+
+fn from_logging_in_to_logging_out(mut notes: Notes) {
     notes.log_in();
     let note = notes.publish_with_a_picture();
     notes.edit(&note);
@@ -33,18 +43,27 @@ fn symfony_from_logging_in_to_logging_out() {
 }
 
 impl Notes {
-    fn prepare() -> Self {
+    /// `mode`: words of the command line that the worker script is to follow; none: no worker.
+    fn prepare(mut mode: Vec<String>) -> Self {
         let scratch = Scratch::new("symfony");
         copy_tree(
             &repository().join("tests/apps/symfony"),
             &scratch.join("site"),
         );
         scratch.writable_dir("site/var");
-        let site = Site::new(scratch.join("site/public"))
+        let mut kind = Kind::chosen();
+        if !mode.is_empty() {
+            let script = scratch.join("site/public/worker.php");
+            mode.push(script.display().to_string());
+            kind = Kind::Howdah;
+        }
+        let mut site = Site::new(scratch.join("site/public"))
             .project(scratch.join("site"))
             .front_controller("/index.php")
-            .ini("display_errors", "Off");
-        let server = Kind::chosen().start(&site);
+            .ini("display_errors", "Off")
+            .children(2);
+        site.howdah_arguments = mode;
+        let server = kind.start(&site);
         let author = Browser::new(server.address());
         Notes {
             server,

@@ -27,19 +27,33 @@ pub struct Arguments {
 pub enum Command {
     /// Serve a directory, or what a configuration file says.
     Serve(Box<Serve>),
+    /// Run a script written for Swoole's HTTP server.
+    Run(Run),
     /// Check a configuration file: all mistakes at once.
     Check(Check),
     /// Show what the server and its PHP processes are doing.
     Status(Status),
     /// Take new code, php.ini and configuration, without dropping a request.
     Reload(Target),
+    /// Purge pages of the page cache, or ask why one is not in it.
+    Cache(Cache),
     /// Stop the server: running requests are finished first.
     Stop(Stop),
+    /// Run the five benchmarks, Howdah beside its rivals, on this machine.
+    Compare(Box<crate::commands::compare::Compare>),
+    /// Measure a web server, and say what the figures are worth (speaks ab).
+    #[command(version = env!("CARGO_PKG_VERSION"))]
+    Bench(Box<howdah_bench::command::Bench>),
+    /// Show in which modes PHP can be run, and which of them this machine can.
+    Modes(Modes),
     /// Print the versions of Howdah and of PHP.
     Version,
     /// The process that speaks HTTP; started by the master.
     #[command(name = "front", hide = true)]
     Front(Front),
+    /// The process that starts a pool's external programs; started by the master.
+    #[command(name = "spawner", hide = true)]
+    Spawner(Box<Spawner>),
 }
 
 /// `howdah serve`. Also what the master tells the front, so that both read the configuration with
@@ -51,15 +65,26 @@ pub struct Serve {
     /// Address to listen on: HOST:PORT, :PORT or unix:PATH; may be repeated [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     pub listen: Vec<String>,
-    /// How PHP is run; this version has `embed`
+    /// How PHP is run, in every pool: `embed`, `fastcgi` [default: embed]
     #[arg(long, value_name = "MODE")]
     pub mode: Option<String>,
-    /// PHP processes of every pool: a number or `auto`
+    /// FastCGI backends of every pool: unix:PATH, HOST:PORT, HOST:FIRST-LAST; several separated by
+    /// commas. Means `--mode fastcgi`
+    #[arg(long, value_name = "ADDRESSES")]
+    pub fastcgi: Option<String>,
+    /// Script that each PHP process boots once and that then asks for requests
+    /// (frankenphp_handle_request). Means `--mode worker`
+    #[arg(long, value_name = "SCRIPT")]
+    pub worker: Option<PathBuf>,
+    /// PHP processes of every pool (mode fastcgi: of each backend): a number or `auto`
     #[arg(long, value_name = "N")]
     pub children: Option<String>,
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Page cache of sites that do not say themselves: `on`, `off` or `rfc` [default: off]
+    #[arg(long, value_name = "WORD")]
+    pub cache: Option<String>,
     /// php.ini in place of the one PHP would find
     #[arg(long, value_name = "FILE")]
     pub php_ini: Option<PathBuf>,
@@ -84,6 +109,28 @@ pub struct Serve {
     /// Control socket for `howdah status`, `reload` and `stop`
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
+}
+
+/// `howdah run`
+#[derive(Args, Debug)]
+pub struct Run {
+    /// Listen here, whatever the script names: HOST:PORT, :PORT or unix:PATH; port 0 is any
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Option<String>,
+    /// php.ini in place of the one PHP would find
+    #[arg(long, value_name = "FILE")]
+    pub php_ini: Option<PathBuf>,
+    /// PHP setting, as php's own -d; may be repeated
+    #[arg(short = 'd', value_name = "NAME=VALUE")]
+    pub define: Vec<String>,
+    /// The script, and what it finds in $argv
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "SCRIPT"
+    )]
+    pub script: Vec<std::ffi::OsString>,
 }
 
 /// `howdah check`
@@ -121,6 +168,61 @@ pub struct Status {
     /// As JSON
     #[arg(long)]
     pub json: bool,
+    /// On a terminal, again every second, until `q` is pressed
+    #[arg(long, conflicts_with = "json")]
+    pub watch: bool,
+}
+
+/// `howdah cache`
+#[derive(Args, Debug)]
+pub struct Cache {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: CacheCommand,
+}
+
+/// What `howdah cache` can do.
+#[derive(Debug, Subcommand)]
+pub enum CacheCommand {
+    /// Make pages old: by path or URL, by tag, or all.
+    Purge(CachePurge),
+    /// Say what would happen to a request, and why.
+    Explain(CacheExplain),
+}
+
+/// `howdah cache purge`
+#[derive(Args, Debug)]
+pub struct CachePurge {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub target: Target,
+    /// Paths or URLs, with all their queries; `*` at the end for all that begin so
+    pub urls: Vec<String>,
+    /// Pages with this tag; may be repeated
+    #[arg(long)]
+    pub tag: Vec<String>,
+    /// Every page
+    #[arg(long)]
+    pub all: bool,
+    /// Only of the site of this name
+    #[arg(long)]
+    pub site: Option<String>,
+    /// Serve them still while they are rendered anew
+    #[arg(long)]
+    pub soft: bool,
+}
+
+/// `howdah cache explain`
+#[derive(Args, Debug)]
+pub struct CacheExplain {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub target: Target,
+    /// Path or URL
+    pub url: String,
+    /// A line of the request, as `Cookie: a=b`; may be repeated
+    #[arg(short = 'H', long, value_name = "LINE")]
+    pub header: Vec<String>,
 }
 
 /// `howdah stop`
@@ -140,4 +242,41 @@ pub struct Front {
     /// The socket to the master
     #[arg(long)]
     pub link: i32,
+}
+
+/// `howdah spawner`: made by `howdah_executor::launch::spawner_command`.
+#[derive(Args, Debug)]
+pub struct Spawner {
+    /// The pool
+    #[arg(long)]
+    pub pool: String,
+    /// The socket to the front
+    #[arg(long)]
+    pub control_fd: i32,
+    /// How the programs are spoken to
+    #[arg(long, value_parser = ["cgi", "fastcgi"])]
+    pub protocol: String,
+    /// php.ini in place of the one PHP would find
+    #[arg(long)]
+    pub php_ini: Option<PathBuf>,
+    /// PHP setting, NAME=VALUE
+    #[arg(short = 'd')]
+    pub define: Vec<String>,
+    /// User of the programs
+    #[arg(long)]
+    pub user: Option<String>,
+    /// Group in place of the user's own
+    #[arg(long)]
+    pub group: Option<String>,
+    /// The configured program and its arguments
+    #[arg(last = true)]
+    pub command: Vec<std::ffi::OsString>,
+}
+
+/// `howdah modes`
+#[derive(Args, Debug)]
+pub struct Modes {
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
 }

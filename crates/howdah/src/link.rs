@@ -60,6 +60,13 @@ pub enum ToFront {
         /// Why.
         message: String,
     },
+    /// Asks something of the page cache; answered by [`ToMaster::Status`] with `cache` or `mistake`.
+    Cache {
+        /// Repeated in the answer.
+        id: u64,
+        /// The question.
+        ask: howdah_server::cache::steer::Ask,
+    },
     /// Asks for [`ToMaster::Status`].
     Status {
         /// Repeated in the answer.
@@ -82,7 +89,8 @@ pub enum ToFront {
 /// What the front tells the master.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToMaster {
-    /// Start a zygote. Descriptors: memory, control, stderr, then the bells.
+    /// Start a zygote or, where the pool's mode has one, a spawner. Descriptors: memory, control,
+    /// stderr, then the bells; for a spawner: control, stderr.
     Launch {
         /// Repeated in the answer.
         id: u64,

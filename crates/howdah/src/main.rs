@@ -4,6 +4,7 @@
 //! - [`arguments`]: the command line; [`commands`]: what talks to a running server.
 //! - [`config`]: from text to typed settings.
 //! - [`master`]: `howdah serve`; [`front`]: the process it starts; [`link`]: the line between them.
+//! - [`spawner`]: the process that starts external programs, around `howdah_executor::programs`.
 //! - [`php`]: finding `howdah-php`; [`exit`]: exit codes; [`sys`]: the module with `unsafe`.
 
 #![deny(unsafe_code)]
@@ -16,6 +17,7 @@ mod front;
 mod link;
 mod master;
 mod php;
+mod spawner;
 mod sys;
 
 use std::process::ExitCode;
@@ -28,10 +30,16 @@ fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Serve(serve) => master::serve(*serve),
         Command::Front(front) => front::run(front.link),
+        Command::Spawner(arguments) => spawner::run(*arguments),
+        Command::Run(run) => commands::run::run(&run),
         Command::Check(check) => commands::check::run(&check),
         Command::Status(status) => commands::status::run(&status),
+        Command::Cache(cache) => commands::cache::run(cache),
         Command::Reload(target) => commands::steer::reload(&target),
         Command::Stop(stop) => commands::steer::stop(&stop),
+        Command::Compare(compare) => commands::compare::run(&compare),
+        Command::Bench(bench) => commands::bench::run(&bench),
+        Command::Modes(modes) => commands::modes::run(&modes),
         Command::Version => commands::version(),
     }
 }

@@ -1,11 +1,12 @@
-//! The system calls that have no safe wrapper: accounts, giving up root, the signal descriptor.
+//! The system calls that have no safe wrapper: accounts, giving up root, the signal descriptor, a
+//! terminal's keys and size.
 //! The only module with `unsafe`; no policy here.
 
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 {
@@ -152,6 +153,54 @@ pub fn hand_down(command: &mut std::process::Command, fd: RawFd) {
     // SAFETY: fcntl is async-signal-safe and touches only the new process's descriptor table.
     unsafe {
         command.pre_exec(move || check(libc::fcntl(fd, libc::F_SETFD, 0)).map(drop));
+    }
+}
+
+/// Columns and rows of a terminal; none if it is no terminal or does not tell.
+pub fn terminal_size(terminal: BorrowedFd<'_>) -> Option<(u16, u16)> {
+    // SAFETY: an all-zero winsize is a valid value; the kernel writes no more than one.
+    let size = unsafe {
+        let mut size: libc::winsize = std::mem::zeroed();
+        check(libc::ioctl(
+            terminal.as_raw_fd(),
+            libc::TIOCGWINSZ,
+            &mut size,
+        ))
+        .ok()?;
+        size
+    };
+    (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col, size.ws_row))
+}
+
+/// A terminal that gives keys as they are pressed, without showing them; Ctrl-C is a key too. As
+/// it was again when this is dropped.
+pub struct Keys {
+    terminal: RawFd,
+    before: libc::termios,
+}
+
+impl Keys {
+    /// Of this terminal, which must stay open meanwhile.
+    pub fn take(terminal: BorrowedFd<'_>) -> io::Result<Keys> {
+        let terminal = terminal.as_raw_fd();
+        // SAFETY: an all-zero termios is a valid value; the calls read and write only it.
+        unsafe {
+            let mut before: libc::termios = std::mem::zeroed();
+            check(libc::tcgetattr(terminal, &mut before))?;
+            let mut keys = before;
+            keys.c_lflag &= !(libc::ICANON | libc::ECHO | libc::ISIG);
+            keys.c_cc[libc::VMIN] = 1;
+            keys.c_cc[libc::VTIME] = 0;
+            check(libc::tcsetattr(terminal, libc::TCSANOW, &keys))?;
+            Ok(Keys { terminal, before })
+        }
+    }
+}
+
+impl Drop for Keys {
+    fn drop(&mut self) {
+        // SAFETY: reads only `before`. A terminal that is gone needs nothing back.
+        let _ = unsafe { libc::tcsetattr(self.terminal, libc::TCSANOW, &self.before) };
     }
 }
 

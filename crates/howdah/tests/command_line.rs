@@ -34,14 +34,14 @@ fn an_unknown_option_is_a_mistake_of_the_command_line() {
 #[test]
 fn values_are_checked_as_in_the_file() {
     let scratch = Scratch::new("values");
-    let (code, _, err) = run(howdah(["serve", "--children", "many", "--mode", "worker"])
+    let (code, _, err) = run(howdah(["serve", "--children", "many", "--mode", "swoole"])
         .args(["--log-format", "xml", "--listen", "nowhere", "-d", "=1"])
         .arg(&scratch.0)
         .env("HOWDAH_PHP", scratch.fitting_stand_in()));
     assert_eq!(code, 3);
     for expect in [
         "--children: expected a number from 1 to 1000 or `auto`, found `many`",
-        "--mode: mode `worker` is not in this version; it has `embed`",
+        "found `swoole`",
         "--log-format: expected `common`, `combined`, `extended` or `json`, found `xml`",
         "--listen: \"nowhere\" is no address to listen on",
         "-d: `=1` is not NAME=VALUE",

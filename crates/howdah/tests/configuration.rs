@@ -18,6 +18,51 @@ fn check(text: &str) -> (i32, String) {
 }
 
 #[test]
+fn a_bad_max_children_is_told_although_the_command_line_overrides_it() {
+    let scratch = Scratch::new("children");
+    scratch.write("web/index.php", "<?php");
+    scratch.write(
+        "a.toml",
+        "[pool.www]\nmax_children = \"many\"\n[[site]]\nroot = \"web\"\n",
+    );
+    let serve = ["serve", "--config", "a.toml", "--children", "3"];
+    let (code, _, err) = run(howdah(serve)
+        .current_dir(&scratch.0)
+        .env("HOWDAH_PHP", scratch.fitting_stand_in()));
+    assert_eq!(code, 3, "{err}");
+    assert!(
+        err.contains("a.toml:2") && err.contains("max_children"),
+        "{err}"
+    );
+}
+
+#[test]
+fn root_serves_this_machine_only_unless_a_user_is_named() {
+    let root = rustix::process::geteuid().is_root();
+    let check = |first: &str| check(&format!("{first}\n[[site]]\nroot = \"web\"\n"));
+    for open in ["0.0.0.0:8081", "[::]:8081", "192.0.2.1:80"] {
+        let (code, said) = check(&format!("listen = [\"127.0.0.1:8080\", \"{open}\"]"));
+        assert_eq!(
+            (code, said.contains("RootRefused")),
+            (if root { 3 } else { 0 }, root),
+            "{said}"
+        );
+        if root {
+            assert!(
+                said.contains(open) && said.contains("--user www-data"),
+                "{said}"
+            );
+            let (code, said) = check(&format!("listen = \"{open}\"\nuser = \"root\""));
+            assert_eq!(code, 0, "meant so: {said}");
+        }
+    }
+    for closed in ["127.0.0.1:8080", "[::1]:8080", "unix:/tmp/howdah-test.sock"] {
+        let (code, said) = check(&format!("listen = \"{closed}\""));
+        assert_eq!(code, 0, "{said}");
+    }
+}
+
+#[test]
 fn a_file_that_uses_everything_has_no_mistakes() {
     let (code, said) = check(
         r#"
@@ -182,9 +227,26 @@ fn what_cannot_go_together_is_a_mistake() {
             "[[site]]\nroot = \"web\"\n[[site.rule]]\npath = \"/a\"\nredirect = \"/b\"\nstatus = 305",
             "status `305` cannot be used here",
         ),
+        ("mode = \"swoole\"", "mode: expected `embed`"),
         (
-            "mode = \"worker\"",
-            "mode: expected `embed`, found `worker`",
+            "[pool.www]\nmode = \"cgi\"\ncommand = \"no-such-php-cgi\"",
+            "ProgramMissing: command: there is no program `no-such-php-cgi`; install it (Debian: apt install php-cgi)",
+        ),
+        (
+            "[pool.www]\nmode = \"cgi\"\nmax_memory = \"1G\"",
+            "max_memory: has no effect in mode `cgi`",
+        ),
+        (
+            "[pool.www]\n[[site]]\nroot = \"web\"\n[[site.rule]]\nprefix = \"/cgi-bin/\"\ncgi = \"www\"",
+            "cgi: the pool `www` is of mode `embed`",
+        ),
+        (
+            "[pool.www]\nmode = \"cgi\"\n[[site]]\nroot = \"web\"\n[site.php_admin_value]\nopen_basedir = \"/srv\"",
+            "php_admin_value: a site's settings do not reach PHP in mode `cgi`",
+        ),
+        (
+            "[pool.www]\nmode = \"pool\"\nprocesses = \"independent\"\nmax_children = 9\nports = \"127.0.0.1:9000-9007\"",
+            "ports: 8 ports are too few for max_children = 9",
         ),
         (
             "[pool.www]\nphp_ini = \"none.ini\"",

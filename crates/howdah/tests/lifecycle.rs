@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -355,4 +356,148 @@ fn a_second_interrupt_does_not_wait_for_anybody() {
     assert_eq!(server.ask(&["status"]).0, 0);
     server.signal(Signal::INT);
     assert_eq!(server.wait().code(), Some(0));
+}
+
+#[test]
+fn the_file_of_a_unix_listener_belongs_to_who_serves_it() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let scratch = Scratch::new("owner");
+    scratch.write("web/a.txt", "x");
+    // Who serves must reach the site and the socket's directory.
+    let open = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&scratch.0, open).unwrap();
+    let socket = scratch.path("http.sock");
+    let listen = format!("unix:{}", socket.display());
+    let web = scratch.path("web");
+    let mut arguments = vec![web.to_str().unwrap(), "--listen", &listen];
+    let root = rustix::process::geteuid().is_root();
+    if root {
+        arguments.extend(["--user", "www-data"]);
+    }
+    let mut server = Server::start(&scratch, &arguments);
+    let there = socket.metadata().unwrap();
+    let expected = if root {
+        // Debian's fixed numbers of www-data (base-passwd).
+        (33, 33)
+    } else {
+        let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+        (user.as_raw(), group.as_raw())
+    };
+    assert_eq!((there.uid(), there.gid()), expected);
+    assert_eq!(there.permissions().mode() & 0o777, 0o660);
+    server.signal(rustix::process::Signal::TERM);
+    assert!(server.wait().success());
+    assert!(!socket.exists());
+}
+
+#[test]
+fn a_watched_status_is_refreshed_until_q_and_leaves_the_terminal_as_it_was() {
+    let scratch = Scratch::new("watch");
+    scratch.write("web/index.php", "<?php echo 'x';");
+    let web = scratch.path("web");
+    let server = Server::start(&scratch, &[web.to_str().unwrap()]);
+    // script(1) gives it a terminal; its own input is what is typed there.
+    let command = format!(
+        "{} status --watch --control {}; stty -a",
+        support::HOWDAH,
+        server.control.display()
+    );
+    let mut terminal = std::process::Command::new("script")
+        .args(["-qefc", &command, "/dev/null"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("script(1), of util-linux, is there");
+    let mut shown = Vec::new();
+    let mut out = terminal.stdout.take().unwrap();
+    let mut more = |shown: &mut Vec<u8>| {
+        let mut piece = [0; 4096];
+        let n = out.read(&mut piece).unwrap_or(0);
+        shown.extend_from_slice(&piece[..n]);
+        n > 0
+    };
+    let frames = |shown: &[u8]| String::from_utf8_lossy(shown).matches("q quits").count();
+    while frames(&shown) < 2 {
+        assert!(
+            more(&mut shown),
+            "it ended: {}",
+            String::from_utf8_lossy(&shown)
+        );
+    }
+    terminal.stdin.take().unwrap().write_all(b"q").unwrap();
+    while more(&mut shown) {}
+    assert!(terminal.wait().unwrap().success());
+    let shown = String::from_utf8_lossy(&shown);
+    assert!(shown.contains("pool www: Ready"), "{shown}");
+    let (_, after) = shown.split_once("\x1b[?1049l").expect("the screen is left");
+    assert!(
+        after.contains(" echo ") && after.contains(" icanon "),
+        "{after}"
+    );
+}
+
+#[test]
+fn a_watched_status_is_for_terminals_alone() {
+    let (code, out, err) = run(&mut howdah(["status", "--watch"]));
+    assert_eq!((code, out.as_str()), (1, ""));
+    assert!(
+        err.contains("NotATerminal") && err.contains("--json"),
+        "{err}"
+    );
+}
+
+struct EndedWithTheTest(std::process::Child);
+
+impl Drop for EndedWithTheTest {
+    fn drop(&mut self) {
+        // Ended already is as good.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_reload_moves_the_control_socket_and_the_pid_file() {
+    let scratch = Scratch::new("move");
+    site(&scratch);
+    let config = |name: &str| {
+        let text = format!(
+            "listen = \"127.0.0.1:0\"\ncontrol = \"{0}/{name}.sock\"\npid = \"{0}/{name}.pid\"\n\
+             [[site]]\nroot = \"web\"\n",
+            scratch.0.display()
+        );
+        scratch.write("a.toml", &text)
+    };
+    let file = config("one");
+    let mut command = howdah(["serve", "--children", "1", "--config"]);
+    let command = command.arg(&file).stdout(Stdio::null());
+    let mut server = EndedWithTheTest(command.stderr(Stdio::null()).spawn().unwrap());
+    let there = |name: &str| scratch.path(name).exists();
+    wait_until("the pid file", || there("one.pid"));
+    let ask = |what: &str, name: &str| {
+        let socket = scratch.path(&format!("{name}.sock"));
+        run(howdah([what, "--control"]).arg(socket))
+    };
+    // A refused reload makes nothing.
+    config("two");
+    scratch.write("two.sock", "not a socket");
+    let (code, _, err) = ask("reload", "one");
+    assert!(code != 0 && err.contains("ControlFailed"), "{err}");
+    let untouched = fs::read_to_string(scratch.path("two.sock")).unwrap();
+    assert_eq!(
+        untouched, "not a socket",
+        "a file that is not ours was removed"
+    );
+    assert!(there("one.sock") && there("one.pid") && !there("two.pid"));
+    fs::remove_file(scratch.path("two.sock")).unwrap();
+
+    let (code, _, err) = ask("reload", "one");
+    assert_eq!((code, err.contains("NeedsRestart")), (0, false), "{err}");
+    assert!(there("two.sock") && there("two.pid") && !there("one.sock") && !there("one.pid"));
+    let (code, _, err) = ask("status", "two");
+    assert_eq!(code, 0, "{err}");
+    let (code, _, err) = ask("stop", "two");
+    assert_eq!(code, 0, "{err}");
+    assert!(server.0.wait().unwrap().success());
+    assert!(!there("two.sock") && !there("two.pid"));
 }

@@ -1,6 +1,6 @@
 <?php
 // Where the script is and what relative names mean.
-require __DIR__ . '/../facts.php';
+require_once __DIR__ . '/../facts.php';
 header('Content-Type: text/plain');
 fact('cwd', getcwd());
 fact('file', __FILE__);

@@ -11,6 +11,8 @@ use howdah_proto::shm::ChildId;
 pub(crate) enum Life {
     /// The zygote has been asked to fork it.
     Starting,
+    /// A worker whose script runs and has not asked for a request yet.
+    Booting,
     /// Takes requests.
     Serving {
         /// When it was last seen to be busy.
@@ -44,6 +46,8 @@ pub(crate) struct Child {
     pub life: Life,
     pub since: Instant,
     pub born: Instant,
+    /// When its process was seen to be gone although the zygote has not said so.
+    pub died: Option<Instant>,
 }
 
 /// All rows.
@@ -78,6 +82,7 @@ impl Children {
             life: Life::Starting,
             since: now,
             born: now,
+            died: None,
         });
         Some(id)
     }
@@ -106,6 +111,17 @@ impl Children {
 
     pub fn is_empty(&self) -> bool {
         self.iter().next().is_none()
+    }
+}
+
+impl Life {
+    /// Takes requests from now on.
+    pub fn serving(now: Instant) -> Life {
+        Life::Serving {
+            idle_since: now,
+            seen_requests: 0,
+            replaced_by: None,
+        }
     }
 }
 

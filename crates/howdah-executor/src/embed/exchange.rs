@@ -179,7 +179,12 @@ impl State {
                     self.ended = true;
                     Some(Step::Event(Event::End))
                 }
-                Frame::Effect(..) => None,
+                Frame::Effect(name, value) => {
+                    let after = self.input.slice(end - value.len()..end);
+                    let start = end - value.len() - name.len();
+                    let name = self.input.slice(start..start + name.len());
+                    Some(Step::Event(Event::Effect(name, after)))
+                }
             };
             self.at = end;
             if let Some(step) = step {

@@ -39,6 +39,14 @@ pub(crate) struct Lane {
     pub timer: Notify,
 }
 
+/// What went with a child that died.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lost {
+    pub requests: u32,
+    /// A run waits for one of them: its failure will be told with the request.
+    pub told: bool,
+}
+
 /// A lane's requests.
 pub(crate) struct Table {
     in_slot: Vec<Option<Arc<Exchange>>>,
@@ -163,27 +171,84 @@ impl Lane {
         }
     }
 
-    /// Takes a slot back whose child is through (or dead), and lets the next request have it.
-    fn reclaim(&self, shared: &Shared, table: &mut Table, slot: u32) {
-        if table.in_slot[slot as usize].take().is_some() {
-            self.port.free(slot);
-            table.free.push(slot);
-            table.held -= 1;
-            shared.leave();
-            self.feed(shared, table);
+    /// The one way out of a lane: the exchange is nowhere any more, its run is woken once the table
+    /// is let go, and its slot goes to the next request. `verdict` is how it ends if not by the
+    /// answer at hand; one given before stands.
+    fn finish(
+        &self,
+        shared: &Shared,
+        table: &mut Table,
+        exchange: &Arc<Exchange>,
+        mut state: MutexGuard<'_, State>,
+        verdict: Option<ExecError>,
+    ) {
+        let was = std::mem::replace(&mut state.place, Place::Left);
+        state.verdict = state.verdict.take().or(verdict);
+        table.to_wake.extend(state.waker.take());
+        drop(state);
+        match was {
+            Place::Slot(slot) => {
+                table.in_slot[slot as usize] = None;
+                self.port.free(slot);
+                table.free.push(slot);
+                table.held -= 1;
+            }
+            Place::Waiting => table.waiting.retain(|e| !Arc::ptr_eq(e, exchange)),
+            Place::Left => return,
         }
+        shared.leave();
+        self.feed(shared, table);
     }
 
-    /// Gives back the slot of an exchange whose response has been read to its end.
+    /// [`Lane::finish`] for what a child had and has no more say in: it has handed the slot back,
+    /// or is dead. What it had published by then counts, and is taken over first.
+    fn finish_taken(
+        &self,
+        shared: &Shared,
+        table: &mut Table,
+        slot: u32,
+        exchange: &Arc<Exchange>,
+        mut state: MutexGuard<'_, State>,
+        verdict: Option<ExecError>,
+    ) {
+        if state.wanted {
+            if let Err(error) = state.read_slot(&self.port, slot) {
+                state.verdict.get_or_insert(error);
+            }
+        } else {
+            // One call is enough: nobody writes any more.
+            self.discard(shared, exchange, &mut state, slot);
+        }
+        self.counters.accepted.fetch_add(1, Ordering::Relaxed);
+        self.finish(shared, table, exchange, state, verdict);
+    }
+
+    /// Takes what a child sends for a request that nobody waits for any more, for the error log.
+    fn discard(
+        &self,
+        shared: &Shared,
+        exchange: &Exchange,
+        state: &mut State,
+        slot: u32,
+    ) -> Discarded {
+        state.discard(&self.port, slot, |level, text| {
+            let (pool, frame) = (&shared.config.name, &exchange.frame);
+            shared.log.script(pool, exchange.id, frame, level, text);
+        })
+    }
+
+    /// Gives back the slot of an exchange whose response has been read to its end by its run.
     pub fn give_back(&self, shared: &Shared, exchange: &Arc<Exchange>, slot: u32) {
         let mut table = self.lock();
         let mine = table.in_slot[slot as usize]
             .as_ref()
             .is_some_and(|e| Arc::ptr_eq(e, exchange));
         if mine {
-            exchange.lock().place = Place::Left;
+            let mut state = exchange.lock();
+            // The caller is the run itself.
+            state.waker = None;
             self.counters.accepted.fetch_add(1, Ordering::Relaxed);
-            self.reclaim(shared, &mut table, slot);
+            self.finish(shared, &mut table, exchange, state, None);
         }
         self.release(table);
     }
@@ -207,50 +272,30 @@ impl Lane {
             return;
         };
         let mut state = exchange.lock();
-        let claimed_ns = || self.claimed_ns(&exchange, slot);
-        let through = if state.wanted {
-            // Only what is whole: a streaming answer is read when the server polls for it, so
-            // that a slow client's backlog stays in the ring and holds the script back.
-            match self.port.state(slot) {
-                SlotState::Done(child) => {
-                    // Its word, unchecked: it is over, and only the access log will tell it.
-                    state.claimed_by(child, || match self.port.begun_ns(slot) {
-                        0 => sys::now_ns(),
-                        begun => begun,
-                    });
-                    self.read_out(&mut state, slot);
-                    true
-                }
-                SlotState::Claimed(child) => {
-                    state.claimed_by(child, claimed_ns);
-                    false
-                }
-                _ => false,
+        match self.port.state(slot) {
+            SlotState::Done(child) => {
+                // Its word, unchecked: it is over, and only the access log will tell it.
+                state.claimed_by(child, || match self.port.begun_ns(slot) {
+                    0 => sys::now_ns(),
+                    begun => begun,
+                });
+                return self.finish_taken(shared, table, slot, &exchange, state, None);
             }
-        } else {
-            let discarded = state.discard(&self.port, slot, |level, text| {
-                shared.log.script(
-                    &shared.config.name,
-                    exchange.id,
-                    &exchange.frame,
-                    level,
-                    text,
-                );
-            });
-            if discarded == Discarded::Some {
-                self.port.notify_again(slot);
+            // A streaming answer is read when the server polls for it, so that a slow client's
+            // backlog stays in the ring and holds the script back.
+            SlotState::Claimed(child) => {
+                state.claimed_by(child, || self.claimed_ns(&exchange, slot));
             }
-            discarded == Discarded::All
-        };
-        if through {
-            state.place = Place::Left;
+            SlotState::Free | SlotState::Ready | SlotState::Corrupt => {}
+        }
+        if !state.wanted {
+            match self.discard(shared, &exchange, &mut state, slot) {
+                Discarded::SoFar => {}
+                // It goes on writing, or has just been handed back.
+                Discarded::Some | Discarded::All => self.port.notify_again(slot),
+            }
         }
         table.to_wake.extend(state.waker.take());
-        drop(state);
-        if through {
-            self.counters.accepted.fetch_add(1, Ordering::Relaxed);
-            self.reclaim(shared, table, slot);
-        }
     }
 
     /// When the child began with a request: its own word, as far as it can be true.
@@ -262,21 +307,16 @@ impl Lane {
         }
     }
 
-    /// Reads all that is in a slot; a corrupt one becomes the verdict.
-    fn read_out(&self, state: &mut State, slot: u32) {
-        if let Err(error) = state.read_slot(&self.port, slot) {
-            state.verdict.get_or_insert(error);
-        }
-    }
-
-    /// Ends what a dead child had in hand: what it had published is kept, then `verdict` unless the
-    /// answer was complete. Returns how many requests were lost.
-    pub fn child_gone(&self, shared: &Shared, child: ChildId, verdict: &ExecError) -> u32 {
+    /// Ends what a dead child had in hand: what it had published is kept, then `verdict` unless it
+    /// had handed its slot back, and so given its whole answer.
+    pub fn child_gone(&self, shared: &Shared, child: ChildId, verdict: &ExecError) -> Lost {
         let mut table = self.lock();
         // What we saw counts as much as what the memory says: a process that dies may have
         // written nonsense there.
         let theirs = |slot: usize, exchange: &Exchange| {
-            self.port.state(slot as u32) == SlotState::Claimed(child)
+            let says = self.port.state(slot as u32);
+            says == SlotState::Claimed(child)
+                || says == SlotState::Done(child)
                 || exchange.lock().child == Some(child)
         };
         let slots: Vec<(u32, Arc<Exchange>)> = table
@@ -288,24 +328,15 @@ impl Lane {
                 Some((slot as u32, e.clone()))
             })
             .collect();
-        let mut lost = 0;
+        let mut lost = Lost::default();
         for (slot, exchange) in &slots {
-            // It may have died after the answer was complete and before we looked.
+            let mut state = exchange.lock();
+            state.claimed_by(child, || self.claimed_ns(exchange, *slot));
             let done = self.port.state(*slot) == SlotState::Done(child);
-            let waker = {
-                let mut state = exchange.lock();
-                state.claimed_by(child, || self.claimed_ns(exchange, *slot));
-                self.read_out(&mut state, *slot);
-                if !done {
-                    state.verdict.get_or_insert_with(|| verdict.clone());
-                    lost += 1;
-                }
-                state.place = Place::Left;
-                state.waker.take()
-            };
-            table.to_wake.extend(waker);
-            self.counters.accepted.fetch_add(1, Ordering::Relaxed);
-            self.reclaim(shared, &mut table, *slot);
+            lost.requests += u32::from(!done);
+            lost.told |= !done && state.wanted;
+            let verdict = (!done).then(|| verdict.clone());
+            self.finish_taken(shared, &mut table, *slot, exchange, state, verdict);
         }
         self.release(table);
         lost
@@ -335,23 +366,13 @@ impl Lane {
         verdict: Option<ExecError>,
     ) -> bool {
         let mut table = self.lock();
-        let mut state = exchange.lock();
-        let slot = match state.place {
-            Place::Waiting => None,
-            Place::Slot(slot) if self.port.cancel(slot) => Some(slot),
-            Place::Slot(_) => return false,
-            Place::Left => return true,
-        };
-        state.place = Place::Left;
-        state.verdict = verdict;
-        table.to_wake.extend(state.waker.take());
-        drop(state);
-        match slot {
-            Some(slot) => self.reclaim(shared, &mut table, slot),
-            None => {
-                table.waiting.retain(|e| !Arc::ptr_eq(e, exchange));
-                shared.leave();
+        let state = exchange.lock();
+        match state.place {
+            Place::Slot(slot) if !self.port.cancel(slot) => return false,
+            Place::Slot(_) | Place::Waiting => {
+                self.finish(shared, &mut table, exchange, state, verdict);
             }
+            Place::Left => {}
         }
         self.release(table);
         true

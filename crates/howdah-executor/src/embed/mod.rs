@@ -7,20 +7,26 @@
 //!
 //! - `lane`: a front thread's slots and queue; `exchange`: one request; `run`: what the server
 //!   polls; `body`: feeding the request body; `timer`: the queue's clock.
+//! - A pool of workers is the same with children that boot one script (`supervisor/workers`,
+//!   `watch`, `glob`).
 //! - `supervisor`, `children`, `zygote`: the processes; `pm`: how many, as a pure decision.
 //! - `shared`: what all of them share; `sys`: the only module with `unsafe`.
 
-mod body;
+pub(crate) mod body;
 mod children;
 mod exchange;
+mod glob;
 mod lane;
-mod pm;
+#[cfg(test)]
+mod lane_tests;
+pub(crate) mod pm;
 mod run;
 pub(crate) mod shared;
-mod supervisor;
+pub(crate) mod supervisor;
 pub(crate) mod sys;
 pub(crate) mod timer;
-mod zygote;
+mod watch;
+pub(crate) mod zygote;
 
 use std::collections::HashMap;
 use std::io;
@@ -38,7 +44,8 @@ use crate::{ExecError, Executor, Log, PoolConfig, Run, ScriptRequest, front_thre
 
 use body::Feed;
 use exchange::Exchange;
-use run::{EmbedRun, Home, Refused};
+pub(crate) use run::Refused;
+use run::{EmbedRun, Home};
 pub use shared::Condition;
 use shared::{Ask, Shared};
 use supervisor::Supervisor;
@@ -124,6 +131,12 @@ impl EmbedPool {
         }
         self.shared.closing.store(true, Ordering::SeqCst);
         self.shared.ask(Ask::Drain(Instant::now() + limit));
+    }
+
+    /// A pool of workers replaces them, one after the other, by newly booted ones; a pool without
+    /// has nothing to do.
+    pub fn restart(&self) {
+        self.shared.ask(Ask::Restart);
     }
 
     /// Waits until all processes of a draining pool are gone.
@@ -266,7 +279,7 @@ impl EmbedPool {
             let busy = exchange.is_some() || child.busy_since.is_some();
             // A child may serve a moment before its supervisor hears that it was forked.
             let life = match row.life {
-                "Starting" if child.live => "Serving",
+                "Starting" | "Booting" if child.live => "Serving",
                 life => life,
             };
             if life == "Serving" || life == "Retiring" {

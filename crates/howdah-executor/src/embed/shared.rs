@@ -42,6 +42,8 @@ pub enum Condition {
 pub(crate) enum Ask {
     /// Kill a child whose memory or answers make no sense.
     Kill(ChildId, &'static str),
+    /// Replace all workers by newly booted ones.
+    Restart,
     /// Finish what is in flight, by then at the latest, and end all processes.
     Drain(Instant),
 }
@@ -52,7 +54,7 @@ pub(crate) struct BoardRow {
     pub id: ChildId,
     pub pid: i32,
     pub since: Instant,
-    /// `Starting`, `Serving`, `Retiring` or `Terminating`.
+    /// `Starting`, `Booting`, `Serving`, `Retiring` or `Terminating`.
     pub life: &'static str,
 }
 

@@ -114,10 +114,15 @@ pub fn bell() -> io::Result<OwnedFd> {
 
 /// Registers a bell, edge-triggered, with the runtime of this thread.
 pub fn listen(bell: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    watch(bell, Interest::READABLE)
+}
+
+/// Registers a descriptor, edge-triggered, with the runtime of this thread.
+pub fn watch(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: the AsyncFd owns the descriptor, whose number an OwnedFd never changes, until it
     // deregisters it when dropped.
-    let listening = unsafe { AsyncFd::register_with_interest(bell, Interest::READABLE) };
-    listening.map_err(io::Error::from)
+    let watched = unsafe { AsyncFd::register_with_interest(fd, interest) };
+    watched.map_err(io::Error::from)
 }
 
 /// Writes an eventfd. A full counter (`EAGAIN`) means that it is readable anyway.

@@ -204,7 +204,7 @@ pub(crate) struct Output {
 const LONGEST_LINE: usize = 8 * 1024;
 
 impl Output {
-    fn new(pipe: OwnedFd) -> Output {
+    pub fn new(pipe: OwnedFd) -> Output {
         Output {
             pipe,
             line: Vec::new(),

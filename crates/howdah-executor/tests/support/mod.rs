@@ -2,8 +2,10 @@
 //! driver that takes a run to its end.
 #![allow(dead_code)]
 
+pub mod backend;
 pub mod fake;
 pub mod php;
+pub mod programs;
 
 use std::future::poll_fn;
 use std::path::PathBuf;
@@ -11,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use howdah_executor::config::{PoolConfig, ProcessManager};
+use howdah_executor::config::{Patience, PoolConfig, ProcessManager};
 use howdah_executor::{
     Event, ExecError, Executor, Head, Run, ScriptBody, ScriptLog, ScriptRequest, front_thread,
 };
@@ -91,6 +93,8 @@ pub fn config(children: u32) -> PoolConfig {
         group: None,
         environment: Vec::new(),
         clear_env: false,
+        worker: None,
+        patience: Patience::default(),
     }
 }
 
@@ -138,6 +142,7 @@ pub async fn finish(mut run: Box<dyn Run>) -> Result<Answer, ExecError> {
             Event::Head(head) => answer.head = head,
             Event::Body(bytes) => answer.body.extend_from_slice(&bytes),
             Event::Flush => answer.flushes.push(answer.body.len()),
+            Event::Effect(..) => {}
             Event::End => return Ok(answer),
         }
     }

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use howdah_executor::config::PoolConfig;
+use howdah_executor::config::{PoolConfig, WorkerConfig};
 use howdah_executor::embed::EmbedPool;
 use howdah_executor::launch::DirectLauncher;
 use howdah_executor::{ExecError, Executor, Run, ScriptBody, ScriptRequest};
@@ -55,12 +55,31 @@ impl Site {
         Site::with_fronts(config, 1)
     }
 
-    pub fn with_fronts(mut config: PoolConfig, fronts: u32) -> Site {
+    /// A pool of workers that boot this script.
+    pub fn worker(config: PoolConfig, text: &str) -> Site {
+        Site::prepared(config, 1, |dir, config| {
+            let script = dir.join("worker.php");
+            std::fs::write(&script, text).unwrap();
+            let watch = config.worker.take().map_or_else(Vec::new, |w| w.watch);
+            config.worker = Some(WorkerConfig { script, watch });
+        })
+    }
+
+    pub fn with_fronts(config: PoolConfig, fronts: u32) -> Site {
+        Site::prepared(config, fronts, |_, _| {})
+    }
+
+    fn prepared(
+        mut config: PoolConfig,
+        fronts: u32,
+        prepare: impl FnOnce(&Path, &mut PoolConfig),
+    ) -> Site {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("howdah-exec-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         config.program = program();
+        prepare(&dir, &mut config);
         let log = Arc::new(TestLog::default());
         let pool = EmbedPool::start(config, Arc::new(DirectLauncher), log.clone(), fronts).unwrap();
         Site { dir, pool, log }

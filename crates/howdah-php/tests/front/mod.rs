@@ -6,6 +6,7 @@
 
 pub mod fpm;
 pub mod sys;
+pub mod worker;
 
 use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -254,6 +255,15 @@ impl Front {
     /// What the zygote and its children wrote to stderr so far.
     pub fn log(&self) -> String {
         self.log.lock().unwrap().clone()
+    }
+
+    /// Waits until that has been written to stderr: the pipe is read by a thread of its own.
+    pub fn wait_log(&self, part: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.log().contains(part) {
+            assert!(Instant::now() < deadline, "no {part:?} in {}", self.log());
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     pub fn order(&self, order: &Order) {

@@ -3,7 +3,10 @@
 
 use std::fmt::Write;
 
+use howdah_executor::status::BackendRow;
+
 use super::status::ServerStatus;
+use crate::cache::CacheStatus;
 use crate::http::message::RequestHead;
 use crate::log::escape;
 
@@ -97,15 +100,22 @@ pub fn text(s: &ServerStatus) -> String {
     if s.access_log_dropped > 0 {
         let _ = writeln!(out, "access log: {} lines lost", s.access_log_dropped);
     }
+    if let Some(cache) = &s.cache {
+        cache_text(&mut out, cache);
+    }
     for p in &s.pools {
         let opcache = if p.opcache { "on" } else { "OFF" };
+        // Of a PHP that somebody else runs neither is known.
+        let php = match p.backends.is_empty() {
+            true => format!(", PHP {}, opcache {opcache}", p.php),
+            false => String::new(),
+        };
         let _ = writeln!(
             out,
-            "\npool {}: {}, {}, PHP {}, opcache {opcache}, up {}",
+            "\npool {}: {}, {}{php}, up {}",
             p.pool,
             p.state,
             p.process_manager,
-            p.php,
             duration(p.uptime)
         );
         let _ = writeln!(
@@ -122,6 +132,7 @@ pub fn text(s: &ServerStatus) -> String {
             p.max_children_reached
         );
         list(&mut out, "  failures", p.failures.iter().cloned());
+        backends_text(&mut out, &p.backends);
         if !p.children.is_empty() {
             let _ = writeln!(
                 out,
@@ -148,6 +159,97 @@ pub fn text(s: &ServerStatus) -> String {
         }
     }
     out
+}
+
+fn backends_text(out: &mut String, backends: &[BackendRow]) {
+    for b in backends {
+        let _ = writeln!(
+            out,
+            "  {} {}: {} busy of {}, {} kept; {} requests, {} connects, {} failures, {} overflows {}",
+            b.address,
+            b.state,
+            b.busy,
+            b.limit,
+            b.kept,
+            b.requests,
+            b.connects,
+            b.failures,
+            b.overflows,
+            b.why
+        );
+    }
+}
+
+fn cache_text(out: &mut String, cache: &CacheStatus) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        out,
+        "\npage cache: {} entries, {} of {} KB, {} evicted",
+        cache.entries,
+        cache.bytes / 1024,
+        cache.capacity / 1024,
+        cache.evictions
+    );
+    for site in &cache.sites {
+        let _ = writeln!(
+            out,
+            "  {}: {} hits, {} stale, {} stored, {} purges and writes",
+            site.site, site.hits, site.stale, site.stored, site.purges
+        );
+        list(out, "    passes", site.passes.iter().cloned());
+    }
+}
+
+/// The page cache's metrics.
+fn cache_metrics(m: &mut Metrics, cache: &CacheStatus) {
+    m.family(
+        "howdah_cache_entries",
+        "gauge",
+        "Pages and variants in memory.",
+    );
+    m.value("howdah_cache_entries", &[], cache.entries);
+    m.family("howdah_cache_bytes", "gauge", "Bytes they take.");
+    m.value("howdah_cache_bytes", &[], cache.bytes);
+    m.family(
+        "howdah_cache_evictions",
+        "counter",
+        "Pages pushed out by others.",
+    );
+    m.value("howdah_cache_evictions_total", &[], cache.evictions);
+    m.family(
+        "howdah_cache_requests",
+        "counter",
+        "Requests by what the page cache did: hit, stale, stored.",
+    );
+    for site in &cache.sites {
+        for (result, n) in [
+            ("hit", site.hits),
+            ("stale", site.stale),
+            ("stored", site.stored),
+        ] {
+            let labels = [("site", &site.site[..]), ("result", result)];
+            m.value("howdah_cache_requests_total", &labels, n);
+        }
+    }
+    m.family(
+        "howdah_cache_passes",
+        "counter",
+        "Requests the page cache had no business with, by reason.",
+    );
+    for site in &cache.sites {
+        for (name, n) in &site.passes {
+            let labels = [("site", &site.site[..]), ("name", &name[..])];
+            m.value("howdah_cache_passes_total", &labels, *n);
+        }
+    }
+    m.family("howdah_cache_purges", "counter", "Purges and writes.");
+    for site in &cache.sites {
+        m.value(
+            "howdah_cache_purges_total",
+            &[("site", &site.site)],
+            site.purges,
+        );
+    }
 }
 
 fn list(out: &mut String, title: &str, items: impl Iterator<Item = (String, u64)>) {
@@ -177,6 +279,9 @@ pub fn openmetrics(s: &ServerStatus) -> String {
     m.value("howdah_uptime_seconds", &[], s.uptime);
     m.family("howdah_reloads", "counter", "Configuration swaps.");
     m.value("howdah_reloads_total", &[], s.reloads);
+    if let Some(cache) = &s.cache {
+        cache_metrics(&mut m, cache);
+    }
     m.family("howdah_connections", "gauge", "Open connections.");
     m.value("howdah_connections", &[], s.connections.open);
     m.family(
@@ -312,6 +417,7 @@ fn pools(m: &mut Metrics, s: &ServerStatus) {
             m.value(&sample, &[("pool", &pool.pool)], value(pool));
         }
     }
+    backends(m, s);
     m.family(
         "howdah_pool_failures",
         "counter",
@@ -324,6 +430,60 @@ fn pools(m: &mut Metrics, s: &ServerStatus) {
                 &[("pool", &pool.pool), ("name", name)],
                 *n,
             );
+        }
+    }
+}
+
+/// A gauge or counter of FastCGI backends: name, kind, help, value.
+type BackendGauge = (
+    &'static str,
+    &'static str,
+    &'static str,
+    fn(&BackendRow) -> u64,
+);
+
+fn backends(m: &mut Metrics, s: &ServerStatus) {
+    const FAMILIES: &[BackendGauge] = &[
+        ("up", "gauge", "Whether the backend can be reached.", |b| {
+            u64::from(b.state == "Up")
+        }),
+        ("busy", "gauge", "Requests it has now.", |b| {
+            u64::from(b.busy)
+        }),
+        (
+            "kept",
+            "gauge",
+            "Connections kept without a request.",
+            |b| u64::from(b.kept),
+        ),
+        ("requests", "counter", "Requests it has answered.", |b| {
+            b.requests
+        }),
+        ("connects", "counter", "Connections made to it.", |b| {
+            b.connects
+        }),
+        ("failures", "counter", "Attempts that failed.", |b| {
+            b.failures
+        }),
+        ("overflows", "counter", "Times its backlog was full.", |b| {
+            b.overflows
+        }),
+    ];
+    if s.pools.iter().all(|pool| pool.backends.is_empty()) {
+        return;
+    }
+    for (name, kind, help, value) in FAMILIES {
+        let family = format!("howdah_backend_{name}");
+        m.family(&family, kind, help);
+        let sample = match *kind {
+            "counter" => family + "_total",
+            _ => family,
+        };
+        for pool in &s.pools {
+            for backend in &pool.backends {
+                let labels = [("pool", pool.pool.as_str()), ("address", &backend.address)];
+                m.value(&sample, &labels, value(backend));
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use howdah_executor::status::PoolStatus;
 use serde::Serialize;
 
+use crate::cache::CacheStatus;
 use crate::client_address::Network;
 
 /// The server at one moment.
@@ -39,6 +40,9 @@ pub struct ServerStatus {
     pub access_log_dropped: u64,
     /// A pool each.
     pub pools: Vec<PoolStatus>,
+    /// The page cache, if any site has it on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheStatus>,
 }
 
 /// The connections at one moment.

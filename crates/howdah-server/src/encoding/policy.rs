@@ -171,36 +171,67 @@ pub fn apply(
     config: &EncodingConfig,
     length: Option<u64>,
 ) -> Option<Coding> {
-    let mut facts = Facts {
+    let facts = Facts {
         status: head.status,
         length,
         ..Facts::default()
     };
+    metadata(head, request, config, facts)
+}
+
+/// [`apply`] for a 304: the `Vary` and the entity tag of the 200 it stands for (RFC 9110 §15.4.5),
+/// whose facts are handed in.
+pub fn apply_to_not_modified(
+    head: &mut ResponseHead,
+    request: &RequestHead,
+    config: &EncodingConfig,
+    facts: Facts<'_>,
+) {
+    let facts = Facts {
+        status: 200,
+        ..facts
+    };
+    metadata(head, request, config, facts);
+}
+
+/// What a head says of the form that is chosen for this client; a 304 does not name its coding.
+/// `facts` are completed by the head's fields.
+fn metadata(
+    head: &mut ResponseHead,
+    request: &RequestHead,
+    config: &EncodingConfig,
+    facts: Facts<'_>,
+) -> Option<Coding> {
     let (mut etag, mut ranges, mut varies) = (None, false, false);
-    for (name, value) in head.fields() {
-        facts.field(name, value);
-        match name.len() {
-            4 if name.eq_ignore_ascii_case(b"etag") => etag = Some(value),
-            4 if name.eq_ignore_ascii_case(b"vary") => {
-                varies |= value.split(|b| *b == b',').any(|member| {
-                    let member = member.trim_ascii();
-                    member == b"*" || member.eq_ignore_ascii_case(b"accept-encoding")
-                });
+    {
+        let mut facts = facts;
+        for (name, value) in head.fields() {
+            facts.field(name, value);
+            match name.len() {
+                4 if name.eq_ignore_ascii_case(b"etag") => etag = Some(weakened(value)),
+                4 if name.eq_ignore_ascii_case(b"vary") => {
+                    varies |= value.split(|b| *b == b',').any(|member| {
+                        let member = member.trim_ascii();
+                        member == b"*" || member.eq_ignore_ascii_case(b"accept-encoding")
+                    });
+                }
+                13 => ranges |= name.eq_ignore_ascii_case(b"accept-ranges"),
+                _ => {}
             }
-            13 => ranges |= name.eq_ignore_ascii_case(b"accept-ranges"),
-            _ => {}
         }
+        config.allows(&facts).ok()?;
     }
-    config.allows(&facts).ok()?;
     let coding = negotiate::choose(request.header_all(b"accept-encoding"), &config.codings);
     if let Some(coding) = coding {
-        if let Some(etag) = etag.map(weakened) {
+        if let Some(etag) = etag {
             head.remove(b"ETag").header(b"ETag", &etag);
         }
         if ranges {
             head.remove(b"Accept-Ranges");
         }
-        head.header(b"Content-Encoding", coding.token().as_bytes());
+        if head.status != 304 {
+            head.header(b"Content-Encoding", coding.token().as_bytes());
+        }
     }
     if !varies {
         head.header(b"Vary", b"Accept-Encoding");

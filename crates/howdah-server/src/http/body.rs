@@ -13,10 +13,10 @@ use bytes::Bytes;
 use tokio::time::{Instant, Sleep};
 
 use super::buffers::{self, Input};
-use super::chunk::ChunkDecoder;
-use super::framing::{BodyKind, Framing};
 use super::io::{BodyLeft, Io};
-use super::refusal::BadRequest;
+use howdah_http1::chunk::ChunkDecoder;
+use howdah_http1::framing::{BodyKind, Framing};
+use howdah_http1::refusal::BadRequest;
 
 /// Bytes read at once at most.
 const PIECE: usize = 64 << 10;

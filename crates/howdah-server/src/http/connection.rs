@@ -16,17 +16,17 @@ use super::body::RequestBody;
 use super::buffers;
 use super::config::HttpConfig;
 use super::deadline::Deadline;
-use super::framing::Framing;
 use super::handler::{ConnInfo, Handler, Notice};
-use super::head::{self, HeadLimits};
 use super::io::Io;
 use super::lifecycle::Enrolled;
 use super::message::{RequestHead, ResponseHead, Version};
 use super::proxy_protocol::{self, TrustedPeers};
-use super::reason::reason_phrase;
-use super::refusal::BadRequest;
 use super::responder::{Length, Outcome, Responder};
 use super::socket::Socket;
+use howdah_http1::framing::Framing;
+use howdah_http1::head::{self, HeadLimits};
+use howdah_http1::reason::reason_phrase;
+use howdah_http1::refusal::BadRequest;
 
 /// Answers of pipelined requests are collected up to this many bytes before they are sent.
 const BATCH: usize = 64 << 10;

@@ -2,8 +2,7 @@
 
 use std::cell::Cell;
 
-/// Bytes of `Sun, 06 Nov 1994 08:49:37 GMT`.
-pub const LEN: usize = 29;
+pub use howdah_http1::date::{LEN, imf_fixdate};
 
 thread_local! {
     static CACHED: Cell<(i64, [u8; LEN])> = const { Cell::new((i64::MIN, [0; LEN])) };
@@ -22,60 +21,9 @@ pub fn now() -> [u8; LEN] {
     text
 }
 
-/// `seconds` since 1970 as an IMF-fixdate. Years 0..=9999; earlier and later ones are clamped.
-pub fn imf_fixdate(seconds: i64) -> [u8; LEN] {
-    const DAYS: &[u8; 21] = b"ThuFriSatSunMonTueWed";
-    const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
-    let seconds = seconds.clamp(-62_167_219_200, 253_402_300_799);
-    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Days to civil date, with years that begin in March (H. Hinnant, chrono-Compatible Low-Level
-    // Date Algorithms).
-    let z = days + 719_468;
-    let era = z.div_euclid(146_097);
-    let doe = z.rem_euclid(146_097);
-    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
-    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
-    let mp = (5 * doy + 2) / 153;
-    let day = doy - (153 * mp + 2) / 5 + 1;
-    let month = if mp < 10 { mp + 3 } else { mp - 9 };
-    let year = yoe + era * 400 + i64::from(month <= 2);
-    let weekday = days.rem_euclid(7) as usize;
-
-    let mut out = *b"Thu, 01 Jan 1970 00:00:00 GMT";
-    out[..3].copy_from_slice(&DAYS[weekday * 3..weekday * 3 + 3]);
-    two(&mut out[5..7], day);
-    let m = (month as usize - 1) * 3;
-    out[8..11].copy_from_slice(&MONTHS[m..m + 3]);
-    two(&mut out[12..14], year / 100);
-    two(&mut out[14..16], year % 100);
-    two(&mut out[17..19], second / 3600);
-    two(&mut out[20..22], second / 60 % 60);
-    two(&mut out[23..25], second % 60);
-    out
-}
-
-fn two(out: &mut [u8], n: i64) {
-    out[0] = b'0' + (n / 10) as u8;
-    out[1] = b'0' + (n % 10) as u8;
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn known_moments_are_written_as_rfc_9110_writes_them() {
-        for (seconds, text) in [
-            (784_111_777, "Sun, 06 Nov 1994 08:49:37 GMT"),
-            (0, "Thu, 01 Jan 1970 00:00:00 GMT"),
-            (951_782_400, "Tue, 29 Feb 2000 00:00:00 GMT"),
-            (4_107_542_399, "Sun, 28 Feb 2100 23:59:59 GMT"),
-            (-1, "Wed, 31 Dec 1969 23:59:59 GMT"),
-            (i64::MAX, "Fri, 31 Dec 9999 23:59:59 GMT"),
-        ] {
-            assert_eq!(std::str::from_utf8(&imf_fixdate(seconds)).unwrap(), text);
-        }
-    }
 
     #[test]
     fn now_is_what_the_system_says() {

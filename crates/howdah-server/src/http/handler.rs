@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::body::RequestBody;
 use super::message::RequestHead;
-use super::refusal::BadRequest;
 use super::responder::Responder;
+use howdah_http1::refusal::BadRequest;
 
 /// Facts about the connection a request came by.
 #[derive(Clone, Debug)]

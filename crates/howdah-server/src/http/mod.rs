@@ -1,27 +1,22 @@
 //! HTTP messages, and HTTP/1.1 on a socket: framing, limits, time-outs, order. Knows nothing of
 //! sites, files or scripts: it asks a [`Handler`].
 //!
-//! From the inside out: [`head`], [`framing`](BodyKind), [`chunk`] and [`proxy_protocol`] are pure
-//! parsers; `socket` and `outbox` move bytes; [`RequestBody`] and [`Responder`] are the two halves
+//! From the inside out: [`head`], [`framing`](BodyKind) and [`chunk`] of `howdah-http1` and
+//! [`proxy_protocol`] are pure parsers; `socket` and `outbox` move bytes; [`RequestBody`] and [`Responder`] are the two halves
 //! a handler holds; `connection` is one connection's life. `crate::listener` accepts them.
 
 mod body;
 mod buffers;
-pub mod chunk;
 mod config;
 mod connection;
 pub mod date;
 mod deadline;
-mod framing;
 mod handler;
-pub mod head;
 mod io;
 mod lifecycle;
 pub mod message;
 mod outbox;
 pub mod proxy_protocol;
-mod reason;
-mod refusal;
 mod responder;
 mod socket;
 #[cfg(test)]
@@ -29,10 +24,11 @@ mod tests;
 
 pub use body::{BodyError, RequestBody};
 pub use config::{HalfClose, HttpConfig};
-pub use framing::{BodyKind, Framing, is_host};
 pub use handler::{ConnInfo, Handler, Notice};
-pub use reason::reason_phrase;
-pub use refusal::BadRequest;
+pub use howdah_http1::framing::{BodyKind, Framing, is_host};
+pub use howdah_http1::reason::reason_phrase;
+pub use howdah_http1::refusal::BadRequest;
+pub use howdah_http1::{chunk, head};
 pub use responder::{ClientGone, Length, Responder, SendFileError};
 
 pub(crate) use connection::serve;

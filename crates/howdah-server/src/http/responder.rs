@@ -19,7 +19,7 @@ use super::config::HalfClose;
 use super::date;
 use super::io::{BodyLeft, Io};
 use super::message::{ResponseHead, Version};
-use super::reason::reason_phrase;
+use howdah_http1::reason::reason_phrase;
 
 /// Files up to this size are read and sent together with the head: one `pread` and one `send`
 /// cost less than a `send` and a `sendfile`, and less than two packets.
@@ -203,16 +203,7 @@ impl Responder {
             Length::Unknown if chunked => Framing::Chunked,
             _ => Framing::UntilClose,
         };
-        // RFC 9112 §9.3: a body that will not be read to its end takes the connection with it.
-        let body_ends_it = match self.io.body_left() {
-            BodyLeft::Bytes(n) => n > self.io.config.max_discarded_body,
-            BodyLeft::Unknown => false,
-            BodyLeft::NeverComes => true,
-        };
-        // The server may have begun to stop since the request came.
-        if framing == Framing::UntilClose || body_ends_it || self.io.life.is_draining() {
-            self.keep_alive = false;
-        }
+        self.settle_connection(framing);
         self.status = head.status;
         let mut outbox = self.io.outbox();
         outbox.began = true;
@@ -250,6 +241,55 @@ impl Responder {
         });
         self.sent += (outbox.queued() - before) as u64;
         self.state = State::Body(framing);
+    }
+
+    /// Queues a final response's head that was serialised before: `head` from the status line to its
+    /// last field, with `Date` and, unless the status forbids it, a `Content-Length` of `length`;
+    /// `extra` are lines that differ each time. For stored responses. A second call is ignored.
+    pub fn begin_stored(&mut self, status: u16, head: &[u8], extra: &[u8], length: u64) {
+        if self.state != State::Waiting {
+            debug_assert!(false, "the response has begun already");
+            return;
+        }
+        let framing = if self.head_only || matches!(status, 204 | 304) {
+            Framing::Suppressed
+        } else {
+            Framing::Counted { left: length }
+        };
+        self.settle_connection(framing);
+        self.status = status;
+        let mut outbox = self.io.outbox();
+        outbox.began = true;
+        let before = outbox.queued();
+        outbox.append(|out| {
+            out.extend_from_slice(head);
+            out.extend_from_slice(extra);
+            if self.io.config.server_header {
+                out.extend_from_slice(b"Server: Howdah\r\n");
+            }
+            match (self.keep_alive, self.version) {
+                (false, _) => out.extend_from_slice(b"Connection: close\r\n"),
+                (true, Version::Http10) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
+                (true, Version::Http11) => {}
+            }
+            out.extend_from_slice(b"\r\n");
+        });
+        self.sent += (outbox.queued() - before) as u64;
+        self.state = State::Body(framing);
+    }
+
+    /// Whether the connection lives on after a response framed so.
+    fn settle_connection(&mut self, framing: Framing) {
+        // RFC 9112 §9.3: a body that will not be read to its end takes the connection with it.
+        let body_ends_it = match self.io.body_left() {
+            BodyLeft::Bytes(n) => n > self.io.config.max_discarded_body,
+            BodyLeft::Unknown => false,
+            BodyLeft::NeverComes => true,
+        };
+        // The server may have begun to stop since the request came.
+        if framing == Framing::UntilClose || body_ends_it || self.io.life.is_draining() {
+            self.keep_alive = false;
+        }
     }
 
     /// Queues body bytes. More than the promised length is cut off; after the end, or when the

@@ -6,12 +6,13 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::slots::{Slot, Slots};
 use crate::http::proxy_protocol::TrustedPeers;
 use crate::http::{self, ConnInfo, Handler, HttpConfig, Lifecycle, Notice, Socket};
 
@@ -26,13 +27,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// What accepting needs, shared by a thread's listeners.
 pub(super) struct Acceptor<H> {
     pub(super) handler: Arc<H>,
-    pub(super) config: Arc<HttpConfig>,
+    /// Of connections that begin now.
+    pub(super) config: Arc<ArcSwap<HttpConfig>>,
     pub(super) life: Arc<Lifecycle>,
     /// Those of all threads, this one's too.
     pub(super) all: Arc<[Arc<Lifecycle>]>,
-    /// One permit a connection, of all threads.
-    pub(super) slots: Arc<Semaphore>,
-    pub(super) limit: u32,
+    pub(super) slots: Arc<Slots>,
     /// Connection ids of this thread: `thread + n * threads`.
     pub(super) next_id: std::sync::atomic::AtomicU64,
     pub(super) id_step: u64,
@@ -88,19 +88,18 @@ impl<H: Handler> Acceptor<H> {
         *pause = (*pause * 2).min(LONGEST_PAUSE);
     }
 
-    async fn slot(&self) -> OwnedSemaphorePermit {
-        if let Ok(slot) = self.slots.clone().try_acquire_owned() {
+    async fn slot(&self) -> Slot {
+        if let Some(slot) = self.slots.try_take() {
             return slot;
         }
-        self.handler
-            .notice(&Notice::TooManyConnections { limit: self.limit });
+        let limit = self.slots.limit();
+        self.handler.notice(&Notice::TooManyConnections { limit });
         loop {
             for life in self.all.iter() {
                 life.evict_idle();
             }
             // When none was idle, one will be.
-            let freed = self.slots.clone().acquire_owned();
-            if let Ok(Ok(slot)) = tokio::time::timeout(EVICT_AGAIN, freed).await {
+            if let Ok(slot) = tokio::time::timeout(EVICT_AGAIN, self.slots.take()).await {
                 return slot;
             }
         }
@@ -109,7 +108,7 @@ impl<H: Handler> Acceptor<H> {
     async fn accept(
         &self,
         socket: &AsyncFd<OwnedFd>,
-    ) -> Result<(OwnedFd, Option<SocketAddr>, OwnedSemaphorePermit), Errno> {
+    ) -> Result<(OwnedFd, Option<SocketAddr>, Slot), Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         loop {
             let Ok(mut guard) = socket.readable().await else {
@@ -142,13 +141,7 @@ impl<H: Handler> Acceptor<H> {
         }
     }
 
-    fn welcome(
-        &self,
-        share: &Share,
-        fd: OwnedFd,
-        peer: Option<SocketAddr>,
-        slot: OwnedSemaphorePermit,
-    ) {
+    fn welcome(&self, share: &Share, fd: OwnedFd, peer: Option<SocketAddr>, slot: Slot) {
         let socket = match Socket::new(fd) {
             Ok(socket) => socket,
             Err(error) => {
@@ -174,7 +167,7 @@ impl<H: Handler> Acceptor<H> {
         let serving = http::serve(
             self.handler.clone(),
             socket,
-            self.config.clone(),
+            self.config.load_full(),
             info,
             place,
             share.proxies.clone(),

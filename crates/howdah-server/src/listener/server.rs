@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,13 +12,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use rustix::process::{Resource, getrlimit, setrlimit};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::ListenerConfig;
 use super::accept::{Acceptor, Share};
+use super::slots::Slots;
 use crate::http::{Handler, HttpConfig, Lifecycle};
 
 /// Descriptors assumed when the limit is infinite.
@@ -98,7 +100,8 @@ struct Thread {
 pub struct Control {
     threads: Arc<[Thread]>,
     next_listener: Arc<AtomicU64>,
-    max_connections: u64,
+    config: Arc<ArcSwap<HttpConfig>>,
+    slots: Arc<Slots>,
 }
 
 /// A listener of a running server.
@@ -134,10 +137,17 @@ impl Control {
         }
     }
 
+    /// Other limits and time-outs: of connections that begin from now on, and how many there may be.
+    /// When there are more already, those that end are not replaced until there are not.
+    pub fn change(&self, config: HttpConfig) {
+        self.slots.set_limit(connection_limit(&config));
+        self.config.store(Arc::new(config));
+    }
+
     /// Counts.
     pub fn stats(&self) -> ServerStats {
         let mut stats = ServerStats {
-            max_connections: self.max_connections,
+            max_connections: u64::from(self.slots.limit()),
             ..ServerStats::default()
         };
         for thread in self.threads.iter() {
@@ -169,13 +179,8 @@ impl Server {
         hooks: ThreadHooks,
     ) -> Result<Server, StartError> {
         let threads = threads.max(1);
-        let descriptors = raise_descriptor_limit();
-        let limit = config
-            .max_connections
-            .unwrap_or_else(|| u32::try_from(descriptors / 4 * 3).unwrap_or(u32::MAX))
-            .max(1);
-        let slots = Arc::new(Semaphore::new((limit as usize).min(Semaphore::MAX_PERMITS)));
-        let config = Arc::new(config);
+        let slots = Slots::new(connection_limit(&config));
+        let config = Arc::new(ArcSwap::from_pointee(config));
         let mut ends = Vec::new();
         let mut joins = Vec::new();
         let all: Arc<[Arc<Lifecycle>]> = (0..threads).map(|_| Arc::default()).collect();
@@ -187,7 +192,6 @@ impl Server {
                 life: life.clone(),
                 all: all.clone(),
                 slots: slots.clone(),
-                limit,
                 next_id: AtomicU64::new(index as u64),
                 id_step: threads as u64,
             });
@@ -196,6 +200,7 @@ impl Server {
             let join = std::thread::Builder::new()
                 .name(format!("front-{index}"))
                 .spawn(move || {
+                    let _end = EndWithThisThread;
                     start(index);
                     runtime.block_on(front_thread(acceptor, inbox));
                 })
@@ -207,7 +212,8 @@ impl Server {
             control: Control {
                 threads: ends.into(),
                 next_listener: Arc::default(),
-                max_connections: u64::from(limit),
+                config,
+                slots,
             },
             addresses: Vec::new(),
             listeners: Vec::new(),
@@ -317,6 +323,24 @@ async fn until(deadline: Option<Instant>) {
     }
 }
 
+/// A panic of a front thread outside of its tasks (whose panics are theirs alone) ends the process:
+/// with one thread less it would go on accepting connections that nobody serves. Who started it
+/// starts it again.
+struct EndWithThisThread;
+
+impl Drop for EndWithThisThread {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The panic's own message stands before it. By hand: a lost stderr must not stop us.
+            let _ = io::stderr().write_all(
+                b"howdah: error FrontThreadPanicked: this is a bug of the server, please report it; \
+                  the front ends and is started again\n",
+            );
+            std::process::abort();
+        }
+    }
+}
+
 /// Gives every thread a socket and every socket a thread.
 fn share_out(listener: ListenerConfig, threads: usize) -> io::Result<Vec<Vec<Share>>> {
     let mut shares: Vec<Vec<Share>> = (0..threads).map(|_| Vec::new()).collect();
@@ -342,6 +366,14 @@ fn share_out(listener: ListenerConfig, threads: usize) -> io::Result<Vec<Vec<Sha
         shares[at % threads].push(share(socket));
     }
     Ok(shares)
+}
+
+/// Most connections at once: as configured, or what the limit of descriptors allows.
+fn connection_limit(config: &HttpConfig) -> u32 {
+    let descriptors = raise_descriptor_limit();
+    config
+        .max_connections
+        .unwrap_or_else(|| u32::try_from(descriptors / 4 * 3).unwrap_or(u32::MAX))
 }
 
 /// Raises the soft limit of open descriptors to the hard one; what holds then.

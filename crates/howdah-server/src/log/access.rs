@@ -4,6 +4,7 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
+use howdah_cache::status::Verdict;
 use howdah_executor::RunTiming;
 
 use super::clock::Civil;
@@ -18,7 +19,8 @@ pub enum AccessFormat {
     /// Common, then `"Referer" "User-Agent"`: what log analysers read.
     #[default]
     Combined,
-    /// Combined, then `host=… rt=… qt=… child=… error=… id=…` (seconds; `-` where there is none).
+    /// Combined, then `host=… rt=… qt=… child=… [cache=…] error=… id=…` (seconds; `-` where there is
+    /// none; `cache=HIT`, `MISS`, `STALE` or `PASS:NAME` where the page cache is on).
     Extended,
     /// An object a line.
     Json,
@@ -56,6 +58,8 @@ pub struct AccessEntry<'a> {
     pub user_agent: &'a [u8],
     /// Child and queue time, for scripts.
     pub run: RunTiming,
+    /// What the page cache did, where it is on.
+    pub cache: Option<Verdict>,
     /// The one name of what went wrong.
     pub error: Option<&'a str>,
     /// The request's number: the same in the error log.
@@ -155,6 +159,12 @@ impl AccessEntry<'_> {
             Some(index) => put(out, format_args!("{index}")),
             None => out.push(b'-'),
         }
+        if let Some(verdict) = self.cache {
+            put(out, format_args!(" cache={}", verdict.word()));
+            if let Verdict::Pass(why) = verdict {
+                put(out, format_args!(":{why}"));
+            }
+        }
         put(
             out,
             format_args!(" error={} id={}", self.error.unwrap_or("-"), self.id),
@@ -191,6 +201,12 @@ impl AccessEntry<'_> {
         }
         if let Some(index) = self.run.child {
             put(out, format_args!(",\"child\":{index}"));
+        }
+        if let Some(verdict) = self.cache {
+            put(out, format_args!(",\"cache\":\"{}\"", verdict.word()));
+            if let Verdict::Pass(why) = verdict {
+                put(out, format_args!(",\"cache_reason\":\"{why}\""));
+            }
         }
         let error = self.error.unwrap_or_default().as_bytes();
         for (name, text) in [
@@ -267,6 +283,7 @@ mod tests {
             referer: b"",
             user_agent: b"curl/8 \xff",
             run: RunTiming::default(),
+            cache: None,
             error: None,
             id: 17,
         }

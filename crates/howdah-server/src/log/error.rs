@@ -8,7 +8,10 @@
 //! `notice` are not written unless asked for. The same message is written a few times, then
 //! counted (`repeats.rs`).
 
+use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
@@ -18,7 +21,7 @@ use howdah_proto::request::RequestFrame;
 use super::clock::Civil;
 use super::escape;
 use super::repeats::Repeats;
-use super::sink::Sink;
+use super::sink::{LogTarget, Sink};
 
 /// Bytes of one message that are kept; as much as a PHP process may send at once is for its own
 /// logs, a line of ours stays readable.
@@ -86,9 +89,10 @@ pub struct About<'a> {
 /// The error log of a server.
 pub struct ErrorLog {
     sink: Sink,
-    style: ErrorStyle,
+    /// [`ErrorStyle::File`]
+    dated: AtomicBool,
     /// Highest level written.
-    level: u8,
+    level: AtomicU8,
     repeats: Mutex<Repeats>,
 }
 
@@ -98,8 +102,8 @@ impl ErrorLog {
     pub fn new(sink: Sink, style: ErrorStyle, level: u8) -> ErrorLog {
         ErrorLog {
             sink,
-            style,
-            level,
+            dated: AtomicBool::new(style == ErrorStyle::File),
+            level: AtomicU8::new(level),
             repeats: Mutex::new(Repeats::default()),
         }
     }
@@ -109,9 +113,25 @@ impl ErrorLog {
         &self.sink
     }
 
+    /// Goes on elsewhere, or with other messages; see [`Sink::move_to`]. On an error nothing has
+    /// changed.
+    pub fn change(
+        &self,
+        target: &LogTarget,
+        file: Option<File>,
+        style: ErrorStyle,
+        level: u8,
+    ) -> io::Result<()> {
+        self.sink.move_to(target.clone(), file)?;
+        self.dated
+            .store(style == ErrorStyle::File, Ordering::Relaxed);
+        self.level.store(level, Ordering::Relaxed);
+        Ok(())
+    }
+
     /// Whether a message of that level would be written.
     pub fn writes(&self, level: u8) -> bool {
-        level <= self.level
+        level <= self.level.load(Ordering::Relaxed)
     }
 
     /// A problem of the server's own: its one name and a sentence.
@@ -173,9 +193,10 @@ impl ErrorLog {
     }
 
     fn begin(&self, out: &mut Vec<u8>, level: u8) {
-        match self.style {
-            ErrorStyle::File => Civil::of(SystemTime::now()).rfc3339(out),
-            ErrorStyle::Terminal => out.extend_from_slice(b"howdah:"),
+        if self.dated.load(Ordering::Relaxed) {
+            Civil::of(SystemTime::now()).rfc3339(out);
+        } else {
+            out.extend_from_slice(b"howdah:");
         }
         out.push(b' ');
         out.extend_from_slice(level_name(level).as_bytes());
@@ -230,7 +251,6 @@ mod tests {
     use howdah_proto::request::FrameBuilder;
 
     use super::super::repeats::BURST;
-    use super::super::sink::LogTarget;
     use super::*;
 
     fn written(name: &str, style: ErrorStyle, log: impl FnOnce(&ErrorLog)) -> String {

@@ -68,7 +68,6 @@ impl Output {
 }
 
 struct Shared {
-    target: LogTarget,
     delay: Duration,
     shards: [Mutex<Vec<u8>>; SHARDS],
     /// The writer sleeps until somebody has something.
@@ -80,11 +79,21 @@ struct Shared {
     done: Condvar,
 }
 
+/// Where to go on.
+enum Reopen {
+    /// At the same target, opened again.
+    Again,
+    /// In this file, which stands for the same target.
+    In(File),
+    /// At another target; as a file, if it has been opened already.
+    At(LogTarget, Option<File>),
+}
+
 #[derive(Default)]
 struct Orders {
     flush_asked: u64,
     flush_done: u64,
-    reopen: Option<Option<File>>,
+    reopen: Option<Reopen>,
     reopened: u64,
     reopen_result: Option<io::Error>,
 }
@@ -118,7 +127,6 @@ impl Sink {
     pub fn start(target: LogTarget, delay: Duration) -> io::Result<Sink> {
         let output = target.open()?;
         let shared = Arc::new(Shared {
-            target,
             delay,
             shards: std::array::from_fn(|_| Mutex::new(Vec::new())),
             asleep: AtomicBool::new(false),
@@ -130,7 +138,7 @@ impl Sink {
         let theirs = Arc::clone(&shared);
         let join = std::thread::Builder::new()
             .name("howdah-log".into())
-            .spawn(move || write_loop(&theirs, output))?;
+            .spawn(move || write_loop(&theirs, target, output))?;
         Ok(Sink {
             shared,
             writer: join.thread().clone(),
@@ -174,17 +182,23 @@ impl Sink {
     /// Opens the target again by its path, after a log rotation has moved it away (SIGUSR1). On
     /// an error the old file stays in use.
     pub fn reopen(&self) -> io::Result<()> {
-        self.order_reopen(None)
+        self.order_reopen(Reopen::Again)
     }
 
     /// Goes on in `file`: for a server that may not open its own logs any more.
     pub fn reopen_as(&self, file: File) -> io::Result<()> {
-        self.order_reopen(Some(file))
+        self.order_reopen(Reopen::In(file))
     }
 
-    fn order_reopen(&self, file: Option<File>) -> io::Result<()> {
+    /// Goes on at another target; `file` is that target, opened already. On an error the old one
+    /// stays in use.
+    pub fn move_to(&self, target: LogTarget, file: Option<File>) -> io::Result<()> {
+        self.order_reopen(Reopen::At(target, file))
+    }
+
+    fn order_reopen(&self, how: Reopen) -> io::Result<()> {
         let mut orders = lock(&self.shared.orders);
-        orders.reopen = Some(file);
+        orders.reopen = Some(how);
         let before = orders.reopened;
         self.writer.unpark();
         while orders.reopened == before {
@@ -221,7 +235,7 @@ impl Drop for Sink {
     }
 }
 
-fn write_loop(shared: &Shared, mut output: Output) {
+fn write_loop(shared: &Shared, mut target: LogTarget, mut output: Output) {
     let mut lines = Vec::new();
     loop {
         // Read before the buffers are emptied: what was appended before the order is in them.
@@ -244,11 +258,16 @@ fn write_loop(shared: &Shared, mut output: Output) {
             }
         }
         let mut orders = lock(&shared.orders);
-        if let Some(file) = orders.reopen.take() {
-            let opened = file.map_or_else(|| shared.target.open(), |f| Ok(Output::File(f)));
+        if let Some(how) = orders.reopen.take() {
+            let (at, file) = match how {
+                Reopen::Again => (target.clone(), None),
+                Reopen::In(file) => (target.clone(), Some(file)),
+                Reopen::At(other, file) => (other, file),
+            };
+            let opened = file.map_or_else(|| at.open(), |f| Ok(Output::File(f)));
             orders.reopen_result = match opened {
                 Ok(new) => {
-                    output = new;
+                    (output, target) = (new, at);
                     None
                 }
                 Err(error) => Some(error),
@@ -326,6 +345,27 @@ mod tests {
         sink.append(|b| b.extend_from_slice(b"one\ntwo\n"));
         sink.flush();
         assert_eq!(sink.dropped(), 2);
+    }
+
+    #[test]
+    fn a_log_moves_to_another_target_between_two_lines_or_stays() {
+        let dir = scratch("move");
+        let (old, new) = (dir.join("old.log"), dir.join("new.log"));
+        let sink = Sink::start(LogTarget::File(old.clone()), Duration::from_secs(60)).unwrap();
+        sink.append(|b| b.extend_from_slice(b"one\n"));
+        assert!(sink.move_to(LogTarget::File(dir.clone()), None).is_err());
+        sink.append(|b| b.extend_from_slice(b"two\n"));
+        sink.move_to(LogTarget::File(new.clone()), None).unwrap();
+        sink.append(|b| b.extend_from_slice(b"three\n"));
+        sink.flush();
+        // A rotation is of the new one from now on.
+        std::fs::remove_file(&new).unwrap();
+        sink.reopen().unwrap();
+        sink.append(|b| b.extend_from_slice(b"four\n"));
+        drop(sink);
+        assert_eq!(std::fs::read_to_string(old).unwrap(), "one\ntwo\n");
+        assert_eq!(std::fs::read_to_string(new).unwrap(), "four\n");
+        std::fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]

@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use super::Exchange;
 use crate::encoding::Encoder;
-use crate::encoding::policy;
+use crate::encoding::policy::{self, Facts};
 use crate::http::message::ResponseHead;
 use crate::http::{Length, Responder, SendFileError};
 use crate::respond::{self, Failure};
@@ -81,6 +81,18 @@ fn failure(error: SendFileError) -> Failure {
 /// Compresses the body in memory if policy and client agree.
 fn compress(exchange: Exchange<'_>, answer: &mut StaticAnswer) -> Result<(), Failure> {
     let config = &exchange.config.settings.encoding;
+    if let Some(unsent) = answer.unsent.take() {
+        if unsent.size <= COMPRESS_UP_TO {
+            let facts = Facts {
+                content_type: Some(&unsent.content_type),
+                content_encoding: unsent.coded,
+                length: Some(unsent.size),
+                ..Facts::default()
+            };
+            policy::apply_to_not_modified(&mut answer.head, exchange.request, config, facts);
+        }
+        return Ok(());
+    }
     let length = answer.body.len();
     if length > COMPRESS_UP_TO {
         return Ok(());

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::task::Poll;
 
@@ -11,7 +12,8 @@ use howdah_executor::{Head, Run, ScriptBody, ScriptRequest};
 use howdah_proto::request::RequestFrame;
 
 use super::{Exchange, Front, Record, file};
-use crate::http::message::ResponseHead;
+use crate::client_address::Client;
+use crate::http::message::{RequestHead, ResponseHead};
 use crate::http::{BodyKind, RequestBody, Responder};
 use crate::log::error::level;
 use crate::respond::Failure;
@@ -54,29 +56,43 @@ pub(super) async fn answer(
             limit: service.body_limit,
             buffering: site.config().request_buffering,
             progress_name: &service.progress_name,
+            unknown_length: service.executor(target).takes_unknown_length(),
         };
         // Boxed: a connection's memory is that of its largest state, and most requests have no body.
         Box::pin(body::receive(exchange.request, body, &policy)).await?
     };
     let ended = match received {
         Received::Whole(script_body, length) => {
-            let frame = build_frame(exchange, service, target, length)?;
+            let frame = exchange.frame(service, target, length)?;
             let request = ScriptRequest {
                 frame,
                 body: script_body,
                 id: exchange.id,
             };
-            let mut run = service.executor.start(request);
+            let mut run = service.start(target, request);
             let mut pump = Pump::new(&exchange.config.pump, exchange.request, edit, true);
-            let ended = pump.run(&mut *run, out).await;
+            let ended = poll_fn(|cx| {
+                let turn = pump.poll(cx, &mut *run, out);
+                note_spill_error(front, exchange, &mut pump);
+                turn
+            })
+            .await;
             record.run = run.timing();
             note_repairs(front, exchange, &pump);
             ended
         }
         Received::Arriving(first, length) => {
-            let frame = build_frame(exchange, service, target, length)?;
+            let frame = exchange.frame(service, target, length)?;
             let arriving = arriving(
-                front, exchange, service, frame, first, edit, body, out, record,
+                front,
+                exchange,
+                (service, target),
+                frame,
+                first,
+                edit,
+                body,
+                out,
+                record,
             );
             Box::pin(arriving).await
         }
@@ -88,8 +104,23 @@ pub(super) async fn answer(
     }
 }
 
-fn build_frame(
-    exchange: Exchange<'_>,
+impl Exchange<'_> {
+    fn frame(
+        &self,
+        service: &SiteService,
+        target: &ScriptTarget,
+        length: BodyLength,
+    ) -> Result<RequestFrame, Failure> {
+        let (request, client) = (self.request, self.client);
+        build_frame(request, client, self.conn.local, service, target, length)
+    }
+}
+
+/// The frame of a request for a script. `local` is the address the client connected to.
+pub(crate) fn build_frame(
+    request: &RequestHead,
+    client: &Client<'_>,
+    local: Option<SocketAddr>,
     service: &SiteService,
     target: &ScriptTarget,
     length: BodyLength,
@@ -97,9 +128,7 @@ fn build_frame(
     let script = &target.script;
     let translated = script.path_translated();
     // Apache's value: the client's path, decoded. It was clean when it was routed.
-    let path = target
-        .redirected
-        .then(|| UrlPath::parse(exchange.request.path()));
+    let path = target.redirected.then(|| UrlPath::parse(request.path()));
     let redirect_url = path.as_ref().and_then(|path| path.as_ref().ok());
     let names = ScriptNames {
         script_filename: script.script_filename(),
@@ -112,9 +141,9 @@ fn build_frame(
     };
     frame::build(
         Vec::with_capacity(FRAME_CAPACITY),
-        exchange.request,
-        exchange.client,
-        exchange.conn.local,
+        request,
+        client,
+        local,
         &names,
         &service.variables,
         length,
@@ -122,7 +151,7 @@ fn build_frame(
     .map_err(Failure::Frame)
 }
 
-fn note_repairs(front: &Front, exchange: Exchange<'_>, pump: &Pump<'_>) {
+pub(super) fn note_repairs(front: &Front, exchange: Exchange<'_>, pump: &Pump<'_>) {
     if pump.was_cut() {
         let message = "the script wrote more than its Content-Length; the rest was cut off";
         front.note(level::WARNING, "LengthMismatch", message, exchange);
@@ -133,13 +162,23 @@ fn note_repairs(front: &Front, exchange: Exchange<'_>, pump: &Pump<'_>) {
     }
 }
 
+pub(super) fn note_spill_error(front: &Front, exchange: Exchange<'_>, pump: &mut Pump<'_>) {
+    if let Some(error) = pump.take_spill_error() {
+        let message = format!(
+            "the response cannot be kept in limits.spill_directory for its slow client ({error}); the \
+             script waits for the client"
+        );
+        front.note(level::WARNING, "SpillFailed", &message, exchange);
+    }
+}
+
 /// The body is handed on while the response comes back: a script may answer before it has read
 /// everything.
 #[allow(clippy::too_many_arguments)] // As above.
 async fn arriving(
     front: &Front,
     exchange: Exchange<'_>,
-    service: &SiteService,
+    (service, target): (&SiteService, &ScriptTarget),
     frame: RequestFrame,
     first: VecDeque<Bytes>,
     edit: Edit<'_>,
@@ -153,7 +192,7 @@ async fn arriving(
         body: ScriptBody::Stream(from),
         id: exchange.id,
     };
-    let mut run: Box<dyn Run> = service.executor.start(request);
+    let mut run: Box<dyn Run> = service.start(target, request);
     let mut pump = Pump::new(&exchange.config.pump, exchange.request, edit, false);
     let mut handing_on = Some(pin!(body::hand_on(body, first, to)));
     let ended = poll_fn(|cx| {
@@ -166,7 +205,9 @@ async fn arriving(
                 return Poll::Ready(Ended::Failed(failure));
             }
         }
-        pump.poll(cx, &mut *run, out)
+        let turn = pump.poll(cx, &mut *run, out);
+        note_spill_error(front, exchange, &mut pump);
+        turn
     })
     .await;
     record.run = run.timing();
@@ -175,7 +216,7 @@ async fn arriving(
 }
 
 /// `X-Accel-Redirect` and `X-Sendfile`: the file answers, with what the script said about it.
-async fn send_file(
+pub(super) async fn send_file(
     exchange: Exchange<'_>,
     site: &Site,
     script: &Head,

@@ -40,6 +40,9 @@ pub struct BodyPolicy<'a> {
     pub buffering: RequestBuffering,
     /// `session.upload_progress.name` of the site.
     pub progress_name: &'a [u8],
+    /// Whether the script's side takes a body whose length is not known yet; otherwise such a
+    /// body is received whole first.
+    pub unknown_length: bool,
 }
 
 /// PHP's default of `session.upload_progress.name`.
@@ -109,7 +112,8 @@ pub async fn receive(
         BodyKind::Chunked => BodyLength::Unknown,
     };
     body.set_limit(policy.limit);
-    if policy.buffering == RequestBuffering::Off {
+    let announced_enough = policy.unknown_length || announced != BodyLength::Unknown;
+    if policy.buffering == RequestBuffering::Off && announced_enough {
         // The first piece is asked for here, so that 413 and a broken start come before the run.
         let first = next(body).await?;
         return Ok(Received::Arriving(first.into_iter().collect(), announced));
@@ -130,6 +134,7 @@ async fn in_memory(
         pieces.push_back(piece);
         if have > policy.memory {
             if policy.buffering == RequestBuffering::Auto
+                && (policy.unknown_length || announced != BodyLength::Unknown)
                 && wants_progress(request, &pieces, policy.progress_name)
             {
                 return Ok(Received::Arriving(pieces, announced));

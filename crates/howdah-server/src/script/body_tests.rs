@@ -58,6 +58,7 @@ fn policy(directory: &Path) -> BodyPolicy<'_> {
         limit: 10_000,
         buffering: RequestBuffering::Auto,
         progress_name: PROGRESS_NAME,
+        unknown_length: true,
     }
 }
 

@@ -101,12 +101,8 @@ fn stays_here(name: &[u8]) -> bool {
         7 => is(b"trailer") || is(b"upgrade"),
         10 => is(b"connection") || is(b"keep-alive") || is(b"x-sendfile"),
         14 => is(b"content-length"),
-        16 => {
-            is(b"proxy-connection")
-                || is(b"x-accel-redirect")
-                || is(b"x-accel-charset")
-                || is(b"x-accel-expires")
-        }
+        15 => is(b"x-accel-charset") || is(b"x-accel-expires"),
+        16 => is(b"proxy-connection") || is(b"x-accel-redirect"),
         17 => is(b"transfer-encoding") || is(b"x-accel-buffering"),
         18 => is(b"x-accel-limit-rate"),
         _ => false,
@@ -196,13 +192,17 @@ mod tests {
                 ("Date", "x"),
                 ("Server", "x"),
                 ("X-Accel-Limit-Rate", "1"),
+                ("X-Accel-Expires", "60"),
+                ("X-Accel-Charset", "utf-8"),
+                ("X-Accel-Redirected", "no"),
+                ("Proxy-Connection", "close"),
                 ("X-Accel-Buffering", "no"),
                 ("Set-Cookie", "a=1"),
                 ("set-cookie", "b=2"),
                 ("Content-Type", "image/png"),
             ],
         );
-        let lines = "Set-Cookie: a=1\r\nset-cookie: b=2\r\nContent-Type: image/png\r\n";
+        let lines = "X-Accel-Redirected: no\r\nSet-Cookie: a=1\r\nset-cookie: b=2\r\nContent-Type: image/png\r\n";
         check(&head, 201, lines);
         let orders = orders(&head);
         assert_eq!(

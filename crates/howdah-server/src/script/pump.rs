@@ -11,7 +11,7 @@
 //! through everything at once, compressor included.
 
 use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -143,6 +143,9 @@ pub struct Pump<'a> {
     cut: bool,
     /// Header lines of the script that cannot be sent.
     rejected: u32,
+    /// Why the rest cannot be kept in a file, once; and whether that has been said.
+    spill_error: Option<std::io::Error>,
+    spill_failed: bool,
 }
 
 /// Where bytes beyond the queue go.
@@ -190,6 +193,8 @@ impl<'a> Pump<'a> {
             stalled: None,
             cut: false,
             rejected: 0,
+            spill_error: None,
+            spill_failed: false,
         }
     }
 
@@ -204,17 +209,24 @@ impl<'a> Pump<'a> {
         self.rejected
     }
 
+    /// The file for a slow client cannot be made or written, so that its script now waits for it:
+    /// why, once a response. A line for the log, at once: it explains children that seem stuck.
+    pub fn take_spill_error(&mut self) -> Option<std::io::Error> {
+        self.spill_error.take()
+    }
+
+    fn note_spill_error(&mut self, error: std::io::Error) {
+        if !std::mem::replace(&mut self.spill_failed, true) {
+            self.spill_error = Some(error);
+        }
+    }
+
     /// From now on the client's leaving is looked for: its body has been read.
     pub fn watch_client(&mut self) {
         self.watch_client = true;
     }
 
-    /// Pumps to the end.
-    pub async fn run(&mut self, run: &mut dyn Run, out: &mut impl Answer) -> Ended {
-        poll_fn(|cx| self.poll(cx, run, out)).await
-    }
-
-    /// One turn.
+    /// One turn; to be taken until it is ready.
     pub fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -326,8 +338,9 @@ impl<'a> Pump<'a> {
                         true
                     }
                     // The script waits for the client then: slower, but right.
-                    Err(_) => {
+                    Err(error) => {
                         self.spill = Spill::Never;
+                        self.note_spill_error(error);
                         false
                     }
                 }
@@ -359,6 +372,8 @@ impl<'a> Pump<'a> {
                 *moved += bytes.len();
                 self.body(bytes, out)
             }
+            // The page cache's business.
+            Event::Effect(..) => Ok(()),
             Event::Flush => {
                 if self.replaced {
                     return Ok(());
@@ -471,9 +486,11 @@ impl<'a> Pump<'a> {
         }
         match &mut self.spill {
             // Behind a piece that did not fit the disk there is no going back to the file.
+            Spill::Yes { after, .. } if !after.is_empty() => after.push_back(bytes),
             Spill::Yes { file, after } => {
-                if !after.is_empty() || file.append(&bytes).is_err() {
+                if let Err(error) = file.append(&bytes) {
                     after.push_back(bytes);
+                    self.note_spill_error(error);
                 }
             }
             Spill::No | Spill::Never => out.push(bytes),

@@ -2,6 +2,7 @@
 //! test allows.
 
 use std::io::Read;
+use std::path::Path;
 use std::sync::Arc;
 
 use howdah_executor::{ExecError, RunTiming};
@@ -494,6 +495,8 @@ fn beyond_the_file_and_without_one_the_script_waits() {
         assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
         assert_eq!(script.0.len() < before, file, "spill {spill}");
         assert!(!script.0.is_empty(), "the script waits");
+        let told = pump.take_spill_error().is_some();
+        assert_eq!(told, rig.config.directory == Path::new("/nonexistent"));
         client.window = usize::MAX;
         assert!(matches!(
             rig.turns(&mut pump, &mut script, &mut client, 99),
@@ -563,18 +566,24 @@ fn a_full_disk_makes_the_script_wait_and_loses_nothing() {
     };
     let mut script = Script(events.into());
     let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
+    assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
+    // Memory is full: an empty file would be left at once otherwise.
+    assert!(client.queued() >= REFILL);
     pump.spill = Spill::Yes {
         file: SpillFile::full(),
         after: VecDeque::new(),
     };
     assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
     assert!(script.0.len() > 10, "the script waits");
+    let why = pump.take_spill_error().expect("the log is told why");
+    assert_eq!(why.kind(), std::io::ErrorKind::StorageFull);
     let mut turns = 0;
     while rig.turns(&mut pump, &mut script, &mut client, 1).is_none() {
         client.window += 30_000;
         turns += 1;
         assert!(turns < 200, "the client starves");
     }
+    assert!(pump.take_spill_error().is_none(), "once a response");
     let all: Vec<u8> = (0..20).flat_map(piece).collect();
     assert_eq!(client.all(), all);
 }

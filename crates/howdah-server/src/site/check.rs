@@ -219,6 +219,8 @@ fn check_rule(rule: &Rule, errors: &mut Vec<ConfigError>) {
                 errors.push(ConfigError::BadStatus(status.to_string(), may));
             }
         }
+        // That it is there is known where the pools are: `ServerConfig::new`.
+        RuleAction::Pool(_) | RuleAction::Cgi(_) => {}
         RuleAction::Header(edit) => {
             if let Err(error) = edit.check() {
                 errors.push(error);

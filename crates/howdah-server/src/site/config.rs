@@ -3,6 +3,7 @@
 //! what is wrong with them. The doc of each field gives its key in the configuration file.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use howdah_proto::response::{is_field_value, is_token};
 
@@ -10,6 +11,7 @@ pub use super::check::{ConfigError, check};
 use super::pattern::Pattern;
 use super::root::Symlinks;
 use super::template::Template;
+pub use crate::cache::CacheConfig;
 
 /// One site: `[[site]]`.
 #[derive(Clone, Debug)]
@@ -64,6 +66,8 @@ pub struct SiteConfig {
     pub request_buffering: RequestBuffering,
     /// `[site.error_pages]`: status and file below the root, sent as it is.
     pub error_pages: Vec<(u16, String)>,
+    /// `cache` and the options that begin so; none: off.
+    pub cache: Option<CacheConfig>,
 }
 
 impl SiteConfig {
@@ -100,6 +104,7 @@ impl SiteConfig {
             max_body_size: 1 << 30,
             request_buffering: RequestBuffering::default(),
             error_pages: Vec::new(),
+            cache: None,
         }
     }
 }
@@ -265,6 +270,12 @@ pub enum RuleAction {
         /// The body.
         body: String,
     },
+    /// `pool = NAME`: if a script is to be run, this pool does; later rules still apply, and the
+    /// last of this kind that matches counts.
+    Pool(Arc<str>),
+    /// `cgi = POOL`: what the path names is a program, executed as it is by this pool of mode `cgi`.
+    /// Nothing there is ever sent as a file.
+    Cgi(Arc<str>),
     /// `set_header`, `add_header`, `unset_header`; later rules still apply.
     Header(HeaderEdit),
 }

@@ -46,13 +46,17 @@ impl fmt::Display for Route {
             }
             Action::Script(target) => {
                 let script = &target.script;
-                write!(f, "script {}", text(script.script_filename()))?;
+                let what = if target.program { "program" } else { "script" };
+                write!(f, "{what} {}", text(script.script_filename()))?;
                 write!(f, ", SCRIPT_NAME {}", text(script.script_name()))?;
                 if !script.path_info().is_empty() {
                     write!(f, ", PATH_INFO {}", text(script.path_info()))?;
                 }
-                match &target.query {
-                    Some(query) => write!(f, ", QUERY_STRING {}", text(query)),
+                if let Some(query) = &target.query {
+                    write!(f, ", QUERY_STRING {}", text(query))?;
+                }
+                match &target.pool {
+                    Some(pool) => write!(f, ", pool {pool}"),
                     None => Ok(()),
                 }
             }

@@ -261,7 +261,3 @@ pub fn host_name(host: &[u8]) -> &[u8] {
 #[cfg(test)]
 #[path = "site_tests.rs"]
 mod tests;
-
-#[cfg(test)]
-#[path = "cost_tests.rs"]
-mod cost_tests;

@@ -10,6 +10,7 @@
 //! Rules run once and a rewrite does not start them again: there are no loops, and no limit of
 //! ten rounds to hit (nginx's `rewrite or internal redirection cycle`).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::path::{UrlPath, encode_path};
@@ -82,6 +83,10 @@ pub struct ScriptTarget {
     /// A rewrite or the front controller led here, not the request's own path (where Apache sets
     /// `REDIRECT_URL`).
     pub redirected: bool,
+    /// The pool a rule has named; the site's otherwise.
+    pub pool: Option<Arc<str>>,
+    /// It is a program, to be executed as it is (a `cgi` rule).
+    pub program: bool,
 }
 
 impl Action {
@@ -103,6 +108,7 @@ pub(super) struct Walk<'r> {
     pub(super) path: UrlPath<'r>,
     pub(super) query: Option<Vec<u8>>,
     pub(super) rewritten: bool,
+    pub(super) pool: Option<Arc<str>>,
 }
 
 impl Walk<'_> {
@@ -135,6 +141,7 @@ impl Site {
                     path,
                     query: None,
                     rewritten: false,
+                    pool: None,
                 };
                 self.walk(walk, &mut route, now)
             }
@@ -170,11 +177,15 @@ impl Site {
                 script,
                 query: query.or(walk.query),
                 redirected: true,
+                pool: walk.pool,
+                program: false,
             }),
             Searched::Here(Found::Script(script)) => Action::Script(ScriptTarget {
                 script,
                 query: walk.query,
                 redirected: walk.rewritten,
+                pool: walk.pool,
+                program: false,
             }),
             Searched::Here(Found::File(plan)) => match walk.head.method() {
                 b"GET" | b"HEAD" => Action::Static(plan),

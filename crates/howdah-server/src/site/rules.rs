@@ -4,7 +4,8 @@ use super::Site;
 use super::config::{HeaderEdit, Rule, RuleAction};
 use super::path::UrlPath;
 use super::refusal::Refusal;
-use super::route::{Action, Route, Walk};
+use super::route::{Action, Route, ScriptTarget, Walk};
+use super::script::ScriptPath;
 use super::search::{Found, Searched, Tree};
 use super::template::Values;
 use crate::http::message::ResponseHead;
@@ -105,10 +106,24 @@ impl Site {
             host: walk.head.host(),
         };
         match &rule.action {
+            RuleAction::Pool(name) => {
+                walk.pool = Some(name.clone());
+                None
+            }
             RuleAction::Header(_) => {
                 route.edits.push(number);
                 None
             }
+            RuleAction::Cgi(pool) => Some(match ScriptPath::program(&tree.root, &walk.path) {
+                Ok(script) => Action::Script(ScriptTarget {
+                    script,
+                    query: walk.query.take(),
+                    redirected: walk.rewritten,
+                    pool: Some(pool.clone()),
+                    program: true,
+                }),
+                Err(refusal) => Action::refused(refusal),
+            }),
             RuleAction::Deny(status) => Some(Action::refused_with(Refusal::Denied, *status)),
             RuleAction::Return {
                 status,

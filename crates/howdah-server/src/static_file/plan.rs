@@ -50,6 +50,20 @@ pub struct StaticAnswer {
     pub body: StaticBody,
     /// The body is this content, whole.
     kept: Option<Arc<Entry>>,
+    /// Of a 304: what a 200 would be.
+    pub unsent: Option<Unsent>,
+}
+
+/// What a 304 stands for: its head does not say it (RFC 9110 §15.4.5), but whether it would be
+/// compressed hangs on it.
+#[derive(Clone, Debug)]
+pub struct Unsent {
+    /// Its `Content-Type`.
+    pub content_type: Bytes,
+    /// Whether it lies there compressed.
+    pub coded: bool,
+    /// Its length.
+    pub size: u64,
 }
 
 impl StaticAnswer {
@@ -58,6 +72,7 @@ impl StaticAnswer {
             head,
             body,
             kept: None,
+            unsent: None,
         }
     }
 
@@ -274,6 +289,7 @@ impl StaticPlan {
         match selected {
             Selected::All => StaticAnswer {
                 kept: Some(entry.clone()),
+                unsent: None,
                 // Varies may have changed since: another sidecar came or went.
                 head: if chosen.varies && chosen.coding.is_none() {
                     self.head(200, chosen, &entry.validators)
@@ -390,11 +406,21 @@ impl StaticPlan {
         chosen: &Representation,
         validators: &Validators,
     ) -> StaticAnswer {
-        let head = match outcome {
-            Outcome::NotModified => self.head(304, chosen, validators),
-            _ => ResponseHead::new(412),
+        let (head, unsent) = match outcome {
+            Outcome::NotModified => {
+                let unsent = Unsent {
+                    content_type: self.content_type.clone(),
+                    coded: chosen.coding.is_some(),
+                    size: chosen.meta.size,
+                };
+                (self.head(304, chosen, validators), Some(unsent))
+            }
+            _ => (ResponseHead::new(412), None),
         };
-        StaticAnswer::new(head, StaticBody::Empty)
+        StaticAnswer {
+            unsent,
+            ..StaticAnswer::new(head, StaticBody::Empty)
+        }
     }
 
     fn unsatisfiable(&self, chosen: &Representation, validators: &Validators) -> StaticAnswer {

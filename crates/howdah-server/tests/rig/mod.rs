@@ -337,7 +337,7 @@ pub fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
         .next()
 }
 
-/// Reads one response with a `Content-Length`.
+/// Reads one response with a `Content-Length`, or without a body.
 pub fn read_answer(client: &mut TcpStream) -> Answer {
     let mut all = Vec::new();
     let end = loop {
@@ -353,10 +353,14 @@ pub fn read_answer(client: &mut TcpStream) -> Answer {
     };
     let head = String::from_utf8(all[..end].to_vec()).unwrap();
     let status = head[9..12].parse().unwrap();
-    let length: usize = header(&head, "content-length")
-        .expect("a length")
-        .parse()
-        .unwrap();
+    // RFC 9112 §6.3: these have no body.
+    let length: usize = match status {
+        204 | 304 => 0,
+        _ => header(&head, "content-length")
+            .expect("a length")
+            .parse()
+            .unwrap(),
+    };
     while all.len() < end + length {
         read_more(client, &mut all);
     }

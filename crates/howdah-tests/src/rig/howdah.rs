@@ -39,16 +39,16 @@ impl Howdah {
         command
             .arg("serve")
             .arg(&site.project)
-            .args([
-                "--listen",
-                "127.0.0.1:0",
-                "--children",
-                &site.children.to_string(),
-            ])
-            .arg("--php-ini")
-            .arg(&ini.file)
-            .args(&site.howdah_arguments)
-            .env("PHP_INI_SCAN_DIR", &ini.scan_dir);
+            .args(["--listen", "127.0.0.1:0"])
+            .args(&site.howdah_arguments);
+        // In mode fastcgi php.ini is the business of whoever runs PHP, and naming one is a mistake.
+        if !site.howdah_arguments.iter().any(|word| word == "fastcgi") {
+            command
+                .args(["--children", &site.children.to_string()])
+                .arg("--php-ini")
+                .arg(&ini.file)
+                .env("PHP_INI_SCAN_DIR", &ini.scan_dir);
+        }
         if let Some(text) = &site.howdah_config {
             command
                 .arg("--config")

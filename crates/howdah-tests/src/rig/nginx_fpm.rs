@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -17,20 +17,47 @@ pub struct NginxFpm {
     address: SocketAddr,
     // Dropped in this order: the front first, so that it does not log a missing socket.
     nginx: Process,
-    fpm: Process,
+    /// `None`: somebody else's.
+    fpm: Option<Fpm>,
     _scratch: Scratch,
 }
 
-impl NginxFpm {
-    /// Starts both on `site`.
+/// php-fpm alone, behind a unix socket: a static pool.
+#[derive(Debug)]
+pub struct Fpm {
+    /// Its socket; empty where it listens on TCP.
+    pub socket: PathBuf,
+    /// The process, to be signalled and stopped.
+    pub process: Process,
+}
+
+impl Fpm {
+    /// Starts it on `site`, with its files in `scratch`.
     ///
     /// # Panics
-    /// If one does not come up; the message has its log.
-    pub fn start(site: &Site) -> Self {
-        let scratch = Scratch::new("nginx-fpm");
-        let ini = PhpIni::write(&scratch, site);
-        let socket = scratch.join("fpm.sock");
-        let pool = scratch.write("fpm.conf", fpm_conf(site, &socket));
+    /// If it does not come up; the message has its log.
+    pub fn start(site: &Site, scratch: &Scratch) -> Self {
+        Self::start_at(
+            site,
+            scratch,
+            &scratch.join("fpm.sock").display().to_string(),
+            "",
+        )
+    }
+
+    /// The same at an address in php-fpm's own words, with further lines for its pool.
+    ///
+    /// # Panics
+    /// If it does not come up; the message has its log.
+    pub fn start_at(site: &Site, scratch: &Scratch, listen: &str, lines: &str) -> Self {
+        let ini = PhpIni::write(scratch, site);
+        let socket = match listen.starts_with('/') {
+            true => PathBuf::from(listen),
+            false => PathBuf::new(),
+        };
+        // One that was left behind by a php-fpm that was killed is no sign of a new one.
+        let _ = std::fs::remove_file(&socket);
+        let pool = scratch.write("fpm.conf", fpm_conf(site, listen) + lines);
         let mut command = Command::new("/usr/sbin/php-fpm8.2");
         command
             .arg("--nodaemonize")
@@ -42,15 +69,47 @@ impl NginxFpm {
         if is_root() {
             command.arg("-R");
         }
-        let fpm = Process::start("php-fpm", &mut command);
-        wait_until("php-fpm's socket", Duration::from_secs(30), || {
-            socket.exists()
+        let process = Process::start("php-fpm", &mut command);
+        wait_until("php-fpm's socket", Duration::from_secs(30), || match listen
+            .parse::<SocketAddr>()
+        {
+            Ok(address) => std::net::TcpStream::connect(address).is_ok(),
+            Err(_) => socket.exists(),
         });
+        Fpm { socket, process }
+    }
 
+    /// What it logged so far.
+    pub fn log(&self) -> String {
+        self.process.log()
+    }
+}
+
+impl NginxFpm {
+    /// Starts both on `site`.
+    ///
+    /// # Panics
+    /// If one does not come up; the message has its log.
+    pub fn start(site: &Site) -> Self {
+        let scratch = Scratch::new("nginx-fpm");
+        let fpm = Fpm::start(site, &scratch);
+        let socket = fpm.socket.clone();
+        Self::with(site, scratch, &socket, Some(fpm))
+    }
+
+    /// nginx before a php-fpm that runs already.
+    ///
+    /// # Panics
+    /// If it does not come up; the message has its log.
+    pub fn before(site: &Site, socket: &Path) -> Self {
+        Self::with(site, Scratch::new("nginx"), socket, None)
+    }
+
+    fn with(site: &Site, scratch: Scratch, socket: &Path, fpm: Option<Fpm>) -> Self {
         let address = free_address();
         let conf = scratch.write(
             "nginx.conf",
-            nginx_conf(site, address, &socket, scratch.path()),
+            nginx_conf(site, address, socket, scratch.path()),
         );
         let nginx = Process::start(
             "nginx",
@@ -82,17 +141,17 @@ impl Server for NginxFpm {
     }
 
     fn log(&self) -> String {
-        self.nginx.log() + &self.fpm.log()
+        let fpm = self.fpm.as_ref().map(Fpm::log);
+        self.nginx.log() + &fpm.unwrap_or_default()
     }
 }
 
-fn fpm_conf(site: &Site, socket: &Path) -> String {
+fn fpm_conf(site: &Site, listen: &str) -> String {
     let mut conf = format!(
         "[global]\nerror_log = /dev/stderr\ndaemonize = no\n\
          [site]\nlisten = {}\npm = static\npm.max_children = {}\n\
          catch_workers_output = yes\ndecorate_workers_output = no\n",
-        socket.display(),
-        site.children
+        listen, site.children
     );
     if is_root() {
         conf.push_str("user = root\ngroup = root\n");
@@ -108,6 +167,15 @@ fn nginx_conf(site: &Site, address: SocketAddr, socket: &Path, prefix: &Path) ->
     let fallback = match site.front_controller {
         Some(script) => format!("{script}$is_args$args"),
         None => "=404".into(),
+    };
+    let (keep, cache) = if site.nginx_cache {
+        (
+            "fastcgi_cache_path cache levels=1:2 keys_zone=pages:10m inactive=60m;",
+            "fastcgi_cache pages; fastcgi_cache_key $scheme$request_method$host$request_uri;
+            fastcgi_cache_valid 200 10m; add_header X-Cache $upstream_cache_status;",
+        )
+    } else {
+        ("", "")
     };
     let root = site.root.display();
     let socket = socket.display();
@@ -131,6 +199,7 @@ http {{
     proxy_temp_path {prefix}/proxy;
     uwsgi_temp_path {prefix}/uwsgi;
     scgi_temp_path {prefix}/scgi;
+    {keep}
     server {{
         listen {address};
         server_name localhost;
@@ -147,6 +216,7 @@ http {{
             include /etc/nginx/fastcgi.conf;
             fastcgi_read_timeout 300;
             fastcgi_pass unix:{socket};
+            {cache}
         }}
     }}
 }}

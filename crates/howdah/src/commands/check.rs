@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use howdah_executor::{Mode, fastcgi};
 use howdah_server::site::explain::request;
 
 use crate::arguments::{Check, Serve};
@@ -67,7 +68,7 @@ pub fn run(check: &Check) -> ExitCode {
         }
     };
     let sites = settings.open_sites();
-    let php = settings.pools.first().map(|pool| php::check(&pool.program));
+    let php = settings.howdah_php().map(php::check);
     match (sites, php) {
         (Err(mistakes), _) => {
             for mistake in &mistakes {
@@ -80,6 +81,9 @@ pub fn run(check: &Check) -> ExitCode {
             exit::php()
         }
         _ => {
+            for advice in unreachable(&settings.pools) {
+                eprintln!("advice: {advice}");
+            }
             println!(
                 "{}: no mistakes ({} site(s), {} pool(s), {} listener(s))",
                 source.name,
@@ -90,6 +94,23 @@ pub fn run(check: &Check) -> ExitCode {
             exit::done()
         }
     }
+}
+
+/// FastCGI backends that cannot be reached now: they may be later.
+fn unreachable(pools: &[Mode]) -> Vec<String> {
+    let pools = pools.iter().filter_map(|mode| match mode {
+        Mode::FastCgi(config) => Some(config),
+        _ => None,
+    });
+    pools
+        .flat_map(|config| config.backends.iter().map(|b| (&config.name, &b.address)))
+        .filter_map(|(pool, address)| {
+            let why = fastcgi::check(address).err()?;
+            Some(format!(
+                "pool.{pool}: {address} cannot be reached now: {why}"
+            ))
+        })
+        .collect()
 }
 
 /// Where a request goes.

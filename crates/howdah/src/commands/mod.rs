@@ -1,9 +1,15 @@
 //! The commands that talk to a running server, or to nobody.
 
+pub mod bench;
+pub mod cache;
 pub mod check;
 mod client;
+pub mod compare;
+pub mod modes;
+pub mod run;
 pub mod status;
 pub mod steer;
+mod watch;
 
 use std::process::ExitCode;
 

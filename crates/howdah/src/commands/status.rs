@@ -4,15 +4,20 @@ use std::fmt::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use howdah_server::log::escape;
 use serde_json::Value;
 
 use super::client::ask;
+use super::watch;
 use crate::arguments::Status;
 use crate::exit;
 use crate::master::control::{Answer, Ask};
 
 /// Runs it.
 pub fn run(status: &Status) -> ExitCode {
+    if status.watch {
+        return watch::run(&status.target);
+    }
     let answer = ask(&status.target, &Ask::Status, Some(Duration::from_secs(10)));
     let answer = match answer {
         Ok(answer) => answer,
@@ -71,11 +76,10 @@ fn text(answer: &Answer, server: &Value) -> String {
     for pool in server["pools"].as_array().into_iter().flatten() {
         let _ = writeln!(
             out,
-            "\npool {} ({}, PHP {}, opcache {}): {}",
+            "\npool {} ({}{}): {}",
             s(pool, "pool"),
             s(pool, "process_manager"),
-            s(pool, "php"),
-            if pool["opcache"] == true { "on" } else { "off" },
+            php(pool),
             s(pool, "state")
         );
         let _ = writeln!(
@@ -91,6 +95,22 @@ fn text(answer: &Answer, server: &Value) -> String {
             n(pool, "slow_requests")
         );
         pairs(&mut out, "  failures", &pool["failures"]);
+        for backend in pool["backends"].as_array().into_iter().flatten() {
+            let _ = writeln!(
+                out,
+                "  {:<28} {:<5} {:>4} busy of {:>4}, {:>3} kept, {:>8} requests, {:>6} connects, {} failures, {} overflows {}",
+                s(backend, "address"),
+                s(backend, "state"),
+                n(backend, "busy"),
+                n(backend, "limit"),
+                n(backend, "kept"),
+                n(backend, "requests"),
+                n(backend, "connects"),
+                n(backend, "failures"),
+                n(backend, "overflows"),
+                backend["why"].as_str().unwrap_or("")
+            );
+        }
         for child in pool["children"].as_array().into_iter().flatten() {
             let _ = writeln!(
                 out,
@@ -101,16 +121,41 @@ fn text(answer: &Answer, server: &Value) -> String {
                 child["since"].as_f64().unwrap_or(0.0),
                 n(child, "requests"),
                 n(child, "memory") >> 20,
-                child["method"].as_str().unwrap_or(""),
-                child["uri"].as_str().unwrap_or("")
+                clean(&child["method"]),
+                clean(&child["uri"])
             );
         }
     }
     out
 }
 
-/// `[[name, count], …]` without the zeros.
+/// What clients chose must not steer the terminal.
+fn clean(text: &Value) -> String {
+    let mut out = Vec::new();
+    escape::message(&mut out, text.as_str().unwrap_or_default().as_bytes(), 500);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// What is known of PHP: of one that somebody else runs, nothing.
+fn php(pool: &Value) -> String {
+    if pool["backends"].is_array() {
+        return String::new();
+    }
+    let opcache = if pool["opcache"] == true { "on" } else { "off" };
+    format!(
+        ", PHP {}, opcache {opcache}",
+        pool["php"].as_str().unwrap_or("-")
+    )
+}
+
 fn pairs(out: &mut String, title: &str, list: &Value) {
+    if let Some(shown) = shown_pairs(list) {
+        let _ = writeln!(out, "{title} {shown}");
+    }
+}
+
+/// `[[name, count], …]` without the zeros; none if nothing is left.
+pub(super) fn shown_pairs(list: &Value) -> Option<String> {
     let shown: Vec<String> = list
         .as_array()
         .into_iter()
@@ -121,7 +166,5 @@ fn pairs(out: &mut String, title: &str, list: &Value) {
             other => format!("{other}: {}", pair[1]),
         })
         .collect();
-    if !shown.is_empty() {
-        let _ = writeln!(out, "{title} {}", shown.join(", "));
-    }
+    (!shown.is_empty()).then(|| shown.join(", "))
 }

@@ -4,13 +4,16 @@
 //!
 //! - [`options`]: the one table of what may be configured.
 //! - [`reader`]: walks a file along that table; [`value`]: what values mean.
-//! - [`server`], [`pool`], [`site`]: sections into typed settings.
+//! - [`server`], [`pool`], [`fastcgi`], [`programs`], [`site`], [`cache`]: sections into typed settings.
 //! - [`mistake`], [`suggest`]: how mistakes are told.
 //! - [`reference`]: the table as documentation.
 
+pub mod cache;
+pub mod fastcgi;
 pub mod mistake;
 pub mod options;
 pub mod pool;
+pub mod programs;
 pub mod reader;
 pub mod reference;
 pub mod server;
@@ -18,11 +21,12 @@ pub mod site;
 pub mod suggest;
 pub mod value;
 
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use howdah_executor::PoolConfig;
+use howdah_executor::Mode;
 use howdah_server::client_address::TrustedProxies;
 use howdah_server::encoding::EncodingConfig;
 use howdah_server::http::HttpConfig;
@@ -63,12 +67,14 @@ pub struct Settings {
     pub patience: Patience,
     /// `[compression]`
     pub encoding: EncodingConfig,
+    /// `cache.memory`: bytes.
+    pub cache_memory: u64,
     /// `[trusted_proxies]`
     pub trusted_proxies: TrustedProxies,
     /// `[status]`: path and who may see it.
     pub status: Option<(String, Vec<howdah_server::client_address::Network>)>,
     /// The pools.
-    pub pools: Vec<PoolConfig>,
+    pub pools: Vec<Mode>,
     /// The sites.
     pub sites: Vec<SiteConfig>,
     /// What was chosen without being told, for the one who starts the server.
@@ -169,6 +175,7 @@ const SECTIONS: &[&str] = &[
     "limits",
     "timeouts",
     "compression",
+    "cache",
     "trusted_proxies",
     "status",
     "pool",
@@ -204,24 +211,18 @@ pub fn load(arguments: &Serve, source: Option<&Source>, eyes: Eyes) -> Loaded {
 }
 
 fn settings(arguments: &Serve, top: &Section<'_, '_, '_>, php_unfit: &mut bool) -> Settings {
-    let program = match top.file().eyes {
-        // Only the master starts it.
-        Eyes::Front => PathBuf::new(),
-        Eyes::Master => php::find(top.path("php").as_deref()).unwrap_or_else(|why| {
-            *php_unfit = true;
-            top.file().mistake(top.place_of("php"), why.to_string());
-            PathBuf::new()
-        }),
-    };
     let identity = server::identity(arguments, top);
+    let program = Program::new(top);
     let pools = pool::pools(arguments, top, &program, &identity);
+    *php_unfit = program.is_unfit();
     let mut chosen = Vec::new();
     let sites = site::sites(arguments, top, &pools, &mut chosen);
     let trusted_proxies = server::trusted_proxies(top);
     let (http, patience) = server::http(top);
-    server::mode(arguments, top);
+    let listen = server::listen(arguments, top, &trusted_proxies);
+    server::check_root(top, &identity, &listen);
     Settings {
-        listen: server::listen(arguments, top, &trusted_proxies),
+        listen,
         threads: top.number("threads").map_or_else(cores, |n| n as u32),
         user: identity.user,
         group: identity.group,
@@ -232,11 +233,49 @@ fn settings(arguments: &Serve, top: &Section<'_, '_, '_>, php_unfit: &mut bool) 
         spill: server::spill(top),
         patience,
         encoding: server::encoding(top),
+        cache_memory: top
+            .section("cache", "cache")
+            .size("memory")
+            .unwrap_or_default(),
         trusted_proxies,
         status: server::status(top),
         pools,
         sites,
         chosen,
+    }
+}
+
+/// `howdah-php`, looked up once, and only if a pool's mode needs it.
+pub struct Program<'s, 'f, 'm, 't> {
+    top: &'s Section<'f, 'm, 't>,
+    found: OnceCell<Option<PathBuf>>,
+}
+
+impl<'s, 'f, 'm, 't> Program<'s, 'f, 'm, 't> {
+    fn new(top: &'s Section<'f, 'm, 't>) -> Self {
+        let found = OnceCell::new();
+        Program { top, found }
+    }
+
+    /// Its path; empty when it is not to be had, which is noted, and for the front: only the
+    /// master starts it.
+    fn path(&self) -> PathBuf {
+        let file = self.top.file();
+        if file.eyes == Eyes::Front {
+            return PathBuf::new();
+        }
+        let find = || match php::find(self.top.path("php").as_deref()) {
+            Ok(path) => Some(path),
+            Err(why) => {
+                file.mistake(self.top.place_of("php"), why.to_string());
+                None
+            }
+        };
+        self.found.get_or_init(find).clone().unwrap_or_default()
+    }
+
+    fn is_unfit(&self) -> bool {
+        matches!(self.found.get(), Some(None))
     }
 }
 
@@ -246,6 +285,11 @@ pub fn cores() -> u32 {
 }
 
 impl Settings {
+    /// The `howdah-php` program, if any pool needs it.
+    pub fn howdah_php(&self) -> Option<&Path> {
+        self.pools.iter().find_map(Mode::howdah_php)
+    }
+
     /// Opens the sites' directories: what is served by.
     pub fn open_sites(&self) -> Result<Sites, Vec<String>> {
         let mut sites = Vec::new();

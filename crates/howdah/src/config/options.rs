@@ -67,6 +67,10 @@ pub const SECTIONS: &[(&str, &str)] = &[
         "gzip, brotli and zstd for text, as it is sent.",
     ),
     (
+        "cache",
+        "The page cache of all sites. Each site has it off unless it says `cache`.",
+    ),
+    (
         "trusted_proxies",
         "Whose word about the client counts. Nobody's by default: `X-Forwarded-*` and `Forwarded` are then ordinary headers.",
     ),
@@ -123,20 +127,20 @@ options! {
             "Addresses to listen on: `HOST:PORT`, `:PORT` (all IPv4 addresses), `[::]:PORT`, `unix:PATH`. Words may follow: `proxy_protocol` (connections begin with a PROXY header; taken from trusted_proxies only), `mode=0660` (of a unix socket).",
             "nobody else can reach it until somebody decides so";
         "threads": Kind::IntegerOrAuto(1, 128), "auto",
-            "Front threads; `auto` is the number of cores.",
+            "Front threads; `auto` is the number of cores. A change takes a restart.",
             "each has its own event loop and its own share of the connections";
         "user": Kind::Text, "",
-            "User that serves HTTP, when started as root. Pools run as it, too, unless they name their own.",
+            "User that serves HTTP, when started as root. Pools run as it, too, unless they name their own. A change takes a restart.",
             "without root there is nothing to change";
-        "group": Kind::Text, "", "Group in place of the user's own.", "";
+        "group": Kind::Text, "", "Group in place of the user's own. A change takes a restart.", "";
         "pid": Kind::Path, "", "File to write the process id of the master to.", "service managers do not need it";
         "control": Kind::Path, "",
             "Control socket of `howdah status`, `reload` and `stop`. By default one per server, named after its port, in `/run/howdah` (root), `$XDG_RUNTIME_DIR/howdah` or `/tmp/howdah-UID`.",
             "several servers on one machine do not meet";
         "php": Kind::Path, "",
             "The `howdah-php` program. By default `$HOWDAH_PHP`, else the one beside `howdah`, in `../libexec` or in `../lib/howdah`.", "";
-        "mode": Kind::Word(&["embed"]), "embed",
-            "How PHP is run. `embed`: in forked processes of our own.",
+        "mode": Kind::Word(&["embed", "worker", "fastcgi", "pool", "cgi"]), "embed",
+            "How PHP is run, in every pool that does not say so itself. `embed`: in forked processes of our own. `worker`: the same, but each boots one script for many requests (see `worker`). `fastcgi`: by php-fpm, php-cgi or another FastCGI responder, which somebody else runs (see `fastcgi`). `pool`: by FastCGI programs, as php-cgi, that are started and watched here. `cgi`: by a process for each request.",
             "the fastest, and isolated";
     }
     "log" {
@@ -205,10 +209,13 @@ options! {
             "On SIGTERM and SIGINT: how long running requests may still take.",
             "containers are killed after 10 s, services after 90";
         "drain": Kind::Time(0, DAY), "60s",
-            "On SIGQUIT, `howdah stop` and, for the old processes, `howdah reload`: how long running requests may still take.",
+            "On SIGQUIT, `howdah stop`, for the old processes `howdah reload`, and after a crash of the front: how long running requests may still take.",
             "longer than any page should take";
         "start": Kind::Time(SECOND, 3600 * SECOND), "60s",
             "How long PHP may take to start, preloading included.", "a large preload takes seconds";
+        "fork": Kind::Time(SECOND, 3600 * SECOND), "10s",
+            "How long a zygote may take to fork a child or to tell of one's end; then it counts as stuck and is replaced: `ZygoteStuck`.",
+            "a fork takes a millisecond";
     }
     "compression" {
         "enable": Kind::OnOff, "on",
@@ -222,6 +229,9 @@ options! {
         "gzip_level": Kind::Integer(1, 9), "5", "gzip's level.", "where the curve bends";
         "brotli_level": Kind::Integer(0, 11), "4", "brotli's level.", "the fastest that beats gzip 9";
         "zstd_level": Kind::Integer(1, 19), "3", "zstd's level.", "the library's own default";
+    }
+    "cache" {
+        "memory": Kind::Size(M, T), "128M", "Bytes of pages kept in memory, of all sites together.", "ten thousand pages";
     }
     "trusted_proxies" {
         "networks": Kind::Texts, "",
@@ -244,11 +254,30 @@ options! {
             "Who may see it: addresses and networks.", "it shows what visitors do";
     }
     "pool.*" {
+        "mode": Kind::Word(&["embed", "worker", "fastcgi", "pool", "cgi"]), "",
+            "How this pool runs scripts; without it as the `mode` at the top says. `--mode` on the command line goes before both.", "";
+        "command": Kind::Texts, "php-cgi",
+            "`pool`, `cgi`: the program that runs PHP scripts, and its arguments: a path, or a name looked for in PATH. In `pool` any program that speaks FastCGI on its standard input; also a wrapper that executes one.",
+            "what PHP itself brings along (Debian: php-cgi)";
+        "processes": Kind::Word(&["auto", "shared", "independent"]), "auto",
+            "`pool`: one program that forks max_children children, which share an opcache (`shared`: php-cgi with PHP_FCGI_CHILDREN), or up to max_children programs, each with an opcache of its own (`independent`). `auto` is `shared` for php-cgi.",
+            "one opcache is warm once and takes its memory once; independent programs are replaced, counted and killed one by one";
+        "process_lifetime": Kind::TimeOrOff(SECOND, 365 * DAY), "off",
+            "`pool`: a program that has lived so long is replaced, its replacement first.",
+            "max_requests and max_memory catch what ages";
+        "ports": Kind::Text, "",
+            "`pool`: consecutive TCP ports of the programs, as `127.0.0.1:9000-9007`, in place of unix sockets. For `independent` processes: one a port, so max_children is at most their number.",
+            "unix sockets are faster, and nobody else can connect to these";
+        "worker": Kind::Path, "",
+            "Mode `worker`: the script that each process boots once; it then asks for requests by `frankenphp_handle_request()`. All requests of the pool go to it. `--worker SCRIPT` on the command line says the same.", "";
+        "watch": Kind::Texts, "",
+            "Mode `worker`: patterns of files (`src/**/*.php`, relative to the worker script's directory); when one changes, workers are replaced by newly booted ones, one after the other.",
+            "for development; in production a deployment ends with `howdah reload`";
         "pm": Kind::Word(&["static", "dynamic", "ondemand"]), "dynamic",
-            "`static`: always max_children processes. `dynamic`: between the spares. `ondemand`: as requests come. With `--children N` on the command line and no pm here it is `static`.",
+            "`static`: always max_children processes. `dynamic`: between the spares. `ondemand`: as requests come. With `--children N` on the command line and no pm here it is `static`; so it is in mode `worker`.",
             "php-fpm's words; idle memory follows the load";
         "max_children": Kind::IntegerOrAuto(1, 1000), "auto",
-            "Most PHP processes; `auto` follows from cores and memory, of the container if there is one.",
+            "Most PHP processes; `auto` follows from cores and memory, of the container if there is one. In mode `worker` it is two for each core.",
             "no number fits every machine";
         "start_servers": Kind::IntegerOrAuto(0, 1000), "auto", "`dynamic`: processes at start.", "as many as cores";
         "min_spare_servers": Kind::IntegerOrAuto(0, 1000), "auto",
@@ -277,6 +306,9 @@ options! {
         "php_ini": Kind::Path, "", "php.ini in place of the one PHP would find.", "";
         "php_value": Kind::Pairs, "",
             "`[pool.NAME.php_value]`: settings for the whole pool, as on PHP's command line (`-d`); also those that count only at start (`opcache.memory_consumption`, `extension`).", "";
+        "profile": Kind::Word(&["php", "development", "production"]), "php",
+            "When a changed file takes effect. `php`: as php.ini says (two seconds later, unless it says otherwise). `development`: at once; opcache looks at each file for each request (opcache.revalidate_freq = 0). `production`: with `howdah reload` only, and no file is looked at (opcache.validate_timestamps = 0). The pool's php_value goes before it.",
+            "nobody is surprised who knows PHP";
         "opcache": Kind::OnOff, "on", "Whether opcache is used.", "PHP is several times faster with it";
         "user": Kind::Text, "",
             "User of the processes; needs a start as root. Without it: the server's user.", "";
@@ -285,6 +317,30 @@ options! {
         "clear_env": Kind::OnOff, "off",
             "Start from an empty environment (PATH is kept). php-fpm's default is on.",
             "containers configure applications by environment, and nothing but this pool's PHP sees it";
+        "fastcgi": Kind::Texts, "",
+            "Mode `fastcgi`: where the backends listen: `unix:PATH`, `HOST:PORT`, a range as `127.0.0.1:9000-9007`; `weight=N` may follow. Each request goes to the least busy one.", "";
+        "max_connections": Kind::IntegerOrAuto(1, 4096), "auto",
+            "Mode `fastcgi`: most connections to each backend: php-fpm's `pm.max_children`. What is more waits here, not in the backend's backlog. `auto`: what the backend says of itself (php-cgi does), else felt out: more with each answer, less when the backlog is full. `--children N` on the command line goes before it.",
+            "php-fpm does not tell; a number is better, and needed for keep_connections";
+        "keep_connections": Kind::OnOff, "on",
+            "Mode `fastcgi`: use connections again. Only where the number of processes is known: each kept connection holds one. Turn it off for scripts that work on after `fastcgi_finish_request()`: php-fpm then takes the next request and lets it wait.",
+            "no accept and no close for each request: half as many small answers a second without";
+        "keep_timeout": Kind::Time(1, 3600 * SECOND), "1s",
+            "Mode `fastcgi`: a connection that is kept without a request is closed after this time.",
+            "php-fpm counts its process as active meanwhile";
+        "connect_timeout": Kind::Time(10, 600 * SECOND), "5s",
+            "Mode `fastcgi`: longest attempt to connect; then another backend is tried.",
+            "the second repetition of a lost TCP packet comes after 3 s";
+        "send_timeout": Kind::Time(10, 3600 * SECOND), "60s",
+            "Mode `fastcgi`: without progress in sending a request for so long: 504 `BackendTimeout`.", "nginx' fastcgi_send_timeout";
+        "read_timeout": Kind::TimeOrOff(10, DAY), "off",
+            "Mode `fastcgi`: silence of the backend for so long: 504 `BackendTimeout`.",
+            "request_terminate_timeout limits the whole; a report that is computed for two minutes is no failure";
+        "restart_time": Kind::Time(0, 3600 * SECOND), "10s",
+            "Mode `fastcgi`: when all backends have been away for longer, requests are refused at once (`BackendDown`); until then they wait.",
+            "php-fpm restarts within a second or two";
+        "script_root": Kind::Pairs, "",
+            "Mode `fastcgi`: `[pool.NAME.script_root]`: directories here and what they are called where the scripts run (another container, a chroot), as `\"/srv/site\" = \"/var/www/html\"`.", "";
     }
     "site" {
         "name": Kind::Text, "", "Its name in logs and status; by default its first host.", "";
@@ -330,6 +386,29 @@ options! {
         "php_admin_value": Kind::Pairs, "", "`[site.php_admin_value]`: PHP settings that scripts cannot change.", "";
         "error_pages": Kind::Pairs, "",
             "`[site.error_pages]`: a file below the root for a status, as `404 = \"404.html\"`.", "";
+        "cache": Kind::Word(&["off", "on", "rfc"]), "off",
+            "The page cache. `on`: pages are rendered for an anonymous request the server makes itself, and served to anonymous readers. `rfc`: an HTTP cache (RFC 9111) that stores what the application explicitly allows, for applications that declare `Vary` truly.",
+            "a cache is switched on by somebody who knows the application";
+        "cache_preset": Kind::Text, "auto",
+            "What is known of the application: `wordpress`, `mediawiki`, `drupal`, `joomla`, `phpbb`, `magento`, `laravel`, `symfony`, `php`. `auto`: as the root is recognised.", "";
+        "cache_ttl": Kind::Time(SECOND, 365 * DAY), "120s",
+            "How long a page that does not say is kept (`cache = on`).", "Varnish's; writes over HTTP end it sooner";
+        "cache_max_ttl": Kind::Time(SECOND, 365 * DAY), "24h",
+            "No page is kept longer, whatever it says.", "a mistake in a header ends within a day";
+        "cache_grace": Kind::Time(0, DAY), "10s",
+            "How long beyond its lifetime a page is served while it is rendered anew (`cache = on`).", "Varnish's";
+        "cache_stale_if_error": Kind::Time(0, 30 * DAY), "1h",
+            "How long beyond its lifetime a page is served when PHP fails (`cache = on`).", "an hour is enough to repair something";
+        "cache_max_object": Kind::Size(K, G), "8M", "Longest body that is kept.", "pages are shorter, downloads are no pages";
+        "cache_ignore_cookies": Kind::Texts, "",
+            "Cookies that change no page, beside those of analytics; `*` at the end for all that begin so. Any other unknown cookie passes the cache by (`UnknownCookie`).",
+            "only you know what your cookies do";
+        "cache_ignore_query": Kind::Texts, "",
+            "Query parameters that change no page, beside those of tracking; PHP does not see them when a page is rendered for the cache.", "";
+        "cache_never": Kind::Texts, "", "URL path prefixes that are never cached.", "";
+        "cache_flush_on_write": Kind::OnOff, "on",
+            "Every request that may have written (POST, PUT, DELETE …, and what the preset knows) makes all pages of the site old. `off`: only its own URL (RFC 9111 §4.4).",
+            "a cache that sees only HTTP cannot know which pages show what was written";
         "rule": Kind::Sections, "", "`[[site.rule]]`", "";
         "static": Kind::Sections, "", "`[[site.static]]`", "";
         "internal": Kind::Sections, "", "`[[site.internal]]`", "";
@@ -346,8 +425,12 @@ options! {
             "The redirect's status: 301, 302, 303, 307 or 308.", "browsers remember a 301 for ever";
         "rewrite": Kind::Text, "", "Goes on with this path in place of the request's; the query is kept.", "";
         "deny": Kind::Integer(400, 499), "", "Refuses: 403, 404 or 410.", "";
+        "cgi": Kind::Text, "",
+            "What the path names is a program, executed as it is by the pool of this name, of mode `cgi`: `prefix = \"/cgi-bin/\", cgi = \"programs\"`. It has to be an executable file; nothing there is sent as a file.", "";
         "return": Kind::Integer(200, 599), "", "Answers with this status and `body`.", "";
         "body": Kind::Text, "", "The body of `return`.", "";
+        "pool": Kind::Text, "",
+            "The pool that runs the script, if one is to be run; the last rule of this kind that matches counts. So one site has workers for most and ordinary processes for some.", "";
         "type": Kind::Text, "text/plain; charset=utf-8", "Its media type.", "";
         "set_header": Kind::Pairs, "", "A header field to replace, as `{ X-Frame-Options = \"DENY\" }`.", "";
         "add_header": Kind::Pairs, "", "A header field to add.", "";

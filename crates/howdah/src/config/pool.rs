@@ -1,14 +1,15 @@
 //! `[pool.NAME]` into the executor's pool settings.
 
-use std::path::Path;
+use std::path::PathBuf;
 
-use howdah_executor::PoolConfig;
 use howdah_executor::auto_children::auto_children;
-use howdah_executor::config::ProcessManager;
+use howdah_executor::config::{Patience, ProcessManager, WorkerConfig};
+use howdah_executor::{Mode, PoolConfig};
 
-use super::cores;
+use super::programs::{cgi, program_ini, program_pool};
 use super::reader::{Eyes, Section};
 use super::server::{Identity, check_identity, typed};
+use super::{Program, cores};
 use crate::arguments::Serve;
 
 /// The pool there is without any section.
@@ -18,9 +19,9 @@ pub const DEFAULT_POOL: &str = "www";
 pub fn pools(
     arguments: &Serve,
     top: &Section<'_, '_, '_>,
-    program: &Path,
+    program: &Program<'_, '_, '_, '_>,
     identity: &Identity,
-) -> Vec<PoolConfig> {
+) -> Vec<Mode> {
     let mut sections = top.named_sections("pool", "pool.*");
     for (name, _) in &sections {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -46,25 +47,177 @@ pub fn pools(
         typed(top, "--children", "pool.*", "max_children", text)
             .map(|text| text.parse::<u32>().ok())
     });
+    let patience = patience(top);
+    let typed_mode = arguments.mode.as_ref();
+    let typed_mode = typed_mode.and_then(|text| typed(top, "--mode", "", "mode", text));
+    let typed_mode = match (&arguments.worker, typed_mode) {
+        (None, mode) => mode,
+        (Some(_), None) => Some("worker".to_owned()),
+        (Some(_), Some(mode)) => {
+            if mode != "worker" {
+                let message = format!("--worker: has no effect in mode `{mode}`");
+                top.file().mistake(None, message);
+            }
+            Some(mode)
+        }
+    };
+    let typed_mode = match (&arguments.fastcgi, typed_mode) {
+        (None, mode) => mode,
+        (Some(_), None) => Some("fastcgi".to_owned()),
+        (Some(_), Some(mode)) => {
+            if mode != "fastcgi" {
+                let message = format!("--fastcgi: has no effect in mode `{mode}`");
+                top.file().mistake(None, message);
+            }
+            Some(mode)
+        }
+    };
+    let usual_mode = typed_mode.clone().or_else(|| top.text("mode"));
     sections
         .iter()
         .map(|(name, section)| {
-            let mut pool = pool(&name.value, section, program, identity, children);
-            if let Some(ini) = &arguments.php_ini {
-                pool.php_ini = Some(ini.clone());
+            let own = typed_mode.clone().or_else(|| section.text("mode"));
+            let mode = own.or_else(|| usual_mode.clone()).unwrap_or_default();
+            refuse_what_does_not_apply(section, &mode);
+            if mode == "fastcgi" {
+                let pool = super::fastcgi::pool(&name.value, section, arguments, children);
+                return Mode::FastCgi(pool);
             }
-            if let Some(ini) = &pool.php_ini
-                && top.file().eyes == Eyes::Master
-                && !ini.is_file()
-            {
-                let place = section.place_of("php_ini");
-                let message = format!("php_ini: there is no file {}", ini.display());
-                top.file().mistake(place, message);
+            if mode == "pool" {
+                let ini = program_ini(arguments, section, &defines);
+                return Mode::Pool(program_pool(&name.value, section, ini, identity, children));
             }
+            if mode == "cgi" {
+                let ini = program_ini(arguments, section, &defines);
+                return Mode::Cgi(cgi(&name.value, section, ini, identity, children));
+            }
+            let worker = mode == "worker";
+            let mut pool = embed(&name.value, section, program, identity, children, worker);
+            pool.patience = patience;
+            pool.php_ini = php_ini(arguments, section);
+            pool.defines.splice(0..0, profile(section));
             pool.defines.extend(defines.iter().cloned());
-            pool
+            if worker {
+                pool.worker = Some(WorkerConfig {
+                    script: worker_script(section, arguments),
+                    watch: section
+                        .texts("watch")
+                        .into_iter()
+                        .map(|t| t.value)
+                        .collect(),
+                });
+                return Mode::Worker(pool);
+            }
+            Mode::Embed(pool)
         })
         .collect()
+}
+
+/// The options of a pool that only some modes have; the others are for all. An option that would
+/// have no effect is a mistake: somebody meant something by it.
+const ONLY_IN: &[(&str, &[&str])] = &[
+    ("command", &["pool", "cgi"]),
+    ("processes", &["pool"]),
+    ("process_lifetime", &["pool"]),
+    ("ports", &["pool"]),
+    ("worker", &["worker"]),
+    ("watch", &["worker"]),
+    ("fastcgi", &["fastcgi"]),
+    ("max_connections", &["fastcgi", "pool"]),
+    ("keep_connections", &["fastcgi", "pool"]),
+    ("keep_timeout", &["fastcgi", "pool"]),
+    ("connect_timeout", &["fastcgi", "pool"]),
+    ("send_timeout", &["fastcgi", "pool"]),
+    ("read_timeout", &["fastcgi", "pool"]),
+    ("restart_time", &["fastcgi"]),
+    ("script_root", &["fastcgi"]),
+];
+
+/// What is about processes of our own, which mode `fastcgi` has none of.
+const NOT_IN_FASTCGI: &[&str] = &[
+    "pm",
+    "max_children",
+    "start_servers",
+    "min_spare_servers",
+    "max_spare_servers",
+    "process_idle_timeout",
+    "max_requests",
+    "max_memory",
+    "request_slowlog_timeout",
+    "php_ini",
+    "php_value",
+    "opcache",
+    "profile",
+    "user",
+    "group",
+    "env",
+    "clear_env",
+];
+
+/// What is about processes that live longer than a request.
+const NOT_IN_CGI: &[&str] = &[
+    "pm",
+    "start_servers",
+    "min_spare_servers",
+    "max_spare_servers",
+    "process_idle_timeout",
+    "max_requests",
+    "max_memory",
+    "request_slowlog_timeout",
+    "profile",
+];
+
+/// What takes a look into PHP.
+const NOT_IN_POOL: &[&str] = &["request_slowlog_timeout"];
+
+fn refuse_what_does_not_apply(section: &Section<'_, '_, '_>, mode: &str) {
+    let (keys, why) = match mode {
+        "fastcgi" => (
+            NOT_IN_FASTCGI,
+            "whose processes are somebody else's; say it in php-fpm's pool, or as the site's own php_value and env",
+        ),
+        "pool" => (NOT_IN_POOL, "whose PHP cannot be looked into"),
+        "cgi" => (NOT_IN_CGI, "whose processes live for one request"),
+        _ => (&[][..], ""),
+    };
+    for key in keys.iter().filter(|key| section.has(key)) {
+        let message = format!("{key}: has no effect in mode `{mode}`, {why}");
+        section.file().mistake(section.place_of(key), message);
+    }
+    for (key, modes) in ONLY_IN {
+        if section.has(key) && !modes.contains(&mode) {
+            let words: Vec<String> = modes.iter().map(|word| format!("`{word}`")).collect();
+            section.file().mistake(
+                section.place_of(key),
+                format!(
+                    "{key}: has no effect in mode `{mode}`; it is for {}",
+                    words.join(", ")
+                ),
+            );
+        }
+    }
+}
+
+/// The script of a worker pool, absolute; an empty path after a mistake.
+fn worker_script(section: &Section<'_, '_, '_>, arguments: &Serve) -> PathBuf {
+    let (place, script) = match &arguments.worker {
+        Some(script) => (None, Some(script.clone())),
+        None => (section.place_of("worker"), section.path("worker")),
+    };
+    let Some(script) = script else {
+        section.file().mistake(
+            section.place_of("mode"),
+            "mode `worker` needs a script: `worker = \"public/worker.php\"`, or `--worker SCRIPT`"
+                .to_owned(),
+        );
+        return PathBuf::new();
+    };
+    let script = std::path::absolute(&script).unwrap_or(script);
+    if section.file().eyes == Eyes::Master && !script.is_file() {
+        let message = format!("worker: there is no file {}", script.display());
+        section.file().mistake(place, message);
+    }
+    script
 }
 
 fn command_line_defines(arguments: &Serve, top: &Section<'_, '_, '_>) -> Vec<(String, String)> {
@@ -84,27 +237,22 @@ fn command_line_defines(arguments: &Serve, top: &Section<'_, '_, '_>) -> Vec<(St
     defines
 }
 
-/// `children`: outer none: not on the command line; inner none: `auto`.
-fn pool(
-    name: &str,
+pub(super) fn php_ini(arguments: &Serve, section: &Section<'_, '_, '_>) -> Option<PathBuf> {
+    let typed = arguments.php_ini.clone();
+    let ini = typed.or_else(|| section.path("php_ini"))?;
+    if section.file().eyes == Eyes::Master && !ini.is_file() {
+        let message = format!("php_ini: there is no file {}", ini.display());
+        let place = section.place_of("php_ini");
+        section.file().mistake(place, message);
+    }
+    Some(ini)
+}
+
+/// As whom a pool's processes run; without a word about it as the server.
+pub(super) fn user_and_group(
     section: &Section<'_, '_, '_>,
-    program: &Path,
     identity: &Identity,
-    children: Option<Option<u32>>,
-) -> PoolConfig {
-    let max_children = match children {
-        Some(Some(n)) => n,
-        Some(None) => auto_children(),
-        None => section
-            .number("max_children")
-            .map_or_else(auto_children, |n| n as u32),
-    };
-    let pm = section.text("pm");
-    let is_static = match pm.as_deref() {
-        Some("static") => true,
-        _ => !section.has("pm") && matches!(children, Some(Some(_))),
-    };
-    let dynamic = dynamic(section, max_children);
+) -> (Option<String>, Option<String>) {
     let (user, group) = (section.text("user"), section.text("group"));
     check_identity(
         section,
@@ -113,25 +261,65 @@ fn pool(
         group.as_ref(),
         section.place_of("group"),
     );
-    let (user, group) = match user {
+    match user {
         Some(user) => (Some(user), group),
         None => (identity.user.clone(), identity.group.clone()),
-    };
-    let plain = |key| {
-        let pairs = section.pairs(key).into_iter();
-        pairs.map(|pair| pair.value).collect()
-    };
+    }
+}
+
+/// `profile`: settings that go before all others.
+pub(super) fn profile(section: &Section<'_, '_, '_>) -> Option<(String, String)> {
+    let setting = |name: &str| Some((name.to_owned(), "0".to_owned()));
+    match section.text("profile").as_deref() {
+        Some("development") => setting("opcache.revalidate_freq"),
+        Some("production") => setting("opcache.validate_timestamps"),
+        _ => None,
+    }
+}
+
+pub(super) fn plain_pairs(section: &Section<'_, '_, '_>, key: &str) -> Vec<(String, String)> {
+    let pairs = section.pairs(key).into_iter();
+    pairs.map(|pair| pair.value).collect()
+}
+
+pub(super) fn max_children(section: &Section<'_, '_, '_>, children: Option<Option<u32>>) -> u32 {
+    max_children_or(section, children, auto_children)
+}
+
+fn max_children_or(
+    section: &Section<'_, '_, '_>,
+    children: Option<Option<u32>>,
+    auto: impl FnOnce() -> u32,
+) -> u32 {
+    // Read in any case: what is wrong in the file is told although the command line overrides it.
+    let in_file = section.number("max_children").map(|n| n as u32);
+    children.unwrap_or(in_file).unwrap_or_else(auto)
+}
+
+/// `children`: outer none: not on the command line; inner none: `auto`.
+fn embed(
+    name: &str,
+    section: &Section<'_, '_, '_>,
+    program: &Program<'_, '_, '_, '_>,
+    identity: &Identity,
+    children: Option<Option<u32>>,
+    worker: bool,
+) -> PoolConfig {
+    let max_children = max_children_or(section, children, || {
+        if worker {
+            // FrankenPHP's: an application in memory is large, and does not wait for its boot.
+            (2 * cores()).min(auto_children())
+        } else {
+            auto_children()
+        }
+    });
+    let pm = process_manager(section, max_children, children, worker);
+    let (user, group) = user_and_group(section, identity);
     let time = |key| section.time(key);
     PoolConfig {
         name: name.to_owned(),
-        program: program.to_owned(),
-        pm: if is_static {
-            ProcessManager::Static
-        } else if pm.as_deref() == Some("ondemand") {
-            ProcessManager::Ondemand
-        } else {
-            dynamic
-        },
+        program: program.path(),
+        pm,
         max_children,
         process_idle_timeout: time("process_idle_timeout").unwrap_or_default(),
         max_requests: section.number("max_requests").unwrap_or_default(),
@@ -140,13 +328,48 @@ fn pool(
         queue_timeout: time("queue_timeout").unwrap_or_default(),
         request_terminate_timeout: time("request_terminate_timeout"),
         request_slowlog_timeout: time("request_slowlog_timeout"),
-        php_ini: section.path("php_ini"),
-        defines: plain("php_value"),
+        php_ini: None,
+        defines: plain_pairs(section, "php_value"),
         opcache: section.on("opcache"),
         user,
         group,
-        environment: plain("env"),
+        environment: plain_pairs(section, "env"),
         clear_env: section.on("clear_env"),
+        worker: None,
+        patience: Patience::default(),
+    }
+}
+
+/// `[timeouts]`, as far as it is about PHP's processes.
+fn patience(top: &Section<'_, '_, '_>) -> Patience {
+    // Read a second time for this; a mistake noted twice is kept once.
+    let timeouts = top.section("timeouts", "timeouts");
+    let usual = Patience::default();
+    Patience {
+        start: timeouts.time("start").unwrap_or(usual.start),
+        fork: timeouts.time("fork").unwrap_or(usual.fork),
+        farewell: timeouts.time("drain").unwrap_or(usual.farewell),
+    }
+}
+
+/// `pm`
+pub(super) fn process_manager(
+    section: &Section<'_, '_, '_>,
+    max_children: u32,
+    children: Option<Option<u32>>,
+    worker: bool,
+) -> ProcessManager {
+    let pm = section.text("pm");
+    let is_static = match pm.as_deref() {
+        Some("static") => true,
+        _ => !section.has("pm") && (worker || matches!(children, Some(Some(_)))),
+    };
+    // Read in any case: what is wrong with them is told.
+    let dynamic = dynamic(section, max_children);
+    match pm.as_deref() {
+        _ if is_static => ProcessManager::Static,
+        Some("ondemand") => ProcessManager::Ondemand,
+        _ => dynamic,
     }
 }
 

@@ -40,6 +40,26 @@ pub fn identity(arguments: &Serve, top: &Section<'_, '_, '_>) -> Identity {
     Identity { user, group }
 }
 
+/// A server that runs as root is for this machine alone, unless somebody says that it is meant.
+pub fn check_root(top: &Section<'_, '_, '_>, identity: &Identity, listen: &[Listen]) {
+    if identity.user.is_some() || !sys::is_root() || top.file().eyes == Eyes::Front {
+        return;
+    }
+    let open = listen.iter().find(|listen| match &listen.address {
+        ListenAddress::Tcp(address) => !address.ip().to_canonical().is_loopback(),
+        ListenAddress::Unix { .. } => false,
+    });
+    if let Some(open) = open {
+        top.file().mistake(
+            None,
+            format!(
+                "RootRefused: PHP would run with root's rights for whoever reaches {}; name a user (`user = \"www-data\"` or --user www-data), or say `--user root` if that is meant",
+                open.address
+            ),
+        );
+    }
+}
+
 /// They exist, and we may become them.
 pub fn check_identity(
     section: &Section<'_, '_, '_>,
@@ -72,23 +92,6 @@ pub fn check_identity(
         } else if user.is_none() {
             file.mistake(group_place, "group: needs a user beside it");
         }
-    }
-}
-
-/// `mode`
-pub fn mode(arguments: &Serve, top: &Section<'_, '_, '_>) {
-    let _ = top.text("mode");
-    let Some(mode) = &arguments.mode else { return };
-    match mode.as_str() {
-        "embed" => {}
-        "worker" | "pool" | "fastcgi" | "cgi" => top.file().mistake(
-            None,
-            format!("--mode: mode `{mode}` is not in this version; it has `embed`"),
-        ),
-        _ => top.file().mistake(
-            None,
-            format!("--mode: unknown mode `{mode}`; this version has `embed`"),
-        ),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use howdah_executor::PoolConfig;
+use howdah_executor::Mode;
 use howdah_server::site::config::{
     self, ConfigError, FrontController, HeaderEdit, HostPattern, InternalLocation,
     RequestBuffering, RootResolution, Rule, RuleAction, SiteConfig, StaticRule, TryFile,
@@ -22,7 +22,7 @@ use crate::arguments::Serve;
 pub fn sites(
     arguments: &Serve,
     top: &Section<'_, '_, '_>,
-    pools: &[PoolConfig],
+    pools: &[Mode],
     chosen: &mut Vec<String>,
 ) -> Vec<SiteConfig> {
     let sections = top.sections("site", "site");
@@ -34,6 +34,7 @@ pub fn sites(
             .map(|mut site| {
                 site.pool = default_pool(pools);
                 warn_of_writable_root(top, &site.root, None);
+                super::cache::without_section(arguments, top, &mut site);
                 site
             })
             .collect();
@@ -45,9 +46,10 @@ pub fn sites(
     let mut sites: Vec<SiteConfig> = Vec::new();
     let mut hosts: Vec<(HostPattern, String)> = Vec::new();
     for (number, section) in sections.iter().enumerate() {
-        let Some(site) = site(arguments, section, number, pools, chosen) else {
+        let Some(mut site) = site(arguments, section, number, pools, chosen) else {
             continue;
         };
+        super::cache::of_section(arguments, top, section, &mut site);
         for (host, text) in site.hosts.iter().zip(section.texts("hosts")) {
             if let Some((_, other)) = hosts.iter().find(|(h, _)| h == host) {
                 let message = format!("hosts: `{}` belongs to site `{other}` already", text.value);
@@ -68,9 +70,9 @@ pub fn sites(
     sites
 }
 
-fn default_pool(pools: &[PoolConfig]) -> String {
+fn default_pool(pools: &[Mode]) -> String {
     match pools {
-        [only] => only.name.clone(),
+        [only] => only.name().to_owned(),
         _ => DEFAULT_POOL.to_owned(),
     }
 }
@@ -115,7 +117,7 @@ fn site(
     arguments: &Serve,
     section: &Section<'_, '_, '_>,
     number: usize,
-    pools: &[PoolConfig],
+    pools: &[Mode],
     chosen: &mut Vec<String>,
 ) -> Option<SiteConfig> {
     let file = section.file();
@@ -161,10 +163,12 @@ fn site(
     let mut rules: Vec<Rule> = section
         .sections("rule", "site.rule")
         .iter()
-        .flat_map(rules_of)
+        .flat_map(|section| rules_of(section, pools))
         .collect();
+    check_programs(section, &rules, pools);
     rules.append(&mut site.rules);
     site.rules = rules;
+    check_settings(section, &site, pools);
     for location in section.sections("internal", "site.internal") {
         if let (Some(prefix), Some(root)) = (location.text("prefix"), location.path("root")) {
             site.internal.push(InternalLocation { prefix, root });
@@ -182,6 +186,46 @@ fn site(
     Some(site)
 }
 
+/// A `cgi` rule names a pool that executes programs.
+fn check_programs(section: &Section<'_, '_, '_>, rules: &[Rule], pools: &[Mode]) {
+    for rule in rules {
+        let RuleAction::Cgi(name) = &rule.action else {
+            continue;
+        };
+        let why = match pools.iter().find(|pool| *pool.name() == **name) {
+            Some(Mode::Cgi(_)) => continue,
+            Some(other) => format!("is of mode `{}`", other.word()),
+            None => "is not configured".to_owned(),
+        };
+        let message = format!(
+            "cgi: the pool `{}` {why}; a rule's programs need one of mode `cgi`: [pool.programs] mode = \"cgi\"",
+            name.escape_debug()
+        );
+        section.file().mistake(section.place_of("rule"), message);
+    }
+}
+
+/// PHP that is started takes its settings at its start, not with a request.
+fn check_settings(section: &Section<'_, '_, '_>, site: &SiteConfig, pools: &[Mode]) {
+    let pool = pools.iter().find(|pool| pool.name() == site.pool);
+    let Some(mode @ (Mode::Cgi(_) | Mode::Pool(_))) = pool else {
+        return;
+    };
+    for (key, given) in [
+        ("php_value", !site.php_value.is_empty()),
+        ("php_admin_value", !site.php_admin_value.is_empty()),
+    ] {
+        if given {
+            let message = format!(
+                "{key}: a site's settings do not reach PHP in mode `{}`; say it in [pool.{}.php_value], a pool for each site",
+                mode.word(),
+                site.pool
+            );
+            section.file().mistake(section.place_of(key), message);
+        }
+    }
+}
+
 /// The key a mistake found later is about, for its place.
 fn key_of(error: &ConfigError) -> &'static str {
     match error {
@@ -195,8 +239,8 @@ fn key_of(error: &ConfigError) -> &'static str {
     }
 }
 
-fn pool(section: &Section<'_, '_, '_>, pools: &[PoolConfig]) -> String {
-    let known: Vec<&str> = pools.iter().map(|pool| pool.name.as_str()).collect();
+fn pool(section: &Section<'_, '_, '_>, pools: &[Mode]) -> String {
+    let known: Vec<&str> = pools.iter().map(Mode::name).collect();
     let (name, place) = match section.text("pool") {
         Some(name) => (name, section.place_of("pool")),
         None => (default_pool(pools), section.place.clone()),
@@ -352,18 +396,20 @@ fn pattern(section: &Section<'_, '_, '_>) -> Option<Pattern> {
     pattern.map_err(note).ok()
 }
 
-const ACTIONS: [&str; 7] = [
+const ACTIONS: [&str; 9] = [
     "redirect",
     "rewrite",
     "deny",
     "return",
+    "pool",
+    "cgi",
     "set_header",
     "add_header",
     "unset_header",
 ];
 
 /// A section with several header edits is several rules of one pattern.
-fn rules_of(section: &Section<'_, '_, '_>) -> Vec<Rule> {
+fn rules_of(section: &Section<'_, '_, '_>, pools: &[Mode]) -> Vec<Rule> {
     let file = section.file();
     let Some(pattern) = pattern(section) else {
         return Vec::new();
@@ -392,7 +438,11 @@ fn rules_of(section: &Section<'_, '_, '_>) -> Vec<Rule> {
     }
     let mut actions = Vec::new();
     for key in ends {
-        actions.extend(action(section, key));
+        if key == "pool" {
+            actions.push(RuleAction::Pool(pool(section, pools).into()));
+        } else {
+            actions.extend(action(section, key));
+        }
     }
     let pairs = |key| section.pairs(key).into_iter().map(|pair| pair.value);
     let edits = pairs("set_header")
@@ -437,6 +487,7 @@ fn action(section: &Section<'_, '_, '_>, key: &str) -> Option<RuleAction> {
         }),
         "rewrite" => template().map(RuleAction::Rewrite),
         "deny" => number("deny").map(RuleAction::Deny),
+        "cgi" => section.text("cgi").map(|pool| RuleAction::Cgi(pool.into())),
         _ => Some(RuleAction::Return {
             status: number("return")?,
             content_type: section.text("type").unwrap_or_default(),

@@ -1,14 +1,14 @@
-//! Zygotes, started by the master: only it may change the user, and it has no threads. A launch is
-//! a message with descriptors; the answer brings the zygote's pidfd.
+//! Zygotes and spawners, started by the master: only it may change the user, and it has no threads. A launch is
+//! a message with descriptors; the answer brings the process's pidfd.
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
-use howdah_executor::PoolConfig;
-use howdah_executor::launch::{Launcher, Zygote, ZygoteFds};
+use howdah_executor::launch::{Launcher, SpawnerFds, Zygote, ZygoteFds};
+use howdah_executor::{Mode, PoolConfig};
 
 use crate::link::{Link, ToMaster};
 
@@ -69,7 +69,12 @@ impl Launches {
         }
     }
 
-    fn ask(&self, generation: u64, pool: &str, fds: &ZygoteFds) -> io::Result<Zygote> {
+    fn ask(
+        &self,
+        generation: u64,
+        pool: &str,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<Zygote> {
         let (sender, outcome) = mpsc::channel();
         let id = {
             let mut waiting = self.waiting();
@@ -86,11 +91,9 @@ impl Launches {
             generation,
             pool: pool.to_owned(),
         };
-        let mut descriptors = vec![fds.memory.as_fd(), fds.control.as_fd(), fds.stderr.as_fd()];
-        descriptors.extend(fds.bells.iter().map(AsFd::as_fd));
         let answer = self
             .link
-            .send(&message, &descriptors)
+            .send(&message, descriptors)
             .and_then(|()| {
                 outcome
                     .recv_timeout(PATIENCE)
@@ -102,7 +105,7 @@ impl Launches {
     }
 }
 
-/// Starts the zygotes of one configuration's pools.
+/// Starts the zygotes and spawners of one configuration's pools.
 pub struct MasterLauncher {
     /// The line.
     pub launches: Arc<Launches>,
@@ -112,6 +115,14 @@ pub struct MasterLauncher {
 
 impl Launcher for MasterLauncher {
     fn launch(&self, pool: &PoolConfig, fds: ZygoteFds) -> io::Result<Zygote> {
-        self.launches.ask(self.generation, &pool.name, &fds)
+        let mut descriptors = vec![fds.memory.as_fd(), fds.control.as_fd(), fds.stderr.as_fd()];
+        descriptors.extend(fds.bells.iter().map(AsFd::as_fd));
+        self.launches.ask(self.generation, &pool.name, &descriptors)
+    }
+
+    fn launch_spawner(&self, mode: &Mode, fds: SpawnerFds) -> io::Result<Zygote> {
+        let descriptors = [fds.control.as_fd(), fds.stderr.as_fd()];
+        self.launches
+            .ask(self.generation, mode.name(), &descriptors)
     }
 }

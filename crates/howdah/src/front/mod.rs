@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
 
+use howdah_server::cache::steer;
 use howdah_server::log::ErrorLog;
 use howdah_server::request::Front;
 
@@ -91,6 +92,17 @@ pub fn run(link: i32) -> ExitCode {
                 ToFront::Launched { id, pid } => launches.launched(id, pid, fds),
                 ToFront::NotLaunched { id, message } => launches.not_launched(id, message),
                 ToFront::Status { id } => send_status(&link, &shared, id),
+                ToFront::Cache { id, ask } => {
+                    let answer = match shared.front.get() {
+                        Some(front) => steer::answer(&front.config(), &ask),
+                        None => Err("the server is starting".to_owned()),
+                    };
+                    let json = match answer {
+                        Ok(text) => serde_json::json!({ "cache": text }),
+                        Err(why) => serde_json::json!({ "mistake": why }),
+                    };
+                    send_answer(&link, id, &json.to_string());
+                }
                 ToFront::Stop { limit } => stop(&shared, Duration::from_millis(limit)),
                 ToFront::Reopen {
                     error_log,
@@ -230,8 +242,12 @@ fn send_status(link: &Link, shared: &Shared, id: u64) {
         Some(front) => serde_json::to_string(&front.status()).unwrap_or_default(),
         None => r#"{"state":"starting"}"#.to_owned(),
     };
+    send_answer(link, id, &json);
+}
+
+fn send_answer(link: &Link, id: u64, json: &str) {
     let sent =
-        text_file(&json).and_then(|text| link.send(&ToMaster::Status { id }, &[text.as_fd()]));
+        text_file(json).and_then(|text| link.send(&ToMaster::Status { id }, &[text.as_fd()]));
     if let Err(error) = sent {
         eprintln!("howdah: front: cannot send the status: {error}");
     }

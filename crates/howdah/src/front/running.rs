@@ -9,8 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use howdah_executor::embed::EmbedPool;
-use howdah_executor::{Executor, Log};
+use howdah_executor::{Executor, Log, Pool, pool};
 use howdah_server::admin::{Connections, StatusPage};
 use howdah_server::http::proxy_protocol::TrustedPeers;
 use howdah_server::listener::{Control, ListenerConfig, ListenerId, Server, ThreadHooks};
@@ -20,9 +19,9 @@ use howdah_server::server_config::{FrontSettings, ServerConfig};
 
 use super::launcher::{Launches, MasterLauncher};
 use super::{Order, Shared};
-use crate::config::{Listen, Settings};
+use crate::config::{Listen, LogSettings, Settings};
 
-type Pools = HashMap<String, Arc<EmbedPool>>;
+type Pools = HashMap<String, Arc<dyn Pool>>;
 
 /// After the last request, how long the processes of a pool may take to leave.
 const LEAVING: Duration = Duration::from_secs(2);
@@ -58,18 +57,12 @@ pub fn take(
     shared: &Arc<Shared>,
 ) -> Result<(), Vec<String>> {
     let one = |error: String| vec![error];
-    let error_log = match shared.error_log.get() {
-        Some(log) => {
-            if let Some(file) = order.error_log {
-                log.sink()
-                    .reopen_as(file.into())
-                    .map_err(|e| one(format!("cannot go on in the error log: {e}")))?;
-            }
-            log.clone()
-        }
+    let (error_log, error_file) = match shared.error_log.get() {
+        Some(log) => (log.clone(), order.error_log),
         None => {
             let log = error_log(&order.settings, order.error_log).map_err(one)?;
-            shared.error_log.get_or_init(|| Arc::new(log)).clone()
+            let log = shared.error_log.get_or_init(|| Arc::new(log)).clone();
+            (log, None)
         }
     };
     let settings = order.settings;
@@ -121,7 +114,17 @@ pub fn take(
             let _ = shared.front.set(front);
         }
         Some(running) => {
+            let log = &settings.log;
             running.exchange_listeners(listeners).map_err(one)?;
+            error_log
+                .change(
+                    &log.error,
+                    error_file.map(File::from),
+                    style(log),
+                    log.level,
+                )
+                .map_err(|e| one(format!("cannot go on in the error log: {e}")))?;
+            running.control.change(settings.http.clone());
             running.front.swap(config);
             running.access_log = access_log;
             let patience = std::mem::replace(&mut running.drain, settings.patience.drain);
@@ -200,13 +203,17 @@ impl Running {
 }
 
 fn error_log(settings: &Settings, file: Option<OwnedFd>) -> Result<ErrorLog, String> {
-    let style = match settings.log.error {
-        LogTarget::File(_) => ErrorStyle::File,
-        LogTarget::Stdout | LogTarget::Stderr => ErrorStyle::Terminal,
-    };
     let sink = sink(&settings.log.error, Duration::ZERO, file)
         .map_err(|error| format!("cannot write the error log: {error}"))?;
-    Ok(ErrorLog::new(sink, style, settings.log.level))
+    let log = &settings.log;
+    Ok(ErrorLog::new(sink, style(log), log.level))
+}
+
+fn style(log: &LogSettings) -> ErrorStyle {
+    match log.error {
+        LogTarget::File(_) => ErrorStyle::File,
+        LogTarget::Stdout | LogTarget::Stderr => ErrorStyle::Terminal,
+    }
 }
 
 /// A file was opened by the master, which may where we may not.
@@ -214,7 +221,7 @@ fn sink(target: &LogTarget, delay: Duration, file: Option<OwnedFd>) -> io::Resul
     match file {
         Some(file) => {
             let sink = Sink::start(LogTarget::Stderr, delay)?;
-            sink.reopen_as(File::from(file))?;
+            sink.move_to(target.clone(), Some(File::from(file)))?;
             Ok(sink)
         }
         None => Sink::start(target.clone(), delay),
@@ -260,6 +267,7 @@ fn front_settings(settings: &Settings, access_log: Option<Arc<AccessLog>>) -> Fr
         response_memory: spill.response_memory as usize,
         response_spill: spill.response_spill,
         spill_directory: spill.directory.clone(),
+        cache_memory: settings.cache_memory,
         ..FrontSettings::default()
     }
 }
@@ -280,11 +288,11 @@ fn start_pools(
     let failed = |name: &str, why: String| format!("pool `{name}`: {why}");
     let runtime = runtime().map_err(|e| vec![e.to_string()])?;
     let (mut pools, mut mistakes) = (Pools::new(), Vec::new());
-    for config in &settings.pools {
-        let name = &config.name;
-        match EmbedPool::start(config.clone(), launcher.clone(), log.clone(), threads) {
+    for mode in &settings.pools {
+        let name = mode.name();
+        match pool::start(mode, launcher.clone(), log.clone(), threads) {
             Ok(pool) => {
-                pools.insert(name.clone(), pool);
+                pools.insert(name.to_owned(), pool);
             }
             Err(error) => mistakes.push(failed(name, format!("cannot be made: {error}"))),
         }

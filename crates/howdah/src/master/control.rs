@@ -1,12 +1,12 @@
 //! The control socket: a line of JSON asks, a line of JSON answers. Mode 0600: whoever may connect
 //! may stop the server, so that is its user alone.
 //!
-//! Questions: `{"command":"status"}`, `{"command":"reload"}`, `{"command":"stop","limit_ms":1000}`.
+//! Questions: `{"command":"status"}`, `{"command":"cache","ask":…}`, `{"command":"reload"}`, `{"command":"stop","limit_ms":1000}`.
 //! Answers: `{"ok":true,…}` or `{"ok":false,"mistakes":[…]}`.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -29,6 +29,11 @@ const WRITING: Duration = Duration::from_secs(2);
 pub enum Ask {
     /// What is going on.
     Status,
+    /// Something about the page cache.
+    Cache {
+        /// The question.
+        ask: howdah_server::cache::steer::Ask,
+    },
     /// Take new code, php.ini and configuration. Answered when they are served.
     Reload,
     /// Finish what runs and end. Answered when it has.
@@ -68,6 +73,8 @@ pub struct Answer {
 pub enum Question {
     /// See [`Ask::Status`].
     Status,
+    /// See [`Ask::Cache`].
+    Cache(howdah_server::cache::steer::Ask),
     /// See [`Ask::Reload`].
     Reload,
     /// See [`Ask::Stop`].
@@ -179,6 +186,13 @@ impl ControlSocket {
                 ));
             }
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                // A file that is no socket refuses as well, and is not ours to remove.
+                let there = path.symlink_metadata().map_err(failed)?;
+                if !there.file_type().is_socket() {
+                    return Err(failed(io::Error::other(
+                        "a file that is no socket is there",
+                    )));
+                }
                 std::fs::remove_file(&path).map_err(failed)?;
             }
             Err(_) => {}
@@ -195,6 +209,27 @@ impl ControlSocket {
             connections: Vec::new(),
             stop_asker: None,
         })
+    }
+
+    /// Goes on at another socket; who is connected, or was about to be, is still answered.
+    pub fn replace(&mut self, other: ControlSocket) {
+        self.accept();
+        self.remove_file();
+        (self.path, self.listener) = (other.path, other.listener);
+    }
+
+    fn accept(&mut self) {
+        while self.connections.len() < CONNECTIONS
+            && let Ok((stream, _)) = self.listener.accept()
+        {
+            if stream.set_nonblocking(true).is_ok() {
+                self.connections.push(Connection {
+                    stream,
+                    line: Vec::new(),
+                    since: Instant::now(),
+                });
+            }
+        }
     }
 
     /// To wait on: the socket, then the connections.
@@ -228,24 +263,14 @@ impl ControlSocket {
                     };
                     match question {
                         Some(question) => questions.push((question, asker)),
-                        None => asker.refuse("not a command: status, reload or stop"),
+                        None => asker.refuse("not a command: status, cache, reload or stop"),
                     }
                 }
             }
         }
         self.connections = left;
         if ready.first() == Some(&true) {
-            while self.connections.len() < CONNECTIONS
-                && let Ok((stream, _)) = self.listener.accept()
-            {
-                if stream.set_nonblocking(true).is_ok() {
-                    self.connections.push(Connection {
-                        stream,
-                        line: Vec::new(),
-                        since: Instant::now(),
-                    });
-                }
-            }
+            self.accept();
         }
         questions
     }
@@ -282,6 +307,7 @@ impl Connection {
         };
         Reading::Question(match serde_json::from_slice(&self.line[..end]) {
             Ok(Ask::Status) => Some(Question::Status),
+            Ok(Ask::Cache { ask }) => Some(Question::Cache(ask)),
             Ok(Ask::Reload) => Some(Question::Reload),
             Ok(Ask::Stop { limit_ms }) => Some(Question::Stop {
                 limit: limit_ms.map(Duration::from_millis),

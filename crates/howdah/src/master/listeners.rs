@@ -26,12 +26,22 @@ pub struct Listeners {
 
 impl Listeners {
     /// Binds them all, one socket a thread each.
-    pub fn bind(listen: &[Listen], threads: u32) -> Result<Listeners, String> {
-        Listeners { bound: Vec::new() }.rebind(listen, threads)
+    pub fn bind(
+        listen: &[Listen],
+        threads: u32,
+        owner: Option<(u32, u32)>,
+    ) -> Result<Listeners, String> {
+        Listeners { bound: Vec::new() }.rebind(listen, threads, owner)
     }
 
-    /// The listeners of a new configuration: sockets of addresses that stay are kept.
-    pub fn rebind(&self, listen: &[Listen], threads: u32) -> Result<Listeners, String> {
+    /// The listeners of a new configuration: sockets of addresses that stay are kept. The files of
+    /// new unix sockets get this owner (user and group), as php-fpm's get the pool's.
+    pub fn rebind(
+        &self,
+        listen: &[Listen],
+        threads: u32,
+        owner: Option<(u32, u32)>,
+    ) -> Result<Listeners, String> {
         // The configuration's text and two logs travel along.
         if listen.len() * threads as usize > MAX_DESCRIPTORS - 3 {
             return Err(format!(
@@ -59,6 +69,17 @@ impl Listeners {
                 listen: listen.clone(),
                 sockets,
             });
+            if kept.is_none()
+                && let (ListenAddress::Unix { path, .. }, Some((user, group))) =
+                    (&listen.address, owner)
+                && let Err(error) = std::os::unix::fs::chown(path, Some(user), Some(group))
+            {
+                next.remove_files_not_in(self, false);
+                return Err(format!(
+                    "BindFailed: cannot give {} to user {user}, group {group}: {error}",
+                    path.display()
+                ));
+            }
         }
         Ok(next)
     }

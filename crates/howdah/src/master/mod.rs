@@ -21,11 +21,10 @@ mod reload;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use howdah_executor::PoolConfig;
+use howdah_executor::Mode;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::arguments::Serve;
@@ -71,7 +70,7 @@ struct Master {
     source: Option<Source>,
     generation: u64,
     /// Pools by generation: a zygote is started only for a pool the master has read itself.
-    generations: BTreeMap<u64, Vec<PoolConfig>>,
+    generations: BTreeMap<u64, Vec<Mode>>,
     listeners: Listeners,
     control: ControlSocket,
     signals: OwnedFd,
@@ -92,6 +91,13 @@ pub fn serve(arguments: Serve) -> ExitCode {
         Ok(mut master) => master.run(),
         Err(code) => code,
     }
+}
+
+/// Whom what we make for the server belongs to: the user and group it is served as.
+fn owner(settings: &Settings) -> Option<(u32, u32)> {
+    let account = sys::user(settings.user.as_ref()?)?;
+    let group = settings.group.as_ref().and_then(|name| sys::group(name));
+    Some((account.uid, group.unwrap_or(account.gid)))
 }
 
 /// Tells the one who started us.
@@ -139,8 +145,8 @@ fn start(arguments: Serve) -> Result<Master, ExitCode> {
             false => exit::configuration(),
         }
     })?;
-    for pool in &settings.pools[..1] {
-        php::check(&pool.program).map_err(|why| {
+    if let Some(program) = settings.howdah_php() {
+        php::check(program).map_err(|why| {
             say(why.to_string());
             exit::php()
         })?;
@@ -151,10 +157,11 @@ fn start(arguments: Serve) -> Result<Master, ExitCode> {
             exit::address()
         })?;
     }
-    let listeners = Listeners::bind(&settings.listen, settings.threads).map_err(|why| {
-        say(why);
-        exit::address()
-    })?;
+    let listeners =
+        Listeners::bind(&settings.listen, settings.threads, owner(&settings)).map_err(|why| {
+            say(why);
+            exit::address()
+        })?;
     let control =
         ControlSocket::bind(settings.control.as_deref(), &listeners.label()).map_err(|why| {
             listeners.remove_files();
@@ -387,7 +394,7 @@ impl Master {
                 pool,
             } => {
                 let pools = self.generations.get(&generation);
-                let config = pools.and_then(|pools| pools.iter().find(|p| p.name == pool));
+                let config = pools.and_then(|pools| pools.iter().find(|p| p.name() == pool));
                 let launched = process::launch(config, fds);
                 let Some(front) = &self.front else { return };
                 let sent = match &launched {
@@ -441,13 +448,17 @@ impl Master {
 
     fn answer(&mut self, (question, asker): (Question, Asker)) {
         match question {
-            Question::Status => {
+            Question::Status | Question::Cache(_) => {
                 let Some(front) = self.front.as_ref() else {
                     return asker.refuse("the front is being started again; ask once more");
                 };
                 self.next_question += 1;
                 let id = self.next_question;
-                let sent = front.link.send_now(&ToFront::Status { id }, &[]);
+                let message = match question {
+                    Question::Cache(ask) => ToFront::Cache { id, ask },
+                    _ => ToFront::Status { id },
+                };
+                let sent = front.link.send_now(&message, &[]);
                 self.questions.insert(id, asker);
                 self.front_must_hear(sent);
             }
@@ -504,9 +515,5 @@ impl Master {
         if let Some(path) = &self.settings.pid {
             process::remove_pid_file(path);
         }
-    }
-
-    fn pid_file(&self) -> Option<PathBuf> {
-        self.settings.pid.clone()
     }
 }

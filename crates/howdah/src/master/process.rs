@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use howdah_executor::PoolConfig;
-use howdah_executor::launch::{DirectLauncher, Launcher, Zygote, ZygoteFds};
+use howdah_executor::Mode;
+use howdah_executor::launch::{DirectLauncher, Launcher, SpawnerFds, Zygote, ZygoteFds};
 use rustix::process::{Pid, Signal, WaitStatus, kill_process};
 
 use crate::link::Link;
@@ -64,20 +64,28 @@ impl FrontProcess {
     }
 }
 
-/// Starts a zygote for a pool the master knows.
-pub fn launch(config: Option<&PoolConfig>, fds: Vec<OwnedFd>) -> io::Result<Zygote> {
-    let config = config.ok_or_else(|| io::Error::other("the master knows no such pool"))?;
+/// Starts a zygote or a spawner for a pool the master knows, from what the master knows of it.
+pub fn launch(mode: Option<&Mode>, fds: Vec<OwnedFd>) -> io::Result<Zygote> {
+    let mode = mode.ok_or_else(|| io::Error::other("the master knows no such pool"))?;
+    let missing = || io::Error::other("descriptors are missing");
     let mut fds = fds.into_iter();
-    let (Some(memory), Some(control), Some(stderr)) = (fds.next(), fds.next(), fds.next()) else {
-        return Err(io::Error::other("descriptors are missing"));
-    };
-    let fds = ZygoteFds {
-        memory,
-        control,
-        bells: fds.collect(),
-        stderr,
-    };
-    DirectLauncher.launch(config, fds)
+    let mut next = || fds.next().ok_or_else(missing);
+    match mode {
+        Mode::Embed(config) | Mode::Worker(config) => {
+            let fds = ZygoteFds {
+                memory: next()?,
+                control: next()?,
+                stderr: next()?,
+                bells: fds.collect(),
+            };
+            DirectLauncher.launch(config, fds)
+        }
+        Mode::Cgi(_) | Mode::Pool(_) => {
+            let (control, stderr) = (next()?, next()?);
+            DirectLauncher.launch_spawner(mode, SpawnerFds { control, stderr })
+        }
+        Mode::FastCgi(_) => Err(io::Error::other("mode `fastcgi` has no process of its own")),
+    }
 }
 
 /// How a process ended, for people.

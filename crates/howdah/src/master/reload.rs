@@ -5,10 +5,11 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
 
 use howdah_server::log::LogTarget;
 
-use super::control::Asker;
+use super::control::{Asker, ControlSocket};
 use super::listeners::Listeners;
 use super::{GENERATIONS, Master, State, notify, process, say, say_mistakes};
 use crate::arguments::Serve;
@@ -22,8 +23,20 @@ pub struct Pending {
     settings: Settings,
     source: Option<Source>,
     listeners: Listeners,
+    /// If it is to be another.
+    control: Option<ControlSocket>,
     advice: Vec<String>,
     askers: Vec<Option<Asker>>,
+}
+
+impl Pending {
+    /// What was made for it goes again.
+    fn undo(&self, served: &Listeners) {
+        self.listeners.remove_files_not_in(served, false);
+        if let Some(control) = &self.control {
+            control.remove_file();
+        }
+    }
 }
 
 /// Log files, opened by whoever may.
@@ -97,16 +110,6 @@ fn needs_restart(old: &Settings, new: &Settings) -> Vec<String> {
     let changed = [
         ("threads", old.threads != new.threads),
         ("user", (&old.user, &old.group) != (&new.user, &new.group)),
-        ("control", old.control != new.control),
-        ("pid", old.pid != new.pid),
-        (
-            "[limits] or [timeouts] of connections",
-            old.http != new.http,
-        ),
-        (
-            "log.error or log.level",
-            (&old.log.error, old.log.level) != (&new.log.error, new.log.level),
-        ),
     ];
     let changed = changed.into_iter().filter(|(_, changed)| *changed);
     changed
@@ -169,13 +172,32 @@ impl Master {
         };
         let loaded = config::load(&self.arguments, source.as_ref(), config::Eyes::Master);
         let settings = loaded.settings?;
-        for pool in &settings.pools[..1] {
-            php::check(&pool.program).map_err(|why| vec![why.to_string()])?;
+        if let Some(program) = settings.howdah_php() {
+            php::check(program).map_err(|why| vec![why.to_string()])?;
         }
+        if let Some(path) = &settings.pid
+            && settings.pid != self.settings.pid
+        {
+            process::check_pid_file(path).map_err(|why| vec![why])?;
+        }
+        let control = if settings.control == self.settings.control {
+            None
+        } else {
+            let path = settings.control.as_deref();
+            let bound = ControlSocket::bind(path, &self.listeners.label());
+            Some(bound.map_err(|why| vec![why])?)
+        };
+        let owner = super::owner(&settings);
+        let threads = self.settings.threads;
         let listeners = self
             .listeners
-            .rebind(&settings.listen, self.settings.threads)
-            .map_err(|why| vec![why])?;
+            .rebind(&settings.listen, threads, owner)
+            .map_err(|why| {
+                if let Some(control) = &control {
+                    control.remove_file();
+                }
+                vec![why]
+            })?;
         let mut advice = loaded.advice;
         advice.extend(needs_restart(&self.settings, &settings));
         let last = self.generations.last_key_value().map_or(0, |(n, _)| *n);
@@ -184,6 +206,7 @@ impl Master {
             settings,
             source,
             listeners,
+            control,
             advice,
             askers: Vec::new(),
         })
@@ -194,9 +217,13 @@ impl Master {
         if let Some(pending) = self.pending.take_if(|p| p.generation == generation) {
             pending.listeners.remove_files_not_in(&self.listeners, true);
             self.generation = generation;
+            if let Some(control) = pending.control {
+                self.control.replace(control);
+            }
             let threads = self.settings.threads;
-            self.settings = pending.settings;
+            let old_pid = std::mem::replace(&mut self.settings, pending.settings).pid;
             self.settings.threads = threads;
+            self.move_pid_file(old_pid);
             self.source = pending.source;
             self.listeners = pending.listeners;
             for asker in pending.askers.into_iter().flatten() {
@@ -207,11 +234,7 @@ impl Master {
             self.next_reload();
         } else if matches!(self.state, State::Starting) {
             self.state = State::Serving;
-            if let Some(path) = self.pid_file()
-                && let Err(why) = process::write_pid_file(&path)
-            {
-                say(why);
-            }
+            self.write_pid_file();
             for sentence in &self.settings.chosen {
                 say(sentence);
             }
@@ -226,9 +249,7 @@ impl Master {
     pub(super) fn refused(&mut self, generation: u64, why: &str) {
         let mistakes: Vec<String> = why.lines().map(str::to_owned).collect();
         if let Some(pending) = self.pending.take_if(|p| p.generation == generation) {
-            pending
-                .listeners
-                .remove_files_not_in(&self.listeners, false);
+            pending.undo(&self.listeners);
             self.generations.remove(&generation);
             notify::ready();
             for asker in pending.askers {
@@ -248,14 +269,30 @@ impl Master {
         }
     }
 
+    fn write_pid_file(&self) {
+        if let Some(path) = &self.settings.pid
+            && let Err(why) = process::write_pid_file(path)
+        {
+            say(why);
+        }
+    }
+
+    fn move_pid_file(&self, old: Option<PathBuf>) {
+        if old == self.settings.pid {
+            return;
+        }
+        if let Some(old) = old {
+            process::remove_pid_file(&old);
+        }
+        self.write_pid_file();
+    }
+
     /// A reload that cannot end any more.
     pub(super) fn abandon_reload(&mut self, why: &str) {
         let Some(pending) = self.pending.take() else {
             return;
         };
-        pending
-            .listeners
-            .remove_files_not_in(&self.listeners, false);
+        pending.undo(&self.listeners);
         for asker in pending.askers.into_iter().chain(self.waiting.drain(..)) {
             refuse(asker, &[why.to_owned()]);
         }

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use howdah_proto::control::{Command, Exit};
 use howdah_proto::shm::ChildId;
 
+use super::super::children::Child;
 use super::{
-    Census, ERROR, ExecError, FORK_LIMIT, INFANT, Life, Ordering, Supervisor, WARNING, Zygote, pm,
-    sys, zygote,
+    Census, ERROR, ExecError, INFANT, INFO, Life, Ordering, Supervisor, WARNING, Zygote, pm, sys,
+    zygote,
 };
 
 impl Supervisor {
@@ -21,14 +22,12 @@ impl Supervisor {
         // might name any process.
         child.pidfd = fd;
         child.born = now;
-        child.become_(
-            Life::Serving {
-                idle_since: now,
-                seen_requests: 0,
-                replaced_by: None,
-            },
-            now,
-        );
+        let life = if self.shared.config.worker.is_some() {
+            Life::Booting
+        } else {
+            Life::serving(now)
+        };
+        child.become_(life, now);
         self.fork_at = self.fork_at.min(now);
     }
 
@@ -53,17 +52,24 @@ impl Supervisor {
             } => ExecError::ResponseCorrupt,
             _ => ExecError::ChildDied(exit),
         };
-        let lost: u32 = self
-            .shared
-            .lanes
-            .iter()
-            .map(|lane| lane.child_gone(&self.shared, id, &verdict))
-            .sum();
-        let expected = matches!(child.life, Life::Retiring | Life::Terminating { .. });
+        let (mut lost, mut told) = (0, false);
+        for lane in &self.shared.lanes {
+            let gone = lane.child_gone(&self.shared, id, &verdict);
+            lost += gone.requests;
+            told |= gone.told;
+        }
+        if matches!(child.life, Life::Booting) {
+            return self.boot_ended(&child, exit, now);
+        }
+        // A worker script may end as it likes between two requests.
+        let by_itself =
+            self.shared.config.worker.is_some() && exit == Exit::Code(0) && served > 0 && lost == 0;
+        let expected = by_itself || matches!(child.life, Life::Retiring | Life::Terminating { .. });
         if !expected || (lost > 0 && matches!(child.life, Life::Retiring)) {
             let how = zygote::exit_text(exit);
+            // The line about the request, an error, says the same and more.
             self.say(
-                WARNING,
+                if told { INFO } else { WARNING },
                 "ChildDied",
                 &format!(
                     "child {} (pid {}) ended by {how} after {served} requests; {lost} request lost",
@@ -96,21 +102,37 @@ impl Supervisor {
         }
     }
 
-    /// A zygote that does not answer a fork command within [`FORK_LIMIT`] is stuck: it is killed,
-    /// and what follows is as for any dead zygote.
+    /// A zygote that does not answer a fork command, or does not tell of a child's end, within
+    /// `patience.fork` is stuck: it is killed, and what follows is as for any dead zygote.
     pub(super) fn look_for_a_stuck_zygote(&mut self, now: Instant) {
-        let overdue = self
-            .children
-            .iter()
-            .any(|c| matches!(c.life, Life::Starting) && now.duration_since(c.since) >= FORK_LIMIT);
-        if let Zygote::Ready { link } = &self.zygote
-            && overdue
-        {
+        let limit = self.shared.config.patience.fork;
+        if now.duration_since(self.deaths_looked_at) >= Duration::from_secs(1).min(limit / 4) {
+            self.deaths_looked_at = now;
+            for child in self.children.iter_mut() {
+                if child.died.is_none()
+                    && child
+                        .pidfd
+                        .as_ref()
+                        .is_some_and(|fd| zygote::readable(fd.as_fd()))
+                {
+                    child.died = Some(now);
+                }
+            }
+        }
+        let late = |since: Instant| now.duration_since(since) >= limit;
+        let fork = |c: &Child| matches!(c.life, Life::Starting) && late(c.since);
+        let silent = if self.children.iter().any(fork) {
+            "has not answered a fork command"
+        } else if self.children.iter().any(|c| c.died.is_some_and(late)) {
+            "has not told of a child's end"
+        } else {
+            return;
+        };
+        if let Zygote::Ready { link } = &self.zygote {
             link.kill();
             let message = format!(
-                "the zygote (pid {}) has not answered a fork command for {} s and is killed",
-                link.pid(),
-                FORK_LIMIT.as_secs()
+                "the zygote (pid {}) {silent} for {limit:?} and is killed",
+                link.pid()
             );
             self.say(ERROR, "ZygoteStuck", &message);
         }
@@ -140,7 +162,7 @@ impl Supervisor {
         let mut idle: Vec<(Instant, ChildId)> = Vec::new();
         for child in self.children.iter() {
             match &child.life {
-                Life::Starting => census.starting += 1,
+                Life::Starting | Life::Booting => census.starting += 1,
                 Life::Serving { idle_since, .. } => {
                     if self.shared.port.child(child.id.index).busy_since.is_some() {
                         census.busy += 1;
@@ -169,7 +191,13 @@ impl Supervisor {
             census.waited =
                 Duration::from_nanos(sys::now_ns().saturating_sub(oldest.unwrap_or(u64::MAX)));
         }
-        let plan = pm::plan(config.pm, config.max_children, self.first_plan, census);
+        let mut plan = pm::plan(config.pm, config.max_children, self.first_plan, census);
+        if config.worker.is_some() {
+            let none = census.starting + census.idle + census.busy == 0;
+            plan.fork = self
+                .workers
+                .allow(plan.fork.max(u32::from(none)), census.starting);
+        }
         self.first_plan = false;
         let total = census.starting + census.idle + census.busy;
         let growing = total + plan.fork < config.max_children;
@@ -227,6 +255,8 @@ impl Supervisor {
     pub(super) fn hand_over_to_replacements(&mut self, now: Instant) {
         let mut worn = Vec::new();
         let mut relieved = Vec::new();
+        let mut forsaken = Vec::new();
+        let worker = self.shared.config.worker.is_some();
         let mut under_way = 0;
         let look_at_memory = self.shared.config.max_memory.is_some()
             && now.duration_since(self.memory_looked_at) >= Duration::from_secs(1);
@@ -238,15 +268,14 @@ impl Supervisor {
                 continue;
             };
             if let Some(successor) = replaced_by {
-                let there = self
-                    .children
-                    .iter()
-                    .find(|c| c.id == *successor)
-                    .is_none_or(|c| !matches!(c.life, Life::Starting));
-                if there {
-                    relieved.push(child.id);
-                } else {
-                    under_way += 1;
+                let its_life = self.children.iter().find(|c| c.id == *successor);
+                match its_life.map(|c| &c.life) {
+                    Some(Life::Starting | Life::Booting) => under_way += 1,
+                    // Its script did not boot: the old one serves on until one does.
+                    None | Some(Life::Retiring | Life::Terminating { .. }) if worker => {
+                        forsaken.push(child.id);
+                    }
+                    _ => relieved.push(child.id),
                 }
                 continue;
             }
@@ -256,16 +285,27 @@ impl Supervisor {
                     .config
                     .max_memory
                     .is_some_and(|limit| super::resident_bytes(child.pid) > limit);
-            if too_large || self.shared.port.child(child.id.index).spent {
+            let outdated = worker && child.generation < self.generation;
+            if too_large || outdated || self.shared.port.child(child.id.index).spent {
                 worn.push(child.id);
             }
         }
         for id in relieved {
             self.retire(id, now);
         }
+        for id in forsaken {
+            if let Some(child) = self.children.get(id)
+                && let Life::Serving { replaced_by, .. } = &mut child.life
+            {
+                *replaced_by = None;
+            }
+        }
         let at_once = (self.shared.config.max_children / 4).max(1);
         for id in worn {
             if under_way >= at_once || self.fork_at > now {
+                return;
+            }
+            if worker && self.workers.allow(1, under_way) == 0 {
                 return;
             }
             let Some(successor) = self.fork(now) else {

@@ -8,7 +8,7 @@ use howdah_proto::control::Command;
 use howdah_proto::shm::ChildId;
 use rustix::process::Signal;
 
-use super::{ExecError, KILL_GRACE, Life, Ordering, Supervisor, WARNING, Zygote, sys, zygote};
+use super::{ExecError, KILL_GRACE, Life, Ordering, Supervisor, WARNING, sys, zygote};
 
 impl Supervisor {
     pub(super) fn end_what_runs_too_long(&mut self, now: Instant) -> Duration {
@@ -37,7 +37,8 @@ impl Supervisor {
                     state.traced = true;
                     self.shared.counters.slow.fetch_add(1, Ordering::Relaxed);
                     self.traces.insert(id, exchange.clone());
-                    if let Zygote::Ready { link } = &self.zygote {
+                    let generation = self.children.get(id).map(|c| c.generation);
+                    if let Some(link) = generation.and_then(|g| self.link_of(g)) {
                         let _ = link.send(&Command::Trace { child: id });
                     }
                 }
@@ -111,7 +112,8 @@ impl Supervisor {
             Some(fd) => zygote::signal(fd.as_fd(), signal).is_ok(),
             None => false,
         };
-        if !direct && let Zygote::Ready { link } = &self.zygote {
+        let generation = child.generation;
+        if !direct && let Some(link) = self.link_of(generation) {
             let _ = link.send(&Command::Signal {
                 child: id,
                 signal: signal.as_raw(),

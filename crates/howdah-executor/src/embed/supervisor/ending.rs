@@ -16,6 +16,7 @@ impl Supervisor {
                 self.terminate(id, why, now);
                 self.signal(id, Signal::KILL);
             }
+            Ask::Restart => self.restart_workers("asked to"),
             Ask::Drain(until) => {
                 self.shared.condition.send_replace(Condition::Draining);
                 self.drain_until = Some(self.drain_until.map_or(until, |d| d.min(until)));
@@ -43,6 +44,8 @@ impl Supervisor {
                 Life::Retiring if late && now.duration_since(child.since) >= KILL_GRACE => {
                     end.push(child.id);
                 }
+                // Nobody needs it any more.
+                Life::Booting => end.push(child.id),
                 Life::Starting | Life::Retiring | Life::Terminating { .. } => {}
             }
         }

@@ -17,6 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 mod children_care;
 mod deadlines;
 mod ending;
+mod workers;
 mod zygote_care;
 
 use super::children::{Children, Life};
@@ -28,8 +29,6 @@ use super::zygote::{self, Link, Output, Received};
 use crate::ExecError;
 use crate::launch::Launcher;
 
-/// PHP's module startup, preloading included, may take this long.
-const START_LIMIT: Duration = Duration::from_secs(60);
 /// From SIGTERM to SIGKILL.
 const KILL_GRACE: Duration = Duration::from_secs(1);
 /// A zygote without children has this long to leave.
@@ -37,14 +36,13 @@ const LEAVE_LIMIT: Duration = Duration::from_secs(5);
 /// A child that dies younger than this, before it has served a request, counts as a failed fork.
 const INFANT: Duration = Duration::from_secs(1);
 
-/// A fork takes a millisecond; a zygote that has not answered for so long is stuck.
-const FORK_LIMIT: Duration = Duration::from_secs(10);
 /// A zygote that lived so long did not die of its start: the back-off begins anew.
 const STEADY: Duration = Duration::from_secs(10);
 
 const ERROR: u8 = 3;
 const WARNING: u8 = 4;
 const NOTICE: u8 = 5;
+const INFO: u8 = 6;
 
 /// The zygote, as a state.
 enum Zygote {
@@ -77,8 +75,10 @@ pub(crate) struct Supervisor {
     first_plan: bool,
     forks: u64,
     memory_looked_at: Instant,
+    deaths_looked_at: Instant,
     drain_until: Option<Instant>,
     last_complaint: String,
+    workers: workers::Workers,
 }
 
 impl Supervisor {
@@ -100,8 +100,10 @@ impl Supervisor {
             first_plan: true,
             forks: 0,
             memory_looked_at: now,
+            deaths_looked_at: now,
             drain_until: None,
             last_complaint: String::new(),
+            workers: workers::Workers::new(),
         }
     }
 
@@ -111,12 +113,14 @@ impl Supervisor {
             let now = Instant::now();
             let wait = self.turn(now);
             self.publish_board();
-            if matches!(self.zygote, Zygote::Gone) && self.children.is_empty() {
+            let over = matches!(self.zygote, Zygote::Gone) && self.children.is_empty();
+            if over && self.workers.are_gone() {
                 break;
             }
             self.sleep(wait);
             self.read_outputs();
             self.read_reports();
+            self.read_other_reports();
             self.look_for_orphans();
             for letter in self.shared.take_letters() {
                 self.open_letter(letter);
@@ -146,6 +150,7 @@ impl Supervisor {
             Zygote::Leaving { link, .. } => fds.push(link.pidfd()),
             Zygote::None { .. } | Zygote::Gone => {}
         }
+        fds.extend(self.workers.descriptors());
         fds.extend(self.outputs.iter().map(Output::pipe));
         fds.extend(orphans);
         let mut poll: Vec<PollFd<'_>> = fds
@@ -170,13 +175,13 @@ impl Supervisor {
     }
 
     fn has_zygote(&self, generation: u64) -> bool {
-        generation == self.generation
-            && matches!(self.zygote, Zygote::Starting { .. } | Zygote::Ready { .. })
+        let present = matches!(self.zygote, Zygote::Starting { .. } | Zygote::Ready { .. });
+        (generation == self.generation && present) || self.workers.has_former(generation)
     }
 
     /// Does everything that is due; returns how long nothing will be.
     fn turn(&mut self, now: Instant) -> Duration {
-        let mut wait = self.tend_zygote(now);
+        let mut wait = self.tend_zygote(now).min(self.tend_workers(now));
         if let Some(until) = self.drain_until {
             wait = wait.min(self.drain(until, now));
         }
@@ -222,6 +227,7 @@ impl Supervisor {
                 since: c.since,
                 life: match c.life {
                     Life::Starting => "Starting",
+                    Life::Booting => "Booting",
                     Life::Serving { .. } => "Serving",
                     Life::Retiring => "Retiring",
                     Life::Terminating { .. } => "Terminating",

@@ -7,8 +7,8 @@ use howdah_proto::control::Report;
 use howdah_proto::shm::VERSION;
 
 use super::{
-    Condition, ERROR, ExecError, Life, Link, NOTICE, Ordering, Received, START_LIMIT, STEADY,
-    Supervisor, WARNING, Zygote, sys,
+    Condition, ERROR, ExecError, Life, Link, NOTICE, Ordering, Received, STEADY, Supervisor,
+    WARNING, Zygote, sys,
 };
 
 impl Supervisor {
@@ -22,7 +22,10 @@ impl Supervisor {
                 self.start_failed(
                     now,
                     "StartTimeout",
-                    "the zygote did not become ready within 60 s; is a preload script stuck?",
+                    &format!(
+                        "the zygote did not become ready within {:?}; is a preload script stuck?",
+                        self.shared.config.patience.start
+                    ),
                 );
             }
             Zygote::Starting { deadline, .. } => return *deadline - now,
@@ -55,7 +58,7 @@ impl Supervisor {
                 self.outputs.push(output);
                 self.zygote = Zygote::Starting {
                     link,
-                    deadline: now + START_LIMIT,
+                    deadline: now + self.shared.config.patience.start,
                 };
             }
             Err(error) => self.start_failed(now, "CannotStart", &error.to_string()),
@@ -67,6 +70,12 @@ impl Supervisor {
         self.zygote = Zygote::None {
             start_at: now + pause,
         };
+        self.complain(name, message);
+        self.go_down(name, message);
+    }
+
+    /// Says why the pool cannot serve, once until it is something else.
+    pub(super) fn complain(&mut self, name: &str, message: &str) {
         let complaint = format!("{name}: {message}");
         if complaint != self.last_complaint {
             self.say(
@@ -76,6 +85,10 @@ impl Supervisor {
             );
             self.last_complaint = complaint;
         }
+    }
+
+    /// Requests are refused until a later attempt succeeds.
+    pub(super) fn go_down(&mut self, name: &str, message: &str) {
         let error = ExecError::PoolDown {
             name: name.to_owned(),
             message: message.to_owned(),
@@ -144,6 +157,7 @@ impl Supervisor {
         self.set_condition(Condition::Starting);
         let generation = self.generation;
         let mut unborn = Vec::new();
+        let mut unbooted = Vec::new();
         for child in self
             .children
             .iter_mut()
@@ -155,12 +169,17 @@ impl Supervisor {
                     child.become_(Life::Retiring, now);
                     sys::wake(self.shared.port.retire(child.id.index));
                 }
+                // Without their zygote nobody would pass on how their boot goes.
+                Life::Booting => unbooted.push(child.id),
                 Life::Retiring | Life::Terminating { .. } => {}
             }
         }
         for id in unborn {
             self.children.remove(id);
             self.shared.port.strike(id.index);
+        }
+        for id in unbooted {
+            self.terminate(id, "ZygoteDied", now);
         }
     }
 
@@ -221,6 +240,7 @@ impl Supervisor {
                 );
             }
             Report::Exited { child, exit } => self.on_exited(child, exit, now),
+            Report::Worker(word) => self.on_word(word, now),
             Report::Trace { child, stack } => self.on_trace(child, &stack),
         }
     }
@@ -254,9 +274,16 @@ impl Supervisor {
         }
         self.zygote = Zygote::Ready { link };
         self.ready_at = now;
-        self.last_complaint.clear();
         self.first_plan = true;
         *self.shared.php.lock().unwrap_or_else(|e| e.into_inner()) = (php, opcache);
+        if self.shared.config.worker.is_none() {
+            self.is_up();
+        }
+    }
+
+    /// Requests can be served.
+    pub(super) fn is_up(&mut self) {
+        self.last_complaint.clear();
         self.shared.down.store(false, Ordering::Release);
         self.set_condition(Condition::Ready);
     }

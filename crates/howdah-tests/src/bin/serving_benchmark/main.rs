@@ -5,10 +5,15 @@
 //! within a round, so that a machine whose speed drifts does not decide it. Bodies are checked
 //! before and after. Figures are medians over rounds with minimum and maximum.
 
+mod cached;
 mod cost;
+mod fastcgi;
 mod memory;
 mod options;
+mod pool;
+mod swoole;
 mod wordpress;
+mod worker;
 
 use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,11 +79,29 @@ fn main() {
     for scenario in SCENARIOS.iter().filter(|s| options.wants(s.name)) {
         measure(scenario, &options, &scratch);
     }
+    if options.wants("swoole") {
+        swoole::measure(&options, &scratch);
+    }
+    if options.wants("worker") {
+        worker::measure(&options, &scratch);
+    }
     if options.wants("wordpress") {
         wordpress::measure(&options);
     }
+    if options.wants("fastcgi") {
+        fastcgi::measure(&options, &scratch);
+    }
+    if options.wants("pool") {
+        pool::measure(&options, &scratch);
+    }
     if options.wants("sweep") {
         wordpress::sweep(&options);
+    }
+    if options.wants("cache") {
+        cached::hello(&options, &scratch);
+    }
+    if options.wants("cache-wordpress") {
+        cached::wordpress(&options);
     }
     if options.wants("cost") {
         cost::measure(&options, &scratch);
@@ -168,17 +191,23 @@ fn measure(scenario: &Scenario, options: &Options, scratch: &Scratch) {
 
 /// A line per server, then a line per rival with the ratios taken within each round.
 fn print_table(kinds: &[Kind], reports: &[Vec<Report>]) {
-    for (kind, runs) in kinds.iter().zip(reports) {
+    let names: Vec<_> = kinds.iter().map(|kind| kind.name()).collect();
+    print_named(&names, reports);
+}
+
+/// As [`print_table`], for servers that are no [`Kind`] of their own.
+fn print_named(names: &[&str], reports: &[Vec<Report>]) {
+    for (name, runs) in names.iter().zip(reports) {
         let errors: u64 = runs.iter().map(|r| r.errors).sum();
         println!(
             "  {:<10} {:>26} good/s   p50 {:>22} ms   p99 {:>22} ms   errors {errors}",
-            kind.name(),
+            name,
             Spread::of(runs.iter().map(|r| r.good_per_second)).show(0),
             Spread::of(runs.iter().map(|r| r.p50)).show(3),
             Spread::of(runs.iter().map(|r| r.p99)).show(3),
         );
     }
-    for (kind, runs) in kinds.iter().zip(reports).skip(1) {
+    for (name, runs) in names.iter().zip(reports).skip(1) {
         let ratio = |of: fn(&Report) -> f64| {
             Spread::of(
                 reports[0]
@@ -189,7 +218,7 @@ fn print_table(kinds: &[Kind], reports: &[Vec<Report>]) {
         };
         println!(
             "  howdah / {:<10} rate {}   p50 {}   p99 {}",
-            kind.name(),
+            name,
             ratio(|r| r.good_per_second).show(2),
             ratio(|r| r.p50).show(2),
             ratio(|r| r.p99).show(2),

@@ -9,8 +9,16 @@ serving_benchmark [SCENARIO]... [--rounds N] [--seconds N] [--children N]
   hello-one   hello.php, one connection (latency of a lone request)
   beside-slow hello.php, 16 connections, with two 200 ms requests always in progress
   static      a file of 24 bytes, 100 connections (nginx, Howdah)
+  swoole      a script for Swoole's HTTP server, 100 connections (beside nginx's file of 24 bytes)
+  worker      hello from a worker against nginx' static file, 100 connections
   wordpress   WordPress' home page, 10 connections, on a private MariaDB
+  fastcgi     Howdah (mode fastcgi) and nginx before one and the same php-fpm: hello.php at 100
+              connections, WordPress at 10, and 500 on 4 children with a backlog of 16
+  pool        Howdah (mode pool) and Apache with mod_fcgid, php-cgi programs of their own:
+              hello.php at 10 and 100 connections
   sweep       the same page, 10 to 500 connections: does the rate hold?
+  cache       hits of the page cache, 24 bytes, 100 connections: nginx' fastcgi_cache, Varnish
+  cache-wordpress  the same for WordPress' home page
   cost        system calls (strace) and context switches per hello request
   memory      resident memory: a PHP child, 10 000 idle connections
 
@@ -18,7 +26,18 @@ Without a scenario: all. Build the release binaries first (`make build`).
 ";
 
 /// The scenarios that are not a row of [`SCENARIOS`].
-const OTHERS: &[&str] = &["wordpress", "sweep", "cost", "memory"];
+const OTHERS: &[&str] = &[
+    "swoole",
+    "worker",
+    "wordpress",
+    "fastcgi",
+    "pool",
+    "sweep",
+    "cache",
+    "cache-wordpress",
+    "cost",
+    "memory",
+];
 
 /// What was asked for.
 pub struct Options {

@@ -1,0 +1,206 @@
+//! `howdah bench`: from the command line to a report. Measures through [`crate::driver`] and
+//! [`crate::engine`], writes through [`crate::report`]; the report goes to standard output, progress and
+//! errors to standard error.
+//!
+//! - [`arguments`]: what may be typed; [`planning`]: what it means.
+//! - [`progress`]: what is to be seen meanwhile; [`output`]: the files; [`saved`]: `bench report`.
+//! - [`secrets`]: what must not be in any of them.
+
+pub mod arguments;
+pub mod output;
+pub mod planning;
+pub mod progress;
+mod saved;
+mod secrets;
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+pub use arguments::{Bench, BenchCommand};
+
+use crate::driver::{self, CompareOptions, Event, SearchOptions, Session, SweepOptions};
+use crate::engine::{self, Control, Progress};
+use crate::error::BenchError;
+use crate::experiment::Document;
+use crate::plan::{Arrivals, Plan};
+use crate::report::text::Style;
+use crate::report::{experiments, k6};
+use crate::run::{Ended, Run};
+use crate::slo::Slo;
+
+use output::Outputs;
+use progress::{Show, Watcher};
+
+/// Interrupted: 128 and the signal's number, as shells say.
+const INTERRUPTED: u8 = 130;
+/// Something was measured, and it is not what was asked for.
+const FAILED: u8 = 1;
+/// The generator's own limit is looked for if it used more than this of a core.
+const BUSY: f64 = 0.5;
+/// How long.
+const CEILING: Duration = Duration::from_secs(2);
+
+/// Does what was typed and returns the exit code. `interrupt` is set by Ctrl-C; `command` is the
+/// command line for the report, `generator` the program's name and version.
+pub fn run(typed: &Bench, interrupt: Arc<AtomicBool>, command: Vec<String>) -> u8 {
+    let done = match &typed.command {
+        Some(BenchCommand::Report(files)) => saved::report(files),
+        None => bench(typed, interrupt, command),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) => {
+            // Standard error may be closed; there is nowhere left to say so.
+            let _ = writeln!(std::io::stderr(), "howdah bench: {error}");
+            error.exit_code()
+        }
+    }
+}
+
+fn bench(
+    typed: &Bench,
+    interrupt: Arc<AtomicBool>,
+    command: Vec<String>,
+) -> Result<u8, BenchError> {
+    let plan = planning::plan(typed)?;
+    let slo = typed.slo.as_deref().map(Slo::parse).transpose()?;
+    if let Some(directory) = &typed.export_k6 {
+        let written = k6::export(&plan, slo.as_ref(), directory)?;
+        for path in written {
+            println!("wrote {}", path.display());
+        }
+        return Ok(0);
+    }
+    let outputs = Outputs::open(typed)?;
+    let verbosity = typed.verbosity.unwrap_or(0);
+    if verbosity >= 4 {
+        let json = serde_json::to_string_pretty(&plan).expect("a plan becomes JSON");
+        let _ = writeln!(std::io::stderr(), "{json}");
+    }
+    let show = Show::choose(typed.quiet, verbosity);
+    let mut watcher = Watcher::new(show, std::io::stderr().lock());
+    let mut watch = |event: Event<'_>| watcher.event(event);
+    let mut session = Session {
+        interrupt: interrupt.clone(),
+        command,
+        watch: &mut watch,
+    };
+    let mut document = measure(typed, &plan, slo.as_ref(), &mut session)?;
+    drop(watcher);
+    secrets::conceal(&mut document);
+    let style = Style {
+        percentiles: !typed.no_percentiles,
+        deviations: !typed.no_deviations,
+        variable_length: typed.variable_length,
+    };
+    outputs.write(&document, &experiments::report(&document, style))?;
+    if interrupt.load(Ordering::Relaxed) {
+        return Ok(INTERRUPTED);
+    }
+    Ok(judge(&document, slo.as_ref()))
+}
+
+fn measure(
+    typed: &Bench,
+    plan: &Plan,
+    slo: Option<&Slo>,
+    session: &mut Session<'_>,
+) -> Result<Document, BenchError> {
+    if !typed.vs.is_empty() {
+        let mut plans = vec![plan.clone()];
+        for url in &typed.vs {
+            plans.push(planning::for_other(plan, url)?);
+        }
+        let options = CompareOptions {
+            blocks: typed.pairs,
+            control: !typed.no_control,
+            margin: planning::margin(&typed.margin)?,
+            seed: typed.seed,
+        };
+        let mut comparison = driver::compare(&plans, options, session)?;
+        if let Some(first) = comparison.windows.first() {
+            let ceiling = ceiling(typed, &first.run, plan, session)?;
+            for window in &mut comparison.windows {
+                window.run.client.ceiling = ceiling;
+            }
+        }
+        return Ok(Document::Comparison(comparison));
+    }
+    if let Some(levels) = &typed.sweep {
+        let options = SweepOptions {
+            levels: planning::levels(levels)?,
+            repetitions: typed.repeat,
+            seed: typed.seed,
+        };
+        return driver::sweep(plan, &options, session).map(Document::Sweep);
+    }
+    if let (true, Some(slo)) = (typed.find_max, slo) {
+        let options = SearchOptions {
+            spacing: planning::spacing(typed),
+            max_connections: typed.connections.unwrap_or(planning::CONNECTIONS),
+            trial: plan.stop.time.unwrap_or(SearchOptions::default().trial),
+            ..SearchOptions::default()
+        };
+        return driver::find_max(plan, slo, options, session).map(Document::Search);
+    }
+    single(typed, plan, session).map(Document::Run)
+}
+
+fn single(typed: &Bench, plan: &Plan, session: &mut Session<'_>) -> Result<Run, BenchError> {
+    (session.watch)(Event::Begins {
+        number: 1,
+        of: Some(1),
+        label: "",
+    });
+    let watch = &mut session.watch;
+    let mut progress = |progress: &Progress<'_>| watch(Event::Second(progress));
+    let control = Control {
+        interrupt: session.interrupt.clone(),
+        progress: Some(&mut progress),
+        command: session.command.clone(),
+    };
+    let mut run = engine::run(plan, control)?;
+    (session.watch)(Event::Ended(&run));
+    if run.ended != Ended::Interrupted {
+        run.client.ceiling = ceiling(typed, &run, plan, session)?;
+    }
+    Ok(run)
+}
+
+/// What the generator reaches against a server that does nothing: asked for, or in doubt. In an open
+/// loop the send lag tells the same.
+fn ceiling(
+    typed: &Bench,
+    run: &Run,
+    plan: &Plan,
+    session: &mut Session<'_>,
+) -> Result<Option<f64>, BenchError> {
+    let closed = matches!(plan.arrivals, Arrivals::Closed { .. });
+    let doubtful = closed && run.client.busiest() > BUSY && run.elapsed > 1.0;
+    if typed.no_ceiling || !(typed.ceiling || doubtful) || run.answers() == 0 {
+        return Ok(None);
+    }
+    let length = run.bytes.bodies / run.answers();
+    driver::ceiling(plan, length, CEILING, session)
+}
+
+/// The exit code of what was measured.
+fn judge(document: &Document, slo: Option<&Slo>) -> u8 {
+    match document {
+        Document::Run(run) => {
+            let broken = slo.map(|slo| slo.broken_by(run)).unwrap_or_default();
+            for broken in &broken {
+                let _ = writeln!(std::io::stderr(), "howdah bench: --slo broken: {broken}");
+            }
+            if !broken.is_empty() || run.good() == 0 {
+                FAILED
+            } else {
+                0
+            }
+        }
+        Document::Search(search) if search.found.is_none() => FAILED,
+        _ => 0,
+    }
+}

@@ -1,0 +1,167 @@
+//! Where results go. Files are opened before anything is measured: a directory that does not exist is
+//! found out at once, and not after an hour.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use crate::error::BenchError;
+use crate::experiment::Document;
+use crate::report::{csv, gnuplot, hdr_log, html, percentile_csv};
+use crate::run::Run;
+
+use super::arguments::{Bench, SavedRuns};
+
+/// The files asked for, open.
+#[derive(Debug, Default)]
+pub struct Outputs {
+    json: Option<Place>,
+    html: Option<Place>,
+    csv: Option<Place>,
+    hdr_log: Option<Place>,
+    gnuplot: Option<Place>,
+    percentile_csv: Option<Place>,
+}
+
+#[derive(Debug)]
+enum Place {
+    File(PathBuf, File),
+    Standard,
+}
+
+impl Place {
+    fn open(path: &Option<PathBuf>) -> Result<Option<Place>, BenchError> {
+        let Some(path) = path else { return Ok(None) };
+        if path == Path::new("-") {
+            return Ok(Some(Place::Standard));
+        }
+        match File::create(path) {
+            Ok(file) => Ok(Some(Place::File(path.clone(), file))),
+            Err(e) => Err(failed(path, &e)),
+        }
+    }
+
+    fn write(
+        self,
+        content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<(), BenchError> {
+        let (path, done) = match self {
+            Place::Standard => {
+                let mut out = BufWriter::new(io::stdout().lock());
+                let done = content(&mut out).and_then(|()| out.flush());
+                (PathBuf::from("standard output"), done)
+            }
+            Place::File(path, file) => {
+                let mut out = BufWriter::new(file);
+                let done = content(&mut out).and_then(|()| out.flush());
+                (path, done)
+            }
+        };
+        match done {
+            // Who reads has seen enough (`| head`).
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            other => other.map_err(|e| failed(&path, &e)),
+        }
+    }
+}
+
+fn failed(path: &Path, error: &io::Error) -> BenchError {
+    BenchError::System {
+        what: format!("writing {}", path.display()),
+        why: error.to_string(),
+    }
+}
+
+impl Outputs {
+    /// Opens what `howdah bench` was asked for.
+    pub fn open(typed: &Bench) -> Result<Outputs, BenchError> {
+        let several = !typed.vs.is_empty() || typed.sweep.is_some() || typed.find_max;
+        let of_a_run = [
+            ("-g", &typed.gnuplot),
+            ("-e", &typed.percentile_csv),
+            ("--csv", &typed.csv),
+            ("--hdr-log", &typed.hdr_log),
+        ];
+        if let Some((flag, _)) = of_a_run.iter().find(|(_, path)| several && path.is_some()) {
+            return Err(BenchError::Impossible(format!(
+                "{flag} is of a single run, and this makes several; --json has them all"
+            )));
+        }
+        Ok(Outputs {
+            json: Place::open(&typed.json)?,
+            html: Place::open(&typed.html)?,
+            csv: Place::open(&typed.csv)?,
+            hdr_log: Place::open(&typed.hdr_log)?,
+            gnuplot: Place::open(&typed.gnuplot)?,
+            percentile_csv: Place::open(&typed.percentile_csv)?,
+        })
+    }
+
+    /// Opens what `howdah bench report` was asked for.
+    pub fn of_saved(typed: &SavedRuns) -> Result<Outputs, BenchError> {
+        Ok(Outputs {
+            html: Place::open(&typed.html)?,
+            csv: Place::open(&typed.csv)?,
+            hdr_log: Place::open(&typed.hdr_log)?,
+            ..Outputs::default()
+        })
+    }
+
+    /// Writes everything: the text to standard output, unless that was taken for a file.
+    pub fn write(self, document: &Document, text: &str) -> Result<(), BenchError> {
+        let taken = [
+            &self.json,
+            &self.html,
+            &self.csv,
+            &self.hdr_log,
+            &self.gnuplot,
+            &self.percentile_csv,
+        ]
+        .iter()
+        .any(|place| matches!(place, Some(Place::Standard)));
+        if !taken {
+            Place::Standard.write(|out| out.write_all(text.as_bytes()))?;
+        }
+        if let Some(place) = self.json {
+            place.write(|out| out.write_all(document.to_json().as_bytes()))?;
+        }
+        if let Some(place) = self.html {
+            place.write(|out| out.write_all(html::page(document, text).as_bytes()))?;
+        }
+        let run = match document {
+            Document::Run(run) => Some(run),
+            _ => None,
+        };
+        of_run(self.csv, run, |run, mut out| csv::write(run, &mut out))?;
+        of_run(self.hdr_log, run, |run, mut out| {
+            hdr_log::write(run, &mut out)
+        })?;
+        of_run(self.percentile_csv, run, |run, mut out| {
+            percentile_csv::write(run, &mut out)
+        })?;
+        of_run(self.gnuplot, run, |run, mut out| {
+            let left_out = gnuplot::write(run, &mut out)?;
+            if left_out > 0 {
+                let _ = writeln!(
+                    io::stderr(),
+                    "howdah bench: the file of -g has good answers only; {left_out} others are not in it"
+                );
+            }
+            Ok(())
+        })
+    }
+}
+
+fn of_run(
+    place: Option<Place>,
+    run: Option<&Run>,
+    write: impl FnOnce(&Run, &mut dyn Write) -> io::Result<()>,
+) -> Result<(), BenchError> {
+    match (place, run) {
+        (Some(place), Some(run)) => place.write(|out| write(run, out)),
+        (Some(_), None) => Err(BenchError::Impossible(
+            "this file is of a single run, and several were given".to_owned(),
+        )),
+        (None, _) => Ok(()),
+    }
+}

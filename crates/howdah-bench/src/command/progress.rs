@@ -1,0 +1,243 @@
+//! What is to be seen while it runs, on standard error: on a terminal one line that is written anew,
+//! elsewhere plain lines, a few per run. Standard output is the report's alone.
+
+use std::io::{self, IsTerminal, Write};
+
+use crate::driver::Event;
+use crate::engine::Progress;
+use crate::histogram::Histogram;
+use crate::report::words;
+use crate::run::Run;
+
+/// How much to show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Show {
+    /// Nothing: -q.
+    Nothing,
+    /// A line that is written anew: a terminal.
+    Live,
+    /// A line for every tenth of a run: a file or a pipe.
+    Tenths,
+    /// A line for every second: -v 2.
+    Seconds,
+}
+
+impl Show {
+    /// For standard error as it is.
+    pub fn choose(quiet: bool, verbosity: u8) -> Show {
+        match (quiet, verbosity) {
+            (true, _) => Show::Nothing,
+            (_, 2..) => Show::Seconds,
+            _ if io::stderr().is_terminal() => Show::Live,
+            _ => Show::Tenths,
+        }
+    }
+}
+
+/// Shows a session's events.
+pub struct Watcher<W: Write> {
+    show: Show,
+    out: W,
+    label: String,
+    seconds: f64,
+    latency: Histogram,
+    told: u32,
+    live: bool,
+}
+
+impl<W: Write> Watcher<W> {
+    /// Shows on `out`.
+    pub fn new(show: Show, out: W) -> Self {
+        Watcher {
+            show,
+            out,
+            label: String::new(),
+            seconds: 0.0,
+            latency: Histogram::new(),
+            told: 0,
+            live: false,
+        }
+    }
+
+    /// Takes an event. What cannot be written is not worth ending a measurement for.
+    pub fn event(&mut self, event: Event<'_>) {
+        if self.show == Show::Nothing {
+            return;
+        }
+        let _ = match event {
+            Event::Begins { number, of, label } => self.begins(number, of, label),
+            Event::Second(progress) => self.second(progress),
+            Event::Ended(run) => self.ended(run),
+        };
+    }
+
+    fn begins(&mut self, number: usize, of: Option<usize>, label: &str) -> io::Result<()> {
+        self.label = match (number, of) {
+            (1, Some(1)) => label.to_owned(),
+            (number, Some(of)) => format!("{label} ({number} of {of})"),
+            (number, None) => format!("{label} ({number})"),
+        };
+        self.seconds = 0.0;
+        self.told = 0;
+        self.latency.clear();
+        Ok(())
+    }
+
+    fn second(&mut self, progress: &Progress<'_>) -> io::Result<()> {
+        let second = progress.second;
+        self.seconds = second.end;
+        let of_second = Histogram::decode(&second.latency).unwrap_or_default();
+        self.latency.add(&of_second);
+        match self.show {
+            Show::Nothing => Ok(()),
+            Show::Seconds => {
+                let line = self.line(progress, &of_second);
+                writeln!(self.out, "{line}")
+            }
+            Show::Live => {
+                let line = self.line(progress, &of_second);
+                self.live = true;
+                // Back to the line's start, the new text, and the rest of the old one erased.
+                write!(self.out, "\r{line}\x1b[K")?;
+                self.out.flush()
+            }
+            Show::Tenths => {
+                let tenth = (progress.done * 10.0) as u32;
+                if tenth <= self.told || tenth >= 10 {
+                    return Ok(());
+                }
+                self.told = tenth;
+                writeln!(
+                    self.out,
+                    "{}{} requests, {} errors, {} % done",
+                    self.prefix(),
+                    progress.good + progress.errors,
+                    progress.errors,
+                    tenth * 10
+                )
+            }
+        }
+    }
+
+    fn prefix(&self) -> String {
+        if self.label.is_empty() {
+            String::new()
+        } else {
+            format!("{}: ", self.label)
+        }
+    }
+
+    /// Rate and percentiles of this second, errors and time left of the run.
+    fn line(&self, progress: &Progress<'_>, latency: &Histogram) -> String {
+        let second = progress.second;
+        let rate = second.good() as f64 / second.length.max(0.001);
+        let mut line = format!("{}{} good/s", self.prefix(), words::rate(rate));
+        if !latency.is_empty() {
+            let at = |quantile| words::ms(latency.quantile(quantile) as f64);
+            line += &format!(", p50 {} ms, p99 {} ms", at(0.5), at(0.99));
+        }
+        line += &match progress.errors {
+            0 => ", no errors".to_owned(),
+            errors => format!(", {errors} ERRORS ({} in this second)", second.errors()),
+        };
+        if progress.done > 0.0 && progress.done < 1.0 {
+            let left = self.seconds * (1.0 - progress.done) / progress.done;
+            line += &format!(", {} left", words::duration(left.round().max(1.0)));
+        }
+        line
+    }
+
+    fn ended(&mut self, run: &Run) -> io::Result<()> {
+        if self.live {
+            self.live = false;
+            write!(self.out, "\r\x1b[K")?;
+            self.out.flush()?;
+        }
+        if self.show == Show::Nothing || self.show == Show::Live {
+            return Ok(());
+        }
+        writeln!(
+            self.out,
+            "{}{} good answers, {} errors in {}",
+            self.prefix(),
+            run.good(),
+            run.errors(),
+            words::duration(run.elapsed)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::outcome::Outcome;
+    use crate::run::Second;
+
+    fn second(end: f64, good: u64, errors: u64) -> Second {
+        let mut latency = Histogram::new();
+        for _ in 0..good {
+            latency.record(2_000_000);
+        }
+        Second {
+            end,
+            length: 1.0,
+            outcomes: BTreeMap::from([(Outcome::Good, good), (Outcome::Timeout, errors)]),
+            latency: if good > 0 {
+                latency.encode()
+            } else {
+                String::new()
+            },
+            ..Second::default()
+        }
+    }
+
+    fn shown(show: Show) -> String {
+        let mut out = Vec::new();
+        let mut watcher = Watcher::new(show, &mut out);
+        watcher.event(Event::Begins {
+            number: 2,
+            of: Some(30),
+            label: "B",
+        });
+        for i in 1..=4 {
+            let second = second(f64::from(i), 100, u64::from(i == 3));
+            watcher.event(Event::Second(&Progress {
+                second: &second,
+                good: 100 * i as u64,
+                errors: u64::from(i >= 3),
+                done: f64::from(i) / 4.0,
+            }));
+        }
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_terminal_has_one_line_with_rate_percentiles_errors_and_time_left() {
+        let text = shown(Show::Live);
+        assert!(!text.contains('\n'), "{text:?}");
+        let lines: Vec<&str> = text.split('\r').filter(|line| !line.is_empty()).collect();
+        assert_eq!(lines.len(), 4, "{text:?}");
+        assert_eq!(
+            lines[0],
+            "B (2 of 30): 100 good/s, p50 2.00 ms, p99 2.00 ms, no errors, 3.00 s left\x1b[K"
+        );
+        assert!(
+            lines[2].contains(", 1 ERRORS (1 in this second), 1.00 s left"),
+            "{text:?}"
+        );
+    }
+
+    #[test]
+    fn a_pipe_has_plain_lines_and_few_of_them() {
+        assert_eq!(
+            shown(Show::Tenths),
+            "B (2 of 30): 100 requests, 0 errors, 20 % done\n\
+             B (2 of 30): 200 requests, 0 errors, 50 % done\n\
+             B (2 of 30): 301 requests, 1 errors, 70 % done\n"
+        );
+        assert_eq!(shown(Show::Seconds).lines().count(), 4);
+        assert_eq!(shown(Show::Nothing), "");
+    }
+}

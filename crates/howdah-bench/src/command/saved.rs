@@ -1,0 +1,102 @@
+//! `howdah bench report A.json [B.json …]`: reports on what `--json` saved. Several runs are compared if
+//! they may be: files of old runs are not measured in turns, so what changed on the machine between
+//! them is in the difference, and the report says so.
+
+use std::path::Path;
+
+use crate::error::BenchError;
+use crate::experiment::{Arm, Comparison, Document, Window};
+use crate::report::experiments;
+use crate::report::judge;
+use crate::report::text::Style;
+use crate::run::Run;
+
+use super::arguments::SavedRuns;
+use super::output::Outputs;
+use super::planning;
+
+/// Reports, and returns the exit code.
+pub fn report(typed: &SavedRuns) -> Result<u8, BenchError> {
+    let outputs = Outputs::of_saved(typed)?;
+    let mut documents = Vec::new();
+    for path in &typed.files {
+        documents.push(read(path)?);
+    }
+    let (document, text) = if documents.len() == 1 {
+        let document = documents.remove(0);
+        let text = experiments::report(&document, Style::default());
+        (document, text)
+    } else {
+        let margin = planning::margin(&typed.margin)?;
+        let comparison = compare(&typed.files, documents, margin)?;
+        let mut text = experiments::comparison(&comparison);
+        text.push_str(
+            "\n  Saved runs were not measured in turns: whatever changed on the machine between them is in \
+             these\n  differences. For a verdict to rely on: howdah bench URL --vs URL\n",
+        );
+        (Document::Comparison(comparison), text)
+    };
+    outputs.write(&document, &text)?;
+    Ok(0)
+}
+
+fn read(path: &Path) -> Result<Document, BenchError> {
+    let text = std::fs::read_to_string(path).map_err(|e| BenchError::MissingFile {
+        path: path.to_owned(),
+        why: e.to_string(),
+    })?;
+    Document::from_json(&text)
+        .map_err(|why| BenchError::Impossible(format!("{}: {why}", path.display())))
+}
+
+/// The runs of the files as arms of a comparison: the windows of the second of a pair are those it was
+/// saved with. A file with one run is one window.
+fn compare(
+    files: &[std::path::PathBuf],
+    documents: Vec<Document>,
+    margin: f64,
+) -> Result<Comparison, BenchError> {
+    let mut comparison = Comparison {
+        arms: Vec::new(),
+        windows: Vec::new(),
+        margin,
+        seed: 1,
+    };
+    for (arm, (path, document)) in files.iter().zip(documents).enumerate() {
+        let kind = document.kind();
+        let runs: Vec<Run> = match document {
+            Document::Run(run) => vec![run],
+            // Of a comparison, its base: A before and after a change.
+            Document::Comparison(saved) => saved.runs(0).into_iter().cloned().collect(),
+            Document::Sweep(_) | Document::Search(_) => {
+                return Err(BenchError::Impossible(format!(
+                    "{}: a {kind} cannot be compared with other files; save single runs, or measure with \
+                     --vs",
+                    path.display()
+                )));
+            }
+        };
+        if let Some(first) = comparison.windows.first()
+            && let Some(run) = runs.first()
+            && let Some(what) = judge::plans_differ(&first.run.plan, &run.plan)
+        {
+            return Err(BenchError::Impossible(format!(
+                "{} and {} are not comparable: {what}",
+                files[0].display(),
+                path.display()
+            )));
+        }
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        comparison.arms.push(Arm {
+            name: name.into_owned(),
+            url: runs
+                .first()
+                .map_or_else(String::new, |run| run.plan.targets[0].text().to_owned()),
+            control: false,
+        });
+        for (block, run) in (0..).zip(runs) {
+            comparison.windows.push(Window { block, arm, run });
+        }
+    }
+    Ok(comparison)
+}

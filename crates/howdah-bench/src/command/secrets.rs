@@ -1,0 +1,105 @@
+//! Passwords and cookies: needed to measure, and in no report and no file, for those are passed on.
+
+use crate::experiment::Document;
+use crate::plan::Template;
+
+/// What stands in their place.
+const CONCEALED: &str = "(concealed)";
+
+/// Fields whose values give access.
+const FIELDS: [&str; 3] = ["Authorization", "Cookie", "Proxy-Authorization"];
+
+/// Conceals them in all plans and command lines of a document.
+pub fn conceal(document: &mut Document) {
+    for run in document.runs_mut() {
+        for (name, value) in &mut run.plan.request.headers {
+            if is_secret(name) {
+                *value = Template::new(CONCEALED);
+            }
+        }
+        run.command = command(std::mem::take(&mut run.command));
+    }
+}
+
+fn is_secret(field: &str) -> bool {
+    FIELDS.iter().any(|f| f.eq_ignore_ascii_case(field.trim()))
+}
+
+/// The words after -A and -C, whether they stand alone or in the same word, and secret fields of -H.
+/// Letters may stand together, as in `-kA user:password`.
+fn command(words: Vec<String>) -> Vec<String> {
+    /// Letters without a value, which others may follow in the same word.
+    const FLAGS: &str = "kirlqdS";
+    let mut next: Option<char> = None;
+    let mut out = Vec::with_capacity(words.len());
+    for word in words {
+        if let Some(letter) = next.take() {
+            out.push(conceal_value(letter, &word));
+            continue;
+        }
+        let letters = word.strip_prefix('-').filter(|rest| !rest.starts_with('-'));
+        let taking = letters.and_then(|rest| {
+            rest.char_indices()
+                .find(|(_, letter)| !FLAGS.contains(*letter))
+        });
+        match (letters, taking) {
+            (Some(rest), Some((at, letter @ ('A' | 'C' | 'H')))) => {
+                let value = &rest[at + 1..];
+                if value.is_empty() {
+                    next = Some(letter);
+                    out.push(word);
+                } else {
+                    let value = value.strip_prefix('=').unwrap_or(value);
+                    out.push(format!("-{}{}", &rest[..=at], conceal_value(letter, value)));
+                }
+            }
+            _ => out.push(word),
+        }
+    }
+    out
+}
+
+fn conceal_value(letter: char, value: &str) -> String {
+    match (letter, value.split_once(':')) {
+        ('H', Some((name, _))) if is_secret(name) => format!("{name}: {CONCEALED}"),
+        ('H', _) => value.to_owned(),
+        _ => CONCEALED.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_and_cookies_do_not_stay_in_the_command_line() {
+        for (typed, shown) in [
+            ("bench -A me:secret URL", "bench -A (concealed) URL"),
+            ("bench -Ame:secret URL", "bench -A(concealed) URL"),
+            ("bench -kqA me:secret URL", "bench -kqA (concealed) URL"),
+            (
+                "bench -C s=1 -C=t=2 URL",
+                "bench -C (concealed) -C(concealed) URL",
+            ),
+            (
+                "bench -H Cookie:s=1 URL",
+                "bench -H Cookie: (concealed) URL",
+            ),
+            (
+                "bench -Hauthorization:x URL",
+                "bench -Hauthorization: (concealed) URL",
+            ),
+            (
+                "bench -H Accept:x -n 5 -c 3 URL",
+                "bench -H Accept:x -n 5 -c 3 URL",
+            ),
+            (
+                "bench --cookies -g Afile URL",
+                "bench --cookies -g Afile URL",
+            ),
+        ] {
+            let words = typed.split(' ').map(str::to_owned).collect();
+            assert_eq!(command(words).join(" "), shown);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What the generator reaches against a server that does nothing: the same clients, threads, method,
+//! connection policy, length of request and of answer. On a machine with few cores that server takes
+//! one of them, as a real one would.
+
+use std::time::Duration;
+
+use super::{Session, with_arrivals};
+use crate::engine::null::{NullServer, RequestEnd};
+use crate::engine::request_length;
+use crate::error::BenchError;
+use crate::outcome::Kind;
+use crate::plan::{Arrivals, Checks, Observe, Plan, Protocol, Scheme, Stop, Target, Template};
+
+/// The answer of the null server is no longer than this.
+const LONGEST_ANSWER: u64 = 4 << 20;
+
+/// Clients of the ceiling run for an open loop, which has none of its own.
+const OPEN_LOOP_CLIENTS: u32 = 100;
+
+/// Answers per second. None: HTTPS and HTTP/2, whose cost the null server does not have; or
+/// interrupted.
+pub fn ceiling(
+    plan: &Plan,
+    answer_length: u64,
+    time: Duration,
+    session: &mut Session<'_>,
+) -> Result<Option<f64>, BenchError> {
+    let protocol = plan.connection.protocol;
+    if plan.targets[0].scheme == Scheme::Https || protocol == Protocol::Http2 {
+        return Ok(None);
+    }
+    let concurrency = match plan.arrivals {
+        Arrivals::Closed { concurrency } => concurrency,
+        Arrivals::Open {
+            max_connections, ..
+        } => max_connections.min(OPEN_LOOP_CLIENTS),
+    };
+    let mut null = with_arrivals(plan, Arrivals::Closed { concurrency });
+    null.stop = Stop {
+        requests: None,
+        time: Some(time),
+    };
+    null.warmup = Duration::ZERO;
+    null.checks = Checks::default();
+    null.think = Default::default();
+    null.observe = Observe::default();
+    null.keep_samples = false;
+    null.request.cookie_jar = false;
+    for (_, value) in &mut null.request.headers {
+        *value = Template::new(value.text().replace('{', "("));
+    }
+    // A Host of constant length, so that the port's digits do not change the request's.
+    null.request
+        .headers
+        .retain(|(name, _)| !name.eq_ignore_ascii_case("host"));
+    null.request
+        .headers
+        .push(("Host".to_owned(), Template::new("null.invalid")));
+    let path = plan.targets[0].path.text().replace('{', "(");
+    null.targets = vec![Target::parse(&format!("http://127.0.0.1:1{path}"))?];
+    let end = RequestEnd::Length(request_length(&null));
+    let failed = |what: &str, why: &dyn std::fmt::Display| BenchError::System {
+        what: what.to_owned(),
+        why: why.to_string(),
+    };
+    let mut answer = NullServer::answer(answer_length.min(LONGEST_ANSWER) as usize);
+    if null.request.method == "HEAD" {
+        let head = memchr::memmem::find(&answer, b"\r\n\r\n").unwrap_or_default();
+        answer.truncate(head + 4);
+    }
+    let server = NullServer::start(end, answer, plan.connection.keep_alive)
+        .map_err(|e| failed("starting the null server", &e))?;
+    null.targets = vec![Target::parse(&format!(
+        "http://{}{path}",
+        server.address()
+    ))?];
+    let run = session.measure(&null, 1, Some(1), "the generator's ceiling")?;
+    drop(server);
+    let Some(run) = run else {
+        return Ok(None);
+    };
+    let lost = run.errors();
+    if lost > run.good() / 100 {
+        let what = "measuring the generator's ceiling";
+        let kinds = run.outcomes.keys().filter(|o| o.kind() != Kind::Good);
+        let names: Vec<&str> = kinds.map(|o| o.name()).collect();
+        return Err(failed(
+            what,
+            &format!("{lost} requests ended as {}", names.join(", ")),
+        ));
+    }
+    Ok(Some(run.good_rate()))
+}

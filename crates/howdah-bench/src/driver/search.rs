@@ -1,0 +1,233 @@
+//! The highest rate that holds an objective. First a closed loop for an idea of what the server can
+//! do, then open loops: doubling or halving until one holds and one breaks, halving the distance
+//! between the two, and at last the winner again, several times. Latency under load is taken to rise
+//! with the rate; where a machine's mood says otherwise, the confirmations notice.
+
+use std::time::Duration;
+
+use super::{Session, with_arrivals};
+use crate::error::BenchError;
+use crate::experiment::{Search, Trial};
+use crate::outcome::Outcome;
+use crate::plan::{Arrivals, Plan, Spacing, Stop};
+use crate::run::Run;
+use crate::slo::Slo;
+
+/// How the search is made.
+#[derive(Clone, Copy, Debug)]
+pub struct SearchOptions {
+    /// How arrivals are spread.
+    pub spacing: Spacing,
+    /// Connections at most.
+    pub max_connections: u32,
+    /// Length of a trial.
+    pub trial: Duration,
+    /// The search ends when the rate that holds and the one that breaks are this close: 0.05 is 5 %.
+    pub resolution: f64,
+    /// How often the winner has to hold once more.
+    pub confirmations: u32,
+}
+
+impl Default for SearchOptions {
+    fn default() -> Self {
+        SearchOptions {
+            spacing: Spacing::Poisson,
+            max_connections: 1000,
+            trial: Duration::from_secs(5),
+            resolution: 0.05,
+            confirmations: 3,
+        }
+    }
+}
+
+/// Trials at most, confirmations included.
+const MOST_TRIALS: usize = 40;
+
+/// Below this rate there is no point in halving further.
+const LOWEST: f64 = 0.5;
+
+/// Share of the requests due that may be waiting for a connection at the end of a trial.
+const MOST_UNSENT: f64 = 0.01;
+
+/// A thread of the generator busier than this has no room to be on time.
+const BUSY: f64 = 0.9;
+
+/// Searches. After an interruption the trials that are whole are given, and nothing is found.
+pub fn find_max(
+    plan: &Plan,
+    slo: &Slo,
+    options: SearchOptions,
+    session: &mut Session<'_>,
+) -> Result<Search, BenchError> {
+    if !(options.resolution > 0.0 && options.resolution < 1.0) || options.trial.is_zero() {
+        return Err(BenchError::Impossible(format!(
+            "a search with a resolution of {} and trials of {:?}: expected a share between 0 and 1, \
+             and a time",
+            options.resolution, options.trial
+        )));
+    }
+    let mut search = Searching {
+        plan,
+        options,
+        session,
+        found: Search {
+            slo: slo.clone(),
+            trials: Vec::new(),
+            found: None,
+            limited_by: None,
+        },
+    };
+    if let Some(start) = search.guess()? {
+        search.search(start)?;
+    } else if search.session.interrupted() {
+        search.found.limited_by = Some("it was interrupted".to_owned());
+    } else {
+        search.found.limited_by = Some(
+            "a closed loop of the same requests had no good answer at all, so there is no rate to \
+             search from"
+                .to_owned(),
+        );
+    }
+    Ok(search.found)
+}
+
+struct Searching<'a, 'b> {
+    plan: &'a Plan,
+    options: SearchOptions,
+    session: &'a mut Session<'b>,
+    found: Search,
+}
+
+impl Searching<'_, '_> {
+    fn time(&self) -> Stop {
+        Stop {
+            requests: None,
+            time: Some(self.plan.warmup + self.options.trial),
+        }
+    }
+
+    /// What a closed loop reaches: a rate near which it becomes interesting.
+    fn guess(&mut self) -> Result<Option<f64>, BenchError> {
+        let concurrency = self.options.max_connections.min(32);
+        let mut plan = with_arrivals(self.plan, Arrivals::Closed { concurrency });
+        plan.stop = self.time();
+        plan.keep_samples = false;
+        let run = self
+            .session
+            .measure(&plan, 1, None, "closed loop, for a first idea")?;
+        Ok(run
+            .map(|run| run.good_rate())
+            .filter(|rate| *rate >= LOWEST))
+    }
+
+    /// Whether the rate holds. None: interrupted, or no more trials.
+    fn holds(&mut self, rate: f64, confirming: bool) -> Result<Option<bool>, BenchError> {
+        if self.found.trials.len() >= MOST_TRIALS {
+            self.found.limited_by = Some(format!(
+                "{MOST_TRIALS} trials did not agree: the same rate holds at one time and not at \
+                 another"
+            ));
+            return Ok(None);
+        }
+        let arrivals = Arrivals::Open {
+            rate,
+            spacing: self.options.spacing,
+            max_connections: self.options.max_connections,
+        };
+        let mut plan = with_arrivals(self.plan, arrivals);
+        plan.stop = self.time();
+        plan.think = Default::default();
+        // The same arrivals every time would confirm nothing.
+        plan.seed = self.plan.seed + self.found.trials.len() as u64;
+        let number = self.found.trials.len() + 2;
+        let Some(run) = self
+            .session
+            .measure(&plan, number, None, &format!("{rate:.0}/s"))?
+        else {
+            self.found.limited_by = Some("it was interrupted".to_owned());
+            return Ok(None);
+        };
+        let mut broken = self.found.slo.broken_by(&run);
+        broken.extend(not_kept_up(&run));
+        let held = broken.is_empty();
+        if !held && let Some(why) = generator_at_its_end(&run, rate) {
+            self.found.limited_by = Some(why);
+        }
+        self.found.trials.push(Trial {
+            rate,
+            confirming,
+            broken,
+            run,
+        });
+        Ok(Some(held))
+    }
+
+    fn search(&mut self, start: f64) -> Result<(), BenchError> {
+        let (mut holding, mut breaking) = (None, None);
+        let mut rate = start * 0.7;
+        let mut best = loop {
+            match self.holds(rate, false)? {
+                None => return Ok(()),
+                Some(true) => holding = Some(rate),
+                Some(false) => breaking = Some(rate),
+            }
+            rate = match (holding, breaking) {
+                (Some(low), Some(high)) if high / low <= 1.0 + self.options.resolution => {
+                    break low;
+                }
+                (Some(low), Some(high)) => (low + high) / 2.0,
+                (Some(low), None) => low * 1.5,
+                (None, Some(high)) if high / 2.0 < LOWEST => return Ok(()),
+                (None, Some(high)) => high / 2.0,
+                (None, None) => return Ok(()),
+            };
+        };
+        'candidate: loop {
+            for _ in 0..self.options.confirmations {
+                match self.holds(best, true)? {
+                    None => return Ok(()),
+                    Some(true) => {}
+                    Some(false) => {
+                        best *= 1.0 - self.options.resolution;
+                        if best < LOWEST {
+                            return Ok(());
+                        }
+                        continue 'candidate;
+                    }
+                }
+            }
+            self.found.found = Some(best);
+            return Ok(());
+        }
+    }
+}
+
+/// A rate that was never sent did not hold, whatever became of what was sent: at the end of a trial
+/// in overload the requests that are due and wait for a connection have piled up.
+fn not_kept_up(run: &Run) -> Option<String> {
+    (run.unsent as f64 > run.due as f64 * MOST_UNSENT).then(|| {
+        format!(
+            "{} of {} requests due were never sent: all {} connections were busy",
+            run.unsent,
+            run.due,
+            run.plan.arrivals.connections()
+        )
+    })
+}
+
+/// Whether it was rather the generator that broke the objective.
+fn generator_at_its_end(run: &Run, rate: f64) -> Option<String> {
+    let ports = run.count(Outcome::PortsExhausted);
+    if ports > 0 {
+        return Some(format!(
+            "at {rate:.0}/s this machine ran out of local ports ({ports} requests)"
+        ));
+    }
+    (run.client.busiest() > BUSY).then(|| {
+        format!(
+            "at {rate:.0}/s the generator was busy {:.0} % of the time: what broke there may be its \
+             own lateness",
+            run.client.busiest() * 100.0
+        )
+    })
+}

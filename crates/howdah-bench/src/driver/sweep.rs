@@ -1,0 +1,63 @@
+//! Levels of concurrency, each measured several times, in a new random order each time.
+
+use super::{Session, shuffle, with_arrivals};
+use crate::error::BenchError;
+use crate::experiment::{Sweep, SweepPoint};
+use crate::plan::template::Random;
+use crate::plan::{Arrivals, Plan};
+
+/// How a sweep is made.
+#[derive(Clone, Debug)]
+pub struct SweepOptions {
+    /// Numbers of clients.
+    pub levels: Vec<u32>,
+    /// How often each is measured.
+    pub repetitions: u32,
+    /// Seed of the order.
+    pub seed: u64,
+}
+
+/// Measures the plan at every level. After an interruption the points that are whole are given.
+pub fn sweep(
+    plan: &Plan,
+    options: &SweepOptions,
+    session: &mut Session<'_>,
+) -> Result<Sweep, BenchError> {
+    if options.levels.is_empty() || options.levels.contains(&0) || options.repetitions == 0 {
+        return Err(BenchError::Impossible(
+            "a sweep needs levels of at least one client, each measured at least once".to_owned(),
+        ));
+    }
+    if plan.arrivals.is_open() {
+        return Err(BenchError::Impossible(
+            "a sweep is over clients (closed loop); to search over rates use --find-max".to_owned(),
+        ));
+    }
+    let at = |concurrency| with_arrivals(plan, Arrivals::Closed { concurrency });
+    for level in &options.levels {
+        at(*level).check()?;
+    }
+    let mut random = Random::new(options.seed, 0);
+    let of = options.levels.len() * options.repetitions as usize;
+    let mut points = Vec::new();
+    'repetitions: for repetition in 0..options.repetitions {
+        let mut levels = options.levels.clone();
+        shuffle(&mut levels, &mut random);
+        for concurrency in levels {
+            let number = points.len() + 1;
+            let label = format!("c={concurrency}");
+            let Some(run) = session.measure(&at(concurrency), number, Some(of), &label)? else {
+                break 'repetitions;
+            };
+            points.push(SweepPoint {
+                concurrency,
+                repetition,
+                run,
+            });
+        }
+    }
+    Ok(Sweep {
+        points,
+        seed: options.seed,
+    })
+}

@@ -1,0 +1,67 @@
+//! Wakes an event loop on time: epoll's own timeout knows whole milliseconds only, and what is sent
+//! late is answered late.
+
+use std::os::fd::OwnedFd;
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
+
+use super::clock::SECOND;
+use crate::error::BenchError;
+
+/// The alarm's token; a socket's has a client's number in its lower half.
+pub const ALARM: u64 = u64::MAX;
+
+/// A timer that an epoll instance watches.
+#[derive(Debug)]
+pub struct Alarm {
+    timer: OwnedFd,
+    /// What it is set to, nanoseconds of the run.
+    set: u64,
+}
+
+impl Alarm {
+    /// Not set.
+    pub fn new(epoll: &OwnedFd) -> Result<Alarm, BenchError> {
+        let system = |what: &str, why: Errno| BenchError::System {
+            what: what.to_owned(),
+            why: why.to_string(),
+        };
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)
+            .map_err(|e| system("creating a timer", e))?;
+        // Edge-triggered: it is never read.
+        let events = EventFlags::IN | EventFlags::ET;
+        epoll::add(epoll, &timer, EventData::new_u64(ALARM), events)
+            .map_err(|e| system("watching a timer", e))?;
+        Ok(Alarm { timer, set: 0 })
+    }
+
+    /// Wakes at this time, which is so far from now. A system call, unless it is set to that already.
+    pub fn set(&mut self, until: u64, wait: u64) {
+        if wait == 0 || self.set == until {
+            return;
+        }
+        let once = Itimerspec {
+            it_interval: timespec(0),
+            it_value: timespec(wait),
+        };
+        let done = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
+        // If it cannot be set, epoll's timeout wakes within a millisecond, and the lag tells.
+        if done.is_ok() {
+            self.set = until;
+        }
+    }
+}
+
+/// Nanoseconds, as the kernel takes them.
+pub fn timespec(nanoseconds: u64) -> Timespec {
+    Timespec {
+        tv_sec: (nanoseconds / SECOND) as i64,
+        tv_nsec: (nanoseconds % SECOND) as i64,
+    }
+}

@@ -1,0 +1,130 @@
+//! When the requests of an open loop are due. Pure: no clock, no I/O. The times never depend on
+//! answers, and are never moved because the generator is late: it sends late, and says so.
+
+use crate::plan::Spacing;
+use crate::plan::template::Random;
+
+/// The due times of one thread, in nanoseconds of the run.
+#[derive(Debug)]
+pub struct DueTimes {
+    start: f64,
+    /// Nanoseconds between two arrivals of this thread, on average.
+    gap: f64,
+    spacing: Spacing,
+    random: Random,
+    /// Constant: how many have been given. Poisson: unused.
+    given: u64,
+    next: f64,
+    left: Option<u64>,
+}
+
+impl DueTimes {
+    /// The share of thread `index` of `threads`: independent Poisson streams add up to one, constant
+    /// ones are offset against each other so that the whole is evenly spaced.
+    pub fn new(
+        rate: f64,
+        spacing: Spacing,
+        (index, threads): (usize, usize),
+        requests: Option<u64>,
+        mut random: Random,
+    ) -> DueTimes {
+        let gap = 1e9 / rate * threads as f64;
+        let start = match spacing {
+            Spacing::Constant => 1e9 / rate * index as f64,
+            Spacing::Poisson => exponential(&mut random) * gap,
+        };
+        let (index, threads) = (index as u64, threads as u64);
+        DueTimes {
+            start,
+            gap,
+            spacing,
+            random,
+            given: 0,
+            next: start,
+            // Shares that add up to the whole.
+            left: requests.map(|n| n / threads + u64::from(index < n % threads)),
+        }
+    }
+
+    /// When the next is due. None: there are no more.
+    pub fn peek(&self) -> Option<u64> {
+        (self.left != Some(0)).then_some(self.next as u64)
+    }
+
+    /// Takes the next. A request of the warm-up is not counted against the number of requests.
+    pub fn take(&mut self, counts: bool) -> Option<u64> {
+        let due = self.peek()?;
+        if let (Some(left), true) = (&mut self.left, counts) {
+            *left -= 1;
+        }
+        self.given += 1;
+        self.next = match self.spacing {
+            // By multiplication: additions would drift.
+            Spacing::Constant => self.start + self.given as f64 * self.gap,
+            Spacing::Poisson => self.next + exponential(&mut self.random) * self.gap,
+        };
+        Some(due)
+    }
+}
+
+/// Exponentially distributed with mean 1.
+fn exponential(random: &mut Random) -> f64 {
+    -(1.0 - random.fraction()).ln()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(rate: f64, spacing: Spacing, threads: usize, requests: u64) -> Vec<u64> {
+        let mut all = Vec::new();
+        for index in 0..threads {
+            let random = Random::new(42, index as u64);
+            let share = (index, threads);
+            let mut due = DueTimes::new(rate, spacing, share, Some(requests), random);
+            while let Some(at) = due.take(true) {
+                all.push(at);
+            }
+        }
+        all.sort_unstable();
+        all
+    }
+
+    #[test]
+    fn constant_arrivals_are_evenly_spaced_over_all_threads() {
+        for threads in [1, 2, 3] {
+            let times = times(1000.0, Spacing::Constant, threads, 10);
+            let expected: Vec<u64> = (0..10).map(|n| n * 1_000_000).collect();
+            assert_eq!(times, expected, "{threads} threads");
+        }
+    }
+
+    #[test]
+    fn constant_arrivals_do_not_drift() {
+        let times = times(3.0, Spacing::Constant, 1, 3_000_001);
+        assert!(times.last().unwrap().abs_diff(1_000_000_000_000_000) <= 1);
+    }
+
+    #[test]
+    fn poisson_arrivals_have_the_mean_and_the_spread_of_an_exponential() {
+        let times = times(1000.0, Spacing::Poisson, 2, 100_000);
+        let gaps: Vec<f64> = times
+            .windows(2)
+            .map(|w| (w[1] - w[0]) as f64 / 1e6)
+            .collect();
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let variance = gaps.iter().map(|g| (g - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+        assert!((mean - 1.0).abs() < 0.02, "mean {mean} ms");
+        assert!(
+            (variance.sqrt() / mean - 1.0).abs() < 0.03,
+            "sd {}",
+            variance.sqrt()
+        );
+    }
+
+    #[test]
+    fn shares_add_up() {
+        assert_eq!(times(10.0, Spacing::Poisson, 4, 11).len(), 11);
+        assert_eq!(times(10.0, Spacing::Poisson, 4, 3).len(), 3);
+    }
+}

@@ -1,0 +1,571 @@
+//! One client and its connection: a request from its beginning to its end. A state machine that is
+//! told of events and times; who begins the next request, and when, is the worker's matter.
+//!
+//! In the common case a request is one `send` and one `recv`: the answer to it is read in one piece,
+//! and the next request is sent from within the same event.
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+
+use super::context::Context;
+use super::cookies::Jar;
+use super::fleet::UnderWay;
+use super::recorder::{Answer, Times};
+use super::socket;
+use super::stream::{Received, Stream};
+use crate::outcome::{Kind, Outcome};
+use crate::plan::check::LONGEST_CHECKED_BODY;
+use crate::plan::template::{Filling, Random};
+use crate::plan::{Backlog, OnSocketError};
+use crate::response::{End, Fault, Reader, Sink};
+
+/// Pieces of an answer read before others have their turn: 2 MiB.
+const READS_IN_A_ROW: usize = 32;
+
+/// A request that may be sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Ticket {
+    /// Its number, from 1.
+    pub seq: u64,
+    /// When it was due; in a closed loop, now.
+    pub due: u64,
+    /// It is of the measured part.
+    pub measured: bool,
+    /// Open loop: how late it is for want of the generator.
+    pub lag: Option<u64>,
+}
+
+/// A client and its connection.
+#[derive(Debug)]
+pub struct Connection {
+    index: u32,
+    /// Distinguishes events of this socket from those of the one before.
+    generation: u32,
+    phase: Phase,
+    stream: Option<Stream>,
+    /// Complete answers on this connection.
+    served: u64,
+    /// When the client became free: for the send lag.
+    pub free_since: u64,
+    ticket: Ticket,
+    times: Times,
+    /// When connecting, and then waiting for the answer, began: for the timeout.
+    since: u64,
+    /// The whole request, if it had to be written, and how much has been sent.
+    out: Vec<u8>,
+    out_constant: bool,
+    out_sent: usize,
+    reader: Reader,
+    /// Kept for the checks.
+    body: Vec<u8>,
+    jar: Jar,
+    random: Random,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// No request.
+    Idle,
+    /// The connection is on its way.
+    Connecting,
+    /// The backlog was full, connecting is tried again later.
+    Backlog,
+    /// TLS.
+    Handshake,
+    /// Not all of the request is sent.
+    Sending,
+    /// The answer is awaited.
+    Receiving,
+}
+
+/// What came of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It goes on.
+    Working,
+    /// The request has ended, at this time.
+    Ended { now: u64, outcome: Outcome },
+    /// The backlog was full: call [`Connection::retry`] in a millisecond.
+    RetryConnect,
+}
+
+impl Connection {
+    pub fn new(index: u32, seed: u64, number: u64) -> Connection {
+        Connection {
+            index,
+            generation: 0,
+            phase: Phase::Idle,
+            stream: None,
+            served: 0,
+            free_since: 0,
+            ticket: Ticket {
+                seq: 0,
+                due: 0,
+                measured: false,
+                lag: None,
+            },
+            times: Times::default(),
+            since: 0,
+            out: Vec::new(),
+            out_constant: false,
+            out_sent: 0,
+            reader: Reader::default(),
+            body: Vec::new(),
+            jar: Jar::default(),
+            random: Random::new(seed, number),
+        }
+    }
+
+    /// The number events of the present socket carry.
+    pub fn token(&self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    /// The request under way.
+    pub fn under_way(&self) -> Option<UnderWay> {
+        (self.phase != Phase::Idle).then_some(UnderWay {
+            measured: self.ticket.measured,
+            due: self.ticket.due,
+            sent: self.times.sent > 0,
+        })
+    }
+
+    /// Begins a request.
+    pub fn begin(&mut self, context: &mut Context, ticket: Ticket, now: u64) -> Step {
+        self.ticket = ticket;
+        self.times = Times {
+            due: ticket.due,
+            ..Times::default()
+        };
+        context.recorder.begun(ticket.measured, now, ticket.lag);
+        self.since = now;
+        if self.stream.is_some() {
+            return self.start_sending(context, now);
+        }
+        self.connect(context, now)
+    }
+
+    /// Tries to connect once more after [`Step::RetryConnect`].
+    pub fn retry(&mut self, context: &mut Context, now: u64) -> Step {
+        if self.phase == Phase::Backlog {
+            self.connect(context, now)
+        } else {
+            Step::Working
+        }
+    }
+
+    fn connect(&mut self, context: &mut Context, now: u64) -> Step {
+        self.served = 0;
+        self.generation = self.generation.wrapping_add(1);
+        match socket::open(&context.peer) {
+            Ok(opened) => {
+                let mut flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+                if !context.peer.is_unix() {
+                    flags |= EventFlags::OUT;
+                }
+                let data = EventData::new_u64(self.token());
+                if let Err(error) = epoll::add(&context.epoll, &opened.fd, data, flags) {
+                    return self.fail(context, Outcome::ConnectFailed, Some(&error), now);
+                }
+                match Stream::new(opened.fd, context.tls.as_deref()) {
+                    Ok(stream) => self.stream = Some(stream),
+                    Err(why) => return self.fail(context, Outcome::Tls, Some(&why), now),
+                }
+                self.phase = Phase::Connecting;
+                if opened.established {
+                    return self.established(context);
+                }
+                Step::Working
+            }
+            Err(Errno::AGAIN) if context.peer.is_unix() => {
+                context.recorder.connections().backlog_full += 1;
+                let waits = context.plan.connection.backlog == Backlog::Wait;
+                if waits && now.saturating_sub(self.since) < context.timeout {
+                    self.phase = Phase::Backlog;
+                    return Step::RetryConnect;
+                }
+                self.fail(context, Outcome::ConnectBacklog, None, now)
+            }
+            Err(error) => self.fail(context, socket::connect_outcome(error), Some(&error), now),
+        }
+    }
+
+    /// The connection is there.
+    fn established(&mut self, context: &mut Context) -> Step {
+        context.reached();
+        context.recorder.opened();
+        let tls = self.stream.as_ref().is_some_and(Stream::is_handshaking);
+        if tls {
+            self.phase = Phase::Handshake;
+            return self.handshake(context);
+        }
+        self.ready(context)
+    }
+
+    /// The connection can carry a request.
+    fn ready(&mut self, context: &mut Context) -> Step {
+        let now = context.clock.now();
+        self.times.connect = (now - self.since).max(1);
+        self.since = now;
+        self.start_sending(context, now)
+    }
+
+    fn handshake(&mut self, context: &mut Context) -> Step {
+        let stream = self.stream.as_mut().expect("a handshake has a stream");
+        match stream.handshake(&mut context.scratch) {
+            Ok(true) => {
+                let stream = self.stream.as_ref().expect("it was just there");
+                if !context.handshook() {
+                    context.recorder.connections().tls = stream.description();
+                }
+                self.ready(context)
+            }
+            Ok(false) => Step::Working,
+            Err(why) => {
+                let now = context.clock.now();
+                self.fail(context, Outcome::Tls, Some(&why), now)
+            }
+        }
+    }
+
+    fn start_sending(&mut self, context: &mut Context, now: u64) -> Step {
+        self.reader.begin(context.requests.head_only);
+        self.body.clear();
+        self.out.clear();
+        self.out_sent = 0;
+        self.out_constant = context.requests.constant(self.ticket.seq).is_some();
+        if !self.out_constant {
+            let mut filling = Filling {
+                seq: self.ticket.seq,
+                client: self.index * context.threads + context.thread + 1,
+                random: &mut self.random,
+            };
+            let jar = context.requests.cookie_jar().then_some(&self.jar);
+            context.requests.write(&mut filling, jar, &mut self.out);
+        }
+        self.phase = Phase::Sending;
+        self.send(context, now)
+    }
+
+    fn send(&mut self, context: &mut Context, mut now: u64) -> Step {
+        loop {
+            let constant = context.requests.constant(self.ticket.seq);
+            let out = match constant {
+                Some(bytes) if self.out_constant => bytes,
+                _ => &self.out,
+            };
+            let stream = self.stream.as_mut().expect("sending needs a stream");
+            match stream.send(&out[self.out_sent..]) {
+                Ok(sent) => {
+                    let complete = self.out_sent + sent == out.len();
+                    if self.out_sent == 0 {
+                        context.recorder.sent(self.ticket.measured);
+                        self.times.sent = now;
+                    } else {
+                        now = context.clock.now();
+                        self.times.sent = now;
+                    }
+                    self.out_sent += sent;
+                    context.recorder.bytes_sent(self.ticket.measured, sent);
+                    if complete {
+                        self.phase = Phase::Receiving;
+                        return Step::Working;
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    self.wait_until_writable(context);
+                    return Step::Working;
+                }
+                // The answer may be there already: a server that refuses a body answers and closes.
+                Err(_) if self.out_sent > 0 => return self.receive(context, true),
+                Err(error) => {
+                    let now = context.clock.now();
+                    return self.fail(context, Outcome::Reset, Some(&error), now);
+                }
+            }
+        }
+    }
+
+    /// TCP sockets are watched for writability from the start, which costs nothing: they report it
+    /// only after a send fell short. Unix sockets would report every byte taken by the peer.
+    fn wait_until_writable(&mut self, context: &Context) {
+        if context.peer.is_unix() {
+            self.watch(context, EventFlags::OUT);
+        }
+    }
+
+    /// Watches the socket anew: what is ready now is reported once more.
+    fn watch(&mut self, context: &Context, besides: EventFlags) {
+        if let Some(stream) = &self.stream {
+            let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET | besides;
+            let data = EventData::new_u64(self.token());
+            // Fails only for a descriptor that is not watched, and this one is.
+            let _ = epoll::modify(&context.epoll, stream.fd(), data, flags);
+        }
+    }
+
+    /// The socket has something to say.
+    pub fn event(&mut self, context: &mut Context, flags: EventFlags) -> Step {
+        let ended = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
+        match self.phase {
+            Phase::Connecting => {
+                let stream = self.stream.as_ref().expect("connecting has a stream");
+                match socket::arrived(stream.fd()) {
+                    Ok(()) if flags.intersects(EventFlags::OUT | EventFlags::IN) => {
+                        self.established(context)
+                    }
+                    Ok(()) => Step::Working,
+                    Err(error) => {
+                        let now = context.clock.now();
+                        self.fail(context, socket::connect_outcome(error), Some(&error), now)
+                    }
+                }
+            }
+            Phase::Handshake => self.handshake(context),
+            Phase::Receiving => {
+                if flags.contains(EventFlags::OUT)
+                    && let Some(stream) = &mut self.stream
+                {
+                    // TLS may hold back records of the request. An error shows in receiving.
+                    let _ = stream.flush();
+                }
+                self.receive(context, ended)
+            }
+            Phase::Sending => {
+                if flags.contains(EventFlags::IN) || ended {
+                    let step = self.receive(context, ended);
+                    if step != Step::Working {
+                        return step;
+                    }
+                }
+                if self.phase == Phase::Sending && flags.contains(EventFlags::OUT) {
+                    let now = context.clock.now();
+                    return self.send(context, now);
+                }
+                Step::Working
+            }
+            Phase::Idle | Phase::Backlog => {
+                if self.stream.is_some() && self.idle_event(context, ended) {
+                    self.close(context);
+                    context.recorder.connections().closed_idle += 1;
+                }
+                Step::Working
+            }
+        }
+    }
+
+    /// Something happened between two requests; whether the connection is of no more use.
+    fn idle_event(&mut self, context: &mut Context, ended: bool) -> bool {
+        let Some(stream) = &mut self.stream else {
+            return false;
+        };
+        // Bytes nobody asked for make it useless as well; session tickets of TLS are not such bytes.
+        ended
+            || !matches!(
+                stream.receive(&mut context.buffer, &mut context.scratch),
+                Ok(Received::Later)
+            )
+    }
+
+    fn receive(&mut self, context: &mut Context, ended: bool) -> Step {
+        for _ in 0..READS_IN_A_ROW {
+            let stream = self.stream.as_mut().expect("receiving needs a stream");
+            let received = stream.receive(&mut context.buffer, &mut context.scratch);
+            match received {
+                Ok(Received::Bytes { length, drained }) => {
+                    let now = context.clock.now();
+                    if self.times.first_byte == 0 {
+                        self.times.first_byte = now;
+                    }
+                    let step = self.read(context, length, ended, now);
+                    if step != Step::Working || (drained && !ended) {
+                        return step;
+                    }
+                }
+                Ok(Received::Later) => return Step::Working,
+                Ok(Received::End) => {
+                    let now = context.clock.now();
+                    return match self.reader.end() {
+                        End::Complete => self.complete(context, true, now),
+                        End::Nothing => self.fail(context, Outcome::ClosedEarly, None, now),
+                        End::Truncated => self.fail(context, Outcome::Truncated, None, now),
+                    };
+                }
+                // Over TLS, the end of the connection without close_notify: only a body with an end
+                // of its own is known to be complete.
+                Ok(Received::CutOff) => {
+                    let now = context.clock.now();
+                    let outcome = match self.reader.end() {
+                        End::Nothing => Outcome::ClosedEarly,
+                        End::Complete | End::Truncated => Outcome::Truncated,
+                    };
+                    return self.fail(context, outcome, Some(&"no close_notify"), now);
+                }
+                Err(why) => {
+                    let now = context.clock.now();
+                    let outcome = if why.is_tls() {
+                        Outcome::Tls
+                    } else {
+                        Outcome::Reset
+                    };
+                    return self.fail(context, outcome, Some(&why), now);
+                }
+            }
+        }
+        // A long answer that comes as fast as it is read: the others have their turn, and the socket
+        // is reported again.
+        self.watch(context, EventFlags::OUT);
+        Step::Working
+    }
+
+    /// Reads bytes that were received.
+    #[inline]
+    fn read(&mut self, context: &mut Context, length: usize, ended: bool, now: u64) -> Step {
+        context
+            .recorder
+            .bytes_received(self.ticket.measured, length);
+        let bytes = &context.buffer[..length];
+        let wants_server = context.recorder.wants_server();
+        let mut sink = Taker {
+            jar: context.requests.cookie_jar().then_some(&mut self.jar),
+            body: context.checks_bodies.then_some(&mut self.body),
+            server: wants_server.then_some(&mut context.server_field),
+        };
+        match self.reader.feed(bytes, &mut sink) {
+            Ok(used) if used < length => self.fail(
+                context,
+                Outcome::ProtocolError,
+                Some(&Fault::Surplus.words()),
+                now,
+            ),
+            Ok(_) if self.reader.is_done() => self.complete(context, ended, now),
+            Ok(_) => Step::Working,
+            Err(fault) => self.fail(context, Outcome::ProtocolError, Some(&fault.words()), now),
+        }
+    }
+
+    /// The answer is complete. `ended`: the server has closed its side.
+    fn complete(&mut self, context: &mut Context, ended: bool, now: u64) -> Step {
+        let head = *self.reader.head().expect("a complete answer has a head");
+        let (status, length) = (head.status, self.reader.body_length());
+        let kept = self.reader.keeps_connection();
+        let keep_alive = context.plan.connection.keep_alive;
+        let outcome = context.judge(status, length, &self.body);
+        let answer = Answer {
+            status,
+            length,
+            has_length: matches!(head.framing, crate::response::head::Framing::Length(_)),
+            protocol: if head.http10 { "HTTP/1.0" } else { "HTTP/1.1" },
+            reused: self.served > 0,
+            kept,
+            wanted_to_keep: keep_alive,
+        };
+        let server = context.server_field.take();
+        let good = outcome == Outcome::Good;
+        context
+            .recorder
+            .answer(self.ticket.measured, answer, good, server);
+        self.served += 1;
+        // An answer before the request was sent ends the connection: the rest has no place to go.
+        if !(kept && keep_alive) || ended || self.phase == Phase::Sending {
+            self.leave(context);
+        }
+        self.finish(context, outcome, status, now)
+    }
+
+    /// The request has failed; its connection is of no more use.
+    fn fail(
+        &mut self,
+        context: &mut Context,
+        outcome: Outcome,
+        why: Option<&dyn std::fmt::Display>,
+        now: u64,
+    ) -> Step {
+        if let Some(why) = why {
+            context.recorder.reason(self.ticket.measured, outcome, why);
+        }
+        context.failed(outcome, why);
+        self.close(context);
+        if context.plan.on_socket_error == OnSocketError::Stop
+            && matches!(outcome.kind(), Kind::Connect | Kind::Transport)
+        {
+            context.stop_for(outcome, why);
+        }
+        self.finish(context, outcome, 0, now)
+    }
+
+    fn finish(&mut self, context: &mut Context, outcome: Outcome, status: u16, now: u64) -> Step {
+        self.phase = Phase::Idle;
+        self.free_since = now;
+        let measured = self.ticket.measured;
+        context
+            .recorder
+            .ended(measured, outcome, self.times, status, now);
+        Step::Ended { now, outcome }
+    }
+
+    /// Ends a request that has taken too long.
+    pub fn expire(&mut self, context: &mut Context, now: u64) -> Step {
+        if now.saturating_sub(self.since) < context.timeout {
+            return Step::Working;
+        }
+        match self.phase {
+            Phase::Idle => Step::Working,
+            Phase::Connecting | Phase::Handshake => {
+                self.fail(context, Outcome::ConnectTimeout, None, now)
+            }
+            Phase::Backlog => self.fail(context, Outcome::ConnectBacklog, None, now),
+            Phase::Sending | Phase::Receiving => self.fail(context, Outcome::Timeout, None, now),
+        }
+    }
+
+    /// Closes now.
+    fn close(&mut self, context: &mut Context) {
+        if let Some(stream) = self.stream.take()
+            && (self.phase != Phase::Connecting)
+        {
+            drop(stream);
+            context.recorder.closed();
+        }
+    }
+
+    /// Lets the server close first, as ab does: whoever closes first keeps the port in TIME_WAIT.
+    fn leave(&mut self, context: &mut Context) {
+        if let Some(stream) = self.stream.take() {
+            context.recorder.closed();
+            context.leave(stream);
+        }
+    }
+}
+
+/// Takes from an answer what somebody wants.
+struct Taker<'a> {
+    jar: Option<&'a mut Jar>,
+    body: Option<&'a mut Vec<u8>>,
+    server: Option<&'a mut Option<String>>,
+}
+
+impl Sink for Taker<'_> {
+    #[inline]
+    fn field(&mut self, name: &[u8], value: &[u8]) {
+        if let Some(jar) = &mut self.jar
+            && name.eq_ignore_ascii_case(b"set-cookie")
+        {
+            jar.set(value);
+        }
+        if let Some(server) = &mut self.server
+            && name.eq_ignore_ascii_case(b"server")
+        {
+            **server = Some(String::from_utf8_lossy(value).into_owned());
+        }
+    }
+
+    #[inline]
+    fn body(&mut self, bytes: &[u8]) {
+        if let Some(body) = &mut self.body {
+            let room = LONGEST_CHECKED_BODY.saturating_sub(body.len());
+            body.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The cookies of one client, sent back to the one server it talks to. Not a browser's jar: one
+//! host, no paths, no expiry by date but the past (RFC 6265 §5 for the parts used); enough for a
+//! logged-in visitor.
+
+/// Most cookies of one client, and most bytes of one: RFC 6265 §6.1 asks for 50 and 4096.
+const MOST: usize = 64;
+const LONGEST: usize = 8192;
+
+/// The cookies.
+#[derive(Clone, Debug, Default)]
+pub struct Jar(Vec<(Vec<u8>, Vec<u8>)>);
+
+impl Jar {
+    /// Takes the value of a Set-Cookie field. What is no cookie, or too much, is left out.
+    pub fn set(&mut self, field: &[u8]) {
+        let mut parts = field.split(|b| *b == b';').map(<[u8]>::trim_ascii);
+        let pair = parts.next().unwrap_or_default();
+        let Some(equals) = memchr::memchr(b'=', pair) else {
+            return;
+        };
+        let (name, value) = (pair[..equals].trim_ascii(), pair[equals + 1..].trim_ascii());
+        if name.is_empty() || pair.len() > LONGEST {
+            return;
+        }
+        let gone = value.is_empty() || parts.any(has_expired);
+        let known = self.0.iter().position(|(n, _)| n == name);
+        match (known, gone) {
+            (Some(at), true) => drop(self.0.remove(at)),
+            (Some(at), false) => self.0[at].1 = value.to_vec(),
+            (None, false) if self.0.len() < MOST => self.0.push((name.to_vec(), value.to_vec())),
+            (None, _) => {}
+        }
+    }
+
+    /// Writes `a=1; b=2`, after `before` if there is one.
+    pub fn write(&self, mut separated: bool, out: &mut Vec<u8>) {
+        for (name, value) in &self.0 {
+            if separated {
+                out.extend_from_slice(b"; ");
+            }
+            separated = true;
+            out.extend_from_slice(name);
+            out.push(b'=');
+            out.extend_from_slice(value);
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// `Max-Age=0` or less, or an `Expires` in 1970: how programs delete cookies.
+fn has_expired(attribute: &[u8]) -> bool {
+    let Some(equals) = memchr::memchr(b'=', attribute) else {
+        return false;
+    };
+    let (name, value) = (attribute[..equals].trim_ascii(), &attribute[equals + 1..]);
+    if name.eq_ignore_ascii_case(b"max-age") {
+        return value.first() == Some(&b'-') || value == b"0";
+    }
+    name.eq_ignore_ascii_case(b"expires") && memchr::memmem::find(value, b"1970").is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cookies_are_kept_replaced_and_deleted() {
+        let mut jar = Jar::default();
+        let mut check = |field: &str, sent: &str| {
+            jar.set(field.as_bytes());
+            let mut out = Vec::new();
+            jar.write(false, &mut out);
+            assert_eq!(String::from_utf8(out).unwrap(), sent, "after {field}");
+        };
+        check("a=1; Path=/; HttpOnly", "a=1");
+        check("b = x=y ;Secure", "a=1; b=x=y");
+        check("a=2", "a=2; b=x=y");
+        check("nonsense", "a=2; b=x=y");
+        check("=1", "a=2; b=x=y");
+        check(
+            "b=deleted; expires=Thu, 01-Jan-1970 00:00:01 GMT; Max-Age=0",
+            "a=2",
+        );
+        check("a=; Max-Age=-1", "");
+    }
+
+    #[test]
+    fn a_server_cannot_fill_the_jar_without_end() {
+        let mut jar = Jar::default();
+        for n in 0..1000 {
+            jar.set(format!("c{n}=1").as_bytes());
+        }
+        assert_eq!(jar.0.len(), MOST);
+        jar.set(format!("c0={}", "x".repeat(LONGEST)).as_bytes());
+        assert_eq!(jar.0[0].1, b"1");
+    }
+}

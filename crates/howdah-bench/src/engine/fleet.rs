@@ -1,0 +1,159 @@
+//! The clients of one thread, whatever protocol they speak: what the worker may ask of them. A
+//! client is a number; a request that ends is a [`Step`] under that number.
+
+use rustix::event::epoll::EventFlags;
+
+use super::connection::{Connection, Step, Ticket};
+use super::context::Context;
+use crate::plan::Plan;
+
+/// A request that has not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnderWay {
+    /// Of the measured part.
+    pub measured: bool,
+    /// When it was due.
+    pub due: u64,
+    /// The server can know of it.
+    pub sent: bool,
+}
+
+/// The clients of one thread.
+pub trait Fleet: Send {
+    /// None yet.
+    fn new(plan: &Plan, thread: usize) -> Self;
+
+    /// How many there are.
+    fn len(&self) -> u32;
+
+    /// One more; its number.
+    fn add(&mut self) -> u32;
+
+    /// A client begins a request.
+    fn begin(&mut self, context: &mut Context, client: u32, ticket: Ticket, now: u64) -> Step;
+
+    /// A socket has something to say.
+    fn event(
+        &mut self,
+        context: &mut Context,
+        token: u64,
+        flags: EventFlags,
+        steps: &mut Vec<(u32, Step)>,
+    );
+
+    /// Connecting is tried again, after [`Step::RetryConnect`].
+    fn retry(&mut self, context: &mut Context, client: u32, now: u64, steps: &mut Vec<(u32, Step)>);
+
+    /// Requests that have taken too long end.
+    fn expire(&mut self, context: &mut Context, now: u64, steps: &mut Vec<(u32, Step)>);
+
+    /// Writes what has been begun and not written. Whether there was anything.
+    fn flush(&mut self, context: &mut Context, steps: &mut Vec<(u32, Step)>) -> bool;
+
+    /// Whether the client has a request.
+    fn is_busy(&self, client: u32) -> bool;
+
+    /// When it last had none.
+    fn free_since(&self, client: u32) -> u64;
+
+    /// See [`Fleet::free_since`].
+    fn set_free_since(&mut self, client: u32, now: u64);
+
+    /// Shows all requests that have not ended.
+    fn under_way(&self, show: impl FnMut(UnderWay));
+}
+
+/// HTTP/1.x: every client has a connection of its own.
+#[derive(Debug)]
+pub struct Connections {
+    all: Vec<Connection>,
+    seed: u64,
+    threads: u64,
+    thread: u64,
+}
+
+impl Fleet for Connections {
+    fn new(plan: &Plan, thread: usize) -> Self {
+        Connections {
+            all: Vec::new(),
+            seed: plan.seed,
+            threads: plan.threads as u64,
+            thread: thread as u64,
+        }
+    }
+
+    fn len(&self) -> u32 {
+        self.all.len() as u32
+    }
+
+    fn add(&mut self) -> u32 {
+        let index = self.len();
+        let number = u64::from(index) * self.threads + self.thread;
+        self.all.push(Connection::new(index, self.seed, number));
+        index
+    }
+
+    #[inline]
+    fn begin(&mut self, context: &mut Context, client: u32, ticket: Ticket, now: u64) -> Step {
+        self.all[client as usize].begin(context, ticket, now)
+    }
+
+    #[inline]
+    fn event(
+        &mut self,
+        context: &mut Context,
+        token: u64,
+        flags: EventFlags,
+        steps: &mut Vec<(u32, Step)>,
+    ) {
+        let client = token as u32;
+        let connection = &mut self.all[client as usize];
+        // Else an event of a socket that has been closed since.
+        if connection.token() == token {
+            steps.push((client, connection.event(context, flags)));
+        }
+    }
+
+    fn retry(
+        &mut self,
+        context: &mut Context,
+        client: u32,
+        now: u64,
+        steps: &mut Vec<(u32, Step)>,
+    ) {
+        steps.push((client, self.all[client as usize].retry(context, now)));
+    }
+
+    fn expire(&mut self, context: &mut Context, now: u64, steps: &mut Vec<(u32, Step)>) {
+        for (client, connection) in (0..).zip(&mut self.all) {
+            match connection.expire(context, now) {
+                Step::Working => {}
+                step => steps.push((client, step)),
+            }
+        }
+    }
+
+    /// Connections write at once.
+    fn flush(&mut self, _: &mut Context, _: &mut Vec<(u32, Step)>) -> bool {
+        false
+    }
+
+    fn is_busy(&self, client: u32) -> bool {
+        self.all[client as usize].under_way().is_some()
+    }
+
+    fn free_since(&self, client: u32) -> u64 {
+        self.all[client as usize].free_since
+    }
+
+    fn set_free_since(&mut self, client: u32, now: u64) {
+        self.all[client as usize].free_since = now;
+    }
+
+    fn under_way(&self, show: impl FnMut(UnderWay)) {
+        self.all
+            .iter()
+            .filter_map(Connection::under_way)
+            .for_each(show);
+    }
+}

@@ -1,0 +1,201 @@
+//! One client of HTTP/2: its request, and how far the answer is. Knows nothing of the connection it
+//! shares.
+
+use std::pin::Pin;
+use std::task::{Poll, Waker};
+
+use h2::RecvStream;
+use h2::client::ResponseFuture;
+use http::{HeaderName, HeaderValue, Method, Request, Version};
+
+use super::super::connection::Ticket;
+use super::super::context::Context;
+use super::super::cookies::Jar;
+use super::super::recorder::Times;
+use super::super::request;
+use crate::outcome::Outcome;
+use crate::plan::Scheme;
+use crate::plan::check::LONGEST_CHECKED_BODY;
+use crate::plan::template::{Filling, Random};
+
+/// A client.
+pub struct Client {
+    pub exchange: Exchange,
+    pub ticket: Ticket,
+    pub times: Times,
+    pub since: u64,
+    pub free_since: u64,
+    pub jar: Jar,
+    pub random: Random,
+    pub body: Vec<u8>,
+}
+
+/// Where a request is.
+pub enum Exchange {
+    /// There is none.
+    Idle,
+    /// It waits for the connection, or for the server to allow another stream.
+    Waiting,
+    /// Sent; the head of the answer is awaited.
+    Head(ResponseFuture),
+    /// The body of the answer is.
+    Body(Incoming),
+}
+
+pub struct Incoming {
+    pub stream: RecvStream,
+    pub status: u16,
+    pub has_length: bool,
+    pub length: u64,
+    pub server: Option<String>,
+}
+
+/// What has become of a request.
+pub enum Progress {
+    Pending,
+    Complete(Incoming),
+    Failed(Outcome, String),
+}
+
+impl Client {
+    /// Without a request.
+    pub fn new(random: Random) -> Client {
+        Client {
+            exchange: Exchange::Idle,
+            ticket: Ticket {
+                seq: 0,
+                due: 0,
+                measured: false,
+                lag: None,
+            },
+            times: Times::default(),
+            since: 0,
+            free_since: 0,
+            jar: Jar::default(),
+            random,
+            body: Vec::new(),
+        }
+    }
+
+    /// Writes its request; the error is what cannot be written in HTTP/2. `number`: the client's, from 0,
+    /// on its thread.
+    pub fn request(&mut self, context: &Context, number: u32) -> Result<Request<()>, String> {
+        let plan = &context.plan;
+        let seq = self.ticket.seq;
+        let target = &plan.targets[(seq.saturating_sub(1) % plan.targets.len() as u64) as usize];
+        let mut filling = Filling {
+            seq,
+            client: number * context.threads + context.thread + 1,
+            random: &mut self.random,
+        };
+        let scheme = match target.scheme {
+            Scheme::Http => "http",
+            Scheme::Https => "https",
+        };
+        let mut uri = format!("{scheme}://{}", target.authority).into_bytes();
+        target.path.render(&mut filling, &mut uri);
+        let wrong = |e: &dyn std::fmt::Display| format!("the request cannot be written: {e}");
+        let mut request = Request::builder()
+            .version(Version::HTTP_2)
+            .method(Method::from_bytes(plan.request.method.as_bytes()).map_err(|e| wrong(&e))?)
+            .uri(uri.as_slice());
+        let mut cookie = Vec::new();
+        for (name, value) in request::fields(plan, target) {
+            let mut bytes = Vec::new();
+            value.render(&mut filling, &mut bytes);
+            // The authority is in the URI; what is about the connection has no place in HTTP/2
+            // (RFC 9113 §8.2.2).
+            match name.to_ascii_lowercase().as_str() {
+                "host" | "connection" | "keep-alive" | "proxy-connection" | "transfer-encoding"
+                | "upgrade" => {}
+                "cookie" => cookie = bytes,
+                name => {
+                    let name = HeaderName::from_bytes(name.as_bytes()).map_err(|e| wrong(&e))?;
+                    let value = HeaderValue::from_bytes(&bytes).map_err(|e| wrong(&e))?;
+                    request = request.header(name, value);
+                }
+            }
+        }
+        if plan.request.cookie_jar {
+            self.jar.write(!cookie.is_empty(), &mut cookie);
+        }
+        if !cookie.is_empty() {
+            let value = HeaderValue::from_bytes(&cookie).map_err(|e| wrong(&e))?;
+            request = request.header(http::header::COOKIE, value);
+        }
+        request.body(()).map_err(|e| wrong(&e))
+    }
+
+    /// Looks how far the answer is.
+    pub fn progress(
+        &mut self,
+        context: &Context,
+        wants_server: bool,
+        broken: Option<String>,
+    ) -> Progress {
+        let mut waker = std::task::Context::from_waker(Waker::noop());
+        if let Exchange::Head(response) = &mut self.exchange {
+            let response = match Pin::new(response).poll(&mut waker) {
+                Poll::Pending => return Progress::Pending,
+                Poll::Ready(Ok(response)) => response,
+                Poll::Ready(Err(error)) => return failed(&error, false, broken),
+            };
+            self.times.first_byte = context.clock.now();
+            if context.requests.cookie_jar() {
+                for value in response.headers().get_all(http::header::SET_COOKIE) {
+                    self.jar.set(value.as_bytes());
+                }
+            }
+            let field = |name| response.headers().get(name);
+            let server = field(http::header::SERVER).filter(|_| wants_server);
+            self.exchange = Exchange::Body(Incoming {
+                status: response.status().as_u16(),
+                has_length: field(http::header::CONTENT_LENGTH).is_some(),
+                length: 0,
+                server: server.map(|s| String::from_utf8_lossy(s.as_bytes()).into_owned()),
+                stream: response.into_body(),
+            });
+        }
+        loop {
+            let Exchange::Body(incoming) = &mut self.exchange else {
+                return Progress::Pending;
+            };
+            match incoming.stream.poll_data(&mut waker) {
+                Poll::Pending => return Progress::Pending,
+                Poll::Ready(Some(Ok(data))) => {
+                    incoming.length += data.len() as u64;
+                    if context.checks_bodies {
+                        let room = LONGEST_CHECKED_BODY.saturating_sub(self.body.len());
+                        self.body.extend_from_slice(&data[..data.len().min(room)]);
+                    }
+                    // Fails only for more than was received.
+                    let _ = incoming.stream.flow_control().release_capacity(data.len());
+                }
+                Poll::Ready(Some(Err(error))) => return failed(&error, true, broken),
+                Poll::Ready(None) => {
+                    let exchange = std::mem::replace(&mut self.exchange, Exchange::Idle);
+                    return match exchange {
+                        Exchange::Body(incoming) => Progress::Complete(incoming),
+                        _ => Progress::Pending,
+                    };
+                }
+            }
+        }
+    }
+}
+
+/// The name of a stream's failure. `head`: the answer had begun.
+fn failed(error: &h2::Error, head: bool, broken: Option<String>) -> Progress {
+    let outcome = if broken.is_some() {
+        Outcome::Reset
+    } else if error.is_library() || (error.is_go_away() && !error.is_remote()) {
+        Outcome::ProtocolError
+    } else if head {
+        Outcome::Truncated
+    } else if error.is_io() {
+        Outcome::ClosedEarly
+    } else {
+        Outcome::Reset
+    };
+    Progress::Failed(outcome, broken.unwrap_or_else(|| error.to_string()))
+}

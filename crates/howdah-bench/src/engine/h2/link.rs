@@ -1,0 +1,272 @@
+//! One HTTP/2 connection: its socket, its TLS, its `h2` state. Knows nothing of requests; the
+//! [`super::Links`] put those on it.
+
+use std::pin::{Pin, pin};
+use std::task::{Poll, Waker};
+
+use bytes::{Buf, Bytes};
+use h2::client::{Builder, Connection, SendRequest};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+
+use super::super::context::Context;
+use super::super::socket;
+use super::super::stream::{Received, Stream};
+use super::pipe::Pipe;
+use crate::outcome::Outcome;
+
+/// Flow control windows: large, so that the server is measured and not our window. 2^24 for a
+/// stream, 2^26 for the connection; h2load takes 2^30 for both, which is no limit on memory.
+const STREAM_WINDOW: u32 = 1 << 24;
+const CONNECTION_WINDOW: u32 = 1 << 26;
+
+/// A connection, and how far it is.
+pub struct Link {
+    index: u32,
+    /// Distinguishes events of this socket from those of the one before.
+    generation: u32,
+    pub phase: Phase,
+    stream: Option<Stream>,
+    pipe: Pipe,
+    connection: Option<Connection<Pipe, Bytes>>,
+    pub sender: Option<SendRequest<Bytes>>,
+    /// Has requests to begin or frames to write.
+    pub dirty: bool,
+    /// Complete answers on this connection.
+    pub served: u64,
+    /// How long connecting took; to be charged to the first request.
+    pub connect: u64,
+    since: u64,
+    /// The socket's last word.
+    pub error: Option<String>,
+}
+
+/// How far a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Not at all.
+    Down,
+    /// The backlog was full; somebody will try again.
+    Backlog,
+    Connecting,
+    Handshake,
+    /// Requests can be sent.
+    Up,
+}
+
+/// Why there is no connection.
+pub struct Failure {
+    pub outcome: Outcome,
+    pub why: Option<String>,
+}
+
+fn failure(outcome: Outcome, why: impl std::fmt::Display) -> Failure {
+    Failure {
+        outcome,
+        why: Some(why.to_string()),
+    }
+}
+
+impl Link {
+    pub fn new(index: u32) -> Link {
+        Link {
+            index,
+            generation: 0,
+            phase: Phase::Down,
+            stream: None,
+            pipe: Pipe::default(),
+            connection: None,
+            sender: None,
+            dirty: false,
+            served: 0,
+            connect: 0,
+            since: 0,
+            error: None,
+        }
+    }
+
+    /// The number events of the present socket carry.
+    pub fn token(&self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    /// Begins to connect.
+    pub fn open(&mut self, context: &mut Context, now: u64) -> Result<(), Failure> {
+        self.generation = self.generation.wrapping_add(1);
+        self.since = now;
+        self.error = None;
+        self.served = 0;
+        let opened = match socket::open(&context.peer) {
+            Ok(opened) => opened,
+            Err(Errno::AGAIN) if context.peer.is_unix() => {
+                context.recorder.connections().backlog_full += 1;
+                return Err(Failure {
+                    outcome: Outcome::ConnectBacklog,
+                    why: None,
+                });
+            }
+            Err(error) => return Err(failure(socket::connect_outcome(error), error)),
+        };
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        let data = EventData::new_u64(self.token());
+        epoll::add(&context.epoll, &opened.fd, data, flags)
+            .map_err(|e| failure(Outcome::ConnectFailed, e))?;
+        let stream =
+            Stream::new(opened.fd, context.tls.as_deref()).map_err(|e| failure(Outcome::Tls, e))?;
+        self.stream = Some(stream);
+        self.phase = Phase::Connecting;
+        if opened.established {
+            self.established(context)?;
+        }
+        Ok(())
+    }
+
+    /// The socket has something to say. Afterwards the frames have been received, not looked at.
+    pub fn event(&mut self, context: &mut Context, flags: EventFlags) -> Result<(), Failure> {
+        match self.phase {
+            Phase::Connecting => {
+                let Some(stream) = &self.stream else {
+                    return Ok(());
+                };
+                match socket::arrived(stream.fd()) {
+                    Ok(()) if flags.intersects(EventFlags::OUT | EventFlags::IN) => {
+                        self.established(context)
+                    }
+                    Ok(()) => Ok(()),
+                    Err(error) => Err(failure(socket::connect_outcome(error), error)),
+                }
+            }
+            Phase::Handshake => self.handshake(context),
+            Phase::Up => {
+                self.receive(context);
+                Ok(())
+            }
+            Phase::Down | Phase::Backlog => Ok(()),
+        }
+    }
+
+    fn established(&mut self, context: &mut Context) -> Result<(), Failure> {
+        context.reached();
+        context.recorder.opened();
+        self.phase = Phase::Handshake;
+        self.handshake(context)
+    }
+
+    fn handshake(&mut self, context: &mut Context) -> Result<(), Failure> {
+        let Some(stream) = &mut self.stream else {
+            return Ok(());
+        };
+        if stream.is_handshaking() || context.tls.is_some() {
+            match stream.handshake(&mut context.scratch) {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(why) => return Err(failure(Outcome::Tls, why)),
+            }
+            if !stream.agreed_on(b"h2") {
+                let why = "the server does not agree to HTTP/2 (ALPN)";
+                return Err(failure(Outcome::Tls, why));
+            }
+            if !context.handshook() {
+                context.recorder.connections().tls = stream.description();
+            }
+        }
+        self.pipe = Pipe::default();
+        let mut builder = Builder::new();
+        builder
+            .enable_push(false)
+            // Until the server has said how many streams it allows, one: more may be refused.
+            .initial_max_send_streams(1)
+            .initial_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW);
+        let mut greeting = pin!(builder.handshake::<_, Bytes>(self.pipe.clone()));
+        let mut waker = std::task::Context::from_waker(Waker::noop());
+        // The pipe takes the preface at once: there is nothing to wait for.
+        match greeting.as_mut().poll(&mut waker) {
+            Poll::Ready(Ok((sender, connection))) => {
+                self.sender = Some(sender);
+                self.connection = Some(connection);
+            }
+            Poll::Ready(Err(error)) => return Err(failure(Outcome::ProtocolError, error)),
+            Poll::Pending => return Err(failure(Outcome::ProtocolError, "the preface waits")),
+        }
+        self.phase = Phase::Up;
+        self.connect = (context.clock.now() - self.since).max(1);
+        self.receive(context);
+        Ok(())
+    }
+
+    fn receive(&mut self, context: &mut Context) {
+        let Some(stream) = &mut self.stream else {
+            return;
+        };
+        loop {
+            match stream.receive(&mut context.buffer, &mut context.scratch) {
+                Ok(Received::Bytes { length, .. }) => {
+                    let measured = context.recorder.measures(context.clock.now());
+                    context.recorder.bytes_received(measured, length);
+                    let bytes = &context.buffer[..length];
+                    self.pipe.bytes().received.extend_from_slice(bytes);
+                }
+                Ok(Received::Later) => return,
+                Ok(Received::End | Received::CutOff) => break,
+                Err(why) => {
+                    self.error = Some(why.to_string());
+                    break;
+                }
+            }
+        }
+        self.pipe.bytes().ended = true;
+    }
+
+    /// Lets `h2` read and write. Whether the connection lives on; the error is its own.
+    pub fn poll(&mut self) -> Result<bool, h2::Error> {
+        let Some(connection) = &mut self.connection else {
+            return Ok(false);
+        };
+        let mut waker = std::task::Context::from_waker(Waker::noop());
+        match Pin::new(connection).poll(&mut waker) {
+            Poll::Pending => Ok(true),
+            Poll::Ready(Ok(())) => Ok(false),
+            Poll::Ready(Err(error)) => Err(error),
+        }
+    }
+
+    /// Sends what `h2` has written.
+    pub fn send(&mut self, context: &mut Context) {
+        let Some(stream) = &mut self.stream else {
+            return;
+        };
+        let mut bytes = self.pipe.bytes();
+        while !bytes.pending.is_empty() {
+            match stream.send(&bytes.pending) {
+                Ok(sent) => {
+                    let measured = context.recorder.measures(context.clock.now());
+                    context.recorder.bytes_sent(measured, sent);
+                    bytes.pending.advance(sent);
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
+                Err(error) => {
+                    self.error = Some(error.to_string());
+                    bytes.ended = true;
+                    bytes.pending.clear();
+                    return;
+                }
+            }
+        }
+        // What TLS holds back goes with the next event.
+        let _ = stream.flush();
+    }
+
+    /// Closes at once.
+    pub fn close(&mut self, context: &mut Context) {
+        self.sender = None;
+        self.connection = None;
+        self.stream = None;
+        self.pipe = Pipe::default();
+        if matches!(self.phase, Phase::Handshake | Phase::Up) {
+            context.recorder.closed();
+        }
+        self.phase = Phase::Down;
+    }
+}

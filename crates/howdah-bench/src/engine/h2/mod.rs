@@ -1,0 +1,403 @@
+//! HTTP/2: clients that share connections, each a stream at a time. The framing is the `h2` crate's,
+//! polled by hand from the same event loop as HTTP/1.x: no runtime, no tasks, no timers but ours.
+
+mod client;
+mod link;
+mod pipe;
+
+use std::task::{Poll, Waker};
+
+use bytes::Bytes;
+use rustix::event::epoll::EventFlags;
+
+use super::connection::{Step, Ticket};
+use super::context::Context;
+use super::fleet::{Fleet, UnderWay};
+use super::recorder::{Answer, Times};
+use crate::outcome::{Kind, Outcome};
+use crate::plan::template::Random;
+use crate::plan::{Backlog, OnSocketError, Plan};
+use client::{Client, Exchange, Incoming, Progress};
+use link::{Failure, Link, Phase};
+
+/// The clients and their connections.
+pub struct Links {
+    links: Vec<Link>,
+    clients: Vec<Client>,
+    /// Clients on one connection.
+    streams: u32,
+    dirty: Vec<u32>,
+    body: Bytes,
+    seed: u64,
+    threads: u64,
+    thread: u64,
+}
+
+impl Fleet for Links {
+    fn new(plan: &Plan, thread: usize) -> Self {
+        Links {
+            links: Vec::new(),
+            clients: Vec::new(),
+            streams: plan.connection.streams.max(1),
+            dirty: Vec::new(),
+            body: Bytes::from(plan.request.body.clone()),
+            seed: plan.seed,
+            threads: plan.threads as u64,
+            thread: thread as u64,
+        }
+    }
+
+    fn len(&self) -> u32 {
+        self.clients.len() as u32
+    }
+
+    fn add(&mut self) -> u32 {
+        let client = self.len();
+        let number = u64::from(client) * self.threads + self.thread;
+        if client.is_multiple_of(self.streams) {
+            self.links.push(Link::new(client / self.streams));
+        }
+        let random = Random::new(self.seed, number);
+        self.clients.push(Client::new(random));
+        client
+    }
+
+    fn begin(&mut self, context: &mut Context, client: u32, ticket: Ticket, now: u64) -> Step {
+        context.recorder.begun(ticket.measured, now, ticket.lag);
+        let slot = &mut self.clients[client as usize];
+        slot.ticket = ticket;
+        slot.since = now;
+        slot.times = Times {
+            due: ticket.due,
+            ..Times::default()
+        };
+        slot.exchange = Exchange::Waiting;
+        self.mark(client / self.streams);
+        Step::Working
+    }
+
+    fn event(
+        &mut self,
+        context: &mut Context,
+        token: u64,
+        flags: EventFlags,
+        steps: &mut Vec<(u32, Step)>,
+    ) {
+        let index = token as u32;
+        let link = &mut self.links[index as usize];
+        if link.token() != token {
+            return;
+        }
+        match link.event(context, flags) {
+            Ok(()) => self.mark(index),
+            Err(failure) => self.down(context, index, &failure, steps),
+        }
+    }
+
+    fn retry(&mut self, _: &mut Context, client: u32, _: u64, _: &mut Vec<(u32, Step)>) {
+        let index = client / self.streams;
+        let link = &mut self.links[index as usize];
+        if link.phase == Phase::Backlog {
+            link.phase = Phase::Down;
+            self.mark(index);
+        }
+    }
+
+    fn expire(&mut self, context: &mut Context, now: u64, steps: &mut Vec<(u32, Step)>) {
+        for client in 0..self.len() {
+            let slot = &self.clients[client as usize];
+            if matches!(slot.exchange, Exchange::Idle)
+                || now.saturating_sub(slot.since) < context.timeout
+            {
+                continue;
+            }
+            let index = client / self.streams;
+            let outcome = match self.links[index as usize].phase {
+                Phase::Up => Outcome::Timeout,
+                Phase::Backlog => Outcome::ConnectBacklog,
+                Phase::Down | Phase::Connecting | Phase::Handshake => Outcome::ConnectTimeout,
+            };
+            if outcome == Outcome::Timeout {
+                // Dropping the exchange resets the stream; the connection lives on.
+                steps.push((client, self.fail(context, client, outcome, None, now)));
+                self.mark(index);
+            } else {
+                let failure = Failure { outcome, why: None };
+                self.down(context, index, &failure, steps);
+            }
+        }
+    }
+
+    fn flush(&mut self, context: &mut Context, steps: &mut Vec<(u32, Step)>) -> bool {
+        let dirty = std::mem::take(&mut self.dirty);
+        for index in &dirty {
+            self.links[*index as usize].dirty = false;
+            self.drive(context, *index, steps);
+        }
+        !dirty.is_empty()
+    }
+
+    fn is_busy(&self, client: u32) -> bool {
+        !matches!(self.clients[client as usize].exchange, Exchange::Idle)
+    }
+
+    fn free_since(&self, client: u32) -> u64 {
+        self.clients[client as usize].free_since
+    }
+
+    fn set_free_since(&mut self, client: u32, now: u64) {
+        self.clients[client as usize].free_since = now;
+    }
+
+    fn under_way(&self, show: impl FnMut(UnderWay)) {
+        let busy = self.clients.iter();
+        busy.filter(|slot| !matches!(slot.exchange, Exchange::Idle))
+            .map(|slot| UnderWay {
+                measured: slot.ticket.measured,
+                due: slot.ticket.due,
+                sent: slot.times.sent > 0,
+            })
+            .for_each(show);
+    }
+}
+
+impl Links {
+    fn mark(&mut self, index: u32) {
+        let link = &mut self.links[index as usize];
+        if !link.dirty {
+            link.dirty = true;
+            self.dirty.push(index);
+        }
+    }
+
+    fn clients_of(&self, index: u32) -> std::ops::Range<u32> {
+        let first = index * self.streams;
+        first..(first + self.streams).min(self.len())
+    }
+
+    /// Begins what waits, reads what has come, writes what is to go.
+    fn drive(&mut self, context: &mut Context, index: u32, steps: &mut Vec<(u32, Step)>) {
+        let link = &mut self.links[index as usize];
+        if link.phase == Phase::Down {
+            let waiting = |slot: &Client| matches!(slot.exchange, Exchange::Waiting);
+            let range = index as usize * self.streams as usize;
+            let end = (range + self.streams as usize).min(self.clients.len());
+            if !self.clients[range..end].iter().any(waiting) {
+                return;
+            }
+            let now = context.clock.now();
+            if let Err(failure) = link.open(context, now) {
+                let waits = context.plan.connection.backlog == Backlog::Wait;
+                if failure.outcome == Outcome::ConnectBacklog && waits {
+                    link.phase = Phase::Backlog;
+                    steps.push((index * self.streams, Step::RetryConnect));
+                } else {
+                    self.down(context, index, &failure, steps);
+                }
+                return;
+            }
+        }
+        if self.links[index as usize].phase != Phase::Up {
+            return;
+        }
+        // Twice: what is read may free streams and windows, which is to be told at once.
+        let mut alive = self.poll(index);
+        self.send_waiting(context, index, steps);
+        alive = alive.and_then(|_| self.poll(index));
+        self.take_answers(context, index, steps);
+        alive = alive.and_then(|_| self.poll(index));
+        self.links[index as usize].send(context);
+        match alive {
+            Ok(true) => {}
+            Ok(false) => self.ended(context, index, None, steps),
+            Err(why) => self.ended(context, index, Some(why), steps),
+        }
+    }
+
+    fn poll(&mut self, index: u32) -> Result<bool, String> {
+        self.links[index as usize].poll().map_err(|e| e.to_string())
+    }
+
+    fn send_waiting(&mut self, context: &mut Context, index: u32, steps: &mut Vec<(u32, Step)>) {
+        for client in self.clients_of(index) {
+            if !matches!(self.clients[client as usize].exchange, Exchange::Waiting) {
+                continue;
+            }
+            let link = &mut self.links[index as usize];
+            let Some(sender) = &mut link.sender else {
+                return;
+            };
+            let mut waker = std::task::Context::from_waker(Waker::noop());
+            match sender.poll_ready(&mut waker) {
+                Poll::Ready(Ok(())) => {}
+                // Pending: as many streams as the server allows. Error: the connection says more.
+                Poll::Ready(Err(_)) | Poll::Pending => return,
+            }
+            let request = match self.clients[client as usize].request(context, client) {
+                Ok(request) => request,
+                Err(why) => {
+                    let now = context.clock.now();
+                    let outcome = Outcome::ProtocolError;
+                    let step = self.fail(context, client, outcome, Some(&why), now);
+                    steps.push((client, step));
+                    continue;
+                }
+            };
+            let bodyless = self.body.is_empty();
+            let link = &mut self.links[index as usize];
+            let Some(sender) = &mut link.sender else {
+                return;
+            };
+            let Ok((response, mut stream)) = sender.send_request(request, bodyless) else {
+                return;
+            };
+            if !bodyless && stream.send_data(self.body.clone(), true).is_err() {
+                return;
+            }
+            let now = context.clock.now();
+            let slot = &mut self.clients[client as usize];
+            slot.times.sent = now;
+            slot.times.connect = std::mem::take(&mut link.connect);
+            slot.since = now;
+            slot.body.clear();
+            slot.exchange = Exchange::Head(response);
+            context.recorder.sent(slot.ticket.measured);
+        }
+    }
+
+    fn take_answers(&mut self, context: &mut Context, index: u32, steps: &mut Vec<(u32, Step)>) {
+        for client in self.clients_of(index) {
+            let wants_server = context.recorder.wants_server();
+            let broken = self.links[index as usize].error.clone();
+            let slot = &mut self.clients[client as usize];
+            let step = match slot.progress(context, wants_server, broken) {
+                Progress::Pending => continue,
+                Progress::Complete(answer) => self.complete(context, client, answer),
+                Progress::Failed(outcome, why) => {
+                    let now = context.clock.now();
+                    self.fail(context, client, outcome, Some(&why), now)
+                }
+            };
+            steps.push((client, step));
+        }
+    }
+
+    fn complete(&mut self, context: &mut Context, client: u32, answer: Incoming) -> Step {
+        let now = context.clock.now();
+        let link = &mut self.links[(client / self.streams) as usize];
+        let slot = &mut self.clients[client as usize];
+        let outcome = context.judge(answer.status, answer.length, &slot.body);
+        let counted = Answer {
+            status: answer.status,
+            length: answer.length,
+            has_length: answer.has_length,
+            protocol: "HTTP/2",
+            reused: link.served > 0,
+            kept: true,
+            wanted_to_keep: true,
+        };
+        let (measured, good) = (slot.ticket.measured, outcome == Outcome::Good);
+        context
+            .recorder
+            .answer(measured, counted, good, answer.server);
+        link.served += 1;
+        slot.exchange = Exchange::Idle;
+        slot.free_since = now;
+        context
+            .recorder
+            .ended(measured, outcome, slot.times, answer.status, now);
+        Step::Ended { now, outcome }
+    }
+
+    fn fail(
+        &mut self,
+        context: &mut Context,
+        client: u32,
+        outcome: Outcome,
+        why: Option<&dyn std::fmt::Display>,
+        now: u64,
+    ) -> Step {
+        let slot = &mut self.clients[client as usize];
+        let measured = slot.ticket.measured;
+        if let Some(why) = why {
+            context.recorder.reason(measured, outcome, why);
+        }
+        context.failed(outcome, why);
+        if context.plan.on_socket_error == OnSocketError::Stop
+            && matches!(outcome.kind(), Kind::Connect | Kind::Transport)
+        {
+            context.stop_for(outcome, why);
+        }
+        slot.exchange = Exchange::Idle;
+        slot.free_since = now;
+        context
+            .recorder
+            .ended(measured, outcome, slot.times, 0, now);
+        Step::Ended { now, outcome }
+    }
+
+    /// The connection could not be made: everybody on it fails alike.
+    fn down(
+        &mut self,
+        context: &mut Context,
+        index: u32,
+        failure: &Failure,
+        steps: &mut Vec<(u32, Step)>,
+    ) {
+        let now = context.clock.now();
+        self.links[index as usize].close(context);
+        let why = failure
+            .why
+            .as_ref()
+            .map(|why| why as &dyn std::fmt::Display);
+        for client in self.clients_of(index) {
+            if !matches!(self.clients[client as usize].exchange, Exchange::Idle) {
+                steps.push((
+                    client,
+                    self.fail(context, client, failure.outcome, why, now),
+                ));
+            }
+        }
+    }
+
+    /// A connection that was there has ended. Requests that had not been sent begin again on another
+    /// one, if this one was of any use.
+    fn ended(
+        &mut self,
+        context: &mut Context,
+        index: u32,
+        why: Option<String>,
+        steps: &mut Vec<(u32, Step)>,
+    ) {
+        let now = context.clock.now();
+        let link = &mut self.links[index as usize];
+        let (served, broken) = (link.served, link.error.take());
+        link.close(context);
+        let mut lost = 0;
+        for client in self.clients_of(index) {
+            let slot = &mut self.clients[client as usize];
+            let (head, sent) = match slot.exchange {
+                Exchange::Idle => continue,
+                Exchange::Waiting => (false, false),
+                Exchange::Head(_) => (false, true),
+                Exchange::Body(_) => (true, true),
+            };
+            if !sent && served > 0 {
+                continue;
+            }
+            lost += 1;
+            let outcome = match (&broken, &why, head) {
+                (Some(_), ..) => Outcome::Reset,
+                (None, _, true) => Outcome::Truncated,
+                (None, Some(_), false) => Outcome::ProtocolError,
+                (None, None, false) => Outcome::ClosedEarly,
+            };
+            let why = broken.clone().or(why.clone()).unwrap_or_default();
+            steps.push((client, self.fail(context, client, outcome, Some(&why), now)));
+        }
+        if lost == 0 {
+            context.recorder.connections().closed_idle += 1;
+        }
+        self.mark(index);
+    }
+}

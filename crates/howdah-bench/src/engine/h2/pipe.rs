@@ -1,0 +1,80 @@
+//! What stands between the `h2` crate and the event loop: bytes in, bytes out, and nobody who waits.
+//! The event loop puts in what it has received, polls, and sends what has come out.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll};
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// When so much waits to be sent, `h2` is told to wait. Flow control keeps it far below.
+const MOST_PENDING: usize = 1 << 20;
+
+/// One connection's bytes. Copies are ends of the same pipe; only one thread has them, the lock is
+/// never waited for.
+#[derive(Clone, Debug, Default)]
+pub struct Pipe(Arc<Mutex<Bytes>>);
+
+/// See [`Pipe`].
+#[derive(Debug, Default)]
+pub struct Bytes {
+    /// Received, not yet read by `h2`.
+    pub received: BytesMut,
+    /// Written by `h2`, not yet sent.
+    pub pending: BytesMut,
+    /// Nothing more will be received.
+    pub ended: bool,
+}
+
+impl Pipe {
+    /// The bytes.
+    pub fn bytes(&self) -> MutexGuard<'_, Bytes> {
+        self.0.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+impl AsyncRead for Pipe {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let mut bytes = self.bytes();
+        if bytes.received.is_empty() {
+            return if bytes.ended {
+                Poll::Ready(Ok(()))
+            } else {
+                Poll::Pending
+            };
+        }
+        let length = bytes.received.len().min(buffer.remaining());
+        buffer.put_slice(&bytes.received[..length]);
+        bytes.received.advance(length);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Pipe {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let mut bytes = self.bytes();
+        if bytes.pending.len() >= MOST_PENDING {
+            return Poll::Pending;
+        }
+        bytes.pending.extend_from_slice(data);
+        Poll::Ready(Ok(data.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}

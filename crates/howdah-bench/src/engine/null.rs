@@ -1,0 +1,231 @@
+//! A server that does nothing but answer: what the generator reaches against it is the ceiling of
+//! what it could have measured. One thread, epoll, loopback, any free port. Not a web server: it
+//! takes bytes for requests by their number, and closes on whatever else.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SocketFlags, accept_with, recv};
+
+use super::socket::send_now;
+
+/// How a request's end is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestEnd {
+    /// With an empty line: requests without a body.
+    EmptyLine,
+    /// After so many bytes.
+    Length(usize),
+}
+
+/// The server; ends when dropped.
+#[derive(Debug)]
+pub struct NullServer {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl NullServer {
+    /// Begins to answer every request with these bytes. `keep`: connections are kept after it.
+    pub fn start(end: RequestEnd, answer: Vec<u8>, keep: bool) -> io::Result<NullServer> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        listener.set_nonblocking(true)?;
+        rustix::net::listen(&listener, 4096)?;
+        let address = listener.local_addr()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let server = Server {
+            epoll: epoll::create(CreateFlags::CLOEXEC)?,
+            listener,
+            clients: HashMap::new(),
+            end,
+            answer,
+            keep,
+        };
+        let data = EventData::new_u64(LISTENER);
+        epoll::add(&server.epoll, &server.listener, data, EventFlags::IN)?;
+        let told = stop.clone();
+        let thread = std::thread::Builder::new()
+            .name("bench-null".to_owned())
+            .spawn(move || server.run(&told))?;
+        Ok(NullServer {
+            address,
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    /// An answer with a body of this length.
+    pub fn answer(body: usize) -> Vec<u8> {
+        let mut bytes = format!("HTTP/1.1 200 OK\r\nContent-Length: {body}\r\n\r\n").into_bytes();
+        bytes.resize(bytes.len() + body, b'x');
+        bytes
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for NullServer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed already.
+            let _ = thread.join();
+        }
+    }
+}
+
+const LISTENER: u64 = u64::MAX;
+
+struct Server {
+    epoll: OwnedFd,
+    listener: TcpListener,
+    clients: HashMap<RawFd, Client>,
+    end: RequestEnd,
+    answer: Vec<u8>,
+    keep: bool,
+}
+
+struct Client {
+    fd: OwnedFd,
+    /// Bytes of requests not yet answered.
+    received: usize,
+    /// How much of the empty line has been seen.
+    matched: usize,
+    /// Answers owed, and how much of the first has been sent.
+    owed: usize,
+    sent: usize,
+    answered: bool,
+}
+
+impl Server {
+    fn run(mut self, stop: &AtomicBool) {
+        let mut buffer = vec![0; 64 << 10];
+        let mut events = Vec::with_capacity(512);
+        let look = Timespec {
+            tv_sec: 0,
+            tv_nsec: 50_000_000,
+        };
+        while !stop.load(Ordering::Relaxed) {
+            events.clear();
+            let room = rustix::buffer::spare_capacity(&mut events);
+            if let Err(error) = epoll::wait(&self.epoll, room, Some(&look))
+                && error != Errno::INTR
+            {
+                return;
+            }
+            for event in &events {
+                match event.data.u64() {
+                    LISTENER => self.accept(),
+                    fd => self.serve(fd as RawFd, &mut buffer),
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        while let Ok(fd) = accept_with(&self.listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)
+        {
+            let number = fd.as_raw_fd();
+            let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+            let nodelay = rustix::net::sockopt::set_tcp_nodelay(&fd, true);
+            let data = EventData::new_u64(number as u64);
+            if nodelay.is_ok() && epoll::add(&self.epoll, &fd, data, flags).is_ok() {
+                let client = Client {
+                    fd,
+                    received: 0,
+                    matched: 0,
+                    owed: 0,
+                    sent: 0,
+                    answered: false,
+                };
+                self.clients.insert(number, client);
+            }
+        }
+    }
+
+    fn serve(&mut self, number: RawFd, buffer: &mut [u8]) {
+        let Some(client) = self.clients.get_mut(&number) else {
+            return;
+        };
+        loop {
+            match recv(&client.fd, &mut *buffer, RecvFlags::empty()) {
+                Ok((_, 0)) => {
+                    self.clients.remove(&number);
+                    return;
+                }
+                Ok((_, length)) => {
+                    client.take(self.end, &buffer[..length]);
+                    if length < buffer.len() {
+                        break;
+                    }
+                }
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                Err(_) => {
+                    self.clients.remove(&number);
+                    return;
+                }
+            }
+        }
+        while client.owed > 0 {
+            match send_now(&client.fd, &self.answer[client.sent..]) {
+                Ok(length) => client.sent += length,
+                Err(Errno::AGAIN) => return,
+                Err(_) => break,
+            }
+            if client.sent == self.answer.len() {
+                client.sent = 0;
+                client.owed -= 1;
+                client.answered = true;
+                if !self.keep {
+                    break;
+                }
+            }
+        }
+        if !self.keep && client.answered {
+            self.clients.remove(&number);
+        }
+    }
+}
+
+impl Client {
+    fn take(&mut self, end: RequestEnd, bytes: &[u8]) {
+        match end {
+            RequestEnd::Length(length) => {
+                self.received += bytes.len();
+                self.owed += self.received / length;
+                self.received %= length;
+            }
+            // Nearly always a whole request: its end is looked for from behind.
+            RequestEnd::EmptyLine if self.received == 0 && bytes.ends_with(b"\r\n\r\n") => {
+                self.owed += memchr::memmem::find_iter(bytes, b"\r\n\r\n").count();
+            }
+            RequestEnd::EmptyLine => {
+                for byte in bytes {
+                    self.received += 1;
+                    self.matched = match (self.matched, byte) {
+                        (0 | 2, b'\r') => self.matched + 1,
+                        (1 | 3, b'\n') => self.matched + 1,
+                        (_, b'\r') => 1,
+                        _ => 0,
+                    };
+                    if self.matched == 4 {
+                        (self.owed, self.received, self.matched) = (self.owed + 1, 0, 0);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! Counts what happens on one thread. Everything a request costs here is a few additions and two
+//! histogram entries; what is handed over once a second and at the end is merged by
+//! [`super::assemble`].
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use super::clock::SECOND;
+use crate::histogram::Histogram;
+use crate::outcome::{OUTCOMES, Outcome};
+use crate::run::{Bytes, Connections, Document, Phases, Sample, Warmup};
+
+/// Most different reasons that are kept, besides their outcome.
+const REASONS: usize = 32;
+
+/// The first complete answer of the run, of all threads: what ab compares all others with.
+#[derive(Debug)]
+pub struct First {
+    pub length: u64,
+    pub status: u16,
+    pub server: Option<String>,
+    pub protocol: &'static str,
+}
+
+/// A complete answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub length: u64,
+    pub has_length: bool,
+    pub protocol: &'static str,
+    /// The connection had carried one before.
+    pub reused: bool,
+    /// The server keeps the connection.
+    pub kept: bool,
+    /// We would have.
+    pub wanted_to_keep: bool,
+}
+
+/// The times of a request, nanoseconds of the run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Times {
+    /// Open loop: when it was due. Closed loop: when it was begun.
+    pub due: u64,
+    /// When its bytes were given to the kernel; 0: never.
+    pub sent: u64,
+    /// When the first byte of the answer was there; 0: never.
+    pub first_byte: u64,
+    /// How long connecting took, with the handshake; 0: the connection was there.
+    pub connect: u64,
+}
+
+/// What a thread hands over each second.
+#[derive(Debug)]
+pub struct Interval {
+    /// Which second of the measured part.
+    pub index: u32,
+    /// Where it ended, nanoseconds from the start of the measured part.
+    pub end: u64,
+    pub counts: [u64; OUTCOMES],
+    pub due: u64,
+    pub in_flight: u64,
+    pub good: Histogram,
+    pub lag_max: u64,
+    pub cpu: u64,
+    pub wait: u64,
+}
+
+/// What a thread has counted, at the end.
+#[derive(Debug)]
+pub struct Tallies {
+    pub counts: [u64; OUTCOMES],
+    /// Latencies; those of good answers are in the intervals.
+    pub others: BTreeMap<Outcome, Histogram>,
+    pub statuses: Box<[u64; 1000]>,
+    pub phases: Phases,
+    pub send_lag: Histogram,
+    pub bytes: Bytes,
+    pub connections: Connections,
+    pub document: Document,
+    pub warmup: Warmup,
+    pub reasons: BTreeMap<String, u64>,
+    pub samples: Vec<Sample>,
+    pub due: u64,
+    pub begun: u64,
+    pub sent: u64,
+    pub unsent: u64,
+    /// ∫ requests under way dt, nanoseconds.
+    pub area: u64,
+}
+
+/// The counting of one thread.
+#[derive(Debug)]
+pub struct Recorder {
+    /// Where the measured part begins.
+    from: u64,
+    first: Arc<OnceLock<First>>,
+    keep_samples: bool,
+    total: Tallies,
+    second: Interval,
+    in_flight: u64,
+    area_until: u64,
+    open: u64,
+}
+
+impl Recorder {
+    pub fn new(from: u64, first: Arc<OnceLock<First>>, keep_samples: bool) -> Recorder {
+        Recorder {
+            from,
+            first,
+            keep_samples,
+            total: Tallies {
+                counts: [0; OUTCOMES],
+                others: BTreeMap::new(),
+                statuses: Box::new([0; 1000]),
+                phases: Phases::default(),
+                send_lag: Histogram::new(),
+                bytes: Bytes::default(),
+                connections: Connections::default(),
+                document: Document::default(),
+                warmup: Warmup::default(),
+                reasons: BTreeMap::new(),
+                samples: Vec::new(),
+                due: 0,
+                begun: 0,
+                sent: 0,
+                unsent: 0,
+                area: 0,
+            },
+            second: Interval::new(0),
+            in_flight: 0,
+            area_until: from,
+            open: 0,
+        }
+    }
+
+    /// Whether something that happens now is measured.
+    pub fn measures(&self, now: u64) -> bool {
+        now >= self.from
+    }
+
+    /// A request of the measured part is due.
+    pub fn due(&mut self) {
+        self.total.due += 1;
+        self.second.due += 1;
+    }
+
+    /// A request of the measured part that was due will not be sent.
+    pub fn unsent(&mut self, count: u64) {
+        self.total.unsent += count;
+    }
+
+    /// A request is begun, this long after it could have been.
+    #[inline]
+    pub fn begun(&mut self, measured: bool, now: u64, lag: Option<u64>) {
+        self.count_in_flight(now, 1);
+        if measured {
+            self.total.begun += 1;
+            if let Some(lag) = lag {
+                self.total.send_lag.record(lag);
+                self.second.lag_max = self.second.lag_max.max(lag);
+            }
+        }
+    }
+
+    /// The kernel has taken the first bytes of a request.
+    #[inline]
+    pub fn sent(&mut self, measured: bool) {
+        if measured {
+            self.total.sent += 1;
+        } else {
+            self.total.warmup.sent += 1;
+        }
+    }
+
+    /// Bytes on a connection.
+    #[inline]
+    pub fn bytes_sent(&mut self, measured: bool, bytes: usize) {
+        self.total.bytes.sent += if measured { bytes as u64 } else { 0 };
+    }
+
+    /// Bytes on a connection.
+    #[inline]
+    pub fn bytes_received(&mut self, measured: bool, bytes: usize) {
+        self.total.bytes.received += if measured { bytes as u64 } else { 0 };
+    }
+
+    /// Whether the first complete answer is still to come: its `Server` field is wanted.
+    #[inline]
+    pub fn wants_server(&self) -> bool {
+        self.first.get().is_none()
+    }
+
+    /// A complete answer came. `server`: its `Server` field, if it was wanted.
+    #[inline]
+    pub fn answer(&mut self, measured: bool, answer: Answer, good: bool, server: Option<String>) {
+        if !measured {
+            return;
+        }
+        let first = match self.first.get() {
+            Some(first) => first,
+            None => self.first.get_or_init(|| First {
+                length: answer.length,
+                status: answer.status,
+                server,
+                protocol: answer.protocol,
+            }),
+        };
+        let other_length = u64::from(first.length != answer.length);
+        self.total.statuses[usize::from(answer.status.min(999))] += 1;
+        self.total.bytes.bodies += answer.length;
+        let document = &mut self.total.document;
+        document.other_length += other_length;
+        if good {
+            self.total.bytes.good_bodies += answer.length;
+            document.other_length_good += other_length;
+            let length = Some(answer.length);
+            if document.shortest.is_none_or(|s| answer.length < s) {
+                document.shortest = length;
+            }
+            document.longest = document.longest.max(length);
+            document.without_length += u64::from(!answer.has_length);
+        }
+        let connections = &mut self.total.connections;
+        connections.reused += u64::from(answer.reused);
+        connections.kept += u64::from(answer.kept);
+        connections.refused_to_keep += u64::from(answer.wanted_to_keep && !answer.kept);
+    }
+
+    /// A request has ended.
+    #[inline]
+    pub fn ended(&mut self, measured: bool, outcome: Outcome, times: Times, status: u16, now: u64) {
+        self.count_in_flight(now, -1);
+        if !measured {
+            if outcome == Outcome::Good {
+                self.total.warmup.good += 1;
+            } else {
+                self.total.warmup.failed += 1;
+            }
+            return;
+        }
+        let latency = now.saturating_sub(times.due);
+        self.second.counts[outcome.index()] += 1;
+        if outcome == Outcome::Good {
+            self.second.good.record(latency);
+            let phases = &mut self.total.phases;
+            phases
+                .wait
+                .record(times.first_byte.saturating_sub(times.sent));
+            phases.processing.record(now.saturating_sub(times.sent));
+            if times.connect > 0 {
+                phases.connect.record(times.connect);
+            }
+        } else {
+            self.total
+                .others
+                .entry(outcome)
+                .or_default()
+                .record(latency);
+        }
+        if self.keep_samples {
+            let us = |ns: u64| u32::try_from(ns / 1000).unwrap_or(u32::MAX);
+            let wait = match times.first_byte {
+                0 => 0,
+                first => first.saturating_sub(times.sent),
+            };
+            self.total.samples.push(Sample {
+                start_us: times.due.saturating_sub(self.from) / 1000,
+                connect_us: us(times.connect),
+                total_us: us(latency),
+                wait_us: us(wait),
+                outcome,
+                status,
+            });
+        }
+    }
+
+    /// Why a request failed, beyond the name of its outcome.
+    pub fn reason(&mut self, measured: bool, outcome: Outcome, why: impl std::fmt::Display) {
+        if measured {
+            let text = format!("{outcome}: {why}");
+            if self.total.reasons.len() < REASONS || self.total.reasons.contains_key(&text) {
+                *self.total.reasons.entry(text).or_default() += 1;
+            }
+        }
+    }
+
+    /// The connections, to count what happens to them.
+    pub fn connections(&mut self) -> &mut Connections {
+        &mut self.total.connections
+    }
+
+    /// A connection was established.
+    pub fn opened(&mut self) {
+        self.total.connections.opened += 1;
+        self.open += 1;
+        let connections = &mut self.total.connections;
+        connections.peak = connections.peak.max(self.open);
+    }
+
+    /// An established connection is gone.
+    pub fn closed(&mut self) {
+        self.open -= 1;
+    }
+
+    /// The second ends; gives what happened in it.
+    pub fn next_second(&mut self, end: u64) -> Interval {
+        for (total, second) in self.total.counts.iter_mut().zip(self.second.counts) {
+            *total += second;
+        }
+        let next = Interval::new(self.second.index + 1);
+        let mut ended = std::mem::replace(&mut self.second, next);
+        ended.end = end.saturating_sub(self.from);
+        ended.in_flight = self.in_flight;
+        ended
+    }
+
+    /// All that was counted, apart from the seconds.
+    pub fn finish(mut self, now: u64) -> Tallies {
+        self.count_in_flight(now, 0);
+        self.total
+    }
+
+    #[inline]
+    fn count_in_flight(&mut self, now: u64, change: i64) {
+        if now > self.area_until {
+            self.total.area += self.in_flight * (now - self.area_until);
+            self.area_until = now;
+        }
+        self.in_flight = self.in_flight.saturating_add_signed(change);
+    }
+}
+
+impl Interval {
+    fn new(index: u32) -> Interval {
+        Interval {
+            index,
+            end: 0,
+            counts: [0; OUTCOMES],
+            due: 0,
+            in_flight: 0,
+            good: Histogram::new(),
+            lag_max: 0,
+            cpu: 0,
+            wait: 0,
+        }
+    }
+
+    /// Where the second of this index should end, nanoseconds from the start of the measured part.
+    pub fn boundary(index: u32) -> u64 {
+        (u64::from(index) + 1) * SECOND
+    }
+}

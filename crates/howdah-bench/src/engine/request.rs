@@ -1,0 +1,237 @@
+//! The bytes of requests. Requests that are always the same are written once, before the run.
+
+use super::cookies::Jar;
+use crate::plan::template::Filling;
+use crate::plan::{Plan, Protocol, Target, Template};
+
+/// What is sent, target by target.
+#[derive(Debug)]
+pub struct Requests {
+    targets: Vec<Prepared>,
+    body: Vec<u8>,
+    /// The request is HEAD.
+    pub head_only: bool,
+    cookie_jar: bool,
+}
+
+#[derive(Debug)]
+struct Prepared {
+    /// All of it, if it is always the same.
+    constant: Option<Vec<u8>>,
+    method: String,
+    path: Template,
+    version: &'static str,
+    fields: Vec<(String, Template)>,
+}
+
+/// The user agent, unless one is given.
+pub const USER_AGENT: &str = concat!("howdah-bench/", env!("CARGO_PKG_VERSION"));
+
+impl Requests {
+    /// Writes what can be written before the run.
+    pub fn new(plan: &Plan) -> Requests {
+        let targets = plan.targets.iter().map(|target| prepare(plan, target));
+        Requests {
+            targets: targets.collect(),
+            body: plan.request.body.clone(),
+            head_only: plan.request.method == "HEAD",
+            cookie_jar: plan.request.cookie_jar,
+        }
+    }
+
+    /// The request of this number, if it needs no writing.
+    #[inline]
+    pub fn constant(&self, seq: u64) -> Option<&[u8]> {
+        self.of(seq).constant.as_deref()
+    }
+
+    /// Writes the request of this number.
+    pub fn write(&self, filling: &mut Filling<'_>, jar: Option<&Jar>, out: &mut Vec<u8>) {
+        self.of(filling.seq).write(filling, jar, &self.body, out);
+    }
+
+    /// Whether clients keep cookies.
+    pub fn cookie_jar(&self) -> bool {
+        self.cookie_jar
+    }
+
+    fn of(&self, seq: u64) -> &Prepared {
+        match self.targets.as_slice() {
+            [only] => only,
+            several => &several[(seq.saturating_sub(1) % several.len() as u64) as usize],
+        }
+    }
+}
+
+/// The fields of a request: ours, unless given, then those given; without Cookie of the jar.
+pub fn fields(plan: &Plan, target: &Target) -> Vec<(String, Template)> {
+    let given = |name: &str| {
+        let mut names = plan.request.headers.iter().map(|(name, _)| name);
+        names.any(|n| n.eq_ignore_ascii_case(name))
+    };
+    let mut fields: Vec<(String, Template)> = Vec::new();
+    let mut ours = |name: &str, value: &str| {
+        if !given(name) {
+            fields.push((name.to_owned(), value.into()));
+        }
+    };
+    ours("Host", &target.authority);
+    ours("User-Agent", USER_AGENT);
+    ours("Accept", "*/*");
+    match (plan.connection.protocol, plan.connection.keep_alive) {
+        (Protocol::Http10, true) => ours("Connection", "Keep-Alive"),
+        (Protocol::Http11, false) => ours("Connection", "close"),
+        _ => {}
+    }
+    let method = plan.request.method.as_str();
+    if !plan.request.body.is_empty() || matches!(method, "POST" | "PUT" | "PATCH") {
+        ours("Content-Length", &plan.request.body.len().to_string());
+    }
+    fields.extend(plan.request.headers.iter().cloned());
+    fields
+}
+
+fn prepare(plan: &Plan, target: &Target) -> Prepared {
+    let fields = fields(plan, target);
+    let constant = !plan.request.cookie_jar
+        && target.path.is_constant()
+        && fields.iter().all(|(_, value)| value.is_constant());
+    let mut prepared = Prepared {
+        constant: None,
+        method: plan.request.method.clone(),
+        path: target.path.clone(),
+        version: match plan.connection.protocol {
+            Protocol::Http10 => "HTTP/1.0",
+            Protocol::Http11 | Protocol::Http2 => "HTTP/1.1",
+        },
+        fields,
+    };
+    if constant {
+        let mut bytes = Vec::new();
+        let mut random = crate::plan::template::Random::new(0, 0);
+        let mut filling = Filling {
+            seq: 0,
+            client: 0,
+            random: &mut random,
+        };
+        prepared.write(&mut filling, None, &plan.request.body, &mut bytes);
+        prepared.constant = Some(bytes);
+    }
+    prepared
+}
+
+impl Prepared {
+    fn write(&self, filling: &mut Filling<'_>, jar: Option<&Jar>, body: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(self.method.as_bytes());
+        out.push(b' ');
+        self.path.render(filling, out);
+        out.push(b' ');
+        out.extend_from_slice(self.version.as_bytes());
+        out.extend_from_slice(b"\r\n");
+        let mut jar = jar.filter(|jar| !jar.is_empty());
+        for (name, value) in &self.fields {
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(b": ");
+            value.render(filling, out);
+            if name.eq_ignore_ascii_case("cookie")
+                && let Some(jar) = jar.take()
+            {
+                jar.write(true, out);
+            }
+            out.extend_from_slice(b"\r\n");
+        }
+        if let Some(jar) = jar {
+            out.extend_from_slice(b"Cookie: ");
+            jar.write(false, out);
+            out.extend_from_slice(b"\r\n");
+        }
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(body);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::template::Random;
+    use crate::plan::{Arrivals, Stop};
+
+    fn plan(url: &str) -> Plan {
+        let stop = Stop {
+            requests: Some(1),
+            time: None,
+        };
+        let arrivals = Arrivals::Closed { concurrency: 1 };
+        Plan::new(Target::parse(url).unwrap(), arrivals, stop)
+    }
+
+    fn written(plan: &Plan, seq: u64, jar: Option<&Jar>) -> String {
+        let requests = Requests::new(plan);
+        let mut out = Vec::new();
+        let mut random = Random::new(1, 1);
+        let mut filling = Filling {
+            seq,
+            client: 4,
+            random: &mut random,
+        };
+        match requests.constant(seq) {
+            Some(bytes) => out.extend_from_slice(bytes),
+            None => requests.write(&mut filling, jar, &mut out),
+        }
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_plain_request_is_written_once() {
+        let plan = plan("http://a.example:81/x");
+        assert!(Requests::new(&plan).constant(1).is_some());
+        let agent = USER_AGENT;
+        assert_eq!(
+            written(&plan, 1, None),
+            format!(
+                "GET /x HTTP/1.1\r\nHost: a.example:81\r\nUser-Agent: {agent}\r\nAccept: */*\r\n\r\n"
+            )
+        );
+    }
+
+    #[test]
+    fn given_fields_replace_ours_and_bodies_have_a_length() {
+        let mut plan = plan("http://a.example/x");
+        plan.request.method = "POST".to_owned();
+        plan.request.body = b"a=1".to_vec();
+        plan.request.headers = vec![("host".to_owned(), "b.example".into())];
+        plan.connection.keep_alive = false;
+        let text = written(&plan, 1, None);
+        assert!(text.starts_with("POST /x HTTP/1.1\r\nUser-Agent"), "{text}");
+        assert!(
+            text.ends_with("Connection: close\r\nContent-Length: 3\r\nhost: b.example\r\n\r\na=1"),
+            "{text}"
+        );
+        plan.connection.protocol = Protocol::Http10;
+        plan.connection.keep_alive = true;
+        let text = written(&plan, 1, None);
+        assert!(text.contains(" HTTP/1.0\r\n") && text.contains("Connection: Keep-Alive\r\n"));
+    }
+
+    #[test]
+    fn targets_take_turns_and_places_are_filled() {
+        let mut plan = plan("http://a.example/{seq}");
+        plan.targets
+            .push(Target::parse("http://a.example/b?{client}").unwrap());
+        assert!(written(&plan, 1, None).starts_with("GET /1 "));
+        assert!(written(&plan, 2, None).starts_with("GET /b?4 "));
+        assert!(written(&plan, 3, None).starts_with("GET /3 "));
+    }
+
+    #[test]
+    fn cookies_of_the_jar_join_those_given() {
+        let mut plan = plan("http://a.example/");
+        plan.request.cookie_jar = true;
+        let mut jar = Jar::default();
+        assert!(!written(&plan, 1, Some(&jar)).contains("Cookie"));
+        jar.set(b"s=1");
+        assert!(written(&plan, 1, Some(&jar)).ends_with("\r\nCookie: s=1\r\n\r\n"));
+        plan.request.headers = vec![("Cookie".to_owned(), "a={client}".into())];
+        assert!(written(&plan, 1, Some(&jar)).ends_with("\r\nCookie: a=4; s=1\r\n\r\n"));
+    }
+}

@@ -1,0 +1,49 @@
+//! How long a thread ran, and how long it waited for a core: `/proc/thread-self/schedstat`, as the
+//! scheduler counts it, in nanoseconds.
+
+/// A thread's use of cores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Schedstat {
+    /// On a core.
+    pub ran: u64,
+    /// Ready to run, without a core.
+    pub waited: u64,
+}
+
+impl Schedstat {
+    /// Of the calling thread. Zero where the kernel does not tell (CONFIG_SCHED_INFO is off).
+    pub fn of_this_thread() -> Schedstat {
+        std::fs::read_to_string("/proc/thread-self/schedstat")
+            .ok()
+            .and_then(|text| Schedstat::parse(&text))
+            .unwrap_or_default()
+    }
+
+    fn parse(text: &str) -> Option<Schedstat> {
+        let mut numbers = text.split_ascii_whitespace().map(str::parse);
+        Some(Schedstat {
+            ran: numbers.next()?.ok()?,
+            waited: numbers.next()?.ok()?,
+        })
+    }
+
+    /// The difference to an earlier reading.
+    pub fn since(self, earlier: Schedstat) -> Schedstat {
+        Schedstat {
+            ran: self.ran.saturating_sub(earlier.ran),
+            waited: self.waited.saturating_sub(earlier.waited),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_words_are_understood() {
+        let read = Schedstat::parse("123 456 7\n").unwrap();
+        assert_eq!((read.ran, read.waited), (123, 456));
+        assert_eq!(Schedstat::parse("x"), None);
+    }
+}

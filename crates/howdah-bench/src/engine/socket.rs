@@ -1,0 +1,154 @@
+//! Sockets that never block: opening them, and giving each failure its one name.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, ipproto, send,
+    socket_with, sockopt,
+};
+
+use crate::outcome::Outcome;
+
+/// Where to connect to, looked up.
+#[derive(Clone, Debug)]
+pub enum Peer {
+    /// TCP.
+    Tcp(SocketAddr),
+    /// A unix socket.
+    Unix(SocketAddrUnix),
+}
+
+impl Peer {
+    /// A unix socket's path; beginning with `@`, an abstract name.
+    pub fn unix(path: &Path) -> Result<Peer, Errno> {
+        use std::os::unix::ffi::OsStrExt;
+        let bytes = path.as_os_str().as_bytes();
+        Ok(Peer::Unix(match bytes.strip_prefix(b"@") {
+            Some(name) => SocketAddrUnix::new_abstract_name(name)?,
+            None => SocketAddrUnix::new(path)?,
+        }))
+    }
+
+    /// Whether it is a unix socket: connecting is over at once, or fails at once.
+    pub fn is_unix(&self) -> bool {
+        matches!(self, Peer::Unix(_))
+    }
+
+    /// Whether it is this machine, and so shares its cores with the generator.
+    pub fn is_here(&self) -> bool {
+        match self {
+            Peer::Tcp(address) => address.ip().to_canonical().is_loopback(),
+            Peer::Unix(_) => true,
+        }
+    }
+}
+
+impl std::fmt::Display for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Peer::Tcp(address) => write!(f, "{address}"),
+            Peer::Unix(address) => match (address.path(), address.abstract_name()) {
+                (Some(path), _) => write!(f, "unix:{}", path.to_string_lossy()),
+                (None, Some(name)) => write!(f, "unix:@{}", name.escape_ascii()),
+                (None, None) => f.write_str("unix:"),
+            },
+        }
+    }
+}
+
+/// A connection that is there or on its way.
+#[derive(Debug)]
+pub struct Opened {
+    pub fd: OwnedFd,
+    /// It is there already.
+    pub established: bool,
+}
+
+/// Begins to connect.
+pub fn open(peer: &Peer) -> Result<Opened, Errno> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let family = match peer {
+        Peer::Tcp(SocketAddr::V4(_)) => AddressFamily::INET,
+        Peer::Tcp(SocketAddr::V6(_)) => AddressFamily::INET6,
+        Peer::Unix(_) => AddressFamily::UNIX,
+    };
+    let fd = match peer {
+        Peer::Tcp(_) => socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?,
+        Peer::Unix(_) => socket_with(family, SocketType::STREAM, flags, None)?,
+    };
+    let result = match peer {
+        Peer::Tcp(address) => {
+            sockopt::set_tcp_nodelay(&fd, true)?;
+            connect(&fd, address)
+        }
+        Peer::Unix(address) => connect(&fd, address),
+    };
+    match result {
+        Ok(()) => Ok(Opened {
+            fd,
+            established: true,
+        }),
+        Err(Errno::INPROGRESS | Errno::INTR) => Ok(Opened {
+            fd,
+            established: false,
+        }),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a connection that was on its way is there now.
+pub fn arrived(fd: &OwnedFd) -> Result<(), Errno> {
+    sockopt::socket_error(fd)?
+}
+
+/// The name of a connection's failure. EAGAIN is a full backlog only of a unix socket, connect(2);
+/// whoever connects to one looks for it first.
+pub fn connect_outcome(error: Errno) -> Outcome {
+    match error {
+        Errno::CONNREFUSED => Outcome::ConnectRefused,
+        Errno::TIMEDOUT => Outcome::ConnectTimeout,
+        Errno::ADDRNOTAVAIL => Outcome::PortsExhausted,
+        _ => Outcome::ConnectFailed,
+    }
+}
+
+/// Sends without SIGPIPE.
+#[inline]
+pub fn send_now(fd: &OwnedFd, bytes: &[u8]) -> Result<usize, Errno> {
+    send(fd, bytes, SendFlags::NOSIGNAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_to_connect_have_their_names() {
+        for (error, outcome) in [
+            (Errno::CONNREFUSED, Outcome::ConnectRefused),
+            (Errno::TIMEDOUT, Outcome::ConnectTimeout),
+            (Errno::ADDRNOTAVAIL, Outcome::PortsExhausted),
+            (Errno::NOENT, Outcome::ConnectFailed),
+            (Errno::HOSTUNREACH, Outcome::ConnectFailed),
+            (Errno::AGAIN, Outcome::ConnectFailed),
+        ] {
+            assert_eq!(connect_outcome(error), outcome, "{error}");
+        }
+    }
+
+    #[test]
+    fn peers_are_shown_as_they_are_written() {
+        let path = Peer::unix(Path::new("/run/a.sock")).unwrap();
+        let name = Peer::unix(Path::new("@a")).unwrap();
+        assert_eq!(path.to_string(), "unix:/run/a.sock");
+        assert_eq!(name.to_string(), "unix:@a");
+        assert!(path.is_here() && path.is_unix());
+        let far = Peer::Tcp("192.0.2.1:80".parse().unwrap());
+        assert!(!far.is_here() && !far.is_unix());
+        let mapped = Peer::Tcp("[::ffff:127.0.0.1]:80".parse().unwrap());
+        assert!(mapped.is_here());
+    }
+}

@@ -1,0 +1,252 @@
+//! TLS of the client: rustls, driven by hand. Sessions are never resumed: the clients of a load test
+//! stand for different people, and resumption would flatter a server.
+
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme,
+};
+
+use crate::error::BenchError;
+use crate::plan::{Plan, Protocol};
+
+/// What every connection of a run needs to begin TLS.
+#[derive(Debug)]
+pub struct TlsClient {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+impl TlsClient {
+    /// Reads the authorities; says what is wrong with them or with the name.
+    pub fn new(plan: &Plan) -> Result<TlsClient, BenchError> {
+        let options = &plan.connection.tls;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(|e| system("setting up TLS", e))?;
+        let verifier: Arc<dyn ServerCertVerifier> = if options.verify {
+            let roots = roots(options.ca_file.as_deref())?;
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+                .build()
+                .map_err(|e| system("reading the certificate authorities", e))?
+        } else {
+            Arc::new(Unverified(provider))
+        };
+        let mut config = builder
+            .dangerous()
+            .with_custom_certificate_verifier(verifier)
+            .with_no_client_auth();
+        config.resumption = Resumption::disabled();
+        config.alpn_protocols = match plan.connection.protocol {
+            Protocol::Http2 => vec![b"h2".to_vec()],
+            Protocol::Http11 => vec![b"http/1.1".to_vec()],
+            Protocol::Http10 => Vec::new(),
+        };
+        let host = options
+            .server_name
+            .as_deref()
+            .unwrap_or_else(|| plan.targets[0].host());
+        let name = ServerName::try_from(host.to_owned()).map_err(|e| {
+            BenchError::Impossible(format!("`{host}` is no name TLS can ask for: {e}"))
+        })?;
+        Ok(TlsClient {
+            config: Arc::new(config),
+            name,
+        })
+    }
+
+    /// Begins a connection.
+    pub fn connect(&self) -> Result<Tls, String> {
+        ClientConnection::new(self.config.clone(), self.name.clone())
+            .map(|connection| Tls {
+                connection,
+                out: Vec::new(),
+                out_sent: 0,
+            })
+            .map_err(|e| e.to_string())
+    }
+}
+
+fn system(what: &str, why: impl std::fmt::Display) -> BenchError {
+    BenchError::System {
+        what: what.to_owned(),
+        why: why.to_string(),
+    }
+}
+
+fn roots(file: Option<&std::path::Path>) -> Result<RootCertStore, BenchError> {
+    let mut roots = RootCertStore::empty();
+    let found = rustls_native_certs::load_native_certs();
+    roots.add_parsable_certificates(found.certs);
+    if let Some(path) = file {
+        let missing = |why: &dyn std::fmt::Display| BenchError::MissingFile {
+            path: path.to_owned(),
+            why: why.to_string(),
+        };
+        let certificates = CertificateDer::pem_file_iter(path).map_err(|e| missing(&e))?;
+        for certificate in certificates {
+            let certificate = certificate.map_err(|e| missing(&e))?;
+            roots.add(certificate).map_err(|e| missing(&e))?;
+        }
+    }
+    if roots.is_empty() {
+        return Err(BenchError::Impossible(
+            "the system has no certificate authorities to verify with: install ca-certificates, \
+             name a file of them, or do not verify"
+                .to_owned(),
+        ));
+    }
+    Ok(roots)
+}
+
+/// One connection's TLS.
+#[derive(Debug)]
+pub struct Tls {
+    connection: ClientConnection,
+    /// Records on their way to the socket.
+    out: Vec<u8>,
+    out_sent: usize,
+}
+
+/// What there is to read.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Plain {
+    Bytes(usize),
+    /// Nothing now.
+    Later,
+    /// close_notify.
+    End,
+    /// The end without it.
+    CutOff,
+}
+
+impl Tls {
+    pub fn is_handshaking(&self) -> bool {
+        self.connection.is_handshaking()
+    }
+
+    /// The protocol agreed on.
+    pub fn alpn(&self) -> Option<&[u8]> {
+        self.connection.alpn_protocol()
+    }
+
+    /// `TLSv1.3,TLS13_AES_128_GCM_SHA256`, in ab's form.
+    pub fn description(&self) -> Option<String> {
+        let version = match self.connection.protocol_version()? {
+            rustls::ProtocolVersion::TLSv1_2 => "TLSv1.2".to_owned(),
+            rustls::ProtocolVersion::TLSv1_3 => "TLSv1.3".to_owned(),
+            other => format!("{other:?}"),
+        };
+        let suite = self.connection.negotiated_cipher_suite()?;
+        Some(format!("{version},{:?}", suite.suite()))
+    }
+
+    /// Takes records from the wire; empty: the end of the connection.
+    pub fn take(&mut self, mut records: &[u8]) -> Result<(), String> {
+        if records.is_empty() {
+            // Tells rustls of the end of the file. The slice is empty: nothing can fail.
+            let _ = self.connection.read_tls(&mut records);
+        }
+        while !records.is_empty() {
+            match self.connection.read_tls(&mut records) {
+                Ok(_) => {}
+                Err(error) => return Err(error.to_string()),
+            }
+            self.process()?;
+        }
+        self.process()
+    }
+
+    fn process(&mut self) -> Result<(), String> {
+        self.connection
+            .process_new_packets()
+            .map(|_| ())
+            .map_err(|e| e.to_string())
+    }
+
+    /// Reads what has been decrypted.
+    pub fn read(&mut self, buffer: &mut [u8]) -> Result<Plain, String> {
+        match self.connection.reader().read(buffer) {
+            Ok(0) => Ok(Plain::End),
+            Ok(length) => Ok(Plain::Bytes(length)),
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock => Ok(Plain::Later),
+                io::ErrorKind::UnexpectedEof => Ok(Plain::CutOff),
+                _ => Err(error.to_string()),
+            },
+        }
+    }
+
+    /// Takes a piece of plain text, at most a record's worth; how much.
+    pub fn write(&mut self, bytes: &[u8]) -> usize {
+        let piece = &bytes[..bytes.len().min(16 << 10)];
+        self.connection.writer().write(piece).unwrap_or(0)
+    }
+
+    /// Records to be sent. Empty: none.
+    pub fn pending(&mut self) -> &[u8] {
+        if self.out_sent == self.out.len() {
+            self.out.clear();
+            self.out_sent = 0;
+            while self.connection.wants_write() {
+                // Writing to a vector cannot fail.
+                let _ = self.connection.write_tls(&mut self.out);
+            }
+        }
+        &self.out[self.out_sent..]
+    }
+
+    /// So much of [`Tls::pending`] has been sent.
+    pub fn sent(&mut self, bytes: usize) {
+        self.out_sent += bytes;
+    }
+}
+
+/// Takes any certificate, as ab does; signatures are checked nevertheless, for they cost what they
+/// cost real clients.
+#[derive(Debug)]
+struct Unverified(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Unverified {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

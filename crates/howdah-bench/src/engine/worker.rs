@@ -1,0 +1,445 @@
+//! One thread of the generator: its event loop, its clients, and who sends when.
+//!
+//! The loop is epoll, edge-triggered: a socket is registered once, and a wake-up brings all events
+//! there are, so that at load most requests cost one `send`, one `recv` and no more.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
+
+use rustix::event::epoll::{self, Event, EventData, EventFlags};
+
+use super::alarm::{ALARM, Alarm, timespec};
+use super::arrivals::DueTimes;
+use super::clock::{MILLISECOND, SECOND};
+use super::connection::{Step, Ticket};
+use super::context::{Context, Shared};
+use super::fleet::Fleet;
+use super::recorder::{Interval, Tallies};
+use super::request::Requests;
+use super::schedstat::Schedstat;
+use super::socket::Peer;
+use super::tls::TlsClient;
+use crate::error::BenchError;
+use crate::outcome::{Kind, Outcome};
+use crate::plan::template::Random;
+use crate::plan::{Arrivals, Plan};
+use crate::run::InFlight;
+
+/// Most arrivals that wait for a connection on one thread, so that memory has a limit. More than
+/// that are counted as `Run::unsent`.
+pub const MOST_WAITING: usize = 1 << 20;
+
+/// Events per wake-up.
+const EVENTS: usize = 512;
+
+/// What a thread gives back.
+#[derive(Debug)]
+pub struct Finished {
+    pub tallies: Tallies,
+    pub last: Interval,
+    pub in_flight: InFlight,
+    /// When it ended, nanoseconds of the run.
+    pub end: u64,
+    /// CPU and waiting during the measured part, nanoseconds.
+    pub used: Schedstat,
+}
+
+/// A thread's work.
+#[derive(Debug)]
+pub struct Worker<F> {
+    context: Context,
+    alarm: Alarm,
+    fleet: F,
+    /// What came of events, by client. Empty between two of them.
+    steps: Vec<(u32, Step)>,
+    /// How many this thread may have.
+    most: u32,
+    /// Clients with a request or in a pause.
+    active: u64,
+    arrivals: Option<DueTimes>,
+    waiting: VecDeque<(u64, bool)>,
+    idle: Vec<u32>,
+    /// Clients that go on later, by time.
+    pauses: BinaryHeap<Reverse<(u64, u32)>>,
+    random: Random,
+    intervals: Sender<Interval>,
+    next_second: u64,
+    second: u32,
+    next_sweep: u64,
+    sweep_every: u64,
+    schedstat: Schedstat,
+    schedstat_at_start: Schedstat,
+    started_measuring: bool,
+}
+
+impl<F: Fleet> Worker<F> {
+    /// Everything that may fail does so here, before the run.
+    pub fn new(
+        plan: Arc<Plan>,
+        shared: Arc<Shared>,
+        peer: Peer,
+        tls: Option<Arc<TlsClient>>,
+        requests: Arc<Requests>,
+        thread: usize,
+        intervals: Sender<Interval>,
+    ) -> Result<Worker<F>, BenchError> {
+        let threads = plan.threads;
+        let connections = plan.arrivals.connections() as usize;
+        let most = (connections / threads + usize::from(thread < connections % threads)) as u32;
+        let mut random = Random::new(plan.seed, thread as u64);
+        let arrivals = match plan.arrivals {
+            Arrivals::Closed { .. } => None,
+            Arrivals::Open { rate, spacing, .. } => {
+                let times = Random::new(random.bits(), 0);
+                let share = (thread, threads);
+                Some(DueTimes::new(
+                    rate,
+                    spacing,
+                    share,
+                    plan.stop.requests,
+                    times,
+                ))
+            }
+        };
+        let timeout = plan.connection.timeout.as_nanos() as u64;
+        let from = shared.from;
+        let fleet = F::new(&plan, thread);
+        let context = Context::new(plan, shared, peer, tls, requests, thread)?;
+        let alarm = Alarm::new(&context.epoll)?;
+        Ok(Worker {
+            fleet,
+            alarm,
+            context,
+            steps: Vec::new(),
+            most,
+            active: 0,
+            arrivals,
+            waiting: VecDeque::new(),
+            idle: Vec::new(),
+            pauses: BinaryHeap::new(),
+            random,
+            intervals,
+            next_second: from + SECOND,
+            second: 0,
+            next_sweep: 0,
+            sweep_every: (timeout / 20).clamp(MILLISECOND, 100 * MILLISECOND),
+            schedstat: Schedstat::default(),
+            schedstat_at_start: Schedstat::default(),
+            started_measuring: false,
+        })
+    }
+
+    /// Runs until the plan is fulfilled or everybody is told to stop.
+    pub fn run(mut self) -> Finished {
+        let mut events = Vec::with_capacity(EVENTS);
+        let mut now = self.context.clock.now();
+        if self.arrivals.is_none() {
+            for index in 0..self.most {
+                self.fleet.add();
+                self.active += 1;
+                self.next(index, now);
+            }
+        }
+        loop {
+            now = self.context.clock.now();
+            self.tick(now);
+            if self.is_over(now) {
+                break;
+            }
+            self.send_what_is_due(now);
+            self.resume(now);
+            self.flush();
+            let until = self.sleep_until();
+            let wait = until.saturating_sub(self.context.clock.now());
+            let timeout = timespec(wait);
+            // What is by the second needs no alarm: epoll's timeout will do.
+            if self.arrivals.is_some() || !self.pauses.is_empty() {
+                self.alarm.set(until, wait);
+            }
+            events.clear();
+            match epoll::wait(
+                &self.context.epoll,
+                rustix::buffer::spare_capacity(&mut events),
+                Some(&timeout),
+            ) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => {
+                    self.context.shared.fail(BenchError::System {
+                        what: "waiting for events".to_owned(),
+                        why: error.to_string(),
+                    });
+                }
+            }
+            for event in &events {
+                self.event(event);
+            }
+        }
+        self.finish(now)
+    }
+
+    /// What was begun and not yet written is written; answers may be there already.
+    fn flush(&mut self) {
+        while self.fleet.flush(&mut self.context, &mut self.steps) {
+            self.follow_all();
+        }
+    }
+
+    fn event(&mut self, event: &Event) {
+        let (token, flags): (EventData, EventFlags) = (event.data, event.flags);
+        let token = token.u64();
+        if token == ALARM {
+            return;
+        }
+        let (context, steps) = (&mut self.context, &mut self.steps);
+        self.fleet.event(context, token, flags, steps);
+        self.follow_all();
+    }
+
+    /// Does what the steps ask for, and what comes of that.
+    fn follow_all(&mut self) {
+        while let Some((index, step)) = self.steps.pop() {
+            self.follow(index, step);
+        }
+    }
+
+    /// Does what a step asks for.
+    fn follow(&mut self, index: u32, step: Step) {
+        match step {
+            Step::Working => {}
+            Step::RetryConnect => self.pause(index, MILLISECOND),
+            Step::Ended { now, outcome } => self.after(index, outcome, now),
+        }
+    }
+
+    /// A client has ended a request.
+    fn after(&mut self, index: u32, outcome: Outcome, now: u64) {
+        // A client that gets no connection would try again at once, and burn what it measures.
+        let pause = if outcome.kind() == Kind::Connect {
+            MILLISECOND
+        } else {
+            self.think()
+        };
+        if pause > 0 {
+            self.pause(index, pause);
+        } else {
+            self.next(index, now);
+        }
+    }
+
+    fn think(&mut self) -> u64 {
+        let think = self.context.plan.think;
+        if think.max <= 0.0 {
+            return 0;
+        }
+        let seconds = think.min + (think.max - think.min) * self.random.fraction();
+        (seconds * 1e9) as u64
+    }
+
+    fn pause(&mut self, index: u32, nanoseconds: u64) {
+        let at = self.context.clock.now() + nanoseconds;
+        self.pauses.push(Reverse((at, index)));
+    }
+
+    /// Those whose pause is over go on.
+    fn resume(&mut self, now: u64) {
+        while let Some(Reverse((at, index))) = self.pauses.peek().copied()
+            && at <= now
+        {
+            self.pauses.pop();
+            if self.fleet.is_busy(index) {
+                self.fleet
+                    .retry(&mut self.context, index, now, &mut self.steps);
+                self.follow_all();
+            } else {
+                // The pause was ours: it is no lag.
+                self.fleet.set_free_since(index, now);
+                self.next(index, now);
+            }
+        }
+    }
+
+    /// A client that has no request gets the next, if there is one.
+    fn next(&mut self, index: u32, mut now: u64) {
+        loop {
+            let Some(ticket) = self.ticket(index, now) else {
+                self.active -= 1;
+                if self.arrivals.is_some() {
+                    self.idle.push(index);
+                }
+                return;
+            };
+            let step = self.fleet.begin(&mut self.context, index, ticket, now);
+            match step {
+                Step::Working => return,
+                Step::Ended {
+                    now: ended,
+                    outcome,
+                } if outcome.kind() != Kind::Connect => {
+                    now = ended;
+                    let pause = self.think();
+                    if pause > 0 {
+                        return self.pause(index, pause);
+                    }
+                }
+                other => return self.follow(index, other),
+            }
+        }
+    }
+
+    /// The right to send a request.
+    fn ticket(&mut self, index: u32, now: u64) -> Option<Ticket> {
+        let shared = &self.context.shared;
+        if shared.stop.load(Ordering::Relaxed) || shared.until.is_some_and(|until| now >= until) {
+            return None;
+        }
+        if self.arrivals.is_some() {
+            let (due, measured) = self.waiting.pop_front()?;
+            let seq = shared.given.fetch_add(1, Ordering::Relaxed) + 1;
+            let free_since = self.fleet.free_since(index);
+            let lag = now.saturating_sub(due.max(free_since));
+            return Some(Ticket {
+                seq,
+                due,
+                measured,
+                lag: Some(lag),
+            });
+        }
+        let measured = self.context.recorder.measures(now);
+        let mut seq = 0;
+        if measured {
+            seq = shared.given.fetch_add(1, Ordering::Relaxed) + 1;
+            if self
+                .context
+                .plan
+                .stop
+                .requests
+                .is_some_and(|most| seq > most)
+            {
+                return None;
+            }
+            self.context.recorder.due();
+        }
+        Some(Ticket {
+            seq,
+            due: now,
+            measured,
+            lag: None,
+        })
+    }
+
+    /// Open loop: arrivals whose time has come are sent, or wait for a connection.
+    fn send_what_is_due(&mut self, now: u64) {
+        let Some(arrivals) = &mut self.arrivals else {
+            return;
+        };
+        while let Some(due) = arrivals.peek()
+            && due <= now
+        {
+            let measured = due >= self.context.shared.from;
+            arrivals.take(measured);
+            if measured {
+                self.context.recorder.due();
+            }
+            if self.waiting.len() < MOST_WAITING {
+                self.waiting.push_back((due, measured));
+            } else if measured {
+                self.context.recorder.unsent(1);
+            }
+        }
+        while !self.waiting.is_empty() {
+            let index = match self.idle.pop() {
+                Some(index) => index,
+                None if self.fleet.len() < self.most => self.fleet.add(),
+                None => return,
+            };
+            self.active += 1;
+            self.next(index, self.context.clock.now());
+        }
+    }
+
+    /// What happens by the clock.
+    fn tick(&mut self, now: u64) {
+        if !self.started_measuring && self.context.recorder.measures(now) {
+            self.started_measuring = true;
+            self.schedstat = Schedstat::of_this_thread();
+            self.schedstat_at_start = self.schedstat;
+        }
+        while now >= self.next_second {
+            let mut interval = self.context.recorder.next_second(self.next_second);
+            self.use_of_cpu(&mut interval);
+            // The collector ends only after all threads have: somebody receives it.
+            let _ = self.intervals.send(interval);
+            self.second += 1;
+            self.next_second = self.context.shared.from + Interval::boundary(self.second);
+        }
+        if now >= self.next_sweep {
+            self.next_sweep = now + self.sweep_every;
+            self.fleet.expire(&mut self.context, now, &mut self.steps);
+            self.follow_all();
+            self.context.close_those_left(now);
+        }
+    }
+
+    fn use_of_cpu(&mut self, interval: &mut Interval) {
+        let present = Schedstat::of_this_thread();
+        let used = present.since(self.schedstat);
+        interval.cpu = used.ran;
+        interval.wait = used.waited;
+        self.schedstat = present;
+    }
+
+    fn is_over(&self, now: u64) -> bool {
+        let shared = &self.context.shared;
+        if shared.stop.load(Ordering::Relaxed) || shared.until.is_some_and(|until| now >= until) {
+            return true;
+        }
+        match &self.arrivals {
+            None => self.active == 0,
+            Some(arrivals) => {
+                self.active == 0 && arrivals.peek().is_none() && self.waiting.is_empty()
+            }
+        }
+    }
+
+    /// When the loop must wake although nothing happens.
+    fn sleep_until(&self) -> u64 {
+        let pause = self.pauses.peek().map_or(u64::MAX, |Reverse((at, _))| *at);
+        let arrival = self.arrivals.as_ref().and_then(DueTimes::peek);
+        let until = self.context.shared.until.unwrap_or(u64::MAX);
+        self.next_sweep
+            .min(self.next_second)
+            .min(pause)
+            .min(arrival.unwrap_or(u64::MAX))
+            .min(until)
+    }
+
+    fn finish(mut self, now: u64) -> Finished {
+        let mut in_flight = InFlight::default();
+        self.fleet.under_way(|request| {
+            if request.measured {
+                if request.sent {
+                    in_flight.count += 1;
+                } else {
+                    in_flight.connecting += 1;
+                }
+                let age = super::clock::seconds(now.saturating_sub(request.due));
+                in_flight.oldest = in_flight.oldest.max(age);
+            }
+        });
+        let unsent = self.waiting.iter().filter(|(_, measured)| *measured);
+        self.context.recorder.unsent(unsent.count() as u64);
+        let mut last = self.context.recorder.next_second(now);
+        self.use_of_cpu(&mut last);
+        let used = self.schedstat.since(self.schedstat_at_start);
+        Finished {
+            last,
+            in_flight,
+            end: now,
+            used,
+            tallies: self.context.recorder.finish(now),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Why a run could not start, or had to end before its time. What goes wrong with one request is an
+//! [`crate::outcome::Outcome`], and not here.
+
+use std::path::PathBuf;
+
+/// The run is not, or no longer, possible. One name each; the message says what was attempted, on
+/// what, and what to try.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BenchError {
+    /// A target is no URL that can be requested.
+    BadUrl {
+        /// What was given.
+        url: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Options that contradict each other, or a value outside its range.
+    Impossible(String),
+    /// A file named on the command line cannot be read.
+    MissingFile {
+        /// Which.
+        path: PathBuf,
+        /// The system's words.
+        why: String,
+    },
+    /// A check is not a valid expression.
+    BadCheck(String),
+    /// The host's name has no address.
+    Dns {
+        /// The name.
+        host: String,
+        /// The resolver's words.
+        why: String,
+    },
+    /// The first connection of the run failed: there is nothing to measure.
+    Unreachable {
+        /// Where to.
+        address: String,
+        /// What `connect` said.
+        why: String,
+    },
+    /// The first TLS handshake of the run failed.
+    TlsRefused {
+        /// Where to.
+        address: String,
+        /// What was wrong.
+        why: String,
+    },
+    /// More connections than this process may have open files.
+    TooFewDescriptors {
+        /// Wanted.
+        wanted: u64,
+        /// Allowed (`ulimit -n`, after raising it to the hard limit).
+        limit: u64,
+    },
+    /// A request failed at its socket and `Plan::on_socket_error` says to stop (ab without `-r`).
+    SocketError(String),
+    /// The system refused something the run needs.
+    System {
+        /// What was attempted.
+        what: String,
+        /// The system's words.
+        why: String,
+    },
+}
+
+impl BenchError {
+    /// The name, for scripts and tests.
+    pub fn name(&self) -> &'static str {
+        match self {
+            BenchError::BadUrl { .. } => "BadUrl",
+            BenchError::Impossible(_) => "Impossible",
+            BenchError::MissingFile { .. } => "MissingFile",
+            BenchError::BadCheck(_) => "BadCheck",
+            BenchError::Dns { .. } => "Dns",
+            BenchError::Unreachable { .. } => "Unreachable",
+            BenchError::TlsRefused { .. } => "TlsRefused",
+            BenchError::TooFewDescriptors { .. } => "TooFewDescriptors",
+            BenchError::SocketError(_) => "SocketError",
+            BenchError::System { .. } => "System",
+        }
+    }
+
+    /// The exit code: 2 the command line, 6 no server to talk to, 1 everything else.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            BenchError::BadUrl { .. }
+            | BenchError::Impossible(_)
+            | BenchError::MissingFile { .. }
+            | BenchError::BadCheck(_) => 2,
+            BenchError::Dns { .. }
+            | BenchError::Unreachable { .. }
+            | BenchError::TlsRefused { .. } => 6,
+            BenchError::TooFewDescriptors { .. }
+            | BenchError::SocketError(_)
+            | BenchError::System { .. } => 1,
+        }
+    }
+}
+
+impl std::fmt::Display for BenchError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: ", self.name())?;
+        match self {
+            BenchError::BadUrl { url, why } => write!(
+                f,
+                "cannot request `{url}`: {why}; a target looks like http://host:8080/path, \
+                 https://host/ or http://unix:/run/app.sock:/path"
+            ),
+            BenchError::Impossible(why) | BenchError::BadCheck(why) => f.write_str(why),
+            BenchError::MissingFile { path, why } => {
+                write!(f, "cannot read {}: {why}", path.display())
+            }
+            BenchError::Dns { host, why } => {
+                write!(
+                    f,
+                    "no address for the host `{host}`: {why}; is the name right?"
+                )
+            }
+            BenchError::Unreachable { address, why } => write!(
+                f,
+                "cannot connect to {address}: {why}; is the server running, and on this address?"
+            ),
+            BenchError::TlsRefused { address, why } => write!(
+                f,
+                "no TLS with {address}: {why}; does it speak TLS there, and is its certificate \
+                 one the system trusts?"
+            ),
+            BenchError::TooFewDescriptors { wanted, limit } => write!(
+                f,
+                "{wanted} connections need as many open files, this process may have {limit}; \
+                 raise it with `ulimit -n {}` or take fewer",
+                wanted + 64
+            ),
+            BenchError::SocketError(why) => write!(
+                f,
+                "{why}; the run ended there, as ab's does without -r; leave that to have errors \
+                 counted and go on"
+            ),
+            BenchError::System { what, why } => write!(f, "{what}: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for BenchError {}

@@ -1,0 +1,279 @@
+//! More than one run: several servers compared, a sweep over concurrency, a search for the highest
+//! rate. As data, in the order measured; how they are run is the driver's, what follows the report's.
+//! A saved file holds one [`Document`]; its form is `docs/bench-json.md`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::run::{Run, SCHEMA};
+use crate::slo::Slo;
+
+/// What a saved file holds.
+#[derive(Clone, Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "one at a time, and not in a collection"
+)]
+pub enum Document {
+    /// `howdah bench URL`
+    Run(Run),
+    /// `--vs`
+    Comparison(Comparison),
+    /// `--sweep`
+    Sweep(Sweep),
+    /// `--find-max`
+    Search(Search),
+}
+
+/// Servers measured alternately.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Comparison {
+    /// The first is the base; one may be the control: the base once more.
+    pub arms: Vec<Arm>,
+    /// Every window, in the order measured.
+    pub windows: Vec<Window>,
+    /// Differences below this share are "the same".
+    pub margin: f64,
+    /// Seed of the intervals' resampling.
+    pub seed: u64,
+}
+
+/// One of the servers compared.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arm {
+    /// `A`, `B` …; the control is `A again`.
+    pub name: String,
+    /// Its (first) URL.
+    pub url: String,
+    /// Whether this is the base once more, to see what the method makes of no difference.
+    pub control: bool,
+}
+
+/// One arm measured once.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Window {
+    /// Every arm is measured once in a block; the order changes from block to block.
+    pub block: u32,
+    /// Index into `Comparison::arms`.
+    pub arm: usize,
+    /// What came out.
+    pub run: Run,
+}
+
+/// Runs at several levels of concurrency, in random order.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Sweep {
+    /// Every window, in the order measured.
+    pub points: Vec<SweepPoint>,
+    /// Seed of the order.
+    pub seed: u64,
+}
+
+/// A level measured once.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SweepPoint {
+    /// Clients.
+    pub concurrency: u32,
+    /// How often it had been measured before.
+    pub repetition: u32,
+    /// What came out.
+    pub run: Run,
+}
+
+/// The search for the highest rate that holds an objective.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Search {
+    /// What has to hold.
+    pub slo: Slo,
+    /// Every trial, in the order made.
+    pub trials: Vec<Trial>,
+    /// The highest rate that held, confirmed; None: not even the lowest did.
+    pub found: Option<f64>,
+    /// Why it ended there, in a sentence, if not because the objective broke above it (the generator
+    /// was at its end, somebody interrupted).
+    #[serde(default)]
+    pub limited_by: Option<String>,
+}
+
+/// One rate tried.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Trial {
+    /// Requests per second, offered.
+    pub rate: f64,
+    /// Whether this was a repetition to confirm.
+    pub confirming: bool,
+    /// What broke, in words; empty: it held.
+    pub broken: Vec<String>,
+    /// What came out.
+    pub run: Run,
+}
+
+#[derive(Serialize)]
+struct Written<'a, T> {
+    kind: &'a str,
+    schema: u32,
+    #[serde(flatten)]
+    body: &'a T,
+}
+
+#[derive(Serialize)]
+struct WrittenRun<'a> {
+    kind: &'a str,
+    #[serde(flatten)]
+    body: &'a Run,
+}
+
+#[derive(Deserialize)]
+struct Head {
+    kind: Option<String>,
+    schema: Option<u32>,
+}
+
+impl Document {
+    /// The word in the file.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Document::Run(_) => "run",
+            Document::Comparison(_) => "comparison",
+            Document::Sweep(_) => "sweep",
+            Document::Search(_) => "search",
+        }
+    }
+
+    /// As JSON, indented, with a line feed at the end.
+    pub fn to_json(&self) -> String {
+        let kind = self.kind();
+        let schema = SCHEMA;
+        let text = match self {
+            Document::Run(body) => serde_json::to_string_pretty(&WrittenRun { kind, body }),
+            Document::Comparison(body) => {
+                serde_json::to_string_pretty(&Written { kind, schema, body })
+            }
+            Document::Sweep(body) => serde_json::to_string_pretty(&Written { kind, schema, body }),
+            Document::Search(body) => serde_json::to_string_pretty(&Written { kind, schema, body }),
+        };
+        text.expect("plain data becomes JSON") + "\n"
+    }
+
+    /// Reads what [`Document::to_json`] wrote. The error says what is wrong with it, without the
+    /// file's name.
+    pub fn from_json(text: &str) -> Result<Document, String> {
+        let head: Head = serde_json::from_str(text)
+            .map_err(|e| format!("not a saved run of howdah bench: {e}"))?;
+        let (Some(kind), Some(schema)) = (head.kind, head.schema) else {
+            return Err("not a saved run of howdah bench: `kind` and `schema` are missing".into());
+        };
+        if schema != SCHEMA {
+            return Err(format!(
+                "saved in version {schema} of the form, this program reads version {SCHEMA}"
+            ));
+        }
+        // By hand and not by serde's tag: a tagged enum is buffered, and buffered maps lose the
+        // numbers among their keys.
+        let document = match kind.as_str() {
+            "run" => serde_json::from_str(text).map(Document::Run),
+            "comparison" => serde_json::from_str(text).map(Document::Comparison),
+            "sweep" => serde_json::from_str(text).map(Document::Sweep),
+            "search" => serde_json::from_str(text).map(Document::Search),
+            other => {
+                return Err(format!(
+                    "a file of kind `{other}`: expected run, comparison, sweep or search"
+                ));
+            }
+        };
+        let document = document.map_err(|e| format!("a damaged {kind}: {e}"))?;
+        document.check()?;
+        Ok(document)
+    }
+
+    /// Every run in it, to be changed.
+    pub fn runs_mut(&mut self) -> Vec<&mut Run> {
+        match self {
+            Document::Run(run) => vec![run],
+            Document::Comparison(all) => all.windows.iter_mut().map(|w| &mut w.run).collect(),
+            Document::Sweep(all) => all.points.iter_mut().map(|p| &mut p.run).collect(),
+            Document::Search(all) => all.trials.iter_mut().map(|t| &mut t.run).collect(),
+        }
+    }
+
+    /// What the types cannot say.
+    fn check(&self) -> Result<(), String> {
+        let runs: Vec<&Run> = match self {
+            Document::Run(run) => vec![run],
+            Document::Comparison(comparison) => {
+                if let Some(window) = comparison
+                    .windows
+                    .iter()
+                    .find(|w| w.arm >= comparison.arms.len())
+                {
+                    return Err(format!(
+                        "a window of arm {}, which there is not",
+                        window.arm
+                    ));
+                }
+                comparison.windows.iter().map(|w| &w.run).collect()
+            }
+            Document::Sweep(sweep) => sweep.points.iter().map(|p| &p.run).collect(),
+            Document::Search(search) => search.trials.iter().map(|t| &t.run).collect(),
+        };
+        if matches!(self, Document::Comparison(comparison) if comparison.arms.is_empty()) {
+            return Err("a comparison of nothing".to_owned());
+        }
+        for run in runs {
+            run.plan
+                .check()
+                .map_err(|e| format!("the plan of a run cannot be: {e}"))?;
+            if !(run.elapsed >= 0.0 && run.started >= 0.0) {
+                return Err(format!(
+                    "a run that began at {} and took {} seconds",
+                    run.started, run.elapsed
+                ));
+            }
+            for second in &run.seconds {
+                if !(second.length >= 0.0 && second.end >= second.length * 0.999) {
+                    return Err(format!(
+                        "a second that ends at {} and is {} long",
+                        second.end, second.length
+                    ));
+                }
+                if !second.latency.is_empty() {
+                    crate::histogram::Histogram::decode(&second.latency)?;
+                }
+            }
+            if run.schema != SCHEMA {
+                return Err(format!("a run of version {} inside", run.schema));
+            }
+            run.balance()
+                .map_err(|e| format!("the books of a run do not balance: {e}"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Comparison {
+    /// The runs of an arm, in the order of their blocks.
+    pub fn runs(&self, arm: usize) -> Vec<&Run> {
+        let mut windows: Vec<&Window> = self.windows.iter().filter(|w| w.arm == arm).collect();
+        windows.sort_by_key(|w| w.block);
+        windows.into_iter().map(|w| &w.run).collect()
+    }
+
+    /// `(base, arm)` of every block that has both (the last may have been interrupted).
+    pub fn pairs(&self, arm: usize) -> Vec<(&Run, &Run)> {
+        let find = |block: u32, arm: usize| {
+            let mut found = self.windows.iter();
+            found.find(|w| w.block == block && w.arm == arm)
+        };
+        let mut blocks: Vec<u32> = self.windows.iter().map(|w| w.block).collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        blocks
+            .into_iter()
+            .filter_map(|block| Some((&find(block, 0)?.run, &find(block, arm)?.run)))
+            .collect()
+    }
+
+    /// Index of the control, if there is one.
+    pub fn control(&self) -> Option<usize> {
+        self.arms.iter().position(|arm| arm.control)
+    }
+}

@@ -1,0 +1,320 @@
+//! What is requested: a URL taken apart. `http://host[:port]/path?query`, `https://…`, and for unix
+//! sockets nginx's spelling `http://unix:/run/app.sock:/path` or curl-like `unix:/run/app.sock:/path`.
+//! No user information (credentials go into a header), fragments are dropped as browsers do.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use super::template::Template;
+use crate::error::BenchError;
+
+/// A URL that can be requested. Holding one tells you: the host is not empty, the path begins with a
+/// slash and has neither spaces nor control characters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The scheme.
+    pub scheme: Scheme,
+    /// Where to connect to.
+    pub address: Address,
+    /// Value of the Host field: host, and the port unless it is the scheme's own.
+    pub authority: String,
+    /// Path and query, with places to fill.
+    pub path: Template,
+    text: String,
+}
+
+/// The scheme.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scheme {
+    /// Plain.
+    Http,
+    /// Over TLS.
+    Https,
+}
+
+/// Where to connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// Looked up once, before the run.
+    Tcp {
+        /// A name or an address, without brackets.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// A unix socket's path; beginning with `@`: an abstract name.
+    Unix(PathBuf),
+}
+
+impl Target {
+    /// Takes a URL apart.
+    pub fn parse(url: &str) -> Result<Target, BenchError> {
+        parse(url).map_err(|why| BenchError::BadUrl {
+            url: url.to_owned(),
+            why,
+        })
+    }
+
+    /// As it was given.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Host name without port: ab's "Server Hostname", and the name TLS asks for.
+    pub fn host(&self) -> &str {
+        match &self.address {
+            Address::Tcp { host, .. } => host,
+            Address::Unix(_) => &self.authority,
+        }
+    }
+
+    /// Ab's "Server Port". None: a unix socket.
+    pub fn port(&self) -> Option<u16> {
+        match self.address {
+            Address::Tcp { port, .. } => Some(port),
+            Address::Unix(_) => None,
+        }
+    }
+}
+
+fn parse(url: &str) -> Result<Target, String> {
+    if let Some(bad) = url.chars().find(|c| c.is_control() || *c == ' ') {
+        return Err(format!("it contains {bad:?}; encode it, a space as %20"));
+    }
+    let (scheme, rest) = match url.split_once("://") {
+        Some(("http", rest)) => (Scheme::Http, rest),
+        Some(("https", rest)) => (Scheme::Https, rest),
+        Some((other, _)) if other.bytes().all(|b| b.is_ascii_alphanumeric()) => {
+            return Err(format!("the scheme `{other}` is neither http nor https"));
+        }
+        _ => (Scheme::Http, url),
+    };
+    let rest = rest.split('#').next().unwrap_or_default();
+    if let Some(socket) = rest.strip_prefix("unix:") {
+        return unix(url, scheme, socket);
+    }
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    if authority.contains('@') {
+        return Err("user and password do not belong there; give them with -A".to_owned());
+    }
+    let own_port = match scheme {
+        Scheme::Http => 80,
+        Scheme::Https => 443,
+    };
+    let (host, port) = host_and_port(authority)?;
+    let shown = if host.contains(':') {
+        format!("[{host}]")
+    } else {
+        host.to_owned()
+    };
+    let port = port.unwrap_or(own_port);
+    Ok(Target {
+        scheme,
+        authority: if port == own_port {
+            shown
+        } else {
+            format!("{shown}:{port}")
+        },
+        address: Address::Tcp {
+            host: host.to_owned(),
+            port,
+        },
+        path: path_of(path)?,
+        text: url.to_owned(),
+    })
+}
+
+fn unix(url: &str, scheme: Scheme, rest: &str) -> Result<Target, String> {
+    // The socket's path ends at the last ":/", so that it may contain colons.
+    let (socket, path) = match rest.rfind(":/") {
+        Some(at) => (&rest[..at], &rest[at + 1..]),
+        None => (rest.strip_suffix(':').unwrap_or(rest), ""),
+    };
+    if !socket.starts_with(['/', '@', '.']) || socket.len() < 2 {
+        return Err(format!(
+            "`{socket}` is no path of a socket: expected an absolute one, as in unix:/run/app.sock:/path"
+        ));
+    }
+    // sockaddr_un has 108 bytes, one of which ends the name.
+    if socket.len() > 107 {
+        return Err(format!(
+            "the socket's path has {} bytes, the system allows 107",
+            socket.len()
+        ));
+    }
+    Ok(Target {
+        scheme,
+        address: Address::Unix(PathBuf::from(socket)),
+        authority: "localhost".to_owned(),
+        path: path_of(path)?,
+        text: url.to_owned(),
+    })
+}
+
+fn host_and_port(authority: &str) -> Result<(&str, Option<u16>), String> {
+    let port = |text: &str| match text.parse::<u16>() {
+        Ok(port) if port > 0 => Ok(Some(port)),
+        _ => Err(format!("`{text}` is no port: expected 1 to 65535")),
+    };
+    let (host, port) = if let Some(inside) = authority.strip_prefix('[') {
+        let (host, after) = inside
+            .split_once(']')
+            .ok_or("the bracket of the IPv6 address is not closed")?;
+        if host.parse::<std::net::Ipv6Addr>().is_err() {
+            return Err(format!("`{host}` is no IPv6 address"));
+        }
+        match after.strip_prefix(':') {
+            Some(text) => (host, port(text)?),
+            None if after.is_empty() => (host, None),
+            None => return Err(format!("`{after}` follows the IPv6 address")),
+        }
+    } else {
+        match authority.split_once(':') {
+            Some((_, text)) if text.contains(':') => {
+                return Err("an IPv6 address is written in brackets".to_owned());
+            }
+            Some((host, text)) => (host, port(text)?),
+            None => (authority, None),
+        }
+    };
+    if host.is_empty() {
+        return Err("it names no host".to_owned());
+    }
+    Ok((host, port))
+}
+
+fn path_of(text: &str) -> Result<Template, String> {
+    if !text.is_ascii() {
+        return Err("its path is not ASCII; encode it, é as %C3%A9".to_owned());
+    }
+    Ok(match text.as_bytes().first() {
+        Some(b'/') => Template::new(text),
+        Some(_) => Template::new(format!("/{text}")),
+        None => Template::new("/"),
+    })
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Address::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Address::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl Serialize for Target {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
+
+impl<'de> Deserialize<'de> for Target {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Target::parse(&String::deserialize(deserializer)?).map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(url: &str, address: &str, authority: &str, path: &str) {
+        let target = Target::parse(url).unwrap();
+        assert_eq!(target.address.to_string(), address, "{url}");
+        assert_eq!(target.authority, authority, "{url}");
+        assert_eq!(target.path.text(), path, "{url}");
+    }
+
+    #[test]
+    fn urls_are_taken_apart() {
+        check("http://a.example", "a.example:80", "a.example", "/");
+        check(
+            "http://a.example:8080/x?y=1#z",
+            "a.example:8080",
+            "a.example:8080",
+            "/x?y=1",
+        );
+        check("https://a.example:443/", "a.example:443", "a.example", "/");
+        check("https://a.example/", "a.example:443", "a.example", "/");
+        check("127.0.0.1:8080/x", "127.0.0.1:8080", "127.0.0.1:8080", "/x");
+        check("http://a.example?q", "a.example:80", "a.example", "/?q");
+        check("http://[::1]:81/", "[::1]:81", "[::1]:81", "/");
+        check(
+            "http://a.example/p/{seq}",
+            "a.example:80",
+            "a.example",
+            "/p/{seq}",
+        );
+    }
+
+    #[test]
+    fn unix_sockets_are_named_as_nginx_does() {
+        check(
+            "unix:/run/a.sock:/x?y",
+            "unix:/run/a.sock",
+            "localhost",
+            "/x?y",
+        );
+        check(
+            "http://unix:/run/a.sock:/x",
+            "unix:/run/a.sock",
+            "localhost",
+            "/x",
+        );
+        check("unix:/run/a.sock", "unix:/run/a.sock", "localhost", "/");
+        check("unix:/run/a.sock:", "unix:/run/a.sock", "localhost", "/");
+        check("unix:@name:/", "unix:@name", "localhost", "/");
+        check(
+            "unix:/run/a:b.sock:/x",
+            "unix:/run/a:b.sock",
+            "localhost",
+            "/x",
+        );
+    }
+
+    #[test]
+    fn what_is_no_url_is_refused_with_a_reason() {
+        for (url, why) in [
+            ("", "it names no host"),
+            ("http://", "it names no host"),
+            ("http://:80/", "it names no host"),
+            ("ftp://a.example/", "neither http nor https"),
+            ("http://a.example:0/", "is no port"),
+            ("http://a.example:99999/", "is no port"),
+            ("http://a.example:x/", "is no port"),
+            ("http://a b/", "encode it"),
+            ("http://a/\r\nX: y", "encode it"),
+            ("http://a/é", "not ASCII"),
+            ("http://u:p@a/", "with -A"),
+            ("http://::1/", "in brackets"),
+            ("http://[::1/", "not closed"),
+            ("http://[x]/", "no IPv6 address"),
+            ("http://[::1]x/", "follows the IPv6 address"),
+            ("unix::/x", "no path of a socket"),
+            ("unix:run.sock:/x", "no path of a socket"),
+        ] {
+            let error = Target::parse(url).unwrap_err();
+            assert_eq!(error.name(), "BadUrl");
+            assert!(error.to_string().contains(why), "{url}: {error}");
+        }
+        let long = format!("unix:/{}:/", "x".repeat(108));
+        assert!(
+            Target::parse(&long)
+                .unwrap_err()
+                .to_string()
+                .contains("107")
+        );
+    }
+}

@@ -1,0 +1,229 @@
+//! Text with places that differ from request to request, so that a server that caches by bytes is
+//! not flattered. `{seq}`: the request's number in the run, from 1; `{client}`: the client's number,
+//! from 1; `{rand:LOW-HIGH}`: a whole number, both ends included. Any other brace is itself.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A text, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    text: String,
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Text(Vec<u8>),
+    Seq,
+    Client,
+    Random(u64, u64),
+}
+
+/// What the places are filled with.
+#[derive(Debug)]
+pub struct Filling<'a> {
+    /// The request's number in the run.
+    pub seq: u64,
+    /// The client's number.
+    pub client: u32,
+    /// Random numbers.
+    pub random: &'a mut Random,
+}
+
+/// xorshift64*: reproducible, good enough to spread requests and times, and nothing else.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// The same seed gives the same numbers; streams of one seed differ.
+    pub fn new(seed: u64, stream: u64) -> Random {
+        // splitmix64, so that near seeds are far apart.
+        let mut z = seed.wrapping_add(stream.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        Random((z ^ (z >> 31)).max(1))
+    }
+
+    /// 64 random bits.
+    pub fn bits(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// At least 0, less than 1.
+    pub fn fraction(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// A whole number, both ends included.
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+        let span = u128::from(high - low) + 1;
+        low + ((u128::from(self.bits()) * span) >> 64) as u64
+    }
+}
+
+impl Template {
+    /// Takes a text apart. Never fails: what is no place is text.
+    pub fn new(text: impl Into<String>) -> Template {
+        let text = text.into();
+        let (mut parts, mut literal, mut rest) = (Vec::new(), Vec::new(), text.as_str());
+        while let Some(open) = rest.find('{') {
+            literal.extend_from_slice(&rest.as_bytes()[..open]);
+            rest = &rest[open..];
+            match place(rest) {
+                Some((part, length)) => {
+                    if !literal.is_empty() {
+                        parts.push(Part::Text(std::mem::take(&mut literal)));
+                    }
+                    parts.push(part);
+                    rest = &rest[length..];
+                }
+                None => {
+                    literal.push(b'{');
+                    rest = &rest[1..];
+                }
+            }
+        }
+        literal.extend_from_slice(rest.as_bytes());
+        if !literal.is_empty() {
+            parts.push(Part::Text(literal));
+        }
+        Template { text, parts }
+    }
+
+    /// Whether every request gets the same text.
+    pub fn is_constant(&self) -> bool {
+        !self.parts.iter().any(|part| !matches!(part, Part::Text(_)))
+    }
+
+    /// As it was written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether it may be the value of a header field: no control characters (RFC 9110 §5.5).
+    pub fn is_field_value(&self) -> bool {
+        self.text
+            .bytes()
+            .all(|b| b == b'\t' || (b >= b' ' && b != 0x7f))
+    }
+
+    /// Writes the text for one request.
+    pub fn render(&self, filling: &mut Filling<'_>, out: &mut Vec<u8>) {
+        for part in &self.parts {
+            match part {
+                Part::Text(text) => out.extend_from_slice(text),
+                Part::Seq => push_number(out, filling.seq),
+                Part::Client => push_number(out, u64::from(filling.client)),
+                Part::Random(low, high) => push_number(out, filling.random.between(*low, *high)),
+            }
+        }
+    }
+}
+
+fn place(text: &str) -> Option<(Part, usize)> {
+    let inside = &text[1..text.find('}')?];
+    let part = match inside {
+        "seq" => Part::Seq,
+        "client" => Part::Client,
+        _ => {
+            let (low, high) = inside.strip_prefix("rand:")?.split_once('-')?;
+            let (low, high) = (low.parse().ok()?, high.parse().ok()?);
+            (low <= high).then_some(Part::Random(low, high))?
+        }
+    };
+    Some((part, inside.len() + 2))
+}
+
+/// Writes a number in decimal.
+pub fn push_number(out: &mut Vec<u8>, mut number: u64) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+impl std::fmt::Display for Template {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl From<&str> for Template {
+    fn from(text: &str) -> Self {
+        Template::new(text)
+    }
+}
+
+impl Serialize for Template {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
+
+impl<'de> Deserialize<'de> for Template {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(Template::new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn render(text: &str, seq: u64) -> String {
+        let mut out = Vec::new();
+        let mut random = Random::new(7, 0);
+        let mut filling = Filling {
+            seq,
+            client: 3,
+            random: &mut random,
+        };
+        Template::new(text).render(&mut filling, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn places_are_filled_and_other_braces_stay() {
+        for (template, text) in [
+            ("/a", "/a"),
+            ("/a?n={seq}", "/a?n=12"),
+            ("{client}{seq}", "312"),
+            ("{\"a\":{seq}}", "{\"a\":12}"),
+            ("/{other}/{rand:5-5}", "/{other}/5"),
+            ("{rand:9-1}{", "{rand:9-1}{"),
+            ("{rand:x-1}é", "{rand:x-1}é"),
+        ] {
+            assert_eq!(render(template, 12), text, "{template}");
+        }
+        assert!(Template::new("/{other}").is_constant());
+        assert!(!Template::new("/{seq}").is_constant());
+    }
+
+    #[test]
+    fn random_numbers_stay_between_both_ends_and_reach_them() {
+        let mut random = Random::new(1, 1);
+        let seen: std::collections::BTreeSet<u64> =
+            (0..1000).map(|_| random.between(3, 6)).collect();
+        assert_eq!(seen.into_iter().collect::<Vec<_>>(), [3, 4, 5, 6]);
+        assert!((0..1000).all(|_| (0.0..1.0).contains(&random.fraction())));
+    }
+
+    #[test]
+    fn a_number_is_written_in_decimal() {
+        for number in [0, 7, 10, 1234567890, u64::MAX] {
+            let mut out = Vec::new();
+            push_number(&mut out, number);
+            assert_eq!(out, number.to_string().as_bytes());
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! What ab would have made of the same answers: its arithmetic, errors and all, so that a report can
+//! say which of its figures misleads. Follows `support/ab.c` of httpd 2.4 (`output_results`,
+//! `close_connection`, `read_connection`). Not what we report.
+
+use crate::outcome::Outcome;
+use crate::plan::Arrivals;
+use crate::run::Run;
+
+/// Ab's figures.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AbFigures {
+    /// "Complete requests": all that came to an end on an open connection, whatever the status and
+    /// however short.
+    pub complete: u64,
+    /// "Failed requests".
+    pub failed: u64,
+    /// In brackets after it: Connect.
+    pub connect: u64,
+    /// Receive (with `-r`; without, the first of them ends ab).
+    pub receive: u64,
+    /// Length: differs from the first answer's.
+    pub length: u64,
+    /// "Non-2xx responses".
+    pub non_2xx: u64,
+    /// "Requests per second".
+    pub per_second: f64,
+    /// "Time per request (mean)", milliseconds: not measured, but clients × time / complete.
+    pub per_request_ms: f64,
+    /// "Time per request (mean, across all concurrent requests)", milliseconds.
+    pub across_all_ms: f64,
+    /// Whether ab would have stopped with "Test aborted after 10 failures": over ten connects failed.
+    pub aborted: bool,
+}
+
+impl AbFigures {
+    /// For the answers of a run.
+    pub fn of(run: &Run) -> AbFigures {
+        let connect = [
+            Outcome::ConnectRefused,
+            Outcome::ConnectBacklog,
+            Outcome::ConnectTimeout,
+            Outcome::ConnectFailed,
+            Outcome::PortsExhausted,
+            Outcome::Tls,
+        ]
+        .iter()
+        .map(|outcome| run.count(*outcome))
+        .sum();
+        let receive = run.count(Outcome::Reset);
+        // A connection that ends early is a response that ends there; its length differs.
+        let cut = run.count(Outcome::Truncated) + run.count(Outcome::ClosedEarly);
+        let complete = run.answers() + cut + receive;
+        let length = run.document.other_length + cut;
+        let non_2xx = run
+            .statuses
+            .iter()
+            .filter(|(status, _)| **status / 100 != 2)
+            .map(|(_, count)| count)
+            .sum();
+        let clients = match run.plan.arrivals {
+            Arrivals::Closed { concurrency } => f64::from(concurrency),
+            Arrivals::Open { .. } => run.client.mean_in_flight,
+        };
+        let each = run.elapsed * 1000.0 / complete as f64;
+        AbFigures {
+            complete,
+            failed: connect + receive + length,
+            connect,
+            receive,
+            length,
+            non_2xx,
+            per_second: if run.elapsed > 0.0 {
+                complete as f64 / run.elapsed
+            } else {
+                0.0
+            },
+            per_request_ms: if complete > 0 { clients * each } else { 0.0 },
+            across_all_ms: if complete > 0 { each } else { 0.0 },
+            aborted: connect > 10,
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Was it the client? From what the generator measured of itself to sentences; the thresholds have
+//! their reasons beside them. A run that was bound by its generator says so before any figure.
+
+use crate::outcome::{Kind, Outcome};
+use crate::plan::Arrivals;
+use crate::run::Run;
+use crate::stats::little;
+
+use super::words;
+
+/// One finding.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// How bad.
+    pub weight: Weight,
+    /// What was seen, without a full stop.
+    pub sentence: String,
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Weight {
+    /// The figures stand; something beside them should be known.
+    Notice,
+    /// The figures are the generator's, not the server's.
+    Bound,
+}
+
+/// A thread above this share of a core has no room to react: what it reports as the server's latency is
+/// its own queue (k6's manual asks for the same 20 % idle).
+const BUSY: f64 = 0.80;
+/// Waiting for a core as long as this share of the time delays every answer by someone else's time slice.
+const WAITING: f64 = 0.20;
+/// Sends later than this at the 99th percentile are in every open-loop latency.
+const LAG: f64 = 0.010;
+/// Of the null responder's throughput: above, the generator is at its end; half of it deserves a word.
+const CEILING_BOUND: f64 = 0.80;
+const CEILING_NOTICE: f64 = 0.50;
+/// Of the machine: what the hypervisor or other programs took.
+const STEAL: f64 = 0.02;
+const OTHERS: f64 = 0.10;
+
+/// Everything found, the worst first.
+pub fn findings(run: &Run) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let mut say = |weight, sentence: String| found.push(Finding { weight, sentence });
+    let client = &run.client;
+
+    if let Some(ceiling) = client.ceiling.filter(|ceiling| *ceiling > 0.0) {
+        let share = run.achieved_rate() / ceiling;
+        let sentence = format!(
+            "it reaches {} requests per second against a server that does nothing, and reached {} here, \
+             {} of that",
+            words::rate(ceiling),
+            words::rate(run.achieved_rate()),
+            words::percent(share)
+        );
+        if share > CEILING_BOUND {
+            say(Weight::Bound, sentence);
+        } else if share > CEILING_NOTICE {
+            say(Weight::Notice, sentence);
+        }
+    }
+    let busiest = client.busiest();
+    if busiest > BUSY {
+        say(
+            Weight::Bound,
+            format!(
+                "{} used {} of a core",
+                if client.threads.len() > 1 {
+                    "its busiest thread"
+                } else {
+                    "it"
+                },
+                words::percent(busiest)
+            ),
+        );
+    }
+    let waiting = client.most_waiting();
+    if waiting > WAITING {
+        say(
+            Weight::Notice,
+            format!(
+                "it waited for a core {} of the time{}: that wait is in the latencies",
+                words::percent(waiting),
+                if run.machine.shared_with_server {
+                    ", which it shares with the server"
+                } else {
+                    ""
+                }
+            ),
+        );
+    }
+    if run.plan.arrivals.is_open() && !run.send_lag.is_empty() {
+        let lag = run.send_lag.quantile(0.99) as f64 / 1e9;
+        if lag > LAG {
+            say(
+                Weight::Bound,
+                format!(
+                    "one request in a hundred was sent {} late or later",
+                    words::duration(lag)
+                ),
+            );
+        }
+    }
+    if let Some(gap) = little_gap(run).filter(|gap| *gap > little::TOLERATED) {
+        say(
+            Weight::Notice,
+            format!(
+                "by Little's law {} of the clients' time is in no request: it passed in the generator",
+                words::percent(gap)
+            ),
+        );
+    }
+    let ports = run.count(Outcome::PortsExhausted);
+    if ports > 0 {
+        say(
+            Weight::Bound,
+            format!(
+                "{} found no local port left (TIME_WAIT holds each for a minute); use keep-alive, or \
+                 several addresses",
+                words::plural(ports, "request", "requests")
+            ),
+        );
+    }
+    if client.steal > STEAL {
+        say(
+            Weight::Notice,
+            format!(
+                "the hypervisor kept back {} of the processors",
+                words::percent(client.steal)
+            ),
+        );
+    }
+    // On its own machine the server is one of the others.
+    if client.machine_busy_others > OTHERS && !run.machine.shared_with_server {
+        say(
+            Weight::Notice,
+            format!(
+                "other programs used {} of this machine's processors",
+                words::percent(client.machine_busy_others)
+            ),
+        );
+    }
+    found.sort_by_key(|finding| std::cmp::Reverse(finding.weight));
+    found
+}
+
+/// The findings for which the figures are the generator's, in one sentence; `None` if there are none.
+pub fn bound(run: &Run) -> Option<String> {
+    let reasons: Vec<String> = findings(run)
+        .into_iter()
+        .filter(|finding| finding.weight == Weight::Bound)
+        .map(|finding| finding.sentence)
+        .collect();
+    (!reasons.is_empty()).then(|| reasons.join("; "))
+}
+
+/// Little's law, for a closed loop without failed connects (which pause outside of any request).
+pub fn little_gap(run: &Run) -> Option<f64> {
+    let Arrivals::Closed { concurrency } = run.plan.arrivals else {
+        return None;
+    };
+    let ended = run.ended_requests();
+    if run.outcomes.keys().any(|o| o.kind() == Kind::Connect) {
+        return None;
+    }
+    // The first and last request of every client are cut by the run's ends.
+    if ended < 20 * u64::from(concurrency) {
+        return None;
+    }
+    let total: f64 = run
+        .outcomes
+        .values()
+        .map(|tally| tally.latency.mean() * tally.count as f64)
+        .sum();
+    let think = (run.plan.think.min + run.plan.think.max) / 2.0;
+    little::gap(
+        f64::from(concurrency),
+        run.achieved_rate(),
+        total / ended as f64 / 1e9,
+        think,
+    )
+}

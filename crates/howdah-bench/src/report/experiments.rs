@@ -1,0 +1,406 @@
+//! Comparisons, sweeps and searches as text: the verdict first, then whether it may be believed, then
+//! the figures it came from.
+
+use std::fmt::Write;
+
+use crate::experiment::{Comparison, Document, Search, Sweep};
+use crate::run::Run;
+use crate::stats::knee::{self, Knee, Level};
+use crate::stats::usl::{self, Point};
+use crate::stats::{Judgement, Verdict, median};
+
+use super::bottleneck;
+use super::judge::{self, Against};
+use super::text::{self, Style};
+use super::words::{self, duration, percent, rate};
+
+/// The report of anything saved.
+pub fn report(document: &Document, style: Style) -> String {
+    match document {
+        Document::Run(run) => text::report(run, style),
+        Document::Comparison(comparison) => self::comparison(comparison),
+        Document::Sweep(sweep) => self::sweep(sweep),
+        Document::Search(search) => self::search(search),
+    }
+}
+
+/// `A` with its URL, for a legend.
+fn legend(out: &mut String, comparison: &Comparison) {
+    for arm in &comparison.arms {
+        let what = if arm.control { " (control)" } else { "" };
+        let _ = writeln!(out, "  {:<8} {}{what}", arm.name, arm.url);
+    }
+}
+
+/// The report of a comparison.
+pub fn comparison(comparison: &Comparison) -> String {
+    let mut out = String::new();
+    let base = &comparison.arms[0].name;
+    let judged = judge::comparison(comparison);
+    for against in &judged {
+        let candidate = &comparison.arms[against.arm].name;
+        let primary = against.primary();
+        let _ = writeln!(
+            out,
+            "{}. ({}, {})",
+            capital(&primary.verdict.sentence(base, candidate)),
+            primary.metric,
+            words::plural(primary.pairs.len() as u64, "pair", "pairs")
+        );
+    }
+    if judged.is_empty() {
+        out.push_str("Nothing to compare: there is one server only.\n");
+    }
+    out.push('\n');
+    legend(&mut out, comparison);
+    let _ = writeln!(
+        out,
+        "\n  {:<8} {:>12} {:>12} {:>12} {:>12} {:>10}",
+        "", "good/s", "p50 ms", "p99 ms", "max ms", "errors"
+    );
+    for (index, arm) in comparison.arms.iter().enumerate() {
+        arm_row(&mut out, &arm.name, &comparison.runs(index));
+    }
+    for against in &judged {
+        details(&mut out, comparison, against);
+    }
+    let first = comparison.windows.first().map(|w| &w.run);
+    let each = first.map_or(String::new(), |run| {
+        format!("{}, {} each", text::mode(run), duration(run.elapsed))
+    });
+    machine(&mut out, first, &each);
+    out
+}
+
+fn arm_row(out: &mut String, name: &str, runs: &[&Run]) {
+    let rates: Vec<f64> = runs.iter().map(|run| run.good_rate()).collect();
+    let errors: u64 = runs.iter().map(|run| run.errors()).sum();
+    let ended: u64 = runs.iter().map(|run| run.ended_requests()).sum();
+    let at = |p: f64| {
+        judge::merged_percentile(runs, p).map_or("too few".into(), |ns| words::ms(ns as f64))
+    };
+    let longest = runs
+        .iter()
+        .map(|run| run.latency().max())
+        .max()
+        .unwrap_or(0);
+    let _ = writeln!(
+        out,
+        "  {name:<8} {:>12} {:>12} {:>12} {:>12} {:>10}",
+        if rates.is_empty() {
+            "none".into()
+        } else {
+            rate(median(&rates))
+        },
+        at(50.0),
+        at(99.0),
+        words::ms(longest as f64),
+        percent(errors as f64 / ended.max(1) as f64)
+    );
+}
+
+fn details(out: &mut String, comparison: &Comparison, against: &Against) {
+    let base = &comparison.arms[0].name;
+    let candidate = &comparison.arms[against.arm].name;
+    let _ = writeln!(out, "\n{candidate} against {base}");
+    for judgement in &against.figures {
+        let _ = writeln!(
+            out,
+            "  {:<24} {}{}",
+            judgement.metric,
+            judgement.verdict.sentence(base, candidate),
+            if judgement.primary {
+                " — decides"
+            } else {
+                ""
+            }
+        );
+        let _ = writeln!(out, "  {:<24} {}", "", numbers(judgement));
+        if !judgement.disturbed.is_empty() {
+            let which: Vec<String> = judgement
+                .disturbed
+                .iter()
+                .map(|i| (i + 1).to_string())
+                .collect();
+            let _ = writeln!(
+                out,
+                "  {:<24} far from the others: pair {}; without, the ratio is {:.3}",
+                "",
+                which.join(", "),
+                judgement.ratio_without_disturbed.unwrap_or(f64::NAN)
+            );
+        }
+    }
+    if let Verdict::CannotTell {
+        more_pairs: Some(more),
+    } = against.primary().verdict
+    {
+        let _ = writeln!(
+            out,
+            "  Measure again with --pairs {}; adding pairs until the answer pleases is no measurement.",
+            against.primary().pairs.len() + more
+        );
+    }
+}
+
+/// Ratio, interval, p and noise floor of a figure.
+pub fn numbers(judgement: &Judgement) -> String {
+    let mut text = format!("ratio {:.3}", judgement.ratio);
+    if let Some(interval) = judgement.interval {
+        let _ = write!(text, " [{:.3}, {:.3}]", interval.low, interval.high);
+    }
+    let _ = write!(text, ", p {:.3}", judgement.p);
+    if !judgement.primary {
+        let _ = write!(text, " ({:.3} adjusted)", judgement.p_adjusted);
+    }
+    match judgement.noise_floor {
+        Some(floor) => {
+            let _ = write!(
+                text,
+                ", the same server against itself: ±{:.1} %",
+                (floor - 1.0) * 100.0
+            );
+        }
+        None => text.push_str(", no control was run"),
+    }
+    text
+}
+
+/// Knee and law of a sweep.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SweepFindings {
+    /// Where it bends.
+    pub knee: Option<Knee>,
+    /// The law, or why there is none.
+    pub law: Result<usl::Fit, usl::Refusal>,
+}
+
+/// What a sweep says.
+pub fn sweep_findings(sweep: &Sweep) -> SweepFindings {
+    let levels: Vec<Level> = sweep
+        .points
+        .iter()
+        .map(|point| Level {
+            concurrency: point.concurrency,
+            good_rate: point.run.good_rate(),
+            latency: point.run.latency().mean() / 1e9,
+        })
+        .collect();
+    let points: Vec<Point> = sweep
+        .points
+        .iter()
+        .map(|point| Point {
+            concurrency: f64::from(point.concurrency),
+            good_rate: point.run.good_rate(),
+            error_share: point.run.errors() as f64 / point.run.ended_requests().max(1) as f64,
+        })
+        .collect();
+    let cores = sweep
+        .points
+        .first()
+        .map_or(1.0, |p| f64::from(p.run.machine.cores));
+    SweepFindings {
+        knee: knee::find(&levels),
+        law: usl::fit(&points, cores, sweep.seed),
+    }
+}
+
+/// The sentences of a sweep, for the text and the page.
+pub fn sweep_sentences(findings: &SweepFindings) -> Vec<String> {
+    let mut out = Vec::new();
+    match findings.knee {
+        Some(knee) => {
+            let saturated = match knee.saturated_at {
+                Some(at) => {
+                    let clients = words::plural(u64::from(at), "client", "clients");
+                    format!("Saturated at {clients}: more only wait longer.")
+                }
+                None => "Not saturated: it rose up to the highest level.".to_owned(),
+            };
+            let best = knee.best_power_at;
+            out.push(format!(
+                "{saturated} Best throughput per latency at {best}."
+            ));
+            out.push(match knee.falls_off_at {
+                Some(at) => format!("Falls below nine tenths of its best from {at} clients on."),
+                None => "Stays within a tenth of its best up to the highest level.".into(),
+            });
+        }
+        None => out.push("Fewer than three levels: no knee to be found.".into()),
+    }
+    out.push(match &findings.law {
+        Ok(fit) => format!(
+            "Scalability law: λ {} per second, σ {:.4}, κ {:.2e} [{:.1e}, {:.1e}], typically {} off; {}.",
+            rate(fit.lambda),
+            fit.sigma,
+            fit.kappa,
+            fit.kappa_interval.low,
+            fit.kappa_interval.high,
+            percent(fit.residual),
+            match fit.peak {
+                Some(peak) => format!(
+                    "it peaks at {:.0} clients with {} per second",
+                    peak.concurrency,
+                    rate(peak.rate)
+                ),
+                None => format!("no peak seen up to {:.0} clients", fit.up_to),
+            }
+        ),
+        Err(refusal) => {
+            let text = refusal.to_string();
+            format!("{}.", capital(&text))
+        }
+    });
+    out
+}
+
+/// The report of a sweep.
+pub fn sweep(sweep: &Sweep) -> String {
+    let mut out = String::new();
+    for sentence in sweep_sentences(&sweep_findings(sweep)) {
+        let _ = writeln!(out, "{sentence}");
+    }
+    let _ = writeln!(
+        out,
+        "\n  {:>7} {:>10} {:>12} {:>10} {:>10} {:>10} {:>8}",
+        "clients", "good/s", "achieved/s", "p50 ms", "p99 ms", "max ms", "errors"
+    );
+    let mut points: Vec<_> = sweep.points.iter().collect();
+    points.sort_by_key(|point| (point.concurrency, point.repetition));
+    for point in &points {
+        let run = &point.run;
+        let latency = run.latency();
+        let _ = writeln!(
+            out,
+            "  {:>7} {:>10} {:>12} {:>10} {:>10} {:>10} {:>8}{}",
+            point.concurrency,
+            rate(run.good_rate()),
+            rate(run.achieved_rate()),
+            words::ms(latency.quantile(0.5) as f64),
+            words::ms(latency.quantile(0.99) as f64),
+            words::ms(latency.max() as f64),
+            percent(run.errors() as f64 / run.ended_requests().max(1) as f64),
+            if bottleneck::bound(run).is_some() {
+                "  generator-bound"
+            } else {
+                ""
+            }
+        );
+    }
+    let order: Vec<String> = sweep
+        .points
+        .iter()
+        .map(|p| p.concurrency.to_string())
+        .collect();
+    let _ = writeln!(out, "\n  measured in this order: {}", order.join(", "));
+    let first = sweep.points.first().map(|p| &p.run);
+    let each = first.map_or(String::new(), |run| {
+        format!(
+            "closed loop, {} at each level: saturation, says nothing about latency at a given rate",
+            duration(run.elapsed)
+        )
+    });
+    machine(&mut out, first, &each);
+    out
+}
+
+/// Whether all rates that broke above the one found were the generator's limit.
+pub fn broke_by_the_generator(search: &Search) -> bool {
+    let found = search.found.unwrap_or(0.0);
+    let mut above = search
+        .trials
+        .iter()
+        .filter(|trial| trial.rate > found && !trial.broken.is_empty())
+        .peekable();
+    above.peek().is_some() && above.all(|trial| bottleneck::bound(&trial.run).is_some())
+}
+
+/// The report of a search.
+pub fn search(search: &Search) -> String {
+    let mut out = String::new();
+    match search.found {
+        Some(found) => {
+            let _ = writeln!(
+                out,
+                "{} requests per second hold {}.",
+                rate(found),
+                search.slo
+            );
+        }
+        None => {
+            let _ = writeln!(out, "No rate that was tried holds {}.", search.slo);
+        }
+    }
+    if broke_by_the_generator(search) {
+        out.push_str(
+            "At every rate above it the load tester was the bottleneck: the limit may be its own, not the \
+             server's.\n",
+        );
+    }
+    if let Some(limit) = &search.limited_by {
+        let _ = writeln!(out, "It ended there because {limit}.");
+    }
+    let _ = writeln!(
+        out,
+        "\n  {:>10} {:>10} {:>10} {:>10} {:>8}",
+        "offered/s", "good/s", "p50 ms", "p99 ms", "errors"
+    );
+    for trial in &search.trials {
+        let run = &trial.run;
+        let latency = run.latency();
+        let verdict = if trial.broken.is_empty() {
+            "held".to_owned()
+        } else {
+            trial.broken.join("; ")
+        };
+        let _ = writeln!(
+            out,
+            "  {:>10} {:>10} {:>10} {:>10} {:>8}  {verdict}{}{}",
+            rate(trial.rate),
+            rate(run.good_rate()),
+            words::ms(latency.quantile(0.5) as f64),
+            words::ms(latency.quantile(0.99) as f64),
+            percent(run.errors() as f64 / run.ended_requests().max(1) as f64),
+            if trial.confirming {
+                " (confirming)"
+            } else {
+                ""
+            },
+            if bottleneck::bound(run).is_some() {
+                " (generator-bound)"
+            } else {
+                ""
+            }
+        );
+    }
+    let first = search.trials.first().map(|t| &t.run);
+    let each = first.map_or(String::new(), |run| {
+        format!(
+            "open loop, {} for each rate: latency counts from when a request was due",
+            duration(run.elapsed)
+        )
+    });
+    machine(&mut out, first, &each);
+    out
+}
+
+fn machine(out: &mut String, run: Option<&Run>, mode: &str) {
+    if let Some(run) = run {
+        let _ = writeln!(out, "\n  machine  {}", text::machine(run));
+        let _ = writeln!(out, "  mode     {mode}");
+        let _ = writeln!(
+            out,
+            "  command  {} ({})",
+            run.command.join(" "),
+            run.generator
+        );
+    }
+}
+
+fn capital(sentence: &str) -> String {
+    let mut chars = sentence.chars();
+    match chars.next() {
+        Some(first) => first.to_uppercase().chain(chars).collect(),
+        None => String::new(),
+    }
+}

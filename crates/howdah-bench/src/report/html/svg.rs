@@ -1,0 +1,461 @@
+//! Plots as SVG: two scales, a frame with ticks, lines, stacks, bands and dots. Colours and fonts come
+//! from the page's style sheet by class, so a plot follows dark, light and print. Not a drawing library:
+//! it has what the report's plots need, and text that comes from a server is escaped here.
+
+use std::fmt::Write;
+
+/// Text for HTML and SVG.
+pub fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            // Not allowed in HTML at all; a server's header may hold them.
+            c if c.is_control() && c != '\n' && c != '\t' => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// How large a plot is, in CSS pixels. Every plot is drawn twice, as text that is scaled down to a
+/// phone cannot be read there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// The whole width of a desktop's window.
+    Full,
+    /// Half of it, and paper.
+    Half,
+    /// Phone.
+    Narrow,
+}
+
+impl Size {
+    fn pixels(self) -> (f64, f64) {
+        match self {
+            Size::Full => (1040.0, 330.0),
+            Size::Half => (500.0, 290.0),
+            Size::Narrow => (360.0, 260.0),
+        }
+    }
+}
+
+/// From a value to a place along an axis.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Scale {
+    /// Equal steps.
+    Linear {
+        /// At the axis' start.
+        min: f64,
+        /// At its end.
+        max: f64,
+    },
+    /// Equal factors; both above zero.
+    Log {
+        /// At the axis' start.
+        min: f64,
+        /// At its end.
+        max: f64,
+    },
+}
+
+impl Scale {
+    /// From zero to a round number at or above the highest value.
+    pub fn from_zero(values: impl IntoIterator<Item = f64>) -> Scale {
+        let highest = values
+            .into_iter()
+            .filter(|v| v.is_finite())
+            .fold(0.0, f64::max);
+        let highest = if highest > 0.0 { highest } else { 1.0 };
+        let step = nice_step(highest / 4.0);
+        Scale::Linear {
+            min: 0.0,
+            max: (highest / step - 1e-9).ceil() * step,
+        }
+    }
+
+    /// From half a decade below the lowest value to half a decade above the highest, at 1, 2 or 5.
+    pub fn log_around(values: impl IntoIterator<Item = f64>) -> Scale {
+        let mut values = values
+            .into_iter()
+            .filter(|v| v.is_finite() && *v > 0.0)
+            .peekable();
+        if values.peek().is_none() {
+            return Scale::Log {
+                min: 0.1,
+                max: 10.0,
+            };
+        }
+        let (low, high) = values.fold((f64::INFINITY, 0.0f64), |(l, h), v| (l.min(v), h.max(v)));
+        let min = one_two_five_below(low * 0.9);
+        let mut max = one_two_five_below(high);
+        while max < high * 1.3 {
+            max = next_one_two_five(max);
+        }
+        while max / min < 9.0 {
+            max = next_one_two_five(max);
+        }
+        Scale::Log { min, max }
+    }
+
+    /// Share of the axis, 0 at its start.
+    pub fn place(self, value: f64) -> f64 {
+        let share = match self {
+            Scale::Linear { min, max } => (value - min) / (max - min),
+            Scale::Log { min, max } => (value.max(min).ln() - min.ln()) / (max.ln() - min.ln()),
+        };
+        share.clamp(0.0, 1.0)
+    }
+
+    /// Where to write numbers: about `wanted` places.
+    pub fn ticks(self, wanted: usize) -> Vec<f64> {
+        match self {
+            Scale::Linear { min, max } => {
+                let step = nice_step((max - min) / wanted as f64);
+                let first = (min / step).ceil() as i64;
+                (first..)
+                    .map(|i| i as f64 * step)
+                    .take_while(|v| *v <= max + step * 1e-6)
+                    .collect()
+            }
+            Scale::Log { min, max } => {
+                let mut all = vec![one_two_five_below(min * 1.000_001)];
+                while let Some(last) = all.last().copied()
+                    && last < max * 0.999_999
+                {
+                    all.push(next_one_two_five(last));
+                }
+                all.retain(|v| *v >= min * 0.999_999 && *v <= max * 1.000_001);
+                if all.len() > wanted + 2 {
+                    // Powers of ten only, and every second of them if need be.
+                    all.retain(|v| (v.log10() - v.log10().round()).abs() < 1e-6);
+                }
+                while all.len() > wanted + 2 {
+                    all = all.into_iter().step_by(2).collect();
+                }
+                all
+            }
+        }
+    }
+}
+
+/// 1, 2 or 5 times a power of ten, at or above.
+fn nice_step(rough: f64) -> f64 {
+    let power = 10f64.powf(rough.log10().floor());
+    let factor = [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .find(|f| f * power >= rough * 0.999_999)
+        .unwrap_or(10.0);
+    factor * power
+}
+
+fn one_two_five_below(value: f64) -> f64 {
+    let power = 10f64.powf(value.log10().floor());
+    let factor = [5.0, 2.0, 1.0]
+        .into_iter()
+        .find(|f| f * power <= value * 1.000_001)
+        .unwrap_or(1.0);
+    factor * power
+}
+
+fn next_one_two_five(value: f64) -> f64 {
+    let power = 10f64.powf((value * 1.000_001).log10().floor());
+    match value / power {
+        f if f < 1.5 => 2.0 * power,
+        f if f < 3.0 => 5.0 * power,
+        _ => 10.0 * power,
+    }
+}
+
+/// A plot that is being drawn.
+#[derive(Debug)]
+pub struct Plot {
+    size: Size,
+    x: Scale,
+    y: Scale,
+    left: f64,
+    top: f64,
+    right: f64,
+    bottom: f64,
+    body: String,
+    alt: String,
+}
+
+impl Plot {
+    /// An empty frame; `alt` says what is to be seen, for those who cannot.
+    pub fn new(size: Size, x: Scale, y: Scale, alt: &str) -> Plot {
+        let (width, height) = size.pixels();
+        Plot {
+            size,
+            x,
+            y,
+            left: 68.0,
+            top: 12.0,
+            right: width - 14.0,
+            bottom: height - 40.0,
+            body: String::new(),
+            alt: escape(alt),
+        }
+    }
+
+    /// Where a value of the horizontal axis is.
+    pub fn at_x(&self, value: f64) -> f64 {
+        self.left + self.x.place(value) * (self.right - self.left)
+    }
+
+    /// Where a value of the vertical axis is.
+    pub fn at_y(&self, value: f64) -> f64 {
+        self.bottom - self.y.place(value) * (self.bottom - self.top)
+    }
+
+    /// Horizontal grid lines with numbers, and the axis' name above them.
+    pub fn y_axis(&mut self, name: &str, label: impl Fn(f64) -> String) {
+        for tick in self.y.ticks(5) {
+            let y = self.at_y(tick);
+            let _ = write!(
+                self.body,
+                "<path class=\"grid\" d=\"M{:.1} {y:.1}H{:.1}\"/><text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" \
+                 text-anchor=\"end\">{}</text>",
+                self.left,
+                self.right,
+                self.left - 6.0,
+                y + 4.0,
+                escape(&label(tick))
+            );
+        }
+        let _ = write!(
+            self.body,
+            "<text class=\"axis\" transform=\"translate(11 {:.1}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
+            (self.top + self.bottom) / 2.0,
+            escape(name)
+        );
+    }
+
+    /// Numbers along the bottom, and the axis' name below them.
+    pub fn x_axis(&mut self, name: &str, label: impl Fn(f64) -> String) {
+        let wanted = match self.size {
+            Size::Full => 14,
+            Size::Half => 8,
+            Size::Narrow => 5,
+        };
+        let ticks = self.x.ticks(wanted);
+        self.x_ticks(name, &ticks, label);
+    }
+
+    /// Likewise, at the places given.
+    pub fn x_ticks(&mut self, name: &str, ticks: &[f64], label: impl Fn(f64) -> String) {
+        // Where the last label ended, so that none is written over another.
+        let mut taken = f64::NEG_INFINITY;
+        for tick in ticks {
+            let x = self.at_x(*tick);
+            let text = label(*tick);
+            // 11 px of a proportional font: a digit is about 6 px.
+            let half = text.chars().count() as f64 * 3.2;
+            let middle = x.min(self.right + 12.0 - half);
+            let _ = write!(
+                self.body,
+                "<path class=\"grid\" d=\"M{x:.1} {:.1}V{:.1}\"/>",
+                self.bottom,
+                self.bottom + 4.0
+            );
+            if middle - half < taken + 6.0 {
+                continue;
+            }
+            taken = middle + half;
+            let _ = write!(
+                self.body,
+                "<text class=\"tick\" x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+                self.bottom + 17.0,
+                escape(&text)
+            );
+        }
+        let _ = write!(
+            self.body,
+            "<text class=\"axis\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+            (self.left + self.right) / 2.0,
+            self.bottom + 34.0,
+            escape(name)
+        );
+    }
+
+    /// A line through points that are in order; not finite ones interrupt it.
+    pub fn line(&mut self, class: &str, points: &[(f64, f64)]) {
+        let mut path = String::new();
+        let mut pen_down = false;
+        for (x, y) in points {
+            if !(x.is_finite() && y.is_finite()) {
+                pen_down = false;
+                continue;
+            }
+            let _ = write!(
+                path,
+                "{}{:.1} {:.1}",
+                if pen_down { 'L' } else { 'M' },
+                self.at_x(*x),
+                self.at_y(*y)
+            );
+            pen_down = true;
+        }
+        let _ = write!(self.body, "<path class=\"line {class}\" d=\"{path}\"/>");
+    }
+
+    /// The area between two lines over the same places.
+    pub fn area(&mut self, class: &str, xs: &[f64], low: &[f64], high: &[f64]) {
+        let mut path = String::new();
+        for (i, (x, y)) in xs.iter().zip(high).enumerate() {
+            let pen = if i == 0 { 'M' } else { 'L' };
+            let _ = write!(path, "{pen}{:.1} {:.1}", self.at_x(*x), self.at_y(*y));
+        }
+        for (x, y) in xs.iter().zip(low).rev() {
+            let _ = write!(path, "L{:.1} {:.1}", self.at_x(*x), self.at_y(*y));
+        }
+        let _ = write!(self.body, "<path class=\"area {class}\" d=\"{path}Z\"/>");
+    }
+
+    /// A bar between two values of each axis.
+    pub fn bar(&mut self, class: &str, x: (f64, f64), y: (f64, f64), title: &str) {
+        let (left, right) = (self.at_x(x.0), self.at_x(x.1));
+        let (low, high) = (self.at_y(y.0), self.at_y(y.1));
+        let _ = write!(
+            self.body,
+            "<rect class=\"area {class}\" x=\"{left:.1}\" y=\"{high:.1}\" width=\"{:.1}\" height=\"{:.1}\"><title>{}</title></rect>",
+            // Half a pixel over its neighbour, or rounding leaves gaps.
+            (right - left + 0.5).max(0.5),
+            (low - high).max(0.0),
+            escape(title)
+        );
+    }
+
+    /// A dot, with a text that is shown when pointed at.
+    pub fn dot(&mut self, class: &str, x: f64, y: f64, title: &str) {
+        let _ = write!(
+            self.body,
+            "<circle class=\"dot {class}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"4\"><title>{}</title></circle>",
+            self.at_x(x),
+            self.at_y(y),
+            escape(title)
+        );
+    }
+
+    /// A word beside a place, kept inside the frame.
+    pub fn note(&mut self, class: &str, x: f64, y: f64, text: &str) {
+        let at = self.at_x(x);
+        let (anchor, at) = if at > (self.left + self.right) / 2.0 {
+            ("end", at - 8.0)
+        } else {
+            ("start", at + 8.0)
+        };
+        let _ = write!(
+            self.body,
+            "<text class=\"note {class}\" x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>",
+            (self.at_y(y) - 7.0).max(self.top + 10.0),
+            escape(text)
+        );
+    }
+
+    /// A horizontal line across the frame.
+    pub fn level(&mut self, class: &str, y: f64) {
+        let y = self.at_y(y);
+        let _ = write!(
+            self.body,
+            "<path class=\"line {class}\" d=\"M{:.1} {y:.1}H{:.1}\"/>",
+            self.left, self.right
+        );
+    }
+
+    /// A vertical line up the frame.
+    pub fn upright(&mut self, class: &str, x: f64) {
+        let x = self.at_x(x);
+        let _ = write!(
+            self.body,
+            "<path class=\"line {class}\" d=\"M{x:.1} {:.1}V{:.1}\"/>",
+            self.top, self.bottom
+        );
+    }
+
+    /// The finished drawing.
+    pub fn finish(self) -> String {
+        let (width, height) = self.size.pixels();
+        let class = match self.size {
+            Size::Full | Size::Half => "wide",
+            Size::Narrow => "narrow",
+        };
+        format!(
+            "<svg class=\"{class}\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\">{}</svg>\n",
+            self.alt, self.body
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_numbers() {
+        let scale = Scale::from_zero([0.0, 2412.0]);
+        assert_eq!(
+            scale,
+            Scale::Linear {
+                min: 0.0,
+                max: 3000.0
+            }
+        );
+        assert_eq!(scale.ticks(5), [0.0, 1000.0, 2000.0, 3000.0]);
+        let log = Scale::log_around([1.5, 90.0]);
+        assert_eq!(
+            log,
+            Scale::Log {
+                min: 1.0,
+                max: 200.0
+            }
+        );
+        assert_eq!(
+            log.ticks(8),
+            [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0]
+        );
+    }
+
+    #[test]
+    fn nothing_to_draw_has_a_scale_all_the_same() {
+        assert_eq!(Scale::from_zero([]), Scale::Linear { min: 0.0, max: 1.0 });
+        assert!(!Scale::log_around([0.0, f64::NAN]).ticks(5).is_empty());
+    }
+
+    #[test]
+    fn wide_ranges_keep_few_ticks() {
+        assert!(
+            Scale::Log {
+                min: 1e-3,
+                max: 1e6
+            }
+            .ticks(4)
+            .len()
+                <= 6
+        );
+        assert!(Scale::Linear { min: 0.0, max: 7.0 }.ticks(4).len() <= 6);
+    }
+
+    #[test]
+    fn a_place_outside_is_at_the_border() {
+        let scale = Scale::Log {
+            min: 1.0,
+            max: 100.0,
+        };
+        assert_eq!(scale.place(0.0), 0.0);
+        assert_eq!(scale.place(10.0), 0.5);
+        assert_eq!(scale.place(1e9), 1.0);
+    }
+
+    #[test]
+    fn what_a_server_sends_does_not_become_markup() {
+        assert_eq!(
+            escape("<script>alert('x')</script>\u{1b}"),
+            "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;\u{fffd}"
+        );
+    }
+}

@@ -1,0 +1,256 @@
+//! Which of ab's figures would have misled in this run, and by how much. Each line names the figure in
+//! ab's words, what ab would have printed, and what is the case. A run in which ab is right has none.
+
+use crate::outcome::{Kind, Outcome};
+use crate::plan::{Arrivals, Protocol};
+use crate::run::Run;
+use crate::stats::quantile;
+
+use super::ab::AbFigures;
+use super::words;
+
+/// A figure of ab's that would have misled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Misled {
+    /// Its name in ab's report.
+    pub figure: &'static str,
+    /// What ab would have printed there.
+    pub ab_says: String,
+    /// What is the case.
+    pub truth: String,
+}
+
+/// All of them, in the order of ab's report.
+pub fn lines(run: &Run) -> Vec<Misled> {
+    let ab = AbFigures::of(run);
+    let mut found = Vec::new();
+    let mut add = |figure, ab_says: String, truth: String| {
+        found.push(Misled {
+            figure,
+            ab_says,
+            truth,
+        });
+    };
+    let wrong = ab.complete.saturating_sub(run.good());
+    let document = &run.document;
+
+    if let (Some(length), Some(status)) = (document.first_length, document.first_status)
+        && !run.plan.checks.status.contains(status)
+        && run.good() > 0
+    {
+        add(
+            "Document Length",
+            format!("{length} bytes"),
+            format!("that is the length of an answer with status {status}, which came first"),
+        );
+    }
+    if ab.aborted {
+        add(
+            "Complete requests",
+            "nothing (\"Test aborted after 10 failures\")".into(),
+            format!(
+                "{} could not connect, {} were answered well",
+                words::plural(ab.connect, "request", "requests"),
+                words::count(run.good())
+            ),
+        );
+    } else if wrong > 0 {
+        add(
+            "Complete requests",
+            words::count(ab.complete),
+            format!(
+                "{} were good; {}",
+                words::count(run.good()),
+                what_they_were(run)
+            ),
+        );
+    }
+    if document.other_length_good > 0 {
+        add(
+            "Failed requests (Length)",
+            words::count(ab.length),
+            format!(
+                "{} of these were good answers of another length than the first ({}): {}",
+                words::count(document.other_length_good),
+                match (document.shortest, document.longest) {
+                    (Some(low), Some(high)) if low < high => format!("{low} to {high} bytes"),
+                    (low, _) => format!("{} bytes", low.unwrap_or(0)),
+                },
+                if document.shortest == document.longest {
+                    "the first was no good one"
+                } else {
+                    "a dynamic page's length varies"
+                }
+            ),
+        );
+    }
+    let unseen = errors_ab_does_not_fail(run, &ab);
+    if unseen > 0 {
+        add(
+            "Failed requests",
+            words::count(ab.failed),
+            format!(
+                "{} more answers were complete and not good, and are not among them",
+                words::count(unseen)
+            ),
+        );
+    }
+    if wrong > 0 && run.elapsed > 0.0 {
+        add(
+            "Requests per second",
+            format!("{:.2}", ab.per_second),
+            format!(
+                "{:.2} were good; {} of {} ended otherwise",
+                run.good_rate(),
+                words::count(wrong),
+                words::count(ab.complete)
+            ),
+        );
+    }
+    time_per_request(run, &ab, &mut add);
+    keep_alive(run, &mut add);
+    latencies(run, &mut add);
+    found
+}
+
+/// What the complete requests that were not good were: `8603 unexpected 5xx, 12 truncated`.
+fn what_they_were(run: &Run) -> String {
+    let parts: Vec<String> = run
+        .outcomes
+        .iter()
+        .filter(|(outcome, tally)| {
+            tally.count > 0
+                && (outcome.kind() == Kind::Answer
+                    || matches!(
+                        outcome,
+                        Outcome::Truncated | Outcome::ClosedEarly | Outcome::Reset
+                    ))
+        })
+        .map(|(outcome, tally)| format!("{} {}", words::count(tally.count), outcome.words()))
+        .collect();
+    parts.join(", ")
+}
+
+/// Wrong answers of the same length as the first: complete, and not in "Failed requests".
+fn errors_ab_does_not_fail(run: &Run, ab: &AbFigures) -> u64 {
+    let wrong_answers = run.answers() - run.good();
+    let of_another_length = run
+        .document
+        .other_length
+        .saturating_sub(run.document.other_length_good);
+    debug_assert!(ab.length >= run.document.other_length);
+    wrong_answers.saturating_sub(of_another_length)
+}
+
+fn time_per_request(run: &Run, ab: &AbFigures, add: &mut impl FnMut(&'static str, String, String)) {
+    let good = run.latency();
+    if good.is_empty() {
+        return;
+    }
+    let mean = good.mean() / 1e6;
+    if run.plan.arrivals.is_open() {
+        add(
+            "Time per request (mean)",
+            "nothing (ab has no open loop)".into(),
+            format!("the mean from the time a request was due is {mean:.3} ms"),
+        );
+        return;
+    }
+    // Not measured by ab, but derived: it is off where requests have ended fast and badly, or clients
+    // were idle.
+    if (ab.per_request_ms / mean - 1.0).abs() > 0.05 {
+        add(
+            "Time per request (mean)",
+            format!("{:.3} ms", ab.per_request_ms),
+            format!(
+                "good answers took {mean:.3} ms on average; ab's figure is derived, not measured"
+            ),
+        );
+    }
+    if let Some((fast, slow)) = quantile::two_heaps(&good) {
+        add(
+            "Total (mean)",
+            format!("{} ms", words::ms(good.mean())),
+            format!(
+                "nobody waited that long: requests took about {} ms or about {} ms",
+                words::ms(fast as f64),
+                words::ms(slow as f64)
+            ),
+        );
+    }
+}
+
+fn keep_alive(run: &Run, add: &mut impl FnMut(&'static str, String, String)) {
+    if !run.plan.connection.keep_alive {
+        return;
+    }
+    let without_length = run.document.without_length;
+    if run.connections.refused_to_keep > 0 && run.answers() > 0 {
+        add(
+            "Keep-Alive requests",
+            words::count(run.connections.kept),
+            format!(
+                "the server closed after {} of {} answers: this is a test of connecting as well",
+                words::count(run.connections.refused_to_keep),
+                words::count(run.answers())
+            ),
+        );
+    }
+    if without_length > 0 && run.plan.connection.protocol == Protocol::Http11 {
+        add(
+            "Keep-Alive requests",
+            "0 for such pages".into(),
+            format!(
+                "{} good answers had no Content-Length, which HTTP/1.0 needs to keep a connection: ab -k \
+                 would have measured another connection regime",
+                words::count(without_length)
+            ),
+        );
+    }
+}
+
+fn latencies(run: &Run, add: &mut impl FnMut(&'static str, String, String)) {
+    let good = run.latency();
+    let late = run.in_flight.oldest;
+    let longest = good.max() as f64 / 1e9;
+    if run.in_flight.count > 0 && late > longest.max(0.001) {
+        add(
+            "100% (longest request)",
+            format!("{:.0}", longest * 1e3),
+            format!(
+                "{} had no answer when the run ended, the oldest for {}",
+                words::plural(run.in_flight.count, "request", "requests"),
+                words::duration(late)
+            ),
+        );
+    }
+    let median = good.quantile(0.5) as f64;
+    if !good.is_empty() && median < 500_000.0 {
+        add(
+            "Percentage of the requests … 50%",
+            "0".into(),
+            format!(
+                "it is {} ms: ab rounds to whole milliseconds",
+                words::ms(median)
+            ),
+        );
+    }
+    // One stall in a closed loop holds up all clients but counts once for each.
+    if let Arrivals::Closed { concurrency } = run.plan.arrivals {
+        let stalled = good.max() as f64;
+        let p99 = good.quantile(0.99) as f64;
+        if good.len() >= 1000 && stalled > 500e6 && stalled > 10.0 * p99 {
+            add(
+                "99%",
+                format!("{:.0}", p99 / 1e6),
+                format!(
+                    "a stall of {} counts once for each of {} clients at most: at a constant rate up to about {} \
+                     requests would have met it (measure with --rate)",
+                    words::duration(stalled / 1e9),
+                    concurrency,
+                    words::count((run.good_rate() * stalled / 1e9) as u64)
+                ),
+            );
+        }
+    }
+}

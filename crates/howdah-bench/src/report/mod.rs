@@ -1,0 +1,24 @@
+//! How a run is told: as text, as files, as a page. Reads [`crate::run::Run`]s and writes; measures
+//! nothing. What a figure means is decided in [`crate::stats`]; here it is said.
+//!
+//! - [`text`]: the report on standard output: ab's fields, then what ab does not say, then [`misled`]:
+//!   which figure of ab's would have been wrong in this run, and by how much.
+//! - [`ab`]: ab's own arithmetic, for that comparison; [`bottleneck`]: was it the client?
+//! - [`judge`]: a comparison's conditions and figures; [`experiments`]: their text.
+//! - [`gnuplot`], [`percentile_csv`]: ab's `-g` and `-e`; [`csv`], [`hdr_log`]: files for other tools.
+//! - [`html`]: the page with plots; [`k6`]: the load as a script for k6.
+//! - [`words`]: figures with their units.
+
+pub mod ab;
+pub mod bottleneck;
+pub mod csv;
+pub mod experiments;
+pub mod gnuplot;
+pub mod hdr_log;
+pub mod html;
+pub mod judge;
+pub mod k6;
+pub mod misled;
+pub mod percentile_csv;
+pub mod text;
+pub mod words;

@@ -1,0 +1,179 @@
+//! Figures with their units, as people read them. Pure.
+
+/// Nanoseconds as milliseconds, with three digits that count: `0.052`, `4.13`, `1370`.
+pub fn ms(nanoseconds: f64) -> String {
+    digits(nanoseconds / 1e6)
+}
+
+/// A number with about three digits that count, never in exponents.
+pub fn digits(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".into(),
+        v if v < 0.9995 => format!("{value:.3}"),
+        v if v < 9.995 => format!("{value:.2}"),
+        v if v < 99.95 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+/// Seconds as the unit that fits: `52 µs`, `4.13 ms`, `1.37 s`.
+pub fn duration(seconds: f64) -> String {
+    match seconds.abs() {
+        0.0 => "0 s".into(),
+        s if s < 0.000_999_5 => format!("{} µs", digits(seconds * 1e6)),
+        s if s < 0.999_5 => format!("{} ms", digits(seconds * 1e3)),
+        s if s < 119.5 => format!("{} s", digits(seconds)),
+        _ => format!("{} min", digits(seconds / 60.0)),
+    }
+}
+
+/// A share as a percentage: `0 %`, `0.02 %`, `3.4 %`, `86 %`. What is not zero is never `0 %`, what is
+/// not all never `100 %`.
+pub fn percent(share: f64) -> String {
+    let value = share * 100.0;
+    match value.abs() {
+        0.0 => "0 %".into(),
+        v if v < 0.005 => "< 0.01 %".into(),
+        v if v < 0.095 => format!("{value:.2} %"),
+        v if v < 9.95 => format!("{value:.1} %"),
+        v if v < 100.0 && v > 99.95 => "99.9 %".into(),
+        v if v < 100.0 && v > 99.45 => format!("{:.1} %", value.min(99.9)),
+        _ => format!("{value:.0} %"),
+    }
+}
+
+/// A count, ungrouped: texts are searched and copied.
+pub fn count(value: u64) -> String {
+    value.to_string()
+}
+
+/// A count with narrow groups of thousands from five digits on, for pages: `9999`, `12 345`.
+pub fn grouped(value: u64) -> String {
+    let text = value.to_string();
+    if text.len() < 5 {
+        return text;
+    }
+    let mut out = String::with_capacity(text.len() + text.len() / 3);
+    for (i, digit) in text.chars().enumerate() {
+        if i > 0 && (text.len() - i).is_multiple_of(3) {
+            out.push('\u{202f}');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Events per second: `52.3`, `788`, `12345`.
+pub fn rate(per_second: f64) -> String {
+    digits(per_second)
+}
+
+/// Bytes in binary units: `512 B`, `1.5 KiB`, `3.2 GiB`.
+pub fn bytes(value: f64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = value;
+    let mut unit = 0;
+    while value >= 1023.5 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 {
+        format!("{value:.0} B")
+    } else {
+        format!("{} {}", digits(value), units[unit])
+    }
+}
+
+/// `1 pair`, `2 pairs`.
+pub fn plural(count: u64, one: &str, many: &str) -> String {
+    format!(
+        "{} {}",
+        self::count(count),
+        if count == 1 { one } else { many }
+    )
+}
+
+/// A date and time in UTC as `ctime(3)` writes it, without the line feed: `Fri Nov 20 21:47:41 2026`.
+pub fn ctime(seconds_since_1970: u64) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: [&str; 12] = [
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ];
+    let (days, second) = (seconds_since_1970 / 86_400, seconds_since_1970 % 86_400);
+    let (year, month, day) = civil(days);
+    format!(
+        "{} {} {day:02} {:02}:{:02}:{:02} {year}",
+        DAYS[(days % 7) as usize],
+        MONTHS[month as usize - 1],
+        second / 3600,
+        second / 60 % 60,
+        second % 60,
+    )
+}
+
+/// A date and time in UTC: `2026-11-20 21:47:41 UTC`.
+pub fn timestamp(seconds_since_1970: f64) -> String {
+    let whole = seconds_since_1970.max(0.0) as u64;
+    let (year, month, day) = civil(whole / 86_400);
+    let second = whole % 86_400;
+    format!(
+        "{year}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC",
+        second / 3600,
+        second / 60 % 60,
+        second % 60,
+    )
+}
+
+/// Year, month and day of a day since 1970 (Hinnant, *chrono-Compatible Low-Level Date Algorithms*).
+fn civil(days: u64) -> (u64, u64, u64) {
+    let z = days + 719_468;
+    let (era, day_of_era) = (z / 146_097, z % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * day_of_year + 2) / 153;
+    let month = if shifted < 10 {
+        shifted + 3
+    } else {
+        shifted - 9
+    };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    (year, month, day_of_year - (153 * shifted + 2) / 5 + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_about_three_digits() {
+        assert_eq!(ms(52_000.0), "0.052");
+        assert_eq!(ms(4_130_000.0), "4.13");
+        assert_eq!(ms(1_370_000_000.0), "1370");
+        assert_eq!(duration(0.0000521), "52.1 µs");
+        assert_eq!(duration(1.37), "1.37 s");
+        assert_eq!(duration(600.0), "10.0 min");
+        assert_eq!(bytes(1536.0), "1.50 KiB");
+        assert_eq!(rate(12_345.4), "12345");
+        assert_eq!(grouped(9999), "9999");
+        assert_eq!(grouped(1_012_345), "1\u{202f}012\u{202f}345");
+    }
+
+    #[test]
+    fn hardly_anything_is_not_nothing_and_nearly_all_is_not_all() {
+        assert_eq!(percent(0.0), "0 %");
+        assert_eq!(percent(0.000_001), "< 0.01 %");
+        assert_eq!(percent(0.0002), "0.02 %");
+        assert_eq!(percent(0.8603), "86 %");
+        assert_eq!(percent(0.999_99), "99.9 %");
+        assert_eq!(percent(1.0), "100 %");
+    }
+
+    #[test]
+    fn dates_are_ctimes() {
+        assert_eq!(ctime(0), "Thu Jan 01 00:00:00 1970");
+        assert_eq!(ctime(1_795_211_261), "Fri Nov 20 21:47:41 2026");
+        assert_eq!(ctime(951_826_496), "Tue Feb 29 12:14:56 2000");
+        assert_eq!(timestamp(1_795_211_261.9), "2026-11-20 21:47:41 UTC");
+    }
+}

@@ -1,0 +1,168 @@
+//! The chunked coding (RFC 9112 §7.1). Data is handed on where it lies; extensions and trailer
+//! fields are read over, within limits.
+
+use super::Fault;
+
+/// Longest line of a size with its extension, and longest trailer section, bytes.
+const LONGEST_LINE: u32 = 16 << 10;
+
+/// Where in the coding the next byte is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunked {
+    state: State,
+    /// The size read so far, or what is left of a chunk.
+    left: u64,
+    /// Bytes of the present line, or of the trailer section.
+    line: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    FirstDigit,
+    Size,
+    Extension,
+    SizeLf,
+    Data,
+    DataCr,
+    DataLf,
+    TrailerStart,
+    TrailerLine,
+    LastLf,
+    Done,
+}
+
+impl Default for Chunked {
+    fn default() -> Self {
+        Chunked {
+            state: State::FirstDigit,
+            left: 0,
+            line: 0,
+        }
+    }
+}
+
+impl Chunked {
+    /// Whether the last chunk and its trailer section are through.
+    pub fn is_done(&self) -> bool {
+        self.state == State::Done
+    }
+
+    /// Reads on; returns how many bytes were used: all, unless it is done.
+    pub fn feed(&mut self, input: &[u8], mut data: impl FnMut(&[u8])) -> Result<usize, Fault> {
+        let mut at = 0;
+        while at < input.len() && self.state != State::Done {
+            if self.state == State::Data {
+                let take = usize::try_from(self.left)
+                    .unwrap_or(usize::MAX)
+                    .min(input.len() - at);
+                data(&input[at..at + take]);
+                at += take;
+                self.left -= take as u64;
+                if self.left == 0 {
+                    self.state = State::DataCr;
+                }
+                continue;
+            }
+            self.byte(input[at])?;
+            at += 1;
+        }
+        Ok(at)
+    }
+
+    fn byte(&mut self, byte: u8) -> Result<(), Fault> {
+        self.line += 1;
+        if self.line > LONGEST_LINE {
+            return Err(Fault::Chunk);
+        }
+        self.state = match (self.state, byte) {
+            (State::FirstDigit | State::Size, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
+                if self.left >> 56 != 0 {
+                    return Err(Fault::Chunk);
+                }
+                let digit = char::from(byte).to_digit(16).expect("a digit");
+                self.left = (self.left << 4) | u64::from(digit);
+                State::Size
+            }
+            // Spaces after the size: some servers pad it (RFC 9112 §7.1.1 has BWS before a `;`).
+            (State::Size, b';' | b' ' | b'\t') => State::Extension,
+            (State::Size | State::Extension, b'\r') => State::SizeLf,
+            (State::Extension, other) if other != b'\n' => State::Extension,
+            (State::SizeLf, b'\n') => {
+                self.line = 0;
+                if self.left == 0 {
+                    State::TrailerStart
+                } else {
+                    State::Data
+                }
+            }
+            (State::DataCr, b'\r') => State::DataLf,
+            (State::DataLf, b'\n') => {
+                self.line = 0;
+                State::FirstDigit
+            }
+            (State::TrailerStart, b'\r') => State::LastLf,
+            (State::TrailerStart | State::TrailerLine, other) if other != b'\n' => {
+                State::TrailerLine
+            }
+            (State::TrailerLine, b'\n') => State::TrailerStart,
+            (State::LastLf, b'\n') => State::Done,
+            _ => return Err(Fault::Chunk),
+        };
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decode(text: &str) -> Result<(String, usize, bool), Fault> {
+        let (mut chunked, mut out) = (Chunked::default(), Vec::new());
+        let used = chunked.feed(text.as_bytes(), |data| out.extend_from_slice(data))?;
+        Ok((String::from_utf8(out).unwrap(), used, chunked.is_done()))
+    }
+
+    #[test]
+    fn chunks_are_put_together() {
+        for (text, data, rest) in [
+            ("0\r\n\r\n", "", ""),
+            ("3\r\nabc\r\n0\r\n\r\nHTTP", "abc", "HTTP"),
+            (
+                "00a;x=\"y\"\r\n0123456789\r\n1 \r\nz\r\n0\r\nA: b\r\n\r\n",
+                "0123456789z",
+                "",
+            ),
+        ] {
+            let used = text.len() - rest.len();
+            assert_eq!(decode(text), Ok((data.to_owned(), used, true)), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_coding_that_stops_is_not_done() {
+        let text = "3\r\nabc\r\n0\r\nA: b\r\n\r\n";
+        for end in 0..text.len() {
+            let (_, used, done) = decode(&text[..end]).unwrap();
+            assert_eq!((used, done), (end, false));
+        }
+    }
+
+    #[test]
+    fn wrong_sizes_and_line_ends_are_named() {
+        for text in [
+            "x",
+            "\r\n",
+            "3\nabc",
+            "3\r\nabcd",
+            "3\r\nabc\n",
+            "-1\r\n",
+            "11111111111111111\r\n",
+        ] {
+            assert_eq!(decode(text), Err(Fault::Chunk), "{text:?}");
+        }
+        assert_eq!(
+            decode(&format!("3;{}", "x".repeat(20_000))),
+            Err(Fault::Chunk)
+        );
+    }
+}

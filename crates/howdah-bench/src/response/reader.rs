@@ -1,0 +1,315 @@
+//! An answer from its first byte to its last, however it is cut into pieces. The common case, a head
+//! within one piece, copies nothing.
+
+use super::Fault;
+use super::chunked::Chunked;
+use super::head::{self, Framing, Head};
+
+/// Takes what is found in an answer.
+pub trait Sink {
+    /// A field of a head. May be shown again, with all before it, if the head came in pieces.
+    fn field(&mut self, name: &[u8], value: &[u8]);
+    /// A piece of the body, without chunk framing.
+    fn body(&mut self, bytes: &[u8]);
+}
+
+impl Sink for () {
+    fn field(&mut self, _: &[u8], _: &[u8]) {}
+    fn body(&mut self, _: &[u8]) {}
+}
+
+/// Reads one answer. [`Reader::begin`] makes it ready for the next.
+#[derive(Debug)]
+pub struct Reader {
+    state: State,
+    /// The request was HEAD: there is no body whatever the head says.
+    head_only: bool,
+    head: Option<Head>,
+    body_length: u64,
+    /// The beginning of a head that came in pieces.
+    partial: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum State {
+    Head,
+    Length(u64),
+    Chunked(Chunked),
+    UntilClose,
+    Done,
+}
+
+/// What an answer is when the connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Its end is the end of the connection: complete.
+    Complete,
+    /// It had not begun.
+    Nothing,
+    /// It had begun.
+    Truncated,
+}
+
+impl Default for Reader {
+    fn default() -> Self {
+        Reader {
+            state: State::Done,
+            head_only: false,
+            head: None,
+            body_length: 0,
+            partial: Vec::new(),
+        }
+    }
+}
+
+impl Reader {
+    /// Expects an answer to a request; to a HEAD request if `head_only`.
+    pub fn begin(&mut self, head_only: bool) {
+        self.state = State::Head;
+        self.head_only = head_only;
+        self.head = None;
+        self.body_length = 0;
+        self.partial.clear();
+    }
+
+    /// Whether the answer is complete.
+    pub fn is_done(&self) -> bool {
+        matches!(self.state, State::Done)
+    }
+
+    /// The head of the answer, once it is there. Interim answers (1xx) are passed over.
+    pub fn head(&self) -> Option<&Head> {
+        self.head.as_ref()
+    }
+
+    /// Bytes of the body so far, without chunk framing.
+    pub fn body_length(&self) -> u64 {
+        self.body_length
+    }
+
+    /// Whether the connection can carry another answer after this one.
+    pub fn keeps_connection(&self) -> bool {
+        self.head.is_some_and(|head| {
+            head.keep && (self.bodyless(head.status) || head.framing != Framing::Close)
+        })
+    }
+
+    /// Reads on; returns how many bytes were used: all, unless the answer is done.
+    pub fn feed(&mut self, input: &[u8], sink: &mut impl Sink) -> Result<usize, Fault> {
+        let mut at = 0;
+        while at < input.len() {
+            let rest = &input[at..];
+            at += match &mut self.state {
+                State::Head => self.feed_head(rest, sink)?,
+                State::Length(left) => {
+                    let take = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
+                    *left -= take as u64;
+                    self.body_length += take as u64;
+                    if *left == 0 {
+                        self.state = State::Done;
+                    }
+                    sink.body(&rest[..take]);
+                    take
+                }
+                State::Chunked(chunked) => {
+                    let length = &mut self.body_length;
+                    let used = chunked.feed(rest, |data| {
+                        *length += data.len() as u64;
+                        sink.body(data);
+                    })?;
+                    if chunked.is_done() {
+                        self.state = State::Done;
+                    }
+                    used
+                }
+                State::UntilClose => {
+                    self.body_length += rest.len() as u64;
+                    sink.body(rest);
+                    rest.len()
+                }
+                State::Done => break,
+            };
+        }
+        Ok(at)
+    }
+
+    /// The connection has ended: what does that make of the answer?
+    pub fn end(&mut self) -> End {
+        match self.state {
+            State::UntilClose | State::Done => {
+                self.state = State::Done;
+                End::Complete
+            }
+            State::Head if self.partial.is_empty() => End::Nothing,
+            _ => End::Truncated,
+        }
+    }
+
+    fn feed_head(&mut self, input: &[u8], sink: &mut impl Sink) -> Result<usize, Fault> {
+        if self.partial.is_empty() {
+            return match head::parse(input, |name, value| sink.field(name, value))? {
+                Some((head, used)) => self.take_head(head).map(|()| used),
+                None => {
+                    self.partial.extend_from_slice(input);
+                    Ok(input.len())
+                }
+            };
+        }
+        let before = self.partial.len();
+        self.partial.extend_from_slice(input);
+        // A head that trickles in is looked at once per line, not once per byte; but its first bytes
+        // at once, for garbage may never have a line end.
+        let begun = "HTTP/".len()..head::LONGEST_HEAD;
+        if memchr::memchr(b'\n', input).is_none() && begun.contains(&before) {
+            return Ok(input.len());
+        }
+        let parsed = head::parse(&self.partial, |name, value| sink.field(name, value))?;
+        let Some((head, length)) = parsed else {
+            return Ok(input.len());
+        };
+        self.partial.clear();
+        self.take_head(head).map(|()| length - before)
+    }
+
+    fn take_head(&mut self, head: Head) -> Result<(), Fault> {
+        match head.status {
+            101 => return Err(Fault::Switching),
+            100..=199 => return Ok(()),
+            _ => {}
+        }
+        self.state = match head.framing {
+            _ if self.bodyless(head.status) => State::Done,
+            Framing::Length(0) => State::Done,
+            Framing::Length(length) => State::Length(length),
+            Framing::Chunked => State::Chunked(Chunked::default()),
+            Framing::Close => State::UntilClose,
+        };
+        self.head = Some(head);
+        Ok(())
+    }
+
+    /// RFC 9112 §6.3: answers that have no body whatever their head says.
+    fn bodyless(&self, status: u16) -> bool {
+        self.head_only || matches!(status, 204 | 304)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Seen {
+        fields: usize,
+        body: Vec<u8>,
+    }
+
+    impl Sink for Seen {
+        fn field(&mut self, _: &[u8], _: &[u8]) {
+            self.fields += 1;
+        }
+        fn body(&mut self, bytes: &[u8]) {
+            self.body.extend_from_slice(bytes);
+        }
+    }
+
+    /// The answer's body and what was left, at every way to cut the bytes in two.
+    #[track_caller]
+    fn check(text: &str, head_only: bool, body: &str, rest: &str) {
+        for cut in 0..=text.len() {
+            let (mut reader, mut seen) = (Reader::default(), Seen::default());
+            reader.begin(head_only);
+            let (first, second) = text.as_bytes().split_at(cut);
+            let mut used = reader.feed(first, &mut seen).unwrap();
+            if used == first.len() {
+                used += reader.feed(second, &mut seen).unwrap();
+            }
+            assert_eq!(seen.body, body.as_bytes(), "{text:?} cut at {cut}");
+            assert_eq!(&text[used..], rest, "{text:?} cut at {cut}");
+            assert_eq!(reader.body_length(), body.len() as u64);
+            assert_eq!(reader.end(), End::Complete);
+        }
+    }
+
+    #[test]
+    fn answers_end_where_they_say_however_they_are_cut() {
+        let ok = "HTTP/1.1 200 OK\r\n";
+        check(
+            &format!("{ok}Content-Length: 5\r\n\r\nhelloHTTP"),
+            false,
+            "hello",
+            "HTTP",
+        );
+        check(&format!("{ok}Content-Length: 0\r\n\r\n"), false, "", "");
+        check(
+            &format!("{ok}Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n!"),
+            false,
+            "ab",
+            "!",
+        );
+        check(
+            &format!("{ok}Connection: close\r\n\r\nto the end"),
+            false,
+            "to the end",
+            "",
+        );
+        check(&format!("{ok}Content-Length: 5\r\n\r\n"), true, "", "");
+        check(
+            "HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\nx",
+            false,
+            "",
+            "x",
+        );
+        check(
+            "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n",
+            false,
+            "",
+            "",
+        );
+        check(
+            &format!("HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n{ok}Content-Length: 1\r\n\r\ny"),
+            false,
+            "y",
+            "",
+        );
+    }
+
+    #[test]
+    fn an_answer_cut_off_is_truncated_unless_its_end_is_the_connections() {
+        for (text, end) in [
+            ("", End::Nothing),
+            ("HTTP", End::Truncated),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na",
+                End::Truncated,
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n",
+                End::Truncated,
+            ),
+            ("HTTP/1.1 100 Continue\r\n\r\n", End::Nothing),
+            ("HTTP/1.1 200 OK\r\n\r\nabc", End::Complete),
+        ] {
+            let mut reader = Reader::default();
+            reader.begin(false);
+            reader.feed(text.as_bytes(), &mut ()).unwrap();
+            assert_eq!(reader.end(), end, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn an_unasked_upgrade_is_a_fault() {
+        let mut reader = Reader::default();
+        reader.begin(false);
+        let text = b"HTTP/1.1 101 Switching Protocols\r\n\r\n";
+        assert_eq!(reader.feed(text, &mut ()), Err(Fault::Switching));
+    }
+
+    #[test]
+    fn a_body_that_ends_with_the_connection_does_not_keep_it() {
+        let mut reader = Reader::default();
+        reader.begin(false);
+        reader.feed(b"HTTP/1.1 200 OK\r\n\r\n", &mut ()).unwrap();
+        assert!(!reader.keeps_connection());
+    }
+}

@@ -1,0 +1,69 @@
+//! What the generator measured of itself and of its machine, so that a run in which it was the
+//! bottleneck can say so. Figures only; the judgement is the report's.
+
+use serde::{Deserialize, Serialize};
+
+/// The generator during the measured part.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClientSide {
+    /// Each thread of the generator.
+    pub threads: Vec<ThreadUse>,
+    /// Mean number of requests under way, as counted by the generator; Little's law says it is the
+    /// rate of ended requests times their mean latency.
+    pub mean_in_flight: f64,
+    /// Share of the machine's cores that was busy with something else than the generator.
+    pub machine_busy_others: f64,
+    /// Share of the machine's cores the hypervisor kept back.
+    pub steal: f64,
+    /// What the same generator reaches at the same concurrency, method and answer length against a
+    /// server that does nothing, answers per second. None: not asked for.
+    pub ceiling: Option<f64>,
+}
+
+/// One thread of the generator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ThreadUse {
+    /// Share of a core it ran: 1 is a core to itself.
+    pub cpu: f64,
+    /// Share of the time it was ready to run and had no core.
+    pub wait: f64,
+}
+
+impl ClientSide {
+    /// The busiest thread's share of a core.
+    pub fn busiest(&self) -> f64 {
+        self.threads.iter().map(|t| t.cpu).fold(0.0, f64::max)
+    }
+
+    /// The longest-waiting thread's share of the time.
+    pub fn most_waiting(&self) -> f64 {
+        self.threads.iter().map(|t| t.wait).fold(0.0, f64::max)
+    }
+}
+
+/// The machine the generator ran on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Its name.
+    pub host: String,
+    /// `Linux 6.18.44`.
+    pub kernel: String,
+    /// The processor's name.
+    pub cpu: String,
+    /// Cores this process may use.
+    pub cores: u32,
+    /// Memory, bytes.
+    pub memory: u64,
+    /// Frequency governor; None where there is none to see.
+    pub governor: Option<String>,
+    /// Open files allowed to this process.
+    pub open_files: u64,
+    /// `net.core.somaxconn`: the longest backlog of a listening socket here.
+    pub somaxconn: Option<u64>,
+    /// `net.ipv4.ip_local_port_range`: from, to.
+    pub local_ports: Option<(u16, u16)>,
+    /// Load average over a minute, before the run.
+    pub load: f64,
+    /// Whether the server is reached over loopback or a unix socket, and so shares these cores.
+    pub shared_with_server: bool,
+}

@@ -1,0 +1,349 @@
+//! What one run measured, as data: raw counts and histograms, no judgement. Its serialised form is
+//! the documented JSON (`docs/bench-json.md`). Durations are seconds as `f64` unless the field says
+//! otherwise; histograms hold nanoseconds.
+//!
+//! The books balance: `sent = Σ outcomes that were sent + in_flight`, see [`Run::balance`].
+
+pub mod client_side;
+pub mod server_side;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::histogram::Histogram;
+use crate::outcome::Outcome;
+use crate::plan::Plan;
+
+pub use client_side::{ClientSide, Machine};
+pub use server_side::ServerSample;
+
+/// Version of the JSON. Raised when a reader of the old form would misread the new one.
+pub const SCHEMA: u32 = 1;
+
+/// One run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Run {
+    /// Version of this form: [`SCHEMA`].
+    pub schema: u32,
+    /// `howdah 0.1.0`.
+    pub generator: String,
+    /// The command line, word by word.
+    pub command: Vec<String>,
+    /// When the measured part began: seconds since 1970.
+    pub started: f64,
+    /// How long the measured part took.
+    pub elapsed: f64,
+    /// Why it ended.
+    pub ended: Ended,
+    /// What was asked for.
+    pub plan: Plan,
+    /// Bytes of the request's body.
+    pub body_length: u64,
+
+    /// Open loop: arrivals that were due within the run. Closed loop: requests begun.
+    pub due: u64,
+    /// Requests begun: a connection was asked for, or the request was written on one that was there.
+    pub begun: u64,
+    /// Requests of which at least a byte was given to the kernel: what the server can know of.
+    pub sent: u64,
+    /// Requests sent and neither answered nor failed when the run ended. The server may log them.
+    pub in_flight: InFlight,
+    /// Open loop: due, but every connection was busy until the end; never sent.
+    pub unsent: u64,
+    /// What happened before the measured part.
+    pub warmup: Warmup,
+
+    /// By outcome; outcomes that did not occur are absent.
+    pub outcomes: BTreeMap<Outcome, Tally>,
+    /// What was found wrong, in words, besides the outcomes: `ProtocolError: two Content-Length …`.
+    /// The first 32 different ones.
+    #[serde(default)]
+    pub reasons: BTreeMap<String, u64>,
+    /// Complete answers by status, whatever was expected.
+    pub statuses: BTreeMap<u16, u64>,
+    /// The parts of the good answers' time.
+    pub phases: Phases,
+    /// Open loop: how late requests were begun, because the generator was late (not because
+    /// connections were busy): begun − max(due, a connection became free). Empty in a closed loop.
+    pub send_lag: Histogram,
+    /// Bytes on the connections.
+    pub bytes: Bytes,
+    /// The connections.
+    pub connections: Connections,
+    /// The answers' bodies.
+    pub document: Document,
+    /// Second by second, from the start of the measured part.
+    pub seconds: Vec<Second>,
+    /// The generator itself.
+    pub client: ClientSide,
+    /// The server, as `Plan::observe` asked, once a second.
+    pub server: Vec<ServerSample>,
+    /// The machine.
+    pub machine: Machine,
+    /// One record per request, if `Plan::keep_samples`. Not in the JSON.
+    #[serde(skip)]
+    pub samples: Vec<Sample>,
+}
+
+/// Why a run ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    /// All requests have ended.
+    Requests,
+    /// The time was over.
+    Time,
+    /// Somebody stopped it (Ctrl-C): what had been measured is all here.
+    Interrupted,
+}
+
+/// Requests under way when the run ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct InFlight {
+    /// How many had been sent.
+    pub count: u64,
+    /// How many were still waiting for a connection (begun, not sent).
+    pub connecting: u64,
+    /// How long the oldest had been waiting: a stall at the end hides here, not in the histogram.
+    pub oldest: f64,
+}
+
+/// Requests of the warm-up, and those begun in it that ended later. In no other count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Warmup {
+    /// Sent.
+    pub sent: u64,
+    /// Ended as [`Outcome::Good`].
+    pub good: u64,
+    /// Ended otherwise.
+    pub failed: u64,
+}
+
+/// One outcome.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Tally {
+    /// How many.
+    pub count: u64,
+    /// From when the request was begun (closed loop) or due (open loop) to its end, connecting
+    /// included.
+    pub latency: Histogram,
+}
+
+/// The parts of a good answer's time, as ab names them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Phases {
+    /// Connecting, with the TLS handshake: requests that needed a new connection only.
+    pub connect: Histogram,
+    /// From the request sent to the first byte of the answer: ab's "Waiting".
+    pub wait: Histogram,
+    /// From the request sent to the answer complete: ab's "Processing". In an open loop this is the
+    /// service time, without the time spent due and unsent.
+    pub processing: Histogram,
+}
+
+/// Bytes on the connections; over TLS: inside it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bytes {
+    /// Heads and bodies received.
+    pub received: u64,
+    /// Bodies received, without chunk framing: ab's "HTML transferred".
+    pub bodies: u64,
+    /// Bodies of good answers.
+    pub good_bodies: u64,
+    /// Requests sent, heads and bodies.
+    pub sent: u64,
+}
+
+/// The connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connections {
+    /// Established.
+    pub opened: u64,
+    /// Complete answers on a connection that had carried one before.
+    pub reused: u64,
+    /// Complete answers after which the server kept the connection: ab's "Keep-Alive requests".
+    pub kept: u64,
+    /// Complete answers after which the server closed, though we would have kept it.
+    pub refused_to_keep: u64,
+    /// Idle connections the server closed between two requests. No request was lost by it.
+    pub closed_idle: u64,
+    /// EAGAIN of a unix socket's full backlog, with every retry of `Backlog::Wait`.
+    pub backlog_full: u64,
+    /// Most open at once.
+    pub peak: u64,
+    /// TLS version and cipher, ab's "SSL/TLS Protocol": `TLSv1.3,TLS13_AES_256_GCM_SHA384`.
+    pub tls: Option<String>,
+    /// The protocol that was really spoken: `HTTP/1.0`, `HTTP/1.1`, `HTTP/2`; of the first answer.
+    pub protocol: Option<String>,
+}
+
+/// The answers' bodies. Ab takes the first complete answer's length for the truth.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Document {
+    /// `Server` field of the first complete answer.
+    pub server: Option<String>,
+    /// Body length of the first complete answer, whatever its status: ab's "Document Length".
+    pub first_length: Option<u64>,
+    /// Status of the first complete answer.
+    pub first_status: Option<u16>,
+    /// Complete answers whose body length differs from the first: ab's "Failed requests (Length)".
+    pub other_length: u64,
+    /// The same among good answers: what ab would have called failed, and is not.
+    pub other_length_good: u64,
+    /// Shortest body of a good answer.
+    pub shortest: Option<u64>,
+    /// Longest body of a good answer.
+    pub longest: Option<u64>,
+    /// Good answers without Content-Length (chunked, or ended by closing): ab -k would have read them
+    /// as empty.
+    pub without_length: u64,
+}
+
+/// One second of the run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Second {
+    /// Its end, seconds from the start of the measured part. The last may be cut short.
+    pub end: f64,
+    /// Its length, seconds.
+    pub length: f64,
+    /// Due (open loop).
+    pub due: u64,
+    /// Ended, by outcome.
+    pub outcomes: BTreeMap<Outcome, u64>,
+    /// Under way or waiting at its end.
+    pub in_flight: u64,
+    /// Latencies of the good answers that ended in it, in HdrHistogram V2 base64
+    /// ([`Histogram::decode`]); empty if there were none.
+    pub latency: String,
+    /// Worst send lag, seconds.
+    pub send_lag_max: f64,
+    /// CPU time of the generator's threads, in cores.
+    pub client_cpu: f64,
+    /// Time the generator's threads waited for a core, in cores.
+    pub client_wait: f64,
+    /// Share of all cores the hypervisor kept back.
+    pub steal: f64,
+    /// Share of all cores that were busy.
+    pub machine_busy: f64,
+}
+
+impl Second {
+    /// Good answers.
+    pub fn good(&self) -> u64 {
+        self.outcomes.get(&Outcome::Good).copied().unwrap_or(0)
+    }
+
+    /// Everything else that ended.
+    pub fn errors(&self) -> u64 {
+        self.outcomes.values().sum::<u64>() - self.good()
+    }
+}
+
+/// One request, for ab's `-g`. 32 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// Begun (closed) or due (open): microseconds from [`Run::started`].
+    pub start_us: u64,
+    /// Connecting, microseconds; 0 on a connection that was there.
+    pub connect_us: u32,
+    /// Whole latency, microseconds.
+    pub total_us: u32,
+    /// To the first byte from the request sent, microseconds.
+    pub wait_us: u32,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Status, 0 without an answer.
+    pub status: u16,
+}
+
+impl Run {
+    /// Requests that ended so.
+    pub fn count(&self, outcome: Outcome) -> u64 {
+        self.outcomes.get(&outcome).map_or(0, |tally| tally.count)
+    }
+
+    /// Good answers.
+    pub fn good(&self) -> u64 {
+        self.count(Outcome::Good)
+    }
+
+    /// All requests that have ended.
+    pub fn ended_requests(&self) -> u64 {
+        self.outcomes.values().map(|tally| tally.count).sum()
+    }
+
+    /// Complete answers of any status: ab's "Complete requests".
+    pub fn answers(&self) -> u64 {
+        self.outcomes
+            .iter()
+            .filter(|(outcome, _)| outcome.is_answer())
+            .map(|(_, tally)| tally.count)
+            .sum()
+    }
+
+    /// Requests that ended, but not well.
+    pub fn errors(&self) -> u64 {
+        self.ended_requests() - self.good()
+    }
+
+    /// Latencies of the good answers. Empty if there were none.
+    pub fn latency(&self) -> Histogram {
+        self.outcomes
+            .get(&Outcome::Good)
+            .map_or_else(Histogram::new, |tally| tally.latency.clone())
+    }
+
+    /// Good answers per second: the throughput.
+    pub fn good_rate(&self) -> f64 {
+        rate(self.good(), self.elapsed)
+    }
+
+    /// Requests that ended per second, errors too: what most tools call requests per second.
+    pub fn achieved_rate(&self) -> f64 {
+        rate(self.ended_requests(), self.elapsed)
+    }
+
+    /// Requests that were due per second.
+    pub fn offered_rate(&self) -> f64 {
+        rate(self.due, self.elapsed)
+    }
+
+    /// Checks that every request is accounted for once. The error says which sum is wrong.
+    pub fn balance(&self) -> Result<(), String> {
+        let accounted = self.ended_requests() + self.in_flight.count + self.in_flight.connecting;
+        if accounted != self.begun {
+            return Err(format!(
+                "{} requests were begun, but {} ended and {} + {} were under way",
+                self.begun,
+                self.ended_requests(),
+                self.in_flight.count,
+                self.in_flight.connecting
+            ));
+        }
+        if self.due != self.begun + self.unsent {
+            return Err(format!(
+                "{} requests were due, but {} begun and {} unsent",
+                self.due, self.begun, self.unsent
+            ));
+        }
+        for (outcome, tally) in &self.outcomes {
+            if tally.count != tally.latency.len() {
+                return Err(format!(
+                    "{} requests ended as {outcome}, {} have a latency",
+                    tally.count,
+                    tally.latency.len()
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn rate(count: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 {
+        count as f64 / seconds
+    } else {
+        0.0
+    }
+}

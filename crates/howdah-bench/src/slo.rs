@@ -1,0 +1,239 @@
+//! A service level objective, as `p99<100ms,errors<0.1%`: what a run has to hold. Pure; judges a
+//! finished [`Run`].
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::error::BenchError;
+use crate::run::Run;
+
+/// All of its terms have to hold.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Slo {
+    terms: Vec<Term>,
+    text: String,
+}
+
+/// One of them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Term {
+    /// Share of requests (0.99) answered well within seconds.
+    Quantile(f64, f64),
+    /// Mean latency of good answers, seconds.
+    Mean(f64),
+    /// Errors per ended request.
+    Errors(f64),
+}
+
+impl Slo {
+    /// Reads `p99<100ms,errors<0.1%`: terms separated by commas; `pNN` (with a fraction, as p99.9),
+    /// `max` or `mean` below a duration (`250us`, `100ms`, `1.5s`), `errors` below a percentage.
+    /// `<=` is read as `<`.
+    pub fn parse(text: &str) -> Result<Slo, BenchError> {
+        let terms: Result<Vec<Term>, String> = text.split(',').map(term).collect();
+        match terms {
+            Ok(terms) => Ok(Slo {
+                terms,
+                text: text.chars().filter(|c| !c.is_whitespace()).collect(),
+            }),
+            Err(why) => Err(BenchError::Impossible(format!(
+                "`{text}` is no objective: {why}; one looks like p99<100ms,errors<0.1%"
+            ))),
+        }
+    }
+
+    /// The terms, in the order given.
+    pub fn terms(&self) -> &[Term] {
+        &self.terms
+    }
+
+    /// What of it the run broke, in words; empty: it held.
+    ///
+    /// Of a request that was due and never sent, or still unanswered after longer than the limit, it
+    /// is known that it was not answered in time: it counts against the percentile. Without that the
+    /// worst overload looks best: hardly anything is answered, and what is, quickly.
+    pub fn broken_by(&self, run: &Run) -> Vec<String> {
+        self.terms
+            .iter()
+            .filter_map(|term| term.broken_by(run))
+            .collect()
+    }
+}
+
+impl Term {
+    fn broken_by(self, run: &Run) -> Option<String> {
+        let latency = run.latency();
+        match self {
+            Term::Quantile(quantile, limit) => {
+                let in_time = latency.count_up_to((limit * 1e9) as u64);
+                let late = if run.in_flight.oldest > limit {
+                    run.in_flight.count + run.in_flight.connecting
+                } else {
+                    0
+                };
+                let all = latency.len() + run.unsent + late;
+                if all == 0 {
+                    return Some("nothing was answered well".to_owned());
+                }
+                let share = in_time as f64 / all as f64;
+                (share < quantile).then(|| {
+                    format!(
+                        "{} of the requests took no longer than {}, {} were asked for",
+                        percent(share),
+                        duration(limit),
+                        percent(quantile)
+                    )
+                })
+            }
+            Term::Mean(limit) => {
+                let mean = latency.mean() / 1e9;
+                (latency.is_empty() || mean >= limit).then(|| {
+                    format!(
+                        "the mean was {}, not below {}",
+                        duration(mean),
+                        duration(limit)
+                    )
+                })
+            }
+            Term::Errors(limit) => {
+                let share = run.errors() as f64 / run.ended_requests().max(1) as f64;
+                (run.ended_requests() == 0 || share >= limit).then(|| {
+                    format!(
+                        "{} were errors, not below {}",
+                        percent(share),
+                        percent(limit)
+                    )
+                })
+            }
+        }
+    }
+}
+
+fn term(text: &str) -> Result<Term, String> {
+    let (name, limit) = text
+        .split_once('<')
+        .ok_or_else(|| format!("`{}` has no `<`", text.trim()))?;
+    let (name, limit) = (name.trim(), limit.strip_prefix('=').unwrap_or(limit).trim());
+    match name {
+        "errors" => {
+            let number = limit
+                .strip_suffix('%')
+                .ok_or_else(|| format!("`{limit}` is no percentage"))?;
+            let value = positive(number)? / 100.0;
+            if value > 1.0 {
+                return Err(format!("`{limit}` is over 100 %"));
+            }
+            Ok(Term::Errors(value))
+        }
+        "mean" => Ok(Term::Mean(seconds(limit)?)),
+        "max" => Ok(Term::Quantile(1.0, seconds(limit)?)),
+        _ => {
+            let percentile = name
+                .strip_prefix('p')
+                .and_then(|number| positive(number).ok())
+                .filter(|value| *value < 100.0)
+                .ok_or_else(|| {
+                    format!(
+                        "`{name}` is neither p50, p99, p99.9 and so on, nor mean, max or errors"
+                    )
+                })?;
+            Ok(Term::Quantile(percentile / 100.0, seconds(limit)?))
+        }
+    }
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    match text.trim().parse::<f64>() {
+        Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
+        _ => Err(format!("`{text}` is no number above 0")),
+    }
+}
+
+/// A duration in seconds: `250us`, `100ms`, `1.5s`, `2m`, `1h`.
+pub fn seconds(text: &str) -> Result<f64, String> {
+    let text = text.trim();
+    let (number, unit) = text.split_at(
+        text.find(|c: char| !(c.is_ascii_digit() || c == '.'))
+            .unwrap_or(text.len()),
+    );
+    let factor = match unit.trim() {
+        "us" | "µs" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(format!("`{text}` is no duration such as 100ms, 1.5s or 2m")),
+    };
+    Ok(positive(number)? * factor)
+}
+
+fn duration(seconds: f64) -> String {
+    match seconds {
+        s if s < 1e-3 => format!("{:.0} µs", s * 1e6),
+        s if s < 1.0 => format!("{:.1} ms", s * 1e3),
+        s => format!("{s:.2} s"),
+    }
+}
+
+fn percent(share: f64) -> String {
+    let text = format!("{:.3}", share * 100.0);
+    format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+impl fmt::Display for Slo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Serialize for Slo {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
+
+impl<'de> Deserialize<'de> for Slo {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Slo::parse(&String::deserialize(deserializer)?).map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_objective_is_read_as_people_write_it() {
+        let slo = Slo::parse(" p99 < 100ms, errors<0.1%,mean<=1.5s,max<2m").unwrap();
+        assert_eq!(
+            slo.terms,
+            [
+                Term::Quantile(0.99, 0.1),
+                Term::Errors(0.001),
+                Term::Mean(1.5),
+                Term::Quantile(1.0, 120.0)
+            ]
+        );
+        assert_eq!(slo.to_string(), "p99<100ms,errors<0.1%,mean<=1.5s,max<2m");
+    }
+
+    #[test]
+    fn what_is_no_objective_is_refused_with_a_reason() {
+        for (text, why) in [
+            ("", "has no `<`"),
+            ("p99>1s", "has no `<`"),
+            ("p99<100", "no duration"),
+            ("p100<1s", "neither p50"),
+            ("q99<1s", "neither p50"),
+            ("p99<0ms", "no number above 0"),
+            ("p99<-1ms", "no duration"),
+            ("errors<1", "no percentage"),
+            ("errors<200%", "over 100 %"),
+            ("errors<x%", "no number above 0"),
+        ] {
+            let error = Slo::parse(text).unwrap_err().to_string();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Where a sweep over concurrency bends. Three answers, because there are three questions: the fewest
+//! clients that get nearly all the throughput there is, the level with the best throughput per
+//! waiting, and the peak of the scalability law (in [`super::usl`]). They disagree, and it is said.
+
+use serde::{Deserialize, Serialize};
+
+use super::median;
+
+/// Within this of the best throughput is "nearly all".
+const NEARLY_ALL: f64 = 0.03;
+
+/// One level of a sweep; repetitions of a level are given one by one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Level {
+    /// Clients.
+    pub concurrency: u32,
+    /// Good responses per second.
+    pub good_rate: f64,
+    /// Mean latency of good responses, seconds.
+    pub latency: f64,
+}
+
+/// Where it bends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Knee {
+    /// Fewest clients with nearly all (97 %) of the best good throughput: more clients than that only
+    /// wait longer. `None` if it is the highest level measured: there the throughput still rose.
+    pub saturated_at: Option<u32>,
+    /// Most throughput per latency (Kleinrock's power).
+    pub best_power_at: u32,
+    /// Fewest clients above `saturated_at` from which on throughput falls below nine tenths of the best;
+    /// `None` if it stays.
+    pub falls_off_at: Option<u32>,
+}
+
+/// The knees of a sweep, by the medians of its levels; `None` for fewer than three levels.
+pub fn find(levels: &[Level]) -> Option<Knee> {
+    let mut names: Vec<u32> = levels.iter().map(|l| l.concurrency).collect();
+    names.sort_unstable();
+    names.dedup();
+    if names.len() < 3 {
+        return None;
+    }
+    let middle = |concurrency: u32, of: fn(&Level) -> f64| {
+        let values: Vec<f64> = levels
+            .iter()
+            .filter(|l| l.concurrency == concurrency)
+            .map(of)
+            .collect();
+        median(&values)
+    };
+    let rates: Vec<f64> = names.iter().map(|n| middle(*n, |l| l.good_rate)).collect();
+    let power: Vec<f64> = names
+        .iter()
+        .map(|n| middle(*n, |l| l.good_rate / l.latency))
+        .collect();
+    let best = rates.iter().copied().fold(0.0, f64::max);
+    let saturated = rates.iter().position(|r| *r >= best * (1.0 - NEARLY_ALL))?;
+    let best_power = (0..names.len()).max_by(|a, b| power[*a].total_cmp(&power[*b]))?;
+    let falls = (saturated..names.len()).find(|i| rates[*i..].iter().all(|r| *r < best * 0.9));
+    Some(Knee {
+        saturated_at: (saturated + 1 < names.len()).then(|| names[saturated]),
+        best_power_at: names[best_power],
+        falls_off_at: falls.map(|i| names[i]),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sweep(rates: &[(u32, f64)]) -> Vec<Level> {
+        rates
+            .iter()
+            .map(|(concurrency, good_rate)| Level {
+                concurrency: *concurrency,
+                good_rate: *good_rate,
+                latency: f64::from(*concurrency) / good_rate,
+            })
+            .collect()
+    }
+
+    /// The figures of a published comparison of mod_php and php-fpm, 100 children each.
+    #[test]
+    fn mod_php_falls_off_after_300_clients_and_php_fpm_does_not() {
+        let levels = [10, 30, 50, 100, 150, 200, 250, 300, 400, 500];
+        let mod_php = [
+            97.26, 100.61, 100.37, 99.46, 97.76, 99.36, 98.64, 98.46, 71.24, 71.11,
+        ];
+        let fpm = [
+            98.14, 100.41, 99.71, 100.20, 100.62, 100.63, 100.04, 99.92, 100.71, 100.67,
+        ];
+        let of = |rates: [f64; 10]| {
+            let pairs: Vec<_> = levels.into_iter().zip(rates).collect();
+            find(&sweep(&pairs)).unwrap()
+        };
+        assert_eq!(of(mod_php).falls_off_at, Some(400));
+        assert_eq!(of(fpm).falls_off_at, None);
+        assert_eq!(of(fpm).saturated_at, Some(10));
+    }
+
+    #[test]
+    fn a_server_of_eight_is_saturated_by_eight() {
+        let pairs = [
+            (1, 100.0),
+            (2, 200.0),
+            (4, 400.0),
+            (8, 790.0),
+            (16, 800.0),
+            (32, 800.0),
+        ];
+        let knee = find(&sweep(&pairs)).unwrap();
+        assert_eq!((knee.saturated_at, knee.best_power_at), (Some(8), 8));
+    }
+
+    #[test]
+    fn a_throughput_that_still_rises_is_not_called_saturated() {
+        let knee = find(&sweep(&[(1, 348.0), (5, 1764.0), (10, 2942.0)])).unwrap();
+        assert_eq!(knee.saturated_at, None);
+    }
+
+    #[test]
+    fn two_levels_have_no_knee() {
+        assert_eq!(find(&sweep(&[(1, 1.0), (2, 2.0)])), None);
+    }
+}

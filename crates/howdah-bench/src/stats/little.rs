@@ -1,0 +1,40 @@
+//! Little's law as a check of the load tester by its own figures: in a closed loop the number of
+//! requests under way is throughput times the time each takes. What is missing was spent in the
+//! client, between a response and the next request.
+
+/// Over this, time was lost in the client.
+pub const TOLERATED: f64 = 0.05;
+
+/// The share of the clients' time that is not in the latencies: 0 for a client that never waits for
+/// itself, 0.3 if each was idle for three tenths of the run. Negative if latencies overlap what was
+/// measured (a run shorter than its requests).
+///
+/// `clients`: concurrency; `per_second`: all finished requests, good or not, per second; `latency`
+/// and `think`: mean seconds per request, from the send, and between requests on purpose.
+/// `None` where there is nothing to check.
+pub fn gap(clients: f64, per_second: f64, latency: f64, think: f64) -> Option<f64> {
+    let gap = 1.0 - per_second * (latency + think) / clients;
+    (clients > 0.0 && per_second > 0.0 && gap.is_finite()).then_some(gap)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_clients_at_ten_milliseconds_make_a_thousand_per_second() {
+        assert!(gap(10.0, 1000.0, 0.010, 0.0).unwrap().abs() < 1e-12);
+        assert!((gap(10.0, 700.0, 0.010, 0.0).unwrap() - 0.3).abs() < 1e-12);
+    }
+
+    #[test]
+    fn thinking_is_not_losing_time() {
+        assert!(gap(10.0, 100.0, 0.010, 0.090).unwrap().abs() < 1e-12);
+    }
+
+    #[test]
+    fn an_empty_run_is_not_judged() {
+        assert_eq!(gap(10.0, 0.0, 0.0, 0.0), None);
+        assert_eq!(gap(0.0, 1.0, 1.0, 0.0), None);
+    }
+}

@@ -1,0 +1,532 @@
+//! Two servers measured alternately: from the figures of the pairs to a verdict.
+//!
+//! The statistic is the log-ratio of a pair, candidate to base: a disturbance that slows both windows of
+//! a pair by a factor leaves it alone, and "twice as fast" and "half as fast" are equally far from
+//! zero. The order within pairs alternates (AB, BA, AB …), so a steady drift changes sign and cancels.
+//!
+//! "Faster" needs three things: an interval without zero, an exact test below the level (adjusted when
+//! several questions are asked), and a difference above the noise floor of the same server against
+//! itself. "Same" needs the whole interval within the margin. Everything else is "cannot tell", with
+//! the number of pairs that would settle it: to be measured anew, never added until the answer pleases.
+
+use serde::{Deserialize, Serialize};
+
+use super::bootstrap::{self, Interval};
+use super::verdict::{Invalid, Side, Verdict};
+use super::{mean, median, sign_flip, standard_deviation};
+
+/// What counts as a difference, and how sure to be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// Differences below this share (0.03 is 3 %) are called "the same".
+    pub margin: f64,
+    /// Level of intervals, as 0.95.
+    pub level: f64,
+    /// For resampling.
+    pub seed: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            margin: 0.03,
+            level: 0.95,
+            seed: 1,
+        }
+    }
+}
+
+/// Whether more of a figure is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Better {
+    /// As for throughput.
+    Higher,
+    /// As for latency.
+    Lower,
+}
+
+/// One figure of two servers, judged. Ratios above 1 favour the candidate, also for latencies.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Judgement {
+    /// What was compared, as "good responses per second".
+    pub metric: String,
+    /// Whether it was named before the run as the one that decides.
+    pub primary: bool,
+    /// Geometric mean of the pairs' ratios.
+    pub ratio: f64,
+    /// Its interval, if there were two pairs at least.
+    pub interval: Option<Interval>,
+    /// Every pair's ratio, in the order measured.
+    pub pairs: Vec<f64>,
+    /// p-value of the exact sign-flip test.
+    pub p: f64,
+    /// The same after Holm's adjustment for all figures of the comparison.
+    pub p_adjusted: f64,
+    /// The largest ratio that the same server against itself is consistent with (1.02 is 2 %);
+    /// `None` if no control was run.
+    pub noise_floor: Option<f64>,
+    /// The margin below which differences do not count, as a share.
+    pub margin: f64,
+    /// Pairs far from the others (modified Z over 3.5), by index. They are kept.
+    pub disturbed: Vec<usize>,
+    /// The ratio without the disturbed pairs, to show what hangs on them.
+    pub ratio_without_disturbed: Option<f64>,
+    /// The answer.
+    pub verdict: Verdict,
+}
+
+/// One figure to be judged.
+#[derive(Clone, Debug)]
+pub struct Question<'a> {
+    /// What it is, as "good responses per second".
+    pub metric: &'a str,
+    /// Named before the run as the one that decides.
+    pub primary: bool,
+    /// Whether more is better.
+    pub better: Better,
+    /// `(base, candidate)` of each pair, in the order measured.
+    pub pairs: &'a [(f64, f64)],
+    /// `(base, base again)`: the control. Empty if none was run.
+    pub control: &'a [(f64, f64)],
+}
+
+/// Judges all figures of one comparison, adjusted for their number. `invalid` overrides any ratio.
+pub fn judge(
+    questions: &[Question<'_>],
+    invalid: &[Invalid],
+    settings: Settings,
+) -> Vec<Judgement> {
+    let ratios: Vec<Vec<f64>> = questions
+        .iter()
+        .map(|q| log_ratios(q.pairs, q.better))
+        .collect();
+    let raw: Vec<f64> = ratios
+        .iter()
+        .map(|ratios| sign_flip::p_value(ratios, settings.seed))
+        .collect();
+    // The primary figure was declared in advance and is asked first: it is tested at the full level,
+    // the others as a family (a gatekeeper; Dmitrienko 2003).
+    let others: Vec<usize> = (0..questions.len())
+        .filter(|i| !questions[*i].primary)
+        .collect();
+    let adjusted_others = super::holm::adjust(&others.iter().map(|i| raw[*i]).collect::<Vec<_>>());
+    let mut adjusted = raw.clone();
+    for (place, index) in others.into_iter().enumerate() {
+        adjusted[index] = adjusted_others[place];
+    }
+    questions
+        .iter()
+        .enumerate()
+        .map(|(i, question)| one(question, &ratios[i], raw[i], adjusted[i], invalid, settings))
+        .collect()
+}
+
+fn log_ratios(pairs: &[(f64, f64)], better: Better) -> Vec<f64> {
+    pairs
+        .iter()
+        .map(|(base, candidate)| match better {
+            Better::Higher => (candidate / base).ln(),
+            Better::Lower => (base / candidate).ln(),
+        })
+        .collect()
+}
+
+fn one(
+    question: &Question<'_>,
+    ratios: &[f64],
+    p: f64,
+    p_adjusted: f64,
+    invalid: &[Invalid],
+    settings: Settings,
+) -> Judgement {
+    let finite = !ratios.is_empty() && ratios.iter().all(|r| r.is_finite());
+    let interval = finite
+        .then(|| bootstrap::mean_interval(ratios, settings.level, settings.seed))
+        .flatten();
+    let control = log_ratios(question.control, question.better);
+    let control_interval = bootstrap::mean_interval(&control, settings.level, !settings.seed)
+        .filter(|i| i.low.is_finite() && i.high.is_finite());
+    let floor = control_interval.map(|i| i.low.abs().max(i.high.abs()));
+    let margin = settings.margin.ln_1p();
+
+    let mut because = invalid.to_vec();
+    if !finite {
+        because.push(Invalid::NothingGood {
+            arm: if question.pairs.iter().any(|(base, _)| *base <= 0.0) {
+                Side::Base
+            } else {
+                Side::Candidate
+            },
+        });
+    }
+    if let Some(control_interval) = control_interval
+        && question.primary
+        && !control_interval.contains(0.0)
+        && mean(&control).abs() > margin
+        && sign_flip::p_value(&control, !settings.seed) <= 1.0 - settings.level
+    {
+        because.push(Invalid::ControlDiffers {
+            by: percent(mean(&control).abs()),
+        });
+    }
+    let verdict = if because.is_empty() {
+        decide(ratios, interval, p_adjusted, floor, margin, settings)
+    } else {
+        Verdict::Invalid { because }
+    };
+
+    let disturbed = if finite { outliers(ratios) } else { Vec::new() };
+    let kept: Vec<f64> = ratios
+        .iter()
+        .enumerate()
+        .filter(|(i, _)| !disturbed.contains(i))
+        .map(|(_, r)| *r)
+        .collect();
+    Judgement {
+        metric: question.metric.to_owned(),
+        primary: question.primary,
+        ratio: mean(ratios).exp(),
+        interval: interval.map(|i| i.map(f64::exp)),
+        pairs: ratios.iter().map(|r| r.exp()).collect(),
+        p,
+        p_adjusted,
+        noise_floor: floor.map(f64::exp),
+        margin: settings.margin,
+        ratio_without_disturbed: (!disturbed.is_empty()).then(|| mean(&kept).exp()),
+        disturbed,
+        verdict,
+    }
+}
+
+fn decide(
+    ratios: &[f64],
+    interval: Option<Interval>,
+    p: f64,
+    floor: Option<f64>,
+    margin: f64,
+    settings: Settings,
+) -> Verdict {
+    let centre = mean(ratios);
+    let Some(interval) = interval else {
+        return Verdict::CannotTell {
+            more_pairs: Some(sign_flip::fewest_pairs(1.0 - settings.level) - ratios.len()),
+        };
+    };
+    if interval.within(margin) {
+        return Verdict::Same {
+            within: settings.margin * 100.0,
+        };
+    }
+    let above_noise = floor.is_none_or(|floor| centre.abs() > floor);
+    if !interval.contains(0.0) && p <= 1.0 - settings.level && above_noise {
+        return if centre > 0.0 {
+            Verdict::Faster {
+                by: percent(centre),
+                low: percent(interval.low),
+                high: percent(interval.high),
+            }
+        } else {
+            Verdict::Slower {
+                by: percent(-centre),
+                low: percent(-interval.high),
+                high: percent(-interval.low),
+            }
+        };
+    }
+    Verdict::CannotTell {
+        more_pairs: more_pairs(ratios, margin, floor, settings),
+    }
+}
+
+/// How many more pairs would make the interval narrow enough to lie off zero (and off the noise
+/// floor, which shrinks along with it) or within the margin, whichever is nearer. `None` beyond a
+/// thousand. At least one: with those at hand it was not decided.
+fn more_pairs(
+    ratios: &[f64],
+    margin: f64,
+    floor: Option<f64>,
+    settings: Settings,
+) -> Option<usize> {
+    let have = ratios.len();
+    let centre = mean(ratios).abs();
+    let spread = standard_deviation(ratios);
+    let target = centre.max(margin - centre);
+    let tail = (1.0 + settings.level) / 2.0;
+    // Being right on average is not enough to be right four times out of five.
+    const POWER: f64 = 0.84;
+    let mut needed = have + 1;
+    while needed <= have + 1000 {
+        let half = (bootstrap::student_quantile(tail, needed - 1) + POWER) * spread
+            / (needed as f64).sqrt();
+        let quiet = floor.is_none_or(|floor| {
+            centre < margin || floor * (have as f64 / needed as f64).sqrt() < centre
+        });
+        if half <= target && quiet && needed >= sign_flip::fewest_pairs(1.0 - settings.level) {
+            return Some(needed - have);
+        }
+        needed += 1;
+    }
+    None
+}
+
+/// Indices of values whose modified Z-score (Iglewicz and Hoaglin 1993) is over 3.5. With fewer than
+/// five values nothing can be called unusual.
+fn outliers(values: &[f64]) -> Vec<usize> {
+    if values.len() < 5 {
+        return Vec::new();
+    }
+    let middle = median(values);
+    let distances: Vec<f64> = values.iter().map(|v| (v - middle).abs()).collect();
+    let typical = median(&distances);
+    if typical <= 0.0 {
+        return Vec::new();
+    }
+    (0..values.len())
+        .filter(|i| 0.6745 * distances[*i] / typical > 3.5)
+        .collect()
+}
+
+/// A log-ratio as a percentage: ln 1.1 is 10.
+fn percent(log_ratio: f64) -> f64 {
+    log_ratio.exp_m1() * 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::template::Random;
+    use crate::stats::normal;
+
+    /// `n` pairs of a server and one that is `ratio` times as fast; each window is off by `noise`,
+    /// and both windows of a pair by a disturbance they share.
+    fn pairs(random: &mut Random, n: usize, ratio: f64, noise: f64) -> Vec<(f64, f64)> {
+        (0..n)
+            .map(|_| {
+                let shared = (0.1 * normal(random)).exp();
+                (
+                    1000.0 * shared * (noise * normal(random)).exp(),
+                    1000.0 * shared * ratio * (noise * normal(random)).exp(),
+                )
+            })
+            .collect()
+    }
+
+    fn ask(
+        pairs: &[(f64, f64)],
+        control: &[(f64, f64)],
+        invalid: &[Invalid],
+        seed: u64,
+    ) -> Judgement {
+        let question = Question {
+            metric: "good responses per second",
+            primary: true,
+            better: Better::Higher,
+            pairs,
+            control,
+        };
+        let settings = Settings {
+            seed,
+            ..Settings::default()
+        };
+        judge(&[question], invalid, settings).remove(0)
+    }
+
+    #[test]
+    fn a_server_against_itself_is_the_same_for_95_of_100_seeds() {
+        let same = (0..200)
+            .filter(|seed| {
+                let mut random = Random::new(*seed, 1);
+                let (arms, control) = (
+                    pairs(&mut random, 10, 1.0, 0.01),
+                    pairs(&mut random, 10, 1.0, 0.01),
+                );
+                matches!(
+                    ask(&arms, &control, &[], *seed).verdict,
+                    Verdict::Same { .. }
+                )
+            })
+            .count();
+        assert!(same >= 190, "{same} of 200");
+    }
+
+    #[test]
+    fn on_a_noisy_machine_a_server_against_itself_is_hardly_ever_called_faster() {
+        let called = (0..400)
+            .filter(|seed| {
+                let mut random = Random::new(*seed, 2);
+                let arms = pairs(&mut random, 10, 1.0, 0.10);
+                let control = pairs(&mut random, 10, 1.0, 0.10);
+                matches!(
+                    ask(&arms, &control, &[], *seed).verdict,
+                    Verdict::Faster { .. } | Verdict::Slower { .. }
+                )
+            })
+            .count();
+        assert!(called <= 20, "{called} of 400");
+    }
+
+    #[test]
+    fn ten_percent_are_found_and_the_interval_holds_them() {
+        let mut found = 0;
+        let mut held = 0;
+        for seed in 0..100 {
+            let mut random = Random::new(seed, 3);
+            let (arms, control) = (
+                pairs(&mut random, 10, 1.10, 0.02),
+                pairs(&mut random, 10, 1.0, 0.02),
+            );
+            let judgement = ask(&arms, &control, &[], seed);
+            found += usize::from(
+                matches!(judgement.verdict, Verdict::Faster { by, .. } if (5.0..15.0).contains(&by)),
+            );
+            held += usize::from(judgement.interval.unwrap().contains(1.10));
+        }
+        assert!(found >= 95, "{found} of 100");
+        assert!(held >= 88, "{held} of 100");
+    }
+
+    #[test]
+    fn a_shared_disturbance_cancels_and_a_drift_does_too() {
+        // The machine gets 5 % slower with every window; A and B are alike; the order alternates.
+        let arms: Vec<(f64, f64)> = (0..10)
+            .map(|block| {
+                let (first, second) = (0.95f64.powi(2 * block), 0.95f64.powi(2 * block + 1));
+                let speed = 1000.0;
+                if block % 2 == 0 {
+                    (speed * first, speed * second)
+                } else {
+                    (speed * second, speed * first)
+                }
+            })
+            .collect();
+        let judgement = ask(&arms, &[], &[], 1);
+        assert!((judgement.ratio - 1.0).abs() < 1e-9);
+        assert!(!matches!(
+            judgement.verdict,
+            Verdict::Faster { .. } | Verdict::Slower { .. }
+        ));
+    }
+
+    #[test]
+    fn five_pairs_ask_for_more_whatever_they_show() {
+        let judgement = ask(&[(100.0, 200.0); 5], &[], &[], 1);
+        assert_eq!(
+            judgement.verdict,
+            Verdict::CannotTell {
+                more_pairs: Some(1)
+            }
+        );
+    }
+
+    #[test]
+    fn as_many_pairs_as_were_asked_for_do_decide() {
+        let mut decided = 0;
+        let mut asked = 0;
+        for seed in 0..60 {
+            let mut random = Random::new(seed, 4);
+            let few = pairs(&mut random, 8, 1.05, 0.05);
+            let judgement = ask(&few, &[], &[], seed);
+            let Verdict::CannotTell {
+                more_pairs: Some(more),
+            } = judgement.verdict
+            else {
+                continue;
+            };
+            asked += 1;
+            // A new experiment of the advised size, with the difference the first one guessed.
+            let guess = judgement.ratio;
+            let spread = standard_deviation(&log_ratios(&few, Better::Higher)) / 2f64.sqrt();
+            let many = pairs(&mut random, 8 + more, guess, spread);
+            decided += usize::from(!matches!(
+                ask(&many, &[], &[], seed).verdict,
+                Verdict::CannotTell { .. }
+            ));
+        }
+        assert!(asked >= 20, "{asked}");
+        assert!(decided * 10 >= asked * 6, "{decided} of {asked}");
+    }
+
+    #[test]
+    fn no_ratio_outweighs_an_invalid_condition() {
+        let reasons = [Invalid::ErrorRates {
+            base: 0.86,
+            candidate: 0.02,
+        }];
+        let judgement = ask(&[(100.0, 900.0); 10], &[], &reasons, 1);
+        assert_eq!(
+            judgement.verdict,
+            Verdict::Invalid {
+                because: reasons.to_vec()
+            }
+        );
+    }
+
+    #[test]
+    fn a_control_that_comes_out_different_stops_the_comparison() {
+        let control: Vec<_> = (0..10)
+            .map(|i| (100.0, 120.0 + f64::from(i) / 10.0))
+            .collect();
+        let judgement = ask(&[(100.0, 130.0); 10], &control, &[], 1);
+        assert!(matches!(
+            &judgement.verdict,
+            Verdict::Invalid { because } if because[0].name() == "control-differs"
+        ));
+    }
+
+    #[test]
+    fn nothing_below_the_noise_floor_is_claimed() {
+        // B is 5 % faster in every pair, but the same server against itself is off by as much.
+        let arms: Vec<_> = (0..10)
+            .map(|i| (100.0, 105.0 + f64::from(i % 3) / 10.0))
+            .collect();
+        let control: Vec<_> = (0..10)
+            .map(|i| (100.0, if i % 2 == 0 { 112.0 } else { 89.0 }))
+            .collect();
+        let judgement = ask(&arms, &control, &[], 1);
+        assert!(judgement.noise_floor.unwrap() > 1.06, "{judgement:?}");
+        assert!(matches!(judgement.verdict, Verdict::CannotTell { .. }));
+    }
+
+    #[test]
+    fn a_window_without_a_good_response_is_named() {
+        let mut arms = vec![(100.0, 100.0); 10];
+        arms[3].1 = 0.0;
+        assert_eq!(
+            ask(&arms, &[], &[], 1).verdict,
+            Verdict::Invalid {
+                because: vec![Invalid::NothingGood {
+                    arm: Side::Candidate
+                }]
+            }
+        );
+    }
+
+    #[test]
+    fn for_latencies_less_is_faster() {
+        let question = Question {
+            metric: "p99",
+            primary: true,
+            better: Better::Lower,
+            pairs: &[(0.030, 0.020); 8],
+            control: &[],
+        };
+        let judgement = judge(&[question], &[], Settings::default()).remove(0);
+        assert!((judgement.ratio - 1.5).abs() < 1e-9);
+        assert!(
+            matches!(judgement.verdict, Verdict::Faster { by, .. } if (by - 50.0).abs() < 1e-6)
+        );
+    }
+
+    #[test]
+    fn a_disturbed_pair_is_kept_and_shown() {
+        let mut arms: Vec<_> = (0..10)
+            .map(|i| (100.0, 110.0 + f64::from(i) / 10.0))
+            .collect();
+        arms[4] = (100.0, 20.0);
+        let judgement = ask(&arms, &[], &[], 1);
+        assert_eq!(judgement.disturbed, [4]);
+        assert!((judgement.ratio_without_disturbed.unwrap() - 1.10).abs() < 0.01);
+        assert!(judgement.ratio < 1.0);
+    }
+}

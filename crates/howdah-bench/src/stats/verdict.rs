@@ -1,0 +1,357 @@
+//! The answer to "which is faster?": one of four, in a sentence. Formats; decides nothing.
+//!
+//! The reasons for `Invalid` have one name each, the same in the text, the JSON (`kebab-case`) and
+//! `docs/bench.md`.
+
+use serde::{Deserialize, Serialize};
+
+/// What a comparison came to. Percentages are of the loser: "faster by 10 %" is a ratio of 1.10.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "kebab-case")]
+pub enum Verdict {
+    /// The candidate is better.
+    Faster {
+        /// By how many per cent.
+        by: f64,
+        /// At least, at the level of the comparison.
+        low: f64,
+        /// At most.
+        high: f64,
+    },
+    /// The base is better, by as much.
+    Slower {
+        /// By how many per cent the base is better.
+        by: f64,
+        /// At least.
+        low: f64,
+        /// At most.
+        high: f64,
+    },
+    /// The interval lies within the margin.
+    Same {
+        /// In per cent.
+        within: f64,
+    },
+    /// The interval holds both "no difference" and "a difference that counts".
+    CannotTell {
+        /// About how many more pairs would decide it; `None` if more than a thousand.
+        more_pairs: Option<usize>,
+    },
+    /// The figures may not be compared, whatever they are.
+    Invalid {
+        /// Every reason found.
+        because: Vec<Invalid>,
+    },
+}
+
+/// One of the two arms of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Side {
+    /// The one compared with.
+    Base,
+    /// The other.
+    Candidate,
+}
+
+/// Why figures may not be compared.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "reason", rename_all = "kebab-case")]
+pub enum Invalid {
+    /// Over 0.1 % of an arm's responses were not what was asked for.
+    ErrorRates {
+        /// Errors per request of the base, 0 to 1.
+        base: f64,
+        /// Of the candidate.
+        candidate: f64,
+    },
+    /// An arm sent bodies that a check refused.
+    WrongBodies {
+        /// How many of the base.
+        base: u64,
+        /// Of the candidate.
+        candidate: u64,
+    },
+    /// One arm kept connections open and the other did not.
+    KeepAliveDiffers {
+        /// Share of the base's responses after which the connection was used again.
+        base: f64,
+        /// Of the candidate's.
+        candidate: f64,
+    },
+    /// The arms spoke different versions of HTTP.
+    ProtocolDiffers {
+        /// What the base spoke.
+        base: String,
+        /// What the candidate spoke.
+        candidate: String,
+    },
+    /// The load tester was the bottleneck, so both figures are its own.
+    GeneratorBound {
+        /// The sentence that says how it is known.
+        evidence: String,
+    },
+    /// Other programs, or other guests of the machine, took the processors meanwhile.
+    ForeignLoad {
+        /// Share of processor time that was theirs, 0 to 1.
+        share: f64,
+    },
+    /// An arm was still warming up, or slowing down, when it was measured.
+    NotSteady {
+        /// Which.
+        arm: Side,
+        /// In how many windows it was warming up.
+        warming: usize,
+        /// Of how many.
+        of: usize,
+    },
+    /// The same server compared with itself came out different: the method failed on this machine.
+    ControlDiffers {
+        /// By how many per cent.
+        by: f64,
+    },
+    /// An arm had no good response in at least one window.
+    NothingGood {
+        /// Which.
+        arm: Side,
+    },
+    /// The runs were asked for different things.
+    PlansDiffer {
+        /// What differs.
+        what: String,
+    },
+}
+
+impl Invalid {
+    /// All names, in the order of the documentation.
+    pub const NAMES: [&str; 10] = [
+        "error-rates",
+        "wrong-bodies",
+        "keep-alive-differs",
+        "protocol-differs",
+        "generator-bound",
+        "foreign-load",
+        "not-steady",
+        "control-differs",
+        "nothing-good",
+        "plans-differ",
+    ];
+
+    /// The one name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Invalid::ErrorRates { .. } => "error-rates",
+            Invalid::WrongBodies { .. } => "wrong-bodies",
+            Invalid::KeepAliveDiffers { .. } => "keep-alive-differs",
+            Invalid::ProtocolDiffers { .. } => "protocol-differs",
+            Invalid::GeneratorBound { .. } => "generator-bound",
+            Invalid::ForeignLoad { .. } => "foreign-load",
+            Invalid::NotSteady { .. } => "not-steady",
+            Invalid::ControlDiffers { .. } => "control-differs",
+            Invalid::NothingGood { .. } => "nothing-good",
+            Invalid::PlansDiffer { .. } => "plans-differ",
+        }
+    }
+}
+
+impl Invalid {
+    /// The reason in words, with the names of the arms.
+    pub fn sentence(&self, base: &str, candidate: &str) -> String {
+        let named = |arm: Side| match arm {
+            Side::Base => base,
+            Side::Candidate => candidate,
+        };
+        match self {
+            Invalid::ErrorRates {
+                base: a,
+                candidate: b,
+            } => format!(
+                "{} of {base}'s and {} of {candidate}'s responses were errors",
+                percent(*a),
+                percent(*b)
+            ),
+            Invalid::WrongBodies {
+                base: a,
+                candidate: b,
+            } => format!("the checks refused {a} bodies of {base} and {b} of {candidate}"),
+            Invalid::KeepAliveDiffers {
+                base: a,
+                candidate: b,
+            } => format!(
+                "{base} kept the connection after {} of its responses, {candidate} after {}",
+                percent(*a),
+                percent(*b)
+            ),
+            Invalid::ProtocolDiffers {
+                base: a,
+                candidate: b,
+            } => format!("{base} spoke {a} and {candidate} {b}"),
+            Invalid::GeneratorBound { evidence } => {
+                format!("the load tester was the bottleneck ({evidence})")
+            }
+            Invalid::ForeignLoad { share } => {
+                format!(
+                    "others used {} of the processors meanwhile",
+                    percent(*share)
+                )
+            }
+            Invalid::NotSteady { arm, warming, of } => format!(
+                "{} was still warming up in {warming} of {of} windows",
+                named(*arm)
+            ),
+            Invalid::ControlDiffers { by } => format!(
+                "{base} compared with itself came out different by {by:.1} %, so this machine cannot tell \
+                 differences of that size"
+            ),
+            Invalid::NothingGood { arm } => format!(
+                "{} had a window without a single good response",
+                named(*arm)
+            ),
+            Invalid::PlansDiffer { what } => format!("the runs were not alike: {what}"),
+        }
+    }
+}
+
+/// A share as a percentage with as many digits as matter.
+fn percent(share: f64) -> String {
+    let value = share * 100.0;
+    match value {
+        0.0 => "0 %".into(),
+        v if v < 0.095 => format!("{v:.2} %"),
+        v if v < 9.95 => format!("{v:.1} %"),
+        v => format!("{v:.0} %"),
+    }
+}
+
+impl Verdict {
+    /// The sentence, with the names of the arms.
+    pub fn sentence(&self, base: &str, candidate: &str) -> String {
+        let faster = |winner: &str, loser: &str, by: f64, low: f64, high: f64| {
+            format!("{winner} is faster than {loser} by {by:.1} % [{low:.1}, {high:.1}]")
+        };
+        match self {
+            Verdict::Faster { by, low, high } => faster(candidate, base, *by, *low, *high),
+            Verdict::Slower { by, low, high } => faster(base, candidate, *by, *low, *high),
+            Verdict::Same { within } => {
+                format!("{base} and {candidate} are the same within ±{within:.1} %")
+            }
+            Verdict::CannotTell {
+                more_pairs: Some(more),
+            } => format!(
+                "cannot tell {base} and {candidate} apart yet: about {more} more {} needed",
+                if *more == 1 { "pair" } else { "pairs" }
+            ),
+            Verdict::CannotTell { more_pairs: None } => format!(
+                "cannot tell {base} and {candidate} apart on this machine: over a thousand more pairs needed"
+            ),
+            Verdict::Invalid { because } => {
+                let reasons: Vec<String> = because
+                    .iter()
+                    .map(|why| why.sentence(base, candidate))
+                    .collect();
+                format!("invalid because {}", reasons.join("; and "))
+            }
+        }
+    }
+
+    /// The one word, as in the JSON.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Verdict::Faster { .. } => "faster",
+            Verdict::Slower { .. } => "slower",
+            Verdict::Same { .. } => "same",
+            Verdict::CannotTell { .. } => "cannot-tell",
+            Verdict::Invalid { .. } => "invalid",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_winner_is_the_subject_whichever_arm_it_is() {
+        let faster = Verdict::Faster {
+            by: 10.04,
+            low: 8.0,
+            high: 12.0,
+        };
+        assert_eq!(
+            faster.sentence("fpm", "howdah"),
+            "howdah is faster than fpm by 10.0 % [8.0, 12.0]"
+        );
+        let slower = Verdict::Slower {
+            by: 3.5,
+            low: 3.1,
+            high: 4.0,
+        };
+        assert_eq!(
+            slower.sentence("fpm", "howdah"),
+            "fpm is faster than howdah by 3.5 % [3.1, 4.0]"
+        );
+    }
+
+    #[test]
+    fn every_reason_is_said() {
+        let invalid = Verdict::Invalid {
+            because: vec![
+                Invalid::ErrorRates {
+                    base: 0.8603,
+                    candidate: 0.0195,
+                },
+                Invalid::KeepAliveDiffers {
+                    base: 0.0,
+                    candidate: 1.0,
+                },
+            ],
+        };
+        assert_eq!(
+            invalid.sentence("fpm", "C"),
+            "invalid because 86 % of fpm's and 1.9 % of C's responses were errors; and fpm kept the \
+             connection after 0 % of its responses, C after 100 %"
+        );
+    }
+
+    #[test]
+    fn a_reason_is_named_alike_in_code_and_json() {
+        let all = [
+            Invalid::ErrorRates {
+                base: 0.0,
+                candidate: 0.0,
+            },
+            Invalid::WrongBodies {
+                base: 1,
+                candidate: 0,
+            },
+            Invalid::KeepAliveDiffers {
+                base: 0.0,
+                candidate: 0.0,
+            },
+            Invalid::ProtocolDiffers {
+                base: String::new(),
+                candidate: String::new(),
+            },
+            Invalid::GeneratorBound {
+                evidence: String::new(),
+            },
+            Invalid::ForeignLoad { share: 0.0 },
+            Invalid::NotSteady {
+                arm: Side::Base,
+                warming: 0,
+                of: 0,
+            },
+            Invalid::ControlDiffers { by: 0.0 },
+            Invalid::NothingGood { arm: Side::Base },
+            Invalid::PlansDiffer {
+                what: String::new(),
+            },
+        ];
+        let names: Vec<&str> = all.iter().map(Invalid::name).collect();
+        assert_eq!(names, Invalid::NAMES);
+        for reason in all {
+            let json = serde_json::to_value(&reason).unwrap();
+            assert_eq!(json["reason"], reason.name());
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Counts are exact: what is asked for is sent, what is sent is accounted for.
+
+use std::time::Duration;
+
+use howdah_bench::engine::null::{NullServer, RequestEnd};
+use howdah_bench::engine::{Control, run};
+use howdah_bench::plan::{Arrivals, Plan, Protocol, Spacing, Stop, Target};
+use howdah_bench::run::Ended;
+
+fn server(keep: bool) -> NullServer {
+    NullServer::start(RequestEnd::EmptyLine, NullServer::answer(24), keep).unwrap()
+}
+
+fn plan(server: &NullServer, arrivals: Arrivals, stop: Stop) -> Plan {
+    let target = Target::parse(&format!("http://{}/x", server.address())).unwrap();
+    Plan::new(target, arrivals, stop)
+}
+
+fn requests(n: u64) -> Stop {
+    Stop {
+        requests: Some(n),
+        time: None,
+    }
+}
+
+#[test]
+fn a_closed_loop_sends_exactly_what_was_asked_for() {
+    for (threads, concurrency, n) in [(1, 1, 1), (1, 10, 1000), (2, 7, 999), (3, 3, 3)] {
+        let server = server(true);
+        let mut plan = plan(&server, Arrivals::Closed { concurrency }, requests(n));
+        plan.threads = threads;
+        let run = run(&plan, Control::default()).unwrap();
+        run.balance().unwrap();
+        assert_eq!((run.good(), run.sent, run.begun), (n, n, n));
+        assert_eq!(run.errors(), 0, "{:?}", run.reasons);
+        assert_eq!(run.ended, Ended::Requests);
+        assert_eq!(run.document.first_length, Some(24));
+        // A client that comes late to the last requests never connects.
+        let opened = run.connections.opened;
+        assert!((1..=u64::from(concurrency)).contains(&opened), "{opened}");
+        assert_eq!(run.connections.reused, n - opened);
+        assert_eq!(run.seconds.iter().map(|s| s.good()).sum::<u64>(), n);
+    }
+}
+
+#[test]
+fn without_keep_alive_every_request_has_its_connection() {
+    for protocol in [Protocol::Http10, Protocol::Http11] {
+        let server = server(false);
+        let mut plan = plan(&server, Arrivals::Closed { concurrency: 5 }, requests(200));
+        plan.connection.keep_alive = false;
+        plan.connection.protocol = protocol;
+        let run = run(&plan, Control::default()).unwrap();
+        run.balance().unwrap();
+        assert_eq!(run.good(), 200, "{:?}", run.outcomes.keys());
+        assert_eq!((run.connections.opened, run.connections.reused), (200, 0));
+        assert_eq!(run.phases.connect.len(), 200);
+    }
+}
+
+#[test]
+fn an_open_loop_sends_at_its_rate_whatever_the_spacing() {
+    for spacing in [Spacing::Constant, Spacing::Poisson] {
+        let server = server(true);
+        let arrivals = Arrivals::Open {
+            rate: 2000.0,
+            spacing,
+            max_connections: 50,
+        };
+        let run = run(&plan(&server, arrivals, requests(1000)), Control::default()).unwrap();
+        run.balance().unwrap();
+        assert_eq!((run.due, run.good()), (1000, 1000));
+        assert_eq!(run.send_lag.len(), 1000);
+        assert!(run.elapsed > 0.4, "{} s", run.elapsed);
+    }
+}
+
+#[test]
+fn what_is_under_way_at_the_end_is_counted_and_named() {
+    let server = server(true);
+    let stop = Stop {
+        requests: None,
+        time: Some(Duration::from_millis(300)),
+    };
+    let mut plan = plan(&server, Arrivals::Closed { concurrency: 20 }, stop);
+    plan.warmup = Duration::from_millis(100);
+    let run = run(&plan, Control::default()).unwrap();
+    run.balance().unwrap();
+    assert_eq!(run.ended, Ended::Time);
+    assert!(run.warmup.good > 0 && run.good() > 0);
+    assert!((0.19..5.0).contains(&run.elapsed), "{} s", run.elapsed);
+}
+
+#[test]
+fn a_run_survives_json() {
+    let server = server(true);
+    let plan = plan(&server, Arrivals::Closed { concurrency: 2 }, requests(20));
+    let run = run(&plan, Control::default()).unwrap();
+    let text = serde_json::to_string(&run).unwrap();
+    let back: howdah_bench::run::Run = serde_json::from_str(&text).unwrap();
+    back.balance().unwrap();
+    assert_eq!(back.good(), 20);
+    assert_eq!(serde_json::to_string(&back).unwrap(), text);
+}
+
+#[test]
+fn what_cannot_work_is_named_before_anything_is_sent() {
+    let server = server(true);
+    let closed = Arrivals::Closed { concurrency: 10 };
+    let few = run(&plan(&server, closed, requests(9)), Control::default()).unwrap_err();
+    assert_eq!(few.name(), "Impossible");
+    assert!(
+        few.to_string()
+            .contains("10 clients cannot share 9 requests"),
+        "{few}"
+    );
+    let endless = run(&plan(&server, closed, Stop::default()), Control::default()).unwrap_err();
+    assert!(endless.to_string().contains("needs an end"), "{endless}");
+    let address = server.address();
+    let refused = plan(&server, closed, requests(10));
+    drop(server);
+    let refused = run(&refused, Control::default()).unwrap_err();
+    assert_eq!((refused.name(), refused.exit_code()), ("Unreachable", 6));
+    assert!(
+        refused.to_string().contains(&address.to_string()),
+        "{refused}"
+    );
+    let nobody = Target::parse("http://nobody.invalid/").unwrap();
+    let dns = run(&Plan::new(nobody, closed, requests(10)), Control::default()).unwrap_err();
+    assert_eq!((dns.name(), dns.exit_code()), ("Dns", 6));
+}
+
+#[test]
+fn the_server_is_watched_every_second_and_at_the_end() {
+    let server = server(true);
+    let stop = Stop {
+        requests: None,
+        time: Some(Duration::from_millis(1200)),
+    };
+    let mut plan = plan(&server, Arrivals::Closed { concurrency: 4 }, stop);
+    // The null server is a thread of this process.
+    plan.observe.pid = Some(std::process::id());
+    let run = run(&plan, Control::default()).unwrap();
+    assert!((1..=2).contains(&run.server.len()), "{:?}", run.server);
+    for sample in &run.server {
+        let process = sample.process.unwrap();
+        assert!(process.cpu > 0.0 && process.resident > 0, "{sample:?}");
+        assert!(sample.at >= 1.0 && sample.missing.is_none());
+    }
+}

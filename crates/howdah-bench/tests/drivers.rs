@@ -1,0 +1,158 @@
+//! Several runs: who is measured when, and that what is handed on is whole.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use howdah_bench::driver::{self, CompareOptions, Event, SearchOptions, Session, SweepOptions};
+use howdah_bench::engine::null::{NullServer, RequestEnd};
+use howdah_bench::plan::{Arrivals, Plan, Stop, Target};
+use howdah_bench::slo::Slo;
+
+fn server() -> NullServer {
+    NullServer::start(RequestEnd::EmptyLine, NullServer::answer(24), true).unwrap()
+}
+
+fn plan(server: &NullServer, stop: Stop) -> Plan {
+    let target = Target::parse(&format!("http://{}/", server.address())).unwrap();
+    Plan::new(target, Arrivals::Closed { concurrency: 4 }, stop)
+}
+
+fn requests(n: u64) -> Stop {
+    Stop {
+        requests: Some(n),
+        time: None,
+    }
+}
+
+fn session(watch: &mut dyn FnMut(Event<'_>)) -> Session<'_> {
+    Session {
+        interrupt: Arc::new(AtomicBool::new(false)),
+        command: vec!["bench".to_owned()],
+        watch,
+    }
+}
+
+#[test]
+fn servers_are_measured_in_turns_with_the_base_as_its_own_control() {
+    let (a, b) = (server(), server());
+    let plans = [plan(&a, requests(50)), plan(&b, requests(50))];
+    let options = CompareOptions {
+        blocks: 2,
+        ..CompareOptions::default()
+    };
+    let mut labels = Vec::new();
+    let mut watch = |event: Event<'_>| {
+        if let Event::Begins { label, of, .. } = event {
+            assert_eq!(of, Some(6));
+            labels.push(label.to_owned());
+        }
+    };
+    let comparison = driver::compare(&plans, options, &mut session(&mut watch)).unwrap();
+    assert_eq!(labels, ["A", "B", "A again", "A again", "B", "A"]);
+    assert_eq!(comparison.pairs(1).len(), 2);
+    assert_eq!(comparison.control(), Some(2));
+    for window in &comparison.windows {
+        assert_eq!(window.run.good(), 50);
+    }
+}
+
+#[test]
+fn an_interrupted_comparison_gives_the_windows_that_are_whole() {
+    let a = server();
+    let plans = [plan(&a, requests(50)), plan(&a, requests(50))];
+    let interrupt = Arc::new(AtomicBool::new(false));
+    let told = interrupt.clone();
+    let mut ended = 0;
+    let mut watch = |event: Event<'_>| {
+        if let Event::Ended(_) = event {
+            ended += 1;
+            told.store(ended == 3, Ordering::Relaxed);
+        }
+    };
+    let mut session = session(&mut watch);
+    session.interrupt = interrupt;
+    let comparison = driver::compare(&plans, CompareOptions::default(), &mut session).unwrap();
+    assert_eq!(comparison.windows.len(), 3);
+}
+
+#[test]
+fn a_sweep_measures_every_level_as_often_as_asked() {
+    let server = server();
+    let options = SweepOptions {
+        levels: vec![1, 2, 8],
+        repetitions: 2,
+        seed: 3,
+    };
+    let plan = plan(&server, requests(40));
+    let sweep = driver::sweep(&plan, &options, &mut session(&mut |_| {})).unwrap();
+    let mut seen: Vec<(u32, u32)> = sweep
+        .points
+        .iter()
+        .map(|p| (p.repetition, p.concurrency))
+        .collect();
+    seen.sort_unstable();
+    assert_eq!(seen, [(0, 1), (0, 2), (0, 8), (1, 1), (1, 2), (1, 8)]);
+    let too_many = SweepOptions {
+        levels: vec![41],
+        ..options
+    };
+    let error = driver::sweep(&plan, &too_many, &mut session(&mut |_| {})).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("41 clients cannot share 40 requests"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_search_ends_at_a_rate_that_held_every_time_it_was_confirmed() {
+    let server = server();
+    let slo = Slo::parse("errors<50%").unwrap();
+    let options = SearchOptions {
+        trial: Duration::from_millis(150),
+        max_connections: 2,
+        resolution: 0.9,
+        confirmations: 2,
+        ..SearchOptions::default()
+    };
+    let plan = plan(&server, requests(40));
+    let impossible = Slo::parse("p50<1us").unwrap();
+    let search = driver::find_max(&plan, &impossible, options, &mut session(&mut |_| {})).unwrap();
+    assert_eq!(search.found, None);
+    assert!(search.trials.iter().all(|trial| !trial.broken.is_empty()));
+    let search = driver::find_max(&plan, &slo, options, &mut session(&mut |_| {})).unwrap();
+    let found = search
+        .found
+        .unwrap_or_else(|| panic!("{:?}", search.limited_by));
+    for trial in search.trials.iter().rev().take(2) {
+        assert!(trial.confirming && trial.broken.is_empty());
+        assert_eq!(trial.rate, found);
+    }
+    // A rate that no server answers is not held because nothing was sent that could fail.
+    let broken = |t: &howdah_bench::experiment::Trial| !t.broken.is_empty();
+    assert!(search.trials.iter().any(broken));
+    assert!(
+        search
+            .trials
+            .iter()
+            .all(|trial| trial.run.balance().is_ok())
+    );
+}
+
+#[test]
+fn the_ceiling_is_what_a_server_that_does_nothing_allows() {
+    let server = server();
+    let mut plan = plan(&server, requests(4));
+    let time = Duration::from_millis(200);
+    for (method, body) in [("GET", ""), ("HEAD", ""), ("POST", "a=1&b={seq}")] {
+        plan.request.method = method.to_owned();
+        plan.request.body = body.as_bytes().to_vec();
+        let ceiling = driver::ceiling(&plan, 1000, time, &mut session(&mut |_| {})).unwrap();
+        assert!(ceiling.unwrap() > 100.0, "{method}: {ceiling:?}");
+    }
+    plan.connection.keep_alive = false;
+    let ceiling = driver::ceiling(&plan, 1000, time, &mut session(&mut |_| {})).unwrap();
+    assert!(ceiling.unwrap() > 10.0);
+}

@@ -1,0 +1,347 @@
+//! A server that fails in known ways, and keeps the truth: how many requests it got, and what it did
+//! with each. Blocking, a thread per connection.
+
+#![allow(dead_code, reason = "every test file uses its own part")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use howdah_bench::engine::{Control, run};
+use howdah_bench::plan::{Arrivals, Plan, Stop, Target};
+use howdah_bench::run::Run;
+
+/// What is done with a request.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    /// 200 with this body.
+    Ok(String),
+    /// This status with this body.
+    Status(u16, String),
+    /// Exactly these bytes, then the connection is closed.
+    Bytes(Vec<u8>),
+    /// Exactly these bytes, and the connection stays.
+    BytesAndStay(Vec<u8>),
+    /// 200, and the connection is closed after it, as announced.
+    OkAndClose(String),
+    /// The connection is reset.
+    Reset,
+    /// Nothing, until the client leaves.
+    Nothing,
+}
+
+/// A request, as far as the faults need it.
+#[derive(Debug)]
+pub struct Request {
+    /// Which one of the server's life, from 1.
+    pub number: u64,
+    pub line: String,
+    pub fields: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Request {
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let mut fields = self.fields.iter();
+        let (_, value) = fields.find(|(n, _)| n.eq_ignore_ascii_case(name))?;
+        Some(value)
+    }
+}
+
+type Decide = dyn Fn(&Request) -> Reply + Send + Sync;
+
+/// The server; ends with the test.
+pub struct Faulty {
+    pub url: String,
+    truth: Arc<Truth>,
+    stop: Arc<AtomicBool>,
+    wake: Wake,
+}
+
+enum Wake {
+    Tcp(std::net::SocketAddr),
+    Unix(PathBuf),
+}
+
+/// What really happened.
+#[derive(Default)]
+pub struct Truth {
+    pub requests: AtomicU64,
+    pub accepted: AtomicU64,
+    /// Nobody is answered before this time.
+    pub stalled_until: Mutex<Option<Instant>>,
+}
+
+trait Conversation: Read + Write + Send {
+    fn twin(&self) -> Box<dyn Conversation>;
+    fn reset(&self);
+}
+
+impl Conversation for TcpStream {
+    fn twin(&self) -> Box<dyn Conversation> {
+        Box::new(self.try_clone().unwrap())
+    }
+    fn reset(&self) {
+        rustix::net::sockopt::set_socket_linger(self, Some(Duration::ZERO)).unwrap();
+    }
+}
+
+impl Conversation for UnixStream {
+    fn twin(&self) -> Box<dyn Conversation> {
+        Box::new(self.try_clone().unwrap())
+    }
+    fn reset(&self) {
+        panic!("a unix socket has no reset");
+    }
+}
+
+impl Faulty {
+    /// On a free port of loopback.
+    pub fn start(decide: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Faulty {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        rustix::net::listen(&listener, 1024).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (truth, stop) = (Arc::new(Truth::default()), Arc::new(AtomicBool::new(false)));
+        let (of_thread, told) = (truth.clone(), stop.clone());
+        let decide: Arc<Decide> = Arc::new(decide);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if told.load(Ordering::Relaxed) {
+                    return;
+                }
+                let stream = stream.unwrap();
+                stream.set_nodelay(true).unwrap();
+                of_thread.accepted.fetch_add(1, Ordering::Relaxed);
+                let (truth, decide) = (of_thread.clone(), decide.clone());
+                std::thread::spawn(move || converse(&stream, &truth, &*decide));
+            }
+        });
+        Faulty {
+            url: format!("http://{address}/"),
+            truth,
+            stop,
+            wake: Wake::Tcp(address),
+        }
+    }
+
+    /// On a unix socket with this backlog, whose connections are taken one by one, at this pace.
+    pub fn slow_unix(path: PathBuf, backlog: i32, pace: Duration) -> Faulty {
+        let listener = UnixListener::bind(&path).unwrap();
+        rustix::net::listen(&listener, backlog).unwrap();
+        let (truth, stop) = (Arc::new(Truth::default()), Arc::new(AtomicBool::new(false)));
+        let (of_thread, told) = (truth.clone(), stop.clone());
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if told.load(Ordering::Relaxed) {
+                    return;
+                }
+                of_thread.accepted.fetch_add(1, Ordering::Relaxed);
+                // The fault itself: the server is busy with this one for a while.
+                std::thread::sleep(pace);
+                let close = |_: &Request| Reply::OkAndClose("slow".to_owned());
+                converse(&stream.unwrap(), &of_thread, &close);
+            }
+        });
+        Faulty {
+            url: format!("unix:{}:/", path.display()),
+            truth,
+            stop,
+            wake: Wake::Unix(path),
+        }
+    }
+
+    /// Requests it got.
+    pub fn requests(&self) -> u64 {
+        self.truth.requests.load(Ordering::Relaxed)
+    }
+
+    /// Connections it took.
+    pub fn accepted(&self) -> u64 {
+        self.truth.accepted.load(Ordering::Relaxed)
+    }
+
+    /// Whether it has not stalled yet.
+    pub fn truth_is_not_stalled(&self) -> bool {
+        self.truth.stalled_until.lock().unwrap().is_none()
+    }
+
+    /// From now on nobody is answered for so long.
+    pub fn stall(&self, time: Duration) {
+        *self.truth.stalled_until.lock().unwrap() = Some(Instant::now() + time);
+    }
+}
+
+impl Drop for Faulty {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // The accepting thread wakes and sees it.
+        match &self.wake {
+            Wake::Tcp(address) => drop(TcpStream::connect(address)),
+            Wake::Unix(path) => drop(UnixStream::connect(path)),
+        }
+    }
+}
+
+fn converse<S: Conversation>(stream: &S, truth: &Truth, decide: &Decide) {
+    let mut reader = BufReader::new(stream.twin());
+    let mut writer = stream.twin();
+    while let Some(request) = read(&mut reader, truth) {
+        loop {
+            let stalled = *truth.stalled_until.lock().unwrap();
+            match stalled.map(|until| until.saturating_duration_since(Instant::now())) {
+                Some(rest) if !rest.is_zero() => std::thread::sleep(rest),
+                _ => break,
+            }
+        }
+        let whole = |status: u16, body: &str, connection: &str| {
+            let length = body.len();
+            format!(
+                "HTTP/1.1 {status} X\r\nServer: faulty\r\nConnection: {connection}\r\nContent-Length: {length}\r\n\r\n{body}"
+            )
+            .into_bytes()
+        };
+        let (bytes, stays) = match decide(&request) {
+            Reply::Ok(body) => (whole(200, &body, "keep-alive"), true),
+            Reply::Status(status, body) => (whole(status, &body, "keep-alive"), true),
+            Reply::OkAndClose(body) => (whole(200, &body, "close"), false),
+            Reply::Bytes(bytes) => (bytes, false),
+            Reply::BytesAndStay(bytes) => (bytes, true),
+            Reply::Reset => {
+                stream.reset();
+                return;
+            }
+            Reply::Nothing => {
+                let _ = reader.read(&mut [0]);
+                return;
+            }
+        };
+        let asked_to_close = request
+            .field("connection")
+            .is_some_and(|value| value.eq_ignore_ascii_case("close"));
+        let old = request.line.ends_with("HTTP/1.0") && request.field("connection").is_none();
+        if writer.write_all(&bytes).is_err() || !stays || asked_to_close || old {
+            return;
+        }
+    }
+}
+
+fn read(reader: &mut impl BufRead, truth: &Truth) -> Option<Request> {
+    let mut lines = Vec::new();
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        match line.trim_end() {
+            "" => break,
+            text => lines.push(text.to_owned()),
+        }
+    }
+    let number = truth.requests.fetch_add(1, Ordering::Relaxed) + 1;
+    let line = lines.remove(0);
+    let fields: Vec<(String, String)> = lines
+        .iter()
+        .filter_map(|line| line.split_once(": "))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
+    let mut request = Request {
+        number,
+        line,
+        fields,
+        body: Vec::new(),
+    };
+    let length = request
+        .field("content-length")
+        .map_or(0, |l| l.parse().unwrap());
+    request.body = vec![0; length];
+    reader.read_exact(&mut request.body).ok()?;
+    Some(request)
+}
+
+/// A closed loop.
+pub fn closed(url: &str, concurrency: u32, requests: u64) -> Plan {
+    let stop = Stop {
+        requests: Some(requests),
+        time: None,
+    };
+    let arrivals = Arrivals::Closed { concurrency };
+    Plan::new(Target::parse(url).unwrap(), arrivals, stop)
+}
+
+/// Runs it, and looks at its books.
+#[track_caller]
+pub fn measure(plan: &Plan) -> Run {
+    let run = run(plan, Control::default()).unwrap();
+    run.balance().unwrap();
+    run
+}
+
+/// Requests that wrk counts in a second, and how many of them it says were neither 2xx nor 3xx; None
+/// where it is not installed.
+pub fn wrk(url: &str) -> Option<(u64, u64)> {
+    let output = Command::new("wrk")
+        .args(["-t1", "-c4", "-d1s", url])
+        .output()
+        .ok()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let number = |text: &str| -> u64 { text.trim().parse().unwrap() };
+    let requests = text
+        .lines()
+        .find_map(|line| line.split_once(" requests in "));
+    let others = text
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("Non-2xx or 3xx responses:"));
+    let (requests, _) = requests.unwrap_or_else(|| panic!("wrk said: {text}"));
+    Some((number(requests), others.map_or(0, number)))
+}
+
+/// What ab says, or None where it is not installed (apt install apache2-utils).
+pub fn ab(arguments: &[&str]) -> Option<Ab> {
+    let output = Command::new("ab").args(arguments).output().ok()?;
+    Some(Ab {
+        text: String::from_utf8_lossy(&output.stdout).into_owned(),
+        errors: String::from_utf8_lossy(&output.stderr).into_owned(),
+        ok: output.status.success(),
+    })
+}
+
+pub struct Ab {
+    pub text: String,
+    pub errors: String,
+    pub ok: bool,
+}
+
+impl Ab {
+    /// The number after a label, 0 if ab leaves the line out.
+    pub fn number(&self, label: &str) -> u64 {
+        let line = self
+            .text
+            .lines()
+            .find_map(|line| line.trim_start().strip_prefix(label));
+        let Some(line) = line else { return 0 };
+        let digits: String = line
+            .trim_start_matches([':', ' ', '\t'])
+            .chars()
+            .take_while(char::is_ascii_digit)
+            .collect();
+        digits
+            .parse()
+            .unwrap_or_else(|_| panic!("{label} in {}", self.text))
+    }
+
+    /// A part of `(Connect: 0, Receive: 0, Length: 7, Exceptions: 0)`.
+    pub fn failed(&self, kind: &str) -> u64 {
+        let Some((_, parts)) = self.text.split_once("(Connect: ") else {
+            return 0;
+        };
+        let parts = format!("Connect: {parts}");
+        let (_, rest) = parts.split_once(&format!("{kind}: ")).unwrap();
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().unwrap()
+    }
+}

@@ -1,0 +1,191 @@
+//! Files for other tools: ab's `-g` and `-e` beside those of ab itself, CSV, HdrHistogram logs.
+
+mod runs;
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::process::Command;
+
+use howdah_bench::histogram::Histogram;
+use howdah_bench::outcome::Outcome;
+use howdah_bench::report::{csv, gnuplot, hdr_log, percentile_csv};
+use howdah_bench::run::Run;
+use runs::{Made, golden, healthy};
+
+fn text(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> String {
+    let mut out = Vec::new();
+    write(&mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+fn small() -> Run {
+    Made::closed(2, 3.0)
+        .ended(Outcome::Good, 30, 200, 20.0, 0.5)
+        .ended(Outcome::Status5xx, 6, 502, 1.0, 0.1)
+        .run()
+}
+
+/// The files real ab writes for thirty answers of a server of ours.
+fn by_ab() -> (String, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = std::thread::spawn(move || {
+        for _ in 0..30 {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut buffer = [0; 2048];
+            let mut read = Vec::new();
+            while !read.ends_with(b"\r\n\r\n") {
+                let n = stream.read(&mut buffer).unwrap();
+                assert!(n > 0, "ab hung up");
+                read.extend_from_slice(&buffer[..n]);
+            }
+            let answer = b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok";
+            stream.write_all(answer).unwrap();
+        }
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let (g, e) = (dir.path().join("g"), dir.path().join("e"));
+    let output = Command::new("ab")
+        .args(["-q", "-n", "30", "-c", "1", "-g"])
+        .arg(&g)
+        .arg("-e")
+        .arg(&e)
+        .arg(format!("http://{address}/"))
+        .output()
+        .expect("ab is installed (apache2-utils)");
+    assert!(output.status.success(), "{output:?}");
+    server.join().unwrap();
+    (
+        std::fs::read_to_string(g).unwrap(),
+        std::fs::read_to_string(e).unwrap(),
+    )
+}
+
+/// Digits become 0, runs of them one, names of days and months x: what is left is the form.
+fn form(line: &str) -> String {
+    let mut out = String::new();
+    for c in line.chars() {
+        let c = match c {
+            '0'..='9' => '0',
+            'a'..='z' | 'A'..='Z' => 'x',
+            c => c,
+        };
+        if !(out.ends_with(c) && (c == '0' || c == 'x')) {
+            out.push(c);
+        }
+    }
+    out
+}
+
+#[test]
+fn the_gnuplot_and_percentile_files_have_the_form_of_abs_own() {
+    let (g, e) = by_ab();
+    let run = Made::closed(1, 3.0)
+        .ended(Outcome::Good, 30, 200, 2.0, 0.5)
+        .run();
+    let ours = text(|out| gnuplot::write(&run, out).map(|_| ()));
+    assert_eq!(ours.lines().next(), g.lines().next());
+    assert_eq!(ours.lines().count(), g.lines().count());
+    for (ours, abs) in ours.lines().zip(g.lines()).skip(1) {
+        assert_eq!(form(ours), form(abs), "{ours}\n{abs}");
+    }
+    let ours = text(|out| percentile_csv::write(&run, out));
+    assert_eq!(ours.lines().next(), e.lines().next());
+    assert_eq!(ours.lines().count(), 102);
+    assert_eq!(e.lines().count(), 102);
+    for (ours, abs) in ours.lines().zip(e.lines()).skip(1) {
+        assert_eq!(form(ours), form(abs), "{ours}\n{abs}");
+        assert_eq!(ours.split(',').next(), abs.split(',').next());
+    }
+}
+
+#[test]
+fn gnuplot_rows_are_good_answers_sorted_by_time_taken() {
+    let mut out = Vec::new();
+    assert_eq!(gnuplot::write(&small(), &mut out).unwrap(), 6);
+    let out = String::from_utf8(out).unwrap();
+    let ttime: Vec<u64> = out
+        .lines()
+        .skip(1)
+        .map(|line| line.split('\t').nth(4).unwrap().parse().unwrap())
+        .collect();
+    assert_eq!(ttime.len(), 30);
+    assert!(ttime.is_sorted(), "{ttime:?}");
+    golden("gnuplot.tsv", &out);
+}
+
+#[test]
+fn the_percentile_file_runs_from_the_shortest_to_the_longest() {
+    let run = healthy();
+    let out = text(|out| percentile_csv::write(&run, out));
+    let values: Vec<f64> = out
+        .lines()
+        .skip(1)
+        .map(|line| line.split(',').nth(1).unwrap().parse().unwrap())
+        .collect();
+    assert!(values.is_sorted());
+    let latency = run.latency();
+    assert_eq!(values[0], (latency.min() as f64 / 1e3).round() / 1e3);
+    assert_eq!(values[100], (latency.max() as f64 / 1e3).round() / 1e3);
+}
+
+#[test]
+fn the_csv_adds_up_to_the_run() {
+    let run = small();
+    let out = text(|out| csv::write(&run, out));
+    let mut lines = out.lines();
+    let header: Vec<&str> = lines.next().unwrap().split(',').collect();
+    let column = |name: &str| header.iter().position(|h| *h == name).unwrap();
+    let mut sums = (0, 0);
+    for line in lines {
+        let cells: Vec<&str> = line.split(',').collect();
+        assert_eq!(cells.len(), header.len(), "{line}");
+        sums.0 += cells[column("Good")].parse::<u64>().unwrap();
+        sums.1 += cells[column("Status5xx")].parse::<u64>().unwrap();
+    }
+    assert_eq!(sums, (30, 6));
+    golden("seconds.csv", &out);
+}
+
+#[test]
+fn the_hdr_log_holds_every_good_answer() {
+    let run = healthy();
+    let out = text(|out| hdr_log::write(&run, out));
+    assert!(out.contains("#[Histogram log format version 1.3]\n"));
+    let mut all = Histogram::new();
+    for line in out
+        .lines()
+        .filter(|l| l.starts_with(|c: char| c.is_ascii_digit()))
+    {
+        let cells: Vec<&str> = line.split(',').collect();
+        assert_eq!(cells.len(), 4);
+        let interval = Histogram::decode(cells[3]).unwrap();
+        let max: f64 = cells[2].parse().unwrap();
+        assert!((max - interval.max() as f64 / 1e6).abs() < 0.001);
+        all.add(&interval);
+    }
+    assert_eq!(all.len(), run.good());
+    assert_eq!(all.quantile(0.99), run.latency().quantile(0.99));
+}
+
+/// The log is read by the reader that comes with the histogram library, not by ours.
+#[test]
+fn the_hdr_log_is_read_by_hdrhistograms_own_reader() {
+    use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+    let run = healthy();
+    let out = text(|out| hdr_log::write(&run, out));
+    let entries: Vec<LogEntry<'_>> = IntervalLogIterator::new(out.as_bytes())
+        .collect::<Result<_, _>>()
+        .unwrap();
+    let intervals: Vec<f64> = entries
+        .iter()
+        .filter_map(|entry| match entry {
+            LogEntry::Interval(interval) => Some(interval.duration().as_secs_f64()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(intervals, vec![1.0; 6]);
+    assert!(entries.iter().any(
+        |entry| matches!(entry, LogEntry::StartTime(t) if t.as_secs_f64() == 1_795_211_261.25)
+    ));
+}

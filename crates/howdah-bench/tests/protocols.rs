@@ -1,0 +1,350 @@
+//! HTTPS and HTTP/2, against servers that are not ours: rustls, and the `h2` crate's server.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use howdah_bench::engine::{Control, run};
+use howdah_bench::error::BenchError;
+use howdah_bench::outcome::Outcome;
+use howdah_bench::plan::{Arrivals, Plan, Protocol, Spacing, Stop, Target};
+use howdah_bench::run::Run;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+fn file(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/tls")
+        .join(name)
+}
+
+fn plan(url: &str, concurrency: u32, requests: u64) -> Plan {
+    let stop = Stop {
+        requests: Some(requests),
+        time: None,
+    };
+    Plan::new(
+        Target::parse(url).unwrap(),
+        Arrivals::Closed { concurrency },
+        stop,
+    )
+}
+
+#[track_caller]
+fn measure(plan: &Plan) -> Run {
+    let run = run(plan, Control::default()).unwrap();
+    run.balance().unwrap();
+    run
+}
+
+/// HTTP/1.1 over TLS: `ok`, then the next, until the client leaves. `/endless`: a body without an end
+/// of its own, and the socket is closed.
+fn https_server() -> SocketAddr {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let certificates: Vec<_> = CertificateDer::pem_file_iter(file("localhost.pem"))
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    let key = PrivateKeyDer::from_pem_file(file("localhost.key")).unwrap();
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(certificates, key)
+        .unwrap();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let config = Arc::new(config);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let (config, mut socket) = (config.clone(), socket.unwrap());
+            std::thread::spawn(move || {
+                let mut tls = rustls::ServerConnection::new(config).unwrap();
+                let mut stream = rustls::Stream::new(&mut tls, &mut socket);
+                let (mut request, mut piece) = (Vec::new(), [0; 4096]);
+                while let Ok(length @ 1..) = stream.read(&mut piece) {
+                    request.extend_from_slice(&piece[..length]);
+                    if request.ends_with(b"\r\n\r\n") {
+                        let answer = if request.starts_with(b"GET /endless ") {
+                            "HTTP/1.1 200 OK\r\n\r\nno end of its own"
+                        } else {
+                            "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+                        };
+                        request.clear();
+                        if stream.write_all(answer.as_bytes()).is_err() || answer.ends_with("own") {
+                            return;
+                        }
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn https_is_measured_with_any_certificate_unless_it_is_to_be_verified() {
+    let address = https_server();
+    let url = format!("https://localhost:{}/", address.port());
+    let mut plan = plan(&url, 4, 200);
+    let any = measure(&plan);
+    assert_eq!((any.good(), any.errors()), (200, 0), "{:?}", any.reasons);
+    let tls = any.connections.tls.unwrap();
+    assert!(tls.starts_with("TLSv1.3,TLS13_"), "{tls}");
+    assert_eq!(any.phases.connect.len(), any.connections.opened);
+
+    plan.connection.tls.verify = true;
+    plan.connection.tls.ca_file = Some(file("ca.pem"));
+    assert_eq!(measure(&plan).good(), 200);
+    plan.connection.tls.server_name = Some("other.example".to_owned());
+    let error = run(&plan, Control::default()).unwrap_err();
+    assert_eq!((error.name(), error.exit_code()), ("TlsRefused", 6));
+    plan.connection.tls.ca_file = Some(file("nobody.pem"));
+    let error = run(&plan, Control::default()).unwrap_err();
+    assert!(matches!(error, BenchError::MissingFile { .. }), "{error}");
+}
+
+#[test]
+fn over_tls_an_end_without_close_notify_is_no_end_of_a_body() {
+    let address = https_server();
+    let url = format!("https://localhost:{}/endless", address.port());
+    let run = measure(&plan(&url, 2, 10));
+    assert_eq!(
+        run.count(Outcome::Truncated),
+        10,
+        "{:?}",
+        run.outcomes.keys()
+    );
+}
+
+#[test]
+fn a_server_without_tls_or_without_http2_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let plain = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let mut socket = socket.unwrap();
+            let _ = socket.read(&mut [0; 1024]);
+            let _ = socket.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
+        }
+    });
+    let url = format!("https://localhost:{}/", plain.port());
+    let error = run(&plan(&url, 1, 1), Control::default()).unwrap_err();
+    assert_eq!(error.name(), "TlsRefused");
+    let url = format!("https://localhost:{}/", https_server().port());
+    let mut http2 = plan(&url, 1, 1);
+    http2.connection.protocol = Protocol::Http2;
+    let error = run(&http2, Control::default()).unwrap_err();
+    assert_eq!(error.name(), "TlsRefused", "{error}");
+}
+
+/// HTTP/2 with prior knowledge. `/500`: an error; `/reset`: the stream is; `/cut`: reset after the
+/// head; `/silent`: never answered; `/leave`: GOAWAY after ten; else the request's body, or `ok`.
+struct Http2Server {
+    address: SocketAddr,
+    requests: Arc<AtomicU64>,
+    connections: Arc<AtomicU64>,
+}
+
+fn http2_server() -> Http2Server {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    let requests = Arc::new(AtomicU64::new(0));
+    let connections = Arc::new(AtomicU64::new(0));
+    let counted = (requests.clone(), connections.clone());
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let local = tokio::task::LocalSet::new();
+        local.block_on(&runtime.unwrap(), async move {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            while let Ok((socket, _)) = listener.accept().await {
+                let (requests, connections) = counted.clone();
+                connections.fetch_add(1, Ordering::Relaxed);
+                tokio::task::spawn_local(async move {
+                    let mut connection = h2::server::Builder::new()
+                        .max_concurrent_streams(8)
+                        .handshake::<_, Bytes>(socket)
+                        .await
+                        .unwrap();
+                    let mut served = 0;
+                    while let Some(Ok((request, respond))) = connection.accept().await {
+                        requests.fetch_add(1, Ordering::Relaxed);
+                        served += 1;
+                        if request.uri().path() == "/leave" && served == 10 {
+                            connection.graceful_shutdown();
+                        }
+                        tokio::task::spawn_local(answer(request, respond));
+                    }
+                });
+            }
+        });
+    });
+    Http2Server {
+        address,
+        requests,
+        connections,
+    }
+}
+
+async fn answer(
+    mut request: http::Request<h2::RecvStream>,
+    mut respond: h2::server::SendResponse<Bytes>,
+) {
+    let path = request.uri().path().to_owned();
+    let mut body = Vec::new();
+    while let Some(Ok(data)) = request.body_mut().data().await {
+        request
+            .body_mut()
+            .flow_control()
+            .release_capacity(data.len())
+            .unwrap();
+        body.extend_from_slice(&data);
+    }
+    let status = if path == "/500" { 500 } else { 200 };
+    let response = http::Response::builder()
+        .status(status)
+        .header("server", "h2");
+    match path.as_str() {
+        "/reset" => respond.send_reset(h2::Reason::INTERNAL_ERROR),
+        "/silent" => {
+            // Keeps the stream open until the client resets it.
+            let _ = std::future::poll_fn(|cx| respond.poll_reset(cx)).await;
+        }
+        "/cut" => {
+            let mut stream = respond
+                .send_response(response.body(()).unwrap(), false)
+                .unwrap();
+            stream
+                .send_data(Bytes::from_static(b"part"), false)
+                .unwrap();
+            // A reset takes back what is still queued: the connection has to write first.
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            stream.send_reset(h2::Reason::CANCEL);
+        }
+        _ => {
+            let body = if body.is_empty() {
+                b"ok".to_vec()
+            } else {
+                body
+            };
+            let mut stream = respond
+                .send_response(response.body(()).unwrap(), false)
+                .unwrap();
+            stream.send_data(Bytes::from(body), true).unwrap();
+        }
+    }
+}
+
+fn http2_plan(server: &Http2Server, path: &str, concurrency: u32, requests: u64) -> Plan {
+    let mut plan = plan(
+        &format!("http://{}{path}", server.address),
+        concurrency,
+        requests,
+    );
+    plan.connection.protocol = Protocol::Http2;
+    plan
+}
+
+#[test]
+fn http2_counts_to_the_request_on_one_connection_or_several() {
+    for (threads, streams, concurrency, connections) in [(1, 1, 4, 4), (1, 4, 8, 2), (2, 20, 20, 2)]
+    {
+        let server = http2_server();
+        let mut plan = http2_plan(&server, "/x?{seq}", concurrency, 500);
+        plan.connection.streams = streams;
+        plan.threads = threads;
+        let run = measure(&plan);
+        assert_eq!((run.good(), run.errors()), (500, 0), "{:?}", run.reasons);
+        assert_eq!(server.requests.load(Ordering::Relaxed), 500);
+        assert_eq!(server.connections.load(Ordering::Relaxed), connections);
+        assert_eq!(run.connections.opened, connections);
+        assert_eq!(run.connections.protocol.as_deref(), Some("HTTP/2"));
+        assert_eq!(run.document.server.as_deref(), Some("h2"));
+        assert_eq!(run.document.first_length, Some(2));
+    }
+}
+
+#[test]
+fn failures_of_streams_have_the_same_names() {
+    for (path, outcome) in [
+        ("/500", Outcome::Status5xx),
+        ("/reset", Outcome::Reset),
+        ("/cut", Outcome::Truncated),
+        ("/silent", Outcome::Timeout),
+    ] {
+        let server = http2_server();
+        let mut plan = http2_plan(&server, path, 2, 6);
+        plan.connection.timeout = Duration::from_millis(200);
+        let run = measure(&plan);
+        assert_eq!(
+            run.count(outcome),
+            6,
+            "{path}: {:?} {:?}",
+            run.outcomes.keys(),
+            run.reasons
+        );
+        assert_eq!(server.connections.load(Ordering::Relaxed), 2, "{path}");
+    }
+}
+
+#[test]
+fn a_server_that_says_goodbye_is_met_again_and_nothing_is_lost() {
+    let server = http2_server();
+    let run = measure(&http2_plan(&server, "/leave", 1, 45));
+    assert_eq!((run.good(), run.errors()), (45, 0), "{:?}", run.reasons);
+    assert!(run.connections.opened >= 4, "{}", run.connections.opened);
+}
+
+#[test]
+fn http2_sends_bodies_and_keeps_a_rate() {
+    let server = http2_server();
+    let mut plan = http2_plan(&server, "/", 2, 10);
+    plan.request.method = "POST".to_owned();
+    plan.request.body = vec![b'x'; 300_000];
+    let posted = measure(&plan);
+    assert_eq!(posted.good(), 10, "{:?}", posted.reasons);
+    assert_eq!(posted.bytes.bodies, 3_000_000);
+
+    let mut plan = http2_plan(&server, "/", 1, 300);
+    plan.connection.streams = 10;
+    plan.arrivals = Arrivals::Open {
+        rate: 1000.0,
+        spacing: Spacing::Poisson,
+        max_connections: 20,
+    };
+    let paced = measure(&plan);
+    assert_eq!((paced.due, paced.good()), (300, 300), "{:?}", paced.reasons);
+}
+
+#[test]
+fn what_does_not_speak_http2_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let mut socket = socket.unwrap();
+            let _ = socket.read(&mut [0; 1024]);
+            let _ = socket.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    let mut plan = plan(&url, 1, 3);
+    plan.connection.protocol = Protocol::Http2;
+    let run = measure(&plan);
+    assert_eq!(
+        run.count(Outcome::ProtocolError),
+        3,
+        "{:?} {:?}",
+        run.outcomes.keys(),
+        run.reasons
+    );
+}

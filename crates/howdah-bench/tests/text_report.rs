@@ -1,0 +1,431 @@
+//! The report on standard output, for runs with a known truth: whole, as golden files, and the
+//! sentences that matter one by one.
+
+mod runs;
+
+use howdah_bench::experiment::{Document, Search, Trial};
+use howdah_bench::outcome::Outcome;
+use howdah_bench::plan::Arrivals;
+use howdah_bench::report::text::{Style, report};
+use howdah_bench::report::{ab::AbFigures, experiments, misled};
+use howdah_bench::run::{Ended, Run};
+use howdah_bench::slo::Slo;
+use runs::{Made, compared, golden, healthy, mostly_errors, swept, varying_lengths};
+
+#[test]
+fn a_healthy_run_reads_like_abs_report() {
+    golden("healthy.txt", &report(&healthy(), Style::default()));
+}
+
+#[test]
+fn a_run_of_error_pages_says_so_and_what_ab_would_have_said() {
+    golden(
+        "mostly_errors.txt",
+        &report(&mostly_errors(), Style::default()),
+    );
+}
+
+#[test]
+fn an_open_loop_has_three_rates() {
+    let run = Made::open(500.0, 6.0)
+        .ended(Outcome::Good, 2880, 200, 12.0, 0.5)
+        .ended(Outcome::Timeout, 20, 0, 1000.0, 0.01)
+        .with(|run| {
+            run.unsent = 100;
+            run.due += 100;
+            run.ended = Ended::Interrupted;
+            run.send_lag.record(120_000);
+        })
+        .run();
+    golden("open_loop.txt", &report(&run, Style::default()));
+}
+
+#[track_caller]
+fn says(run: &Run, sentences: &[&str]) {
+    let text = report(run, Style::default());
+    for sentence in sentences {
+        assert!(text.contains(sentence), "no {sentence:?} in:\n{text}");
+    }
+}
+
+/// The fields a script greps for: same names, same order, number first.
+#[test]
+fn abs_fields_come_in_abs_order() {
+    let text = report(&mostly_errors(), Style::default());
+    let mut rest = text.as_str();
+    for field in [
+        "Server Software:        ",
+        "Server Hostname:        ",
+        "Server Port:            ",
+        "Document Path:          ",
+        "Document Length:        ",
+        "Concurrency Level:      ",
+        "Time taken for tests:   ",
+        "Complete requests:      10000",
+        "Failed requests:        8603",
+        "   (Connect: 0, Receive: 0, Length: 0, Exceptions: 8603)",
+        "Non-2xx responses:      8603",
+        "Keep-Alive requests:    ",
+        "Total transferred:      ",
+        "HTML transferred:       ",
+        "Requests per second:    789.27 [#/sec] (mean)",
+        "Time per request:       ",
+        "Time per request:       ",
+        "Transfer rate:          ",
+        "Connection Times (ms)",
+        "Connect: ",
+        "Processing: ",
+        "Waiting: ",
+        "Total: ",
+        "Percentage of the requests served within a certain time (ms)",
+        "  50%  ",
+        "  99%  ",
+        " 100%  ",
+    ] {
+        let at = rest.find(field);
+        assert!(
+            at.is_some(),
+            "{field:?} is not after what came before:\n{rest}"
+        );
+        rest = &rest[at.unwrap_or_default()..];
+    }
+}
+
+#[test]
+fn the_bottleneck_is_named_before_any_figure() {
+    let run = Made::closed(100, 5.0)
+        .ended(Outcome::Good, 50_000, 200, 9.8, 0.2)
+        .with(|run| {
+            run.client.threads[0].cpu = 0.96;
+            run.client.ceiling = Some(11_000.0);
+        })
+        .run();
+    let text = report(&run, Style::default());
+    assert!(
+        text.starts_with(
+            "THE LOAD TESTER WAS THE BOTTLENECK: it reaches 11000 requests per second"
+        ),
+        "{text}"
+    );
+    assert!(text.contains("it used 96 % of a core"), "{text}");
+}
+
+#[test]
+fn time_lost_in_the_client_shows_by_littles_law() {
+    let run = Made::closed(10, 5.0)
+        .ended(Outcome::Good, 5000, 200, 7.0, 0.05)
+        .run();
+    says(
+        &run,
+        &["by Little's law 30 % of the clients' time is in no request"],
+    );
+}
+
+#[test]
+fn a_varying_length_is_no_failure() {
+    let run = varying_lengths();
+    says(
+        &run,
+        &[
+            "Failed requests:        0\n",
+            "Document Length:        21004 to 21377 bytes",
+            "ab's \"Failed requests (Length)\" would say 2970: 2970 of these were good answers of another \
+             length than the first (21004 to 21377 bytes): a dynamic page's length varies.",
+        ],
+    );
+}
+
+#[test]
+fn two_kinds_of_requests_have_no_mean() {
+    let run = Made::closed(10, 6.0)
+        .ended(Outcome::Good, 2000, 200, 0.4, 0.1)
+        .ended(Outcome::Good, 1000, 200, 29.0, 0.1)
+        .run();
+    let lines = misled::lines(&run);
+    let line = lines.iter().find(|l| l.figure == "Total (mean)").unwrap();
+    assert!(
+        line.truth.starts_with("nobody waited that long"),
+        "{line:?}"
+    );
+}
+
+#[test]
+fn what_ab_would_print_is_abs_arithmetic() {
+    let ab = AbFigures::of(&mostly_errors());
+    assert_eq!(ab.complete, 10_000);
+    // The first answer was an error page, so for ab the good ones have the wrong length.
+    assert_eq!(ab.length, 1397);
+    assert_eq!(ab.non_2xx, 8603);
+    assert!((ab.per_second - 5649.7).abs() < 0.1);
+    assert!((ab.per_request_ms - 88.5).abs() < 0.01);
+}
+
+#[test]
+fn a_healthy_run_accuses_ab_of_nothing() {
+    assert_eq!(misled::lines(&healthy()), []);
+}
+
+#[test]
+fn connections_that_failed_would_have_ended_ab() {
+    let run = Made::closed(10, 5.0)
+        .ended(Outcome::ConnectBacklog, 2000, 0, 0.1, 0.1)
+        .ended(Outcome::Good, 3000, 200, 10.0, 0.2)
+        .run();
+    says(
+        &run,
+        &[
+            "would say nothing (\"Test aborted after 10 failures\"): 2000 requests could not connect, 3000 were answered well.",
+        ],
+    );
+}
+
+#[test]
+fn keep_alive_refused_by_the_server_is_said() {
+    let run = Made::closed(10, 5.0)
+        .ended(Outcome::Good, 3000, 200, 10.0, 0.2)
+        .with(|run| {
+            run.connections.kept = 0;
+            run.connections.refused_to_keep = 3000;
+        })
+        .run();
+    says(
+        &run,
+        &["ab's \"Keep-Alive requests\" would say 0: the server closed after 3000 of 3000 answers"],
+    );
+}
+
+#[test]
+fn a_request_that_hangs_at_the_end_is_not_lost() {
+    let run = Made::closed(10, 5.0)
+        .ended(Outcome::Good, 3000, 200, 10.0, 0.2)
+        .with(|run| {
+            run.in_flight.count = 1;
+            run.in_flight.oldest = 4.2;
+            run.begun += 1;
+            run.due += 1;
+        })
+        .run();
+    says(
+        &run,
+        &[
+            "1 request without an answer yet (the server may log it), the oldest for 4.20 s",
+            "ab's \"100% (longest request)\" would say",
+        ],
+    );
+}
+
+#[test]
+fn a_stall_in_a_closed_loop_is_explained() {
+    let run = Made::closed(10, 6.0)
+        .ended(Outcome::Good, 13_000, 200, 4.0, 0.1)
+        .ended(Outcome::Good, 10, 200, 1400.0, 0.001)
+        .run();
+    let lines = misled::lines(&run);
+    let stall = lines.iter().find(|l| l.figure == "99%").unwrap();
+    assert!(
+        stall
+            .truth
+            .starts_with("a stall of 1.40 s counts once for each of 10 clients"),
+        "{stall:?}"
+    );
+}
+
+#[test]
+fn a_percentile_with_too_few_answers_beyond_it_is_not_told() {
+    says(
+        &healthy(),
+        &["p99.9 8.", "; p99.99 needs 100000 good answers"],
+    );
+}
+
+#[test]
+fn without_a_good_answer_there_are_no_times() {
+    let run = Made::closed(2, 1.0)
+        .ended(Outcome::ConnectRefused, 40, 0, 0.1, 0.1)
+        .run();
+    says(
+        &run,
+        &["Not one good answer: there are no times to report."],
+    );
+    assert!(!report(&run, Style::default()).contains("Requests per second:"));
+}
+
+#[test]
+fn abs_d_and_s_leave_out_what_they_leave_out_in_ab() {
+    let style = Style {
+        percentiles: false,
+        deviations: false,
+        variable_length: true,
+    };
+    let text = report(&healthy(), style);
+    assert!(!text.contains("Percentage of the requests served"));
+    assert!(!text.contains("+/-sd"));
+    assert!(text.contains("Document Length:        Variable"));
+}
+
+#[test]
+fn a_comparison_begins_with_its_verdict() {
+    golden(
+        "faster.txt",
+        &experiments::comparison(&compared(10, 1.10, 0.01)),
+    );
+    let text = experiments::comparison(&compared(10, 1.0, 0.005));
+    assert!(
+        text.starts_with("A and B are the same within ±3.0 %."),
+        "{text}"
+    );
+    let text = experiments::comparison(&compared(4, 1.2, 0.05));
+    assert!(
+        text.starts_with("Cannot tell A and B apart yet: about "),
+        "{text}"
+    );
+    assert!(text.contains("Measure again with --pairs "), "{text}");
+}
+
+#[test]
+fn errors_keep_alive_protocol_and_the_generator_override_any_ratio() {
+    type Spoil = fn(&mut Run);
+    let cases: [(&str, Spoil); 6] = [
+        ("error-rates", |run| {
+            let tally = run.outcomes.remove(&Outcome::Good).unwrap();
+            run.outcomes.insert(Outcome::Status5xx, tally);
+        }),
+        ("keep-alive-differs", |run| run.connections.kept = 0),
+        ("protocol-differs", |run| {
+            run.connections.protocol = Some("HTTP/1.0".into())
+        }),
+        ("generator-bound", |run| run.client.threads[0].cpu = 0.99),
+        ("foreign-load", |run| run.client.steal = 0.5),
+        ("plans-differ", |run| {
+            run.plan.arrivals = Arrivals::Closed { concurrency: 11 };
+        }),
+    ];
+    let sound = compared(8, 3.0, 0.01);
+    for (name, spoil) in cases {
+        let mut comparison = sound.clone();
+        for window in comparison.windows.iter_mut().filter(|w| w.arm == 2) {
+            spoil(&mut window.run);
+        }
+        let judged = howdah_bench::report::judge::comparison(&comparison);
+        let verdict = &judged[0].primary().verdict;
+        let howdah_bench::stats::Verdict::Invalid { because } = verdict else {
+            panic!("{name}: {verdict:?}");
+        };
+        assert!(
+            because.iter().any(|reason| reason.name() == name),
+            "{name}: {because:?}"
+        );
+        let text = experiments::comparison(&comparison);
+        assert!(text.starts_with("Invalid because "), "{text}");
+    }
+}
+
+#[test]
+fn a_sweep_says_where_it_bends() {
+    let mod_php = [
+        (10, 97.26),
+        (30, 100.61),
+        (50, 100.37),
+        (100, 99.46),
+        (150, 97.76),
+        (200, 99.36),
+        (250, 98.64),
+        (300, 98.46),
+        (400, 71.24),
+        (500, 71.11),
+    ];
+    golden("sweep.txt", &experiments::sweep(&swept(&mod_php, 1000)));
+    let text = experiments::sweep(&swept(&mod_php, 200));
+    assert!(
+        text.contains("5 had errors, which is turning requests away"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_search_says_what_held_and_what_broke() {
+    let slo = Slo::parse("p99<100ms,errors<0.1%").unwrap();
+    let good = Made::open(100.0, 5.0)
+        .ended(Outcome::Good, 500, 200, 20.0, 0.2)
+        .run();
+    let late = Made::open(200.0, 5.0)
+        .ended(Outcome::Good, 900, 200, 20.0, 0.2)
+        .with(|run| {
+            run.unsent = 100;
+            run.due += 100;
+        })
+        .run();
+    assert_eq!(slo.broken_by(&good), Vec::<String>::new());
+    // What was answered was quick; a tenth was not even sent.
+    let broken = slo.broken_by(&late);
+    assert_eq!(
+        broken,
+        ["90 % of the requests took no longer than 100.0 ms, 99 % were asked for"]
+    );
+    let trial = |rate, broken, run| Trial {
+        rate,
+        confirming: false,
+        broken,
+        run,
+    };
+    let search = Search {
+        slo,
+        trials: vec![trial(100.0, vec![], good), trial(200.0, broken, late)],
+        found: Some(100.0),
+        limited_by: None,
+    };
+    golden("search.txt", &experiments::search(&search));
+}
+
+#[test]
+fn what_was_saved_is_read_back_and_reported_alike() {
+    for document in [
+        Document::Run(mostly_errors()),
+        Document::Comparison(compared(3, 1.1, 0.01)),
+        Document::Sweep(swept(&[(1, 10.0), (2, 20.0), (4, 30.0)], 4)),
+    ] {
+        let json = document.to_json();
+        assert!(
+            json.starts_with(&format!(
+                "{{\n  \"kind\": \"{}\",\n  \"schema\": 1",
+                document.kind()
+            )),
+            "{}",
+            &json[..80]
+        );
+        let back = Document::from_json(&json).unwrap();
+        assert_eq!(
+            experiments::report(&back, Style::default()),
+            experiments::report(&document, Style::default())
+        );
+        assert_eq!(back.to_json(), json);
+    }
+}
+
+#[test]
+fn what_is_no_saved_run_is_refused_with_a_reason() {
+    let good = Document::Run(healthy()).to_json();
+    for (text, why) in [
+        ("".to_owned(), "not a saved run of howdah bench"),
+        ("{}".to_owned(), "`kind` and `schema` are missing"),
+        (
+            good.replace("\"schema\": 1", "\"schema\": 7"),
+            "saved in version 7",
+        ),
+        (
+            good.replace("\"kind\": \"run\"", "\"kind\": \"x\""),
+            "expected run, comparison, sweep or search",
+        ),
+        (
+            good.replace("\"begun\": 14400", "\"begun\": 14401"),
+            "the books of a run do not balance",
+        ),
+        (
+            good.replace("\"elapsed\"", "\"elapsd\""),
+            "a damaged run: missing field `elapsed`",
+        ),
+    ] {
+        let error = Document::from_json(&text).unwrap_err();
+        assert!(error.contains(why), "{why}: {error}");
+    }
+}

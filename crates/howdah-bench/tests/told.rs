@@ -1,0 +1,172 @@
+//! What the report tells of a server that fails in known ways; and that what it says ab would print is
+//! what ab prints, asked of the same server.
+
+mod faulty;
+
+use std::time::Duration;
+
+use faulty::{Faulty, Reply, ab, closed, measure};
+use howdah_bench::report::ab::AbFigures;
+use howdah_bench::report::text::{Style, report};
+use howdah_bench::run::Run;
+
+#[track_caller]
+fn tells(run: &Run, sentences: &[&str]) {
+    let text = report(run, Style::default());
+    for sentence in sentences {
+        assert!(text.contains(sentence), "no {sentence:?} in:\n{text}");
+    }
+}
+
+/// The first of a server's requests fail, as a backend's do while it starts; the rest are good.
+fn first(failing: u64, fault: Reply) -> Faulty {
+    Faulty::start(move |request| {
+        if request.number <= failing {
+            fault.clone()
+        } else {
+            Reply::Ok("a page of quite another length".to_owned())
+        }
+    })
+}
+
+#[test]
+fn of_error_pages_the_report_says_what_ab_says_of_the_same_server() {
+    let fault = Reply::Status(502, "<h1>502 Bad Gateway</h1>".to_owned());
+    let server = first(860, fault.clone());
+    let run = measure(&closed(&server.url, 4, 1000));
+    tells(
+        &run,
+        &[
+            "Failed requests:        860\n",
+            "Non-2xx responses:      860\n",
+            "unexpected 5xx                  860     86 %",
+            "ab's \"Complete requests\" would say 1000: 140 were good; 860 unexpected 5xx.",
+            "140 of these were good answers of another length than the first (30 bytes): the first was no \
+             good one.",
+            "860 of 1000 ended otherwise.",
+        ],
+    );
+    let predicted = AbFigures::of(&run);
+    let server = first(860, fault);
+    let Some(ab) = ab(&["-n", "1000", "-c", "4", "-k", &server.url]) else {
+        panic!("ab is not installed (apache2-utils)");
+    };
+    assert_eq!(ab.number("Complete requests"), predicted.complete);
+    assert_eq!(ab.number("Non-2xx responses"), predicted.non_2xx);
+    assert_eq!(ab.failed("Length"), predicted.length);
+    assert_eq!(ab.number("Failed requests"), predicted.failed);
+}
+
+#[test]
+fn of_varying_lengths_the_report_says_what_ab_says_of_the_same_server() {
+    let start =
+        || Faulty::start(|request| Reply::Ok("x".repeat(1 + request.number.min(50) as usize)));
+    let server = start();
+    let run = measure(&closed(&server.url, 1, 300));
+    tells(
+        &run,
+        &[
+            "Failed requests:        0\n",
+            "Document Length:        2 to 51 bytes\n",
+            "ab's \"Failed requests (Length)\" would say 299: 299 of these were good answers of another length",
+        ],
+    );
+    let server = start();
+    let Some(ab) = ab(&["-n", "300", "-c", "1", "-k", &server.url]) else {
+        panic!("ab is not installed (apache2-utils)");
+    };
+    assert_eq!(ab.failed("Length"), AbFigures::of(&run).length);
+}
+
+#[test]
+fn truncated_answers_are_told_and_ab_counts_them_as_complete() {
+    let cut = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nonly this".to_vec();
+    let start = || {
+        let cut = cut.clone();
+        Faulty::start(move |request| {
+            if request.number.is_multiple_of(10) {
+                Reply::Bytes(cut.clone())
+            } else {
+                Reply::Ok("a page".to_owned())
+            }
+        })
+    };
+    let server = start();
+    let run = measure(&closed(&server.url, 2, 500));
+    tells(
+        &run,
+        &[
+            "   (Connect: 0, Receive: 0, Length: 50, Exceptions: 0)",
+            "ab's \"Complete requests\" would say 500: 450 were good; 50 truncated.",
+        ],
+    );
+    let server = start();
+    let Some(ab) = ab(&["-n", "500", "-c", "2", "-r", &server.url]) else {
+        panic!("ab is not installed (apache2-utils)");
+    };
+    assert_eq!(ab.number("Complete requests"), AbFigures::of(&run).complete);
+}
+
+#[test]
+fn a_full_backlog_is_told_and_no_throughput() {
+    let directory = tempfile::tempdir().unwrap();
+    let pace = Duration::from_millis(2);
+    let server = Faulty::slow_unix(directory.path().join("a.sock"), 4, pace);
+    let run = measure(&closed(&server.url, 50, 2000));
+    let text = report(&run, Style::default());
+    let good = run.good();
+    assert_eq!(good, server.requests());
+    assert!(text.contains("backlog full"), "{text}");
+    assert!(
+        text.contains(&format!("Complete requests:      {good}\n")),
+        "{text}"
+    );
+    assert!(
+        text.contains(
+            "ab's \"Complete requests\" would say nothing (\"Test aborted after 10 failures\")"
+        ),
+        "{text}"
+    );
+}
+
+#[test]
+fn connections_that_are_not_kept_are_told() {
+    let server = Faulty::start(|_| Reply::OkAndClose("a page".to_owned()));
+    let run = measure(&closed(&server.url, 3, 200));
+    tells(
+        &run,
+        &[
+            "Keep-Alive requests:    0\n",
+            "the server refused to keep 200",
+            "ab's \"Keep-Alive requests\" would say 0: the server closed after 200 of 200 answers",
+        ],
+    );
+}
+
+#[test]
+fn pages_without_a_length_are_told_to_be_another_regime_under_ab() {
+    let chunked =
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n6\r\na page\r\n0\r\n\r\n".to_vec();
+    let server = Faulty::start(move |_| Reply::BytesAndStay(chunked.clone()));
+    let run = measure(&closed(&server.url, 3, 200));
+    tells(
+        &run,
+        &["200 good answers had no Content-Length, which HTTP/1.0 needs to keep a connection"],
+    );
+}
+
+#[test]
+fn a_stall_is_told_with_its_length() {
+    let server = Faulty::start(|request| {
+        if request.number == 3000 {
+            std::thread::sleep(Duration::from_millis(1400));
+        }
+        Reply::Ok("a page".to_owned())
+    });
+    let run = measure(&closed(&server.url, 4, 6000));
+    assert_eq!(run.good(), 6000);
+    let text = report(&run, Style::default());
+    assert!(text.contains("ab's \"99%\" would say "), "{text}");
+    assert!(text.contains(": a stall of "), "{text}");
+    assert!(run.latency().max() >= 1_400_000_000, "{text}");
+}

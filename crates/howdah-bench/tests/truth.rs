@@ -1,0 +1,434 @@
+//! The report states the truth: a server that fails in known ways, measured; and beside it what ab
+//! makes of the same server.
+
+mod faulty;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use faulty::{Faulty, Reply, ab, closed, measure, wrk};
+use howdah_bench::engine::{Control, run};
+use howdah_bench::outcome::Outcome;
+use howdah_bench::plan::check::BodyCheck;
+use howdah_bench::plan::{Arrivals, Backlog, OnSocketError, Spacing, Stop, Template};
+use howdah_bench::run::Ended;
+
+/// Every `nth` request gets this, the others a short page.
+fn every(nth: u64, fault: Reply) -> Faulty {
+    Faulty::start(move |request| {
+        if request.number.is_multiple_of(nth) {
+            fault.clone()
+        } else {
+            Reply::Ok("a page".to_owned())
+        }
+    })
+}
+
+/// 1000 requests, of which every tenth fails: 900 good ones, and 100 of one name.
+#[track_caller]
+fn one_in_ten(fault: Reply, outcome: Outcome) -> howdah_bench::run::Run {
+    let server = every(10, fault);
+    let run = measure(&closed(&server.url, 4, 1000));
+    assert_eq!(
+        (run.good(), run.count(outcome)),
+        (900, 100),
+        "{:?}",
+        run.outcomes.keys()
+    );
+    assert_eq!(
+        (run.errors(), run.sent, server.requests()),
+        (100, 1000, 1000)
+    );
+    assert_eq!(
+        run.latency().len(),
+        900,
+        "errors are not among the latencies"
+    );
+    run
+}
+
+#[test]
+fn error_pages_are_no_throughput() {
+    let fault = Reply::Status(502, "<h1>502 Bad Gateway</h1>".to_owned());
+    let run = one_in_ten(fault.clone(), Outcome::Status5xx);
+    assert_eq!(run.statuses[&502], 100);
+    assert!(run.good_rate() < run.achieved_rate());
+    // oha's success rate is answers of any status by all that ended: nothing to be seen.
+    assert_eq!(run.answers(), run.ended_requests());
+    let server_of_wrk = every(10, fault.clone());
+    if let Some((requests, not_2xx)) = wrk(&server_of_wrk.url) {
+        let share = not_2xx as f64 / requests as f64;
+        assert!(
+            (0.09..0.11).contains(&share),
+            "wrk's requests hold the errors: {share}"
+        );
+        assert!(requests.abs_diff(server_of_wrk.requests()) <= 4);
+    }
+    let server = every(10, fault);
+    if let Some(ab) = ab(&["-n", "1000", "-c", "4", "-k", &server.url]) {
+        assert_eq!(
+            ab.number("Complete requests"),
+            1000,
+            "ab counts them as throughput"
+        );
+        assert_eq!(ab.number("Non-2xx responses"), 100);
+    }
+}
+
+#[test]
+fn a_length_that_varies_is_no_failure() {
+    let varying = || Faulty::start(|request| Reply::Ok("x".repeat((request.number % 10) as usize)));
+    let server = varying();
+    let run = measure(&closed(&server.url, 4, 1000));
+    assert_eq!((run.good(), run.errors()), (1000, 0));
+    assert_eq!(
+        (run.document.shortest, run.document.longest),
+        (Some(0), Some(9))
+    );
+    assert_eq!(run.document.other_length, 900);
+    let server = varying();
+    if let Some(ab) = ab(&["-n", "1000", "-c", "4", "-k", &server.url]) {
+        assert_eq!(
+            ab.failed("Length"),
+            900,
+            "ab takes them for failures: {}",
+            ab.text
+        );
+    }
+}
+
+#[test]
+fn answers_cut_off_are_truncated_wherever_they_are_cut() {
+    let head = "HTTP/1.1 200 OK\r\nConnection: keep-alive\r\n";
+    let short = format!("{head}Content-Length: 100\r\n\r\nonly a part");
+    let chunks = format!("{head}Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n");
+    for cut in [short.clone(), chunks, "HTTP/1.1 200 O".to_owned()] {
+        one_in_ten(Reply::Bytes(cut.into_bytes()), Outcome::Truncated);
+    }
+    let server = every(10, Reply::Bytes(short.into_bytes()));
+    if let Some(ab) = ab(&["-n", "1000", "-c", "4", "-k", "-l", &server.url]) {
+        let complete = ab.number("Complete requests");
+        assert_eq!(
+            (complete, ab.number("Failed requests")),
+            (1000, 0),
+            "ab -l misses them"
+        );
+    }
+}
+
+#[test]
+fn connections_reset_and_closed_have_two_names() {
+    one_in_ten(Reply::Reset, Outcome::Reset);
+    one_in_ten(Reply::Bytes(Vec::new()), Outcome::ClosedEarly);
+    let server = every(10, Reply::Reset);
+    if let Some(ab) = ab(&["-n", "1000", "-c", "4", "-k", &server.url]) {
+        assert!(
+            !ab.ok && ab.errors.contains("reset"),
+            "ab without -r gives up: {}",
+            ab.text
+        );
+    }
+    let mut plan = closed(&server.url, 4, 1000);
+    plan.on_socket_error = OnSocketError::Stop;
+    let error = run(&plan, Control::default()).unwrap_err();
+    assert_eq!((error.name(), error.exit_code()), ("SocketError", 1));
+    assert!(error.to_string().contains("Reset"), "{error}");
+}
+
+#[test]
+fn what_is_not_http_is_said_to_be_not() {
+    let run = one_in_ten(
+        Reply::Bytes(b"220 smtp ready\r\n".to_vec()),
+        Outcome::ProtocolError,
+    );
+    let reason = "ProtocolError: the first line is no status line of HTTP";
+    assert_eq!(run.reasons.get(reason), Some(&100), "{:?}", run.reasons);
+    let surplus = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokand more";
+    let run = one_in_ten(Reply::BytesAndStay(surplus.into()), Outcome::ProtocolError);
+    assert!(
+        run.reasons.keys().all(|why| why.contains("more bytes")),
+        "{:?}",
+        run.reasons
+    );
+}
+
+#[test]
+fn a_request_that_is_never_answered_times_out_alone() {
+    let server = every(50, Reply::Nothing);
+    let mut plan = closed(&server.url, 4, 200);
+    plan.connection.timeout = Duration::from_millis(200);
+    let run = measure(&plan);
+    assert_eq!((run.good(), run.count(Outcome::Timeout)), (196, 4));
+    let waited = &run.outcomes[&Outcome::Timeout].latency;
+    assert!(waited.min() >= 199_000_000, "{} ns", waited.min());
+}
+
+#[test]
+fn a_stall_is_paid_by_everybody_who_would_have_met_it() {
+    let stall = Duration::from_millis(1400);
+    let page = || Faulty::start(|_| Reply::Ok("a page".to_owned()));
+    let server = Arc::new(page());
+    let mut plan = closed(&server.url, 1, 1);
+    plan.stop = Stop {
+        requests: None,
+        time: Some(Duration::from_secs(3)),
+    };
+    plan.arrivals = Arrivals::Open {
+        rate: 200.0,
+        spacing: Spacing::Constant,
+        max_connections: 8,
+    };
+    let stalls = server.clone();
+    let mut once = |_: &howdah_bench::engine::Progress<'_>| {
+        if stalls.truth_is_not_stalled() {
+            stalls.stall(stall);
+        }
+    };
+    let control = Control {
+        progress: Some(&mut once),
+        ..Control::default()
+    };
+    let run = run(&plan, control).unwrap();
+    run.balance().unwrap();
+    // 1.4 s at 200/s: 280 requests were due in it. Half of them waited for 0.7 s and longer.
+    let latency = run.latency();
+    let over = |ms: u64| latency.len() - latency.count_up_to(ms * 1_000_000);
+    assert!((240..=450).contains(&over(50)), "{} late", over(50));
+    assert!((110..=300).contains(&over(700)), "{} over 0.7 s", over(700));
+    assert!(latency.max() > 1_200_000_000);
+    // A closed loop has one request per client in the stall, and never sees the others.
+    let server = page();
+    server.stall(stall);
+    let run = measure(&closed(&server.url, 4, 2000));
+    let latency = run.latency();
+    let seen = latency.len() - latency.count_up_to(500_000_000);
+    assert_eq!(seen, 4, "one for each client");
+    let server = page();
+    server.stall(stall);
+    if let Some(ab) = ab(&["-n", "2000", "-c", "4", "-k", &server.url]) {
+        assert!(ab.number("95%") < 500, "ab shows no stall: {}", ab.text);
+    }
+}
+
+#[test]
+fn a_full_backlog_of_a_unix_socket_has_its_name_and_can_be_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let pace = Duration::from_millis(2);
+    let server = Faulty::slow_unix(directory.path().join("a.sock"), 4, pace);
+    let run = measure(&closed(&server.url, 50, 2000));
+    assert!(
+        run.count(Outcome::ConnectBacklog) > 500,
+        "{:?}",
+        run.outcomes.keys()
+    );
+    assert_eq!(run.errors(), run.count(Outcome::ConnectBacklog));
+    assert_eq!(
+        (run.good(), run.sent),
+        (server.requests(), server.requests())
+    );
+    assert_eq!(
+        run.connections.backlog_full,
+        run.count(Outcome::ConnectBacklog)
+    );
+
+    let server = Faulty::slow_unix(directory.path().join("b.sock"), 4, pace);
+    let mut plan = closed(&server.url, 50, 300);
+    plan.connection.backlog = Backlog::Wait;
+    let run = measure(&plan);
+    assert_eq!((run.good(), run.errors()), (300, 0));
+    assert!(run.connections.backlog_full > 0);
+    assert!(
+        run.latency().max() > 50_000_000,
+        "the wait is in the latency"
+    );
+}
+
+#[test]
+fn a_full_backlog_of_tcp_is_a_connect_timeout() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let mut plan = closed(&url, 6, 6);
+    plan.connection.timeout = Duration::from_millis(300);
+    let run = measure(&plan);
+    let (connect, answer) = (
+        run.count(Outcome::ConnectTimeout),
+        run.count(Outcome::Timeout),
+    );
+    assert_eq!(connect + answer, 6, "{:?}", run.outcomes.keys());
+    assert!(connect >= 3 && answer >= 1, "{connect} and {answer}");
+}
+
+#[test]
+fn a_server_that_refuses_to_keep_connections_is_seen_to() {
+    let server = Faulty::start(|_| Reply::OkAndClose("a page".to_owned()));
+    let run = measure(&closed(&server.url, 3, 200));
+    assert_eq!(run.good(), 200, "{:?}", run.reasons);
+    assert_eq!(
+        (run.connections.refused_to_keep, run.connections.kept),
+        (200, 0)
+    );
+    assert_eq!((run.connections.opened, server.accepted()), (200, 200));
+}
+
+#[test]
+fn a_body_that_ends_with_the_connection_is_complete() {
+    let bytes = b"HTTP/1.1 200 OK\r\n\r\nto the end".to_vec();
+    let server = Faulty::start(move |_| Reply::Bytes(bytes.clone()));
+    let run = measure(&closed(&server.url, 3, 100));
+    assert_eq!(
+        (run.good(), run.document.without_length),
+        (100, 100),
+        "{:?}",
+        run.reasons
+    );
+    assert_eq!(run.document.first_length, Some(10));
+}
+
+#[test]
+fn idle_connections_that_the_server_closes_lose_no_request() {
+    let server = Faulty::start(|request| {
+        let page = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+        // Closes without having said so.
+        if request.number.is_multiple_of(2) {
+            Reply::Bytes(page.into())
+        } else {
+            Reply::BytesAndStay(page.into())
+        }
+    });
+    let mut plan = closed(&server.url, 1, 40);
+    (plan.think.min, plan.think.max) = (0.01, 0.01);
+    let run = measure(&plan);
+    assert_eq!((run.good(), run.errors()), (40, 0), "{:?}", run.reasons);
+    assert_eq!(run.connections.opened, 20);
+}
+
+#[test]
+fn counts_match_the_servers_log_when_time_cuts_the_run_off() {
+    let server = Faulty::start(|_| Reply::Ok("a page".to_owned()));
+    let mut plan = closed(&server.url, 8, 8);
+    plan.stop = Stop {
+        requests: None,
+        time: Some(Duration::from_millis(400)),
+    };
+    let run = measure(&plan);
+    assert_eq!(run.ended, Ended::Time);
+    assert_eq!(run.sent, run.good() + run.in_flight.count);
+    assert!(run.in_flight.count + run.in_flight.connecting <= 8);
+    // What was under way is with the server soon.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while server.requests() < run.sent && Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+    assert_eq!(server.requests(), run.sent);
+}
+
+#[test]
+fn checks_tell_wrong_bodies_from_right_ones() {
+    let server = every(4, Reply::Ok("Fatal error: out of memory".to_owned()));
+    let mut plan = closed(&server.url, 2, 400);
+    plan.checks.body = vec![BodyCheck::Contains("a page".to_owned())];
+    let run = measure(&plan);
+    assert_eq!((run.good(), run.count(Outcome::WrongBody)), (300, 100));
+    plan.checks.body = vec![BodyCheck::ContainsNot("Fatal error".to_owned())];
+    assert_eq!(measure(&plan).count(Outcome::WrongBody), 100);
+}
+
+#[test]
+fn clients_are_visitors_of_their_own_and_requests_differ() {
+    let seen = Arc::new(Mutex::new((BTreeSet::new(), BTreeSet::new())));
+    let noted = seen.clone();
+    let server = Faulty::start(move |request| {
+        let mut noted = noted.lock().unwrap();
+        noted.0.insert(request.line.clone());
+        match request.field("cookie") {
+            Some(cookie) => {
+                noted.1.insert(cookie.to_owned());
+                Reply::Ok("again".to_owned())
+            }
+            None => {
+                let set = format!("Set-Cookie: visitor={}; Path=/", request.number);
+                let bytes = format!("HTTP/1.1 200 OK\r\n{set}\r\nContent-Length: 0\r\n\r\n");
+                Reply::BytesAndStay(bytes.into_bytes())
+            }
+        }
+    });
+    let mut plan = closed(&format!("{}page?n={{seq}}", server.url), 5, 500);
+    plan.request.cookie_jar = true;
+    plan.request.headers = vec![("X-Client".to_owned(), Template::new("{client}"))];
+    plan.think.max = 0.001;
+    let run = measure(&plan);
+    assert_eq!(run.good(), 500);
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.0.len(), 500, "every request has its own line");
+    assert_eq!(
+        seen.1.len(),
+        5,
+        "every client has its own cookie: {:?}",
+        seen.1
+    );
+}
+
+#[test]
+fn bodies_arrive_whole_however_long_they_are() {
+    let lengths = Arc::new(Mutex::new(BTreeSet::new()));
+    let noted = lengths.clone();
+    let server = Faulty::start(move |request| {
+        noted.lock().unwrap().insert(request.body.len());
+        Reply::Ok("taken".to_owned())
+    });
+    for length in [0, 1, 3_000_000] {
+        let mut plan = closed(&server.url, 2, 6);
+        plan.request.method = "POST".to_owned();
+        plan.request.body = vec![b'x'; length];
+        let run = measure(&plan);
+        assert_eq!(run.good(), 6, "{:?}", run.reasons);
+        assert!(run.bytes.sent >= 6 * length as u64);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let server = Faulty::slow_unix(directory.path().join("a.sock"), 16, Duration::ZERO);
+    let mut plan = closed(&server.url, 1, 3);
+    plan.request.method = "PUT".to_owned();
+    plan.request.body = vec![b'x'; 3_000_000];
+    let run = measure(&plan);
+    assert_eq!((run.good(), server.requests()), (3, 3), "{:?}", run.reasons);
+    let lengths = lengths.lock().unwrap();
+    assert_eq!(
+        lengths.iter().copied().collect::<Vec<_>>(),
+        [0, 1, 3_000_000]
+    );
+}
+
+#[test]
+fn long_answers_are_read_to_their_end() {
+    let long = "x".repeat(7_000_000);
+    let server = Faulty::start(move |_| Reply::Ok(long.clone()));
+    let run = measure(&closed(&server.url, 3, 12));
+    assert_eq!(
+        (run.good(), run.bytes.good_bodies),
+        (12, 84_000_000),
+        "{:?}",
+        run.reasons
+    );
+}
+
+#[test]
+fn an_interrupted_run_tells_what_it_measured() {
+    let server = Faulty::start(|_| Reply::Ok("a page".to_owned()));
+    let interrupt = Arc::new(AtomicBool::new(false));
+    let told = interrupt.clone();
+    let mut after_a_second = |_: &howdah_bench::engine::Progress<'_>| {
+        told.store(true, Ordering::Relaxed);
+    };
+    let control = Control {
+        interrupt,
+        progress: Some(&mut after_a_second),
+        command: Vec::new(),
+    };
+    let run = run(&closed(&server.url, 2, u64::MAX), control).unwrap();
+    run.balance().unwrap();
+    assert_eq!(run.ended, Ended::Interrupted);
+    assert!(run.good() > 0 && run.elapsed >= 1.0);
+}

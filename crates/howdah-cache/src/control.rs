@@ -1,0 +1,297 @@
+//! `Cache-Control` (RFC 9111 §5.2), the targeted fields that go before it (RFC 9213), and nginx'
+//! `X-Accel-Expires`, each as one set of directives. Says what stands there, not what follows.
+
+use crate::field::{self, members, seconds, unquoted};
+use crate::{Fields, Millis};
+
+/// How a time directive stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Given {
+    /// It is not there.
+    #[default]
+    No,
+    /// So many seconds.
+    Seconds(u64),
+    /// It is there, and is no number: RFC 9111 §4.2.1 encourages to take that for stale.
+    Invalid,
+}
+
+impl Given {
+    /// The seconds; an invalid value counts as none.
+    pub fn value(self) -> Option<u64> {
+        match self {
+            Given::No => None,
+            Given::Seconds(seconds) => Some(seconds),
+            Given::Invalid => Some(0),
+        }
+    }
+
+    /// A directive that stands there twice counts with its smaller value (§4.2.1 allows the first
+    /// or staleness; the smaller is never fresher than either).
+    fn add(&mut self, value: &[u8]) {
+        let new = seconds(value).map_or(Given::Invalid, Given::Seconds);
+        *self = match (*self, new) {
+            (Given::No, new) => new,
+            (Given::Seconds(a), Given::Seconds(b)) => Given::Seconds(a.min(b)),
+            _ => Given::Invalid,
+        };
+    }
+}
+
+/// Directives of a response (or of a request, which knows some of them too).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Directives {
+    /// Anything at all stood there.
+    pub present: bool,
+    /// `no-store`
+    pub no_store: bool,
+    /// `private`, with or without field names: a page with private parts is private.
+    pub private: bool,
+    /// `no-cache` without field names
+    pub no_cache: bool,
+    /// `no-cache="a, b"`: the named fields, lower case. They are not sent from the cache without
+    /// validation; here they are left out of what is stored.
+    pub no_cache_fields: Vec<Vec<u8>>,
+    /// `public`
+    pub public: bool,
+    /// `must-revalidate`
+    pub must_revalidate: bool,
+    /// `proxy-revalidate`
+    pub proxy_revalidate: bool,
+    /// `must-understand` (§5.2.2.3)
+    pub must_understand: bool,
+    /// `only-if-cached`, of a request
+    pub only_if_cached: bool,
+    /// `max-age`
+    pub max_age: Given,
+    /// `s-maxage`
+    pub s_maxage: Given,
+    /// `stale-while-revalidate` (RFC 5861 §3)
+    pub stale_while_revalidate: Given,
+    /// `stale-if-error` (RFC 5861 §4)
+    pub stale_if_error: Given,
+    /// `min-fresh`, of a request
+    pub min_fresh: Given,
+    /// `max-stale`, of a request; without a value any staleness.
+    pub max_stale: Given,
+}
+
+impl Directives {
+    /// Reads all lines of a field.
+    pub fn read<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Directives {
+        let mut all = Directives::default();
+        for line in lines {
+            for member in members(line) {
+                all.directive(member);
+            }
+        }
+        all
+    }
+
+    fn directive(&mut self, member: &[u8]) {
+        self.present = true;
+        let (name, value) = match member.iter().position(|b| *b == b'=') {
+            Some(at) => (&member[..at], Some(unquoted(&member[at + 1..]))),
+            None => (member, None),
+        };
+        let time = value.as_deref().unwrap_or_default();
+        match &name.to_ascii_lowercase()[..] {
+            b"no-store" => self.no_store = true,
+            b"private" => self.private = true,
+            b"no-cache" => match value {
+                Some(names) if !names.is_empty() => self
+                    .no_cache_fields
+                    .extend(members(&names).map(<[u8]>::to_ascii_lowercase)),
+                _ => self.no_cache = true,
+            },
+            b"public" => self.public = true,
+            b"must-revalidate" => self.must_revalidate = true,
+            b"proxy-revalidate" => self.proxy_revalidate = true,
+            b"must-understand" => self.must_understand = true,
+            b"only-if-cached" => self.only_if_cached = true,
+            b"max-age" => self.max_age.add(time),
+            b"s-maxage" => self.s_maxage.add(time),
+            b"stale-while-revalidate" => self.stale_while_revalidate.add(time),
+            b"stale-if-error" => self.stale_if_error.add(time),
+            b"min-fresh" => self.min_fresh.add(time),
+            b"max-stale" => match value {
+                Some(value) => self.max_stale.add(&value),
+                None => self.max_stale = Given::Seconds(field::MAX_SECONDS),
+            },
+            _ => {}
+        }
+    }
+}
+
+/// Fields that speak to this cache in place of `Cache-Control` and `Expires`, the first one there
+/// counts (RFC 9213 §2.2). `Howdah-Cache-Control` comes first, so that a page may tell this cache
+/// one thing and a CDN in front of it another.
+pub const TARGETS: [&[u8]; 2] = [b"howdah-cache-control", b"cdn-cache-control"];
+
+/// The targeted directives of a response, if there are any. A field that is no structured
+/// dictionary (RFC 9213 §2.1, RFC 8941 §3.2), or an empty one, counts as not there.
+pub fn targeted(fields: &Fields<'_>) -> Option<Directives> {
+    TARGETS.iter().find_map(|target| {
+        let mut lines = field::all(fields, target).peekable();
+        lines.peek()?;
+        let mut all = Directives::default();
+        for line in lines {
+            for member in members(line) {
+                structured(&mut all, member)?;
+            }
+        }
+        all.present.then_some(all)
+    })
+}
+
+/// One member of a structured dictionary: `key`, `key=value`, either with parameters.
+fn structured(all: &mut Directives, member: &[u8]) -> Option<()> {
+    let bare = field::split(member, b';').next()?;
+    let end = bare.iter().position(|b| *b == b'=').unwrap_or(bare.len());
+    let (key, value) = (&bare[..end], bare.get(end + 1..));
+    let starts = key
+        .first()
+        .is_some_and(|b| b.is_ascii_lowercase() || *b == b'*');
+    let goes_on = |b: &u8| {
+        b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'-' | b'.' | b'*')
+    };
+    if !starts || !key.iter().all(goes_on) {
+        return None;
+    }
+    all.present = true;
+    let on = match value {
+        None | Some(b"?1") => true,
+        Some(b"?0") => false,
+        Some([]) => return None,
+        Some(value) => {
+            let number = value.strip_prefix(b"-").unwrap_or(value);
+            let is_number = number.first().is_some_and(u8::is_ascii_digit);
+            if is_number && !number.iter().all(|b| b.is_ascii_digit() || *b == b'.') {
+                return None;
+            }
+            // RFC 9213 §2.1: an integer; a value of another type makes the directive unknown.
+            let integer = is_number && !number.contains(&b'.');
+            let slot = match key {
+                b"max-age" => &mut all.max_age,
+                b"s-maxage" => &mut all.s_maxage,
+                b"stale-while-revalidate" => &mut all.stale_while_revalidate,
+                b"stale-if-error" => &mut all.stale_if_error,
+                // `private="x"`, `no-cache="x"`: there, and qualified; taken for the whole.
+                _ => {
+                    flag(all, key, true);
+                    return Some(());
+                }
+            };
+            if integer {
+                // A later member of the same key replaces an earlier one (RFC 8941 §3.2).
+                *slot = seconds(value).map_or(Given::Invalid, Given::Seconds);
+            }
+            return Some(());
+        }
+    };
+    flag(all, key, on);
+    Some(())
+}
+
+fn flag(all: &mut Directives, key: &[u8], on: bool) {
+    match key {
+        b"no-store" => all.no_store = on,
+        b"private" => all.private = on,
+        b"no-cache" => all.no_cache = on,
+        b"public" => all.public = on,
+        b"must-revalidate" => all.must_revalidate = on,
+        b"proxy-revalidate" => all.proxy_revalidate = on,
+        b"must-understand" => all.must_understand = on,
+        _ => {}
+    }
+}
+
+/// `X-Accel-Expires` as nginx reads it (ngx_http_upstream_process_accel_expires): seconds, `@` and a
+/// Unix time, `0` for not at all; seconds from now. Nonsense is as if it were not there.
+pub fn accel_expires(fields: &Fields<'_>, now: Millis) -> Option<u64> {
+    let value = field::first(fields, b"x-accel-expires")?;
+    match value {
+        [b'@', at @ ..] => Some(seconds_exact(at)?.saturating_sub(now / 1000)),
+        [b'-', ..] => Some(0),
+        value => seconds(value),
+    }
+}
+
+fn seconds_exact(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Directives {
+        Directives::read(std::iter::once(line.as_bytes()))
+    }
+
+    #[test]
+    fn rfc_9111_5_2_directives_are_read_in_any_case_and_unknown_ones_ignored() {
+        let d = read("Public, MAX-AGE=60, s-maxage=\"10\", foo, bar=\"max-age=9, no-store\"");
+        assert!(d.public && !d.no_store);
+        assert_eq!(
+            (d.max_age, d.s_maxage),
+            (Given::Seconds(60), Given::Seconds(10))
+        );
+        assert!(!read("").present);
+        assert!(read("x").present);
+    }
+
+    #[test]
+    fn rfc_9111_4_2_1_a_doubled_or_broken_time_never_makes_fresher() {
+        assert_eq!(read("max-age=60, max-age=10").max_age, Given::Seconds(10));
+        assert_eq!(read("max-age=60, max-age=x").max_age, Given::Invalid);
+        assert_eq!(read("max-age").max_age, Given::Invalid);
+        assert_eq!(read("max-age=-1").max_age, Given::Invalid);
+        assert_eq!(read("max-age=1.5").max_age, Given::Invalid);
+        assert_eq!(read("max-age = 60").max_age, Given::No);
+        assert_eq!(read("max-age='60'").max_age, Given::Invalid);
+    }
+
+    #[test]
+    fn no_cache_with_names_forbids_the_fields_only() {
+        let d = read("no-cache=\"Set-Cookie, X-A\", max-age=5");
+        assert!(!d.no_cache);
+        assert_eq!(d.no_cache_fields, [b"set-cookie".to_vec(), b"x-a".to_vec()]);
+        assert!(read("no-cache").no_cache);
+        assert!(read("private=\"x\"").private);
+    }
+
+    #[test]
+    fn rfc_9213_a_targeted_field_is_a_structured_dictionary_or_not_there() {
+        let check = |value: &str, expected: Option<(u64, bool)>| {
+            let fields = [(&b"CDN-Cache-Control"[..], value.as_bytes())];
+            let got = targeted(&fields).map(|d| (d.max_age.value().unwrap_or(0), d.no_store));
+            assert_eq!(got, expected, "{value}");
+        };
+        check("max-age=600", Some((600, false)));
+        check("max-age=600;x=1, no-store", Some((600, true)));
+        check("no-store=?0, max-age=1", Some((1, false)));
+        check("max-age=10000, max-age=1", Some((1, false)));
+        check("max-age=\"600\"", Some((0, false)));
+        check("MAX-AGE=600", None);
+        check("max-age=60a", None);
+        check("max-age=", None);
+        check("", None);
+        let both = [
+            (&b"CDN-Cache-Control"[..], &b"max-age=1"[..]),
+            (b"Howdah-Cache-Control", b"max-age=2"),
+        ];
+        assert_eq!(targeted(&both).unwrap().max_age, Given::Seconds(2));
+    }
+
+    #[test]
+    fn x_accel_expires_is_nginx_own() {
+        let at = |value: &str| accel_expires(&[(b"X-Accel-Expires", value.as_bytes())], 100_000);
+        assert_eq!(at("60"), Some(60));
+        assert_eq!(at("0"), Some(0));
+        assert_eq!(at("@160"), Some(60));
+        assert_eq!(at("@50"), Some(0));
+        assert_eq!(at("-1"), Some(0));
+        assert_eq!(at("off"), None);
+    }
+}

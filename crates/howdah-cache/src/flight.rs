@@ -1,0 +1,194 @@
+//! One render at a time of each page. The first who misses a page gets a [`Ticket`] and has it
+//! rendered; who comes meanwhile waits, and is woken at the moment it is there, all at once (nginx
+//! lets them poll every 500 ms; Varnish before 8.0 let them go one by one). They get the page only
+//! if the policy allowed to store it: an answer that is somebody's own is never shared, and each of
+//! them then goes for himself, at once.
+//!
+//! A ticket that is dropped, because its holder died or gave up, frees the others: nobody owns a
+//! flight longer than he lives.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use crate::object::Object;
+use crate::pass::Pass;
+
+const SHARDS: usize = 16;
+
+/// How a flight ended.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// The page, stored.
+    Stored(Arc<Object>),
+    /// It was not stored.
+    Passed(Pass),
+    /// What is stored under the key has changed its shape (a new `Vary`, a purge during the
+    /// render): look again.
+    LookAgain,
+}
+
+type Table = HashMap<Box<[u8]>, watch::Receiver<Option<Outcome>>>;
+
+/// All flights.
+#[derive(Debug, Default)]
+pub struct Flights {
+    shards: Arc<[Mutex<Table>; SHARDS]>,
+    hasher: RandomState,
+}
+
+/// What a request is given.
+#[derive(Debug)]
+pub enum Seat {
+    /// To have the page rendered.
+    Lead(Ticket),
+    /// To wait.
+    Wait(Waiter),
+}
+
+impl Flights {
+    /// Takes a seat in the flight of `key`, or begins one.
+    pub fn board(&self, key: &[u8]) -> Seat {
+        let shard = (self.hasher.hash_one(key) as usize) % SHARDS;
+        let mut table = lock(&self.shards[shard]);
+        if let Some(flight) = table.get(key) {
+            return Seat::Wait(Waiter(flight.clone()));
+        }
+        let (sender, receiver) = watch::channel(None);
+        table.insert(key.into(), receiver);
+        Seat::Lead(Ticket {
+            shards: self.shards.clone(),
+            shard,
+            key: key.into(),
+            sender,
+        })
+    }
+
+    /// Whether somebody renders it now.
+    pub fn is_flying(&self, key: &[u8]) -> bool {
+        let shard = (self.hasher.hash_one(key) as usize) % SHARDS;
+        lock(&self.shards[shard]).contains_key(key)
+    }
+}
+
+fn lock(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
+    table.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The right, and the duty, to end a flight.
+#[derive(Debug)]
+pub struct Ticket {
+    shards: Arc<[Mutex<Table>; SHARDS]>,
+    shard: usize,
+    key: Box<[u8]>,
+    sender: watch::Sender<Option<Outcome>>,
+}
+
+impl Ticket {
+    /// A place to wait in the own flight, for who has it flown by somebody else.
+    pub fn waiter(&self) -> Waiter {
+        Waiter(self.sender.subscribe())
+    }
+
+    /// Ends the flight: who waits is woken, who comes later begins another. The page must be in the
+    /// store by now, or one who comes later would have it rendered again.
+    pub fn land(self, outcome: Outcome) {
+        lock(&self.shards[self.shard]).remove(&self.key);
+        self.sender.send_replace(Some(outcome));
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if self.sender.borrow().is_none() {
+            lock(&self.shards[self.shard]).remove(&self.key);
+            let failed = Outcome::Passed(Pass::FlightFailed);
+            self.sender.send_replace(Some(failed));
+        }
+    }
+}
+
+/// One who waits.
+#[derive(Debug)]
+pub struct Waiter(watch::Receiver<Option<Outcome>>);
+
+impl Waiter {
+    /// Waits for the end.
+    pub async fn wait(mut self) -> Outcome {
+        match self.0.wait_for(Option::is_some).await {
+            Ok(outcome) => match &*outcome {
+                Some(outcome) => outcome.clone(),
+                None => Outcome::Passed(Pass::FlightFailed),
+            },
+            Err(_) => Outcome::Passed(Pass::FlightFailed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::tests::page;
+
+    fn waiter(flights: &Flights, key: &[u8]) -> Waiter {
+        match flights.board(key) {
+            Seat::Wait(waiter) => waiter,
+            Seat::Lead(_) => panic!("somebody renders it"),
+        }
+    }
+
+    fn leader(flights: &Flights, key: &[u8]) -> Ticket {
+        match flights.board(key) {
+            Seat::Lead(ticket) => ticket,
+            Seat::Wait(_) => panic!("nobody renders it"),
+        }
+    }
+
+    #[tokio::test]
+    async fn five_hundred_wait_for_one_render_and_are_woken_at_once() {
+        let flights = Flights::default();
+        let ticket = leader(&flights, b"k");
+        let waiting: Vec<_> = (0..499)
+            .map(|_| tokio::spawn(waiter(&flights, b"k").wait()))
+            .collect();
+        leader(&flights, b"other").land(Outcome::LookAgain);
+        tokio::task::yield_now().await;
+        ticket.land(Outcome::Stored(Arc::new(page(&[], "text"))));
+        for one in waiting {
+            let Outcome::Stored(page) = one.await.unwrap() else {
+                panic!("the page was stored");
+            };
+            assert_eq!(page.body, "text");
+        }
+        assert!(!flights.is_flying(b"k"));
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_not_stored_is_not_shared() {
+        let flights = Flights::default();
+        let ticket = leader(&flights, b"k");
+        let one = waiter(&flights, b"k");
+        ticket.land(Outcome::Passed(Pass::SetCookie));
+        let outcome = one.wait().await;
+        assert!(
+            matches!(outcome, Outcome::Passed(Pass::SetCookie)),
+            "{outcome:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_leader_who_dies_holds_nobody() {
+        let flights = Flights::default();
+        let ticket = leader(&flights, b"k");
+        let one = waiter(&flights, b"k");
+        drop(ticket);
+        let outcome = one.wait().await;
+        assert!(
+            matches!(outcome, Outcome::Passed(Pass::FlightFailed)),
+            "{outcome:?}"
+        );
+        leader(&flights, b"k").land(Outcome::LookAgain);
+    }
+}

@@ -1,0 +1,373 @@
+//! Purges in constant time. Every purge gets a number; a page remembers the number of the moment
+//! *before* it began to be rendered, and is no longer valid when something it belongs to was purged
+//! with a higher one. So a purge touches no page, finds no list, and a render that began before a
+//! purge is discarded however late it ends. The comparison is with the page's own birth, never with
+//! the reader's clock.
+//!
+//! Bounded: the newest [`MAX_NAMED`] purges by name are kept; when there are more, the oldest half
+//! is folded into the site's own epoch, which purges more than was asked, never less.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock};
+
+use crate::key::target_of;
+
+/// Most purges by tag, URL or prefix that are remembered singly.
+pub const MAX_NAMED: usize = 8192;
+/// Most paths.
+pub const MAX_PREFIXES: usize = 256;
+
+/// What is to be purged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Purge {
+    /// Everything of the site.
+    All,
+    /// One URL, all its variants: the key ([`crate::key::Key::as_bytes`]).
+    Url(Vec<u8>),
+    /// A path of the site, whatever host and scheme, with all its queries; or all that begin so.
+    Path {
+        /// The path, percent-encoded as in requests.
+        text: Vec<u8>,
+        /// This path only.
+        exact: bool,
+    },
+    /// Pages with this tag.
+    Tag(Vec<u8>),
+}
+
+/// How.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Force {
+    /// It is gone: nobody gets to see it again.
+    Hard,
+    /// It is stale: it may be served while it is rendered anew, and when that fails.
+    Soft,
+}
+
+/// What a purge made of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Validity {
+    /// Nothing.
+    Valid,
+    /// It is stale.
+    Stale,
+    /// It is gone.
+    Gone,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Last {
+    hard: u64,
+    soft: u64,
+}
+
+impl Last {
+    fn note(&mut self, force: Force, number: u64) {
+        match force {
+            Force::Hard => self.hard = self.hard.max(number),
+            Force::Soft => self.soft = self.soft.max(number),
+        }
+    }
+
+    fn judge(self, born: u64) -> Validity {
+        if self.hard > born {
+            Validity::Gone
+        } else if self.soft > born {
+            Validity::Stale
+        } else {
+            Validity::Valid
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Named {
+    /// Tags as `t…`, URLs as `u…`.
+    exact: HashMap<Vec<u8>, Last>,
+    paths: Vec<Path>,
+}
+
+#[derive(Debug)]
+struct Path {
+    text: Vec<u8>,
+    exact: bool,
+    last: Last,
+}
+
+impl Path {
+    fn is_meant(&self, target: &[u8]) -> bool {
+        match target.strip_prefix(&self.text[..]) {
+            Some(rest) => !self.exact || matches!(rest, [] | [b'?', ..]),
+            None => false,
+        }
+    }
+}
+
+impl fmt::Display for Purge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Purge::All => f.write_str("everything"),
+            Purge::Url(key) => write!(f, "{}", key.escape_ascii()),
+            Purge::Tag(tag) => write!(f, "tag {}", tag.escape_ascii()),
+            Purge::Path { text, exact } => {
+                let star = if *exact { "" } else { "*" };
+                write!(f, "{}{star}", text.escape_ascii())
+            }
+        }
+    }
+}
+
+/// The generations of one site.
+#[derive(Debug)]
+pub struct Generations {
+    /// The number of the last purge.
+    clock: AtomicU64,
+    hard: AtomicU64,
+    soft: AtomicU64,
+    /// The number of the last purge by name: pages born later need not ask.
+    named_last: AtomicU64,
+    named: RwLock<Named>,
+}
+
+impl Default for Generations {
+    fn default() -> Self {
+        Generations::starting_at(1)
+    }
+}
+
+impl Generations {
+    /// With a clock that goes on from where a former process was: pages born at or after `number` are
+    /// valid until they are purged, older ones are gone.
+    pub fn starting_at(number: u64) -> Generations {
+        Generations {
+            clock: AtomicU64::new(number),
+            hard: AtomicU64::new(0),
+            soft: AtomicU64::new(0),
+            named_last: AtomicU64::new(0),
+            named: RwLock::default(),
+        }
+    }
+
+    /// The number a page is born with. To be taken before it begins to be rendered.
+    pub fn now(&self) -> u64 {
+        self.clock.load(Ordering::SeqCst)
+    }
+
+    /// Purges. When this returns, nobody is served what was purged. Gives the purge's number.
+    pub fn purge(&self, what: &Purge, force: Force) -> u64 {
+        if *what == Purge::All {
+            let number = self.clock.fetch_add(1, Ordering::SeqCst) + 1;
+            self.site(force).fetch_max(number, Ordering::SeqCst);
+            return number;
+        }
+        let mut named = self.named.write().unwrap_or_else(PoisonError::into_inner);
+        let number = self.clock.fetch_add(1, Ordering::SeqCst) + 1;
+        match what {
+            Purge::All => {}
+            Purge::Url(key) => {
+                let name = [b"u", &key[..]].concat();
+                named.exact.entry(name).or_default().note(force, number);
+            }
+            Purge::Tag(tag) => {
+                let name = [b"t", &tag[..]].concat();
+                named.exact.entry(name).or_default().note(force, number);
+            }
+            Purge::Path { text, exact } => {
+                let same = |p: &&mut Path| p.text == *text && p.exact == *exact;
+                if let Some(path) = named.paths.iter_mut().find(same) {
+                    path.last.note(force, number);
+                } else {
+                    let mut last = Last::default();
+                    last.note(force, number);
+                    named.paths.push(Path {
+                        text: text.clone(),
+                        exact: *exact,
+                        last,
+                    });
+                }
+            }
+        }
+        self.fold(&mut named);
+        self.named_last.fetch_max(number, Ordering::SeqCst);
+        number
+    }
+
+    fn site(&self, force: Force) -> &AtomicU64 {
+        match force {
+            Force::Hard => &self.hard,
+            Force::Soft => &self.soft,
+        }
+    }
+
+    /// Makes room by purging more.
+    fn fold(&self, named: &mut Named) {
+        let newest = |last: &Last| last.hard.max(last.soft);
+        if named.exact.len() > MAX_NAMED {
+            let mut numbers: Vec<u64> = named.exact.values().map(newest).collect();
+            let middle = numbers.len() / 2;
+            let (_, cut, _) = numbers.select_nth_unstable(middle);
+            let cut = *cut;
+            self.hard.fetch_max(cut, Ordering::SeqCst);
+            named.exact.retain(|_, last| newest(last) > cut);
+        }
+        if named.paths.len() > MAX_PREFIXES {
+            let half = named.paths.drain(..MAX_PREFIXES / 2);
+            let cut = half.map(|path| newest(&path.last)).max().unwrap_or(0);
+            self.hard.fetch_max(cut, Ordering::SeqCst);
+        }
+    }
+
+    /// What became of a page that was born at `born`, is stored under `key` (the URL's, without
+    /// variant) and has `tags`.
+    pub fn judge(&self, born: u64, key: &[u8], tags: &[Vec<u8>]) -> Validity {
+        let site = Last {
+            hard: self.hard.load(Ordering::SeqCst),
+            soft: self.soft.load(Ordering::SeqCst),
+        };
+        let mut verdict = site.judge(born);
+        if verdict == Validity::Gone || self.named_last.load(Ordering::SeqCst) <= born {
+            return verdict;
+        }
+        let mut worse = |next: Validity| {
+            if (next as u8) > (verdict as u8) {
+                verdict = next;
+            }
+        };
+        let named = self.named.read().unwrap_or_else(PoisonError::into_inner);
+        let mut name = Vec::with_capacity(key.len() + 1);
+        for (kind, text) in std::iter::once((b'u', key)).chain(tags.iter().map(|t| (b't', &t[..])))
+        {
+            name.clear();
+            name.push(kind);
+            name.extend_from_slice(text);
+            if let Some(last) = named.exact.get(&name) {
+                worse(last.judge(born));
+            }
+        }
+        let target = target_of(key);
+        for path in named.paths.iter().filter(|path| path.is_meant(target)) {
+            worse(path.last.judge(born));
+        }
+        verdict
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(target: &str) -> Vec<u8> {
+        let mut key = crate::key::Key::default();
+        let (path, query) = target
+            .split_once('?')
+            .map_or((target, None), |(p, q)| (p, Some(q)));
+        let url = crate::key::Url {
+            site: 47,
+            https: false,
+            host: b"h",
+            path: path.as_bytes(),
+            query: query.map(str::as_bytes),
+        };
+        let rules = crate::key::QueryRules {
+            drop_tracking: true,
+            ignored: &[],
+            never: &[],
+        };
+        key.make(&url, &rules).unwrap();
+        key.as_bytes().to_vec()
+    }
+
+    fn path(text: &str, exact: bool) -> Purge {
+        let text = text.as_bytes().to_vec();
+        Purge::Path { text, exact }
+    }
+
+    fn tags(names: &[&str]) -> Vec<Vec<u8>> {
+        names.iter().map(|n| n.as_bytes().to_vec()).collect()
+    }
+
+    #[test]
+    fn a_page_is_gone_when_it_its_tag_its_prefix_or_all_was_purged_after_its_birth() {
+        let purges = [
+            (Purge::All, true),
+            (Purge::Url(key("/a?b")), true),
+            (Purge::Url(key("/a")), false),
+            (path("/", false), true),
+            (path("/a", false), true),
+            (path("/a", true), true),
+            (path("/a?b", true), true),
+            (path("/", true), false),
+            (path("/a/", false), false),
+            (Purge::Tag(b"post-1".to_vec()), true),
+            (Purge::Tag(b"/a".to_vec()), false),
+        ];
+        for (purge, hit) in purges {
+            let generations = Generations::default();
+            let born = generations.now();
+            assert_eq!(
+                generations.judge(born, &key("/a?b"), &tags(&["post-1"])),
+                Validity::Valid
+            );
+            generations.purge(&purge, Force::Hard);
+            let expected = if hit { Validity::Gone } else { Validity::Valid };
+            assert_eq!(
+                generations.judge(born, &key("/a?b"), &tags(&["post-1"])),
+                expected,
+                "{purge:?}"
+            );
+            let after = generations.now();
+            assert_eq!(
+                generations.judge(after, &key("/a?b"), &tags(&["post-1"])),
+                Validity::Valid
+            );
+        }
+    }
+
+    #[test]
+    fn a_render_that_began_before_a_purge_is_outdated_when_it_ends() {
+        let generations = Generations::default();
+        let born = generations.now();
+        generations.purge(&Purge::All, Force::Hard);
+        assert_eq!(generations.judge(born, b"/a", &[]), Validity::Gone);
+    }
+
+    #[test]
+    fn a_soft_purge_makes_stale_and_a_hard_one_goes_before_it() {
+        let generations = Generations::default();
+        let born = generations.now();
+        generations.purge(&Purge::Tag(b"t".to_vec()), Force::Soft);
+        assert_eq!(
+            generations.judge(born, b"/a", &tags(&["t"])),
+            Validity::Stale
+        );
+        generations.purge(&Purge::Url(b"/a".to_vec()), Force::Hard);
+        assert_eq!(
+            generations.judge(born, b"/a", &tags(&["t"])),
+            Validity::Gone
+        );
+    }
+
+    #[test]
+    fn more_purges_than_are_remembered_purge_more_and_never_less() {
+        let generations = Generations::default();
+        let born = generations.now();
+        let name = |n: usize| format!("tag{n}").into_bytes();
+        for n in 0..=MAX_NAMED {
+            generations.purge(&Purge::Tag(name(n)), Force::Hard);
+        }
+        for n in 0..MAX_PREFIXES + 2 {
+            generations.purge(&path(&format!("/{n}"), true), Force::Hard);
+        }
+        for n in [0, 1, MAX_NAMED / 2, MAX_NAMED] {
+            assert_eq!(
+                generations.judge(born, b"/a", &[name(n)]),
+                Validity::Gone,
+                "{n}"
+            );
+        }
+        let named = generations.named.read().unwrap();
+        assert!(named.exact.len() <= MAX_NAMED && named.paths.len() <= MAX_PREFIXES);
+    }
+}

@@ -1,0 +1,380 @@
+//! What a page is stored under: site, scheme, host, path, query, and the values of the fields the
+//! response varies by. The key holds the whole text, so that two URLs never meet by a hash.
+//!
+//! A request whose URL another program could read differently gets no key but a [`Pass`]: nothing is
+//! normalised behind the router's back. The one change, tracking parameters left out, is made to
+//! what the script sees as well ([`Key::target`]).
+
+use crate::cookie::{php_name, url_decode};
+use crate::field;
+use crate::pass::Pass;
+use crate::preset::{Name, TRACKING_PARAMETERS};
+
+/// Longest query that is cached.
+const MAX_QUERY: usize = 2048;
+/// Longest host.
+const MAX_HOST: usize = 255;
+
+/// Where a request goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Url<'a> {
+    /// The site's number.
+    pub site: u32,
+    /// Whether the client's connection is encrypted.
+    pub https: bool,
+    /// The host as the client named it, with port if it did.
+    pub host: &'a [u8],
+    /// The path as it came, percent-encoded.
+    pub path: &'a [u8],
+    /// What followed the first `?`.
+    pub query: Option<&'a [u8]>,
+}
+
+/// What of a query is not the cache's business.
+#[derive(Clone, Copy, Debug)]
+pub struct QueryRules<'a> {
+    /// Leave tracking parameters out.
+    pub drop_tracking: bool,
+    /// Other names to leave out.
+    pub ignored: &'a [String],
+    /// Names never cached.
+    pub never: &'a [Name],
+}
+
+/// The key of a URL. Reused for the next request: [`Key::make`] overwrites.
+#[derive(Clone, Debug, Default)]
+pub struct Key {
+    bytes: Vec<u8>,
+    /// Where the path begins.
+    target: usize,
+    /// Where the query begins, behind its `?`.
+    query: Option<usize>,
+    host: (usize, usize),
+}
+
+impl Key {
+    /// Makes the key of `url` in place.
+    pub fn make(&mut self, url: &Url<'_>, rules: &QueryRules<'_>) -> Result<(), Pass> {
+        self.bytes.clear();
+        self.bytes.extend_from_slice(&url.site.to_le_bytes());
+        self.bytes.push(u8::from(url.https));
+        self.host.0 = self.bytes.len();
+        host(&mut self.bytes, url)?;
+        self.host.1 = self.bytes.len();
+        self.bytes.push(0);
+        self.target = self.bytes.len();
+        if is_ambiguous(url.path) {
+            return Err(Pass::AmbiguousPath);
+        }
+        self.bytes.extend_from_slice(url.path);
+        self.query = None;
+        let Some(text) = url.query else {
+            return Ok(());
+        };
+        // A NUL ends the target within a variant's key; HTTP's own parser lets none pass.
+        if text.len() > MAX_QUERY || text.contains(&0) {
+            return Err(Pass::UnreadableQuery);
+        }
+        let start = self.bytes.len() + 1;
+        if !rules.drop_tracking {
+            self.bytes.push(b'?');
+            self.bytes.extend_from_slice(text);
+        }
+        for pair in text.split(|b| *b == b'&') {
+            let end = pair.iter().position(|b| *b == b'=').unwrap_or(pair.len());
+            if end == 0 {
+                // PHP registers no variable without a name; the application still sees the text.
+                if pair.is_empty() && rules.drop_tracking {
+                    continue;
+                }
+            } else {
+                let name = parameter(&pair[..end])?;
+                if rules.never.iter().any(|never| never.matches(&name)) {
+                    return Err(Pass::NeverCachedParameter);
+                }
+                if name == b"_method" {
+                    return Err(Pass::MethodOverride);
+                }
+                let tracking = || TRACKING_PARAMETERS.iter().any(|known| known.matches(&name));
+                let ignored = || rules.ignored.iter().any(|i| i.as_bytes() == &*name);
+                if rules.drop_tracking && (tracking() || ignored()) {
+                    continue;
+                }
+            }
+            if rules.drop_tracking {
+                self.bytes
+                    .push(if self.bytes.len() < start { b'?' } else { b'&' });
+                self.bytes.extend_from_slice(pair);
+            }
+        }
+        self.query = (self.bytes.len() >= start).then_some(start);
+        Ok(())
+    }
+
+    /// The key.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The host as it stands in the key: lower case, without a default port.
+    pub fn host(&self) -> &[u8] {
+        &self.bytes[self.host.0..self.host.1]
+    }
+
+    /// Path and query as the script of a shared page gets to see them.
+    pub fn target(&self) -> &[u8] {
+        &self.bytes[self.target..]
+    }
+
+    /// The query of [`Key::target`].
+    pub fn query(&self) -> Option<&[u8]> {
+        self.query.map(|at| &self.bytes[at..])
+    }
+
+    /// The key of the variant for a request that has these fields.
+    pub fn variant<'f>(
+        &self,
+        names: &[Vec<u8>],
+        values: impl Fn(&[u8], &mut dyn FnMut(&[u8])) + 'f,
+    ) -> Vec<u8> {
+        let mut bytes = self.bytes.clone();
+        // No target contains a NUL, so no other URL's key begins like this.
+        bytes.extend_from_slice(b"\0v");
+        for name in names {
+            bytes.extend_from_slice(name);
+            bytes.push(0);
+            values(name, &mut |line| {
+                // RFC 9111 §4.1 allows to normalise white space between members.
+                for member in field::members(line) {
+                    bytes.extend_from_slice(member);
+                    bytes.push(b',');
+                }
+                // Present, if empty.
+                bytes.push(1);
+            });
+            bytes.push(0);
+        }
+        bytes
+    }
+}
+
+/// Path and query of a URL's key.
+pub fn target_of(key: &[u8]) -> &[u8] {
+    // Site number and scheme, then the host, which has no NUL.
+    let rest = key.get(5..).unwrap_or_default();
+    let nul = rest.iter().position(|b| *b == 0);
+    nul.map_or(&b""[..], |at| &rest[at + 1..])
+}
+
+/// Appends the canonical host: RFC 9110 §4.2.3.
+fn host(out: &mut Vec<u8>, url: &Url<'_>) -> Result<(), Pass> {
+    let default: &[u8] = if url.https { b":443" } else { b":80" };
+    let name = url.host.strip_suffix(default).unwrap_or(url.host);
+    let (name, port) = match name.iter().rposition(|b| *b == b':') {
+        Some(at) if !name[at..].contains(&b']') => name.split_at(at),
+        _ => (name, &b""[..]),
+    };
+    let name = name.strip_suffix(b".").unwrap_or(name);
+    let fits =
+        |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b':' | b'[' | b']');
+    let bad_port = port.len() == 1 || !port.iter().skip(1).all(u8::is_ascii_digit);
+    if name.is_empty() || url.host.len() > MAX_HOST || !name.iter().all(fits) || bad_port {
+        return Err(Pass::NoHost);
+    }
+    out.extend(name.iter().map(u8::to_ascii_lowercase));
+    out.extend_from_slice(port);
+    Ok(())
+}
+
+/// The name PHP gives a parameter.
+fn parameter(raw: &[u8]) -> Result<Vec<u8>, Pass> {
+    let name = php_name(raw).map_err(|_| Pass::UnreadableQuery)?;
+    Ok(name.into_owned())
+}
+
+/// Whether routers, file systems and applications may disagree about the path (§5 of every study of
+/// cache deception): empty and dot segments, encoded slashes, backslashes and control characters.
+fn is_ambiguous(path: &[u8]) -> bool {
+    if !path.starts_with(b"/") {
+        return true;
+    }
+    let mut segments = path[1..].split(|b| *b == b'/').peekable();
+    while let Some(segment) = segments.next() {
+        // Only the last one may be empty: a directory.
+        if (segment.is_empty() && segments.peek().is_some()) || matches!(segment, b"." | b"..") {
+            return true;
+        }
+        if segment.contains(&b'%') {
+            let decoded = url_decode(segment);
+            let strange =
+                |b: &u8| matches!(b, b'/' | b'\\' | b'#' | b'?' | b';') || b.is_ascii_control();
+            if decoded.iter().any(strange) || matches!(&decoded[..], b"." | b"..") {
+                return true;
+            }
+        }
+        if segment.iter().any(|b| matches!(b, b'\\' | b';' | 0)) {
+            return true;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::preset::Preset;
+    use proptest::prelude::*;
+
+    const RULES: QueryRules<'_> = QueryRules {
+        drop_tracking: true,
+        ignored: &[],
+        never: &[],
+    };
+
+    fn url<'a>(host: &'a str, target: &'a str) -> Url<'a> {
+        let (path, query) = match target.split_once('?') {
+            Some((path, query)) => (path, Some(query.as_bytes())),
+            None => (target, None),
+        };
+        Url {
+            site: 0,
+            https: false,
+            host: host.as_bytes(),
+            path: path.as_bytes(),
+            query,
+        }
+    }
+
+    fn target(host: &str, text: &str) -> Result<String, Pass> {
+        let mut key = Key::default();
+        key.make(&url(host, text), &RULES)?;
+        Ok(String::from_utf8(key.target().to_vec()).unwrap())
+    }
+
+    #[test]
+    fn tracking_parameters_leave_the_key_and_what_the_script_sees() {
+        let check = |from: &str, to: &str| assert_eq!(target("a", from).as_deref(), Ok(to));
+        check("/p?utm_source=x&id=3&fbclid=y", "/p?id=3");
+        check("/p?utm%5fsource=x", "/p");
+        check("/p?utm.source=x", "/p");
+        check("/p?utm_source[]=x", "/p");
+        check("/p?gclid", "/p");
+        check("/p?", "/p");
+        check("/p?a=1&a=2", "/p?a=1&a=2");
+        check("/p?a=1;utm_source=2", "/p?a=1;utm_source=2");
+        check("/p?xutm_source=1", "/p?xutm_source=1");
+    }
+
+    #[test]
+    fn a_parameter_the_application_never_wants_cached_passes_however_it_is_written() {
+        let rules = QueryRules {
+            never: Preset::find("wordpress").unwrap().never_parameters,
+            ..RULES
+        };
+        for text in [
+            "/?preview=1",
+            "/?%70review=1",
+            "/?a=1&s=x",
+            "/?add-to-cart=3",
+            "/?s[]=x",
+        ] {
+            let made = Key::default().make(&url("a", text), &rules);
+            assert_eq!(made, Err(Pass::NeverCachedParameter), "{text}");
+        }
+        let made = Key::default().make(&url("a", "/?_method=DELETE"), &rules);
+        assert_eq!(made, Err(Pass::MethodOverride));
+    }
+
+    #[test]
+    fn hosts_that_are_one_have_one_key_and_others_do_not_meet() {
+        let key = |host: &str, https: bool| {
+            let mut key = Key::default();
+            let url = Url {
+                https,
+                ..url(host, "/")
+            };
+            key.make(&url, &RULES).map(|()| key.as_bytes().to_vec())
+        };
+        let one = key("example.org", false).unwrap();
+        for same in ["Example.ORG", "example.org:80", "example.org."] {
+            assert_eq!(key(same, false).unwrap(), one, "{same}");
+        }
+        for other in ["example.org:8080", "example.com"] {
+            assert_ne!(key(other, false).unwrap(), one, "{other}");
+        }
+        assert_ne!(key("example.org", true).unwrap(), one);
+        for bad in ["", "a b", "a:x", "a:", "u@h", "a/b", "a\0b"] {
+            assert_eq!(key(bad, false), Err(Pass::NoHost), "{bad:?}");
+        }
+    }
+
+    /// Found by fuzzing: the key of one URL could have been that of another's variant.
+    #[test]
+    fn a_nul_in_a_query_is_not_cached() {
+        for query in ["/a?b=\0c", "/a?utm_source=x\0v", "/a?\0"] {
+            assert_eq!(target("a", query), Err(Pass::UnreadableQuery));
+        }
+    }
+
+    #[test]
+    fn a_path_that_could_be_read_in_two_ways_is_not_cached() {
+        for path in [
+            "//a",
+            "/a//b",
+            "/./a",
+            "/a/..",
+            "/a/%2e%2e/b",
+            "/a%2fb",
+            "/a%5cb",
+            "/a\\b",
+            "/a%00b",
+            "/a%0ab",
+            "/account;x.css",
+            "/a%3b.css",
+            "/a%3fb",
+            "/a%23b",
+            "a",
+        ] {
+            assert_eq!(target("a", path), Err(Pass::AmbiguousPath), "{path}");
+        }
+        for path in ["/", "/a/", "/a.b/c-d", "/%C3%A4", "/a%20b"] {
+            assert_eq!(target("a", path).as_deref(), Ok(path));
+        }
+    }
+
+    #[test]
+    fn variants_differ_by_value_presence_and_name_but_not_by_white_space() {
+        let mut key = Key::default();
+        key.make(&url("a", "/"), &RULES).unwrap();
+        let names = [b"accept-language".to_vec(), b"foo".to_vec()];
+        let of = |fields: &[(&str, &str)]| {
+            key.variant(&names, |name, each| {
+                for (_, value) in fields.iter().filter(|(n, _)| n.as_bytes() == name) {
+                    each(value.as_bytes());
+                }
+            })
+        };
+        assert_eq!(of(&[("foo", "a,b")]), of(&[("foo", "a ,  b")]));
+        assert_ne!(of(&[("foo", "a")]), of(&[("foo", "b")]));
+        assert_ne!(of(&[("foo", "")]), of(&[]));
+        assert_ne!(of(&[("accept-language", "a")]), of(&[("foo", "a")]));
+        assert_ne!(of(&[("foo", "a,b")]), of(&[("foo", "a"), ("foo", "b")]));
+    }
+
+    proptest! {
+        #[test]
+        fn any_url_gives_a_key_or_a_reason(host in "\\PC{0,20}", path in "\\PC{0,40}", query in "\\PC{0,40}") {
+            let url = Url { site: 1, https: true, host: host.as_bytes(), path: path.as_bytes(), query: Some(query.as_bytes()) };
+            let mut key = Key::default();
+            if key.make(&url, &RULES).is_ok() {
+                prop_assert!(key.target().starts_with(path.as_bytes()));
+                prop_assert!(!key.target().contains(&0));
+                // What is left of a query is left alone the second time.
+                let again = key.query().map(<[u8]>::to_vec);
+                let mut second = Key::default();
+                second.make(&Url { query: again.as_deref(), ..url }, &RULES).unwrap();
+                prop_assert_eq!(second.as_bytes(), key.as_bytes());
+            }
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! A stored response: head, plain body, what decides about its life, and the encoded forms made of
+//! it when somebody first asks for one. Made only of a [`Storable`]. Immutable but for these forms.
+
+use std::sync::OnceLock;
+
+use bytes::Bytes;
+
+use crate::field;
+use crate::generation::{Generations, Validity};
+use crate::pass::Pass;
+use crate::policy::{Freshness, State, Storable};
+use crate::{Fields, Millis};
+
+/// How many content codings a body may be kept in beside the plain one.
+pub const CODINGS: usize = 3;
+
+/// A form of a response, ready to be sent.
+#[derive(Debug)]
+pub struct Form {
+    /// Everything of the head that never changes, as the owner of the form likes it.
+    pub head: Bytes,
+    /// The body.
+    pub body: Bytes,
+    /// Of the plain form: clients may get it encoded.
+    pub encodable: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Object {
+    /// The status.
+    pub status: u16,
+    /// A reason phrase other than the usual one.
+    pub reason: Vec<u8>,
+    /// The fields: `Name: value\r\n` each.
+    pub lines: Bytes,
+    /// The body, plain.
+    pub body: Bytes,
+    /// `Date`: when the response was made.
+    pub date: Millis,
+    /// How long it may be served.
+    pub freshness: Freshness,
+    /// The generation it was born in.
+    pub born: u64,
+    /// Its tags.
+    pub tags: Vec<Vec<u8>>,
+    /// The URL's key, without variant.
+    pub url_key: Vec<u8>,
+    /// The plain form, then the encoded ones, filled by who sends them.
+    forms: [OnceLock<Form>; CODINGS + 1],
+}
+
+/// A response to be stored.
+#[derive(Debug)]
+pub struct Draft<'a> {
+    /// The status.
+    pub status: u16,
+    /// A reason phrase other than the usual one.
+    pub reason: &'a [u8],
+    /// All fields, in order.
+    pub fields: &'a Fields<'a>,
+    /// The body, plain.
+    pub body: Bytes,
+    /// The URL's key.
+    pub url_key: &'a [u8],
+    /// The generation taken before the response began to be made.
+    pub born: u64,
+}
+
+impl Object {
+    /// Makes an object of what the policy allowed; the body must be whole.
+    pub fn new(storable: &Storable, draft: Draft<'_>) -> Result<Object, Pass> {
+        storable.complete(draft.body.len() as u64)?;
+        let mut lines = Vec::new();
+        for (name, value) in draft.fields.iter().filter(|(n, _)| !storable.leaves_out(n)) {
+            for part in [*name, b": ", *value, b"\r\n"] {
+                lines.extend_from_slice(part);
+            }
+        }
+        let freshness = *storable.freshness();
+        let date = field::first(draft.fields, b"date").and_then(field::date);
+        Ok(Object {
+            status: draft.status,
+            reason: draft.reason.to_vec(),
+            lines: lines.into(),
+            body: draft.body,
+            date: date.unwrap_or(freshness.received),
+            freshness,
+            born: draft.born,
+            tags: storable.tags().to_vec(),
+            url_key: draft.url_key.to_vec(),
+            forms: Default::default(),
+        })
+    }
+
+    /// The object after a 304 of the application (RFC 9111 §4.3.4): the fields it sent replace those
+    /// of their names, the freshness is computed anew, the body stays.
+    pub fn freshened(&self, storable: &Storable, update: &Fields<'_>, born: u64) -> Object {
+        let kept = |name: &[u8]| {
+            const OF_THE_BODY: [&[u8]; 4] = [
+                b"content-length",
+                b"content-encoding",
+                b"content-type",
+                b"content-range",
+            ];
+            OF_THE_BODY.iter().any(|n| name.eq_ignore_ascii_case(n))
+        };
+        let mut lines = Vec::with_capacity(self.lines.len());
+        let mut put = |name: &[u8], value: &[u8]| {
+            for part in [name, b": ", value, b"\r\n"] {
+                lines.extend_from_slice(part);
+            }
+        };
+        let replaced =
+            |name: &[u8]| !kept(name) && update.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
+        for (name, value) in self.fields().filter(|(n, _)| !replaced(n)) {
+            put(name, value);
+        }
+        for (name, value) in update {
+            if !kept(name) && !storable.leaves_out(name) {
+                put(name, value);
+            }
+        }
+        let date = field::first(update, b"date").and_then(field::date);
+        Object {
+            status: self.status,
+            reason: self.reason.clone(),
+            lines: lines.into(),
+            body: self.body.clone(),
+            date: date.unwrap_or(storable.freshness().received),
+            freshness: *storable.freshness(),
+            born,
+            tags: self.tags.clone(),
+            url_key: self.url_key.clone(),
+            forms: Default::default(),
+        }
+    }
+
+    /// The fields as (name, value).
+    pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.lines.split(|b| *b == b'\n').filter_map(|line| {
+            let line = line.strip_suffix(b"\r")?;
+            let colon = line.iter().position(|b| *b == b':')?;
+            Some((&line[..colon], line.get(colon + 2..)?))
+        })
+    }
+
+    /// The first field of that name.
+    pub fn field(&self, name: &[u8]) -> Option<&[u8]> {
+        self.fields()
+            .find(|(n, _)| n.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value)
+    }
+
+    /// What it is good for at `now`, as its lifetime and the purges since say; none: for nothing.
+    pub fn state(&self, generations: &Generations, now: Millis) -> Option<State> {
+        let state = self.freshness.state(now);
+        match generations.judge(self.born, &self.url_key, &self.tags) {
+            Validity::Valid => Some(state),
+            Validity::Gone => None,
+            // A soft purge: as if its lifetime had just ended.
+            Validity::Stale => Some(match state {
+                State::Fresh if self.freshness.while_revalidate > 0 => State::Grace,
+                State::Fresh if self.freshness.if_error > 0 => State::IfError,
+                State::Fresh => State::Stale,
+                other => other,
+            }),
+        }
+    }
+
+    /// The form of a coding (0: plain), made by `make` if nobody has asked for it yet.
+    pub fn form(&self, coding: usize, make: impl FnOnce() -> Form) -> &Form {
+        self.forms[coding.min(CODINGS)].get_or_init(make)
+    }
+
+    /// Bytes it takes in memory: head and body, and half as much again for encoded forms to come.
+    pub fn weight(&self) -> u64 {
+        let tags: usize = self.tags.iter().map(Vec::len).sum();
+        let own = self.lines.len() * 2 + self.body.len() + self.url_key.len() * 2 + tags;
+        (own + self.body.len() / 2 + 512) as u64
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::generation::{Force, Purge};
+    use crate::policy::response::{ResponseFacts, judge};
+    use crate::policy::{Rules, Scheme};
+
+    /// A stored page with these fields and this body, received at 0.
+    pub(crate) fn page(lines: &[(&str, &str)], body: &'static str) -> Object {
+        let mut fields: Vec<(&[u8], &[u8])> = vec![(b"Cache-Control", b"max-age=60")];
+        fields.extend(lines.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes())));
+        let storable = judge(&facts(&fields), &rules()).unwrap();
+        let draft = Draft {
+            status: 200,
+            reason: b"",
+            fields: &fields,
+            body: Bytes::from_static(body.as_bytes()),
+            url_key: b"key",
+            born: 1,
+        };
+        Object::new(&storable, draft).unwrap()
+    }
+
+    fn facts<'a>(fields: &'a Fields<'a>) -> ResponseFacts<'a> {
+        ResponseFacts {
+            status: 200,
+            fields,
+            authorized: false,
+            requested: 0,
+            received: 0,
+            effect: None,
+        }
+    }
+
+    fn rules() -> Rules {
+        Rules {
+            scheme: Scheme::Rfc,
+            ..Rules::default()
+        }
+    }
+
+    #[test]
+    fn section_4_3_4_a_304_replaces_the_fields_it_names_and_never_the_bodys() {
+        let old = page(
+            &[
+                ("ETag", "\"a\""),
+                ("Content-Type", "text/html"),
+                ("X-A", "1"),
+                ("X-B", "1"),
+            ],
+            "body",
+        );
+        let update: Vec<(&[u8], &[u8])> = vec![
+            (b"Cache-Control", b"max-age=90"),
+            (b"x-a", b"2"),
+            (b"Content-Type", b"text/plain"),
+            (b"Content-Length", b"9"),
+        ];
+        let storable = judge(&facts(&update), &rules()).unwrap();
+        let new = old.freshened(&storable, &update, 5);
+        let value = |name: &str| new.field(name.as_bytes()).map(String::from_utf8_lossy);
+        assert_eq!(value("X-A").unwrap(), "2");
+        assert_eq!(value("X-B").unwrap(), "1");
+        assert_eq!(value("Content-Type").unwrap(), "text/html");
+        assert_eq!(value("Content-Length"), None);
+        assert_eq!(
+            new.fields()
+                .filter(|(n, _)| n.eq_ignore_ascii_case(b"cache-control"))
+                .count(),
+            1
+        );
+        assert_eq!((new.freshness.lifetime, new.born), (90_000, 5));
+        assert_eq!(new.body, old.body);
+    }
+
+    #[test]
+    fn a_page_soft_purged_is_stale_and_one_hard_purged_is_nothing() {
+        let generations = Generations::default();
+        let page = page(&[("Cache-Control", "stale-while-revalidate=9")], "x");
+        assert_eq!(page.state(&generations, 1), Some(State::Fresh));
+        generations.purge(&Purge::All, Force::Soft);
+        assert_eq!(page.state(&generations, 1), Some(State::Grace));
+        generations.purge(&Purge::Url(b"key".to_vec()), Force::Hard);
+        assert_eq!(page.state(&generations, 1), None);
+    }
+
+    #[test]
+    fn a_form_is_made_once() {
+        let page = page(&[], "x");
+        let make = |text: &'static str| {
+            move || Form {
+                head: Bytes::new(),
+                body: Bytes::from_static(text.as_bytes()),
+                encodable: true,
+            }
+        };
+        assert_eq!(page.form(1, make("a")).body, "a");
+        assert_eq!(page.form(1, make("b")).body, "a");
+        assert_eq!(page.form(2, make("b")).body, "b");
+    }
+}

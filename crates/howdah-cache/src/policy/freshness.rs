@@ -1,0 +1,119 @@
+//! How old a stored response is and whether that is too old: RFC 9111 §4.2, RFC 5861. Values in,
+//! values out.
+
+use crate::Millis;
+
+/// What decides about a stored response's freshness.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Freshness {
+    /// When the response was received.
+    pub received: Millis,
+    /// Its age then, in milliseconds: `corrected_initial_age` of §4.2.3.
+    pub initial_age: Millis,
+    /// Milliseconds it is fresh, counted from age 0.
+    pub lifetime: Millis,
+    /// Milliseconds beyond that it may be served while it is rendered anew.
+    pub while_revalidate: Millis,
+    /// Milliseconds beyond the lifetime it may be served when that fails.
+    pub if_error: Millis,
+    /// `no-cache`: never without validation.
+    pub always_validate: bool,
+}
+
+/// What a stored response is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// To be served as it is.
+    Fresh,
+    /// To be served, and rendered anew meanwhile.
+    Grace,
+    /// To be served only if rendering it anew fails.
+    IfError,
+    /// Not to be served without validation.
+    Stale,
+}
+
+impl Freshness {
+    /// `current_age`, in milliseconds. A clock that went back adds nothing and takes nothing.
+    pub fn age(&self, now: Millis) -> Millis {
+        self.initial_age
+            .saturating_add(now.saturating_sub(self.received))
+    }
+
+    /// What it is good for at `now`.
+    pub fn state(&self, now: Millis) -> State {
+        if self.always_validate {
+            return State::Stale;
+        }
+        let age = self.age(now);
+        let Some(over) = age.checked_sub(self.lifetime) else {
+            return State::Fresh;
+        };
+        if over < self.while_revalidate {
+            State::Grace
+        } else if over < self.if_error {
+            State::IfError
+        } else {
+            State::Stale
+        }
+    }
+
+    /// Milliseconds it is still fresh; negative once it is not.
+    pub fn ttl(&self, now: Millis) -> i64 {
+        self.lifetime as i64 - self.age(now) as i64
+    }
+
+    /// When it is of no more use, unless to be validated.
+    pub fn useless_at(&self) -> Millis {
+        let beyond = self.while_revalidate.max(self.if_error);
+        (self.received + self.lifetime + beyond).saturating_sub(self.initial_age)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: Freshness = Freshness {
+        received: 10_000,
+        initial_age: 2_000,
+        lifetime: 5_000,
+        while_revalidate: 1_000,
+        if_error: 4_000,
+        always_validate: false,
+    };
+
+    #[test]
+    fn rfc_9111_4_2_a_response_is_fresh_while_its_lifetime_exceeds_its_age() {
+        for (now, state) in [
+            (10_000, State::Fresh),
+            (12_999, State::Fresh),
+            (13_000, State::Grace),
+            (13_999, State::Grace),
+            (14_000, State::IfError),
+            (16_999, State::IfError),
+            (17_000, State::Stale),
+        ] {
+            assert_eq!(PAGE.state(now), state, "at {now}");
+        }
+        assert_eq!(
+            (PAGE.age(11_000), PAGE.ttl(11_000), PAGE.useless_at()),
+            (3_000, 2_000, 17_000)
+        );
+    }
+
+    #[test]
+    fn a_clock_set_back_makes_nothing_younger() {
+        assert_eq!(PAGE.age(0), 2_000);
+        assert_eq!(PAGE.state(0), State::Fresh);
+    }
+
+    #[test]
+    fn no_cache_is_never_served_unasked() {
+        let page = Freshness {
+            always_validate: true,
+            ..PAGE
+        };
+        assert_eq!(page.state(10_000), State::Stale);
+    }
+}

@@ -1,0 +1,80 @@
+//! The rules: which requests may be answered from the cache, which responses may be stored, how long
+//! they are fresh. RFC 9111 as a shared cache reads it; where this is stricter, the [`Pass`]'s name
+//! says why. Touches no store and no clock.
+//!
+//! - [`request`]: before the lookup; [`response`]: before storing, makes a [`Storable`].
+//! - [`freshness`]: of what is stored, at a given time.
+
+pub mod freshness;
+pub mod request;
+pub mod response;
+
+use crate::preset::Preset;
+
+pub use freshness::{Freshness, State};
+pub use request::RequestGate;
+pub use response::{ResponseFacts, Storable};
+
+/// What is rendered for the cache, and by whose request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scheme {
+    /// `cache = on`: pages are rendered for an anonymous request the server makes, so that nothing of
+    /// a visitor can be in them. What says nothing of its lifetime is kept for `cache_ttl`.
+    #[default]
+    CleanRoom,
+    /// `cache = rfc`: an HTTP cache as RFC 9111 has it: a visitor's own answer is stored if, and as
+    /// long as, the application explicitly allows it. For applications that declare `Vary` truly.
+    Rfc,
+}
+
+/// What a site has configured.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// `cache`
+    pub scheme: Scheme,
+    /// `cache_preset`
+    pub preset: &'static Preset,
+    /// `cache_ttl`: seconds for a page that does not say. Varnish's default: 120.
+    pub ttl: u64,
+    /// `cache_max_ttl`: seconds no page is kept longer.
+    pub max_ttl: u64,
+    /// `cache_grace`: seconds a page is served beyond its lifetime while it is rendered anew.
+    pub grace: u64,
+    /// `cache_stale_if_error`: seconds a page is served beyond its lifetime when PHP fails.
+    pub stale_if_error: u64,
+    /// `cache_max_object`: longest body.
+    pub max_object: u64,
+    /// `cache_ignore_cookies`: harmless ones, `*` at the end for all that begin so.
+    pub ignore_cookies: Vec<String>,
+    /// `cache_ignore_query`: parameters left out beside the tracking ones.
+    pub ignore_query: Vec<String>,
+    /// `cache_never`: path prefixes never cached.
+    pub never: Vec<String>,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Rules {
+            scheme: Scheme::default(),
+            preset: Preset::plain(),
+            ttl: 120,
+            max_ttl: 86_400,
+            grace: 10,
+            stale_if_error: 3600,
+            max_object: 8 << 20,
+            ignore_cookies: Vec::new(),
+            ignore_query: Vec::new(),
+            never: Vec::new(),
+        }
+    }
+}
+
+impl Rules {
+    /// The longest lifetime: the site's or the application's.
+    pub fn longest(&self) -> u64 {
+        match self.scheme {
+            Scheme::CleanRoom => self.max_ttl.min(self.preset.max_ttl),
+            Scheme::Rfc => self.max_ttl,
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Which requests may be answered from the cache, and rendered for it. Looks at the request alone:
+//! method, fields, path. The query is `key`'s.
+//!
+//! A field that is not in the key must not shape a shared page. Under [`Scheme::CleanRoom`] PHP does
+//! not see it; what is looked for here is what makes the *visitor* expect an answer of his own.
+
+use super::{Rules, Scheme};
+use crate::cookie;
+use crate::pass::Pass;
+use crate::preset::{Name, TRACKING_COOKIES};
+
+/// Looks at a request's fields one by one, then says whether it may be answered from the cache.
+#[derive(Debug)]
+pub struct RequestGate<'r> {
+    rules: &'r Rules,
+    why: Option<Pass>,
+    /// `Range`, `If-None-Match` …: there is something to decide when a stored page is sent.
+    pub conditional: bool,
+}
+
+impl<'r> RequestGate<'r> {
+    /// For a request with this method and path. `body`: it carries one, of whatever length.
+    pub fn new(rules: &'r Rules, method: &[u8], path: &[u8], body: bool) -> RequestGate<'r> {
+        let never = || {
+            rules.preset.never_path(path)
+                || rules
+                    .never
+                    .iter()
+                    .any(|prefix| path.starts_with(prefix.as_bytes()))
+        };
+        let why = match method {
+            b"GET" | b"HEAD" if body => Some(Pass::RequestBody),
+            b"GET" | b"HEAD" if never() => Some(Pass::NeverCachedPath),
+            b"GET" | b"HEAD" => None,
+            _ => Some(Pass::Method),
+        };
+        RequestGate {
+            rules,
+            why,
+            conditional: false,
+        }
+    }
+
+    /// Takes in a field.
+    pub fn field(&mut self, name: &[u8], value: &[u8]) {
+        if self.why.is_some() {
+            return;
+        }
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        let rfc = self.rules.scheme == Scheme::Rfc;
+        self.why = match name.len() {
+            5 if is("range") => {
+                self.conditional = true;
+                None
+            }
+            6 if is("cookie") => self.cookies(value).err(),
+            // Scripts of a page ask so; applications answer that from the page's own URL, and few say
+            // `Vary: Accept`.
+            6 if is("accept") && !rfc => {
+                let names = |word: &[u8]| {
+                    value
+                        .windows(word.len())
+                        .any(|part| part.eq_ignore_ascii_case(word))
+                };
+                (names(b"json") && !names(b"text/html")).then_some(Pass::OtherRepresentation)
+            }
+            7 if is("upgrade") => Some(Pass::Upgrade),
+            // RFC 9111 §3.5 lets a response to it be stored if it says so; under `rfc` that is asked
+            // of the response.
+            13 if is("authorization") && !rfc => Some(Pass::Authorization),
+            19 if is("proxy-authorization") => Some(Pass::Authorization),
+            17 if is("x-method-override") => Some(Pass::MethodOverride),
+            13 if is("x-http-method") => Some(Pass::MethodOverride),
+            22 if is("x-http-method-override") => Some(Pass::MethodOverride),
+            10 if is("x-wp-nonce") => Some(Pass::PersonalField),
+            12 if is("x-csrf-token") || is("x-xsrf-token") => Some(Pass::PersonalField),
+            16 if is("x-requested-with") && !rfc => Some(Pass::PersonalField),
+            8 if is("if-match") || is("if-range") => {
+                self.conditional = true;
+                None
+            }
+            13 if is("if-none-match") => {
+                self.conditional = true;
+                None
+            }
+            17 if is("if-modified-since") => {
+                self.conditional = true;
+                None
+            }
+            19 if is("if-unmodified-since") => {
+                self.conditional = true;
+                None
+            }
+            _ => None,
+        };
+    }
+
+    fn cookies(&self, line: &[u8]) -> Result<(), Pass> {
+        for name in cookie::names(line) {
+            let name = name.map_err(|_| Pass::UnreadableCookie)?;
+            let among = |list: &[Name]| list.iter().any(|known| known.matches(&name));
+            if among(self.rules.preset.session_cookies) {
+                return Err(Pass::SessionCookie);
+            }
+            let ignored = |pattern: &String| match pattern.strip_suffix('*') {
+                Some(start) => name.starts_with(start.as_bytes()),
+                None => *name == *pattern.as_bytes(),
+            };
+            let harmless = among(TRACKING_COOKIES)
+                || among(self.rules.preset.harmless_cookies)
+                || self.rules.ignore_cookies.iter().any(ignored);
+            // Under `rfc` the application says by `Vary` what its pages depend on.
+            if !harmless && self.rules.scheme == Scheme::CleanRoom {
+                return Err(Pass::UnknownCookie);
+            }
+        }
+        Ok(())
+    }
+
+    /// The verdict.
+    pub fn verdict(&self) -> Result<(), Pass> {
+        self.why.map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::preset::Preset;
+
+    fn wordpress() -> Rules {
+        Rules {
+            preset: Preset::find("wordpress").unwrap(),
+            ignore_cookies: vec!["theme".to_owned(), "ab_*".to_owned()],
+            never: vec!["/shop/".to_owned()],
+            ..Rules::default()
+        }
+    }
+
+    fn ask(rules: &Rules, method: &str, path: &str, fields: &[(&str, &str)]) -> Result<(), Pass> {
+        let mut gate = RequestGate::new(rules, method.as_bytes(), path.as_bytes(), false);
+        for (name, value) in fields {
+            gate.field(name.as_bytes(), value.as_bytes());
+        }
+        gate.verdict()
+    }
+
+    #[test]
+    fn an_anonymous_reader_is_served_from_the_cache() {
+        let rules = wordpress();
+        for fields in [
+            &[][..],
+            &[("Cookie", "_ga=1; wordpress_test_cookie=WP+Cookie+check")],
+            &[("Cookie", "theme=dark; ab_7=x"), ("Cookie", "_pk_id.1=2")],
+            &[("Cache-Control", "no-cache"), ("Range", "bytes=0-1")],
+        ] {
+            assert_eq!(
+                ask(&rules, "GET", "/2026/hello/", fields),
+                Ok(()),
+                "{fields:?}"
+            );
+            assert_eq!(ask(&rules, "HEAD", "/", fields), Ok(()));
+        }
+    }
+
+    #[test]
+    fn whoever_is_somebody_is_not() {
+        let rules = wordpress();
+        let hash = "0123456789abcdef0123456789abcdef";
+        for (fields, why) in [
+            (
+                ("Cookie", format!("wordpress_logged_in_{hash}=a")),
+                Pass::SessionCookie,
+            ),
+            (
+                ("Cookie", format!("_ga=1; wordpress%5Flogged_in_{hash}=")),
+                Pass::SessionCookie,
+            ),
+            (
+                ("Cookie", format!("wordpress.logged.in_{hash}=a")),
+                Pass::SessionCookie,
+            ),
+            (
+                ("cookie", format!("comment_author_{hash}=Jo")),
+                Pass::SessionCookie,
+            ),
+            (
+                ("Cookie", "woocommerce_items_in_cart=1".into()),
+                Pass::SessionCookie,
+            ),
+            (("Cookie", "PHPSESSID[]=1".into()), Pass::SessionCookie),
+            (("Cookie", "colour=red".into()), Pass::UnknownCookie),
+            (("Cookie", "a%00=1".into()), Pass::UnreadableCookie),
+            (("Authorization", "Basic eDp5".into()), Pass::Authorization),
+            (
+                ("X-HTTP-Method-Override", "DELETE".into()),
+                Pass::MethodOverride,
+            ),
+            (("X-WP-Nonce", "1".into()), Pass::PersonalField),
+            (
+                ("Accept", "application/json, */*".into()),
+                Pass::OtherRepresentation,
+            ),
+        ] {
+            let got = ask(&rules, "GET", "/", &[(fields.0, &fields.1)]);
+            assert_eq!(got, Err(why), "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn a_method_a_body_or_a_path_can_say_no() {
+        let rules = wordpress();
+        for method in ["POST", "PUT", "DELETE", "OPTIONS", "get", "M-SEARCH"] {
+            assert_eq!(ask(&rules, method, "/", &[]), Err(Pass::Method), "{method}");
+        }
+        assert_eq!(
+            ask(&rules, "GET", "/wp-admin/", &[]),
+            Err(Pass::NeverCachedPath)
+        );
+        assert_eq!(
+            ask(&rules, "GET", "/shop/x", &[]),
+            Err(Pass::NeverCachedPath)
+        );
+        let gate = RequestGate::new(&rules, b"GET", b"/", true);
+        assert_eq!(gate.verdict(), Err(Pass::RequestBody));
+    }
+
+    #[test]
+    fn under_rfc_an_unknown_cookie_is_the_applications_to_declare_but_a_session_is_not() {
+        let rules = Rules {
+            scheme: Scheme::Rfc,
+            ..Rules::default()
+        };
+        assert_eq!(ask(&rules, "GET", "/", &[("Cookie", "a=b")]), Ok(()));
+        let session = [("Cookie", "PHPSESSID=b")];
+        assert_eq!(ask(&rules, "GET", "/", &session), Err(Pass::SessionCookie));
+    }
+}

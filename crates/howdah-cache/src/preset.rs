@@ -1,0 +1,466 @@
+//! What is known of applications: cookies that mean somebody, paths and parameters that are never
+//! cached, requests that write. Data, read by `policy` and `key`. The sources are the applications'
+//! own (core code, their Varnish files) and the lists of the caches that serve most of them
+//! (Batcache, LiteSpeed, Cloudflare APO, Wikimedia's Varnish).
+//!
+//! Names are matched after they were read as PHP reads them; path segments anywhere in the path, so
+//! that an application in a subfolder is meant as well.
+
+/// How a name is matched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// This name.
+    Is(&'static str),
+    /// Names that begin so.
+    Starts(&'static str),
+    /// Names that end so.
+    Ends(&'static str),
+    /// 32 hexadecimal digits behind this: how Joomla, Drupal and WordPress name cookies per site.
+    Hex(&'static str),
+}
+
+impl Name {
+    /// Whether `name` is meant.
+    pub fn matches(self, name: &[u8]) -> bool {
+        match self {
+            Name::Is(is) => name == is.as_bytes(),
+            Name::Starts(start) => name.starts_with(start.as_bytes()),
+            Name::Ends(end) => name.ends_with(end.as_bytes()),
+            Name::Hex(start) => name
+                .strip_prefix(start.as_bytes())
+                .is_some_and(|rest| rest.len() == 32 && rest.iter().all(u8::is_ascii_hexdigit)),
+        }
+    }
+}
+
+use Name::{Ends, Hex, Is, Starts};
+
+/// What is known of an application.
+#[derive(Debug)]
+pub struct Preset {
+    /// As `cache_preset` names it.
+    pub name: &'static str,
+    /// Cookies of a login, a session, a basket, a message for one visitor.
+    pub session_cookies: &'static [Name],
+    /// Cookies that change no page.
+    pub harmless_cookies: &'static [Name],
+    /// Segments of paths never cached.
+    pub never_segments: &'static [&'static str],
+    /// Parameters never cached.
+    pub never_parameters: &'static [Name],
+    /// GET requests below this segment that carry one of these parameters write.
+    pub writing_gets: &'static [(&'static str, &'static [&'static str])],
+    /// Writes that change no page: parameter and value, in the query or a form.
+    pub noise: &'static [(&'static str, &'static [&'static str])],
+    /// Segments of paths where a write changes no page.
+    pub noise_segments: &'static [&'static str],
+    /// Longest lifetime, seconds; nonces in pages end before.
+    pub max_ttl: u64,
+    /// What an administrator may have to set in the application.
+    pub advice: &'static str,
+}
+
+/// Sessions of PHP itself.
+const SESSION: Name = Is("PHPSESSID");
+const DAY: u64 = 86_400;
+
+/// Cookies of analytics and advertising, read by scripts in the browser. Consent cookies are not
+/// here: some applications render by them.
+pub const TRACKING_COOKIES: &[Name] = &[
+    Starts("_ga"),
+    Is("_gid"),
+    Starts("_gat"),
+    Starts("__utm"),
+    Starts("_gcl_"),
+    Is("_fbp"),
+    Is("_fbc"),
+    Is("__gads"),
+    Is("__gpi"),
+    Starts("_hj"),
+    Is("_clck"),
+    Is("_clsk"),
+    Starts("__qc"),
+    Starts("__atuv"),
+    Is("has_js"),
+    Starts("_pk_"),
+    Starts("mtm_"),
+    Is("__cf_bm"),
+    Is("cf_clearance"),
+    Is("_uetsid"),
+    Is("_uetvid"),
+    Is("_ttp"),
+];
+
+/// Parameters of links from advertising and newsletters; the page is the same without them.
+pub const TRACKING_PARAMETERS: &[Name] = &[
+    Starts("utm_"),
+    Starts("mtm_"),
+    Starts("matomo_"),
+    Starts("pk_"),
+    Starts("piwik_"),
+    Starts("hsa_"),
+    Starts("gad_"),
+    Is("mc_cid"),
+    Is("mc_eid"),
+    Is("fbclid"),
+    Is("gclid"),
+    Is("gclsrc"),
+    Is("dclid"),
+    Is("gbraid"),
+    Is("wbraid"),
+    Is("msclkid"),
+    Is("igshid"),
+    Is("srsltid"),
+    Is("ttclid"),
+    Is("twclid"),
+    Is("li_fat_id"),
+    Is("yclid"),
+    Is("_ga"),
+    Is("_gl"),
+    Is("_ke"),
+    Is("_kx"),
+    Is("_branch_match_id"),
+    Is("epik"),
+    Is("s_kwcid"),
+    Is("mkt_tok"),
+    Is("ck_subscriber_id"),
+    Is("fb_action_ids"),
+    Is("fb_action_types"),
+    Is("fb_source"),
+];
+
+const NOTHING: Preset = Preset {
+    name: "",
+    session_cookies: &[SESSION],
+    harmless_cookies: &[],
+    never_segments: &[],
+    never_parameters: &[],
+    writing_gets: &[],
+    noise: &[],
+    noise_segments: &[],
+    max_ttl: DAY,
+    advice: "",
+};
+
+/// All presets. The last one, `php`, is for everything else.
+pub static PRESETS: &[Preset] = &[
+    Preset {
+        name: "wordpress",
+        session_cookies: &[
+            SESSION,
+            Starts("wordpress_logged_in"),
+            Starts("wordpress_sec"),
+            Hex("wordpress_"),
+            Starts("wordpressuser_"),
+            Starts("wordpresspass_"),
+            Starts("wordpress_rec_"),
+            Starts("wp-postpass"),
+            Starts("wp_postpass"),
+            Starts("comment_author"),
+            Starts("wp-settings-"),
+            Is("wordpress_no_cache"),
+            Starts("woocommerce_"),
+            Starts("wp_woocommerce_session_"),
+            Starts("edd_"),
+            Starts("yith_"),
+            Starts("wpsc_"),
+            Starts("it_exchange_session_"),
+            Is("mp_session"),
+            Starts("bookly"),
+            Starts("ecwid"),
+        ],
+        harmless_cookies: &[Is("wordpress_test_cookie")],
+        never_segments: &[
+            "wp-admin",
+            "wp-login.php",
+            "wp-cron.php",
+            "xmlrpc.php",
+            "wp-json",
+            "wp-signup.php",
+            "wp-activate.php",
+            "wp-comments-post.php",
+            "wp-trackback.php",
+            "cart",
+            "checkout",
+            "my-account",
+            "addons",
+            "edd-api",
+        ],
+        never_parameters: &[
+            Starts("preview"),
+            Is("p_preview"),
+            Is("rest_route"),
+            Starts("customize_"),
+            Is("s"),
+            Is("add-to-cart"),
+            Is("add_to_cart"),
+            Starts("wc-"),
+            Starts("wc_"),
+            Is("_wpnonce"),
+            Is("replytocom"),
+            Is("doing_wp_cron"),
+            Is("elementor-preview"),
+            Is("unapproved"),
+            Is("moderation-hash"),
+            Is("et_fb"),
+            Is("fl_builder"),
+            Is("loggedout"),
+            Is("edd_action"),
+        ],
+        writing_gets: &[
+            ("wp-admin", &["_wpnonce", "action"]),
+            ("wp-cron.php", &["doing_wp_cron"]),
+        ],
+        noise: &[
+            (
+                "action",
+                &[
+                    "heartbeat",
+                    "wp-compression-test",
+                    "dashboard-widgets",
+                    "closed-postboxes",
+                ],
+            ),
+            (
+                "wc-ajax",
+                &[
+                    "get_refreshed_fragments",
+                    "add_to_cart",
+                    "remove_from_cart",
+                    "apply_coupon",
+                    "remove_coupon",
+                    "update_order_review",
+                    "update_shipping_method",
+                    "get_cart_totals",
+                ],
+            ),
+        ],
+        noise_segments: &["wp-login.php"],
+        // Nonces are good for 12 to 24 hours; plugins keep pages 10 for that reason.
+        max_ttl: 10 * 3600,
+        ..NOTHING
+    },
+    Preset {
+        name: "mediawiki",
+        session_cookies: &[
+            SESSION,
+            Ends("_session"),
+            Ends("Token"),
+            Ends("LoggedOut"),
+            Is("forceHTTPS"),
+            Ends("UserID"),
+            Ends("UserName"),
+            Is("sessionJwt"),
+            Ends("PostEditRevision"),
+            Ends("BlockID"),
+            Is("UseCDNCache"),
+            Is("UseDC"),
+            Starts("cpPosIndex"),
+        ],
+        harmless_cookies: &[Ends("mwuser-sessionId"), Ends("stopMobileRedirect")],
+        never_segments: &["api.php", "rest.php"],
+        never_parameters: &[Is("action"), Is("wpSearch"), Is("search"), Is("returnto")],
+        advice: "MediaWiki says `private` on every page unless $wgUseCdn = true; set it, with $wgCdnMaxAge as the longest time.",
+        ..NOTHING
+    },
+    Preset {
+        name: "drupal",
+        session_cookies: &[
+            SESSION,
+            Hex("SESS"),
+            Hex("SSESS"),
+            Is("NO_CACHE"),
+            Starts("Drupal_visitor_"),
+        ],
+        never_segments: &["admin", "user", "cron", "batch", "cart", "checkout"],
+        never_parameters: &[Is("token"), Is("_wrapper_format"), Is("ajax_form")],
+        advice: "Drupal says `private` until a maximum age is set: Configuration, Performance, \"Browser and proxy cache maximum age\".",
+        ..NOTHING
+    },
+    Preset {
+        name: "joomla",
+        session_cookies: &[
+            SESSION,
+            Hex(""),
+            Is("joomla_user_state"),
+            Starts("joomla_remember_me_"),
+        ],
+        never_segments: &["administrator", "api"],
+        never_parameters: &[Is("task")],
+        advice: "Joomla starts a session for every visitor; its pages are not stored unless a plugin such as LiteSpeed's for Joomla stops that.",
+        ..NOTHING
+    },
+    Preset {
+        name: "phpbb",
+        session_cookies: &[SESSION, Starts("phpbb")],
+        never_segments: &[
+            "posting.php",
+            "ucp.php",
+            "mcp.php",
+            "adm",
+            "memberlist.php",
+            "search.php",
+            "cron.php",
+        ],
+        never_parameters: &[Is("sid"), Is("hash")],
+        advice: "phpBB starts a session for every visitor and says `private`; its pages are not stored.",
+        ..NOTHING
+    },
+    Preset {
+        name: "magento",
+        session_cookies: &[
+            SESSION,
+            Is("X-Magento-Vary"),
+            Is("private_content_version"),
+            Is("form_key"),
+            Starts("mage-"),
+            Is("persistent_shopping_cart"),
+            Is("admin"),
+        ],
+        never_segments: &[
+            "customer",
+            "checkout",
+            "admin",
+            "sales",
+            "wishlist",
+            "rest",
+            "graphql",
+            "catalogsearch",
+        ],
+        noise_segments: &["customer", "checkout", "wishlist"],
+        advice: "Choose \"Varnish Cache\" as the caching application of Magento: Stores, Configuration, System, Full Page Cache.",
+        ..NOTHING
+    },
+    Preset {
+        name: "laravel",
+        session_cookies: &[
+            SESSION,
+            Ends("_session"),
+            Is("XSRF-TOKEN"),
+            Starts("remember_"),
+        ],
+        advice: "Laravel starts a session on every route of the `web` group; move routes without one to a group of their own and let them say `Cache-Control: public`.",
+        ..NOTHING
+    },
+    Preset {
+        name: "symfony",
+        session_cookies: &[SESSION, Is("REMEMBERME"), Starts("sf_"), Ends("_csrf")],
+        never_segments: &["_profiler", "_wdt", "_fragment"],
+        advice: "Symfony says `no-cache, private` unless a controller says otherwise: #[Cache(public: true, maxage: 600)], and `_stateless: true` on the route.",
+        ..NOTHING
+    },
+    Preset {
+        name: "php",
+        advice: "A script that starts a session says `no-store` by itself; all others are stored for `cache_ttl` unless they say otherwise.",
+        ..NOTHING
+    },
+];
+
+impl Preset {
+    /// By name.
+    pub fn find(name: &str) -> Option<&'static Preset> {
+        PRESETS.iter().find(|preset| preset.name == name)
+    }
+
+    /// The one for everything else.
+    pub fn plain() -> &'static Preset {
+        &PRESETS[PRESETS.len() - 1]
+    }
+
+    /// Whether the path is one the application never wants cached.
+    pub fn never_path(&self, path: &[u8]) -> bool {
+        has_segment(path, self.never_segments)
+    }
+
+    /// Whether a request that would be a write (any method but GET, HEAD, OPTIONS, TRACE) changes no
+    /// page; `form` is its body if it is a form.
+    pub fn is_noise(&self, path: &[u8], query: Option<&[u8]>, form: Option<&[u8]>) -> bool {
+        let named = |text: Option<&[u8]>| {
+            text.is_some_and(|text| {
+                text.split(|b| *b == b'&').any(|pair| {
+                    let end = pair.iter().position(|b| *b == b'=').unwrap_or(pair.len());
+                    let value = pair.get(end + 1..).unwrap_or_default();
+                    self.noise.iter().any(|(name, values)| {
+                        name.as_bytes() == &pair[..end]
+                            && values.iter().any(|v| v.as_bytes() == value)
+                    })
+                })
+            })
+        };
+        has_segment(path, self.noise_segments) || named(query) || named(form)
+    }
+
+    /// Whether a GET writes all the same.
+    pub fn get_writes(&self, path: &[u8], query: Option<&[u8]>) -> bool {
+        let Some(query) = query else { return false };
+        self.writing_gets.iter().any(|(segment, parameters)| {
+            has_segment(path, &[segment])
+                && query.split(|b| *b == b'&').any(|pair| {
+                    let end = pair.iter().position(|b| *b == b'=').unwrap_or(pair.len());
+                    parameters.iter().any(|p| p.as_bytes() == &pair[..end])
+                })
+        })
+    }
+}
+
+fn has_segment(path: &[u8], segments: &[&str]) -> bool {
+    !segments.is_empty()
+        && path.split(|b| *b == b'/').any(|part| {
+            segments
+                .iter()
+                .any(|segment| part.eq_ignore_ascii_case(segment.as_bytes()))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wordpress() -> &'static Preset {
+        Preset::find("wordpress").unwrap()
+    }
+
+    #[test]
+    fn cookies_named_per_site_are_known_by_their_form() {
+        let hash = "0123456789abcdef0123456789abcdef";
+        assert!(Hex("wordpress_").matches(format!("wordpress_{hash}").as_bytes()));
+        assert!(!Hex("wordpress_").matches(b"wordpress_test_cookie"));
+        assert!(Hex("").matches(hash.as_bytes()));
+        assert!(Ends("_session").matches(b"my_wiki_session"));
+    }
+
+    #[test]
+    fn a_path_is_known_in_a_subfolder_and_by_whole_segments_only() {
+        assert!(wordpress().never_path(b"/blog/wp-admin/post.php"));
+        assert!(wordpress().never_path(b"/wp-login.php"));
+        assert!(wordpress().never_path(b"/WP-Admin/"));
+        assert!(!wordpress().never_path(b"/about-wp-admin/"));
+    }
+
+    #[test]
+    fn a_link_in_the_dashboard_writes_and_a_heartbeat_does_not() {
+        let w = wordpress();
+        assert!(w.get_writes(
+            b"/wp-admin/post.php",
+            Some(b"post=1&action=trash&_wpnonce=x")
+        ));
+        assert!(!w.get_writes(b"/wp-admin/edit.php", Some(b"paged=2")));
+        assert!(!w.get_writes(b"/", Some(b"action=x")));
+        let ajax = b"/wp-admin/admin-ajax.php";
+        assert!(w.is_noise(ajax, None, Some(b"interval=60&action=heartbeat")));
+        assert!(!w.is_noise(ajax, None, Some(b"action=inline-save")));
+        assert!(w.is_noise(b"/", Some(b"wc-ajax=get_refreshed_fragments"), None));
+        assert!(w.is_noise(b"/wp-login.php", None, None));
+        assert!(!w.is_noise(b"/wp-comments-post.php", None, None));
+    }
+
+    #[test]
+    fn every_preset_knows_sessions_and_limits_lifetimes() {
+        for preset in PRESETS {
+            assert!(preset.session_cookies.contains(&SESSION), "{}", preset.name);
+            assert!((60..=DAY).contains(&preset.max_ttl));
+            assert_eq!(Preset::find(preset.name).unwrap().name, preset.name);
+        }
+        assert_eq!(Preset::plain().name, "php");
+    }
+}

@@ -1,0 +1,257 @@
+//! What of a stored page a request gets: all of it, a part, or word that nothing has changed.
+//! RFC 9110 §13 (conditions), §14 (ranges); RFC 9111 §4.3.2. Values in, a decision out.
+
+use crate::field::{self, members};
+use crate::object::Object;
+
+/// What is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// The page.
+    Full,
+    /// 304
+    NotModified,
+    /// 412
+    PreconditionFailed,
+    /// 206: these bytes of the plain body.
+    Part {
+        /// The first one.
+        start: u64,
+        /// How many.
+        length: u64,
+    },
+    /// 416
+    NotSatisfiable,
+}
+
+/// The conditions of a request.
+#[derive(Clone, Debug, Default)]
+pub struct Conditions<'a> {
+    /// `If-Match`, all lines
+    pub if_match: Vec<&'a [u8]>,
+    /// `If-None-Match`, all lines
+    pub if_none_match: Vec<&'a [u8]>,
+    /// `If-Modified-Since`
+    pub if_modified_since: Option<&'a [u8]>,
+    /// `If-Unmodified-Since`
+    pub if_unmodified_since: Option<&'a [u8]>,
+    /// `Range`, of a GET
+    pub range: Option<&'a [u8]>,
+    /// `If-Range`
+    pub if_range: Option<&'a [u8]>,
+}
+
+impl<'a> Conditions<'a> {
+    /// Takes in a field.
+    pub fn field(&mut self, name: &[u8], value: &'a [u8]) {
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        match name.len() {
+            5 if is("range") => self.range = Some(value),
+            8 if is("if-match") => self.if_match.push(value),
+            8 if is("if-range") => self.if_range = Some(value),
+            13 if is("if-none-match") => self.if_none_match.push(value),
+            17 if is("if-modified-since") => self.if_modified_since = Some(value),
+            19 if is("if-unmodified-since") => self.if_unmodified_since = Some(value),
+            _ => {}
+        }
+    }
+}
+
+/// Decides, in the order of RFC 9110 §13.2.2. Only a 200 is ever a 304, 412 or 206.
+pub fn reply(page: &Object, conditions: &Conditions<'_>) -> Reply {
+    if page.status != 200 {
+        return Reply::Full;
+    }
+    let etag = page.field(b"etag");
+    let modified = page.field(b"last-modified").and_then(field::date);
+    if !conditions.if_match.is_empty() {
+        if !listed(&conditions.if_match, etag, true) {
+            return Reply::PreconditionFailed;
+        }
+    } else if let Some(since) = conditions.if_unmodified_since.and_then(field::date)
+        && modified.is_some_and(|at| at > since)
+    {
+        return Reply::PreconditionFailed;
+    }
+    if !conditions.if_none_match.is_empty() {
+        if listed(&conditions.if_none_match, etag, false) {
+            return Reply::NotModified;
+        }
+    } else if let Some(since) = conditions.if_modified_since.and_then(field::date)
+        // RFC 9111 §4.3.2: without Last-Modified the Date stands in for it.
+        && modified.unwrap_or(page.date) <= since
+    {
+        return Reply::NotModified;
+    }
+    match conditions.range {
+        Some(range) if range_still_applies(conditions.if_range, etag, modified) => {
+            part(range, page.body.len() as u64)
+        }
+        _ => Reply::Full,
+    }
+}
+
+/// §8.8.3.2: strong comparison needs both tags strong.
+fn listed(lines: &[&[u8]], etag: Option<&[u8]>, strong: bool) -> bool {
+    let opaque = |tag: &[u8]| tag.strip_prefix(b"W/").unwrap_or(tag).to_vec();
+    lines.iter().flat_map(|line| members(line)).any(|member| {
+        if member == b"*" {
+            return true;
+        }
+        let Some(etag) = etag else { return false };
+        let weak = member.starts_with(b"W/") || etag.starts_with(b"W/");
+        opaque(member) == opaque(etag) && !(strong && weak)
+    })
+}
+
+/// §13.1.5: a tag must be the same and strong; a date the same exactly.
+fn range_still_applies(
+    if_range: Option<&[u8]>,
+    etag: Option<&[u8]>,
+    modified: Option<u64>,
+) -> bool {
+    match if_range {
+        None => true,
+        Some(tag @ [b'"', ..]) => etag == Some(tag),
+        Some(date) => match (field::date(date), modified) {
+            (Some(date), Some(modified)) => date == modified,
+            _ => false,
+        },
+    }
+}
+
+/// One range of bytes; several, or another unit, are answered with the whole (§14.2 allows that).
+fn part(range: &[u8], total: u64) -> Reply {
+    let Some((unit, set)) = range
+        .iter()
+        .position(|b| *b == b'=')
+        .map(|at| (&range[..at], &range[at + 1..]))
+    else {
+        return Reply::Full;
+    };
+    let mut specs = members(set);
+    let (Some(spec), None) = (specs.next(), specs.next()) else {
+        return Reply::Full;
+    };
+    if !unit.eq_ignore_ascii_case(b"bytes") {
+        return Reply::Full;
+    }
+    let Some(dash) = spec.iter().position(|b| *b == b'-') else {
+        return Reply::Full;
+    };
+    let number = |text: &[u8]| {
+        let digits = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+        let text = std::str::from_utf8(text).ok().filter(|_| digits)?;
+        // More digits than fit mean beyond the end.
+        Some(text.parse().unwrap_or(u64::MAX))
+    };
+    let (first, last) = (&spec[..dash], &spec[dash + 1..]);
+    let (start, end) = match (first.is_empty(), last.is_empty()) {
+        (true, true) => return Reply::Full,
+        (true, false) => match number(last) {
+            Some(0) => return Reply::NotSatisfiable,
+            Some(suffix) => (total.saturating_sub(suffix), total),
+            None => return Reply::Full,
+        },
+        (false, _) => {
+            let end = if last.is_empty() {
+                Some(u64::MAX)
+            } else {
+                number(last)
+            };
+            match (number(first), end) {
+                (Some(start), Some(end)) if start <= end => {
+                    (start, end.saturating_add(1).min(total))
+                }
+                _ => return Reply::Full,
+            }
+        }
+    };
+    if start >= total {
+        return Reply::NotSatisfiable;
+    }
+    Reply::Part {
+        start,
+        length: end - start,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::tests::page;
+
+    fn ask(fields: &[(&str, &str)]) -> Reply {
+        let page = page(
+            &[
+                ("ETag", "\"a\""),
+                ("Last-Modified", "Sun, 06 Nov 1994 08:49:37 GMT"),
+            ],
+            "0123456789",
+        );
+        let mut conditions = Conditions::default();
+        for (name, value) in fields {
+            conditions.field(name.as_bytes(), value.as_bytes());
+        }
+        reply(&page, &conditions)
+    }
+
+    const SAME: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+    const EARLIER: &str = "Sun, 06 Nov 1994 08:49:36 GMT";
+
+    #[test]
+    fn rfc_9110_13_2_2_conditions_are_asked_in_order() {
+        for (fields, expected) in [
+            (&[][..], Reply::Full),
+            (&[("If-None-Match", "\"a\"")], Reply::NotModified),
+            (&[("If-None-Match", "W/\"a\"")], Reply::NotModified),
+            (&[("If-None-Match", "\"x\", \"a\"")], Reply::NotModified),
+            (&[("If-None-Match", "*")], Reply::NotModified),
+            (&[("If-None-Match", "\"b\"")], Reply::Full),
+            (&[("If-Modified-Since", SAME)], Reply::NotModified),
+            (&[("If-Modified-Since", EARLIER)], Reply::Full),
+            (&[("If-Modified-Since", "nonsense")], Reply::Full),
+            // If-None-Match goes before If-Modified-Since.
+            (
+                &[("If-None-Match", "\"b\""), ("If-Modified-Since", SAME)],
+                Reply::Full,
+            ),
+            (&[("If-Match", "\"b\"")], Reply::PreconditionFailed),
+            (&[("If-Match", "W/\"a\"")], Reply::PreconditionFailed),
+            (&[("If-Match", "\"a\"")], Reply::Full),
+            (
+                &[("If-Unmodified-Since", EARLIER)],
+                Reply::PreconditionFailed,
+            ),
+        ] {
+            assert_eq!(ask(fields), expected, "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn rfc_9110_14_one_range_is_a_part_and_anything_else_the_whole() {
+        let part = |start, length| Reply::Part { start, length };
+        for (range, expected) in [
+            ("bytes=0-3", part(0, 4)),
+            ("bytes=8-", part(8, 2)),
+            ("bytes=-3", part(7, 3)),
+            ("bytes=-30", part(0, 10)),
+            ("bytes=5-99999999999999999999999", part(5, 5)),
+            ("bytes=10-", Reply::NotSatisfiable),
+            ("bytes=-0", Reply::NotSatisfiable),
+            ("bytes=3-2", Reply::Full),
+            ("bytes=0-1,3-4", Reply::Full),
+            ("lines=0-1", Reply::Full),
+            ("bytes=a-b", Reply::Full),
+            ("bytes", Reply::Full),
+        ] {
+            assert_eq!(ask(&[("Range", range)]), expected, "{range}");
+        }
+        let r = ("Range", "bytes=0-3");
+        assert_eq!(ask(&[r, ("If-Range", "\"a\"")]), part(0, 4));
+        assert_eq!(ask(&[r, ("If-Range", "\"b\"")]), Reply::Full);
+        assert_eq!(ask(&[r, ("If-Range", SAME)]), part(0, 4));
+        assert_eq!(ask(&[r, ("If-Range", EARLIER)]), Reply::Full);
+        assert_eq!(ask(&[r, ("If-None-Match", "\"a\"")]), Reply::NotModified);
+    }
+}

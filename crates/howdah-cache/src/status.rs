@@ -1,0 +1,120 @@
+//! `Cache-Status` (RFC 9211) and `X-Cache`: what the cache did for a response, in one line each.
+
+use crate::pass::{Pass, Side};
+
+/// What happened to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Answered from the store, with so many seconds to live.
+    Hit {
+        /// Seconds; negative for a page served beyond its lifetime.
+        ttl: i64,
+    },
+    /// Rendered, and stored; `collapsed`: by another request's render.
+    Stored {
+        /// Whether somebody else's render was waited for.
+        collapsed: bool,
+    },
+    /// What was stored was too old, and the application said that it is still good.
+    Validated,
+    /// Not from the cache, and not stored.
+    Pass(Pass),
+}
+
+impl Verdict {
+    /// `HIT`, `MISS`, `STALE` or `PASS`: `X-Cache`, the log and the metrics.
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::Hit { ttl } if ttl < 0 => "STALE",
+            Verdict::Hit { .. } => "HIT",
+            Verdict::Stored { .. } | Verdict::Validated => "MISS",
+            Verdict::Pass(_) => "PASS",
+        }
+    }
+
+    /// Appends both fields.
+    pub fn fields(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"Cache-Status: Howdah");
+        match self {
+            Verdict::Hit { ttl } => {
+                out.extend_from_slice(b"; hit; ttl=");
+                number(out, ttl);
+            }
+            Verdict::Stored { collapsed: false } => out.extend_from_slice(b"; fwd=miss; stored"),
+            Verdict::Stored { collapsed: true } => {
+                out.extend_from_slice(b"; fwd=miss; stored; collapsed");
+            }
+            Verdict::Validated => out.extend_from_slice(b"; fwd=stale; fwd-status=304"),
+            Verdict::Pass(why) => {
+                let fwd: &[u8] = match (why, why.side()) {
+                    (Pass::Method, _) => b"; fwd=method; detail=",
+                    (_, Side::Request) => b"; fwd=bypass; detail=",
+                    _ => b"; fwd=miss; detail=",
+                };
+                out.extend_from_slice(fwd);
+                out.extend_from_slice(why.name().as_bytes());
+            }
+        }
+        out.extend_from_slice(b"\r\nX-Cache: ");
+        out.extend_from_slice(self.word().as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// A number in digits, without the formatter: this stands on the way of every hit.
+pub fn number(out: &mut Vec<u8>, n: i64) {
+    if n < 0 {
+        out.push(b'-');
+    }
+    let mut digits = [0; 20];
+    let (mut at, mut left) = (digits.len(), n.unsigned_abs());
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (left % 10) as u8;
+        left /= 10;
+        if left == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rfc_9211_says_in_one_line_what_happened() {
+        for (verdict, line) in [
+            (Verdict::Hit { ttl: 55 }, "Howdah; hit; ttl=55|HIT"),
+            (Verdict::Hit { ttl: -3 }, "Howdah; hit; ttl=-3|STALE"),
+            (
+                Verdict::Stored { collapsed: false },
+                "Howdah; fwd=miss; stored|MISS",
+            ),
+            (
+                Verdict::Stored { collapsed: true },
+                "Howdah; fwd=miss; stored; collapsed|MISS",
+            ),
+            (Verdict::Validated, "Howdah; fwd=stale; fwd-status=304|MISS"),
+            (
+                Verdict::Pass(Pass::Method),
+                "Howdah; fwd=method; detail=Method|PASS",
+            ),
+            (
+                Verdict::Pass(Pass::SessionCookie),
+                "Howdah; fwd=bypass; detail=SessionCookie|PASS",
+            ),
+            (
+                Verdict::Pass(Pass::SetCookie),
+                "Howdah; fwd=miss; detail=SetCookie|PASS",
+            ),
+        ] {
+            let mut out = Vec::new();
+            verdict.fields(&mut out);
+            let (status, cache) = line.split_once('|').unwrap();
+            let expected = format!("Cache-Status: {status}\r\nX-Cache: {cache}\r\n");
+            assert_eq!(String::from_utf8(out).unwrap(), expected);
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! Pages in memory: bounded by bytes, evicted by S3-FIFO (quick_cache), so that a crawler that asks
+//! for every page once does not push out what people read. Beside the pages it remembers, in small
+//! tables of their own so that neither can evict a page: which keys passed a moment ago
+//! (hit-for-miss) and which were asked for once (admission at the second visit).
+//!
+//! A key is compared as a whole, so that two URLs never meet by a hash; the hash is seeded anew for
+//! each process, so that nobody can choose keys that collide.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use quick_cache::sync::Cache;
+use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
+
+use crate::Millis;
+use crate::generation::Generations;
+use crate::object::Object;
+use crate::pass::Pass;
+use crate::policy::State;
+
+/// Most variants of a URL. nginx and Varnish have no limit; Akamai's is 50, Fastly's soft one 200.
+pub const MAX_VARIANTS: usize = 32;
+/// How many keys are remembered that passed, and that were asked for once.
+const REMEMBERED: usize = 16_384;
+
+/// What is stored under a key.
+#[derive(Clone, Debug)]
+enum Slot {
+    Page(Arc<Object>),
+    Varies(Arc<Variants>),
+}
+
+/// The fields a URL's response varies by.
+#[derive(Debug)]
+pub struct Variants {
+    names: Vec<Vec<u8>>,
+    /// Hashes of the variants' keys.
+    keys: Mutex<HashSet<u64>>,
+}
+
+impl Variants {
+    /// Lower case, sorted.
+    pub fn names(&self) -> &[Vec<u8>] {
+        &self.names
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Bytes;
+
+impl Weighter<Box<[u8]>, Slot> for Bytes {
+    fn weight(&self, key: &Box<[u8]>, slot: &Slot) -> u64 {
+        key.len() as u64
+            + match slot {
+                Slot::Page(page) => page.weight(),
+                Slot::Varies(_) => 1024,
+            }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Evictions(Arc<AtomicU64>);
+
+impl Lifecycle<Box<[u8]>, Slot> for Evictions {
+    type RequestState = ();
+
+    fn begin_request(&self) {}
+
+    fn on_evict(&self, (): &mut (), _key: Box<[u8]>, _slot: Slot) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What a look gave.
+#[derive(Debug)]
+pub enum Found {
+    /// A page and what it is good for.
+    Page(Arc<Object>, State),
+    /// Nothing.
+    Nothing,
+}
+
+/// Usage, for the status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Entries.
+    pub entries: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Most bytes.
+    pub capacity: u64,
+    /// Entries pushed out.
+    pub evictions: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Memory {
+    pages: Cache<Box<[u8]>, Slot, Bytes, RandomState, Evictions>,
+    evictions: Evictions,
+    passed: Cache<u64, (Pass, Millis)>,
+    seen: Cache<u64, Millis>,
+    hasher: RandomState,
+    capacity: u64,
+}
+
+impl Memory {
+    /// For at most `capacity` bytes; `largest` is the longest body that is to fit.
+    pub fn new(capacity: u64, largest: u64) -> Memory {
+        // The bytes are shared out among the shards, and an object must fit one.
+        let shards = (capacity / (largest * 2).max(1)).clamp(1, 16) as usize;
+        let options = OptionsBuilder::new()
+            .estimated_items_capacity((capacity / 16_384).clamp(64, 1 << 20) as usize)
+            .weight_capacity(capacity)
+            .shards(shards)
+            .build();
+        let evictions = Evictions::default();
+        // All that must be there is.
+        let options = options.unwrap_or_else(|_| unreachable!("capacity and items are given"));
+        Memory {
+            pages: Cache::with_options(options, Bytes, RandomState::new(), evictions.clone()),
+            evictions,
+            passed: Cache::new(REMEMBERED),
+            seen: Cache::new(REMEMBERED),
+            hasher: RandomState::new(),
+            capacity,
+        }
+    }
+
+    /// The fields the URL's response varies by, if any.
+    pub fn varies(&self, key: &[u8]) -> Option<Arc<Variants>> {
+        match self.pages.peek(key) {
+            Some(Slot::Varies(variants)) => Some(variants),
+            _ => None,
+        }
+    }
+
+    /// What is stored under `key`, or under the variant of it that `variant` makes for the given
+    /// names. What was purged is removed.
+    pub fn look(
+        &self,
+        key: &[u8],
+        variant: impl FnOnce(&[Vec<u8>]) -> Vec<u8>,
+        generations: &Generations,
+        now: Millis,
+    ) -> Found {
+        let slot = self.pages.get(key);
+        match slot {
+            Some(Slot::Page(page)) => self.judged(key, page, generations, now),
+            Some(Slot::Varies(variants)) => {
+                let key = variant(&variants.names);
+                match self.pages.get(&key[..]) {
+                    Some(Slot::Page(page)) => self.judged(&key, page, generations, now),
+                    _ => Found::Nothing,
+                }
+            }
+            None => Found::Nothing,
+        }
+    }
+
+    fn judged(
+        &self,
+        key: &[u8],
+        page: Arc<Object>,
+        generations: &Generations,
+        now: Millis,
+    ) -> Found {
+        match page.state(generations, now) {
+            Some(state) => Found::Page(page, state),
+            None => {
+                let same = |slot: &Slot| matches!(slot, Slot::Page(p) if Arc::ptr_eq(p, &page));
+                self.pages.remove_if(key, same);
+                Found::Nothing
+            }
+        }
+    }
+
+    /// Stores a page that varies by `vary`; `variant` makes the key for the names that count now:
+    /// those of all of the URL's responses together, since a page that does not mention a field one
+    /// of its variants depended on says nothing about the others. Gives the page if it was stored.
+    pub fn keep(
+        &self,
+        key: &[u8],
+        vary: &[Vec<u8>],
+        variant: impl FnOnce(&[Vec<u8>]) -> Vec<u8>,
+        page: Object,
+    ) -> Result<Arc<Object>, Pass> {
+        let page = Arc::new(page);
+        let known = self.varies(key);
+        if vary.is_empty() && known.is_none() {
+            self.pages.insert(key.into(), Slot::Page(page.clone()));
+            return Ok(page);
+        }
+        let variants = match known {
+            Some(variants) if vary.iter().all(|name| variants.names.contains(name)) => variants,
+            other => {
+                let mut names = other.map_or_else(Vec::new, |v| v.names.clone());
+                names.extend_from_slice(vary);
+                names.sort();
+                names.dedup();
+                let variants = Arc::new(Variants {
+                    names,
+                    keys: Mutex::default(),
+                });
+                self.pages
+                    .insert(key.into(), Slot::Varies(variants.clone()));
+                variants
+            }
+        };
+        let own = variant(&variants.names);
+        {
+            let hash = self.hasher.hash_one(&own);
+            let mut keys = variants.keys.lock().unwrap_or_else(PoisonError::into_inner);
+            if !keys.contains(&hash) && keys.len() >= MAX_VARIANTS {
+                return Err(Pass::TooManyVariants);
+            }
+            keys.insert(hash);
+        }
+        self.pages.insert(own.into(), Slot::Page(page.clone()));
+        Ok(page)
+    }
+
+    /// Removes what is stored under the key itself.
+    pub fn remove(&self, key: &[u8]) {
+        self.pages.remove(key);
+    }
+
+    /// Remembers that a key passed, until `until`.
+    pub fn passed(&self, key: &[u8], pass: Pass, until: Millis) {
+        self.passed.insert(self.hasher.hash_one(key), (pass, until));
+    }
+
+    /// Why a key passed a moment ago.
+    pub fn passed_before(&self, key: &[u8], now: Millis) -> Option<Pass> {
+        let (pass, until) = self.passed.get(&self.hasher.hash_one(key))?;
+        (now < until).then_some(pass)
+    }
+
+    /// Forgets that a key passed.
+    pub fn forget_passed(&self, key: &[u8]) {
+        self.passed.remove(&self.hasher.hash_one(key));
+    }
+
+    /// Whether the key was asked for within the last `within`; if not, it is remembered now.
+    pub fn seen_before(&self, key: &[u8], now: Millis, within: Millis) -> bool {
+        let hash = self.hasher.hash_one(key);
+        match self.seen.get(&hash) {
+            Some(at) if now.saturating_sub(at) < within => true,
+            _ => {
+                self.seen.insert(hash, now);
+                false
+            }
+        }
+    }
+
+    /// Drops everything.
+    pub fn clear(&self) {
+        self.pages.clear();
+        self.passed.clear();
+    }
+
+    /// What is in use.
+    pub fn usage(&self) -> Usage {
+        Usage {
+            entries: self.pages.len() as u64,
+            bytes: self.pages.weight(),
+            capacity: self.capacity,
+            evictions: self.evictions.0.load(Ordering::Relaxed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generation::{Force, Purge};
+    use crate::object::tests::page;
+
+    fn no_variant(_: &[Vec<u8>]) -> Vec<u8> {
+        panic!("this page does not vary")
+    }
+
+    fn body(found: Found) -> Option<String> {
+        match found {
+            Found::Page(page, _) => Some(String::from_utf8_lossy(&page.body).into_owned()),
+            Found::Nothing => None,
+        }
+    }
+
+    #[test]
+    fn a_page_is_found_until_it_is_purged() {
+        let (memory, generations) = (Memory::new(1 << 20, 1 << 16), Generations::default());
+        assert_eq!(body(memory.look(b"k", no_variant, &generations, 1)), None);
+        memory
+            .keep(b"k", &[], no_variant, page(&[], "text"))
+            .unwrap();
+        assert_eq!(
+            body(memory.look(b"k", no_variant, &generations, 1)).unwrap(),
+            "text"
+        );
+        assert_eq!(
+            body(memory.look(b"other", no_variant, &generations, 1)),
+            None
+        );
+        generations.purge(&Purge::Url(b"key".to_vec()), Force::Hard);
+        assert_eq!(body(memory.look(b"k", no_variant, &generations, 1)), None);
+        assert_eq!(memory.usage().entries, 0, "what was purged takes no room");
+    }
+
+    #[test]
+    fn each_variant_is_found_by_its_own_values_and_a_new_field_sorts_them_anew() {
+        let (memory, generations) = (Memory::new(1 << 20, 1 << 16), Generations::default());
+        let key = |value: &'static str| {
+            move |names: &[Vec<u8>]| [&b"k"[..], &names.concat(), value.as_bytes()].concat()
+        };
+        let vary = [b"foo".to_vec()];
+        memory
+            .keep(b"k", &vary, key("1"), page(&[], "one"))
+            .unwrap();
+        memory
+            .keep(b"k", &vary, key("2"), page(&[], "two"))
+            .unwrap();
+        // A page that does not say what it varies by is kept as a variant all the same.
+        memory
+            .keep(b"k", &[], key("3"), page(&[], "three"))
+            .unwrap();
+        let look = |value| body(memory.look(b"k", key(value), &generations, 1));
+        assert_eq!(look("1").unwrap(), "one");
+        assert_eq!(look("2").unwrap(), "two");
+        assert_eq!(look("3").unwrap(), "three");
+        assert_eq!(look("4"), None);
+        memory
+            .keep(b"k", &[b"bar".to_vec()], key("1"), page(&[], "new"))
+            .unwrap();
+        assert_eq!(
+            memory.varies(b"k").unwrap().names(),
+            [b"bar".to_vec(), b"foo".to_vec()]
+        );
+        assert_eq!(look("1").unwrap(), "new");
+        assert_eq!(look("2"), None);
+    }
+
+    #[test]
+    fn a_url_with_ever_new_variants_stops_at_the_limit() {
+        let memory = Memory::new(1 << 20, 1 << 16);
+        for n in 0..MAX_VARIANTS + 3 {
+            let kept = memory.keep(
+                b"k",
+                &[b"foo".to_vec()],
+                |_| format!("k{n}").into_bytes(),
+                page(&[], "x"),
+            );
+            let expected = (n >= MAX_VARIANTS).then_some(Pass::TooManyVariants);
+            assert_eq!(kept.err(), expected, "{n}");
+        }
+    }
+
+    #[test]
+    fn bytes_are_bounded_and_a_crawler_does_not_push_out_what_is_read() {
+        let (memory, generations) = (Memory::new(100_000, 10_000), Generations::default());
+        for n in 0..10 {
+            let key = format!("read{n}").into_bytes();
+            memory.keep(&key, &[], no_variant, page(&[], "x")).unwrap();
+            for _ in 0..3 {
+                assert!(body(memory.look(&key, no_variant, &generations, 1)).is_some());
+            }
+        }
+        for n in 0..2000 {
+            let key = format!("crawled{n}").into_bytes();
+            memory.keep(&key, &[], no_variant, page(&[], "x")).unwrap();
+        }
+        let usage = memory.usage();
+        assert!(
+            usage.bytes <= 100_000 && usage.evictions > 1500,
+            "{usage:?}"
+        );
+        let left = (0..10)
+            .filter(|n| {
+                let key = format!("read{n}").into_bytes();
+                body(memory.look(&key, no_variant, &generations, 1)).is_some()
+            })
+            .count();
+        assert!(left >= 8, "{left} of 10 pages that are read were left");
+    }
+
+    #[test]
+    fn what_passed_and_what_was_seen_are_remembered_for_a_time() {
+        let memory = Memory::new(1 << 20, 1 << 16);
+        memory.passed(b"k", Pass::SetCookie, 100);
+        assert_eq!(memory.passed_before(b"k", 99), Some(Pass::SetCookie));
+        assert_eq!(memory.passed_before(b"k", 100), None);
+        assert_eq!(memory.passed_before(b"j", 0), None);
+        assert!(!memory.seen_before(b"k", 0, 100));
+        assert!(memory.seen_before(b"k", 99, 100));
+        assert!(!memory.seen_before(b"k", 100, 100));
+    }
+}

@@ -1,0 +1,110 @@
+//! What outlives the run of a program: its standard error goes to the log, its exit is waited for,
+//! its place is given back. A task of its own beside the run, which may be dropped at any time.
+
+use std::sync::Arc;
+
+use howdah_proto::control::Exit;
+use howdah_proto::request::RequestFrame;
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+use tokio::sync::{oneshot, watch};
+
+use super::Shared;
+use crate::programs::link::{Fate, Process};
+use crate::programs::places::Place;
+
+/// Most bytes of standard error that a request may put into the log.
+const MOST: usize = 64 * 1024;
+/// A line longer than this is cut into several.
+const LONGEST_LINE: usize = 8 * 1024;
+
+const WARNING: u8 = 4;
+
+/// Lines for the log, of one request.
+struct Lines {
+    shared: Arc<Shared>,
+    frame: Arc<RequestFrame>,
+    request: u64,
+    line: Vec<u8>,
+    left: usize,
+}
+
+impl Lines {
+    fn take(&mut self, bytes: &[u8]) {
+        for b in bytes {
+            if *b == b'\n' || self.line.len() == LONGEST_LINE {
+                self.finish();
+            }
+            if *b != b'\n' {
+                self.line.push(*b);
+            }
+        }
+    }
+
+    fn finish(&mut self) {
+        let line = std::mem::take(&mut self.line);
+        let line = line.trim_ascii_end();
+        if line.is_empty() || self.left == 0 {
+            return;
+        }
+        self.left = self.left.saturating_sub(line.len());
+        self.say(line);
+        if self.left == 0 {
+            self.say(b"the program's standard error goes on, and is not logged any further");
+        }
+    }
+
+    fn say(&self, line: &[u8]) {
+        let (log, name) = (&self.shared.log, &self.shared.config.name);
+        log.script(name, self.request, &self.frame, WARNING, line);
+    }
+}
+
+/// Looks after a process until it has ended and `over` says (or is dropped to say) that nobody
+/// signals it any more. `fate` tells the run.
+pub(super) async fn run(
+    shared: Arc<Shared>,
+    (request, frame): (u64, Arc<RequestFrame>),
+    mut process: Process,
+    place: Place,
+    mut stderr: pipe::Receiver,
+    mut over: oneshot::Receiver<()>,
+    fate: watch::Sender<Option<Fate>>,
+) {
+    let mut lines = Lines {
+        shared,
+        frame,
+        request,
+        line: Vec::new(),
+        left: MOST,
+    };
+    let mut place = Some(place);
+    let (mut run_over, mut silent) = (false, false);
+    let mut bytes = vec![0; 4096];
+    while place.is_some() || !run_over {
+        tokio::select! {
+            told = process.fates.recv(), if place.is_some() => match told {
+                Some(Fate::Started(pid)) => {
+                    if let Some(place) = &place {
+                        place.set_pid(pid);
+                    }
+                }
+                ended => {
+                    let ended = ended.unwrap_or(Fate::Exited(Exit::Unseen));
+                    fate.send_replace(Some(ended));
+                    place = None;
+                }
+            },
+            read = stderr.read(&mut bytes), if !silent => match read {
+                Ok(n) if n > 0 => lines.take(&bytes[..n]),
+                _ => silent = true,
+            },
+            _ = &mut over, if !run_over => run_over = true,
+        }
+    }
+    // Whoever it left in the background may hold the pipe for ever: only what is there is taken.
+    while !silent && let Ok(n @ 1..) = stderr.try_read(&mut bytes) {
+        lines.take(&bytes[..n]);
+    }
+    lines.finish();
+}

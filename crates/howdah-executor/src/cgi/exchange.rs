@@ -1,0 +1,251 @@
+//! One request in mode `cgi`: a place, a program with three pipes, its answer. Starts nothing
+//! itself and keeps nothing: what outlives the run is `aftercare`'s.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use howdah_proto::cgi_response::{CgiError, CgiParser};
+use howdah_proto::control::Exit;
+use howdah_proto::response::ResponseError;
+use howdah_proto::spawner::Start;
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+use tokio::sync::{oneshot, watch};
+
+use super::{Kind, Shared, aftercare, input, variables};
+use crate::error::Errno;
+use crate::programs::link::{Fate, Link, Process, Refused};
+use crate::programs::outlet::Outlet;
+use crate::programs::places::About;
+use crate::{Event, ExecError, RunTiming, ScriptRequest};
+
+/// From SIGTERM to SIGKILL.
+const KILL_GRACE: Duration = Duration::from_secs(1);
+/// The spawner ends a program that is this much over its limit: the front, which answers the
+/// client, usually has by then.
+const MARGIN: Duration = Duration::from_millis(500);
+/// Output that stops for so long is passed on, as other servers do when a pipe is empty.
+const QUIET: Duration = Duration::from_millis(50);
+/// After the end of a program's output, how long its exit is waited for, since a program that was
+/// killed has not finished its answer.
+const LEAVE: Duration = Duration::from_secs(1);
+/// A line to the spawner that is full has room again in a moment.
+const RETRY: Duration = Duration::from_millis(5);
+/// Bytes read at once.
+const CHUNK: usize = 32 * 1024;
+
+const WARNING: u8 = 4;
+
+/// Ends the program if the run is dropped or fails before the program's answer is complete.
+struct Guard {
+    link: Arc<Link>,
+    id: u64,
+    complete: bool,
+    /// Dropped with the guard: tells the aftercare that no signal follows.
+    _over: oneshot::Sender<()>,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !self.complete {
+            self.link.end(self.id, KILL_GRACE);
+        }
+    }
+}
+
+pub(super) async fn run(
+    shared: &Arc<Shared>,
+    kind: Kind,
+    request: ScriptRequest,
+    outlet: Outlet,
+) -> Result<(), ExecError> {
+    let asked = Instant::now();
+    let _in_flight = shared.ending.in_flight();
+    let frame = Arc::new(request.frame);
+    let mut cut = shared.ending.cut();
+    let queue_timeout = shared.config.queue_timeout;
+    let place = tokio::select! {
+        place = shared.places.take(About::new(&frame), queue_timeout) => place?,
+        _ = cut.wait_for(|cut| *cut) => return Err(ExecError::Stopping),
+    };
+    outlet.set_timing(RunTiming {
+        queued: Some(asked.elapsed()),
+        child: Some(place.row().index),
+    });
+    let limit = shared.config.request_terminate_timeout;
+    let deadline = Instant::now() + limit.unwrap_or(Duration::from_secs(365 * 86400));
+    let spawners_limit = limit.map_or(0, |limit| (limit + MARGIN).as_millis() as u64);
+    let start = variables::start(&frame, kind, spawners_limit)?;
+    let (stdin, feed) = input::open(request.body)?;
+    let (mut stdout, its_stdout) = pipe()?;
+    let (stderr, its_stderr) = pipe()?;
+    let process = spawn(
+        shared,
+        start,
+        [stdin, its_stdout, its_stderr],
+        queue_timeout,
+    )
+    .await?;
+    let (over, is_over) = oneshot::channel();
+    let mut guard = Guard {
+        link: shared.link.clone(),
+        id: process.id,
+        complete: false,
+        _over: over,
+    };
+    let (teller, mut fate) = watch::channel(None);
+    tokio::spawn(aftercare::run(
+        shared.clone(),
+        (request.id, frame.clone()),
+        process,
+        place,
+        stderr,
+        is_over,
+        teller,
+    ));
+    let outcome = tokio::select! {
+        outcome = answer(&mut stdout, feed, &mut fate, &outlet) => outcome,
+        () = tokio::time::sleep_until(deadline.into()) => Err(ExecError::TerminateTimeout),
+        _ = cut.wait_for(|cut| *cut) => Err(ExecError::Stopping),
+    };
+    match outcome {
+        Err(ExecError::ChildDied(_)) if Instant::now() >= deadline => {
+            Err(ExecError::TerminateTimeout)
+        }
+        Ok(exit) => {
+            guard.complete = true;
+            if let Some(Exit::Code(code @ 1..)) = exit {
+                let text = format!("ExitStatus: the program left with exit code {code}");
+                let (log, name) = (&shared.log, &shared.config.name);
+                log.script(name, request.id, &frame, WARNING, text.as_bytes());
+            }
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// A pipe the program writes to.
+fn pipe() -> Result<(pipe::Receiver, OwnedFd), ExecError> {
+    let make = || -> std::io::Result<(pipe::Receiver, OwnedFd)> {
+        let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        rustix::io::ioctl_fionbio(&read, true)?;
+        Ok((pipe::Receiver::from_owned_fd(read)?, write))
+    };
+    make().map_err(|error| ExecError::PoolDown {
+        name: "NoPipe".to_owned(),
+        message: format!("cannot make a pipe for a program: {error}"),
+    })
+}
+
+/// Asks for the program; waits for a spawner that is just being started, and for room on the line.
+async fn spawn(
+    shared: &Shared,
+    mut start: Start,
+    fds: [OwnedFd; 3],
+    limit: Duration,
+) -> Result<Process, ExecError> {
+    let asking = async {
+        loop {
+            shared.link.ready().await?;
+            let fds = [fds[0].as_fd(), fds[1].as_fd(), fds[2].as_fd()];
+            match shared.link.spawn(&mut start, &fds) {
+                Ok(process) => return Ok(process),
+                Err(Refused::Busy | Refused::NoSpawner) => tokio::time::sleep(RETRY).await,
+                Err(Refused::TooLarge) => {
+                    let errno = rustix::io::Errno::TOOBIG.raw_os_error();
+                    return Err(ExecError::CannotExecute(Errno(errno)));
+                }
+            }
+        }
+    };
+    let asked = tokio::time::timeout(limit, asking).await;
+    asked.unwrap_or(Err(ExecError::QueueTimeout))
+}
+
+/// Reads the program's answer while it is fed; gives the exit, if it came in time.
+async fn answer(
+    stdout: &mut pipe::Receiver,
+    feed: Option<input::Feed>,
+    fate: &mut watch::Receiver<Option<Fate>>,
+    outlet: &Outlet,
+) -> Result<Option<Exit>, ExecError> {
+    let mut feeding = feed.map(|feed| Box::pin(feed.run()));
+    let mut parser = Some(CgiParser::default());
+    let mut unsent = false;
+    let mut buffer = BytesMut::new();
+    loop {
+        if buffer.capacity() < CHUNK / 4 {
+            buffer.reserve(CHUNK);
+        }
+        let read = tokio::select! {
+            read = stdout.read_buf(&mut buffer) => read,
+            fed = async { feeding.as_mut().expect("guarded").await }, if feeding.is_some() => {
+                feeding = None;
+                if fed.is_err() {
+                    // The client is gone, or broke its framing: the server says which.
+                    return Err(ExecError::BodyUnreadable);
+                }
+                continue;
+            }
+            () = tokio::time::sleep(QUIET), if unsent => {
+                unsent = false;
+                outlet.give(Event::Flush).await;
+                continue;
+            }
+        };
+        if !matches!(read, Ok(1..)) {
+            break;
+        }
+        let mut piece: Bytes = buffer.split().freeze();
+        if let Some(head) = &mut parser {
+            let fed = head.feed(&piece).map_err(invalid)?;
+            let Some(found) = fed else { continue };
+            parser = None;
+            piece = piece.split_off(found.used);
+            outlet.give(Event::Head(found.head)).await;
+        }
+        if !piece.is_empty() {
+            outlet.give(Event::Body(piece)).await;
+        }
+        unsent = true;
+    }
+    // It may end without having read its input, and answered all the same.
+    drop(feeding);
+    let told = tokio::time::timeout(LEAVE, fate.wait_for(Option::is_some)).await;
+    let told = match told {
+        Ok(Ok(fate)) => *fate,
+        _ => None,
+    };
+    let exit = match told {
+        Some(Fate::NotStarted(errno)) => return Err(not_started(errno)),
+        Some(Fate::Exited(exit @ (Exit::Signal(_) | Exit::Unseen))) => {
+            return Err(ExecError::ChildDied(exit));
+        }
+        Some(Fate::Exited(exit)) => Some(exit),
+        Some(Fate::Started(_)) | None => None,
+    };
+    match parser {
+        Some(parser) if parser.is_empty() => Err(ExecError::ResponseMissing),
+        Some(_) => Err(invalid(CgiError::HeadUnfinished)),
+        None => Ok(exit),
+    }
+}
+
+fn invalid(error: CgiError) -> ExecError {
+    ExecError::ResponseInvalid(ResponseError::Cgi(error))
+}
+
+/// What the system is short of is the pool's affair, everything else the script's.
+fn not_started(errno: i32) -> ExecError {
+    use rustix::io::Errno as E;
+    match E::from_raw_os_error(errno) {
+        error @ (E::AGAIN | E::NOMEM | E::MFILE | E::NFILE) => ExecError::PoolDown {
+            name: "SpawnFailed".to_owned(),
+            message: format!("cannot start a program: {error}"),
+        },
+        _ => ExecError::CannotExecute(Errno(errno)),
+    }
+}

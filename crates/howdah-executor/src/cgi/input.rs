@@ -1,0 +1,95 @@
+//! The request body as a program's standard input. A body in a file *is* the standard input; a
+//! short one is written to a pipe before the program begins; the rest is fed while it runs.
+
+use std::io::Seek;
+use std::os::fd::OwnedFd;
+
+use bytes::Bytes;
+use rustix::fs::{Mode, OFlags};
+use tokio::io::AsyncWriteExt;
+use tokio::net::unix::pipe;
+use tokio::sync::mpsc;
+
+use crate::{BodyCutOff, ExecError, ScriptBody};
+
+/// So much goes into an empty pipe without anybody reading (pipe(7)).
+const PIPE: usize = 64 * 1024;
+
+/// What is still to be fed.
+pub(super) enum Feed {
+    /// All of it at hand.
+    Memory(pipe::Sender, Bytes),
+    /// Still arriving.
+    Stream(pipe::Sender, mpsc::Receiver<Result<Bytes, BodyCutOff>>),
+}
+
+/// The program's end, and what is left to be done while it runs.
+///
+/// # Errors
+/// `BodyUnreadable`: the file cannot be read, or the process is out of descriptors.
+pub(super) fn open(body: ScriptBody) -> Result<(OwnedFd, Option<Feed>), ExecError> {
+    make(body).map_err(|_| ExecError::BodyUnreadable)
+}
+
+fn make(body: ScriptBody) -> std::io::Result<(OwnedFd, Option<Feed>)> {
+    let pipe = || -> std::io::Result<(OwnedFd, OwnedFd)> {
+        Ok(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?)
+    };
+    let feed = |write: OwnedFd| {
+        rustix::io::ioctl_fionbio(&write, true)?;
+        pipe::Sender::from_owned_fd(write)
+    };
+    Ok(match body {
+        ScriptBody::Empty | ScriptBody::File(_, 0) => {
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            (rustix::fs::open("/dev/null", flags, Mode::empty())?, None)
+        }
+        ScriptBody::File(mut file, _) => {
+            file.rewind()?;
+            (file.into(), None)
+        }
+        ScriptBody::Memory(bytes) if bytes.len() <= PIPE => {
+            let (read, write) = pipe()?;
+            // A pipe may be smaller than usual (pipe-user-pages-soft): then the rest is fed.
+            rustix::io::ioctl_fionbio(&write, true)?;
+            match rustix::io::write(&write, &bytes) {
+                Ok(n) if n == bytes.len() => (read, None),
+                Ok(n) => (read, Some(Feed::Memory(feed(write)?, bytes.slice(n..)))),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        ScriptBody::Memory(bytes) => {
+            let (read, write) = pipe()?;
+            (read, Some(Feed::Memory(feed(write)?, bytes)))
+        }
+        ScriptBody::Stream(stream) => {
+            let (read, write) = pipe()?;
+            (read, Some(Feed::Stream(feed(write)?, stream)))
+        }
+    })
+}
+
+impl Feed {
+    /// Feeds all of it. A program that reads no more (`EPIPE`) has had what it wanted.
+    ///
+    /// # Errors
+    /// [`BodyCutOff`]: the program must not take what it has for the whole.
+    pub async fn run(self) -> Result<(), BodyCutOff> {
+        match self {
+            Feed::Memory(mut to, bytes) => {
+                let _ = to.write_all(&bytes).await;
+            }
+            Feed::Stream(mut to, mut from) => {
+                let mut listens = true;
+                while let Some(piece) = from.recv().await {
+                    let piece = piece?;
+                    // What it does not read is taken all the same, or the client could not finish.
+                    if listens {
+                        listens = to.write_all(&piece).await.is_ok();
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

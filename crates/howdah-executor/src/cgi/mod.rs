@@ -1,0 +1,155 @@
+//! The cgi mode (RFC 3875): a process for each request, for PHP (`php-cgi`) and for programs of any
+//! other kind (Perl, Python, C, shell). The front side of a pool.
+//!
+//! ```text
+//! CgiPool ─ start() → Run   place → pipes → spawner: fork, exec → output → head, body → exit
+//! ```
+//!
+//! - [`exchange`]: one request; [`variables`]: what its program is told; `input`: its request body;
+//!   `aftercare`: what outlives the run: standard error, the exit, the place.
+//!
+//! The processes are the spawner's (see [`crate::programs`]). A program's place in the pool is free
+//! again when it has ended, not when its answer has.
+
+mod aftercare;
+mod exchange;
+mod input;
+mod variables;
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::config::CgiConfig;
+use crate::embed::Condition;
+use crate::launch::Launcher;
+use crate::pool::Happens;
+use crate::programs::ending::Ending;
+use crate::programs::link::Link;
+use crate::programs::outlet::FutureRun;
+use crate::programs::places::Places;
+use crate::status::PoolStatus;
+use crate::{ExecError, Executor, Log, Mode, Pool, Run, ScriptRequest};
+
+/// What a script is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Run by the pool's configured program.
+    Php,
+    /// Executed itself.
+    Program,
+}
+
+struct Shared {
+    config: CgiConfig,
+    log: Log,
+    link: Arc<Link>,
+    places: Arc<Places>,
+    ending: Ending,
+    started: Instant,
+}
+
+/// A pool of mode `cgi`.
+#[derive(Clone)]
+pub struct CgiPool {
+    shared: Arc<Shared>,
+    kind: Kind,
+}
+
+impl CgiPool {
+    /// Starts the pool's spawner. Returns at once; [`Pool::ready`] tells when programs can be run.
+    ///
+    /// # Errors
+    /// The thread that minds the spawner could not be had.
+    pub fn start(
+        config: CgiConfig,
+        launcher: Arc<dyn Launcher>,
+        log: Log,
+    ) -> io::Result<Arc<CgiPool>> {
+        let link = Link::start(Mode::Cgi(config.clone()), launcher, log.clone())?;
+        let places = Places::new(config.queue_size);
+        for _ in 0..config.max_children {
+            places.open(1, 0);
+        }
+        let shared = Shared {
+            ending: Ending::new(link.clone(), places.clone()),
+            started: Instant::now(),
+            config,
+            log,
+            link,
+            places,
+        };
+        Ok(Arc::new(CgiPool {
+            shared: Arc::new(shared),
+            kind: Kind::Php,
+        }))
+    }
+}
+
+impl Executor for CgiPool {
+    fn start(&self, request: ScriptRequest) -> Box<dyn Run> {
+        let shared = self.shared.clone();
+        if shared.ending.has_begun() {
+            return match shared.ending.successor() {
+                // A pool of another mode runs no programs.
+                Some(next) => match self.kind {
+                    Kind::Php => next.start(request),
+                    Kind::Program => next.start_program(request),
+                },
+                None => refuse(&shared, ExecError::Stopping),
+            };
+        }
+        if let Condition::Down { name, message } = &*shared.link.condition().borrow() {
+            let (name, message) = (name.clone(), message.clone());
+            return refuse(&shared, ExecError::PoolDown { name, message });
+        }
+        let kind = self.kind;
+        FutureRun::boxed(move |outlet| async move {
+            let outcome = exchange::run(&shared, kind, request, outlet).await;
+            if let Err(error) = &outcome {
+                shared.places.count(error);
+            }
+            outcome
+        })
+    }
+
+    fn start_program(&self, request: ScriptRequest) -> Box<dyn Run> {
+        let programs = CgiPool {
+            shared: self.shared.clone(),
+            kind: Kind::Program,
+        };
+        programs.start(request)
+    }
+
+    fn status(&self) -> PoolStatus {
+        let shared = &self.shared;
+        let mut status = PoolStatus {
+            pool: shared.config.name.clone(),
+            process_manager: "cgi".to_owned(),
+            state: shared.ending.state(),
+            uptime: shared.started.elapsed().as_secs(),
+            ..PoolStatus::default()
+        };
+        shared.places.fill(&mut status);
+        status
+    }
+}
+
+fn refuse(shared: &Shared, error: ExecError) -> Box<dyn Run> {
+    shared.places.count(&error);
+    FutureRun::boxed(|_| async { Err(error) })
+}
+
+impl Pool for CgiPool {
+    fn ready(&self) -> Happens<'_, Result<(), ExecError>> {
+        Box::pin(self.shared.link.ready())
+    }
+
+    fn drain(&self, successor: Option<Arc<dyn Executor>>, limit: Duration) {
+        self.shared.ending.begin(successor, limit);
+    }
+
+    fn drained(&self) -> Happens<'_, ()> {
+        Box::pin(self.shared.ending.over())
+    }
+}

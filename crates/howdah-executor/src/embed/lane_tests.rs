@@ -1,0 +1,254 @@
+//! How exchanges leave a lane, step by step on one thread: the child is played by the test, so
+//! that what is a race between processes elsewhere has one order here.
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use howdah_proto::control::Exit;
+use howdah_proto::request::{FrameBuilder, RequestFrame};
+use howdah_proto::response::{encode_head, kind};
+use howdah_proto::shm::{ChildId, ChildPort, Claim, ResponseWriter};
+use howdah_proto::variables::Var;
+
+use super::body::Feed;
+use super::exchange::Exchange;
+use super::lane::Lost;
+use super::run::{EmbedRun, Home};
+use super::shared::Shared;
+use super::sys;
+use crate::config::{Patience, PoolConfig, ProcessManager};
+use crate::{Event, ExecError, Run, ScriptBody, ScriptLog};
+
+const CHILD: ChildId = ChildId {
+    index: 0,
+    incarnation: 1,
+};
+const DIED: ExecError = ExecError::ChildDied(Exit::Signal(9));
+
+#[derive(Default)]
+struct Lines(Mutex<Vec<String>>);
+
+impl ScriptLog for Lines {
+    fn script(&self, _: &str, _: u64, _: &RequestFrame, _: u8, message: &[u8]) {
+        let text = String::from_utf8_lossy(message).into_owned();
+        self.0.lock().unwrap().push(text);
+    }
+
+    fn pool(&self, _: &str, _: u8, name: &str, _: &str) {
+        panic!("nothing happens to the pool itself, but: {name}");
+    }
+}
+
+/// A pool without processes: one lane, and one child that the test plays.
+struct Bench {
+    home: Arc<Home>,
+    log: Arc<Lines>,
+    child: ChildPort,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let config = PoolConfig {
+            name: "test".to_owned(),
+            program: PathBuf::new(),
+            pm: ProcessManager::Static,
+            max_children: 1,
+            process_idle_timeout: Duration::from_secs(10),
+            max_requests: 0,
+            max_memory: None,
+            queue_size: 100,
+            queue_timeout: Duration::from_secs(10),
+            request_terminate_timeout: None,
+            request_slowlog_timeout: None,
+            php_ini: None,
+            defines: Vec::new(),
+            opcache: true,
+            user: None,
+            group: None,
+            environment: Vec::new(),
+            clear_env: false,
+            worker: None,
+            patience: Patience::default(),
+        };
+        let log = Arc::new(Lines::default());
+        let shared = Arc::new(Shared::new(config, log.clone(), 1).unwrap());
+        shared.port.enlist(CHILD);
+        let child = ChildPort::enter(shared.memory.region(), CHILD);
+        let home = Arc::new(Home { shared, front: 0 });
+        Bench { home, log, child }
+    }
+
+    /// A request that the child has claimed.
+    fn claimed(&self) -> (EmbedRun, Claim) {
+        let run = self.start();
+        (run, self.child.claim(0).expect("a request is there"))
+    }
+
+    fn start(&self) -> EmbedRun {
+        let mut frame = FrameBuilder::new(Vec::new());
+        frame.var(Var::RequestUri, b"/");
+        let frame = frame.finish(Some(0), 0).unwrap();
+        self.home.shared.enter().unwrap();
+        let exchange = Arc::new(Exchange::new(1, frame, sys::now_ns(), true));
+        self.home.lane().submit(&self.home.shared, exchange.clone());
+        EmbedRun::new(self.home.clone(), exchange, Feed::new(ScriptBody::Empty))
+    }
+
+    fn take_notified(&self) -> bool {
+        self.home.lane().take_notified(&self.home.shared)
+    }
+
+    /// What the supervisor does when it has reaped the child; what was lost with it.
+    fn reap(&self) -> Lost {
+        self.home.lane().child_gone(&self.home.shared, CHILD, &DIED)
+    }
+
+    #[track_caller]
+    fn assert_empty(&self) {
+        assert!(self.home.lane().is_empty());
+        let shared = &self.home.shared;
+        assert_eq!(shared.outstanding.load(Ordering::SeqCst), 0);
+        assert_eq!(shared.sum(|c| &c.accepted), 1);
+    }
+}
+
+fn write_head(writer: &mut ResponseWriter, claim: &Claim) {
+    let mut head = Vec::new();
+    encode_head(&mut head, 200, b"", std::iter::empty());
+    assert!(writer.begin(claim, kind::HEAD, head.len() as u32));
+    assert_eq!(writer.payload(claim, &head), head.len());
+}
+
+/// A whole answer.
+fn answer(claim: &Claim) -> ResponseWriter {
+    let mut writer = ResponseWriter::default();
+    write_head(&mut writer, claim);
+    assert_eq!(writer.body(claim, b"hello"), 5);
+    writer
+}
+
+/// Polls to the end, or as far as it goes: body, and how it ended.
+fn poll(run: &mut EmbedRun) -> (Vec<u8>, Poll<Result<(), ExecError>>) {
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut body = Vec::new();
+    loop {
+        match run.poll_event(&mut cx) {
+            Poll::Ready(Ok(Event::Body(bytes))) => body.extend_from_slice(&bytes),
+            Poll::Ready(Ok(Event::End)) => return (body, Poll::Ready(Ok(()))),
+            Poll::Ready(Ok(_)) => {}
+            Poll::Ready(Err(error)) => return (body, Poll::Ready(Err(error))),
+            Poll::Pending => return (body, Poll::Pending),
+        }
+    }
+}
+
+/// A child that handed its request back and left at once was reaped before its slot was looked
+/// at: the request was counted as lost, and its client got a 502 for an answer that was complete.
+#[test]
+fn a_slot_that_is_done_by_a_child_that_left_before_it_was_looked_at_keeps_its_answer() {
+    let bench = Bench::new();
+    let (mut run, claim) = bench.claimed();
+    // The front has seen the child at it, as it does with an answer that comes in pieces.
+    let mut writer = ResponseWriter::default();
+    write_head(&mut writer, &claim);
+    let _ = writer.publish(&claim);
+    assert_eq!(poll(&mut run), (vec![], Poll::Pending));
+    assert_eq!(writer.body(&claim, b"hello"), 5);
+    let _ = claim.done(&mut writer);
+
+    assert_eq!(bench.reap(), Lost::default(), "nothing is lost");
+    assert_eq!(poll(&mut run), (b"hello".to_vec(), Poll::Ready(Ok(()))));
+    bench.assert_empty();
+    // Its sign is still there to be taken, and means nothing any more.
+    assert!(bench.take_notified());
+    bench.assert_empty();
+}
+
+/// The same child, never seen at work: its whole answer came between two looks.
+#[test]
+fn a_slot_done_by_a_child_the_front_never_saw_is_given_back_when_the_child_is_reaped() {
+    let bench = Bench::new();
+    let (mut run, claim) = bench.claimed();
+    // Killed between its last word and the sign that there is one: nobody else will look.
+    let _ = claim.done(&mut answer(&claim));
+    assert_eq!(bench.reap(), Lost::default());
+    assert!(bench.home.lane().is_empty());
+    assert_eq!(poll(&mut run), (b"hello".to_vec(), Poll::Ready(Ok(()))));
+    assert_eq!(run.timing().child, Some(CHILD.index));
+    bench.assert_empty();
+}
+
+#[test]
+fn a_child_that_was_reaped_after_its_slot_was_looked_at_takes_nothing_with_it() {
+    let bench = Bench::new();
+    let (mut run, claim) = bench.claimed();
+    let _ = claim.done(&mut answer(&claim));
+    assert!(bench.take_notified());
+    assert_eq!(bench.reap(), Lost::default());
+    assert_eq!(poll(&mut run), (b"hello".to_vec(), Poll::Ready(Ok(()))));
+    bench.assert_empty();
+}
+
+#[test]
+fn a_child_that_dies_with_a_request_in_hand_gives_what_it_had_published_and_then_its_death() {
+    let bench = Bench::new();
+    let (mut run, claim) = bench.claimed();
+    let _ = answer(&claim).publish(&claim);
+    let lost = Lost {
+        requests: 1,
+        told: true,
+    };
+    assert_eq!(bench.reap(), lost);
+    assert_eq!(poll(&mut run), (b"hello".to_vec(), Poll::Ready(Err(DIED))));
+    bench.assert_empty();
+}
+
+#[test]
+fn what_a_dead_child_had_to_log_is_logged_although_its_client_had_left() {
+    let bench = Bench::new();
+    let (run, claim) = bench.claimed();
+    drop(run);
+    assert!(claim.aborted());
+    let mut writer = ResponseWriter::default();
+    assert!(writer.begin(&claim, kind::LOG, 4 + 6));
+    assert_eq!(writer.payload(&claim, &3u32.to_ne_bytes()), 4);
+    assert_eq!(writer.payload(&claim, b"beware"), 6);
+    let _ = writer.publish(&claim);
+    let lost = Lost {
+        requests: 1,
+        told: false,
+    };
+    assert_eq!(bench.reap(), lost);
+    assert_eq!(*bench.log.0.lock().unwrap(), ["beware"]);
+    bench.assert_empty();
+}
+
+#[test]
+fn a_request_nobody_claimed_is_taken_back_with_its_verdict_and_the_next_gets_its_slot() {
+    let bench = Bench::new();
+    let (shared, lane) = (&bench.home.shared, bench.home.lane());
+    let slots = lane.port.slots();
+    let mut runs: Vec<EmbedRun> = Vec::new();
+    assert!(shared.capacity > slots, "some wait in the queue");
+    for _ in 0..shared.capacity {
+        runs.push(bench.start());
+    }
+    assert_eq!(lane.unclaimed(), shared.capacity);
+    lane.refuse_unclaimed(shared, &ExecError::QueueTimeout, |_| true);
+    for run in &mut runs {
+        assert_eq!(
+            poll(run),
+            (vec![], Poll::Ready(Err(ExecError::QueueTimeout)))
+        );
+    }
+    assert!(lane.is_empty());
+    assert_eq!(shared.sum(|c| &c.accepted), 0, "no child had any");
+    // All slots are free again.
+    let (mut run, claim) = bench.claimed();
+    let _ = claim.done(&mut answer(&claim));
+    assert_eq!(poll(&mut run), (b"hello".to_vec(), Poll::Ready(Ok(()))));
+    bench.assert_empty();
+}

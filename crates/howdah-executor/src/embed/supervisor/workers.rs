@@ -1,0 +1,422 @@
+//! What a pool of workers has beside: scripts that boot, and fail to; and the restart of all
+//! workers by a zygote of their own, so that they boot with a fresh opcache, while the old ones
+//! serve on until each has its successor.
+//!
+//! ```text
+//! Restart → a second zygote starts → Ready: it is the pool's zygote, the first becomes a former
+//!           one → children of the former are outdated, each is replaced by one that has booted →
+//!           the former has no children left and is told to leave
+//! ```
+//! Whatever fails on the way, those who serve go on with the code they have.
+
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use howdah_proto::control::{Exit, Report};
+use howdah_proto::shm::VERSION;
+use howdah_proto::worker::Word;
+
+use super::super::children::Child;
+use super::super::watch::Watch;
+use super::{
+    ERROR, LEAVE_LIMIT, Life, Link, NOTICE, Received, Supervisor, WARNING, Zygote, zygote,
+};
+
+/// After a boot that failed the next is tried at the latest after this: a database may be back.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// From one restart to the next: scripts that ask for one at each request get few.
+const BETWEEN_RESTARTS: Duration = Duration::from_secs(1);
+
+/// Several files change together: a restart waits until none has for this long.
+const SETTLED: Duration = Duration::from_millis(150);
+
+/// A zygote that forks no more.
+struct Former {
+    generation: u64,
+    link: Link,
+    /// It has been told to leave, and is killed then.
+    leaving: Option<Instant>,
+}
+
+/// See the module.
+pub(super) struct Workers {
+    /// Somebody has booted since the present zygote is ready.
+    booted: bool,
+    /// A second zygote, starting, and how long it may.
+    next: Option<(Link, Instant)>,
+    former: Vec<Former>,
+    wanted: Option<&'static str>,
+    restarted_at: Option<Instant>,
+    watch: Watching,
+}
+
+/// What is watched for changes.
+enum Watching {
+    /// Not begun.
+    Yet,
+    /// There is nothing to be watched.
+    Nothing,
+    /// Files; when one last changed, if nothing has followed from it.
+    Files(Watch, Option<Instant>),
+}
+
+impl Workers {
+    pub fn new() -> Workers {
+        Workers {
+            booted: false,
+            next: None,
+            former: Vec::new(),
+            wanted: None,
+            restarted_at: None,
+            watch: Watching::Yet,
+        }
+    }
+
+    /// How many of `forks` may be begun while so many boot: one until the first has booted. It
+    /// fills opcache for the others, and a script that cannot boot fails once, not many times.
+    pub fn allow(&self, forks: u32, booting: u32) -> u32 {
+        if self.booted {
+            forks
+        } else {
+            forks.min(1u32.saturating_sub(booting))
+        }
+    }
+
+    /// Whether no zygote but the present one is left.
+    pub fn are_gone(&self) -> bool {
+        self.next.is_none() && self.former.is_empty()
+    }
+
+    /// Whether the children of that generation have a former zygote.
+    pub fn has_former(&self, generation: u64) -> bool {
+        self.former
+            .iter()
+            .any(|f| f.generation == generation && f.leaving.is_none())
+    }
+
+    /// What to wait for.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let next = self
+            .next
+            .iter()
+            .flat_map(|(link, _)| [link.control(), link.pidfd()]);
+        let former = self.former.iter().flat_map(|f| {
+            let control = f.leaving.is_none().then(|| f.link.control());
+            control.into_iter().chain([f.link.pidfd()])
+        });
+        let files = match &self.watch {
+            Watching::Files(watch, _) => Some(watch.descriptor()),
+            Watching::Yet | Watching::Nothing => None,
+        };
+        next.chain(former).chain(files)
+    }
+}
+
+impl Supervisor {
+    /// The zygote that holds the children of a generation.
+    pub(super) fn link_of(&self, generation: u64) -> Option<&Link> {
+        match &self.zygote {
+            Zygote::Ready { link } if generation == self.generation => Some(link),
+            _ => {
+                let former = self.workers.former.iter();
+                let mut theirs =
+                    former.filter(|f| f.generation == generation && f.leaving.is_none());
+                theirs.next().map(|f| &f.link)
+            }
+        }
+    }
+
+    pub(super) fn on_word(&mut self, word: Word, now: Instant) {
+        let generation = self.generation;
+        match word {
+            Word::Booted { child } => {
+                let Some(child) = self.children.get(child) else {
+                    return;
+                };
+                if matches!(child.life, Life::Booting | Life::Starting) {
+                    child.become_(Life::serving(now), now);
+                }
+                if child.generation == generation {
+                    self.workers.booted = true;
+                    self.fork_backoff.succeeded();
+                }
+                self.is_up();
+            }
+            Word::Failed {
+                child,
+                name,
+                message,
+            } => {
+                if let Some(child) = self.children.get(child) {
+                    // Its end is no news any more.
+                    child.become_(Life::Retiring, now);
+                    self.boot_failed(&name, &message, now);
+                }
+            }
+            Word::Restart { .. } => self.restart_workers("opcache_reset() was called"),
+        }
+    }
+
+    fn worker_script(&self) -> PathBuf {
+        let worker = self.shared.config.worker.as_ref();
+        worker.map(|w| w.script.clone()).unwrap_or_default()
+    }
+
+    /// A child whose script was booting is gone without a word.
+    pub(super) fn boot_ended(&mut self, child: &Child, exit: Exit, now: Instant) {
+        let script = self.worker_script();
+        let message = format!(
+            "{}: its process (pid {}) ended by {} before it asked for a request",
+            script.display(),
+            child.pid,
+            zygote::exit_text(exit)
+        );
+        self.boot_failed("WorkerBootFailed", &message, now);
+    }
+
+    fn boot_failed(&mut self, name: &str, message: &str, now: Instant) {
+        self.fork_at = now + self.fork_backoff.failed().min(LONGEST_PAUSE);
+        self.complain(name, message);
+        let serving = |c: &Child| matches!(c.life, Life::Serving { .. });
+        if !self.children.iter().any(serving) {
+            self.go_down(name, message);
+        }
+    }
+
+    /// Begins to replace all workers, now or as soon as it can be done.
+    pub(super) fn restart_workers(&mut self, why: &'static str) {
+        if self.shared.config.worker.is_some() && self.drain_until.is_none() {
+            self.workers.wanted = Some(why);
+        }
+    }
+
+    /// Does what is due; returns how long nothing will be.
+    pub(super) fn tend_workers(&mut self, now: Instant) -> Duration {
+        if self.shared.config.worker.is_none() {
+            return Duration::from_secs(3600);
+        }
+        self.end_boots_that_take_too_long(now);
+        self.let_former_zygotes_go(now);
+        let mut wait = Duration::from_secs(1);
+        if self.drain_until.is_some() {
+            self.workers.wanted = None;
+            if let Some((link, _)) = self.workers.next.take() {
+                self.workers.former.push(Former {
+                    generation: u64::MAX,
+                    link: link.hang_up(),
+                    leaving: Some(now + LEAVE_LIMIT),
+                });
+            }
+            return Duration::from_millis(50);
+        }
+        wait = wait.min(self.look_at_files(now));
+        if let Some((link, deadline)) = &self.workers.next
+            && *deadline <= now
+        {
+            link.kill();
+            self.restart_failed(
+                "StartTimeout",
+                "the new zygote did not become ready in time",
+            );
+        }
+        if let Some(why) = self.workers.wanted
+            && self.workers.next.is_none()
+            && matches!(self.zygote, Zygote::Ready { .. })
+        {
+            let due = self.workers.restarted_at.map(|at| at + BETWEEN_RESTARTS);
+            match due {
+                Some(due) if due > now => wait = due - now,
+                _ => self.start_second_zygote(why, now),
+            }
+        }
+        if self.workers.former.iter().any(|f| f.leaving.is_some()) {
+            wait = wait.min(Duration::from_millis(50));
+        }
+        wait
+    }
+
+    /// Looks for changes of watched files; returns when to look again although none is told.
+    fn look_at_files(&mut self, now: Instant) -> Duration {
+        let never = Duration::from_secs(3600);
+        if let Watching::Yet = self.workers.watch {
+            self.workers.watch = self.begin_to_watch();
+        }
+        let Watching::Files(watch, since) = &mut self.workers.watch else {
+            return never;
+        };
+        let changed = watch.changed();
+        if changed.is_some() {
+            *since = Some(now);
+        }
+        let complaint = watch.take_complaint();
+        let wait = match *since {
+            None => never,
+            Some(at) if now.duration_since(at) >= SETTLED => {
+                *since = None;
+                self.restart_workers("a watched file has changed");
+                never
+            }
+            Some(at) => at + SETTLED - now,
+        };
+        if let Some(complaint) = complaint {
+            self.say(WARNING, "WatchIncomplete", &complaint);
+        }
+        wait
+    }
+
+    fn begin_to_watch(&self) -> Watching {
+        let patterns = match &self.shared.config.worker {
+            Some(worker) if !worker.watch.is_empty() => &worker.watch,
+            _ => return Watching::Nothing,
+        };
+        let script = self.worker_script();
+        let base = script.parent().unwrap_or(&script);
+        match Watch::start(patterns, base) {
+            Ok(watch) => Watching::Files(watch, None),
+            Err(why) => {
+                self.say(WARNING, "WatchIncomplete", &why);
+                Watching::Nothing
+            }
+        }
+    }
+
+    fn start_second_zygote(&mut self, why: &str, now: Instant) {
+        self.workers.wanted = None;
+        self.workers.restarted_at = Some(now);
+        // What was not there to be watched may be by now.
+        self.workers.watch = self.begin_to_watch();
+        self.say(
+            NOTICE,
+            "WorkerRestart",
+            &format!("{why}: workers are replaced by newly booted ones"),
+        );
+        match Link::start(&self.shared, self.launcher.as_ref()) {
+            Ok((link, output)) => {
+                self.outputs.push(output);
+                let deadline = now + self.shared.config.patience.start;
+                self.workers.next = Some((link, deadline));
+            }
+            Err(error) => self.restart_failed("CannotStart", &error.to_string()),
+        }
+    }
+
+    fn restart_failed(&mut self, name: &str, message: &str) {
+        if let Some((link, _)) = self.workers.next.take() {
+            link.kill();
+            link.ended();
+        }
+        let message = format!("{message}; the workers there are serve on with the code they have");
+        self.say(ERROR, name, &message);
+    }
+
+    fn end_boots_that_take_too_long(&mut self, now: Instant) {
+        let limit = self.shared.config.patience.start;
+        let late =
+            |c: &&Child| matches!(c.life, Life::Booting) && now.duration_since(c.since) >= limit;
+        let ids: Vec<_> = self.children.iter().filter(late).map(|c| c.id).collect();
+        for id in ids {
+            let script = self.worker_script();
+            self.terminate(id, "WorkerBootTimeout", now);
+            let message = format!(
+                "{}: it has not asked for a request within {limit:?}",
+                script.display()
+            );
+            self.boot_failed("WorkerBootTimeout", &message, now);
+        }
+    }
+
+    fn let_former_zygotes_go(&mut self, now: Instant) {
+        let children = &self.children;
+        let former = std::mem::take(&mut self.workers.former);
+        for mut one in former {
+            match one.leaving {
+                None if children.iter().any(|c| c.generation == one.generation) => {}
+                None => {
+                    one.link = one.link.hang_up();
+                    one.leaving = Some(now + LEAVE_LIMIT);
+                }
+                Some(_) if one.link.ended() => continue,
+                Some(at) if at <= now => one.link.kill(),
+                Some(_) => {}
+            }
+            self.workers.former.push(one);
+        }
+    }
+
+    /// Hears the zygotes that are not the present one.
+    pub(super) fn read_other_reports(&mut self) {
+        while let Some((link, _)) = &self.workers.next {
+            match link.receive() {
+                Received::Nothing => break,
+                Received::Report(
+                    Report::Ready {
+                        version,
+                        php,
+                        opcache,
+                    },
+                    _,
+                ) => {
+                    self.succeed_zygote(version, php, opcache);
+                }
+                Received::Report(Report::Failed { name, message }, _) => {
+                    self.read_outputs();
+                    self.restart_failed(&name, &message);
+                }
+                Received::Report(..) | Received::Nonsense(_) => {}
+                Received::Closed => {
+                    self.read_outputs();
+                    self.restart_failed("ZygoteDied", "the new zygote ended while it was starting");
+                }
+            }
+        }
+        for at in (0..self.workers.former.len()).rev() {
+            if self.workers.former[at].leaving.is_some() {
+                continue;
+            }
+            loop {
+                match self.workers.former[at].link.receive() {
+                    Received::Nothing => break,
+                    Received::Report(report, fd) => self.on_report(report, fd, Instant::now()),
+                    Received::Nonsense(_) => {}
+                    Received::Closed => {
+                        // Its children leave after what they run; their pidfds tell of it.
+                        let former = &mut self.workers.former[at];
+                        former.leaving = Some(Instant::now());
+                        let message = "a former zygote ended before its workers";
+                        self.say(WARNING, "ZygoteDied", message);
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    fn succeed_zygote(&mut self, version: u32, php: String, opcache: bool) {
+        let Some((link, deadline)) = self.workers.next.take() else {
+            return;
+        };
+        if version != VERSION {
+            self.workers.next = Some((link, deadline));
+            let message = format!(
+                "the new zygote speaks version {version} of the shared memory, this server {VERSION}"
+            );
+            return self.restart_failed("OtherVersion", &message);
+        }
+        let was = std::mem::replace(&mut self.zygote, Zygote::Ready { link });
+        if let Zygote::Ready { link } = was {
+            self.workers.former.push(Former {
+                generation: self.generation,
+                link,
+                leaving: None,
+            });
+        } else if let Zygote::Starting { link, .. } = was {
+            link.kill();
+            link.ended();
+        }
+        self.generation += 1;
+        self.workers.booted = false;
+        self.ready_at = Instant::now();
+        *self.shared.php.lock().unwrap_or_else(|e| e.into_inner()) = (php, opcache);
+    }
+}

@@ -1,0 +1,167 @@
+//! Watches files for a pool of workers by inotify: has one changed that the patterns name? Decides
+//! nothing about what follows. Directories are watched, not files, so that editors and deployments
+//! that replace a file are seen, and files that come.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+
+use super::glob::Glob;
+
+/// Most directories that one pool watches. Beyond it changes go unseen, which is told.
+const MOST_DIRECTORIES: usize = 8192;
+
+/// See the module.
+pub(super) struct Watch {
+    inotify: OwnedFd,
+    globs: Vec<Glob>,
+    directories: HashMap<i32, PathBuf>,
+    /// What could not be watched, to be told once.
+    complaint: Option<String>,
+}
+
+impl Watch {
+    /// Begins to watch; a relative pattern counts from `base`.
+    pub fn start(patterns: &[String], base: &Path) -> Result<Watch, String> {
+        let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
+            .map_err(|e| format!("cannot watch files: {e} (fs.inotify.max_user_instances?)"))?;
+        let globs: Vec<Glob> = patterns
+            .iter()
+            .flat_map(|text| Glob::parse(text, base))
+            .collect();
+        let mut watch = Watch {
+            inotify,
+            globs: globs.clone(),
+            directories: HashMap::new(),
+            complaint: None,
+        };
+        for glob in &globs {
+            watch.add(&glob.root(), glob.is_deep());
+        }
+        Ok(watch)
+    }
+
+    /// Readable when something has happened.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.inotify.as_fd()
+    }
+
+    /// What could not be watched, if anything, once.
+    pub fn take_complaint(&mut self) -> Option<String> {
+        self.complaint.take()
+    }
+
+    /// Takes what has happened; the last file named by a pattern that has changed.
+    pub fn changed(&mut self) -> Option<PathBuf> {
+        let mut space = [MaybeUninit::<u8>::uninit(); 8192];
+        let mut seen: Vec<(i32, ReadFlags, Option<PathBuf>)> = Vec::new();
+        let mut reader = inotify::Reader::new(self.inotify.as_fd(), &mut space);
+        while let Ok(event) = reader.next() {
+            let name = event.file_name().map(|n| OsStr::from_bytes(n.to_bytes()));
+            seen.push((event.wd(), event.events(), name.map(PathBuf::from)));
+        }
+        let mut changed = None;
+        for (directory, what, name) in seen {
+            if what.contains(ReadFlags::QUEUE_OVERFLOW) {
+                // Something has, nobody knows what.
+                changed = Some(PathBuf::from("(too many to tell)"));
+            }
+            if what.contains(ReadFlags::IGNORED) {
+                self.directories.remove(&directory);
+            }
+            let (Some(directory), Some(name)) = (self.directories.get(&directory), name) else {
+                continue;
+            };
+            let path = directory.join(name);
+            let comes = what.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO);
+            if what.contains(ReadFlags::ISDIR) {
+                if comes {
+                    self.add(&path, true);
+                }
+            } else if self.globs.iter().any(|g| g.names(&path)) {
+                changed = Some(path);
+            }
+        }
+        changed
+    }
+
+    /// Watches a directory and, if asked to, those below it. Links are not followed; `.git` and
+    /// `node_modules` hold nothing that a worker runs.
+    fn add(&mut self, directory: &Path, deep: bool) {
+        if self.directories.len() >= MOST_DIRECTORIES {
+            let why = format!("more than {MOST_DIRECTORIES} directories: name fewer in `watch`");
+            self.complaint.get_or_insert(why);
+            return;
+        }
+        let flags = WatchFlags::CREATE
+            | WatchFlags::CLOSE_WRITE
+            | WatchFlags::MOVED_TO
+            | WatchFlags::MOVED_FROM
+            | WatchFlags::DELETE
+            | WatchFlags::ONLYDIR;
+        match inotify::add_watch(&self.inotify, directory, flags) {
+            Ok(number) => {
+                self.directories.insert(number, directory.to_owned());
+            }
+            Err(error) => {
+                let hint = match error {
+                    rustix::io::Errno::NOSPC => " (fs.inotify.max_user_watches)",
+                    _ => "",
+                };
+                let why = format!("cannot watch {}: {error}{hint}", directory.display());
+                self.complaint.get_or_insert(why);
+                return;
+            }
+        }
+        if !deep {
+            return;
+        }
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let boring = name == ".git" || name == "node_modules";
+            if !boring && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                self.add(&entry.path(), true);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_seen_wherever_a_pattern_names_it_and_nowhere_else() {
+        let dir = std::env::temp_dir().join(format!("howdah-watch-{}", std::process::id()));
+        std::fs::create_dir_all(dir.join("src/deep")).unwrap();
+        let mut watch = Watch::start(&["src/**/*.php".to_owned()], &dir).unwrap();
+        assert_eq!(watch.changed(), None);
+        std::fs::write(dir.join("src/a.txt"), "").unwrap();
+        std::fs::write(dir.join("b.php"), "").unwrap();
+        assert_eq!(watch.changed(), None);
+        std::fs::write(dir.join("src/deep/a.php"), "").unwrap();
+        assert_eq!(watch.changed(), Some(dir.join("src/deep/a.php")));
+        // Replaced, as editors do; in a directory that has come meanwhile; deleted.
+        std::fs::rename(dir.join("b.php"), dir.join("src/b.php")).unwrap();
+        assert_eq!(watch.changed(), Some(dir.join("src/b.php")));
+        std::fs::create_dir(dir.join("src/new")).unwrap();
+        assert_eq!(watch.changed(), None);
+        std::fs::write(dir.join("src/new/c.php"), "").unwrap();
+        assert_eq!(watch.changed(), Some(dir.join("src/new/c.php")));
+        std::fs::remove_file(dir.join("src/new/c.php")).unwrap();
+        assert_eq!(watch.changed(), Some(dir.join("src/new/c.php")));
+        assert_eq!((watch.changed(), watch.take_complaint()), (None, None));
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_is_told() {
+        let mut watch = Watch::start(&["/no/such/place/*.php".to_owned()], Path::new("/")).unwrap();
+        assert!(watch.take_complaint().unwrap().contains("/no/such/place"));
+    }
+}

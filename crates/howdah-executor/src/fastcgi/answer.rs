@@ -1,0 +1,275 @@
+//! An answer as it is read: records become a head, a body, and messages for the log. Fed with bytes;
+//! reads no socket.
+
+use bytes::{Bytes, BytesMut};
+use howdah_proto::cgi_response::{CgiError, CgiParser};
+use howdah_proto::fastcgi::{Decoder, End, Piece, RecordError};
+use howdah_proto::response::ResponseError;
+
+use crate::{ExecError, Head};
+
+/// Messages are handed to the log in lines up to this size; longer ones come in parts.
+const LONGEST_MESSAGE: usize = 16 << 10;
+/// Bytes of messages taken from one request. What a script logs beyond is dropped, and said so.
+const MOST_MESSAGES: usize = 1 << 20;
+/// What php-fpm writes before each message, and between two.
+const PREFIX: &[u8] = b"PHP message: ";
+const BETWEEN: &[u8] = b"; PHP message: ";
+
+/// What has been read of an answer.
+#[derive(Debug, Default)]
+pub struct Answer {
+    decoder: Decoder,
+    cgi: CgiParser,
+    /// The beginning of a record that has not come whole.
+    pending: Vec<u8>,
+    head: Option<Head>,
+    saw_head: bool,
+    body: BytesMut,
+    /// How it ended.
+    end: Option<End>,
+    stderr: Vec<u8>,
+    stderr_bytes: usize,
+    /// Anything at all has come.
+    heard: bool,
+}
+
+/// Where messages go.
+pub type Sink<'s> = &'s mut dyn FnMut(u8, &[u8]);
+
+impl Answer {
+    /// Takes what was read.
+    pub fn feed(&mut self, bytes: &[u8], log: Sink<'_>) -> Result<(), ExecError> {
+        self.heard |= !bytes.is_empty();
+        let joined;
+        let mut input = bytes;
+        if !self.pending.is_empty() {
+            let mut all = std::mem::take(&mut self.pending);
+            all.extend_from_slice(bytes);
+            joined = all;
+            input = &joined;
+        }
+        loop {
+            let (piece, used) = self.decoder.next(input).map_err(not_fastcgi)?;
+            input = &input[used..];
+            match piece {
+                None => break,
+                Some(Piece::Stdout(bytes)) => self.stdout(bytes)?,
+                Some(Piece::Stderr(bytes)) => self.stderr(bytes, log),
+                Some(Piece::End(end)) => {
+                    self.flush_log(log);
+                    self.end = Some(end);
+                }
+                // Nobody asked.
+                Some(Piece::Values(_)) => {
+                    let kind = howdah_proto::fastcgi::kind::GET_VALUES_RESULT;
+                    return Err(not_fastcgi(RecordError::UnexpectedType(kind)));
+                }
+            }
+        }
+        self.pending.extend_from_slice(input);
+        Ok(())
+    }
+
+    fn stdout(&mut self, bytes: &[u8]) -> Result<(), ExecError> {
+        if self.saw_head {
+            self.body.extend_from_slice(bytes);
+            return Ok(());
+        }
+        if let Some(found) = self.cgi.feed(bytes).map_err(not_cgi)? {
+            self.saw_head = true;
+            self.head = Some(found.head);
+            self.body.extend_from_slice(&bytes[found.used..]);
+        }
+        Ok(())
+    }
+
+    fn stderr(&mut self, bytes: &[u8], log: Sink<'_>) {
+        let room = MOST_MESSAGES - self.stderr_bytes;
+        let taken = &bytes[..bytes.len().min(room)];
+        self.stderr_bytes += taken.len();
+        self.stderr.extend_from_slice(taken);
+        while let Some(at) = message_end(&self.stderr) {
+            let rest = self.stderr.split_off(at);
+            let message = std::mem::replace(&mut self.stderr, rest);
+            write_log(&message, log);
+        }
+        if taken.len() < bytes.len() && room > 0 {
+            self.flush_log(log);
+            log(
+                4,
+                b"more than 1 MiB of messages from one request; the rest is left out",
+            );
+        }
+    }
+
+    /// Writes what is left of the messages: nothing more will come.
+    pub fn flush_log(&mut self, log: Sink<'_>) {
+        write_log(&std::mem::take(&mut self.stderr), log);
+    }
+
+    /// The head, once.
+    pub fn take_head(&mut self) -> Option<Head> {
+        self.head.take()
+    }
+
+    /// What has come of the body since it was last taken.
+    pub fn take_body(&mut self) -> Option<Bytes> {
+        if self.body.is_empty() {
+            return None;
+        }
+        Some(self.body.split().freeze())
+    }
+
+    /// How it ended, if it has.
+    pub fn end(&self) -> Option<End> {
+        self.end
+    }
+
+    /// Whether a head has come: the answer cannot be taken back.
+    pub fn saw_head(&self) -> bool {
+        self.saw_head
+    }
+
+    /// Whether anything has come: the request has been taken.
+    pub fn heard(&self) -> bool {
+        self.heard
+    }
+
+    /// What to make of a connection that was closed now: an application that ends its STDOUT and
+    /// leaves out END_REQUEST has answered.
+    pub fn is_complete_at_close(&self) -> bool {
+        self.saw_head && self.decoder.stdout_ended()
+    }
+
+    /// What is wrong with an answer that has ended without a head.
+    pub fn headless(&self) -> ExecError {
+        match self.cgi.is_empty() {
+            true => ExecError::ResponseMissing,
+            false => not_cgi(CgiError::HeadUnfinished),
+        }
+    }
+}
+
+fn not_fastcgi(error: RecordError) -> ExecError {
+    ExecError::ResponseInvalid(ResponseError::FastCgi(error))
+}
+
+fn not_cgi(error: CgiError) -> ExecError {
+    ExecError::ResponseInvalid(ResponseError::Cgi(error))
+}
+
+/// Where the first message ends, if that is known: where php-fpm begins another, at a line's end
+/// that no trace continues (php's other programs), or at the longest.
+fn message_end(bytes: &[u8]) -> Option<usize> {
+    let next = bytes.windows(BETWEEN.len()).position(|w| w == BETWEEN);
+    next.map(|at| at + 2)
+        .filter(|at| *at <= LONGEST_MESSAGE)
+        .or((bytes.len() > LONGEST_MESSAGE).then_some(LONGEST_MESSAGE))
+}
+
+fn write_log(message: &[u8], log: Sink<'_>) {
+    let message = message.strip_suffix(b"; ").unwrap_or(message);
+    let message = message.strip_prefix(PREFIX).unwrap_or(message).trim_ascii();
+    if !message.is_empty() {
+        log(level_of(message), message);
+    }
+}
+
+/// The syslog level of a message, by the word PHP puts before it; what says nothing is a notice, as
+/// `error_log()` is.
+fn level_of(message: &[u8]) -> u8 {
+    let Some(rest) = message.strip_prefix(b"PHP ") else {
+        return 5;
+    };
+    let begins = |word: &str| rest.starts_with(word.as_bytes());
+    match () {
+        () if begins("Fatal") || begins("Parse") || begins("Recoverable") => 3,
+        () if begins("Core error") || begins("Compile error") => 3,
+        () if begins("Warning") || begins("Core warning") || begins("Compile warning") => 4,
+        () => 5,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use howdah_proto::fastcgi::{encode, kind};
+
+    fn record(kind: u8, content: &[u8]) -> Vec<u8> {
+        let mut out = encode::header(kind, 1, content.len()).to_vec();
+        out.extend_from_slice(content);
+        out
+    }
+
+    fn feed(pieces: &[&[u8]]) -> (Answer, Vec<(u8, String)>) {
+        let (mut answer, mut lines) = (Answer::default(), Vec::new());
+        for piece in pieces {
+            answer
+                .feed(piece, &mut |level, text| {
+                    lines.push((level, String::from_utf8_lossy(text).into_owned()));
+                })
+                .unwrap();
+        }
+        (answer, lines)
+    }
+
+    #[test]
+    fn a_head_split_over_records_and_messages_is_one_head() {
+        let wire = [
+            record(kind::STDOUT, b"X-A: 1\r\nX-"),
+            record(kind::STDERR, b"PHP message: PHP Warning:  a in b on line 1"),
+            record(kind::STDERR, b"; "),
+            record(kind::STDERR, b"PHP message: hello\nworld"),
+            record(kind::STDOUT, b"B: 2\r\n"),
+            record(kind::STDOUT, b"\r\nbo"),
+            record(kind::STDOUT, b"dy"),
+            record(kind::END_REQUEST, &[0; 8]),
+        ]
+        .concat();
+        let (mut whole, lines) = feed(&[&wire]);
+        let expected = [
+            (4, "PHP Warning:  a in b on line 1".to_owned()),
+            (5, "hello\nworld".to_owned()),
+        ];
+        assert_eq!(lines, expected);
+        assert_eq!(whole.take_head().unwrap().headers.len(), 2);
+        assert_eq!(whole.take_body().unwrap(), "body");
+        assert!(whole.end().is_some());
+        let bytes: Vec<&[u8]> = wire.chunks(1).collect();
+        let (mut slow, lines) = feed(&bytes);
+        assert_eq!(lines, expected);
+        assert_eq!(slow.take_head().unwrap().headers.len(), 2);
+        assert_eq!(slow.take_body().unwrap(), "body");
+    }
+
+    #[test]
+    fn endless_messages_end_somewhere() {
+        let record = record(kind::STDERR, &[b'x'; 60_000]);
+        let many: Vec<&[u8]> = (0..30).map(|_| &record[..]).collect();
+        let (mut answer, mut lines) = feed(&many);
+        answer.flush_log(&mut |level, text| lines.push((level, text.len().to_string())));
+        let total: usize = lines
+            .iter()
+            .filter(|(l, _)| *l == 5)
+            .map(|(_, t)| t.len())
+            .sum();
+        assert!(
+            total <= MOST_MESSAGES && total > MOST_MESSAGES - 60_000,
+            "{total}"
+        );
+        assert_eq!(lines.iter().filter(|(level, _)| *level == 4).count(), 1);
+    }
+
+    #[test]
+    fn what_ends_without_a_head_is_named() {
+        let (answer, _) = feed(&[&record(kind::END_REQUEST, &[0; 8])]);
+        assert_eq!(answer.headless(), ExecError::ResponseMissing);
+        let wire = [
+            record(kind::STDOUT, b"A: b\r\n"),
+            record(kind::END_REQUEST, &[0; 8]),
+        ];
+        let (answer, _) = feed(&[&wire.concat()]);
+        assert_eq!(answer.headless(), not_cgi(CgiError::HeadUnfinished));
+    }
+}

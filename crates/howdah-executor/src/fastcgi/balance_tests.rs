@@ -1,0 +1,272 @@
+//! Decisions of the balance, on connections that are numbers and a clock that is moved by hand.
+
+use super::*;
+
+struct Table {
+    balance: Balance<u32>,
+    now: Instant,
+}
+
+impl Table {
+    fn new(weights: &[u32], limit: Option<u32>) -> Table {
+        Table {
+            balance: Balance::new(weights, limit, true, 2),
+            now: Instant::now(),
+        }
+    }
+
+    fn pass(&mut self, milliseconds: u64) {
+        self.now += Duration::from_millis(milliseconds);
+    }
+
+    fn enter(&mut self, front: usize) -> Entry<u32> {
+        self.balance.enter(front, false, 10, self.now)
+    }
+
+    /// Enters, expecting a grant: the backend and its connection.
+    fn granted(&mut self, front: usize) -> (usize, Option<u32>) {
+        match self.enter(front) {
+            Entry::Granted(grant) => (grant.backend, grant.connection),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn waits(&mut self, front: usize) -> Arc<Ticket<u32>> {
+        match self.enter(front) {
+            Entry::Waits(ticket) => ticket,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn release(&mut self, front: usize, backend: usize, connection: Option<u32>) {
+        let (now, mut wake) = (self.now, Vec::new());
+        self.balance
+            .release(front, backend, connection, now, &mut wake);
+    }
+}
+
+fn grant(ticket: &Ticket<u32>) -> Option<(usize, Option<u32>)> {
+    let grant = ticket.take(Waker::noop())?;
+    Some((grant.backend, grant.connection))
+}
+
+#[test]
+fn the_least_busy_goes_first_and_weights_count() {
+    let mut table = Table::new(&[1, 2], Some(100));
+    let mut counts = [0; 2];
+    for _ in 0..30 {
+        counts[table.granted(0).0] += 1;
+    }
+    assert_eq!(counts, [10, 20]);
+}
+
+#[test]
+fn equals_take_turns() {
+    let mut table = Table::new(&[1, 1, 1], Some(100));
+    let order: Vec<usize> = (0..6).map(|_| table.granted(0).0).collect();
+    assert_eq!(order, [0, 1, 2, 0, 1, 2]);
+}
+
+#[test]
+fn no_backend_gets_more_than_its_limit_and_the_rest_waits_in_order() {
+    let mut table = Table::new(&[1], Some(2));
+    table.granted(0);
+    table.granted(0);
+    let (first, second) = (table.waits(0), table.waits(0));
+    assert_eq!(grant(&first), None);
+    table.release(0, 0, None);
+    assert_eq!(grant(&second), None);
+    assert_eq!(grant(&first), Some((0, None)));
+    assert_eq!(table.balance.queued, 1);
+}
+
+#[test]
+fn a_full_queue_refuses() {
+    let mut table = Table::new(&[1], Some(1));
+    table.granted(0);
+    let _waiting: Vec<_> = (0..10).map(|_| table.waits(0)).collect();
+    assert!(matches!(table.enter(0), Entry::Full));
+}
+
+#[test]
+fn a_kept_connection_is_used_again_by_its_own_thread_first() {
+    let mut table = Table::new(&[1], Some(4));
+    for _ in 0..3 {
+        table.granted(0);
+    }
+    table.release(0, 0, Some(7));
+    table.release(1, 0, Some(8));
+    assert_eq!(table.granted(1), (0, Some(8)));
+    assert_eq!(table.granted(0), (0, Some(7)));
+    // Room is left for a new one.
+    assert_eq!(table.granted(0), (0, None));
+}
+
+#[test]
+fn never_more_open_than_the_limit_kept_ones_included() {
+    let mut table = Table::new(&[1], Some(2));
+    table.granted(0);
+    table.granted(0);
+    table.release(0, 0, Some(7));
+    table.release(0, 0, Some(8));
+    assert_eq!(table.balance.members[0].kept_count, 2);
+    // The other thread takes the one idle longest instead of opening a third.
+    assert_eq!(table.granted(1), (0, Some(7)));
+    // A request that needs a new one makes room for it.
+    let entry = table.balance.enter(1, true, 10, table.now);
+    assert!(matches!(
+        entry,
+        Entry::Granted(Grant {
+            connection: None,
+            ..
+        })
+    ));
+    assert_eq!(table.balance.members[0].kept_count, 0);
+}
+
+#[test]
+fn the_other_threads_line_is_served_when_it_has_waited_noticeably_longer() {
+    let mut table = Table::new(&[1], Some(1));
+    table.granted(0);
+    let theirs = table.waits(1);
+    table.pass(5);
+    let (own, more) = (table.waits(0), table.waits(0));
+    table.release(0, 0, None);
+    assert_eq!(grant(&own), Some((0, None)), "5 ms are not noticeable");
+    table.pass(20);
+    drop(more);
+    let late = table.waits(0);
+    table.release(0, 0, None);
+    // The one before has waited nearly as long as theirs.
+    assert_eq!(grant(&late), None);
+    assert_eq!(grant(&theirs), None);
+    table.release(0, 0, None);
+    assert_eq!(grant(&theirs), Some((0, None)));
+}
+
+#[test]
+fn who_leaves_the_line_takes_nothing_and_loses_nothing() {
+    let mut table = Table::new(&[1], Some(1));
+    table.granted(0);
+    let (first, second) = (table.waits(0), table.waits(0));
+    assert!(table.balance.leave(0, &first).is_none());
+    table.release(0, 0, None);
+    let granted = table.balance.leave(0, &second).expect("it was granted");
+    assert_eq!(granted.backend, 0);
+    assert_eq!(table.balance.queued, 0);
+}
+
+#[test]
+fn connections_are_not_kept_where_the_number_of_processes_is_not_known() {
+    let mut table = Table::new(&[1], None);
+    assert!(!table.balance.may_keep(0));
+    table.granted(0);
+    table.release(0, 0, Some(7));
+    assert_eq!(table.balance.members[0].kept_count, 0);
+    table.balance.up(0, Some(3));
+    assert!(table.balance.may_keep(0));
+    assert_eq!(table.balance.members[0].limit.now, 3);
+}
+
+#[test]
+fn a_configured_limit_is_not_changed_by_what_the_backend_says() {
+    let mut table = Table::new(&[1], Some(5));
+    table.balance.up(0, Some(3));
+    assert_eq!(table.balance.members[0].limit.now, 5);
+}
+
+#[test]
+fn an_unknown_limit_grows_with_answers_and_falls_with_overflows() {
+    let mut table = Table::new(&[1], None);
+    let limit = |table: &Table| table.balance.members[0].limit.now;
+    for _ in 0..FIRST_LIMIT {
+        table.granted(0);
+    }
+    let _waiting: Vec<_> = (0..4).map(|_| table.waits(0)).collect();
+    table.balance.succeeded(0, table.now);
+    table.balance.succeeded(0, table.now);
+    assert_eq!(limit(&table), FIRST_LIMIT + 1, "only while all are busy");
+    table.balance.overflowed(0, table.now);
+    assert_eq!(limit(&table), FIRST_LIMIT * 3 / 4);
+    table.pass(10);
+    table.balance.succeeded(0, table.now);
+    assert_eq!(limit(&table), FIRST_LIMIT * 3 / 4, "not at once");
+    table.pass(1000);
+    table.balance.succeeded(0, table.now);
+    assert_eq!(limit(&table), FIRST_LIMIT * 3 / 4 + 1);
+}
+
+#[test]
+fn nothing_is_kept_while_a_new_connection_gets_no_answer() {
+    let mut table = Table::new(&[1], Some(4));
+    table.granted(0);
+    table.granted(0);
+    table.balance.connected(0, 99, table.now);
+    table.pass(200);
+    table.release(0, 0, Some(7));
+    assert_eq!(table.balance.members[0].kept_count, 0);
+    table.granted(0);
+    table.balance.heard(0, 99);
+    table.release(0, 0, Some(8));
+    assert_eq!(table.balance.members[0].kept_count, 1);
+}
+
+#[test]
+fn a_backend_that_is_down_gets_nothing_until_it_is_up() {
+    let mut table = Table::new(&[1, 1], Some(10));
+    assert!(table.balance.down(0, "refused", table.now));
+    assert!(!table.balance.down(0, "refused", table.now), "no news");
+    assert!((0..4).all(|_| table.granted(0).0 == 1));
+    assert!(table.balance.all_down().is_none());
+    table.pass(1);
+    assert!(table.balance.down(1, "gone", table.now));
+    assert_eq!(table.balance.all_down().map(|(_, why)| why), Some("gone"));
+    let ticket = table.waits(0);
+    assert!(table.balance.up(0, None));
+    let mut wake = Vec::new();
+    table.balance.serve(0, table.now, &mut wake);
+    assert_eq!(grant(&ticket), Some((0, None)));
+}
+
+#[test]
+fn a_backend_that_is_down_is_tried_again_with_growing_pauses() {
+    let mut table = Table::new(&[1], Some(1));
+    table.balance.down(0, "refused", table.now);
+    let mut pauses = Vec::new();
+    for _ in 0..8 {
+        let mut pause = 0;
+        while table.balance.due(table.now).is_empty() {
+            table.pass(10);
+            pause += 10;
+        }
+        pauses.push(pause);
+        table.balance.still_down(0, "refused", table.now);
+    }
+    assert_eq!(pauses, [50, 100, 200, 400, 800, 1000, 1000, 1000]);
+}
+
+#[test]
+fn three_failures_in_a_row_take_a_backend_out_but_never_the_last_one() {
+    let mut table = Table::new(&[1, 1], Some(10));
+    assert!(!table.balance.failed(0, "nonsense", table.now));
+    assert!(!table.balance.failed(0, "nonsense", table.now));
+    table.balance.succeeded(0, table.now);
+    assert!(!table.balance.failed(0, "nonsense", table.now));
+    assert!(!table.balance.failed(0, "nonsense", table.now));
+    assert!(table.balance.failed(0, "nonsense", table.now));
+    assert!((0..5).all(|_| !table.balance.failed(1, "nonsense", table.now)));
+}
+
+#[test]
+fn idle_connections_expire() {
+    let mut table = Table::new(&[1], Some(4));
+    table.granted(0);
+    table.granted(0);
+    table.release(0, 0, Some(7));
+    table.pass(100);
+    table.release(1, 0, Some(8));
+    let before = table.now - Duration::from_millis(50);
+    assert_eq!(table.balance.expire(Some(before)), [7]);
+    assert_eq!(table.balance.members[0].kept_count, 1);
+    assert_eq!(table.balance.expire(None), [8]);
+}

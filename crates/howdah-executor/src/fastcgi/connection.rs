@@ -1,0 +1,147 @@
+//! A connection to a backend: made without blocking, written and read without a system call that
+//! could have been spared. Knows no records.
+//!
+//! Only readability is watched. A socket that is also watched for room tells its thread each time
+//! the backend has read something, which is each request; room is watched for only after a send has
+//! found none, through a descriptor of its own.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, recv, send,
+    socket_with,
+};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::address::Address;
+use crate::embed::sys;
+
+/// A socket on its way.
+pub type Connecting = Pin<Box<dyn Future<Output = io::Result<OwnedFd>> + Send>>;
+
+/// A connected socket, registered with the runtime of the thread that polls it.
+#[derive(Debug)]
+pub struct Connection {
+    socket: AsyncFd<OwnedFd>,
+    /// Registered when a send has found no room.
+    room: Option<AsyncFd<OwnedFd>>,
+    /// The front thread whose runtime that is.
+    front: usize,
+}
+
+/// Connects to a unix socket, which works at once or not at all: a full backlog is `EAGAIN`
+/// (`WouldBlock`), where TCP would be silent.
+pub fn connect_unix(path: &Path) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
+/// Begins to connect to a TCP port. A name's addresses are tried in order.
+pub fn connect_tcp(host: String, port: u16) -> Connecting {
+    Box::pin(async move {
+        let addresses: Vec<SocketAddr> = match host.parse() {
+            Ok(ip) => vec![SocketAddr::new(ip, port)],
+            Err(_) => tokio::net::lookup_host((host.as_str(), port))
+                .await?
+                .collect(),
+        };
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for address in addresses {
+            match tokio::net::TcpStream::connect(address).await {
+                Ok(stream) => {
+                    let stream = stream.into_std()?;
+                    // php does not set it on its side of a TCP connection; it would wait for us.
+                    stream.set_nodelay(true)?;
+                    return Ok(OwnedFd::from(stream));
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    })
+}
+
+/// Begins to connect.
+pub enum Start {
+    /// It is done.
+    Now(io::Result<OwnedFd>),
+    /// It takes a while.
+    Later(Connecting),
+}
+
+/// See [`Start`].
+pub fn connect(address: &Address) -> Start {
+    match address {
+        Address::Unix(path) => Start::Now(connect_unix(path)),
+        Address::Tcp(host, port) => Start::Later(connect_tcp(host.clone(), *port)),
+    }
+}
+
+impl Connection {
+    /// Takes a connected, non-blocking socket. Within the runtime of that front thread.
+    pub fn new(socket: OwnedFd, front: usize) -> io::Result<Connection> {
+        Ok(Connection {
+            socket: sys::watch(socket, Interest::READABLE)?,
+            room: None,
+            front,
+        })
+    }
+
+    /// The connection on this front thread, if it has been on another.
+    pub fn moved_to(self, front: usize) -> io::Result<Connection> {
+        if self.front == front {
+            return Ok(self);
+        }
+        Connection::new(self.socket.into_inner(), front)
+    }
+
+    /// Sends what fits now.
+    pub fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        loop {
+            if let Some(room) = &self.room {
+                // Clears what it was told before: either it is told again, or there is room now.
+                ready!(room.poll_write_ready(cx))?.clear_ready();
+            }
+            match send(self.socket.get_ref(), bytes, flags) {
+                Ok(n) => {
+                    self.room = None;
+                    return Poll::Ready(Ok(n));
+                }
+                Err(rustix::io::Errno::AGAIN) if self.room.is_none() => {
+                    let twin = self.socket.get_ref().try_clone()?;
+                    self.room = Some(sys::watch(twin, Interest::WRITABLE)?);
+                }
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+    }
+
+    /// Reads what is there; 0 is the end.
+    pub fn poll_recv(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+        loop {
+            let mut ready = ready!(self.socket.poll_read_ready(cx))?;
+            match recv(self.socket.get_ref(), &mut *into, RecvFlags::DONTWAIT) {
+                Ok((n, _)) => {
+                    // Less than asked for: all that was there. More is a new edge.
+                    if n > 0 && n < into.len() {
+                        ready.clear_ready();
+                    }
+                    return Poll::Ready(Ok(n));
+                }
+                Err(rustix::io::Errno::AGAIN) => ready.clear_ready(),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! A pool's own thread: tries backends that are down, closes connections that are idle too long,
+//! and sees a draining pool to its end. Runs no requests.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use howdah_proto::fastcgi::{Decoder, Piece, encode};
+
+use super::address::Address;
+use super::connection::{Connection, Start, connect};
+use super::shared::{NOTICE, Shared};
+use crate::embed::Condition;
+
+/// Longest attempt to connect.
+const CONNECT: Duration = Duration::from_secs(1);
+/// How long an answer to GET_VALUES is waited for. Whoever gives none may be busy.
+const ANSWER: Duration = Duration::from_millis(500);
+/// The thread looks around at least this often.
+const ROUND: Duration = Duration::from_secs(1);
+
+/// Runs until the pool is closed.
+pub fn run(shared: Arc<Shared>) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(keep(shared));
+    Ok(())
+}
+
+async fn keep(shared: Arc<Shared>) {
+    let all = match shared.watched {
+        // Its programs are only about to be started.
+        true => 0..0,
+        false => 0..shared.config.backends.len(),
+    };
+    let first: Vec<_> = all
+        .map(|backend| tokio::spawn(look(shared.clone(), backend)))
+        .collect();
+    for attempt in first {
+        // A panic there is printed; the backend counts as up until a request finds out.
+        let _ = attempt.await;
+    }
+    shared.condition.send_if_modified(|condition| {
+        let starting = *condition == Condition::Starting;
+        if starting {
+            *condition = Condition::Ready;
+        }
+        starting
+    });
+    loop {
+        let now = Instant::now();
+        let keep_for = shared.config.keep_timeout;
+        let closing = shared.closing.load(Ordering::SeqCst);
+        let (due, expired, next) = {
+            let mut balance = shared.balance();
+            let before = match closing {
+                true => None,
+                false => now.checked_sub(keep_for).or(Some(shared.started)),
+            };
+            let expired = balance.expire(before);
+            let due = balance.take_due(now, 2 * (CONNECT + ANSWER));
+            (due, expired, balance.next_due(keep_for))
+        };
+        drop(expired);
+        for backend in due {
+            tokio::spawn(look(shared.clone(), backend));
+        }
+        if closing {
+            if is_empty(&shared) {
+                shared.condition.send_replace(Condition::Closed);
+                return;
+            }
+            if shared.is_over(now) {
+                shared.with_balance(|balance, wake| balance.wake_all(wake));
+            }
+        }
+        let wait = next.map_or(ROUND, |at| at.saturating_duration_since(now).min(ROUND));
+        let wait = wait.max(Duration::from_millis(1));
+        let _ = tokio::time::timeout(wait, shared.news.notified()).await;
+    }
+}
+
+fn is_empty(shared: &Shared) -> bool {
+    let balance = shared.balance();
+    balance.queued == 0 && balance.busy() == 0
+}
+
+/// Tries a backend, and tells the balance.
+async fn look(shared: Arc<Shared>, backend: usize) {
+    let address = &shared.config.backends[backend].address;
+    let found = probe(address).await;
+    let now = Instant::now();
+    match found {
+        Ok(limit) => {
+            let news = shared.with_balance(|balance, wake| {
+                let news = balance.up(backend, limit);
+                for front in 0..shared.fronts {
+                    balance.serve(front, now, wake);
+                }
+                news
+            });
+            if news {
+                let name = &shared.config.name;
+                let message = format!("{address}: it answers again");
+                shared.log.pool(name, NOTICE, "BackendUp", &message);
+            }
+        }
+        Err(why) => {
+            let why = why.to_string();
+            let news = shared.with_balance(|balance, wake| {
+                balance.still_down(backend, &why, now);
+                let news = balance.down(backend, &why, now);
+                if balance.all_down().is_some() {
+                    balance.wake_all(wake);
+                }
+                news
+            });
+            if news {
+                shared.note_down(backend, &why);
+            }
+        }
+    }
+}
+
+/// Connects and asks what it can run at once (§4.1). An application that does not know the question
+/// hangs up or stays silent, which is as good: it is there. Only what is not FastCGI is refused.
+pub async fn probe(address: &Address) -> io::Result<Option<u32>> {
+    let socket = match connect(address) {
+        Start::Now(done) => done,
+        Start::Later(connecting) => tokio::time::timeout(CONNECT, connecting)
+            .await
+            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())),
+    };
+    let socket = match socket {
+        Ok(socket) => socket,
+        // It is there, with more to do than it can.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut connection = Connection::new(socket, usize::MAX)?;
+    let answer = tokio::time::timeout(ANSWER, ask(&mut connection));
+    answer.await.unwrap_or(Ok(None))
+}
+
+async fn ask(connection: &mut Connection) -> io::Result<Option<u32>> {
+    const MAX_CONNS: &str = "FCGI_MAX_CONNS";
+    let mut question = Vec::new();
+    encode::get_values(&mut question, &[MAX_CONNS]);
+    let sent = std::future::poll_fn(|cx| connection.poll_send(cx, &question)).await;
+    if sent.is_err() {
+        return Ok(None);
+    }
+    let (mut decoder, mut pending, mut part) = (Decoder::default(), Vec::new(), [0; 2048]);
+    loop {
+        let read = std::future::poll_fn(|cx| match connection.poll_recv(cx, &mut part) {
+            Poll::Ready(Ok(n)) => Poll::Ready(n),
+            Poll::Ready(Err(_)) => Poll::Ready(0),
+            Poll::Pending => Poll::Pending,
+        });
+        let n = read.await;
+        if n == 0 {
+            return Ok(None);
+        }
+        pending.extend_from_slice(&part[..n]);
+        match decoder.next(&pending) {
+            Err(error) => {
+                let why = format!("what it answers is not FastCGI ({error:?})");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+            }
+            Ok((Some(Piece::Values(values)), _)) => {
+                let told = encode::pairs(values).find(|(name, _)| *name == MAX_CONNS.as_bytes());
+                let number =
+                    told.and_then(|(_, value)| std::str::from_utf8(value).ok()?.parse().ok());
+                // `PHP_FCGI_CHILDREN=0` is one process without children.
+                return Ok(number.map(|n: u32| n.max(1)));
+            }
+            Ok((Some(_), _)) => return Ok(None),
+            Ok((None, used)) => drop(pending.drain(..used)),
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! The fastcgi mode: PHP in processes of somebody else (php-fpm, php-cgi, any FastCGI responder),
+//! reached over unix sockets or TCP.
+//!
+//! ```text
+//! FastCgiPool ─ start() → Run     (front threads)   balance → connection → records → events
+//!            └─ keeper            (its own thread)  probes, idle connections, the end
+//! ```
+//!
+//! - `address`: where backends listen. `balance`: who gets which, the queue, limits, kept
+//!   connections: pure decisions.
+//! - `connection`: a socket. `request`, `answer`: records both ways, as bytes. `run`: one request
+//!   from the queue to its end, over as many attempts as are safe; `talk`: one of them.
+//! - `keeper`: what happens between requests. `shared`: what all of them share.
+//!
+//! What a web server gets wrong here, and what this one does instead: a full backlog (`EAGAIN` on a
+//! unix socket), a backend that restarts (`ECONNREFUSED`, `ENOENT`) and a kept connection that PHP
+//! has closed are not errors of a request. It waits its turn in a bounded queue with a deadline, and
+//! only when that is full or past, or no backend has been there for a while, it is refused by name.
+
+pub mod address;
+mod answer;
+pub(crate) mod balance;
+pub(crate) mod connection;
+pub(crate) mod keeper;
+mod request;
+mod run;
+pub(crate) mod shared;
+mod talk;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::config::FastCgiConfig;
+use crate::embed::{Condition, Refused};
+use crate::pool::{Happens, Pool};
+use crate::status::{BackendRow, PoolStatus};
+use crate::{ExecError, Executor, Log, Run, ScriptRequest, front_thread};
+
+use balance::{Entry, Health};
+use run::FastCgiRun;
+use shared::Shared;
+
+/// A pool of backends.
+pub struct FastCgiPool {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl FastCgiPool {
+    /// Begins to look for the backends; returns at once.
+    ///
+    /// # Errors
+    /// The keeper's thread could not be had.
+    pub fn start(config: FastCgiConfig, log: Log, fronts: u32) -> io::Result<Arc<FastCgiPool>> {
+        FastCgiPool::begin(config, log, fronts, false)
+    }
+
+    /// As [`FastCgiPool::start`], for somebody who starts and ends the programs behind the backends:
+    /// none gets requests until it is opened ([`balance::Balance::watch`]).
+    pub(crate) fn watched(
+        config: FastCgiConfig,
+        log: Log,
+        fronts: u32,
+    ) -> io::Result<Arc<FastCgiPool>> {
+        FastCgiPool::begin(config, log, fronts, true)
+    }
+
+    fn begin(
+        config: FastCgiConfig,
+        log: Log,
+        fronts: u32,
+        watched: bool,
+    ) -> io::Result<Arc<FastCgiPool>> {
+        let name = format!("pool-{}", config.name);
+        let fronts = fronts.max(1) as usize;
+        let shared = Arc::new(Shared::new(config, log, fronts, watched));
+        std::thread::Builder::new()
+            .name(name.chars().take(15).collect())
+            .spawn({
+                let shared = shared.clone();
+                move || {
+                    if let Err(error) = keeper::run(shared.clone()) {
+                        let condition = Condition::Down {
+                            name: "NoKeeper".to_owned(),
+                            message: format!("the pool's thread cannot run: {error}"),
+                        };
+                        shared.condition.send_replace(condition);
+                    }
+                }
+            })?;
+        Ok(Arc::new(FastCgiPool { shared }))
+    }
+
+    fn refuse(&self, error: ExecError) -> Box<dyn Run> {
+        self.shared.count(&error);
+        Box::new(Refused(Some(error)))
+    }
+}
+
+impl Executor for FastCgiPool {
+    fn start(&self, request: ScriptRequest) -> Box<dyn Run> {
+        let shared = &self.shared;
+        let front = match front_thread::index() {
+            Some(index) if (index as usize) < shared.fronts => index as usize,
+            _ => {
+                return self.refuse(ExecError::PoolDown {
+                    name: "NotAFrontThread".to_owned(),
+                    message: "a run must be started on one of the pool's front threads".to_owned(),
+                });
+            }
+        };
+        if shared.closing.load(Ordering::SeqCst) {
+            return match shared.successor.get() {
+                Some(next) => next.start(request),
+                None => self.refuse(ExecError::Stopping),
+            };
+        }
+        if let Some(refusal) = shared.refusal() {
+            return self.refuse(refusal);
+        }
+        let fresh = !request::is_idempotent(&request.frame);
+        let size = shared.config.queue_size;
+        let now = Instant::now();
+        let entry = shared.balance().enter(front, fresh, size, now);
+        if !matches!(entry, Entry::Granted(_)) {
+            shared.demand.notify_one();
+        }
+        if matches!(entry, Entry::Full) {
+            let down = shared.unreachable(now, true);
+            return self.refuse(down.unwrap_or(ExecError::QueueFull));
+        }
+        Box::new(FastCgiRun::new(shared.clone(), front, request, entry, now))
+    }
+
+    fn takes_unknown_length(&self) -> bool {
+        false
+    }
+
+    fn status(&self) -> PoolStatus {
+        let shared = &self.shared;
+        let now = Instant::now();
+        let balance = shared.balance();
+        let state = match &*shared.condition.borrow() {
+            Condition::Starting => "Starting".to_owned(),
+            Condition::Draining => "Draining".to_owned(),
+            Condition::Closed => "Closed".to_owned(),
+            Condition::Down { name, message } => format!("Down ({name}): {message}"),
+            Condition::Ready => match balance.all_down() {
+                Some((_, why)) => format!("Down (BackendDown): {why}"),
+                None => "Ready".to_owned(),
+            },
+        };
+        let rows = shared.config.backends.iter().zip(&balance.members);
+        let row = |(backend, member): (&address::Backend, &balance::Member<_>)| {
+            let (state, since, why) = match &member.health {
+                Health::Up => ("Up", None, ""),
+                Health::Down { since, why, .. } => {
+                    let since = now.saturating_duration_since(*since);
+                    ("Down", Some(since.as_secs_f64()), why.as_str())
+                }
+            };
+            BackendRow {
+                address: backend.address.to_string(),
+                weight: backend.weight,
+                state: state.to_owned(),
+                since: since.unwrap_or_default(),
+                why: why.to_owned(),
+                busy: member.busy,
+                kept: member.kept_count,
+                limit: member.limit.now,
+                requests: member.answered,
+                connects: member.connects,
+                failures: member.failures,
+                overflows: member.overflows,
+            }
+        };
+        PoolStatus {
+            pool: shared.config.name.clone(),
+            process_manager: "fastcgi".to_owned(),
+            state,
+            uptime: shared.started.elapsed().as_secs(),
+            accepted_requests: balance.members.iter().map(|m| m.answered).sum(),
+            queue: balance.queued,
+            max_queue: balance.most_queued,
+            queue_size: shared.config.queue_size,
+            active_processes: balance.busy(),
+            max_active_processes: balance.most_busy,
+            max_children_reached: balance.waited,
+            failures: ExecError::NAMES
+                .iter()
+                .zip(&shared.failures)
+                .map(|(name, n)| ((*name).to_owned(), n.load(Ordering::Relaxed)))
+                .collect(),
+            backends: rows.map(row).collect(),
+            ..PoolStatus::default()
+        }
+    }
+}
+
+impl Pool for FastCgiPool {
+    /// Once every backend has been tried. Those that cannot be reached are no reason not to start:
+    /// they may come later, and the log says so.
+    fn ready(&self) -> Happens<'_, Result<(), ExecError>> {
+        Box::pin(async {
+            let mut condition = self.shared.condition.subscribe();
+            let settled = condition
+                .wait_for(|c| !matches!(c, Condition::Starting))
+                .await
+                .map_err(|_| ExecError::Stopping)?
+                .clone();
+            match settled {
+                Condition::Ready | Condition::Starting => Ok(()),
+                Condition::Down { name, message } => Err(ExecError::PoolDown { name, message }),
+                Condition::Draining | Condition::Closed => Err(ExecError::Stopping),
+            }
+        })
+    }
+
+    fn drain(&self, successor: Option<Arc<dyn Executor>>, limit: Duration) {
+        let shared = &self.shared;
+        if let Some(successor) = successor {
+            // A second drain keeps the first's successor.
+            let _ = shared.successor.set(successor);
+        }
+        let at = Instant::now() + limit;
+        {
+            let mut limit = shared.limit.lock().unwrap_or_else(PoisonError::into_inner);
+            *limit = Some(limit.map_or(at, |before| before.min(at)));
+        }
+        shared.closing.store(true, Ordering::SeqCst);
+        shared.condition.send_if_modified(|condition| {
+            let open = !matches!(condition, Condition::Draining | Condition::Closed);
+            if open {
+                *condition = Condition::Draining;
+            }
+            open
+        });
+        shared.news.notify_one();
+    }
+
+    fn drained(&self) -> Happens<'_, ()> {
+        Box::pin(async {
+            let mut condition = self.shared.condition.subscribe();
+            // An error means that nobody is left to change it: the pool is gone, too.
+            let _ = condition.wait_for(|c| *c == Condition::Closed).await;
+        })
+    }
+}
+
+impl Drop for FastCgiPool {
+    /// A pool that is dropped without a drain ends at once.
+    fn drop(&mut self) {
+        self.drain(None, Duration::ZERO);
+    }
+}
+
+/// Whether a backend can be reached, for `howdah check`: `Err` is a sentence.
+///
+/// # Errors
+/// It cannot, or what answers is not FastCGI.
+pub fn check(address: &address::Address) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| error.to_string())?;
+    let found = runtime.block_on(keeper::probe(address));
+    found.map(drop).map_err(|error| error.to_string())
+}

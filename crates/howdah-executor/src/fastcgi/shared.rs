@@ -1,0 +1,145 @@
+//! What front threads and the keeper of a pool share: the balance, the pool's condition, counters.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Waker;
+use std::time::Instant;
+
+use tokio::sync::{Notify, watch};
+
+use super::balance::Balance;
+use super::connection::Connection;
+use crate::config::FastCgiConfig;
+use crate::embed::Condition;
+use crate::{ExecError, Executor, Log};
+
+/// syslog's levels, as [`crate::ScriptLog`] takes them.
+pub const WARNING: u8 = 4;
+pub const NOTICE: u8 = 5;
+
+/// See the module.
+pub struct Shared {
+    pub config: FastCgiConfig,
+    pub log: Log,
+    pub started: Instant,
+    balance: Mutex<Balance<Connection>>,
+    pub condition: watch::Sender<Condition>,
+    /// Something has changed that the keeper may have to act on.
+    pub news: Notify,
+    pub closing: AtomicBool,
+    /// By when a draining pool ends what it has.
+    pub limit: Mutex<Option<Instant>>,
+    pub successor: OnceLock<Arc<dyn Executor>>,
+    pub failures: [AtomicU64; ExecError::NAMES.len()],
+    pub fronts: usize,
+    /// Somebody starts and ends the programs: see [`Balance::watch`].
+    pub watched: bool,
+    /// Rung when a request has to wait, or breaks off: for who watches the programs.
+    pub demand: Notify,
+    /// Whoever watches the programs cannot have any, for this reason.
+    pub refusal: Mutex<Option<ExecError>>,
+}
+
+impl Shared {
+    pub fn new(config: FastCgiConfig, log: Log, fronts: usize, watched: bool) -> Shared {
+        let weights: Vec<u32> = config.backends.iter().map(|b| b.weight).collect();
+        let mut balance = Balance::new(
+            &weights,
+            config.max_connections,
+            config.keep_connections,
+            fronts,
+        );
+        if watched {
+            balance.watch();
+        }
+        Shared {
+            watched,
+            config,
+            log,
+            started: Instant::now(),
+            balance: Mutex::new(balance),
+            condition: watch::Sender::new(Condition::Starting),
+            news: Notify::new(),
+            closing: AtomicBool::new(false),
+            limit: Mutex::new(None),
+            successor: OnceLock::new(),
+            failures: [const { AtomicU64::new(0) }; ExecError::NAMES.len()],
+            fronts,
+            demand: Notify::new(),
+            refusal: Mutex::default(),
+        }
+    }
+
+    pub fn balance(&self) -> MutexGuard<'_, Balance<Connection>> {
+        self.balance.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something to the balance and then wakes whom it names: a woken task runs on its own
+    /// thread at once, and must not find the lock taken.
+    pub fn with_balance<T>(
+        &self,
+        change: impl FnOnce(&mut Balance<Connection>, &mut Vec<Waker>) -> T,
+    ) -> T {
+        let mut wake = Vec::new();
+        let result = change(&mut self.balance(), &mut wake);
+        wake.into_iter().for_each(Waker::wake);
+        if self.closing.load(Ordering::Relaxed) {
+            self.news.notify_one();
+        }
+        result
+    }
+
+    pub fn count(&self, error: &ExecError) {
+        self.failures[error.index()].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether a draining pool's time is up.
+    pub fn is_over(&self, now: Instant) -> bool {
+        self.closing.load(Ordering::Relaxed)
+            && self
+                .limit
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .is_some_and(|limit| limit <= now)
+    }
+
+    /// What to refuse a request with that no backend could take.
+    pub fn unreachable(&self, now: Instant, patience: bool) -> Option<ExecError> {
+        if let Some(refusal) = self.refusal() {
+            return Some(refusal);
+        }
+        let balance = self.balance();
+        let (since, why) = balance.all_down()?;
+        let long = now.saturating_duration_since(since) >= self.config.restart_time;
+        (long || !patience).then(|| ExecError::BackendDown {
+            message: why.to_owned(),
+        })
+    }
+
+    /// See the field.
+    pub fn refusal(&self) -> Option<ExecError> {
+        let refusal = self.refusal.lock().unwrap_or_else(PoisonError::into_inner);
+        refusal.clone()
+    }
+
+    /// From now on requests are refused with this, or no longer.
+    pub fn set_refusal(&self, refusal: Option<ExecError>) {
+        let some = refusal.is_some();
+        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = refusal;
+        if some {
+            self.with_balance(|balance, wake| balance.wake_all(wake));
+        }
+    }
+
+    /// A backend could not be reached, or answers nonsense.
+    pub fn note_down(&self, backend: usize, why: &str) {
+        let address = &self.config.backends[backend].address;
+        self.log.pool(
+            &self.config.name,
+            WARNING,
+            "BackendDown",
+            &format!("{address}: {why}; it gets no requests until it answers again"),
+        );
+        self.news.notify_one();
+    }
+}

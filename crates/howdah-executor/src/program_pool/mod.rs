@@ -1,0 +1,240 @@
+//! The pool mode: FastCGI programs (php-cgi, or any other) that are started and watched here, as
+//! mod_fcgid does. What talks to them is the FastCGI client; this adds the processes.
+//!
+//! ```text
+//! ProgramPool ─ start() → FastCgiPool   (front threads)   queue, least busy, connections, records
+//!            └─ supervisor              (its own thread)  slots: start, open, replace, end ─ spawner
+//! ```
+//!
+//! - `slots`: a socket and the program behind it, one state each; `supervisor`: what happens to them,
+//!   and when; `sockets`: where they listen.
+
+mod slots;
+mod sockets;
+mod supervisor;
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::config::{FastCgiConfig, ProcessManager, Processes, ProgramPoolConfig};
+use crate::embed::Condition;
+use crate::fastcgi::FastCgiPool;
+use crate::fastcgi::address::Backend;
+use crate::launch::Launcher;
+use crate::pool::Happens;
+use crate::programs::link::Link;
+use crate::status::{ChildRow, PoolStatus};
+use crate::{ExecError, Executor, Log, Mode, Pool, Run, ScriptRequest};
+
+use slots::Slots;
+use supervisor::Supervisor;
+
+/// Most sockets of a pool: those of the programs and of their replacements.
+const MOST_SLOTS: usize = 1100;
+
+struct Shared {
+    config: ProgramPoolConfig,
+    log: Log,
+    client: Arc<FastCgiPool>,
+    link: Arc<Link>,
+    condition: tokio::sync::watch::Sender<Condition>,
+    board: Mutex<Vec<ChildRow>>,
+}
+
+/// A pool of mode `pool`.
+pub struct ProgramPool {
+    shared: Arc<Shared>,
+}
+
+impl ProgramPool {
+    /// Makes the sockets and starts the pool's spawner, which starts the programs. Returns at once:
+    /// requests queue until a program serves.
+    ///
+    /// # Errors
+    /// A socket or a thread could not be had.
+    pub fn start(
+        config: ProgramPoolConfig,
+        launcher: Arc<dyn Launcher>,
+        log: Log,
+        fronts: u32,
+    ) -> io::Result<Arc<ProgramPool>> {
+        let (count, room) = match config.processes {
+            // One that serves, one that is being replaced.
+            Processes::Shared => (2, config.max_children),
+            Processes::Independent { connections } => {
+                let replacements = (config.max_children / 4).max(1);
+                (config.max_children + replacements, connections)
+            }
+        };
+        let count = (count as usize).min(MOST_SLOTS);
+        let sockets = match config.ports.is_empty() {
+            true => (0..count).map(|_| sockets::unix()).collect(),
+            false => config
+                .ports
+                .iter()
+                .map(|at| sockets::tcp(*at))
+                .collect::<io::Result<Vec<_>>>(),
+        }?;
+        let backends = sockets.iter().map(|listening| Backend {
+            address: listening.address.clone(),
+            weight: 1,
+        });
+        let client = FastCgiConfig {
+            name: config.name.clone(),
+            backends: backends.collect(),
+            max_connections: Some(room),
+            ..config.client.clone()
+        };
+        let client = FastCgiPool::watched(client, log.clone(), fronts)?;
+        let link = Link::start(Mode::Pool(config.clone()), launcher, log.clone())?;
+        let shared = Arc::new(Shared {
+            config,
+            log,
+            client,
+            link,
+            condition: tokio::sync::watch::Sender::new(Condition::Starting),
+            board: Mutex::default(),
+        });
+        let name = format!("watch-{}", shared.config.name);
+        std::thread::Builder::new()
+            .name(name.chars().take(15).collect())
+            .spawn({
+                let shared = shared.clone();
+                move || supervise(shared, Slots::new(sockets))
+            })?;
+        Ok(Arc::new(ProgramPool { shared }))
+    }
+}
+
+/// The supervisor's thread. A pool without its supervisor can only refuse.
+fn supervise(shared: Arc<Shared>, slots: Slots) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let (name, message) = match runtime {
+        Ok(runtime) => {
+            let work = Supervisor::new(shared.clone(), slots);
+            let run = std::panic::AssertUnwindSafe(|| runtime.block_on(work.run()));
+            match std::panic::catch_unwind(run) {
+                Ok(()) => {
+                    shared.condition.send_replace(Condition::Closed);
+                    return;
+                }
+                Err(_) => (
+                    "SupervisorPanicked".to_owned(),
+                    "this is a bug of the server: the pool has lost its supervisor; restart the server"
+                        .to_owned(),
+                ),
+            }
+        }
+        Err(error) => (
+            "NoSupervisor".to_owned(),
+            format!("the pool's thread cannot run: {error}"),
+        ),
+    };
+    shared.link.close();
+    shared.log.pool(&shared.config.name, 0, &name, &message);
+    shared.refuse(name, message);
+}
+
+impl Shared {
+    /// Nobody is served, for this reason.
+    fn refuse(&self, name: String, message: String) {
+        self.client.shared.set_refusal(Some(ExecError::PoolDown {
+            name: name.clone(),
+            message: message.clone(),
+        }));
+        self.condition
+            .send_replace(Condition::Down { name, message });
+    }
+}
+
+impl Executor for ProgramPool {
+    fn start(&self, request: ScriptRequest) -> Box<dyn Run> {
+        self.shared.client.start(request)
+    }
+
+    fn takes_unknown_length(&self) -> bool {
+        self.shared.client.takes_unknown_length()
+    }
+
+    fn status(&self) -> PoolStatus {
+        let shared = &self.shared;
+        let mut status = shared.client.status();
+        status.process_manager = match (shared.config.processes, shared.config.pm) {
+            (Processes::Shared, _) => "shared",
+            (_, ProcessManager::Static) => "static",
+            (_, ProcessManager::Dynamic { .. }) => "dynamic",
+            (_, ProcessManager::Ondemand) => "ondemand",
+        }
+        .to_owned();
+        match &*shared.condition.borrow() {
+            Condition::Down { name, message } => {
+                status.state = format!("Down ({name}): {message}");
+            }
+            Condition::Starting => status.state = "Starting".to_owned(),
+            _ => {}
+        }
+        let board = shared.board.lock().unwrap_or_else(PoisonError::into_inner);
+        status.children.clone_from(&board);
+        // The board is a moment old; who is busy is known.
+        for row in &mut status.children {
+            let busy = |client: &crate::status::BackendRow| client.busy > 0;
+            let busy = status
+                .backends
+                .get(usize::from(row.index))
+                .is_some_and(busy);
+            if matches!(row.state.as_str(), "Busy" | "Idle") {
+                row.state = if busy { "Busy" } else { "Idle" }.to_owned();
+            }
+        }
+        let idle = status.children.iter().filter(|row| row.state == "Idle");
+        status.idle_processes = idle.count() as u32;
+        // The sockets of programs that are there, in the order of the rows.
+        let rows = std::mem::take(&mut status.backends).into_iter().enumerate();
+        status.backends = rows
+            .filter(|(at, _)| board.iter().any(|row| usize::from(row.index) == *at))
+            .map(|(_, row)| row)
+            .collect();
+        status
+    }
+}
+
+impl Pool for ProgramPool {
+    fn ready(&self) -> Happens<'_, Result<(), ExecError>> {
+        Box::pin(async {
+            let mut condition = self.shared.condition.subscribe();
+            let settled = condition
+                .wait_for(|c| !matches!(c, Condition::Starting))
+                .await
+                .map_err(|_| ExecError::Stopping)?
+                .clone();
+            match settled {
+                Condition::Ready | Condition::Starting => Ok(()),
+                Condition::Down { name, message } => Err(ExecError::PoolDown { name, message }),
+                Condition::Draining | Condition::Closed => Err(ExecError::Stopping),
+            }
+        })
+    }
+
+    fn drain(&self, successor: Option<Arc<dyn Executor>>, limit: Duration) {
+        self.shared.client.drain(successor, limit);
+        self.shared.client.shared.demand.notify_one();
+    }
+
+    fn drained(&self) -> Happens<'_, ()> {
+        Box::pin(async {
+            let mut condition = self.shared.condition.subscribe();
+            // An error means that nobody is left to change it: the pool is gone, too.
+            let _ = condition.wait_for(|c| *c == Condition::Closed).await;
+        })
+    }
+}
+
+impl Drop for ProgramPool {
+    /// A pool that is dropped without a drain ends at once.
+    fn drop(&mut self) {
+        self.drain(None, Duration::ZERO);
+    }
+}

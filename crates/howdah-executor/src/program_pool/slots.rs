@@ -1,0 +1,113 @@
+//! The slots of a pool: a listening socket each, and the program behind it, as one state. Starts and
+//! ends nothing.
+
+use std::time::Instant;
+
+use super::sockets::Listening;
+use crate::programs::link::Process;
+
+/// The state of a slot's program.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// There is none.
+    Empty,
+    /// It has been asked for; it serves when it answers, or has lived for a while.
+    Starting,
+    /// It gets requests.
+    Serving {
+        /// The slot of its replacement, which has been asked for.
+        replaced_by: Option<usize>,
+    },
+    /// A request on it broke off: does it still run it? Gets no requests until it answers.
+    Doubtful {
+        /// Ended then, if it has not answered.
+        until: Instant,
+    },
+    /// It gets no more requests, and leaves when it has none.
+    Retiring {
+        /// Or then.
+        until: Instant,
+    },
+    /// It has been sent SIGTERM; the spawner sends SIGKILL.
+    Ending,
+}
+
+/// A slot.
+pub(super) struct Slot {
+    pub listening: Listening,
+    pub stage: Stage,
+    /// Since when the stage is what it is.
+    pub since: Instant,
+    /// The program, from the order to its end.
+    pub process: Option<Process>,
+    pub pid: i32,
+    pub born: Instant,
+    /// Answers of the socket's programs before this one.
+    pub answered_before: u64,
+    /// Time-outs of the socket's programs that have been dealt with.
+    pub overdue_seen: u64,
+    /// Replaced after this many requests; 0: never.
+    pub max_requests: u64,
+    /// It has answered GET_VALUES: it can be asked whether it is free.
+    pub answers: bool,
+    /// A question to it is on its way.
+    pub asked: bool,
+    /// When it was last seen to run something or to have answered.
+    pub idle_since: Instant,
+    pub answered_seen: u64,
+    /// Tells a program from those before it in the slot.
+    pub incarnation: u64,
+}
+
+impl Slot {
+    /// Passes into another state.
+    pub fn become_(&mut self, stage: Stage, now: Instant) {
+        self.stage = stage;
+        self.since = now;
+    }
+
+    /// How the scoreboard calls it.
+    pub fn name(&self, busy: bool) -> &'static str {
+        match self.stage {
+            Stage::Empty => "Empty",
+            Stage::Starting => "Starting",
+            Stage::Serving { .. } if busy => "Busy",
+            Stage::Serving { .. } => "Idle",
+            Stage::Doubtful { .. } => "Finishing",
+            Stage::Retiring { .. } => "Retiring",
+            Stage::Ending => "Terminating",
+        }
+    }
+}
+
+/// All of a pool.
+pub(super) struct Slots(pub Vec<Slot>);
+
+impl Slots {
+    /// One a socket, all empty.
+    pub fn new(sockets: Vec<Listening>) -> Slots {
+        let now = Instant::now();
+        let slot = |listening| Slot {
+            listening,
+            stage: Stage::Empty,
+            since: now,
+            process: None,
+            pid: 0,
+            born: now,
+            answered_before: 0,
+            overdue_seen: 0,
+            max_requests: 0,
+            answers: false,
+            asked: false,
+            idle_since: now,
+            answered_seen: 0,
+            incarnation: 0,
+        };
+        Slots(sockets.into_iter().map(slot).collect())
+    }
+
+    /// The first without a program.
+    pub fn empty(&self) -> Option<usize> {
+        self.0.iter().position(|slot| slot.stage == Stage::Empty)
+    }
+}

@@ -1,0 +1,106 @@
+//! Listening sockets for FastCGI programs. The front makes them and passes them on as standard input
+//! (FastCGI specification §2.2): programs come and go, the sockets stay, and what connects while a
+//! program is being replaced waits in the backlog.
+//!
+//! A unix socket has no name: it is bound in a private directory and unlinked at once; the front
+//! connects through a descriptor of the inode. Nobody else can, whatever user the programs run as,
+//! and nothing is left behind by a crash. TCP ports are shared by address within this process, so that
+//! a reload's new pool and the old one, which drains, can both use them.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::fastcgi::address::Address;
+
+/// Requests wait in our queue, not here; this is for what connects while a program starts.
+const BACKLOG: i32 = 1024;
+
+/// A listening socket.
+pub(super) struct Listening {
+    /// Where the front connects.
+    pub address: Address,
+    /// The program's standard input.
+    pub socket: Arc<OwnedFd>,
+    /// Keeps the inode reachable: see the module.
+    _inode: Option<OwnedFd>,
+}
+
+/// A unix socket that only this process can connect to.
+pub(super) fn unix() -> io::Result<Listening> {
+    let directory = private_directory()?;
+    let path = directory.join("s");
+    let made = (|| -> io::Result<Listening> {
+        let socket = rustix::net::socket_with(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        rustix::net::bind(&socket, &SocketAddrUnix::new(&path)?)?;
+        rustix::net::listen(&socket, BACKLOG)?;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let inode = rustix::fs::open(&path, flags, Mode::empty())?;
+        let name = format!("/proc/self/fd/{}", inode.as_raw_fd());
+        Ok(Listening {
+            address: Address::Unix(PathBuf::from(name)),
+            socket: Arc::new(socket),
+            _inode: Some(inode),
+        })
+    })();
+    let _ = std::fs::remove_file(&path);
+    let _ = std::fs::remove_dir(&directory);
+    made
+}
+
+fn private_directory() -> io::Result<PathBuf> {
+    use std::os::unix::fs::DirBuilderExt;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    for _ in 0..1000 {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("howdah-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        match std::fs::DirBuilder::new().mode(0o700).create(&path) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => {
+                let path = path.display();
+                let text = format!("cannot make a directory for a socket, {path}: {error}");
+                return Err(io::Error::new(error.kind(), text));
+            }
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// A TCP port.
+pub(super) fn tcp(address: SocketAddr) -> io::Result<Listening> {
+    static OPEN: Mutex<Option<HashMap<SocketAddr, Weak<OwnedFd>>>> = Mutex::new(None);
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let open = open.get_or_insert_default();
+    open.retain(|_, socket| socket.strong_count() > 0);
+    let socket = match open.get(&address).and_then(Weak::upgrade) {
+        Some(socket) => socket,
+        None => {
+            let listener = std::net::TcpListener::bind(address).map_err(|error| {
+                let text = format!("cannot listen on {address} for FastCGI programs: {error}");
+                io::Error::new(error.kind(), text)
+            })?;
+            let socket = Arc::new(OwnedFd::from(listener));
+            open.insert(address, Arc::downgrade(&socket));
+            socket
+        }
+    };
+    Ok(Listening {
+        address: Address::Tcp(address.ip().to_string(), address.port()),
+        socket,
+        _inode: None,
+    })
+}

@@ -1,0 +1,568 @@
+//! Keeps a pool's programs: starts them as `pm` decides, opens their sockets to requests, replaces
+//! what is worn, ends what hangs, and waits longer and longer when they die at once. A thread and a
+//! runtime of its own a pool; runs no requests.
+
+use std::os::fd::AsFd;
+use std::sync::{Arc, PoisonError};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use howdah_proto::control::Exit;
+use howdah_proto::spawner::{Start, What};
+use tokio::sync::mpsc;
+
+use super::Shared;
+use super::slots::{Slots, Stage};
+use crate::config::{ProcessManager, Processes};
+use crate::embed::Condition;
+use crate::embed::pm::{self, Backoff, Census};
+use crate::embed::supervisor::resident_bytes;
+use crate::embed::zygote::exit_text;
+use crate::error::Errno;
+use crate::fastcgi::keeper;
+use crate::programs::link::{Fate, Refused};
+use crate::status::ChildRow;
+
+/// A program that does not answer GET_VALUES serves when it has lived so long.
+const SETTLED: Duration = Duration::from_secs(1);
+/// One that dies younger counts as a failed start.
+const INFANT: Duration = Duration::from_secs(1);
+/// So many failed starts in a row are a crash loop.
+const CRASH_LOOP: u32 = 5;
+/// From SIGTERM to SIGKILL.
+const KILL_GRACE: Duration = Duration::from_secs(1);
+/// A program that is to leave, and whose requests have no limit, may finish them for so long.
+const FINISH: Duration = Duration::from_secs(300);
+/// How often to look around while something is under way, and otherwise.
+const SOON: Duration = Duration::from_millis(20);
+const TICK: Duration = Duration::from_millis(250);
+
+const ERROR: u8 = 3;
+const WARNING: u8 = 4;
+
+/// A program's answer to a question: slot, incarnation, what it said.
+type Answer = (usize, u64, std::io::Result<Option<u32>>);
+
+/// A socket, as the FastCGI client sees it now.
+#[derive(Clone, Copy)]
+struct View {
+    busy: u32,
+    answered: u64,
+    overdue: u64,
+    open: bool,
+}
+
+/// See the module.
+pub(super) struct Supervisor {
+    shared: Arc<Shared>,
+    slots: Slots,
+    answers: mpsc::UnboundedReceiver<Answer>,
+    teller: mpsc::UnboundedSender<Answer>,
+    backoff: Backoff,
+    /// Failed starts in a row.
+    infants: u32,
+    start_at: Instant,
+    starts: u64,
+    first_plan: bool,
+    memory_looked_at: Instant,
+}
+
+impl Supervisor {
+    pub fn new(shared: Arc<Shared>, slots: Slots) -> Supervisor {
+        let (teller, answers) = mpsc::unbounded_channel();
+        let now = Instant::now();
+        Supervisor {
+            shared,
+            slots,
+            answers,
+            teller,
+            backoff: Backoff::default(),
+            infants: 0,
+            start_at: now,
+            starts: 0,
+            first_plan: true,
+            memory_looked_at: now,
+        }
+    }
+
+    /// Runs until the client has drained, then ends all programs.
+    pub async fn run(mut self) {
+        let shared = self.shared.clone();
+        let mut client = shared.client.shared.condition.subscribe();
+        let mut link = shared.link.condition();
+        loop {
+            if *client.borrow_and_update() == Condition::Closed {
+                break;
+            }
+            let spawner = link.borrow_and_update().clone();
+            let wait = match spawner {
+                Condition::Ready => self.turn(Instant::now()),
+                Condition::Down { name, message } => {
+                    shared.refuse(name, message);
+                    TICK
+                }
+                _ => TICK,
+            };
+            self.publish();
+            let demand = shared.client.shared.demand.notified();
+            tokio::select! {
+                (at, fate) = next_fate(&mut self.slots) => self.on_fate(at, fate),
+                Some(answer) = self.answers.recv() => self.on_answer(answer),
+                () = demand => {}
+                // The senders live as long as `shared`.
+                _ = link.changed() => {}
+                _ = client.changed() => {}
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+        // No request is left: the spawner ends what there is.
+        shared.link.close();
+        let _ = link.wait_for(|c| *c == Condition::Closed).await;
+        self.slots.0.clear();
+        self.publish();
+    }
+
+    fn say(&self, level: u8, name: &str, message: &str) {
+        let shared = &self.shared;
+        shared.log.pool(&shared.config.name, level, name, message);
+    }
+
+    fn views(&self) -> (Vec<View>, u32, Duration) {
+        let balance = self.shared.client.shared.balance();
+        let members = balance.members.iter().map(|member| View {
+            busy: member.busy,
+            answered: member.answered,
+            overdue: member.overdue,
+            open: member.open,
+        });
+        let views = members.collect();
+        (views, balance.queued, balance.waited(Instant::now()))
+    }
+
+    /// Does everything that is due; returns how long nothing will be.
+    fn turn(&mut self, now: Instant) -> Duration {
+        let (views, waiting, waited) = self.views();
+        for (at, view) in views.iter().enumerate() {
+            self.look_at(at, *view, now);
+        }
+        let under_way = self
+            .slots
+            .0
+            .iter()
+            .any(|slot| !matches!(slot.stage, Stage::Empty | Stage::Serving { .. }));
+        let mut wait = if under_way { SOON } else { TICK };
+        self.hand_over_to_replacements(&views, now);
+        let census = self.census(&views, waiting, waited, now);
+        let (pm, most) = match self.shared.config.processes {
+            Processes::Shared => (ProcessManager::Static, 1),
+            Processes::Independent { .. } => {
+                (self.shared.config.pm, self.shared.config.max_children)
+            }
+        };
+        let plan = pm::plan(pm, most, self.first_plan, census);
+        self.first_plan = false;
+        wait = wait.min(plan.again.unwrap_or(wait));
+        self.retire_idle(plan.retire, &views, now);
+        if plan.fork > 0 {
+            if self.start_at > now {
+                return wait.min(self.start_at - now);
+            }
+            for _ in 0..plan.fork {
+                let Some(at) = self.slots.empty() else { break };
+                if !self.start(at, &views, now) {
+                    return SOON;
+                }
+            }
+        }
+        wait
+    }
+
+    /// One slot: what the client saw of it, and what its stage waits for.
+    fn look_at(&mut self, at: usize, view: View, now: Instant) {
+        let limit = self.shared.config.client.request_terminate_timeout;
+        let until = now + limit.unwrap_or(FINISH);
+        let single = matches!(
+            self.shared.config.processes,
+            Processes::Independent { connections: 1 }
+        );
+        let slot = &mut self.slots.0[at];
+        if view.busy > 0 || view.answered != slot.answered_seen {
+            slot.answered_seen = view.answered;
+            slot.idle_since = now;
+        }
+        let overdue = std::mem::replace(&mut slot.overdue_seen, view.overdue) != view.overdue;
+        match slot.stage {
+            Stage::Serving { .. } | Stage::Doubtful { .. } if overdue && single => {
+                self.terminate(at, "TerminateTimeout", now);
+            }
+            Stage::Serving { .. } if overdue => {
+                // Which of its children hangs cannot be told: all are replaced, the others finish.
+                let text = "a request ran too long; the program is replaced, its other requests finish first";
+                self.say(WARNING, "TerminateTimeout", text);
+                self.shut(at);
+                self.slots.0[at].become_(Stage::Retiring { until }, now);
+            }
+            Stage::Serving { .. } if single && !view.open => {
+                slot.become_(Stage::Doubtful { until }, now);
+                match slot.answers {
+                    true => self.ask(at),
+                    // It cannot be asked: better a new one than a request behind a hanging one.
+                    false => self.terminate(at, "RequestBrokeOff", now),
+                }
+            }
+            // Closed with the one request its single child may still be running: the child and the
+            // socket's backlog are its parent's affair.
+            Stage::Serving { .. } if !view.open => self.take_requests(at, now),
+            Stage::Serving { .. } if now.duration_since(slot.born) >= INFANT => {
+                self.infants = 0;
+                self.backoff.succeeded();
+            }
+            Stage::Starting if slot.pid != 0 && now.duration_since(slot.since) >= SETTLED => {
+                self.open(at, now);
+            }
+            Stage::Doubtful { until } if until <= now => {
+                self.terminate(at, "TerminateTimeout", now);
+            }
+            Stage::Doubtful { .. } if !slot.asked => self.ask(at),
+            Stage::Retiring { until } if view.busy == 0 || until <= now => self.end(at, now),
+            _ => {}
+        }
+    }
+
+    fn census(&self, views: &[View], waiting: u32, waited: Duration, now: Instant) -> Census {
+        let idle_limit = self.shared.config.process_idle_timeout;
+        let mut census = Census {
+            waiting,
+            waited,
+            ..Census::default()
+        };
+        for (slot, view) in self.slots.0.iter().zip(views) {
+            match slot.stage {
+                Stage::Starting => census.starting += 1,
+                Stage::Serving { .. } if view.busy == 0 => {
+                    census.idle += 1;
+                    if now.duration_since(slot.idle_since) >= idle_limit {
+                        census.idle_expired += 1;
+                    }
+                }
+                // Until it is gone it takes up a place.
+                Stage::Serving { .. } | Stage::Doubtful { .. } | Stage::Ending => census.busy += 1,
+                Stage::Retiring { .. } | Stage::Empty => {}
+            }
+        }
+        if self.shared.config.processes == Processes::Shared {
+            // Its children are PHP's own affair; an end takes up no place, a new one starts beside it.
+            census.busy = census.busy.min(1);
+            census.waiting = 0;
+        }
+        census
+    }
+
+    fn retire_idle(&mut self, count: u32, views: &[View], now: Instant) {
+        let slots = self.slots.0.iter().zip(views).enumerate();
+        let mut idle: Vec<(Instant, usize)> = slots
+            .filter(|(_, (slot, view))| {
+                matches!(slot.stage, Stage::Serving { replaced_by: None }) && view.busy == 0
+            })
+            .map(|(at, (slot, _))| (slot.idle_since, at))
+            .collect();
+        idle.sort_unstable();
+        for (_, at) in idle.into_iter().take(count as usize) {
+            self.retire(at, now);
+        }
+    }
+
+    /// Programs that have served their `max_requests`, have grown beyond `max_memory` or are older than
+    /// `process_lifetime` get a replacement first, and leave when it is there.
+    fn hand_over_to_replacements(&mut self, views: &[View], now: Instant) {
+        let shared = self.shared.clone();
+        let config = &shared.config;
+        let look_at_memory = now.duration_since(self.memory_looked_at) >= Duration::from_secs(1);
+        if look_at_memory {
+            self.memory_looked_at = now;
+        }
+        let (mut worn, mut relieved, mut under_way) = (Vec::new(), Vec::new(), 0);
+        for (at, slot) in self.slots.0.iter().enumerate() {
+            match slot.stage {
+                Stage::Serving {
+                    replaced_by: Some(next),
+                } => match self.slots.0[next].stage {
+                    Stage::Starting => under_way += 1,
+                    _ => relieved.push(at),
+                },
+                Stage::Serving { replaced_by: None } => {
+                    let served = views[at].answered - slot.answered_before;
+                    let spent = slot.max_requests > 0 && served >= slot.max_requests;
+                    let lived = now.duration_since(slot.born);
+                    let old = config.process_lifetime.is_some_and(|most| lived >= most);
+                    let large = look_at_memory
+                        && config
+                            .max_memory
+                            .is_some_and(|most| resident_bytes(slot.pid) > most);
+                    if spent || old || large {
+                        worn.push(at);
+                    }
+                }
+                _ => {}
+            }
+        }
+        for at in relieved {
+            self.retire(at, now);
+        }
+        let at_once = (config.max_children / 4).max(1);
+        for at in worn {
+            if under_way >= at_once || self.start_at > now {
+                return;
+            }
+            match self.slots.empty() {
+                Some(next) => {
+                    if self.start(next, views, now) {
+                        let replaced_by = Some(next);
+                        self.slots.0[at].stage = Stage::Serving { replaced_by };
+                    }
+                }
+                // As many programs as ports: one leaves before another comes.
+                None => self.retire(at, now),
+            }
+            under_way += 1;
+        }
+    }
+
+    /// Asks for a program; `false` when nobody can be asked now.
+    fn start(&mut self, at: usize, views: &[View], now: Instant) -> bool {
+        let config = &self.shared.config;
+        let (children, php_max_requests) = match config.processes {
+            Processes::Shared => (config.max_children, config.max_requests),
+            // We count: PHP's own 500 would end it between two requests, unannounced.
+            Processes::Independent { .. } => (0, 0),
+        };
+        let mut order = Start {
+            id: 0,
+            what: What::Configured,
+            directory: Vec::new(),
+            environment: vec![
+                format!("PHP_FCGI_CHILDREN={children}").into_bytes(),
+                format!("PHP_FCGI_MAX_REQUESTS={php_max_requests}").into_bytes(),
+            ],
+            limit_ms: 0,
+        };
+        self.starts += 1;
+        let max_requests = match config.processes {
+            Processes::Shared => 0,
+            Processes::Independent { .. } => pm::jitter(config.max_requests, self.starts),
+        };
+        let slot = &mut self.slots.0[at];
+        let socket = slot.listening.socket.as_fd();
+        match self.shared.link.spawn(&mut order, &[socket]) {
+            Ok(process) => {
+                slot.process = Some(process);
+                slot.pid = 0;
+                slot.born = now;
+                slot.idle_since = now;
+                slot.answered_before = views[at].answered;
+                slot.max_requests = max_requests;
+                slot.answers = false;
+                slot.asked = false;
+                slot.incarnation += 1;
+                slot.become_(Stage::Starting, now);
+                true
+            }
+            Err(Refused::Busy | Refused::NoSpawner | Refused::TooLarge) => false,
+        }
+    }
+
+    /// It gets requests from now on.
+    fn open(&mut self, at: usize, now: Instant) {
+        self.slots.0[at].become_(Stage::Serving { replaced_by: None }, now);
+        self.shared.client.shared.set_refusal(None);
+        self.take_requests(at, now);
+        self.shared.condition.send_if_modified(|condition| {
+            let news = *condition != Condition::Ready;
+            *condition = Condition::Ready;
+            news
+        });
+    }
+
+    fn take_requests(&self, at: usize, now: Instant) {
+        let client = &self.shared.client.shared;
+        client.with_balance(|balance, wake| {
+            for front in 0..client.fronts {
+                balance.open(at, front, now, wake);
+            }
+        });
+    }
+
+    fn shut(&self, at: usize) {
+        let kept = self.shared.client.shared.balance().shut(at);
+        // Closed outside of the lock.
+        drop(kept);
+    }
+
+    fn retire(&mut self, at: usize, now: Instant) {
+        self.shut(at);
+        let limit = self.shared.config.client.request_terminate_timeout;
+        let until = now + limit.unwrap_or(FINISH);
+        self.slots.0[at].become_(Stage::Retiring { until }, now);
+    }
+
+    fn end(&mut self, at: usize, now: Instant) {
+        self.shut(at);
+        let slot = &mut self.slots.0[at];
+        if let Some(process) = &slot.process {
+            self.shared.link.end(process.id, KILL_GRACE);
+        }
+        slot.become_(Stage::Ending, now);
+    }
+
+    fn terminate(&mut self, at: usize, why: &str, now: Instant) {
+        let pid = self.slots.0[at].pid;
+        self.say(
+            WARNING,
+            why,
+            &format!("program {at} (pid {pid}) is terminated"),
+        );
+        self.end(at, now);
+    }
+
+    /// Asks a program whether it is there, and free.
+    fn ask(&mut self, at: usize) {
+        let slot = &mut self.slots.0[at];
+        slot.asked = true;
+        let (address, incarnation) = (slot.listening.address.clone(), slot.incarnation);
+        let teller = self.teller.clone();
+        tokio::spawn(async move {
+            let said = keeper::probe(&address).await;
+            // Nobody may be left to hear it.
+            let _ = teller.send((at, incarnation, said));
+        });
+    }
+
+    fn on_answer(&mut self, (at, incarnation, said): Answer) {
+        let now = Instant::now();
+        let slot = &mut self.slots.0[at];
+        if slot.incarnation != incarnation {
+            return;
+        }
+        slot.asked = false;
+        let told = matches!(said, Ok(Some(_)));
+        slot.answers |= told;
+        match (&slot.stage, said) {
+            (Stage::Starting | Stage::Doubtful { .. }, Ok(Some(_))) => self.open(at, now),
+            (Stage::Starting | Stage::Doubtful { .. }, Err(error)) => {
+                self.terminate(at, "NotFastCgi", now);
+                self.failed("NotFastCgi", &error.to_string(), now);
+            }
+            _ => {}
+        }
+    }
+
+    fn on_fate(&mut self, at: usize, fate: Option<Fate>) {
+        let now = Instant::now();
+        match fate {
+            Some(Fate::Started(pid)) => {
+                let slot = &mut self.slots.0[at];
+                slot.pid = pid;
+                slot.since = now;
+                self.ask(at);
+            }
+            Some(Fate::NotStarted(errno)) => {
+                self.clear(at, now);
+                let program = self.shared.config.command.first();
+                let program = program.map(String::as_str).unwrap_or_default();
+                let message = format!("cannot execute {program}: {}", Errno(errno));
+                self.infants = self.infants.max(CRASH_LOOP);
+                self.failed("CannotExecute", &message, now);
+            }
+            Some(Fate::Exited(exit)) => self.on_exit(at, exit, now),
+            // Its spawner is gone, which the link says.
+            None => self.on_exit(at, Exit::Unseen, now),
+        }
+    }
+
+    fn on_exit(&mut self, at: usize, exit: Exit, now: Instant) {
+        let slot = &self.slots.0[at];
+        let expected = matches!(slot.stage, Stage::Ending | Stage::Retiring { .. });
+        let (pid, lived) = (slot.pid, now.duration_since(slot.born));
+        self.clear(at, now);
+        if expected || exit == Exit::Unseen {
+            return;
+        }
+        let how = exit_text(exit);
+        if lived >= INFANT {
+            let text = format!("program {at} (pid {pid}) ended by {how}; another is started");
+            self.say(WARNING, "ChildDied", &text);
+            return;
+        }
+        self.infants += 1;
+        let text = format!(
+            "the program ended by {how} within {} ms of its start, {} times in a row",
+            lived.as_millis(),
+            self.infants
+        );
+        self.failed("CrashLoop", &text, now);
+    }
+
+    /// The slot is free again.
+    fn clear(&mut self, at: usize, now: Instant) {
+        self.shut(at);
+        let slot = &mut self.slots.0[at];
+        // The spawner reaps it, and kills what it has forked.
+        slot.process = None;
+        slot.pid = 0;
+        slot.become_(Stage::Empty, now);
+    }
+
+    /// A start failed: the next comes later; when that goes on and nobody serves, requests are refused.
+    fn failed(&mut self, name: &str, message: &str, now: Instant) {
+        let pause = self.backoff.failed();
+        self.start_at = now + pause;
+        let serving = |stage: &Stage| matches!(stage, Stage::Serving { .. });
+        let nobody = !self.slots.0.iter().any(|slot| serving(&slot.stage));
+        let text = format!("{message}; tried again in {:.1} s", pause.as_secs_f64());
+        if self.infants >= CRASH_LOOP && nobody {
+            let news = !matches!(&*self.shared.condition.borrow(), Condition::Down { .. });
+            self.shared.refuse(name.to_owned(), text.clone());
+            if news {
+                self.say(ERROR, name, &text);
+            }
+        } else {
+            self.say(WARNING, name, &text);
+        }
+    }
+
+    fn publish(&self) {
+        let (views, ..) = self.views();
+        let slots = self.slots.0.iter().zip(views).enumerate();
+        let rows = slots.filter(|(_, (slot, _))| slot.stage != Stage::Empty);
+        let board = rows.map(|(at, (slot, view))| ChildRow {
+            index: at as u16,
+            pid: slot.pid,
+            state: slot.name(view.busy > 0).to_owned(),
+            since: slot.since.elapsed().as_secs_f64(),
+            requests: view.answered.saturating_sub(slot.answered_before),
+            memory: resident_bytes(slot.pid),
+            ..ChildRow::default()
+        });
+        let board = board.collect();
+        *self
+            .shared
+            .board
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = board;
+    }
+}
+
+/// What becomes of a program next, and in which slot.
+async fn next_fate(slots: &mut Slots) -> (usize, Option<Fate>) {
+    std::future::poll_fn(|cx| {
+        for (at, slot) in slots.0.iter_mut().enumerate() {
+            if let Some(process) = &mut slot.process
+                && let Poll::Ready(fate) = process.fates.poll_recv(cx)
+            {
+                return Poll::Ready((at, fate));
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}

@@ -1,0 +1,458 @@
+//! The front's end of a spawner: starts it and starts it again, sends orders, and passes what is
+//! reported of a process to whoever waits for that process. A thread of its own a pool, since
+//! starting a process and writing logs may block. Runs no request.
+
+use std::collections::HashMap;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use howdah_proto::control::Exit;
+use howdah_proto::spawner::{MAX_PACKET, Order, Report, Start};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
+    SocketType,
+};
+use tokio::sync::{mpsc, watch};
+
+use crate::embed::Condition;
+use crate::embed::pm::Backoff;
+use crate::embed::zygote::Output;
+use crate::launch::{Launcher, SpawnerFds, Zygote};
+use crate::{ExecError, Log, Mode};
+
+/// An exec and a look at the program take milliseconds.
+const START_LIMIT: Duration = Duration::from_secs(30);
+/// A spawner that lived so long did not die of its start.
+const STEADY: Duration = Duration::from_secs(10);
+/// After its line is closed, how long a spawner may take to end its programs.
+const LEAVE_LIMIT: Duration = Duration::from_secs(5);
+
+const ERROR: u8 = 3;
+const NOTICE: u8 = 5;
+
+/// What is known of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It runs.
+    Started(i32),
+    /// It was not started, for this errno.
+    NotStarted(i32),
+    /// It has ended. `Unseen`: its spawner has.
+    Exited(Exit),
+}
+
+/// A process asked for. Dropping it lets the spawner reap it; it does not end it.
+pub(crate) struct Process {
+    pub id: u64,
+    /// What becomes of it. The end of the stream means that its spawner is gone.
+    pub fates: mpsc::UnboundedReceiver<Fate>,
+    link: Arc<Link>,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.link.processes().remove(&self.id);
+        self.link.order_for_certain(Order::Release { id: self.id });
+    }
+}
+
+/// Why an order was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// The line is full: try again in a moment.
+    Busy,
+    /// There is no spawner now.
+    NoSpawner,
+    /// It does not fit a packet.
+    TooLarge,
+}
+
+/// See the module.
+pub(crate) struct Link {
+    mode: Mode,
+    log: Log,
+    control: Mutex<Option<Arc<OwnedFd>>>,
+    processes: Mutex<HashMap<u64, mpsc::UnboundedSender<Fate>>>,
+    /// Orders that found the line full: sent by the thread, which waits for room.
+    late: Mutex<Vec<Order>>,
+    next: AtomicU64,
+    condition: watch::Sender<Condition>,
+    /// Rung for the thread.
+    bell: OwnedFd,
+    closing: std::sync::atomic::AtomicBool,
+}
+
+impl Link {
+    /// Starts the thread, which starts the spawner.
+    pub fn start(mode: Mode, launcher: Arc<dyn Launcher>, log: Log) -> io::Result<Arc<Link>> {
+        let link = Arc::new(Link {
+            log,
+            control: Mutex::default(),
+            processes: Mutex::default(),
+            late: Mutex::default(),
+            next: AtomicU64::new(1),
+            condition: watch::Sender::new(Condition::Starting),
+            bell: crate::embed::sys::bell()?,
+            closing: false.into(),
+            mode,
+        });
+        let name = format!("spawn-{}", link.mode.name());
+        std::thread::Builder::new()
+            .name(name.chars().take(15).collect())
+            .spawn({
+                let link = link.clone();
+                move || {
+                    Thread {
+                        link,
+                        outputs: Vec::new(),
+                    }
+                    .run(&*launcher)
+                }
+            })?;
+        Ok(link)
+    }
+
+    /// `Starting`, `Ready`, `Down`, `Closed`.
+    pub fn condition(&self) -> watch::Receiver<Condition> {
+        self.condition.subscribe()
+    }
+
+    /// Waits until processes can be started, or the first attempt to get there has failed.
+    pub async fn ready(&self) -> Result<(), ExecError> {
+        let mut condition = self.condition.subscribe();
+        let settled = condition
+            .wait_for(|c| !matches!(c, Condition::Starting))
+            .await
+            .map_err(|_| ExecError::Stopping)?
+            .clone();
+        match settled {
+            Condition::Ready | Condition::Starting => Ok(()),
+            Condition::Down { name, message } => Err(ExecError::PoolDown { name, message }),
+            Condition::Draining | Condition::Closed => Err(ExecError::Stopping),
+        }
+    }
+
+    /// Ends a process that may have been let go of by now.
+    pub fn end(&self, id: u64, grace: Duration) {
+        let grace_ms = grace.as_millis() as u64;
+        self.order_for_certain(Order::End { id, grace_ms });
+    }
+
+    /// Lets the spawner go: programs that still run are ended.
+    pub fn close(&self) {
+        self.closing.store(true, Ordering::Release);
+        crate::embed::sys::ring(self.bell.as_fd());
+    }
+
+    fn processes(&self) -> MutexGuard<'_, HashMap<u64, mpsc::UnboundedSender<Fate>>> {
+        self.processes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn control(&self) -> MutexGuard<'_, Option<Arc<OwnedFd>>> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn late(&self) -> MutexGuard<'_, Vec<Order>> {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for a process. `start.id` is set here. Never waits.
+    pub fn spawn(
+        self: &Arc<Self>,
+        start: &mut Start,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<Process, Refused> {
+        start.id = self.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, fates) = mpsc::unbounded_channel();
+        self.processes().insert(start.id, sender);
+        let sent = self.order(&Order::Start(start.clone()), fds);
+        if let Err(refused) = sent {
+            self.processes().remove(&start.id);
+            return Err(refused);
+        }
+        Ok(Process {
+            id: start.id,
+            fates,
+            link: self.clone(),
+        })
+    }
+
+    fn order(&self, order: &Order, fds: &[BorrowedFd<'_>]) -> Result<(), Refused> {
+        let packet = order.encode();
+        if packet.len() > MAX_PACKET {
+            return Err(Refused::TooLarge);
+        }
+        let control = self.control().clone().ok_or(Refused::NoSpawner)?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() {
+            ancillary.push(SendAncillaryMessage::ScmRights(fds));
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let sent = rustix::io::retry_on_intr(|| {
+            rustix::net::sendmsg(&control, &[IoSlice::new(&packet)], &mut ancillary, flags)
+        });
+        match sent {
+            Ok(_) => Ok(()),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOBUFS) => Err(Refused::Busy),
+            Err(rustix::io::Errno::MSGSIZE) => Err(Refused::TooLarge),
+            Err(_) => Err(Refused::NoSpawner),
+        }
+    }
+
+    /// Nothing is lost when the line is full; without a spawner there is nothing to be done.
+    fn order_for_certain(&self, order: Order) {
+        if self.order(&order, &[]) == Err(Refused::Busy) {
+            self.late().push(order);
+            crate::embed::sys::ring(self.bell.as_fd());
+        }
+    }
+
+    fn tell(&self, id: u64, fate: Fate) {
+        if let Some(sender) = self.processes().get(&id) {
+            // Nobody may be waiting any more.
+            let _ = sender.send(fate);
+        }
+    }
+
+    fn say(&self, level: u8, name: &str, message: &str) {
+        self.log.pool(self.mode.name(), level, name, message);
+    }
+}
+
+struct Thread {
+    link: Arc<Link>,
+    outputs: Vec<Output>,
+}
+
+impl Thread {
+    fn run(mut self, launcher: &dyn Launcher) {
+        let mut backoff = Backoff::default();
+        let mut last_complaint = String::new();
+        while !self.closing() {
+            let since = Instant::now();
+            let (name, message) = match self.launch(launcher) {
+                Ok((spawner, control)) => match self.serve(&spawner, control) {
+                    None => {
+                        self.see_off(&spawner);
+                        break;
+                    }
+                    Some(why) => {
+                        self.see_off(&spawner);
+                        why
+                    }
+                },
+                Err(error) => ("CannotStart".to_owned(), error.to_string()),
+            };
+            self.read_outputs();
+            let was_ready = *self.link.condition.borrow() == Condition::Ready;
+            if since.elapsed() >= STEADY {
+                backoff.succeeded();
+            }
+            let complaint = format!("{name}: {message}");
+            if was_ready || complaint != last_complaint {
+                let text = format!("{message} (tried again until it works)");
+                self.link.say(ERROR, &name, &text);
+                last_complaint = complaint;
+            }
+            // At once after the first death, later and later when it dies again and again.
+            let pause = backoff.failed() - Duration::from_millis(100);
+            let next = match was_ready && pause.is_zero() {
+                true => Condition::Starting,
+                false => Condition::Down { name, message },
+            };
+            self.link.condition.send_replace(next);
+            self.pause(pause.max(Duration::from_millis(if was_ready { 0 } else { 100 })));
+        }
+        self.read_outputs();
+        self.link.condition.send_replace(Condition::Closed);
+    }
+
+    fn closing(&self) -> bool {
+        self.link.closing.load(Ordering::Acquire)
+    }
+
+    fn launch(&mut self, launcher: &dyn Launcher) -> io::Result<(Zygote, OwnedFd)> {
+        let (ours, theirs) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        rustix::io::ioctl_fionbio(&read, true)?;
+        // Some frames of the longest kind fit without anybody having to wait.
+        rustix::net::sockopt::set_socket_send_buffer_size(&ours, 4 * MAX_PACKET)?;
+        let fds = SpawnerFds {
+            control: theirs,
+            stderr: write,
+        };
+        let spawner = launcher.launch_spawner(&self.link.mode, fds)?;
+        self.outputs.push(Output::new(read));
+        Ok((spawner, ours))
+    }
+
+    /// Hears one spawner until it is gone (its name for why) or is to go (`None`).
+    fn serve(&mut self, spawner: &Zygote, control: OwnedFd) -> Option<(String, String)> {
+        let link = self.link.clone();
+        let control = Arc::new(control);
+        let deadline = Instant::now() + START_LIMIT;
+        let mut ready = false;
+        let why = loop {
+            if self.closing() {
+                break None;
+            }
+            if !ready && Instant::now() >= deadline {
+                let text = format!(
+                    "the spawner was not ready within {} s",
+                    START_LIMIT.as_secs()
+                );
+                break Some(("StartTimeout".to_owned(), text));
+            }
+            let full = self.send_what_is_late();
+            self.sleep(&control, full, !ready);
+            self.read_outputs();
+            match receive(&control) {
+                Received::Nothing => {}
+                Received::Closed => {
+                    let pid = spawner.pid;
+                    let text = format!("the spawner (pid {pid}) ended, and its programs with it");
+                    break Some(("SpawnerDied".to_owned(), text));
+                }
+                Received::Report(report) => match report {
+                    Report::Ready => {
+                        ready = true;
+                        *link.control() = Some(control.clone());
+                        link.condition.send_replace(Condition::Ready);
+                    }
+                    Report::Failed { name, message } => break Some((name, message)),
+                    Report::Started { id, pid } => link.tell(id, Fate::Started(pid)),
+                    Report::NotStarted { id, errno } => link.tell(id, Fate::NotStarted(errno)),
+                    Report::Exited { id, exit } => link.tell(id, Fate::Exited(exit)),
+                },
+                Received::Nonsense => {
+                    let text = "the spawner sent what is no report".to_owned();
+                    break Some(("SpawnerNonsense".to_owned(), text));
+                }
+            }
+        };
+        *link.control() = None;
+        link.late().clear();
+        // The end of the streams tells that the processes are nobody's.
+        link.processes().clear();
+        let _ = rustix::net::shutdown(&control, rustix::net::Shutdown::Both);
+        why
+    }
+
+    /// Orders that found the line full; whether it still is.
+    fn send_what_is_late(&self) -> bool {
+        let mut late = std::mem::take(&mut *self.link.late()).into_iter();
+        while let Some(order) = late.next() {
+            if self.link.order(&order, &[]) == Err(Refused::Busy) {
+                let mut kept = self.link.late();
+                kept.insert(0, order);
+                kept.splice(1..1, late);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn sleep(&self, control: &OwnedFd, full: bool, starting: bool) {
+        let mut interest = PollFlags::IN;
+        if full {
+            interest |= PollFlags::OUT;
+        }
+        let mut fds = vec![
+            PollFd::new(control, interest),
+            PollFd::new(&self.link.bell, PollFlags::IN),
+        ];
+        let pipes: Vec<_> = self.outputs.iter().map(Output::pipe).collect();
+        fds.extend(pipes.iter().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
+        let second = Timespec {
+            tv_sec: 1,
+            tv_nsec: 0,
+        };
+        let _ = rustix::event::poll(&mut fds, starting.then_some(&second));
+        crate::embed::sys::silence(self.link.bell.as_fd());
+    }
+
+    fn pause(&self, pause: Duration) {
+        let until = Instant::now() + pause;
+        while !self.closing() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let mut fds = [PollFd::new(&self.link.bell, PollFlags::IN)];
+            let timeout = Timespec {
+                tv_sec: left.as_secs() as i64,
+                tv_nsec: i64::from(left.subsec_nanos()),
+            };
+            let _ = rustix::event::poll(&mut fds, Some(&timeout));
+            crate::embed::sys::silence(self.link.bell.as_fd());
+        }
+    }
+
+    fn read_outputs(&mut self) {
+        let link = &self.link;
+        self.outputs
+            .retain_mut(|output| output.take(|line| link.say(NOTICE, "ProcessOutput", line)));
+    }
+
+    /// Waits for a spawner whose line is closed; reaps it if it is ours.
+    fn see_off(&mut self, spawner: &Zygote) {
+        let deadline = Instant::now() + LEAVE_LIMIT;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let mut fds = [PollFd::new(&spawner.pidfd, PollFlags::IN)];
+            let timeout = Timespec {
+                tv_sec: left.as_secs() as i64,
+                tv_nsec: i64::from(left.subsec_nanos()),
+            };
+            match rustix::event::poll(&mut fds, Some(&timeout)) {
+                Ok(0) if left.is_zero() => {
+                    // The programs go with it: see PR_SET_PDEATHSIG in `sys`.
+                    let kill = rustix::process::Signal::KILL;
+                    let _ = rustix::process::pidfd_send_signal(&spawner.pidfd, kill);
+                    break;
+                }
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) | Err(_) => break,
+            }
+        }
+        let _ = rustix::process::waitid(
+            rustix::process::WaitId::PidFd(spawner.pidfd.as_fd()),
+            rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOHANG,
+        );
+    }
+}
+
+enum Received {
+    Report(Report),
+    Nonsense,
+    Nothing,
+    Closed,
+}
+
+fn receive(control: &OwnedFd) -> Received {
+    let mut packet = [0; 8 * 1024];
+    let got =
+        rustix::io::retry_on_intr(|| rustix::net::recv(control, &mut packet, RecvFlags::DONTWAIT));
+    let length = match got {
+        Ok((_, length)) if length > 0 => length.min(packet.len()),
+        Err(rustix::io::Errno::AGAIN) => return Received::Nothing,
+        Ok(_) | Err(_) => return Received::Closed,
+    };
+    match Report::parse(&packet[..length]) {
+        Some(report) => Received::Report(report),
+        None => Received::Nonsense,
+    }
+}

@@ -1,0 +1,27 @@
+//! External programs of a pool (modes `cgi` and `pool`): who starts and reaps them, and the front's
+//! side of it.
+//!
+//! ```text
+//! front ── link ──(SOCK_SEQPACKET: orders, reports, descriptors)── spawner ── php-cgi, perl, …
+//! ```
+//!
+//! A front has threads and gives up its privileges, so it forks nothing. A *spawner* does: a small
+//! single-threaded process of the pool's user, started by the master like a zygote, from the
+//! master's own configuration. It starts each program as leader of a process group of its own,
+//! tells when one has ended, and signals groups. It keeps a wall-clock limit for each by itself: a
+//! front thread that hangs must not take the supervision of its programs with it.
+//!
+//! - When the front is gone the spawner ends its programs and leaves. When the spawner is gone the
+//!   kernel signals the leaders of its groups (`PR_SET_PDEATHSIG`), and the front starts another.
+//! - [`spawner`]: that process; [`link`]: the front's end of the line; [`places`]: who may run now
+//!   and who waits; [`ending`]: how a pool ends; [`outlet`]: a run written as a future; [`sys`]: the only module with `unsafe`.
+
+pub(crate) mod ending;
+pub(crate) mod link;
+pub(crate) mod outlet;
+pub(crate) mod places;
+pub mod spawner;
+mod sys;
+
+#[cfg(test)]
+mod places_tests;

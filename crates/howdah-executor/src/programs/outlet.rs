@@ -1,0 +1,155 @@
+//! A run written as one future that gives out events, rather than as a hand-made state machine: for
+//! modes whose cost is a process or a socket, not a function call. Dropping the run drops the
+//! future, whose guards leave everything in order.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use crate::{Event, ExecError, Run, RunTiming};
+
+#[derive(Default)]
+struct Slot {
+    event: Option<Event>,
+    timing: RunTiming,
+}
+
+/// Where the future puts its events.
+#[derive(Clone, Default)]
+pub(crate) struct Outlet(Arc<Mutex<Slot>>);
+
+impl Outlet {
+    fn slot(&self) -> MutexGuard<'_, Slot> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives an event out; ready when it has been taken, so that a slow taker slows the giver.
+    pub async fn give(&self, event: Event) {
+        let mut event = Some(event);
+        poll_fn(|_| {
+            let mut slot = self.slot();
+            if slot.event.is_some() {
+                return Poll::Pending;
+            }
+            match event.take() {
+                // No waker is kept: the taker polls the future again after it has taken.
+                Some(event) => {
+                    slot.event = Some(event);
+                    Poll::Pending
+                }
+                None => Poll::Ready(()),
+            }
+        })
+        .await;
+    }
+
+    /// For [`Run::timing`].
+    pub fn set_timing(&self, timing: RunTiming) {
+        self.slot().timing = timing;
+    }
+}
+
+type Work = Pin<Box<dyn Future<Output = Result<(), ExecError>> + Send>>;
+
+/// See the module.
+pub(crate) struct FutureRun {
+    /// None when it is through.
+    work: Option<Work>,
+    /// How it ended, to be said after its last event.
+    outcome: Option<Result<(), ExecError>>,
+    outlet: Outlet,
+}
+
+impl FutureRun {
+    /// `work` is the run: its end is the response's end.
+    pub fn boxed<F>(work: impl FnOnce(Outlet) -> F) -> Box<dyn Run>
+    where
+        F: Future<Output = Result<(), ExecError>> + Send + 'static,
+    {
+        let outlet = Outlet::default();
+        let work: Work = Box::pin(work(outlet.clone()));
+        Box::new(FutureRun {
+            work: Some(work),
+            outcome: None,
+            outlet,
+        })
+    }
+}
+
+impl Run for FutureRun {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
+        if let Some(work) = &mut self.work
+            && let Poll::Ready(outcome) = work.as_mut().poll(cx)
+        {
+            self.work = None;
+            if outcome.is_err() {
+                // Cut off while an event waited to be taken: nothing follows an error, nor precedes
+                // it any more.
+                self.outlet.slot().event = None;
+            }
+            self.outcome = Some(outcome);
+        }
+        if let Some(event) = self.outlet.slot().event.take() {
+            return Poll::Ready(Ok(event));
+        }
+        match self.outcome.take() {
+            Some(outcome) => Poll::Ready(outcome.map(|()| Event::End)),
+            None if self.work.is_some() => Poll::Pending,
+            None => Poll::Ready(Ok(Event::End)),
+        }
+    }
+
+    fn timing(&self) -> RunTiming {
+        self.outlet.slot().timing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    #[tokio::test]
+    async fn events_come_in_order_one_at_a_time_and_then_the_end_for_ever() {
+        let mut run = FutureRun::boxed(|outlet| async move {
+            outlet.give(Event::Body(Bytes::from_static(b"a"))).await;
+            tokio::task::yield_now().await;
+            outlet.give(Event::Body(Bytes::from_static(b"b"))).await;
+            Ok(())
+        });
+        let mut seen = Vec::new();
+        for _ in 0..4 {
+            match poll_fn(|cx| run.poll_event(cx)).await {
+                Ok(Event::Body(bytes)) => seen.push(bytes),
+                Ok(Event::End) => seen.push(Bytes::from_static(b".")),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(seen, ["a", "b", ".", "."]);
+    }
+
+    #[tokio::test]
+    async fn an_error_goes_before_an_event_nobody_has_taken() {
+        let mut run = FutureRun::boxed(|outlet| async move {
+            tokio::select! {
+                biased;
+                () = outlet.give(Event::Flush) => Ok(()),
+                () = std::future::ready(()) => Err(ExecError::Stopping),
+            }
+        });
+        let first = poll_fn(|cx| run.poll_event(cx)).await;
+        assert!(matches!(first, Err(ExecError::Stopping)));
+    }
+
+    #[tokio::test]
+    async fn an_error_ends_it() {
+        let mut run = FutureRun::boxed(|_| async { Err(ExecError::QueueFull) });
+        let first = poll_fn(|cx| run.poll_event(cx)).await;
+        assert!(matches!(first, Err(ExecError::QueueFull)));
+        assert!(matches!(
+            poll_fn(|cx| run.poll_event(cx)).await,
+            Ok(Event::End)
+        ));
+    }
+}

@@ -1,0 +1,405 @@
+//! Who may run now, and who waits: the rows of a pool's scoreboard, each with room for so many
+//! requests at once, and one bounded queue in front of them, first come, first served. Starts no
+//! process and speaks no protocol.
+//!
+//! In mode `cgi` a row is a program that may run, with room for one; in mode `pool` it is a FastCGI
+//! program with the connections it can serve. A request gets the row that is least busy for its
+//! room, the lowest of equals, so that work gathers on few warm programs.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use howdah_proto::request::RequestFrame;
+use tokio::sync::oneshot;
+
+use crate::ExecError;
+use crate::status::{ChildRow, PoolStatus};
+
+/// See the module.
+pub(crate) struct Places {
+    queue_size: u32,
+    state: Mutex<State>,
+    failures: [AtomicU64; ExecError::NAMES.len()],
+    /// Somebody left.
+    left: tokio::sync::Notify,
+}
+
+#[derive(Default)]
+struct State {
+    rows: Vec<Row>,
+    waiting: VecDeque<Waiter>,
+    /// Nobody gets a place, for this reason.
+    refusal: Option<ExecError>,
+    tickets: u64,
+    accepted: u64,
+    max_queue: u32,
+    max_active: u32,
+    reached: u64,
+}
+
+#[derive(Default)]
+struct Row {
+    /// None: nobody's.
+    used: Option<Used>,
+    epoch: u64,
+}
+
+struct Used {
+    open: bool,
+    room: u32,
+    running: Vec<Running>,
+    served: u64,
+    pid: i32,
+    since: Instant,
+    state: &'static str,
+}
+
+struct Running {
+    ticket: u64,
+    since: Instant,
+    about: About,
+}
+
+struct Waiter {
+    sender: oneshot::Sender<Result<Place, ExecError>>,
+    since: Instant,
+    about: About,
+}
+
+/// What the scoreboard shows of a request.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct About {
+    method: String,
+    uri: String,
+    script: String,
+}
+
+impl About {
+    /// From the request's variables.
+    pub fn new(frame: &RequestFrame) -> About {
+        let text = |name| {
+            let value = frame.variable(name).unwrap_or_default();
+            String::from_utf8_lossy(value).into_owned()
+        };
+        About {
+            method: text("REQUEST_METHOD"),
+            uri: text("REQUEST_URI"),
+            script: text("SCRIPT_FILENAME"),
+        }
+    }
+}
+
+/// A row that is somebody's, told apart from those that had its number before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RowId {
+    pub index: u16,
+    epoch: u64,
+}
+
+/// How the queue looks now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct QueueView {
+    pub waiting: u32,
+    /// How long the first has waited.
+    pub waited: Duration,
+}
+
+/// The right to run, given back when it is dropped.
+pub(crate) struct Place {
+    places: Arc<Places>,
+    row: RowId,
+    ticket: u64,
+}
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Place {}", self.row.index)
+    }
+}
+
+impl Place {
+    /// Which row.
+    pub fn row(&self) -> RowId {
+        self.row
+    }
+
+    /// The process that runs in the row now.
+    pub fn set_pid(&self, pid: i32) {
+        let mut state = self.places.lock();
+        if let Some(used) = state.used(self.row) {
+            used.pid = pid;
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut state = self.places.lock();
+        if let Some(used) = state.used(self.row) {
+            used.running.retain(|running| running.ticket != self.ticket);
+            used.served += 1;
+            used.since = Instant::now();
+        }
+        drop(state);
+        self.places.hand_out();
+        self.places.left.notify_waiters();
+    }
+}
+
+impl State {
+    fn used(&mut self, id: RowId) -> Option<&mut Used> {
+        let row = self.rows.get_mut(id.index as usize)?;
+        row.used.as_mut().filter(|_| row.epoch == id.epoch)
+    }
+
+    /// The row a request would get now.
+    fn free(&self) -> Option<usize> {
+        let rows = self.rows.iter().enumerate();
+        let with_room = rows.filter_map(|(index, row)| {
+            let used = row.used.as_ref().filter(|used| used.open)?;
+            let running = used.running.len() as u32;
+            (running < used.room).then_some((index, running, used.room))
+        });
+        // running/room, compared without division.
+        let least = with_room.min_by(|(_, a, x), (_, b, y)| {
+            (u64::from(*a) * u64::from(*y)).cmp(&(u64::from(*b) * u64::from(*x)))
+        });
+        least.map(|(index, ..)| index)
+    }
+
+    fn active(&self) -> u32 {
+        let used = self.rows.iter().filter_map(|row| row.used.as_ref());
+        used.map(|used| used.running.len() as u32).sum()
+    }
+}
+
+impl Places {
+    /// No rows yet.
+    pub fn new(queue_size: u32) -> Arc<Places> {
+        Arc::new(Places {
+            queue_size,
+            state: Mutex::default(),
+            failures: std::array::from_fn(|_| AtomicU64::new(0)),
+            left: tokio::sync::Notify::new(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a row; requests get it from now on.
+    pub fn open(self: &Arc<Self>, room: u32, pid: i32) -> RowId {
+        let mut state = self.lock();
+        let index = match state.rows.iter().position(|row| row.used.is_none()) {
+            Some(index) => index,
+            None => {
+                state.rows.push(Row::default());
+                state.rows.len() - 1
+            }
+        };
+        let row = &mut state.rows[index];
+        row.epoch += 1;
+        row.used = Some(Used {
+            open: true,
+            room,
+            running: Vec::new(),
+            served: 0,
+            pid,
+            since: Instant::now(),
+            state: "Idle",
+        });
+        let id = RowId {
+            index: index as u16,
+            epoch: row.epoch,
+        };
+        drop(state);
+        self.hand_out();
+        id
+    }
+
+    /// A place, at once or when it is this request's turn.
+    ///
+    /// # Errors
+    /// `QueueFull`, `QueueTimeout`, or what [`Places::refuse`] was told.
+    pub async fn take(self: &Arc<Self>, about: About, limit: Duration) -> Result<Place, ExecError> {
+        let receiver = {
+            let mut state = self.lock();
+            if let Some(refusal) = &state.refusal {
+                return Err(refusal.clone());
+            }
+            // Who came first goes first, also when a place became free this moment.
+            if state.waiting.is_empty()
+                && let Some(index) = state.free()
+            {
+                return Ok(self.occupy(&mut state, index, about));
+            }
+            state.waiting.retain(|waiter| !waiter.sender.is_closed());
+            if state.waiting.len() as u32 >= self.queue_size {
+                return Err(ExecError::QueueFull);
+            }
+            let (sender, receiver) = oneshot::channel();
+            state.waiting.push_back(Waiter {
+                sender,
+                since: Instant::now(),
+                about,
+            });
+            state.reached += 1;
+            state.max_queue = state.max_queue.max(state.waiting.len() as u32);
+            receiver
+        };
+        match tokio::time::timeout(limit, receiver).await {
+            Ok(Ok(outcome)) => outcome,
+            // The sender is dropped only with the pool.
+            Ok(Err(_)) => Err(ExecError::Stopping),
+            Err(_) => Err(ExecError::QueueTimeout),
+        }
+    }
+
+    fn occupy(self: &Arc<Self>, state: &mut State, index: usize, about: About) -> Place {
+        state.tickets += 1;
+        state.accepted += 1;
+        let ticket = state.tickets;
+        let row = &mut state.rows[index];
+        let id = RowId {
+            index: index as u16,
+            epoch: row.epoch,
+        };
+        if let Some(used) = &mut row.used {
+            let since = Instant::now();
+            used.since = since;
+            used.running.push(Running {
+                ticket,
+                since,
+                about,
+            });
+        }
+        state.max_active = state.max_active.max(state.active());
+        Place {
+            places: self.clone(),
+            row: id,
+            ticket,
+        }
+    }
+
+    /// Gives free places to those who wait.
+    fn hand_out(self: &Arc<Self>) {
+        loop {
+            let (sender, place) = {
+                let mut state = self.lock();
+                if state.refusal.is_some() {
+                    return;
+                }
+                let Some(index) = state.free() else { return };
+                let Some(waiter) = state.waiting.pop_front() else {
+                    return;
+                };
+                if waiter.sender.is_closed() {
+                    continue;
+                }
+                let place = self.occupy(&mut state, index, waiter.about);
+                (waiter.sender, place)
+            };
+            // Who has gone this very moment gives it back by dropping it, outside of the lock.
+            let _ = sender.send(Ok(place));
+        }
+    }
+
+    /// From now on nobody gets a place, and those who wait are told why; `None`: as usual again.
+    pub fn refuse(self: &Arc<Self>, refusal: Option<ExecError>) {
+        let waiting = {
+            let mut state = self.lock();
+            state.refusal = refusal.clone();
+            match refusal {
+                Some(_) => std::mem::take(&mut state.waiting),
+                None => VecDeque::new(),
+            }
+        };
+        match refusal {
+            Some(error) => {
+                for waiter in waiting {
+                    let _ = waiter.sender.send(Err(error.clone()));
+                }
+            }
+            None => self.hand_out(),
+        }
+    }
+
+    /// The queue.
+    pub fn queue(&self) -> QueueView {
+        let mut state = self.lock();
+        state.waiting.retain(|waiter| !waiter.sender.is_closed());
+        QueueView {
+            waiting: state.waiting.len() as u32,
+            waited: state
+                .waiting
+                .front()
+                .map_or(Duration::ZERO, |waiter| waiter.since.elapsed()),
+        }
+    }
+
+    /// Waits until nobody runs and nobody waits. Who waits and gives up is noticed when a place is
+    /// given back, or by a look around every now and then.
+    pub async fn idle(&self) {
+        loop {
+            let left = self.left.notified();
+            let idle = {
+                let state = self.lock();
+                state.active() == 0 && state.waiting.iter().all(|w| w.sender.is_closed())
+            };
+            if idle {
+                return;
+            }
+            let _ = tokio::time::timeout(Duration::from_millis(50), left).await;
+        }
+    }
+
+    /// Counts a failure, once a request.
+    pub fn count(&self, error: &ExecError) {
+        self.failures[error.index()].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Fills in what the places know.
+    pub fn fill(&self, status: &mut PoolStatus) {
+        status.queue_size = self.queue_size;
+        status.queue = self.queue().waiting;
+        let failures = ExecError::NAMES.iter().zip(&self.failures);
+        status.failures = failures
+            .map(|(name, n)| ((*name).to_owned(), n.load(Ordering::Relaxed)))
+            .collect();
+        let state = self.lock();
+        status.accepted_requests = state.accepted;
+        status.max_queue = state.max_queue;
+        status.max_active_processes = state.max_active;
+        status.max_children_reached = state.reached;
+        for (index, row) in state.rows.iter().enumerate() {
+            let Some(used) = &row.used else { continue };
+            let oldest = used.running.iter().min_by_key(|running| running.since);
+            match oldest {
+                Some(_) => status.active_processes += 1,
+                None if used.open => status.idle_processes += 1,
+                None => {}
+            }
+            let about = oldest.map(|running| running.about.clone());
+            let about = about.unwrap_or_default();
+            let since = oldest.map_or(used.since, |running| running.since);
+            status.children.push(ChildRow {
+                index: index as u16,
+                pid: used.pid,
+                state: match oldest {
+                    Some(_) if used.open => "Busy",
+                    _ => used.state,
+                }
+                .to_owned(),
+                since: since.elapsed().as_secs_f64(),
+                requests: used.served,
+                method: about.method,
+                uri: about.uri,
+                script: about.script,
+                memory: crate::embed::supervisor::resident_bytes(used.pid),
+            });
+        }
+    }
+}

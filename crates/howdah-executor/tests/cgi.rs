@@ -1,0 +1,527 @@
+//! Mode `cgi` with real programs: php-cgi, sh, perl, python, C; what they do well and what they do
+//! badly.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use howdah_executor::cgi::CgiPool;
+use howdah_executor::config::{CgiConfig, ProgramIdentity, ProgramIni};
+use howdah_executor::error::Errno;
+use howdah_executor::{ExecError, Executor, Pool, Run, ScriptBody};
+use howdah_proto::cgi_response::CgiError;
+use howdah_proto::control::Exit;
+use howdah_proto::response::ResponseError;
+
+use support::programs::{Scripts, TestLauncher, lives, request};
+use support::{Answer, PATIENCE, TestLog, bytes, finish, next_event, on_front, until};
+
+#[test]
+#[ignore = "not a test: the spawner's process, which the tests start"]
+fn spawner_process() {
+    support::programs::spawner_process();
+}
+
+fn config(children: u32) -> CgiConfig {
+    CgiConfig {
+        name: "test".to_owned(),
+        command: vec!["/usr/bin/php-cgi".to_owned()],
+        identity: ProgramIdentity::default(),
+        ini: ProgramIni::default(),
+        max_children: children,
+        queue_size: 1000,
+        queue_timeout: PATIENCE,
+        request_terminate_timeout: None,
+    }
+}
+
+struct Rig {
+    pool: Arc<CgiPool>,
+    log: Arc<TestLog>,
+    launcher: Arc<TestLauncher>,
+    scripts: Scripts,
+}
+
+impl Rig {
+    fn new(config: CgiConfig) -> Rig {
+        let (log, launcher) = (
+            Arc::new(TestLog::default()),
+            Arc::new(TestLauncher::default()),
+        );
+        Rig {
+            pool: CgiPool::start(config, launcher.clone(), log.clone()).unwrap(),
+            log,
+            launcher,
+            scripts: Scripts::new(),
+        }
+    }
+
+    fn start(&self, script: &Path, query: &str, body: ScriptBody) -> Box<dyn Run> {
+        let request = request(script, query, body);
+        match script.extension().is_some_and(|e| e == "php") {
+            true => self.pool.start(request),
+            false => self.pool.start_program(request),
+        }
+    }
+
+    async fn get(&self, script: &Path) -> Result<Answer, ExecError> {
+        finish(self.start(script, "", ScriptBody::Empty)).await
+    }
+
+    async fn pid_in(&self, file: &str) -> i32 {
+        let path = self.scripts.0.join(file);
+        let read = || std::fs::read_to_string(&path).ok()?.trim().parse().ok();
+        until("a program writes its process id", || read().is_some()).await;
+        read().unwrap()
+    }
+}
+
+fn memory(bytes: impl Into<Bytes>) -> ScriptBody {
+    ScriptBody::Memory(bytes.into())
+}
+
+fn text(answer: &Answer) -> String {
+    String::from_utf8_lossy(&answer.body).into_owned()
+}
+
+#[test]
+fn programs_of_any_kind_read_their_request_and_answer() {
+    let rig = Rig::new(config(2));
+    let dir = &rig.scripts;
+    let programs: Vec<(PathBuf, u16)> = vec![
+        (
+            dir.sh("a.sh", r#"printf 'Status: 201 Made\nX-By: it\n\n%s|' "$QUERY_STRING"; cat"#),
+            201,
+        ),
+        (
+            dir.script(
+                "a.pl",
+                "#!/usr/bin/perl\nprint \"Status: 404\\r\\nX-By: it\\r\\n\\r\\n$ENV{QUERY_STRING}|\";\nprint while <STDIN>;\n",
+            ),
+            404,
+        ),
+        (
+            dir.script(
+                "a.py",
+                "#!/usr/bin/python3\nimport os, sys\nprint('X-By: it\\n\\n' + os.environ['QUERY_STRING'], end='|')\nprint(sys.stdin.read(), end='')\n",
+            ),
+            200,
+        ),
+        (
+            dir.c(
+                "a.cgi",
+                "#include <stdio.h>\n#include <stdlib.h>\nint main(void){int c;printf(\"X-By: it\\n\\n%s|\",getenv(\"QUERY_STRING\"));while((c=getchar())!=EOF)putchar(c);return 0;}",
+            ),
+            200,
+        ),
+        (
+            dir.script(
+                "a.php",
+                "<?php header('X-By: it'); http_response_code(203); echo $_SERVER['QUERY_STRING'], '|', file_get_contents('php://input');",
+            ),
+            203,
+        ),
+    ];
+    on_front(async {
+        rig.pool.ready().await.unwrap();
+        for (program, status) in &programs {
+            let run = rig.start(program, "a=1&b", memory("the body"));
+            let answer = finish(run).await.unwrap();
+            assert_eq!(answer.head.status, *status, "{program:?}");
+            assert_eq!(text(&answer), "a=1&b|the body", "{program:?}");
+            let by = answer.head.headers.iter().find(|(n, _)| n == b"X-By");
+            assert_eq!(by.unwrap().1, b"it", "{program:?}");
+        }
+    });
+}
+
+#[test]
+fn a_program_runs_in_its_directory_without_arguments_or_our_descriptors() {
+    let rig = Rig::new(config(1));
+    let script = rig.scripts.sh(
+        "env.sh",
+        "printf 'Content-Type: text/plain\\n\\n'; pwd; echo $#; echo \"$HTTP_HOST $GATEWAY_INTERFACE\"; ls -l /proc/self/fd",
+    );
+    on_front(async {
+        let run = rig.start(&script, "-s", ScriptBody::Empty);
+        let answer = finish(run).await.unwrap();
+        let said = text(&answer);
+        let lines: Vec<&str> = said.lines().collect();
+        let directory = std::fs::canonicalize(&rig.scripts.0).unwrap();
+        assert_eq!(lines[0], directory.to_str().unwrap());
+        assert_eq!(lines[1..3], ["0", "example.org CGI/1.1"]);
+        for ours in ["socket:", "pidfd", "eventfd", "eventpoll"] {
+            assert!(!said.contains(ours), "{said}");
+        }
+    });
+}
+
+#[test]
+fn a_query_that_looks_like_an_option_runs_the_script_and_shows_no_source() {
+    let rig = Rig::new(config(1));
+    let script = rig
+        .scripts
+        .script("q.php", "<?php echo 'ran ', $argc ?? 'without';");
+    on_front(async {
+        for query in [
+            "-s",
+            "-d+auto_prepend_file=/etc/passwd",
+            "%ADs",
+            "--version",
+        ] {
+            let answer = finish(rig.start(&script, query, ScriptBody::Empty)).await;
+            let answer = answer.unwrap();
+            assert!(
+                text(&answer).starts_with("ran "),
+                "{query}: {}",
+                text(&answer)
+            );
+        }
+    });
+}
+
+#[test]
+fn a_large_body_streams_through_in_both_directions() {
+    let rig = Rig::new(config(1));
+    let script = rig.scripts.sh("cat.sh", "printf 'X: y\\n\\n'; exec cat");
+    let body = bytes(3 << 20);
+    on_front(async {
+        let answer = finish(rig.start(&script, "", memory(body.clone()))).await;
+        assert!(answer.unwrap().body == body, "from memory");
+        let (to, from) = tokio::sync::mpsc::channel(1);
+        let sent = body.clone();
+        tokio::spawn(async move {
+            for piece in sent.chunks(50_000) {
+                to.send(Ok(Bytes::copy_from_slice(piece))).await.unwrap();
+            }
+        });
+        let answer = finish(rig.start(&script, "", ScriptBody::Stream(from))).await;
+        assert!(answer.unwrap().body == body, "as it arrives");
+        let path = rig.scripts.0.join("body");
+        std::fs::write(&path, &body).unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        let stored = ScriptBody::File(file, body.len() as u64);
+        let answer = finish(rig.start(&script, "", stored)).await;
+        assert!(answer.unwrap().body == body, "from a file");
+    });
+}
+
+#[test]
+fn output_that_pauses_is_passed_on() {
+    let rig = Rig::new(config(1));
+    let go = rig.scripts.0.join("go");
+    let wait = format!("while [ ! -e {} ]; do sleep 0.01; done", go.display());
+    let script = rig.scripts.sh(
+        "slow.sh",
+        &format!("printf 'X: y\\n\\nfirst'; {wait}; printf second"),
+    );
+    on_front(async {
+        let mut run = rig.start(&script, "", ScriptBody::Empty);
+        let mut seen = Vec::new();
+        loop {
+            match next_event(&mut run).await.unwrap() {
+                howdah_executor::Event::Body(bytes) => seen.push(bytes),
+                howdah_executor::Event::Flush => {
+                    assert_eq!(seen, ["first"]);
+                    std::fs::write(&go, "").unwrap();
+                }
+                howdah_executor::Event::End => break,
+                _ => {}
+            }
+        }
+        assert_eq!(seen.concat(), b"firstsecond");
+    });
+}
+
+#[test]
+fn every_bad_ending_has_its_name() {
+    let rig = Rig::new(config(1));
+    let dir = &rig.scripts;
+    let cgi = |error| ExecError::ResponseInvalid(ResponseError::Cgi(error));
+    let no_right = dir.sh("noright.sh", "echo");
+    let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    std::fs::set_permissions(&no_right, permissions).unwrap();
+    let cases = [
+        (dir.sh("empty.sh", "exit 3"), ExecError::ResponseMissing),
+        (
+            dir.sh("text.sh", "printf 'hello world\\n\\nhello'"),
+            cgi(CgiError::NotAResponse),
+        ),
+        (
+            dir.sh("cut.sh", "printf 'Content-Type: text/html\\n'"),
+            cgi(CgiError::HeadUnfinished),
+        ),
+        (
+            dir.sh(
+                "endless.sh",
+                "while :; do echo 'X-Long: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'; done",
+            ),
+            cgi(CgiError::HeadTooLong),
+        ),
+        (
+            dir.sh("dead.sh", "printf 'X: y\\n\\nhalf'; kill -9 $$"),
+            ExecError::ChildDied(Exit::Signal(9)),
+        ),
+        (
+            dir.script(
+                "dead.php",
+                "<?php echo 'half'; flush(); posix_kill(getmypid(), 11);",
+            ),
+            ExecError::ChildDied(Exit::Signal(11)),
+        ),
+        (no_right, ExecError::CannotExecute(Errno(13))),
+        (
+            dir.script("nobody.x", "#!/nonexistent/interpreter\n"),
+            ExecError::CannotExecute(Errno(2)),
+        ),
+        (
+            dir.script("noformat.x", "just text\n"),
+            ExecError::CannotExecute(Errno(8)),
+        ),
+        (dir.0.join("missing.pl"), ExecError::CannotExecute(Errno(2))),
+    ];
+    on_front(async {
+        for (script, expected) in &cases {
+            let outcome = rig.get(script).await;
+            assert_eq!(outcome.err().as_ref(), Some(expected), "{script:?}");
+        }
+        let failures = rig.pool.status().failures;
+        let count = |name: &str| failures.iter().find(|(n, _)| n == name).unwrap().1;
+        assert_eq!(count("CannotExecute"), 4);
+        assert_eq!(count("ResponseInvalid"), 3);
+    });
+}
+
+#[test]
+fn a_php_script_that_is_not_there_is_phps_404() {
+    let rig = Rig::new(config(1));
+    on_front(async {
+        let answer = rig.get(&rig.scripts.0.join("missing.php")).await.unwrap();
+        assert_eq!(answer.head.status, 404);
+    });
+}
+
+#[test]
+fn a_program_that_ignores_its_input_is_heard_all_the_same() {
+    let rig = Rig::new(config(1));
+    let script = rig
+        .scripts
+        .sh("deaf.sh", "exec <&-; printf 'X: y\\n\\nno thanks'");
+    on_front(async {
+        let answer = finish(rig.start(&script, "", memory(bytes(1 << 20)))).await;
+        assert_eq!(text(&answer.unwrap()), "no thanks");
+    });
+}
+
+#[test]
+fn standard_error_goes_to_the_log_line_by_line_and_is_bounded() {
+    let rig = Rig::new(config(1));
+    let script = rig.scripts.sh(
+        "noisy.sh",
+        "echo first >&2; head -c 100000 /dev/zero | tr '\\0' 'x' >&2; echo >&2; printf 'X: y\\n\\nok'; exit 5",
+    );
+    on_front(async {
+        let answer = rig.get(&script).await.unwrap();
+        assert_eq!(text(&answer), "ok");
+    });
+    assert!(
+        rig.log
+            .wait_for("request 7 level 4: first")
+            .ends_with("first")
+    );
+    rig.log.wait_for("is not logged any further");
+    rig.log
+        .wait_for("ExitStatus: the program left with exit code 5");
+    let logged: usize = rig.log.all().iter().map(String::len).sum();
+    assert!(logged < 90_000, "{logged} bytes in the log");
+}
+
+#[test]
+fn a_hanging_program_is_ended_with_all_it_has_started() {
+    let rig = Rig::new(CgiConfig {
+        request_terminate_timeout: Some(Duration::from_millis(300)),
+        ..config(1)
+    });
+    let script = rig.scripts.sh(
+        "hang.sh",
+        "trap '' TERM; echo $$ >pid; (trap '' TERM; sh -c 'echo $$ >below; exec sleep 600') & printf 'X: y\\n\\nhalf'; while :; do sleep 600; done",
+    );
+    let quick = rig.scripts.sh("quick.sh", "printf 'X: y\\n\\nok'");
+    on_front(async {
+        let outcome = rig.get(&script).await;
+        assert_eq!(outcome.err(), Some(ExecError::TerminateTimeout));
+        let (leader, below) = (rig.pid_in("pid").await, rig.pid_in("below").await);
+        until("the group is gone", || !lives(leader) && !lives(below)).await;
+        assert_eq!(text(&rig.get(&quick).await.unwrap()), "ok");
+    });
+}
+
+#[test]
+fn a_client_that_leaves_takes_its_program_along() {
+    let rig = Rig::new(config(1));
+    let script = rig.scripts.sh(
+        "long.sh",
+        "echo $$ >pid; printf 'X: y\\n\\n'; exec sleep 600",
+    );
+    on_front(async {
+        let mut run = rig.start(&script, "", ScriptBody::Empty);
+        next_event(&mut run).await.unwrap();
+        let pid = rig.pid_in("pid").await;
+        assert!(lives(pid));
+        drop(run);
+        until("the program is gone", || !lives(pid)).await;
+        until("its place is free", || {
+            rig.pool.status().idle_processes == 1
+        })
+        .await;
+    });
+}
+
+#[test]
+fn what_a_program_leaves_in_the_background_goes_on() {
+    let rig = Rig::new(config(1));
+    let script = rig.scripts.sh(
+        "job.sh",
+        "printf 'X: y\\n\\nok'; sh -c 'echo $$ >job; exec sleep 600' >/dev/null 2>&1 </dev/null &",
+    );
+    on_front(async {
+        assert_eq!(text(&rig.get(&script).await.unwrap()), "ok");
+        let pid = rig.pid_in("job").await;
+        until("the place is free", || {
+            rig.pool.status().idle_processes == 1
+        })
+        .await;
+        assert!(lives(pid));
+        let raw = rustix::process::Pid::from_raw(pid).unwrap();
+        rustix::process::kill_process(raw, rustix::process::Signal::KILL).unwrap();
+    });
+}
+
+#[test]
+fn a_killed_spawner_takes_its_programs_along_and_another_serves() {
+    let rig = Rig::new(config(2));
+    let script = rig.scripts.sh(
+        "long.sh",
+        "echo $$ >pid; printf 'X: y\\n\\n'; exec sleep 600",
+    );
+    let quick = rig.scripts.sh("quick.sh", "printf 'X: y\\n\\nok'");
+    on_front(async {
+        let mut run = rig.start(&script, "", ScriptBody::Empty);
+        next_event(&mut run).await.unwrap();
+        let pid = rig.pid_in("pid").await;
+        let spawner = rustix::process::Pid::from_raw(rig.launcher.pid()).unwrap();
+        rustix::process::kill_process(spawner, rustix::process::Signal::KILL).unwrap();
+        let outcome = finish(run).await;
+        assert_eq!(outcome.err(), Some(ExecError::ChildDied(Exit::Unseen)));
+        until("its program is gone", || !lives(pid)).await;
+        // Requests that come while another starts wait for it.
+        assert_eq!(text(&rig.get(&quick).await.unwrap()), "ok");
+    });
+    rig.log.wait_for("SpawnerDied");
+    assert_eq!(rig.launcher.pids.lock().unwrap().len(), 2);
+}
+
+#[test]
+fn five_hundred_requests_on_four_places_are_all_answered_four_at_a_time() {
+    let rig = Rig::new(config(4));
+    let script = rig.scripts.sh("quick.sh", "printf 'X: y\\n\\nok'");
+    on_front(async {
+        let mut runs = Vec::new();
+        for _ in 0..500 {
+            let run = rig.start(&script, "", ScriptBody::Empty);
+            runs.push(tokio::spawn(finish(run)));
+        }
+        for run in runs {
+            assert_eq!(text(&run.await.unwrap().unwrap()), "ok");
+        }
+        let status = rig.pool.status();
+        assert_eq!(
+            (status.accepted_requests, status.max_active_processes),
+            (500, 4)
+        );
+    });
+}
+
+#[test]
+fn a_full_queue_and_a_long_wait_are_refused_by_name() {
+    let rig = Rig::new(CgiConfig {
+        queue_size: 1,
+        queue_timeout: Duration::from_millis(100),
+        ..config(1)
+    });
+    let script = rig
+        .scripts
+        .sh("long.sh", "printf 'X: y\\n\\n'; exec sleep 600");
+    on_front(async {
+        rig.pool.ready().await.unwrap();
+        let mut first = rig.start(&script, "", ScriptBody::Empty);
+        next_event(&mut first).await.unwrap();
+        let second = tokio::spawn(finish(rig.start(&script, "", ScriptBody::Empty)));
+        until("one waits", || rig.pool.status().queue == 1).await;
+        let third = rig.get(&script).await;
+        assert_eq!(third.err(), Some(ExecError::QueueFull));
+        let second = second.await.unwrap();
+        assert_eq!(second.err(), Some(ExecError::QueueTimeout));
+    });
+}
+
+#[test]
+fn a_drained_pool_finishes_what_runs_and_sends_the_rest_to_its_successor() {
+    let rig = Rig::new(config(2));
+    let next = Rig::new(config(2));
+    let go = rig.scripts.0.join("go");
+    let wait = format!("while [ ! -e {} ]; do sleep 0.01; done", go.display());
+    let script = rig.scripts.sh(
+        "wait.sh",
+        &format!("printf 'X: y\\n\\n'; {wait}; printf done"),
+    );
+    on_front(async {
+        let mut run = rig.start(&script, "", ScriptBody::Empty);
+        next_event(&mut run).await.unwrap();
+        rig.pool.drain(Some(next.pool.clone()), PATIENCE);
+        std::fs::write(&go, "").unwrap();
+        assert_eq!(text(&finish(run).await.unwrap()), "done");
+        rig.pool.drained().await;
+        assert!(!lives(rig.launcher.pid()));
+        assert_eq!(text(&rig.get(&script).await.unwrap()), "done");
+        assert_eq!(next.pool.status().accepted_requests, 1);
+    });
+}
+
+#[test]
+fn a_drain_that_takes_too_long_cuts_what_runs() {
+    let rig = Rig::new(config(1));
+    let script = rig.scripts.sh(
+        "long.sh",
+        "echo $$ >pid; printf 'X: y\\n\\n'; exec sleep 600",
+    );
+    on_front(async {
+        let mut run = rig.start(&script, "", ScriptBody::Empty);
+        next_event(&mut run).await.unwrap();
+        let pid = rig.pid_in("pid").await;
+        rig.pool.drain(None, Duration::from_millis(50));
+        assert_eq!(finish(run).await.err(), Some(ExecError::Stopping));
+        rig.pool.drained().await;
+        until("the program is gone", || !lives(pid)).await;
+        assert_eq!(rig.get(&script).await.err(), Some(ExecError::Stopping));
+    });
+}
+
+#[test]
+fn a_pool_whose_program_is_missing_says_so() {
+    let rig = Rig::new(CgiConfig {
+        command: vec!["/nonexistent/php-cgi".to_owned()],
+        ..config(1)
+    });
+    on_front(async {
+        let Err(ExecError::PoolDown { name, message }) = rig.pool.ready().await else {
+            panic!("it is ready");
+        };
+        assert_eq!(name, "ProgramMissing");
+        assert!(message.contains("/nonexistent/php-cgi"), "{message}");
+    });
+    rig.log.wait_for("ProgramMissing");
+}

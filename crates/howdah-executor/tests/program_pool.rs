@@ -1,0 +1,425 @@
+//! Mode `pool` with real php-cgi, as one program with children and as many; what happens when they are
+//! killed, hang, age, or never come up.
+
+mod support;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use howdah_executor::config::{
+    FastCgiConfig, ProcessManager, Processes, ProgramIdentity, ProgramIni, ProgramPoolConfig,
+};
+use howdah_executor::program_pool::ProgramPool;
+use howdah_executor::{ExecError, Executor, Pool, ScriptBody};
+
+use support::programs::{Scripts, TestLauncher, lives, request};
+use support::{Answer, PATIENCE, TestLog, bytes, finish, on_front, until};
+
+#[test]
+#[ignore = "not a test: the spawner's process, which the tests start"]
+fn spawner_process() {
+    support::programs::spawner_process();
+}
+
+const INDEPENDENT: Processes = Processes::Independent { connections: 1 };
+
+fn config(processes: Processes, children: u32) -> ProgramPoolConfig {
+    ProgramPoolConfig {
+        name: "test".to_owned(),
+        command: vec!["/usr/bin/php-cgi".to_owned()],
+        processes,
+        ports: Vec::new(),
+        identity: ProgramIdentity::default(),
+        ini: ProgramIni::default(),
+        pm: ProcessManager::Static,
+        max_children: children,
+        process_idle_timeout: Duration::from_secs(10),
+        max_requests: 0,
+        max_memory: None,
+        process_lifetime: None,
+        client: FastCgiConfig {
+            name: "test".to_owned(),
+            backends: Vec::new(),
+            max_connections: None,
+            keep_connections: true,
+            keep_timeout: Duration::from_secs(30),
+            queue_size: 1000,
+            queue_timeout: PATIENCE,
+            request_terminate_timeout: None,
+            connect_timeout: PATIENCE,
+            send_timeout: PATIENCE,
+            read_timeout: None,
+            restart_time: PATIENCE,
+            script_root: Vec::new(),
+        },
+    }
+}
+
+struct Rig {
+    pool: Arc<ProgramPool>,
+    log: Arc<TestLog>,
+    launcher: Arc<TestLauncher>,
+    scripts: Scripts,
+}
+
+impl Rig {
+    fn new(config: ProgramPoolConfig) -> Rig {
+        let (log, launcher) = (
+            Arc::new(TestLog::default()),
+            Arc::new(TestLauncher::default()),
+        );
+        Rig {
+            pool: ProgramPool::start(config, launcher.clone(), log.clone(), 1).unwrap(),
+            log,
+            launcher,
+            scripts: Scripts::new(),
+        }
+    }
+
+    async fn get(&self, script: &Path) -> Result<Answer, ExecError> {
+        finish(self.pool.start(request(script, "", ScriptBody::Empty))).await
+    }
+
+    async fn text(&self, script: &Path) -> String {
+        text(&self.get(script).await.unwrap())
+    }
+
+    fn pids(&self) -> Vec<i32> {
+        let rows = self.pool.status().children;
+        rows.iter()
+            .map(|row| row.pid)
+            .filter(|pid| *pid != 0)
+            .collect()
+    }
+}
+
+fn text(answer: &Answer) -> String {
+    String::from_utf8_lossy(&answer.body).into_owned()
+}
+
+fn kill(pid: i32) {
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+const PID: &str = "<?php echo getmypid();";
+
+#[test]
+fn php_answers_from_children_of_one_program_and_from_independent_ones() {
+    for processes in [Processes::Shared, INDEPENDENT] {
+        let rig = Rig::new(config(processes, 2));
+        let script = rig.scripts.script(
+            "echo.php",
+            "<?php http_response_code(201); echo $_SERVER['QUERY_STRING'], '|', file_get_contents('php://input');",
+        );
+        on_front(async {
+            rig.pool.ready().await.unwrap();
+            let body = bytes(300_000);
+            for _ in 0..3 {
+                let run = rig
+                    .pool
+                    .start(request(&script, "a=1", ScriptBody::Memory(body.clone())));
+                let answer = finish(run).await.unwrap();
+                assert_eq!(answer.head.status, 201);
+                assert!(answer.body == [b"a=1|", &body[..]].concat());
+            }
+        });
+    }
+}
+
+#[test]
+fn five_hundred_requests_on_four_processes_are_all_answered() {
+    for processes in [Processes::Shared, INDEPENDENT] {
+        let rig = Rig::new(config(processes, 4));
+        let script = rig.scripts.script("pid.php", PID);
+        on_front(async {
+            let mut runs = Vec::new();
+            for _ in 0..500 {
+                let run = rig.pool.start(request(&script, "", ScriptBody::Empty));
+                runs.push(tokio::spawn(finish(run)));
+            }
+            let mut pids = std::collections::BTreeSet::new();
+            for run in runs {
+                pids.insert(text(&run.await.unwrap().unwrap()));
+            }
+            assert!(pids.len() <= 4, "{processes:?}: {pids:?}");
+            assert!(rig.pool.status().max_active_processes <= 4);
+        });
+    }
+}
+
+#[test]
+fn children_of_one_program_share_an_opcache_and_independent_programs_do_not() {
+    let script =
+        "<?php echo opcache_get_status(false)['opcache_statistics']['num_cached_scripts'];";
+    let opcache = |rig: &Rig| {
+        let php = rig.scripts.script("count.php", script);
+        (0..3).for_each(|n| drop(rig.scripts.script(&format!("{n}.php"), PID)));
+        php
+    };
+    let shared = Rig::new(config(Processes::Shared, 3));
+    let count = opcache(&shared);
+    on_front(async {
+        for n in 0..3 {
+            let path = shared.scripts.0.join(format!("{n}.php"));
+            shared.text(&path).await;
+        }
+        // Files of this second are not cached (opcache.file_update_protection): what counts is that
+        // it is on, and one for all.
+        assert!(shared.text(&count).await.parse::<u32>().is_ok());
+        assert_eq!(shared.pids().len(), 1);
+    });
+}
+
+#[test]
+fn a_program_killed_in_a_request_costs_that_request_and_another_is_started() {
+    let rig = Rig::new(config(INDEPENDENT, 2));
+    let die = rig.scripts.script(
+        "die.php",
+        "<?php echo 'half'; flush(); posix_kill(getmypid(), 9);",
+    );
+    let pid = rig.scripts.script("pid.php", PID);
+    on_front(async {
+        rig.pool.ready().await.unwrap();
+        until("two serve", || rig.pool.status().idle_processes == 2).await;
+        let before = rig.pids();
+        // A GET would be repeated on the other, and kill that, too.
+        let body = ScriptBody::Memory(bytes(1));
+        let outcome = finish(rig.pool.start(request(&die, "", body))).await;
+        assert!(
+            matches!(outcome, Err(ExecError::BackendClosed { .. })),
+            "{outcome:?}"
+        );
+        assert!(before.contains(&rig.text(&pid).await.parse().unwrap()));
+        until("another is there", || {
+            let now = rig.pids();
+            now.len() == 2 && now != before
+        })
+        .await;
+    });
+}
+
+#[test]
+fn a_killed_parent_is_replaced_with_its_children() {
+    let rig = Rig::new(config(Processes::Shared, 2));
+    let pid = rig.scripts.script("pid.php", PID);
+    on_front(async {
+        let child: i32 = rig.text(&pid).await.parse().unwrap();
+        let parent = rig.pids()[0];
+        assert_ne!(child, parent);
+        // An older parent dies of something else than its start.
+        tokio::time::sleep(Duration::from_millis(1100)).await;
+        kill(parent);
+        until("its child is gone", || !lives(child)).await;
+        let next: i32 = rig.text(&pid).await.parse().unwrap();
+        assert_ne!(next, child);
+    });
+    rig.log.wait_for("ChildDied");
+}
+
+#[test]
+fn a_hanging_script_is_ended_with_its_program_and_nobody_waits_behind_it() {
+    for processes in [Processes::Shared, INDEPENDENT] {
+        let mut config = config(processes, 1);
+        config.client.request_terminate_timeout = Some(Duration::from_millis(1000));
+        let rig = Rig::new(config);
+        let hang = rig.scripts.script(
+            "hang.php",
+            "<?php file_put_contents('pid', getmypid()); while (true) sleep(600);",
+        );
+        let pid = rig.scripts.script("pid.php", PID);
+        on_front(async {
+            rig.pool.ready().await.unwrap();
+            let outcome = rig.get(&hang).await;
+            assert_eq!(outcome.err(), Some(ExecError::TerminateTimeout));
+            let hanging = std::fs::read_to_string(rig.scripts.0.join("pid")).unwrap();
+            let hanging: i32 = hanging.parse().unwrap();
+            let next = rig.get(&pid).await.map(|answer| text(&answer));
+            assert_ne!(
+                next,
+                Ok(hanging.to_string()),
+                "{processes:?}: {:#?}",
+                rig.log.all()
+            );
+            until("it is gone", || !lives(hanging)).await;
+        });
+        rig.log.wait_for("TerminateTimeout");
+    }
+}
+
+#[test]
+fn a_client_that_leaves_does_not_put_the_next_behind_its_script() {
+    let rig = Rig::new(config(INDEPENDENT, 2));
+    let slow = rig.scripts.script(
+        "slow.php",
+        "<?php file_put_contents('pid', getmypid()); while (!file_exists('go')) usleep(1000); echo 'late';",
+    );
+    let pid = rig.scripts.script("pid.php", PID);
+    on_front(async {
+        until("two serve", || rig.pool.status().idle_processes == 2).await;
+        let mut run = rig.pool.start(request(&slow, "", ScriptBody::Empty));
+        let path = rig.scripts.0.join("pid");
+        let slow_pid = || std::fs::read_to_string(&path).ok()?.parse::<i32>().ok();
+        let _ = tokio::time::timeout(Duration::from_millis(1), support::next_event(&mut run)).await;
+        tokio::select! {
+            _ = support::next_event(&mut run) => panic!("it has answered"),
+            () = until("it runs", || slow_pid().is_some()) => {}
+        }
+        drop(run);
+        for _ in 0..20 {
+            assert_ne!(rig.text(&pid).await.parse().ok(), slow_pid());
+        }
+        std::fs::write(rig.scripts.0.join("go"), "").unwrap();
+        until("it serves again", || rig.pool.status().idle_processes == 2).await;
+        assert!(
+            lives(slow_pid().unwrap()),
+            "it was needlessly killed: {:#?}",
+            rig.log.all()
+        );
+    });
+}
+
+#[test]
+fn a_program_is_replaced_after_its_requests_and_no_request_notices() {
+    let rig = Rig::new(ProgramPoolConfig {
+        max_requests: 5,
+        ..config(INDEPENDENT, 1)
+    });
+    let pid = rig.scripts.script("pid.php", PID);
+    on_front(async {
+        let mut pids = std::collections::BTreeSet::new();
+        let since = std::time::Instant::now();
+        while pids.len() < 3 {
+            pids.insert(rig.text(&pid).await);
+            assert!(since.elapsed() < PATIENCE, "not replaced: {pids:?}");
+        }
+    });
+}
+
+#[test]
+fn ondemand_programs_come_with_requests_and_leave_when_idle() {
+    let rig = Rig::new(ProgramPoolConfig {
+        pm: ProcessManager::Ondemand,
+        process_idle_timeout: Duration::from_millis(100),
+        ..config(INDEPENDENT, 3)
+    });
+    let pid = rig.scripts.script("pid.php", PID);
+    on_front(async {
+        let run = rig.get(&pid).await;
+        assert!(run.is_ok());
+        until("it left", || rig.pool.status().children.is_empty()).await;
+        assert!(rig.get(&pid).await.is_ok());
+    });
+}
+
+#[test]
+fn a_program_that_never_comes_up_is_a_crash_loop_and_is_tried_less_and_less_often() {
+    let scripts = Scripts::new();
+    let starts = scripts.0.join("starts");
+    let program = scripts.sh("bad", &format!("echo x >>{}; exit 1", starts.display()));
+    let rig = Rig::new(ProgramPoolConfig {
+        command: vec![program.to_str().unwrap().to_owned()],
+        ..config(Processes::Shared, 2)
+    });
+    on_front(async {
+        let Err(ExecError::PoolDown { name, message }) = rig.pool.ready().await else {
+            panic!("it is ready");
+        };
+        assert_eq!(name, "CrashLoop");
+        assert!(message.contains("exit code 1"), "{message}");
+        let count = std::fs::read_to_string(&starts).unwrap().lines().count();
+        assert_eq!(count, 5);
+        let refused = rig.get(Path::new("/x.php")).await;
+        assert!(
+            matches!(refused, Err(ExecError::PoolDown { .. })),
+            "{refused:?}"
+        );
+        // Mended, it serves.
+        scripts.sh("bad", "exec /usr/bin/php-cgi");
+        let pid = rig.scripts.script("pid.php", PID);
+        until("it serves", || rig.pool.status().state == "Ready").await;
+        assert!(rig.get(&pid).await.is_ok());
+    });
+}
+
+#[test]
+fn a_program_that_speaks_something_else_is_named() {
+    let scripts = Scripts::new();
+    let program = scripts.script(
+        "other.py",
+        "#!/usr/bin/python3\nimport socket\nl = socket.socket(fileno=0)\nwhile True:\n    c, _ = l.accept()\n    c.sendall(b'HTTP/1.1 400 Bad Request\\r\\n\\r\\n')\n    c.close()\n",
+    );
+    let rig = Rig::new(ProgramPoolConfig {
+        command: vec![program.to_str().unwrap().to_owned()],
+        ..config(INDEPENDENT, 1)
+    });
+    rig.log.wait_for("NotFastCgi");
+}
+
+#[test]
+fn a_killed_spawner_takes_its_programs_along_and_another_serves() {
+    let rig = Rig::new(config(Processes::Shared, 2));
+    let pid = rig.scripts.script("pid.php", PID);
+    on_front(async {
+        let child: i32 = rig.text(&pid).await.parse().unwrap();
+        kill(rig.launcher.pid());
+        until("its programs are gone", || !lives(child)).await;
+        rig.log.wait_for("SpawnerDied");
+        let next: i32 = rig.text(&pid).await.parse().unwrap();
+        assert_ne!(next, child);
+    });
+}
+
+#[test]
+fn a_drained_pool_finishes_what_runs_and_leaves_no_process() {
+    let rig = Rig::new(config(Processes::Shared, 2));
+    let next = Rig::new(config(Processes::Shared, 2));
+    let slow = rig.scripts.script(
+        "slow.php",
+        "<?php file_put_contents('runs', ''); while (!file_exists('go')) usleep(1000); echo getmypid();",
+    );
+    on_front(async {
+        rig.pool.ready().await.unwrap();
+        let run = tokio::spawn(finish(rig.pool.start(request(
+            &slow,
+            "",
+            ScriptBody::Empty,
+        ))));
+        until("it runs", || rig.scripts.0.join("runs").exists()).await;
+        rig.pool.drain(Some(next.pool.clone()), PATIENCE);
+        std::fs::write(rig.scripts.0.join("go"), "").unwrap();
+        let pid: i32 = text(&run.await.unwrap().unwrap()).parse().unwrap();
+        rig.pool.drained().await;
+        until("its programs are gone", || !lives(pid)).await;
+        assert!(!lives(rig.launcher.pid()));
+        assert_ne!(
+            rig.text(&slow).await.parse(),
+            Ok(pid),
+            "the successor answers"
+        );
+    });
+}
+
+#[test]
+fn consecutive_ports_are_shared_by_a_pool_and_its_successor() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let made = || {
+        Rig::new(ProgramPoolConfig {
+            ports: vec![address],
+            ..config(INDEPENDENT, 1)
+        })
+    };
+    let rig = made();
+    let pid = rig.scripts.script("pid.php", PID);
+    on_front(async {
+        let first = rig.text(&pid).await;
+        let next = made();
+        next.pool.ready().await.unwrap();
+        rig.pool.drain(Some(next.pool.clone()), PATIENCE);
+        rig.pool.drained().await;
+        assert_ne!(next.text(&pid).await, first);
+    });
+}

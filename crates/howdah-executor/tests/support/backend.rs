@@ -1,0 +1,292 @@
+//! A FastCGI backend that does what a test says, on the wire: a thread that accepts and a thread a
+//! connection. Speaks records by itself, so that the code under test does not test itself.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use howdah_executor::fastcgi::address::{Address, Backend};
+use tempfile::TempDir;
+
+/// A request as the backend read it.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    pub keep: bool,
+    pub params: Vec<(String, String)>,
+    pub stdin: Vec<u8>,
+    /// Number of the connection, from 0.
+    pub connection: usize,
+}
+
+impl Seen {
+    pub fn param(&self, name: &str) -> Option<&str> {
+        let found = self.params.iter().find(|(n, _)| n == name);
+        found.map(|(_, value)| value.as_str())
+    }
+}
+
+/// What all connections share.
+#[derive(Default)]
+pub struct Ledger {
+    pub seen: Mutex<Vec<Seen>>,
+    pub connections: AtomicUsize,
+    pub open: AtomicUsize,
+    pub most_open: AtomicUsize,
+    /// Connections whose other end was seen to close.
+    pub closed: AtomicUsize,
+    stop: AtomicBool,
+}
+
+/// The other side of a connection, for a test's script.
+pub struct Peer {
+    stream: UnixStream,
+    ledger: Arc<Ledger>,
+    pub connection: usize,
+    /// The first record's header, read to tell a question from a request.
+    first: Option<[u8; 8]>,
+}
+
+pub fn record(kind: u8, content: &[u8]) -> Vec<u8> {
+    let length = (content.len() as u16).to_be_bytes();
+    let padding = (8 - content.len() % 8) % 8;
+    let mut out = vec![1, kind, 0, 1, length[0], length[1], padding as u8, 0];
+    out.extend_from_slice(content);
+    out.resize(out.len() + padding, 0xee);
+    out
+}
+
+pub const STDOUT: u8 = 6;
+pub const STDERR: u8 = 7;
+pub const END: u8 = 3;
+pub const OVERLOADED: [u8; 8] = [0, 0, 0, 0, 2, 0, 0, 0];
+
+impl Peer {
+    fn header(&mut self) -> Option<[u8; 8]> {
+        if let Some(first) = self.first.take() {
+            return Some(first);
+        }
+        let mut header = [0; 8];
+        match self.stream.read_exact(&mut header) {
+            Ok(()) => Some(header),
+            Err(_) => {
+                self.ledger.closed.fetch_add(1, Ordering::SeqCst);
+                None
+            }
+        }
+    }
+
+    fn content(&mut self, header: &[u8; 8]) -> Option<Vec<u8>> {
+        let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
+        let mut content = vec![0; length + usize::from(header[6])];
+        self.stream.read_exact(&mut content).ok()?;
+        content.truncate(length);
+        Some(content)
+    }
+
+    /// Reads the head of a request, without its STDIN.
+    pub fn request_head(&mut self) -> Option<Seen> {
+        let mut seen = Seen {
+            connection: self.connection,
+            ..Seen::default()
+        };
+        loop {
+            let header = self.header()?;
+            let content = self.content(&header)?;
+            match header[1] {
+                1 => seen.keep = content[2] & 1 == 1,
+                4 if content.is_empty() => return Some(seen),
+                4 => seen.params.extend(pairs(&content)),
+                other => panic!("record of type {other} in a request's head"),
+            }
+        }
+    }
+
+    /// Reads a request; `None`: the other end has closed.
+    pub fn request(&mut self) -> Option<Seen> {
+        let mut seen = self.request_head()?;
+        loop {
+            let header = self.header()?;
+            let content = self.content(&header)?;
+            assert_eq!(header[1], 5, "STDIN comes next");
+            if content.is_empty() {
+                break;
+            }
+            seen.stdin.extend(content);
+        }
+        self.ledger.seen.lock().unwrap().push(seen.clone());
+        Some(seen)
+    }
+
+    /// Writes bytes; the other end may be gone.
+    pub fn raw(&mut self, bytes: &[u8]) {
+        let _ = self.stream.write_all(bytes);
+    }
+
+    pub fn send(&mut self, kind: u8, content: &[u8]) {
+        self.raw(&record(kind, content));
+    }
+
+    /// A whole answer in one write, as php does.
+    pub fn answer(&mut self, cgi: &str) {
+        let mut all = record(STDOUT, cgi.as_bytes());
+        all.extend(record(END, &[0; 8]));
+        self.raw(&all);
+    }
+
+    /// Reads nothing, and tells whether the other end is still there.
+    pub fn is_there(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, poll};
+        let mut fds = [PollFd::new(&self.stream, PollFlags::empty())];
+        let now = rustix::time::Timespec::default();
+        poll(&mut fds, Some(&now)).unwrap();
+        !fds[0].revents().contains(PollFlags::HUP)
+    }
+
+    /// Waits until the other end closes.
+    pub fn wait_for_close(&mut self) {
+        let mut rest = [0; 4096];
+        while matches!(self.stream.read(&mut rest), Ok(n) if n > 0) {}
+        self.ledger.closed.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn pairs(mut bytes: &[u8]) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let length = |bytes: &mut &[u8]| {
+        let long = bytes[0] & 0x80 != 0;
+        let (head, rest) = bytes.split_at(if long { 4 } else { 1 });
+        *bytes = rest;
+        head.iter().fold(0, |n, b| n << 8 | usize::from(*b)) & 0x7fff_ffff
+    };
+    while !bytes.is_empty() {
+        let (name, value) = (length(&mut bytes), length(&mut bytes));
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        found.push((text(&bytes[..name]), text(&bytes[name..name + value])));
+        bytes = &bytes[name + value..];
+    }
+    found
+}
+
+/// A running backend. Dropping it closes its socket.
+pub struct Fake {
+    pub path: PathBuf,
+    pub ledger: Arc<Ledger>,
+    directory: Option<TempDir>,
+    acceptor: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Fake {
+    /// Runs `script` for each connection.
+    pub fn start(script: impl Fn(&mut Peer) + Send + Sync + 'static) -> Fake {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let mut fake = Fake::at(path, script);
+        fake.directory = Some(directory);
+        fake
+    }
+
+    /// The same at this path.
+    pub fn at(path: PathBuf, script: impl Fn(&mut Peer) + Send + Sync + 'static) -> Fake {
+        let listener = UnixListener::bind(&path).unwrap();
+        let ledger = Arc::new(Ledger::default());
+        let acceptor = std::thread::spawn({
+            let (ledger, script) = (ledger.clone(), Arc::new(script));
+            move || accept(&listener, &ledger, &script)
+        });
+        Fake {
+            path,
+            ledger,
+            directory: None,
+            acceptor: Some(acceptor),
+        }
+    }
+
+    pub fn backend(&self) -> Backend {
+        backend(&self.path)
+    }
+
+    pub fn seen(&self) -> Vec<Seen> {
+        self.ledger.seen.lock().unwrap().clone()
+    }
+
+    pub fn connections(&self) -> usize {
+        self.ledger.connections.load(Ordering::SeqCst)
+    }
+
+    pub fn closed(&self) -> usize {
+        self.ledger.closed.load(Ordering::SeqCst)
+    }
+
+    pub fn open(&self) -> usize {
+        self.ledger.open.load(Ordering::SeqCst)
+    }
+}
+
+pub fn backend(path: &std::path::Path) -> Backend {
+    Backend {
+        address: Address::Unix(path.to_owned()),
+        weight: 1,
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        self.ledger.stop.store(true, Ordering::SeqCst);
+        let _ = UnixStream::connect(&self.path);
+        if let Some(acceptor) = self.acceptor.take() {
+            let _ = acceptor.join();
+        }
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+type Script = Arc<dyn Fn(&mut Peer) + Send + Sync>;
+
+fn accept(
+    listener: &UnixListener,
+    ledger: &Arc<Ledger>,
+    script: &Arc<impl Fn(&mut Peer) + Send + Sync + 'static>,
+) {
+    let script: Script = script.clone();
+    for stream in listener.incoming() {
+        if ledger.stop.load(Ordering::SeqCst) {
+            return;
+        }
+        let (mut stream, ledger, script) = (stream.unwrap(), ledger.clone(), script.clone());
+        std::thread::spawn(move || {
+            let mut first = [0; 8];
+            if stream.read_exact(&mut first).is_err() {
+                return;
+            }
+            if first[1] == 9 {
+                // GET_VALUES: nothing to tell.
+                let _ = stream.write_all(&[1, 10, 0, 0, 0, 0, 0, 0]);
+                return;
+            }
+            let connection = ledger.connections.fetch_add(1, Ordering::SeqCst);
+            let open = ledger.open.fetch_add(1, Ordering::SeqCst) + 1;
+            ledger.most_open.fetch_max(open, Ordering::SeqCst);
+            let mut peer = Peer {
+                stream,
+                ledger: ledger.clone(),
+                connection,
+                first: Some(first),
+            };
+            script(&mut peer);
+            ledger.open.fetch_sub(1, Ordering::SeqCst);
+        });
+    }
+}
+
+/// As php does: answers each request, and keeps the connection if asked to.
+pub fn serve(peer: &mut Peer) {
+    while let Some(seen) = peer.request() {
+        let uri = seen.param("REQUEST_URI").unwrap_or_default().to_owned();
+        peer.answer(&format!("Content-Type: text/plain\r\n\r\n{uri}"));
+        if !seen.keep {
+            return;
+        }
+    }
+}

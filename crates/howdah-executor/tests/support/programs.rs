@@ -1,0 +1,179 @@
+//! A spawner for tests: the test program itself, started again to run [`spawner_process`].
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use howdah_executor::launch::{Launcher, SpawnerFds, Zygote, ZygoteFds};
+use howdah_executor::programs::spawner::{self, Protocol, Settings};
+use howdah_executor::{Mode, PoolConfig, ScriptBody, ScriptRequest};
+use howdah_proto::request::FrameBuilder;
+use howdah_proto::variables::Var;
+
+const CONTROL: &str = "TEST_SPAWNER_CONTROL";
+const COMMAND: &str = "TEST_SPAWNER_COMMAND";
+const PROTOCOL: &str = "TEST_SPAWNER_PROTOCOL";
+
+/// Starts spawners, and remembers their process ids.
+#[derive(Default)]
+pub struct TestLauncher {
+    pub pids: Mutex<Vec<i32>>,
+}
+
+impl TestLauncher {
+    /// The latest spawner.
+    pub fn pid(&self) -> i32 {
+        *self.pids.lock().unwrap().last().unwrap()
+    }
+}
+
+impl Launcher for TestLauncher {
+    fn launch(&self, _: &PoolConfig, _: ZygoteFds) -> io::Result<Zygote> {
+        Err(io::Error::other("no zygotes here"))
+    }
+
+    fn launch_spawner(&self, mode: &Mode, fds: SpawnerFds) -> io::Result<Zygote> {
+        let (protocol, command) = match mode {
+            Mode::Cgi(config) => ("cgi", config.command.clone()),
+            Mode::Pool(config) => ("fastcgi", config.command.clone()),
+            Mode::Embed(_) | Mode::Worker(_) | Mode::FastCgi(_) => {
+                return Err(io::Error::other("no spawner"));
+            }
+        };
+        let number = fds.control.as_raw_fd();
+        let mut test = Command::new(std::env::current_exe()?);
+        test.args(["--exact", "spawner_process", "--ignored", "--nocapture"])
+            .env(CONTROL, number.to_string())
+            .env(COMMAND, command.join("\n"))
+            .env(PROTOCOL, protocol)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::from(fds.stderr))
+            .process_group(0);
+        // SAFETY: fcntl is async-signal-safe, and the descriptor is held until spawn has returned.
+        #[allow(unsafe_code)]
+        unsafe {
+            test.pre_exec(move || {
+                let fd = std::os::fd::BorrowedFd::borrow_raw(number);
+                Ok(rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty())?)
+            });
+        }
+        let child = test.spawn()?;
+        let pid = child.id() as i32;
+        self.pids.lock().unwrap().push(pid);
+        let raw = rustix::process::Pid::from_raw(pid).unwrap();
+        let pidfd = rustix::process::pidfd_open(raw, rustix::process::PidfdFlags::empty())?;
+        Ok(Zygote { pid, pidfd })
+    }
+}
+
+/// What the spawner's process does; called by the test of that name.
+pub fn spawner_process() {
+    let number = std::env::var(CONTROL).expect("started by a test").parse();
+    // SAFETY: the launcher handed the descriptor down under this number, to us alone.
+    #[allow(unsafe_code)]
+    let control = unsafe { OwnedFd::from_raw_fd(number.unwrap()) };
+    rustix::io::fcntl_setfd(&control, rustix::io::FdFlags::CLOEXEC).unwrap();
+    let command = std::env::var(COMMAND).unwrap();
+    let settings = Settings {
+        protocol: match std::env::var(PROTOCOL).unwrap().as_str() {
+            "cgi" => Protocol::Cgi,
+            _ => Protocol::FastCgi,
+        },
+        command: command.split('\n').map(Into::into).collect(),
+        environment: Vec::new(),
+    };
+    spawner::serve(control, settings).unwrap();
+}
+
+/// A directory of scripts that goes with its value.
+pub struct Scripts(pub PathBuf);
+
+impl Scripts {
+    pub fn new() -> Scripts {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("howdah-programs-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Scripts(path)
+    }
+
+    /// An executable script.
+    pub fn script(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    /// A shell script.
+    pub fn sh(&self, name: &str, text: &str) -> PathBuf {
+        self.script(name, &format!("#!/bin/sh\n{text}\n"))
+    }
+
+    /// A C program, compiled.
+    pub fn c(&self, name: &str, text: &str) -> PathBuf {
+        let source = self.0.join(format!("{name}.c"));
+        std::fs::write(&source, text).unwrap();
+        let path = self.0.join(name);
+        let mut cc = Command::new("cc");
+        let status = cc.arg("-o").arg(&path).arg(&source).status();
+        assert!(status.expect("a C compiler").success());
+        path
+    }
+}
+
+impl Drop for Scripts {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A request for a script, as the server frames one.
+pub fn request(script: &Path, query: &str, body: ScriptBody) -> ScriptRequest {
+    let length = match &body {
+        ScriptBody::Empty => None,
+        ScriptBody::Memory(bytes) => Some(bytes.len() as u64),
+        ScriptBody::File(_, len) => Some(*len),
+        ScriptBody::Stream(_) => None,
+    };
+    let mut b = FrameBuilder::new(Vec::new());
+    let method: &[u8] = match body {
+        ScriptBody::Empty => b"GET",
+        _ => b"POST",
+    };
+    let script = script.to_str().unwrap();
+    b.var(Var::RequestMethod, method);
+    b.var_parts(Var::RequestUri, &[b"/x?", query.as_bytes()]);
+    b.var(Var::QueryString, query.as_bytes());
+    b.var(Var::ScriptFilename, script.as_bytes());
+    b.var(Var::ScriptName, b"/x");
+    b.var(Var::GatewayInterface, b"CGI/1.1");
+    b.var(Var::ServerProtocol, b"HTTP/1.1");
+    b.var(Var::RedirectStatus, b"200");
+    b.var(Var::HttpHost, b"example.org");
+    if let Some(length) = length {
+        b.var(Var::ContentLength, length.to_string().as_bytes());
+        b.var(Var::ContentType, b"text/plain");
+    }
+    ScriptRequest {
+        frame: b.finish(length, 0).unwrap(),
+        body,
+        id: 7,
+    }
+}
+
+/// Whether a process is there and no zombie.
+pub fn lives(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.is_ok_and(|stat| {
+        let state = stat.rsplit(") ").next().unwrap_or_default();
+        !state.starts_with(['Z', 'X'])
+    })
+}

@@ -1,0 +1,350 @@
+//! Pools of workers with the real `howdah-php`: boots that fail, workers that end, and their
+//! restart, which costs nobody an answer.
+
+mod support;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use howdah_executor::config::WorkerConfig;
+use howdah_executor::{ExecError, Executor, ScriptBody};
+use support::php::Site;
+use support::{config, on_front, until};
+
+const LOOP: &str = "<?php $version = 'VERSION'; $n = 0;
+while (frankenphp_handle_request(function () use ($version, &$n) {
+    $do = $_GET['do'] ?? '';
+    if ($do === 'exit') { echo 'left'; exit; }
+    if ($do === 'crash') { posix_kill(getmypid(), SIGKILL); sleep(60); }
+    if ($do === 'fatal') { echo 'half'; trigger_error('by hand', E_USER_ERROR); }
+    if ($do === 'reset') { opcache_reset(); }
+    if ($do === 'wait') { usleep(20000); }
+    echo $version, ' ', getmypid(), ' ', ++$n;
+})) {}";
+
+fn version(text: &str) -> String {
+    LOOP.replace("VERSION", text)
+}
+
+async fn get(site: &Site, query: &str) -> Result<String, ExecError> {
+    let request = site.request("index.php", query, ScriptBody::Empty);
+    let answer = support::finish(site.pool.start(request)).await?;
+    Ok(String::from_utf8_lossy(&answer.body).into_owned())
+}
+
+#[test]
+fn a_pool_is_ready_when_a_worker_has_booted_and_serves_from_memory() {
+    let site = Site::worker(config(2), &version("a"));
+    on_front(async {
+        site.pool.ready().await.unwrap();
+        // The file is gone; the code is in memory.
+        std::fs::remove_file(site.path("worker.php")).unwrap();
+        let first = get(&site, "").await.unwrap();
+        assert!(first.starts_with("a "), "{first}");
+        until("both workers are idle", || {
+            let status = site.pool.status();
+            status.children.iter().any(|c| c.state == "Idle")
+        })
+        .await;
+        let status = site.pool.status();
+        assert!(status.opcache && status.state == "Ready", "{status:?}");
+    });
+}
+
+#[test]
+fn a_boot_that_fails_is_told_with_phps_sentence_and_mended_by_mending_the_script() {
+    for (text, name, part) in [
+        (
+            "<?php\n\nno_such_thing();",
+            "WorkerBootFailed",
+            "no_such_thing() in",
+        ),
+        ("<?php echo 'page';", "WorkerNeverAsked", "without a call"),
+        (
+            "<?php posix_kill(getmypid(), SIGSEGV);",
+            "WorkerBootFailed",
+            "SIGSEGV",
+        ),
+    ] {
+        let site = Site::worker(config(2), text);
+        on_front(async {
+            let Err(ExecError::PoolDown { name: got, message }) = site.pool.ready().await else {
+                panic!("ready: {text}");
+            };
+            assert_eq!(got, name, "{message}");
+            assert!(
+                message.contains(part) && message.contains("worker.php"),
+                "{message}"
+            );
+            // Nobody waits in vain meanwhile.
+            let refused = get(&site, "").await;
+            assert!(
+                matches!(refused, Err(ExecError::PoolDown { .. })),
+                "{refused:?}"
+            );
+            site.script("worker.php", &version("mended"));
+            until("it is up", || site.pool.status().state == "Ready").await;
+            assert!(get(&site, "").await.unwrap().starts_with("mended "));
+        });
+        let told = site.log.all().iter().filter(|l| l.contains(name)).count();
+        assert_eq!(told, 1, "once, not at each attempt: {:?}", site.log.all());
+    }
+}
+
+#[test]
+fn a_boot_that_hangs_is_ended_by_name() {
+    let mut config = config(1);
+    config.patience.start = Duration::from_millis(800);
+    let site = Site::worker(config, "<?php sleep(600);");
+    on_front(async {
+        let down = site.pool.ready().await;
+        let said = format!("{down:?}");
+        assert!(said.contains("WorkerBootTimeout"), "{said}");
+    });
+}
+
+#[test]
+fn exit_and_fatal_errors_answer_and_the_next_request_finds_a_fresh_worker() {
+    let site = Site::worker(config(1), &version("a"));
+    on_front(async {
+        for round in 0..3 {
+            assert_eq!(get(&site, "do=exit").await.unwrap(), "left");
+            let fresh = get(&site, "").await.unwrap();
+            assert!(fresh.ends_with(" 1"), "{round}: {fresh}");
+        }
+        let fatal = get(&site, "do=fatal").await.unwrap();
+        assert!(fatal.starts_with("half"), "{fatal}");
+        let fresh = get(&site, "").await.unwrap();
+        assert!(fresh.ends_with(" 1"), "{fresh}");
+    });
+    let lines = site.log.all();
+    let died = lines.iter().filter(|l| l.contains("ChildDied")).count();
+    assert_eq!(died, 1, "the fatal one; exit is no accident: {lines:?}");
+}
+
+#[test]
+fn a_crash_costs_its_request_and_no_other() {
+    let site = Site::worker(config(2), &version("a"));
+    on_front(async {
+        for _ in 0..3 {
+            let crashed = get(&site, "do=crash").await;
+            assert!(
+                matches!(crashed, Err(ExecError::ChildDied(_))),
+                "{crashed:?}"
+            );
+            assert!(get(&site, "").await.unwrap().starts_with("a "));
+        }
+    });
+}
+
+/// Runs requests until `done`, and fails when one of them does.
+async fn under_load(site: &Site, mut done: impl FnMut(&str) -> bool) {
+    let deadline = std::time::Instant::now() + support::PATIENCE;
+    loop {
+        let four = ["do=wait", "", "do=wait", ""].map(|query| {
+            let request = site.request("index.php", query, ScriptBody::Empty);
+            site.pool.start(request)
+        });
+        let mut through = true;
+        for run in four {
+            let answer = support::finish(run)
+                .await
+                .unwrap_or_else(|e| panic!("{e}: {:?}", site.log.all()));
+            through = done(&String::from_utf8_lossy(&answer.body)) && through;
+        }
+        if through {
+            return;
+        }
+        assert!(std::time::Instant::now() < deadline, "{:?}", site.log.all());
+    }
+}
+
+#[test]
+fn a_restart_replaces_all_workers_by_newly_booted_ones_and_loses_no_request() {
+    let site = Site::worker(config(3), &version("old"));
+    on_front(async {
+        under_load(&site, |text| text.starts_with("old ")).await;
+        site.script("worker.php", &version("new"));
+        site.pool.restart();
+        under_load(&site, |text| text.starts_with("new ")).await;
+        until("the old zygote is gone", || {
+            let status = site.pool.status();
+            status.children.len() == 3
+                && status
+                    .children
+                    .iter()
+                    .all(|c| c.state == "Idle" || c.state == "Busy")
+        })
+        .await;
+    });
+    assert!(
+        !site.log.all().iter().any(|l| l.contains("ChildDied")),
+        "{:?}",
+        site.log.all()
+    );
+}
+
+#[test]
+fn a_restart_with_a_broken_script_leaves_the_old_workers_serving() {
+    let site = Site::worker(config(2), &version("old"));
+    on_front(async {
+        under_load(&site, |text| text.starts_with("old ")).await;
+        site.script("worker.php", "<?php this is no php");
+        site.pool.restart();
+        until("it has failed", || {
+            site.log
+                .all()
+                .iter()
+                .any(|l| l.contains("WorkerBootFailed"))
+        })
+        .await;
+        let mut left = 10;
+        under_load(&site, |text| {
+            assert!(text.starts_with("old "), "{text}");
+            left -= 1;
+            left <= 0
+        })
+        .await;
+        assert_eq!(site.pool.status().state, "Ready");
+        site.script("worker.php", &version("mended"));
+        under_load(&site, |text| text.starts_with("mended ")).await;
+    });
+}
+
+#[test]
+fn opcache_reset_in_requests_restarts_the_workers_and_loses_none_of_them() {
+    let site = Site::worker(config(2), &version("a"));
+    on_front(async {
+        let mut asked = 0;
+        under_load(&site, |_| {
+            asked += 1;
+            asked > 20
+        })
+        .await;
+        for _ in 0..20 {
+            assert!(get(&site, "do=reset").await.unwrap().starts_with("a "));
+        }
+        until("they restart", || {
+            site.log.all().iter().any(|l| l.contains("WorkerRestart"))
+        })
+        .await;
+        under_load(&site, |text| text.starts_with("a ")).await;
+    });
+    assert!(
+        !site.log.all().iter().any(|l| l.contains("ChildDied")),
+        "{:?}",
+        site.log.all()
+    );
+}
+
+#[test]
+fn a_worker_that_has_served_its_requests_is_replaced_before_it_leaves() {
+    let mut config = config(2);
+    config.max_requests = 5;
+    let site = Site::worker(config, &version("a"));
+    on_front(async {
+        let mut pids = std::collections::HashSet::new();
+        under_load(&site, |text| {
+            pids.extend(text.split(' ').nth(1).map(str::to_owned));
+            pids.len() >= 5
+        })
+        .await;
+    });
+    assert!(
+        !site.log.all().iter().any(|l| l.contains("ChildDied")),
+        "{:?}",
+        site.log.all()
+    );
+}
+
+#[test]
+fn a_script_that_ends_its_loop_by_itself_is_started_again_without_a_word() {
+    let text = "<?php for ($i = 0; $i < 3; $i++) { frankenphp_handle_request(function () { echo getmypid(); }); }";
+    let site = Site::worker(config(1), text);
+    on_front(async {
+        let mut pids = std::collections::HashSet::new();
+        for _ in 0..12 {
+            pids.insert(get(&site, "").await.unwrap());
+        }
+        assert_eq!(pids.len(), 4);
+    });
+    assert!(
+        !site.log.all().iter().any(|l| l.contains("ChildDied")),
+        "{:?}",
+        site.log.all()
+    );
+}
+
+#[test]
+fn a_request_that_hangs_is_traced_and_ended_as_in_any_pool() {
+    let mut config = config(1);
+    config.request_slowlog_timeout = Some(Duration::from_millis(100));
+    config.request_terminate_timeout = Some(Duration::from_millis(600));
+    let text = "<?php function hangs() { sleep(60); } while (frankenphp_handle_request(function () { if (isset($_GET['hang'])) hangs(); echo 'ok'; })) {}";
+    let site = Site::worker(config, text);
+    on_front(async {
+        let hung = get(&site, "hang=1").await;
+        assert!(matches!(hung, Err(ExecError::TerminateTimeout)), "{hung:?}");
+        assert_eq!(get(&site, "").await.unwrap(), "ok");
+    });
+    let lines = site.log.all().join("\n");
+    assert!(
+        lines.contains("SlowRequest") && lines.contains("hangs()"),
+        "{lines}"
+    );
+}
+
+#[test]
+fn a_drain_lets_workers_tidy_up() {
+    let dir = std::env::temp_dir().join(format!("howdah-tidy-{}", std::process::id()));
+    let text = format!(
+        "<?php while (frankenphp_handle_request(function () {{ echo 'x'; }})) {{}} file_put_contents('{}', 'tidy');",
+        dir.display()
+    );
+    let site = Site::worker(config(1), &text);
+    on_front(async {
+        assert_eq!(get(&site, "").await.unwrap(), "x");
+        site.pool.drain(None, Duration::from_secs(20));
+        site.pool.drained().await;
+    });
+    assert_eq!(std::fs::read_to_string(&dir).unwrap(), "tidy");
+    let _ = std::fs::remove_file(&dir);
+}
+
+#[test]
+fn a_watched_file_that_changes_brings_new_workers_and_loses_no_request() {
+    let mut config = config(2);
+    config.worker = Some(WorkerConfig {
+        script: PathBuf::new(),
+        watch: vec!["lib/**/*.{php,ini}".to_owned()],
+    });
+    let text = "<?php $v = @file_get_contents(__DIR__ . '/lib/deep/version.ini') ?: 'none';
+        while (frankenphp_handle_request(function () use ($v) { echo $v, ' ', getmypid(); })) {}";
+    let site = Site::worker(config, text);
+    on_front(async {
+        site.pool.ready().await.unwrap();
+        // lib/ was not there when watching began: that is told, and a restart looks again.
+        assert!(get(&site, "").await.unwrap().starts_with("none "));
+        assert!(
+            site.log.all().iter().any(|l| l.contains("WatchIncomplete")),
+            "{:?}",
+            site.log.all()
+        );
+        std::fs::create_dir_all(site.path("lib/deep")).unwrap();
+        site.pool.restart();
+        until("a restart", || {
+            site.log.all().iter().any(|l| l.contains("WorkerRestart"))
+        })
+        .await;
+        under_load(&site, |text| text.starts_with("none ")).await;
+        for version in ["one", "two"] {
+            site.script("lib/deep/version.ini", version);
+            under_load(&site, |text| text.starts_with(&format!("{version} "))).await;
+        }
+    });
+    assert!(
+        !site.log.all().iter().any(|l| l.contains("ChildDied")),
+        "{:?}",
+        site.log.all()
+    );
+}

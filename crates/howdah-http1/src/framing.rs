@@ -1,0 +1,243 @@
+//! What a request's head says about the message: form of the target, host, length of the body,
+//! whether the connection lives on (RFC 9112 §3.2, §6, §9.3). Pure. Any doubt is a refusal.
+
+use crate::message::Version;
+use crate::refusal::BadRequest;
+
+/// How a request's body is delimited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyKind {
+    /// There is none: no length was given, or 0.
+    None,
+    /// So many bytes.
+    Length(u64),
+    /// Chunked; the length shows when it ends.
+    Chunked,
+}
+
+/// What follows a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Framing {
+    /// The body.
+    pub body: BodyKind,
+    /// The client wants the connection to live on.
+    pub keep_alive: bool,
+    /// The client waits for `100 Continue` before it sends the body.
+    pub expect_continue: bool,
+}
+
+/// Checks that a target has one of the forms of RFC 9112 §3.2 which its method may have: origin,
+/// absolute, or the asterisk of OPTIONS. The authority form belongs to CONNECT, which is refused.
+pub(crate) fn check_target(method: &[u8], target: &[u8]) -> Result<(), BadRequest> {
+    match method {
+        b"CONNECT" => return Err(BadRequest::ConnectRefused),
+        b"TRACE" => return Err(BadRequest::TraceRefused),
+        _ => {}
+    }
+    match target {
+        [b'/', ..] => Ok(()),
+        b"*" if method == b"OPTIONS" => Ok(()),
+        _ => {
+            let rest = [&b"http://"[..], b"https://"]
+                .iter()
+                .find_map(|scheme| {
+                    let (front, rest) = target.split_at_checked(scheme.len())?;
+                    front.eq_ignore_ascii_case(scheme).then_some(rest)
+                })
+                .ok_or(BadRequest::BadTarget)?;
+            let end = rest
+                .iter()
+                .position(|b| matches!(b, b'/' | b'?'))
+                .unwrap_or(rest.len());
+            if is_host(&rest[..end]) {
+                Ok(())
+            } else {
+                Err(BadRequest::BadHost)
+            }
+        }
+    }
+}
+
+/// What the fields met so far say.
+#[derive(Default)]
+pub(crate) struct Notes {
+    host: bool,
+    content_length: Option<u64>,
+    chunked: bool,
+    close: bool,
+    keep_alive: bool,
+    expect_continue: bool,
+}
+
+impl Notes {
+    /// Takes note of a field.
+    pub(crate) fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), BadRequest> {
+        match name.len() {
+            4 if name.eq_ignore_ascii_case(b"host") => {
+                if self.host {
+                    return Err(BadRequest::TwoHosts);
+                }
+                self.host = true;
+                if !is_host(value) {
+                    return Err(BadRequest::BadHost);
+                }
+            }
+            6 if name.eq_ignore_ascii_case(b"expect") => {
+                if !value.eq_ignore_ascii_case(b"100-continue") {
+                    return Err(BadRequest::UnknownExpectation);
+                }
+                self.expect_continue = true;
+            }
+            10 if name.eq_ignore_ascii_case(b"connection") => {
+                for token in value.split(|b| *b == b',') {
+                    let token = token.trim_ascii();
+                    self.close |= token.eq_ignore_ascii_case(b"close");
+                    self.keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
+                }
+            }
+            14 if name.eq_ignore_ascii_case(b"content-length") => {
+                let length = decimal(value).ok_or(BadRequest::BadContentLength)?;
+                if self.content_length.replace(length).is_some() {
+                    return Err(BadRequest::ConflictingContentLength);
+                }
+            }
+            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
+                if self.chunked {
+                    return Err(BadRequest::BadTransferEncoding);
+                }
+                self.chunked = true;
+                if !value.eq_ignore_ascii_case(b"chunked") {
+                    let last = value.rsplit(|b| *b == b',').next().unwrap_or(value);
+                    return Err(if last.trim_ascii().eq_ignore_ascii_case(b"chunked") {
+                        BadRequest::UnsupportedTransferEncoding
+                    } else {
+                        BadRequest::BadTransferEncoding
+                    });
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The framing, when all fields have been met.
+    pub(crate) fn framing(&self, version: Version) -> Result<Framing, BadRequest> {
+        // RFC 9112 §3.2: also with an absolute target, whose authority then counts.
+        if !self.host && version == Version::Http11 {
+            return Err(BadRequest::MissingHost);
+        }
+        let body = match (self.content_length, self.chunked) {
+            (Some(_), true) => return Err(BadRequest::ContentLengthAndTransferEncoding),
+            // RFC 9112 §6.1: a 1.0 client cannot mean it.
+            (None, true) if version == Version::Http10 => {
+                return Err(BadRequest::BadTransferEncoding);
+            }
+            (None, true) => BodyKind::Chunked,
+            (Some(0) | None, false) => BodyKind::None,
+            (Some(n), false) => BodyKind::Length(n),
+        };
+        Ok(Framing {
+            body,
+            keep_alive: !self.close && (version == Version::Http11 || self.keep_alive),
+            // RFC 9110 §10.1.1: ignored from a 1.0 client, and without a body there is nothing to
+            // wait for.
+            expect_continue: self.expect_continue
+                && version == Version::Http11
+                && body != BodyKind::None,
+        })
+    }
+}
+
+/// A decimal number below 2^63, digits only: no sign, no white space, no list.
+fn decimal(value: &[u8]) -> Option<u64> {
+    if value.is_empty() || value.len() > 19 {
+        return None;
+    }
+    let mut n = 0u64;
+    for b in value {
+        if !b.is_ascii_digit() {
+            return None;
+        }
+        n = n * 10 + u64::from(b - b'0');
+    }
+    (n < 1 << 63).then_some(n)
+}
+
+/// `uri-host [ ":" port ]` (RFC 3986 §3.2.2, RFC 9110 §7.2), not empty, without user information.
+pub fn is_host(value: &[u8]) -> bool {
+    let (host, port) = match value {
+        [b'[', rest @ ..] => {
+            let Some(end) = rest.iter().position(|b| *b == b']') else {
+                return false;
+            };
+            let (address, tail) = rest.split_at(end);
+            let text = std::str::from_utf8(address).unwrap_or("");
+            if text.parse::<std::net::Ipv6Addr>().is_err() {
+                return false;
+            }
+            match &tail[1..] {
+                [] => return true,
+                [b':', port @ ..] => (&b"v6"[..], port),
+                _ => return false,
+            }
+        }
+        _ => match value.iter().position(|b| *b == b':') {
+            Some(colon) => (&value[..colon], &value[colon + 1..]),
+            None => (value, &[][..]),
+        },
+    };
+    let name_ok = !host.is_empty()
+        && host
+            .iter()
+            .all(|b| b.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=".contains(b));
+    // RFC 3986 lets a port be empty.
+    let port_ok = port.is_empty()
+        || (port.len() <= 5 && decimal(port).is_some_and(|p| p <= u64::from(u16::MAX)));
+    name_ok && port_ok
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_names_or_addresses_with_a_port() {
+        for good in [
+            "example.org",
+            "a",
+            "127.0.0.1:8080",
+            "[::1]",
+            "[2001:db8::1]:443",
+            "under_score.example",
+            "xn--bcher-kva.example:",
+            "h:65535",
+        ] {
+            assert!(is_host(good.as_bytes()), "{good}");
+        }
+        for bad in [
+            "", ":80", "a:b", "a:65536", "a:123456", "a:1:2", "[::1", "[::1]x", "[::g]", "u@h",
+            "a/b", "a b", "a\\b", "é", "a?b", "[]", "a:-1", "a:+1",
+        ] {
+            assert!(!is_host(bad.as_bytes()), "{bad}");
+        }
+    }
+
+    #[test]
+    fn lengths_are_digits_only_and_fit() {
+        assert_eq!(decimal(b"0"), Some(0));
+        assert_eq!(decimal(b"0042"), Some(42));
+        assert_eq!(decimal(b"9223372036854775807"), Some(i64::MAX as u64));
+        for bad in [
+            "",
+            "-1",
+            "+1",
+            "1 ",
+            "0x1",
+            "1,1",
+            "9223372036854775808",
+            "99999999999999999999",
+        ] {
+            assert_eq!(decimal(bad.as_bytes()), None, "{bad}");
+        }
+    }
+}

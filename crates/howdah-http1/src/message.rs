@@ -1,0 +1,173 @@
+//! A request's head, independent of the HTTP version that carries it. No parsing here.
+//! Holding a [`RequestHead`] tells you: the method is a token, the target has no control
+//! character, space or NUL, field names are tokens, field values carry no CR, LF or NUL and no
+//! white space around them, and there is exactly one `Host` if the version is 1.1 (RFC 9112 §3.2).
+
+/// The protocol a request came by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// HTTP/1.0
+    Http10,
+    /// HTTP/1.1
+    Http11,
+}
+
+impl Version {
+    /// As `SERVER_PROTOCOL` has it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Version::Http10 => "HTTP/1.0",
+            Version::Http11 => "HTTP/1.1",
+        }
+    }
+}
+
+/// Bytes of the head's buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// First byte.
+    pub start: u32,
+    /// Byte after the last.
+    pub end: u32,
+}
+
+/// A request's head. Owns its bytes; made only by a parser that has checked them.
+#[derive(Debug)]
+pub struct RequestHead {
+    buf: Vec<u8>,
+    method: Span,
+    target: Span,
+    version: Version,
+    fields: Vec<(Span, Span)>,
+}
+
+impl RequestHead {
+    /// For parsers: `buf` holds the head's bytes, the spans point into it. The parser vouches for
+    /// what the type promises.
+    pub fn new(
+        buf: Vec<u8>,
+        method: Span,
+        target: Span,
+        version: Version,
+        fields: Vec<(Span, Span)>,
+    ) -> RequestHead {
+        RequestHead {
+            buf,
+            method,
+            target,
+            version,
+            fields,
+        }
+    }
+
+    /// The buffers back, for the next request on the connection.
+    pub fn into_buffers(self) -> (Vec<u8>, Vec<(Span, Span)>) {
+        (self.buf, self.fields)
+    }
+
+    fn bytes(&self, span: Span) -> &[u8] {
+        &self.buf[span.start as usize..span.end as usize]
+    }
+
+    /// The whole head as it was received, blank line included.
+    pub fn bytes_received(&self) -> &[u8] {
+        &self.buf
+    }
+
+    /// Field `index`, from 0, as (name, value).
+    pub fn field(&self, index: usize) -> Option<(&[u8], &[u8])> {
+        let (name, value) = self.fields.get(index)?;
+        Some((self.bytes(*name), self.bytes(*value)))
+    }
+
+    /// The method, case-sensitive (RFC 9110 §9.1).
+    pub fn method(&self) -> &[u8] {
+        self.bytes(self.method)
+    }
+
+    /// The request target as it stood on the request line: `REQUEST_URI`.
+    pub fn target(&self) -> &[u8] {
+        self.bytes(self.target)
+    }
+
+    /// The target's path, still percent-encoded; for the absolute form without scheme and
+    /// authority. Always begins with `/`, except for `OPTIONS *`.
+    pub fn path(&self) -> &[u8] {
+        let target = self.after_authority();
+        let path = match target.iter().position(|b| *b == b'?') {
+            Some(at) => &target[..at],
+            None => target,
+        };
+        // RFC 9112 §3.2.1: an empty path is sent as "/".
+        if path.is_empty() { b"/" } else { path }
+    }
+
+    /// What follows the first `?` of the target, if there is one.
+    pub fn query(&self) -> Option<&[u8]> {
+        let target = self.after_authority();
+        let at = target.iter().position(|b| *b == b'?')?;
+        Some(&target[at + 1..])
+    }
+
+    /// Path and query. For the absolute form (RFC 9112 §3.2.2) what follows the authority, perhaps
+    /// nothing.
+    fn after_authority(&self) -> &[u8] {
+        let target = self.target();
+        match self.authority() {
+            Some(authority) => &target[authority.end as usize..],
+            None => target,
+        }
+    }
+
+    /// The absolute form's authority, within the target.
+    fn authority(&self) -> Option<Span> {
+        let target = self.target();
+        if matches!(target, [b'/', ..] | b"*") {
+            return None;
+        }
+        let start = target.windows(3).position(|w| w == b"://")? + 3;
+        let len = target[start..]
+            .iter()
+            .position(|b| matches!(b, b'/' | b'?'))
+            .unwrap_or(target.len() - start);
+        Some(Span {
+            start: start as u32,
+            end: (start + len) as u32,
+        })
+    }
+
+    /// The host as the client named it, with port if it gave one: the absolute form's authority
+    /// goes before `Host` (RFC 9112 §3.2.2).
+    pub fn host(&self) -> &[u8] {
+        if let Some(authority) = self.authority() {
+            return &self.target()[authority.start as usize..authority.end as usize];
+        }
+        self.header(b"host").unwrap_or(b"")
+    }
+
+    /// The version.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// All fields in order.
+    pub fn headers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.fields
+            .iter()
+            .map(|(name, value)| (self.bytes(*name), self.bytes(*value)))
+    }
+
+    /// The first field of that name, in any case.
+    pub fn header(&self, name: &[u8]) -> Option<&[u8]> {
+        self.headers()
+            .find(|(n, _)| n.eq_ignore_ascii_case(name))
+            .map(|(_, v)| v)
+    }
+
+    /// All fields of that name, in any case.
+    pub fn header_all<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+        self.headers()
+            .filter(move |(n, _)| n.eq_ignore_ascii_case(name))
+            .map(|(_, v)| v)
+    }
+}

@@ -1,0 +1,142 @@
+//! What can keep the lab from a result. A stack that fails costs its own rows, never the others'.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// The variant's name is the one name of the failure, on the terminal and in reports.
+#[derive(Debug)]
+pub enum LabError {
+    /// A program this stack needs is not installed: its rows say "not here".
+    NotHere {
+        /// What is missing.
+        what: &'static str,
+        /// The command that installs it.
+        install: &'static str,
+    },
+    /// It did not come up.
+    DoesNotStart {
+        /// Which program.
+        program: String,
+        /// What was waited for, or how it ended.
+        why: String,
+        /// The last lines it logged.
+        log: String,
+    },
+    /// It ended by itself while it was needed: what was measured then is invalid, not slow.
+    Died {
+        /// Which program.
+        program: String,
+        /// Its exit status.
+        how: String,
+        /// The last lines it logged.
+        log: String,
+    },
+    /// A file of the lab's own could not be written or read.
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A stack that runs gave something else than the page.
+    WrongPage {
+        /// Which stack.
+        stack: String,
+        /// What was asked for.
+        url: String,
+        /// What came.
+        got: String,
+        /// The last lines its programs logged.
+        log: String,
+    },
+    /// The generator could not measure it.
+    NotMeasured {
+        /// Which stack.
+        stack: String,
+        /// Why.
+        why: String,
+    },
+    /// A benchmark's file has mistakes.
+    Suite {
+        /// Which file.
+        file: String,
+        /// All of them.
+        mistakes: Vec<String>,
+    },
+    /// A preparing command failed.
+    Preparation {
+        /// The command.
+        command: String,
+        /// What it said.
+        said: String,
+    },
+}
+
+impl LabError {
+    /// The one name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            LabError::NotHere { .. } => "NotHere",
+            LabError::DoesNotStart { .. } => "DoesNotStart",
+            LabError::Died { .. } => "Died",
+            LabError::File { .. } => "File",
+            LabError::WrongPage { .. } => "WrongPage",
+            LabError::NotMeasured { .. } => "NotMeasured",
+            LabError::Suite { .. } => "Suite",
+            LabError::Preparation { .. } => "Preparation",
+        }
+    }
+
+    /// For `map_err` after work on a file.
+    pub(crate) fn file(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> LabError {
+        let path = path.into();
+        move |error| LabError::File { path, error }
+    }
+}
+
+impl fmt::Display for LabError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LabError::NotHere { what, install } => {
+                write!(f, "NotHere: {what} is not installed: {install}")
+            }
+            LabError::DoesNotStart { program, why, log } => {
+                write!(f, "DoesNotStart: {program}: {why}")?;
+                write_log(f, log)
+            }
+            LabError::Died { program, how, log } => {
+                write!(f, "Died: {program} ended by itself ({how})")?;
+                write_log(f, log)
+            }
+            LabError::File { path, error } => write!(f, "File: {}: {error}", path.display()),
+            LabError::WrongPage {
+                stack,
+                url,
+                got,
+                log,
+            } => {
+                write!(f, "WrongPage: {stack}: {url} gave {got}")?;
+                write_log(f, log)
+            }
+            LabError::NotMeasured { stack, why } => write!(f, "NotMeasured: {stack}: {why}"),
+            LabError::Suite { file, mistakes } => {
+                write!(f, "Suite: {file} has mistakes")?;
+                write_log(f, &mistakes.join("\n"))
+            }
+            LabError::Preparation { command, said } => {
+                write!(f, "Preparation: {command}")?;
+                write_log(f, said)
+            }
+        }
+    }
+}
+
+fn write_log(f: &mut fmt::Formatter<'_>, log: &str) -> fmt::Result {
+    for line in log.lines() {
+        write!(f, "\n    | {line}")?;
+    }
+    Ok(())
+}
+
+impl std::error::Error for LabError {}

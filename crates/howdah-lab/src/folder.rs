@@ -1,0 +1,119 @@
+//! The run's folder: one directory for everything the lab makes, so that whoever doubts a figure
+//! can read the configuration it was measured with. Kept after the run; nothing is written
+//! elsewhere.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::LabError;
+use crate::process::Servant;
+
+/// A directory of the lab's own.
+#[derive(Clone, Debug)]
+pub struct Folder {
+    path: PathBuf,
+    servant: Servant,
+}
+
+impl Folder {
+    /// Makes the directory, and those above it.
+    pub fn create(path: impl Into<PathBuf>, servant: Servant) -> Result<Folder, LabError> {
+        let path = path.into();
+        fs::create_dir_all(&path).map_err(LabError::file(&path))?;
+        // Absolute: every program started here has a working directory of its own.
+        let path = path.canonicalize().map_err(LabError::file(&path))?;
+        let folder = Folder { path, servant };
+        folder.give_away(&folder.path)?;
+        Ok(folder)
+    }
+
+    /// A directory in it.
+    pub fn directory(&self, name: &str) -> Result<Folder, LabError> {
+        Folder::create(self.path.join(name), self.servant)
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path of something in it.
+    pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Who the programs run as.
+    pub fn servant(&self) -> Servant {
+        self.servant
+    }
+
+    /// Writes a file.
+    pub fn write(&self, name: &str, text: impl AsRef<[u8]>) -> Result<PathBuf, LabError> {
+        let path = self.path.join(name);
+        if let Some(parent) = path.parent()
+            && parent != self.path
+        {
+            Folder::create(parent, self.servant)?;
+        }
+        fs::write(&path, text).map_err(LabError::file(&path))?;
+        self.give_away(&path)?;
+        Ok(path)
+    }
+
+    /// Copies a tree as a package installed it, following symbolic links (Debian's WordPress links
+    /// into `/usr/share/javascript` and `/etc`).
+    pub fn copy_tree(&self, from: &Path, name: &str) -> Result<PathBuf, LabError> {
+        let to = self.path.join(name);
+        let copy = |command: &mut Command| run(command).map(drop);
+        copy(
+            Command::new("cp")
+                .args(["-rL", "--no-preserve=mode,ownership", "--"])
+                .arg(from)
+                .arg(&to),
+        )?;
+        copy(
+            Command::new("chmod")
+                .args(["-R", "u+rwX,go+rX", "--"])
+                .arg(&to),
+        )?;
+        if let Servant::Other { uid, gid } = self.servant {
+            copy(
+                Command::new("chown")
+                    .arg("-R")
+                    .arg(format!("{uid}:{gid}"))
+                    .arg("--")
+                    .arg(&to),
+            )?;
+        }
+        Ok(to)
+    }
+
+    fn give_away(&self, path: &Path) -> Result<(), LabError> {
+        if let Servant::Other { uid, gid } = self.servant {
+            chown(path, Some(uid), Some(gid)).map_err(LabError::file(path))?;
+        }
+        let mode = if path.is_dir() { 0o755 } else { 0o644 };
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(LabError::file(path))
+    }
+}
+
+/// Runs a preparing command to its end and returns what it printed.
+pub fn run(command: &mut Command) -> Result<String, LabError> {
+    let text = format!("{command:?}");
+    let failed = |said: String| LabError::Preparation {
+        command: text,
+        said,
+    };
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(error) => return Err(failed(error.to_string())),
+    };
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(said);
+    }
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    Err(failed(format!("{}\n{said}{complaint}", output.status)))
+}

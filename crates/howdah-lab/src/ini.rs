@@ -1,0 +1,80 @@
+//! The one `php.ini` for every stack. Debian's SAPIs read files of their own
+//! (`/etc/php/8.2/{fpm,apache2,cgi,embed}`): compared with those one would compare configurations.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use crate::LabError;
+use crate::folder::Folder;
+
+/// A written `php.ini` and the directory that loads its extensions.
+#[derive(Clone, Debug)]
+pub struct Ini {
+    /// The file.
+    pub file: PathBuf,
+    /// For `PHP_INI_SCAN_DIR`: the extensions php-fpm loads.
+    pub scan_directory: PathBuf,
+}
+
+/// Debian's production values where they differ from PHP's own.
+const SHARED: &str = "\
+[PHP]
+display_errors = Off
+log_errors = On
+error_reporting = E_ALL & ~E_DEPRECATED
+variables_order = GPCS
+request_order = GP
+output_buffering = 4096
+memory_limit = 128M
+max_execution_time = 30
+expose_php = On
+date.timezone = UTC
+session.gc_probability = 0
+";
+
+impl Ini {
+    /// Writes it; `opcache` stands for eAccelerator in the posts.
+    pub fn write(folder: &Folder, opcache: bool, more: &[(&str, &str)]) -> Result<Ini, LabError> {
+        let name = if opcache { "php" } else { "php-no-opcache" };
+        let folder = folder.directory(name)?;
+        let sessions = folder.directory("sessions")?;
+        let temporary = folder.directory("tmp")?;
+        let mut text = String::from(SHARED);
+        let mut line = |name: &str, value: &str| writeln!(text, "{name} = {value}");
+        let quoted = |path: &Path| format!("\"{}\"", path.display());
+        let onoff = if opcache { "1" } else { "0" };
+        let own = [
+            ("opcache.enable", onoff.to_owned()),
+            ("session.save_path", quoted(sessions.path())),
+            ("sys_temp_dir", quoted(temporary.path())),
+            ("upload_tmp_dir", quoted(temporary.path())),
+        ];
+        for (name, value) in &own {
+            let _ = line(name, value);
+        }
+        for (name, value) in more {
+            let _ = line(name, value);
+        }
+        let file = folder.write("php.ini", text)?;
+        let from = Path::new("/etc/php/8.2/fpm/conf.d");
+        if !from.is_dir() {
+            return Err(LabError::NotHere {
+                what: "/etc/php/8.2/fpm/conf.d, which names PHP's extensions,",
+                install: "apt-get install php8.2-fpm",
+            });
+        }
+        let scan_directory = match folder.join("conf.d") {
+            kept if kept.is_dir() => kept,
+            _ => folder.copy_tree(from, "conf.d")?,
+        };
+        Ok(Ini {
+            file,
+            scan_directory,
+        })
+    }
+
+    /// The directory of the file, for programs that want that.
+    pub fn directory(&self) -> &Path {
+        self.file.parent().unwrap_or(Path::new("/"))
+    }
+}

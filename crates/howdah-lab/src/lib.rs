@@ -1,0 +1,33 @@
+//! The lab: starts the stacks that people serve PHP with, and Howdah in its modes, on the same
+//! pages with the same `php.ini`, side by side on this machine; runs the five benchmarks against
+//! them and says what came of it.
+//!
+//! - [`folder`]: the run's folder; every generated file stays in it.
+//! - [`process`]: a started program: its group, its log, its end, what it uses.
+//! - [`need`]: programs that may not be here, and the command that installs them.
+//! - [`ini`]: the one `php.ini` for all.
+//! - [`stack`]: the stacks, by name; each says what it needs and starts itself.
+//! - [`suite`]: a benchmark as data; the five are part of the program.
+//! - [`measure`]: runs a suite: blocks, windows, checks; [`site`]: what it is about.
+//! - [`table`]: from windows to rows; [`report`]: how they are told.
+//! - [`fixture`]: pages, WordPress and the database.
+//!
+//! Everything runs on loopback, in private directories, without root's rights.
+
+#![forbid(unsafe_code)]
+
+pub mod error;
+pub mod fixture;
+pub mod folder;
+pub mod ini;
+pub mod measure;
+pub mod need;
+pub mod process;
+pub mod report;
+pub mod site;
+pub mod stack;
+pub mod suite;
+pub mod table;
+pub mod versions;
+
+pub use error::LabError;

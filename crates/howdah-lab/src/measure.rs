@@ -1,0 +1,417 @@
+//! Runs a benchmark: every stack measured in turn, block by block, each started afresh for its
+//! window, its page checked before anything is counted. Measures; judges nothing.
+//!
+//! The order of the stacks turns from block to block and runs backwards in every other one, so that
+//! neither drift nor a neighbour's habits favour anybody. One stack is measured twice in each block:
+//! what separates it from itself is the noise that no verdict may go below.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use howdah_bench::engine::{self, Control};
+use howdah_bench::outcome::Outcome;
+use howdah_bench::plan::check::BodyCheck;
+use howdah_bench::plan::template::Random;
+use howdah_bench::plan::{Arrivals, Plan, Stop, Target, Template};
+use howdah_bench::run::{Ended, Run};
+
+use crate::LabError;
+use crate::fixture::wordpress;
+use crate::folder::Folder;
+use crate::ini::Ini;
+use crate::process::Usage;
+use crate::site::Sites;
+use crate::stack::{Job, Running, Stack};
+use crate::suite::{Page, Row, Site, Suite};
+
+/// How long and how often.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Effort {
+    /// How often each stack is measured in each cell.
+    pub blocks: u32,
+    /// A window's length. Windows are equally long for all stacks, however many requests fit.
+    pub window: Duration,
+    /// Before each window, unmeasured.
+    pub warmup: Duration,
+    /// Levels of concurrency: at most so many, spread over the suite's.
+    pub levels: usize,
+}
+
+impl Effort {
+    /// Minutes: enough to see what differs much.
+    pub fn quick() -> Effort {
+        Effort {
+            blocks: 3,
+            window: Duration::from_millis(1500),
+            warmup: Duration::from_millis(500),
+            levels: 3,
+        }
+    }
+
+    /// Hours: what a claim needs. Ten pairs, five seconds each.
+    pub fn full() -> Effort {
+        Effort {
+            blocks: 10,
+            window: Duration::from_secs(5),
+            warmup: Duration::from_secs(2),
+            levels: usize::MAX,
+        }
+    }
+
+    /// The suite's levels, the first, the last and some between.
+    pub fn of(&self, levels: &[u32]) -> Vec<u32> {
+        let all = levels.len();
+        if all <= self.levels {
+            return levels.to_vec();
+        }
+        let last = self.levels.max(2) - 1;
+        let pick = |n: usize| levels[n * (all - 1) / last];
+        (0..=last).map(pick).collect()
+    }
+}
+
+/// One stack, one page, one level, once.
+#[derive(Debug)]
+pub struct Window {
+    /// Which row of the suite.
+    pub row: usize,
+    /// The row once more, to see the noise.
+    pub control: bool,
+    /// Which page of the suite.
+    pub page: usize,
+    /// Clients.
+    pub concurrency: u32,
+    /// Which block, from 0.
+    pub block: u32,
+    /// What the generator saw.
+    pub run: Run,
+    /// CPU time of the whole stack for each request, warm-up included; the database's is not in it.
+    pub cpu_per_request: Duration,
+    /// Proportional memory of the whole stack after the window, bytes; 0: not ours to see.
+    pub memory: u64,
+}
+
+/// Why a row has no figures, or no more.
+#[derive(Debug)]
+pub struct Failure {
+    /// Which row.
+    pub row: usize,
+    /// On which page, at which level.
+    pub at: Option<(usize, u32)>,
+    /// What happened.
+    pub error: LabError,
+}
+
+/// What came of a suite.
+#[derive(Debug)]
+pub struct Measured {
+    /// All windows, in the order measured.
+    pub windows: Vec<Window>,
+    /// Rows without figures.
+    pub failures: Vec<Failure>,
+    /// Somebody stopped it: what there is, is all here.
+    pub interrupted: bool,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// Told as it goes.
+pub trait Watch {
+    /// Before each window. `left`: how long the rest will take, by what it took so far.
+    fn window(&mut self, done: usize, of: usize, what: &str, left: Option<Duration>);
+    /// A row has failed.
+    fn failed(&mut self, what: &str, error: &LabError);
+}
+
+/// The surroundings of a measurement.
+pub struct Lab {
+    /// Where everything is written.
+    pub folder: Folder,
+    /// The `howdah` program.
+    pub howdah: PathBuf,
+    /// Set to end it after the window under way.
+    pub interrupt: Arc<AtomicBool>,
+}
+
+/// A row, as one of those measured alternately.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Arm {
+    row: usize,
+    control: bool,
+}
+
+impl Lab {
+    /// Measures a suite.
+    ///
+    /// # Errors
+    /// The sites could not be made. A stack's failure is in the result.
+    pub fn measure(
+        &self,
+        suite: &Suite,
+        effort: &Effort,
+        watch: &mut dyn Watch,
+    ) -> Result<Measured, LabError> {
+        let begun = Instant::now();
+        let folder = self.folder.directory(&suite.name)?;
+        let mut sites = Sites::make(&folder, suite.pages.iter().map(|page| page.site))?;
+        let ini = Ini::write(&folder, true, &[])?;
+        let ini_without_opcache = Ini::write(&folder, false, &[])?;
+        let levels = effort.of(&suite.load.concurrency);
+        let mut measured = Measured {
+            windows: Vec::new(),
+            failures: Vec::new(),
+            interrupted: false,
+            took: Duration::ZERO,
+        };
+        let mut arms = Vec::new();
+        for (row, of) in suite.rows.iter().enumerate() {
+            match stack(of).here() {
+                Ok(()) => arms.push(Arm {
+                    row,
+                    control: false,
+                }),
+                Err(error) => {
+                    watch.failed(stack(of).title, &error);
+                    measured.failures.push(Failure {
+                        row,
+                        at: None,
+                        error,
+                    });
+                }
+            }
+        }
+        if let Some(first) = arms.iter().find(|arm| suite.rows[arm.row].trap.is_none()) {
+            arms.push(Arm {
+                control: true,
+                ..*first
+            });
+        }
+        // Levels in random order: a machine that warms up must not look like a curve.
+        let mut cells: Vec<(usize, u32)> = (0..suite.pages.len())
+            .flat_map(|page| levels.iter().map(move |level| (page, *level)))
+            .collect();
+        let mut random = Random::new(1, 0);
+        for at in (1..cells.len()).rev() {
+            cells.swap(at, random.between(0, at as u64) as usize);
+        }
+        let total = cells.len() * effort.blocks as usize * arms.len();
+        let mut done = 0;
+        'cells: for (page, level) in cells {
+            let job = Job {
+                root: sites.root(suite.pages[page].site),
+                front_controller: sites.front_controller(suite.pages[page].site),
+                children: suite.children,
+                clients: level.max(100),
+                ini: ini.clone(),
+                ini_without_opcache: ini_without_opcache.clone(),
+                howdah: self.howdah.clone(),
+            };
+            let mut failed: Vec<usize> = Vec::new();
+            for block in 0..effort.blocks {
+                for arm in turned(&arms, block) {
+                    if self.interrupt.load(Ordering::Relaxed) {
+                        measured.interrupted = true;
+                        break 'cells;
+                    }
+                    let row = &suite.rows[arm.row];
+                    let what = format!(
+                        "{} · {} · {level} clients",
+                        stack(row).title,
+                        suite.pages[page].name
+                    );
+                    let left =
+                        (done > 0).then(|| begun.elapsed() / done as u32 * (total - done) as u32);
+                    watch.window(done, total, &what, left);
+                    done += 1;
+                    if failed.contains(&arm.row) {
+                        continue;
+                    }
+                    sites.alive()?;
+                    let window = self.window(suite, &job, &folder, row, page, level, effort);
+                    match window {
+                        Ok((run, cpu_per_request, memory)) => measured.windows.push(Window {
+                            row: arm.row,
+                            control: arm.control,
+                            page,
+                            concurrency: level,
+                            block,
+                            run,
+                            cpu_per_request,
+                            memory,
+                        }),
+                        Err(error) => {
+                            watch.failed(&what, &error);
+                            failed.push(arm.row);
+                            // What was measured of it in this cell is no sample of a healthy server.
+                            measured.windows.retain(|w| {
+                                (w.row, w.page, w.concurrency) != (arm.row, page, level)
+                            });
+                            measured.failures.push(Failure {
+                                row: arm.row,
+                                at: Some((page, level)),
+                                error,
+                            });
+                        }
+                    }
+                }
+            }
+        }
+        measured.took = begun.elapsed();
+        Ok(measured)
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "what a window is of")]
+    fn window(
+        &self,
+        suite: &Suite,
+        job: &Job,
+        folder: &Folder,
+        row: &Row,
+        page: usize,
+        level: u32,
+        effort: &Effort,
+    ) -> Result<(Run, Duration, u64), LabError> {
+        let page = &suite.pages[page];
+        let mut running = stack(row).start(job, folder)?;
+        let plan = plan(suite, row, page, &running, level, effort)?;
+        check_page(row, &plan, &running)?;
+        let before = running.usage();
+        let control = Control {
+            interrupt: self.interrupt.clone(),
+            ..Control::default()
+        };
+        let run = engine::run(&plan, control).map_err(|error| bench(row, &error.to_string()))?;
+        let after = running.usage();
+        running.alive()?;
+        if run.ended == Ended::Interrupted {
+            return Err(bench(row, "the window was interrupted"));
+        }
+        let requests = run.ended_requests() + run.warmup.good + run.warmup.failed;
+        Ok((
+            run,
+            cpu_per_request(&before, &after, requests),
+            after.memory,
+        ))
+    }
+}
+
+/// Every row's stack exists: the suite has been checked.
+fn stack(row: &Row) -> &'static Stack {
+    Stack::find(&row.stack).expect("a suite's rows name stacks that exist")
+}
+
+/// The arms, beginning with another one in each block, backwards in every other.
+fn turned(arms: &[Arm], block: u32) -> Vec<Arm> {
+    let mut order = arms.to_vec();
+    if !order.is_empty() {
+        order.rotate_left((block / 2) as usize % arms.len());
+    }
+    if block % 2 == 1 {
+        order.reverse();
+    }
+    order
+}
+
+fn plan(
+    suite: &Suite,
+    row: &Row,
+    page: &Page,
+    running: &Running,
+    level: u32,
+    effort: &Effort,
+) -> Result<Plan, LabError> {
+    let failed = |error: howdah_bench::error::BenchError| bench(row, &error.to_string());
+    let path = row.path.as_ref().unwrap_or(&page.path);
+    let url = format!("http://{}{path}", running.address);
+    let stop = Stop {
+        requests: None,
+        time: Some(effort.warmup + effort.window),
+    };
+    let concurrency = Arrivals::Closed { concurrency: level };
+    let mut plan = Plan::new(Target::parse(&url).map_err(failed)?, concurrency, stop);
+    plan.warmup = effort.warmup;
+    plan.connection.keep_alive = suite.load.keepalive;
+    if page.site == Site::Wordpress {
+        let host = Template::new(wordpress::HOST);
+        plan.request.headers.push(("Host".to_owned(), host));
+    }
+    plan.checks.body = vec![BodyCheck::Contains(page.contains.clone())];
+    Ok(plan)
+}
+
+/// One right answer before anything is counted: error pages are fast.
+fn check_page(row: &Row, plan: &Plan, running: &Running) -> Result<(), LabError> {
+    let mut one = plan.clone();
+    one.arrivals = Arrivals::Closed { concurrency: 1 };
+    one.warmup = Duration::ZERO;
+    one.stop = Stop {
+        requests: Some(1),
+        time: Some(Duration::from_secs(30)),
+    };
+    let run = engine::run(&one, Control::default()).map_err(|e| bench(row, &e.to_string()))?;
+    if run.count(Outcome::Good) == 1 {
+        return Ok(());
+    }
+    let outcomes: Vec<String> = run.outcomes.keys().map(ToString::to_string).collect();
+    let status = run.document.first_status;
+    Err(LabError::WrongPage {
+        stack: row.stack.clone(),
+        url: plan.targets[0].text().to_owned(),
+        got: format!(
+            "{}{}",
+            outcomes.join(", "),
+            status.map_or(String::new(), |status| format!(", status {status}"))
+        ),
+        log: running.log_tails(),
+    })
+}
+
+fn bench(row: &Row, why: &str) -> LabError {
+    LabError::NotMeasured {
+        stack: row.stack.clone(),
+        why: why.to_owned(),
+    }
+}
+
+fn cpu_per_request(before: &Usage, after: &Usage, requests: u64) -> Duration {
+    let used = after.cpu.saturating_sub(before.cpu);
+    if requests == 0 {
+        return Duration::ZERO;
+    }
+    Duration::from_secs_f64(used.as_secs_f64() / requests as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quick_run_takes_the_first_the_last_and_something_between() {
+        let all = [10, 30, 50, 100, 150, 200, 250, 300, 400, 500];
+        assert_eq!(Effort::quick().of(&all), [10, 150, 500]);
+        assert_eq!(Effort::quick().of(&[5, 10]), [5, 10]);
+        assert_eq!(Effort::full().of(&all), all);
+    }
+
+    #[test]
+    fn every_arm_comes_once_in_each_block_and_the_order_turns() {
+        let arms: Vec<Arm> = (0..3)
+            .map(|row| Arm {
+                row,
+                control: false,
+            })
+            .collect();
+        let rows = |block| {
+            turned(&arms, block)
+                .iter()
+                .map(|a| a.row)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(rows(0), [0, 1, 2]);
+        assert_eq!(rows(1), [2, 1, 0]);
+        assert_eq!(rows(2), [1, 2, 0]);
+        assert_eq!(rows(3), [0, 2, 1]);
+    }
+}

@@ -1,0 +1,99 @@
+//! Programs that may not be here. What is missing is named with the command that installs it, and
+//! its rows say so: nothing is left out silently, nothing is fetched.
+
+use std::path::{Path, PathBuf};
+
+use crate::LabError;
+
+/// A program or file a stack needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// What people call it.
+    pub what: &'static str,
+    /// Where it may be: absolute paths, or names looked up in `PATH` and the `sbin` directories.
+    pub places: &'static [&'static str],
+    /// The command that installs it.
+    pub install: &'static str,
+}
+
+macro_rules! needs {
+    ($($name:ident: $what:literal, [$($place:literal),*], $install:literal;)*) => {
+        $(#[doc = $what] pub const $name: Need = Need {
+            what: $what,
+            places: &[$($place),*],
+            install: $install,
+        };)*
+    };
+}
+
+needs! {
+    NGINX: "nginx", ["nginx"], "apt-get install nginx-light";
+    PHP_FPM: "php-fpm 8.2", ["php-fpm8.2"], "apt-get install php8.2-fpm";
+    PHP_CGI: "php-cgi 8.2", ["php-cgi8.2"], "apt-get install php8.2-cgi";
+    PHP_CLI: "php 8.2", ["php8.2"], "apt-get install php8.2-cli";
+    APACHE: "Apache", ["apache2"], "apt-get install apache2-bin";
+    MOD_PHP: "mod_php 8.2", ["/usr/lib/apache2/modules/libphp8.2.so"], "apt-get install libapache2-mod-php8.2";
+    MOD_FCGID: "mod_fcgid", ["/usr/lib/apache2/modules/mod_fcgid.so"], "apt-get install libapache2-mod-fcgid";
+    VARNISH: "Varnish", ["varnishd"], "apt-get install varnish";
+    GO: "Go", ["go", "/usr/local/go/bin/go", "/usr/lib/go/bin/go"], "apt-get install golang-go";
+    FRANKENPHP: "FrankenPHP", ["frankenphp"], "see https://frankenphp.dev/docs/";
+    ROADRUNNER: "RoadRunner", ["rr"], "see https://docs.roadrunner.dev/";
+    MARIADB: "MariaDB", ["mariadbd"], "apt-get install mariadb-server";
+    WORDPRESS: "WordPress", ["/usr/share/wordpress/wp-load.php"], "apt-get install wordpress wordpress-theme-twentytwentyone";
+}
+
+impl Need {
+    /// Where it is.
+    pub fn find(&self) -> Result<PathBuf, LabError> {
+        let missing = || LabError::NotHere {
+            what: self.what,
+            install: self.install,
+        };
+        self.places
+            .iter()
+            .find_map(|place| find(place))
+            .ok_or_else(missing)
+    }
+}
+
+fn find(place: &str) -> Option<PathBuf> {
+    if place.starts_with('/') {
+        return Some(PathBuf::from(place)).filter(|path| path.exists());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let sbin = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path)
+        .chain(sbin)
+        .map(|directory: PathBuf| directory.join(place))
+        .find(|candidate| is_program(candidate))
+}
+
+fn is_program(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    path.metadata()
+        .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_here_is_found_and_what_is_not_is_named_with_the_remedy() {
+        let shell = Need {
+            what: "a shell",
+            places: &["no-such-shell", "sh"],
+            install: "-",
+        };
+        assert!(shell.find().unwrap().is_absolute());
+        let nothing = Need {
+            what: "Perfection",
+            places: &["/nowhere/perfection", "perfection-server"],
+            install: "apt-get install perfection",
+        };
+        assert_eq!(
+            nothing.find().unwrap_err().to_string(),
+            "NotHere: Perfection is not installed: apt-get install perfection"
+        );
+    }
+}

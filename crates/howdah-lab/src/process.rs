@@ -1,0 +1,434 @@
+//! A started program: its session, its log file, its end, and what it uses. Knows nothing of which
+//! server it is.
+//!
+//! Each program begins a session (setsid(2)), which all its descendants share, also those in process
+//! groups of their own: so they are counted and ended together, by id. A watcher (a shell blocked on
+//! a pipe from us) ends the program when the lab itself dies without a word, so nothing is left
+//! running after a crash.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+use crate::LabError;
+
+/// How long a program may take to leave after SIGTERM.
+const GRACE: Duration = Duration::from_secs(5);
+/// How long a program may take to come up.
+const START: Duration = Duration::from_secs(30);
+/// How often a condition is asked for that nothing announces.
+const AGAIN: Duration = Duration::from_millis(10);
+/// Lines of a log that a message shows.
+const TAIL: usize = 20;
+
+const WATCHER: &str =
+    "read -r _; kill -s TERM -- -$0 2>/dev/null; sleep 3; kill -s KILL -- -$0 2>/dev/null";
+
+/// Who the programs run as: never root, whoever started the lab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Servant {
+    /// As we do.
+    Ourselves,
+    /// We are root, they are not.
+    Other {
+        /// The user's number.
+        uid: u32,
+        /// The group's number.
+        gid: u32,
+    },
+}
+
+impl Servant {
+    /// `www-data` for root, ourselves for everybody else.
+    pub fn choose() -> Result<Servant, LabError> {
+        if !rustix::process::geteuid().is_root() {
+            return Ok(Servant::Ourselves);
+        }
+        let path = Path::new("/etc/passwd");
+        let accounts = fs::read_to_string(path).map_err(LabError::file(path))?;
+        let account = accounts.lines().find_map(|line| {
+            let mut fields = line.split(':');
+            (fields.next()? == "www-data").then_some(())?;
+            let uid = fields.nth(1)?.parse().ok()?;
+            Some((uid, fields.next()?.parse().ok()?))
+        });
+        match account {
+            Some((uid, gid)) => Ok(Servant::Other { uid, gid }),
+            None => Err(LabError::NotHere {
+                what: "the user www-data, who the stacks run as when root starts them,",
+                install: "run the comparison as an ordinary user",
+            }),
+        }
+    }
+
+    fn apply(self, command: &mut Command) {
+        if let Servant::Other { uid, gid } = self {
+            // The standard library drops supplementary groups with it.
+            command.uid(uid).gid(gid);
+        }
+    }
+}
+
+/// A running program. Dropping it ends its whole session.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    watcher: Child,
+    log: PathBuf,
+    ended: Option<ExitStatus>,
+}
+
+/// What the processes of a session have used.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Usage {
+    /// CPU time, user and system, of all processes alive and those they have reaped.
+    pub cpu: Duration,
+    /// Proportional set size in bytes: shared pages are counted once over all processes.
+    pub memory: u64,
+    /// Processes alive.
+    pub processes: usize,
+}
+
+impl Process {
+    /// Starts `command` in a session of its own; both its outputs go to the file `log`.
+    pub fn start(
+        name: &str,
+        command: &Command,
+        log: PathBuf,
+        servant: Servant,
+    ) -> Result<Process, LabError> {
+        let file = File::create(&log).map_err(LabError::file(&log))?;
+        if let Servant::Other { uid, gid } = servant {
+            // Programs that are told to log to /dev/stderr open it anew.
+            std::os::unix::fs::fchown(&file, Some(uid), Some(gid)).map_err(LabError::file(&log))?;
+        }
+        let copy = file.try_clone().map_err(LabError::file(&log))?;
+        let text = format!("{command:?}");
+        let refused = |error: std::io::Error| LabError::DoesNotStart {
+            program: name.to_owned(),
+            why: format!("{text}: {error}"),
+            log: String::new(),
+        };
+        // setsid(1) executes the program in its own place, since it is no group leader.
+        let mut session = Command::new("setsid");
+        session.arg("--").arg(command.get_program());
+        session.args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => session.env(name, value),
+                None => session.env_remove(name),
+            };
+        }
+        if let Some(directory) = command.get_current_dir() {
+            session.current_dir(directory);
+        }
+        servant.apply(&mut session);
+        session.stdin(Stdio::null()).stdout(file).stderr(copy);
+        let mut child = session.spawn().map_err(&refused)?;
+        let watcher = Command::new("sh")
+            .args(["-c", WATCHER, &child.id().to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn();
+        let watcher = match watcher {
+            Ok(watcher) => watcher,
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(refused(error));
+            }
+        };
+        Ok(Process {
+            name: name.to_owned(),
+            child,
+            watcher,
+            log,
+            ended: None,
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The session's number, which is the first process's.
+    pub fn session(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until `condition` holds.
+    pub fn wait_for(
+        &mut self,
+        what: &str,
+        mut condition: impl FnMut() -> bool,
+    ) -> Result<(), LabError> {
+        let until = Instant::now() + START;
+        loop {
+            if condition() {
+                return Ok(());
+            }
+            let why = match self.alive() {
+                Err(LabError::Died { how, .. }) => format!("it ended ({how})"),
+                _ if Instant::now() > until => {
+                    format!("no {what} within {} s", START.as_secs())
+                }
+                _ => {
+                    std::thread::sleep(AGAIN);
+                    continue;
+                }
+            };
+            return Err(LabError::DoesNotStart {
+                program: self.name.clone(),
+                why,
+                log: self.log_tail(),
+            });
+        }
+    }
+
+    /// Waits until something accepts connections there.
+    pub fn wait_for_listener(&mut self, address: SocketAddr) -> Result<(), LabError> {
+        self.wait_for(&format!("listener on {address}"), || {
+            TcpStream::connect(address).is_ok()
+        })
+    }
+
+    /// Whether it still runs.
+    ///
+    /// # Errors
+    /// [`LabError::Died`], with its last lines.
+    pub fn alive(&mut self) -> Result<(), LabError> {
+        if self.ended.is_none() {
+            self.ended = self.child.try_wait().ok().flatten();
+        }
+        match self.ended {
+            None => Ok(()),
+            Some(status) => Err(LabError::Died {
+                program: self.name.clone(),
+                how: status.to_string(),
+                log: self.log_tail(),
+            }),
+        }
+    }
+
+    /// The last lines of its log.
+    pub fn log_tail(&self) -> String {
+        let text = tail_of(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(TAIL)..].join("\n")
+    }
+
+    /// What its session uses now.
+    pub fn usage(&self) -> Usage {
+        usage_of_session(self.session())
+    }
+
+    fn signal_all(&self, signal: Signal) {
+        for stat in stats() {
+            if stat.session == self.session()
+                && let Some(pid) = Pid::from_raw(stat.pid)
+            {
+                // It was of our session a moment ago; were its number somebody else's by now, that
+                // would have to be a process of the same user, started within this loop.
+                let _ = kill_process(pid, signal);
+            }
+        }
+    }
+
+    fn gone_within(&mut self, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        loop {
+            if self.alive().is_err() && self.usage().processes == 0 {
+                return true;
+            }
+            if Instant::now() > until {
+                return false;
+            }
+            std::thread::sleep(AGAIN);
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // The first process tells its own; a group is what some servers leave behind.
+        if self.ended.is_none() {
+            let _ = kill_process_group(Pid::from_child(&self.child), Signal::TERM);
+        }
+        if !self.gone_within(GRACE) {
+            self.signal_all(Signal::KILL);
+            self.gone_within(GRACE);
+        }
+        let _ = self.watcher.kill();
+        let _ = self.watcher.wait();
+    }
+}
+
+fn tail_of(path: &Path) -> std::io::Result<String> {
+    const MOST: u64 = 16 * 1024;
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(MOST)))?;
+    let mut bytes = Vec::new();
+    file.take(MOST).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// A port of 127.0.0.1 that nobody listens on now. Another program may take it before it is used:
+/// the stack then says that it cannot bind, and is started again on another one.
+pub fn free_address() -> Result<SocketAddr, LabError> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .and_then(|listener| listener.local_addr())
+        .map_err(LabError::file("127.0.0.1:0"))
+}
+
+/// `count` ports in a row, for programs that are told the first one.
+pub fn free_addresses_in_a_row(count: u16) -> Result<SocketAddr, LabError> {
+    let mut last = None;
+    for _ in 0..200 {
+        let first = free_address()?;
+        let all = (0..count).all(|n| {
+            first.port().checked_add(n).is_some_and(|port| {
+                TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+                    .map_err(|error| last = Some(error))
+                    .is_ok()
+            })
+        });
+        if all {
+            return Ok(first);
+        }
+    }
+    let error = last.unwrap_or_else(|| std::io::Error::other("no such row of ports"));
+    Err(LabError::file(format!(
+        "{count} ports in a row on 127.0.0.1"
+    ))(error))
+}
+
+/// What all processes of a session use.
+pub fn usage_of_session(session: u32) -> Usage {
+    let mut usage = Usage::default();
+    for stat in stats().filter(|stat| stat.session == session) {
+        usage.cpu += Duration::from_secs_f64(stat.ticks as f64 / TICKS_PER_SECOND);
+        usage.processes += 1;
+        // Another user's is not ours to read, unless we are root: then memory is told as unknown
+        // (0) rather than as a wrong sum.
+        if let Ok(rollup) = fs::read_to_string(format!("/proc/{}/smaps_rollup", stat.pid)) {
+            usage.memory += proportional_bytes(&rollup).unwrap_or(0);
+        }
+    }
+    usage
+}
+
+/// `USER_HZ`, which is 100 on every architecture Debian has a PHP for.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// A process, as `/proc/PID/stat` has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stat {
+    pid: i32,
+    session: u32,
+    ticks: u64,
+}
+
+/// All processes there are.
+fn stats() -> impl Iterator<Item = Stat> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| {
+        entry.file_name().to_str()?.parse::<u32>().ok()?;
+        stat(&fs::read_to_string(entry.path().join("stat")).ok()?)
+    })
+}
+
+/// From proc(5): the id (field 1); the session (6); utime, stime, cutime and cstime (14 to 17)
+/// together. The name (field 2) may hold anything, so fields are counted from its closing
+/// parenthesis. None for a zombie: its time is its parent's as soon as that waits for it.
+fn stat(text: &str) -> Option<Stat> {
+    let (before, after) = text.rsplit_once(')')?;
+    let fields: Vec<&str> = after.split_whitespace().collect();
+    if *fields.first()? == "Z" {
+        return None;
+    }
+    let ticks = fields.get(11..15)?.iter().map(|field| field.parse::<u64>());
+    Some(Stat {
+        pid: before.split_whitespace().next()?.parse().ok()?,
+        session: fields.get(3)?.parse().ok()?,
+        ticks: ticks.sum::<Result<u64, _>>().ok()?,
+    })
+}
+
+/// The `Pss:` line of `/proc/PID/smaps_rollup`.
+fn proportional_bytes(rollup: &str) -> Option<u64> {
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_with_an_awkward_name_is_counted() {
+        let text = "77 (a) b (c) S 1 60 50 0 -1 4194560 1 2 3 4 11 22 33 44 20 0 1 0 5";
+        let expected = Stat {
+            pid: 77,
+            session: 50,
+            ticks: 110,
+        };
+        assert_eq!(stat(text), Some(expected));
+        assert_eq!(stat("77 (x) Z 1 50 50 0"), None);
+        assert_eq!(stat("nonsense"), None);
+        assert_eq!(
+            proportional_bytes("56 ---p\nRss:  9 kB\nPss:    7 kB\n"),
+            Some(7168)
+        );
+    }
+
+    #[test]
+    fn a_program_that_ends_at_once_is_told_with_its_last_words() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut process = Process::start(
+            "shell",
+            Command::new("sh").args(["-c", "echo cannot bind >&2; exit 3"]),
+            folder.path().join("log"),
+            Servant::Ourselves,
+        )
+        .unwrap();
+        let error = process.wait_for("miracle", || false).unwrap_err();
+        assert_eq!(error.name(), "DoesNotStart");
+        let told = error.to_string();
+        assert!(told.contains("exit status: 3"), "{told}");
+        assert!(told.contains("| cannot bind"), "{told}");
+    }
+
+    #[test]
+    fn a_dropped_program_takes_its_whole_session_along() {
+        let folder = tempfile::tempdir().unwrap();
+        let ready = folder.path().join("ready");
+        let script = format!(
+            "set -m; (trap '' TERM; touch {}; while :; do sleep 60; done) & wait",
+            ready.display()
+        );
+        let mut process = Process::start(
+            "family",
+            Command::new("sh").args(["-c", &script]),
+            folder.path().join("log"),
+            Servant::Ourselves,
+        )
+        .unwrap();
+        process.wait_for("child", || ready.exists()).unwrap();
+        let session = process.session();
+        assert!(usage_of_session(session).processes >= 2);
+        drop(process);
+        assert_eq!(usage_of_session(session).processes, 0);
+    }
+}

@@ -1,0 +1,411 @@
+//! The result as one page, complete in itself: no script, no network; dark and light, readable on a
+//! phone and on paper. Order: the verdict, whether it may be believed, then for each page bars or
+//! curves, what may be said, the figures with the post's beside them; what the post's figures hid;
+//! what was not measured; how to measure it again.
+
+use std::fmt::Write as _;
+
+use howdah_bench::outcome::Outcome;
+use howdah_bench::report::html::STYLE;
+use howdah_bench::report::html::svg::{Plot, Scale, Size, escape};
+use howdah_bench::report::words;
+use howdah_bench::stats::Verdict;
+
+use super::text::{capital, verdicts};
+use crate::table::{Cell, Line, Table};
+
+/// Renders it.
+pub fn page(table: &Table) -> String {
+    let suite = &table.suite;
+    let mut out = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
+         content=\"width=device-width, initial-scale=1\">\n<title>{}</title>\n<style>\n{STYLE}{}</style>\n</head>\n<body>\n",
+        escape(&suite.title),
+        include_str!("lab.css")
+    );
+    let _ = writeln!(
+        out,
+        "<p class=\"kicker\">howdah compare {} · {}</p>\n<h1>{}</h1>\n<p class=\"sub\">{} {}</p>",
+        escape(&suite.name),
+        words::timestamp(table.started),
+        escape(&headline(table)),
+        escape(&suite.title),
+        escape(&format!("· {}", suite.question)),
+    );
+    lamps(&mut out, table);
+    for page in &suite.pages {
+        let cells: Vec<&Cell> = table.cells.iter().filter(|c| c.page == page.name).collect();
+        if cells.is_empty() {
+            continue;
+        }
+        let _ = writeln!(
+            out,
+            "<section><h2>{} <small>{}</small></h2>",
+            escape(&page.name),
+            escape(&page.path)
+        );
+        if cells.len() > 1 {
+            curves(&mut out, &cells);
+        }
+        for cell in cells {
+            figures(&mut out, cell);
+        }
+        out.push_str("</section>\n");
+    }
+    hid(&mut out, table);
+    missing(&mut out, table);
+    let _ = writeln!(
+        out,
+        "<details><summary>The report as text</summary><pre>{}</pre></details>",
+        escape(&super::text::render(table))
+    );
+    footer(&mut out, table);
+    out.push_str("</body>\n</html>\n");
+    out
+}
+
+/// The clearest thing that may be said: of the last cell of the first page, the best of ours against
+/// the base, if the statistics have a word for it.
+fn headline(table: &Table) -> String {
+    let Some(cell) = table.cells.first() else {
+        return "Nothing could be measured".to_owned();
+    };
+    let base = cell.rows.iter().find(|line| line.stack == cell.base);
+    let ours = cell
+        .rows
+        .iter()
+        .filter(|line| line.stack.starts_with("howdah-") && line.trap.is_none())
+        .filter(|line| line.error_share() < 0.001)
+        .max_by(|a, b| a.good.total_cmp(&b.good));
+    let (Some(base), Some(ours)) = (base, ours) else {
+        return table.suite.title.clone();
+    };
+    let at = format!("{}, {} clients", cell.page, cell.concurrency);
+    match ours
+        .against
+        .as_ref()
+        .map(|judgement| (&judgement.verdict, judgement.ratio))
+    {
+        Some((Verdict::Faster { .. }, ratio)) => {
+            format!("{}: {ratio:.1} times {} ({at})", ours.title, base.title)
+        }
+        Some((verdict, _)) => {
+            let sentence = verdict.sentence(&base.title, &ours.title);
+            format!("{} ({at})", capital(&sentence))
+        }
+        None => table.suite.title.clone(),
+    }
+}
+
+fn lamps(out: &mut String, table: &Table) {
+    let mut lamps: Vec<(&str, String)> = Vec::new();
+    let lines = || table.cells.iter().flat_map(|cell| &cell.rows);
+    lamps.push((
+        "",
+        format!("every page checked before it was counted; {}", table.effort),
+    ));
+    if table.interrupted {
+        lamps.push(("bad", "interrupted: this is what had been measured".into()));
+    }
+    let machine = &table.machine;
+    if machine.load > f64::from(machine.cores) * 0.5 {
+        lamps.push((
+            "warn",
+            format!(
+                "the machine was busy before: load {:.1} on {} cores",
+                machine.load, machine.cores
+            ),
+        ));
+    }
+    let bound = lines()
+        .filter(|line| line.generator_bound.is_some())
+        .count();
+    if bound > 0 {
+        lamps.push((
+            "warn",
+            format!("in {bound} rows the load tester was the bottleneck: lower bounds"),
+        ));
+    }
+    let floor = table.cells.iter().filter_map(|cell| cell.noise_floor);
+    if let Some(floor) = floor.max_by(f64::total_cmp) {
+        lamps.push((
+            if floor > 1.1 { "warn" } else { "" },
+            format!(
+                "a stack against itself: up to ±{:.0} %; nothing smaller is claimed",
+                (floor - 1.0) * 100.0
+            ),
+        ));
+    }
+    if !table.missing.is_empty() {
+        lamps.push(("warn", format!("{} not measured", table.missing.len())));
+    }
+    out.push_str("<ul class=\"lamps\">");
+    for (class, text) in lamps {
+        let _ = write!(out, "<li class=\"{class}\">{}</li>", escape(&text));
+    }
+    out.push_str("</ul>\n");
+}
+
+fn figures(out: &mut String, cell: &Cell) {
+    let _ = writeln!(out, "<h3>{} clients</h3>", cell.concurrency);
+    bars(out, cell);
+    let said = verdicts(cell);
+    if !said.is_empty() {
+        out.push_str("<ul class=\"verdicts\">");
+        for sentence in said {
+            let _ = write!(out, "<li>{}</li>", escape(&sentence));
+        }
+        out.push_str("</ul>\n");
+    }
+    out.push_str(
+        "<div class=\"scroll\"><table><tr><th>stack</th><th class=\"n\">as ab would report</th>\
+         <th class=\"n\">good per second</th><th class=\"n\">errors</th><th class=\"n\">p50</th>\
+         <th class=\"n\">p99</th><th class=\"n\">CPU per request</th><th class=\"n\">memory</th>\
+         <th class=\"n\">the post</th></tr>\n",
+    );
+    for line in &cell.rows {
+        row(out, line);
+    }
+    out.push_str("</table></div>\n");
+}
+
+fn side(line: &Line) -> &'static str {
+    match line.stack.starts_with("howdah-") {
+        true => "ours",
+        false => "theirs",
+    }
+}
+
+/// Good answers as a bar for each stack, errors stacked behind them in red.
+fn bars(out: &mut String, cell: &Cell) {
+    let most = cell.rows.iter().map(|line| line.as_ab.max(line.good));
+    let most = most.fold(1e-9, f64::max);
+    out.push_str("<table class=\"bars\">");
+    for line in &cell.rows {
+        let width = |rate: f64| rate / most * 62.0;
+        let errors = line.good / (1.0 - line.error_share()).max(1e-9) - line.good;
+        let errors = if line.good > 0.0 { errors } else { line.as_ab };
+        let _ = write!(
+            out,
+            "<tr class=\"{}\"><td class=\"stack\">{}</td><td><div class=\"track\">\
+             <b class=\"good\" style=\"width:{:.2}%\"></b>",
+            side(line),
+            escape(&line.title),
+            width(line.good)
+        );
+        if line.error_share() > 0.0 {
+            let width = width(errors.min(most - line.good).max(0.0));
+            let _ = write!(out, "<b class=\"error\" style=\"width:{width:.2}%\"></b>");
+        }
+        let mut label = words::rate(line.good);
+        if line.error_share() > 0.0 {
+            let _ = write!(
+                label,
+                " good, {} errors",
+                words::percent(line.error_share())
+            );
+        }
+        let _ = write!(out, "<span>{}</span></div></td></tr>", escape(&label));
+    }
+    out.push_str("</table>\n");
+}
+
+fn row(out: &mut String, line: &Line) {
+    let interval = line.interval.as_ref().map_or(String::new(), |interval| {
+        format!(
+            "<br><small>[{}, {}]</small>",
+            words::rate(interval.low),
+            words::rate(interval.high)
+        )
+    });
+    let time = |seconds: Option<f64>| seconds.map_or("–".to_owned(), words::duration);
+    let memory = match line.memory {
+        0 => "–".to_owned(),
+        bytes => words::bytes(bytes as f64),
+    };
+    let reported = line.reported.as_ref().map_or("–".to_owned(), |figure| {
+        let mut text = words::rate(figure.rate);
+        if let Some(good) = figure.good {
+            let _ = write!(text, "<br><small>{} good</small>", words::rate(good));
+        }
+        text
+    });
+    let mut notes = String::new();
+    if let Some(what) = &line.stands_for {
+        let _ = write!(notes, "<small>in the post: {}</small>", escape(what));
+    }
+    if let Some(trap) = &line.trap {
+        let _ = write!(notes, "<small>trap: {}</small>", escape(trap));
+    }
+    if let Some(evidence) = &line.generator_bound {
+        let _ = write!(notes, "<small>a lower bound: {}</small>", escape(evidence));
+    }
+    let errors: Vec<String> = line
+        .errors
+        .iter()
+        .map(|(outcome, count)| format!("{} {}", words::count(*count), Outcome::words(*outcome)))
+        .collect();
+    let errors = match errors.is_empty() {
+        true => "none".to_owned(),
+        false => format!(
+            "{}<br><small>{}</small>",
+            words::percent(line.error_share()),
+            escape(&errors.join(", "))
+        ),
+    };
+    let _ = writeln!(
+        out,
+        "<tr class=\"{}\"><td class=\"stack{}\">{}{notes}</td><td class=\"n\">{}</td><td class=\"n\">{}{interval}</td>\
+         <td class=\"n\">{errors}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+         <td class=\"n\">{memory}</td><td class=\"n\">{reported}</td></tr>",
+        side(line),
+        if line.trap.is_some() { " trap" } else { "" },
+        escape(&line.title),
+        words::rate(line.as_ab),
+        words::rate(line.good),
+        time(line.p50),
+        time(line.p99),
+        words::duration(line.cpu),
+    );
+}
+
+/// Good answers per second over the number of clients, a curve for each stack with its interval.
+fn curves(out: &mut String, cells: &[&Cell]) {
+    let mut stacks: Vec<(&str, &str)> = Vec::new();
+    for line in cells.iter().flat_map(|cell| &cell.rows) {
+        if !stacks.iter().any(|(name, _)| *name == line.stack) {
+            stacks.push((&line.stack, &line.title));
+        }
+    }
+    let of = |stack: &str| -> Vec<(f64, &Line)> {
+        let mut points = Vec::new();
+        for cell in cells {
+            let line = cell.rows.iter().find(|line| line.stack == stack);
+            points.extend(line.map(|line| (f64::from(cell.concurrency), line)));
+        }
+        points
+    };
+    let draw = |size: Size| {
+        let highest = |line: &Line| line.interval.as_ref().map_or(line.good, |i| i.high);
+        let lines = cells.iter().flat_map(|cell| &cell.rows);
+        let y = Scale::from_zero(lines.map(highest));
+        let x = Scale::from_zero(cells.iter().map(|cell| f64::from(cell.concurrency)));
+        let mut plot = Plot::new(
+            size,
+            x,
+            y,
+            "Good answers per second over the number of clients",
+        );
+        plot.y_axis("good answers per second", words::rate);
+        plot.x_axis("clients", |clients| format!("{clients:.0}"));
+        for (n, (stack, title)) in stacks.iter().enumerate() {
+            let class = format!("s{}", n % 10);
+            let points: Vec<(f64, f64)> = of(stack).iter().map(|(c, l)| (*c, l.good)).collect();
+            plot.line(&class, &points);
+            for (clients, line) in of(stack) {
+                let label = format!(
+                    "{title}, {clients:.0} clients: {} good, {} errors",
+                    words::rate(line.good),
+                    words::percent(line.error_share())
+                );
+                plot.dot(&class, clients, line.good, &label);
+            }
+        }
+        plot.finish()
+    };
+    let _ = write!(
+        out,
+        "<figure class=\"full\"><figcaption><h3>As more clients come</h3><p>Good answers only; what is an error is in the tables below.</p></figcaption>{}{}<ul class=\"legend\">",
+        draw(Size::Full),
+        draw(Size::Narrow)
+    );
+    for (n, (_, title)) in stacks.iter().enumerate() {
+        let _ = write!(
+            out,
+            "<li class=\"s{}\"><i></i>{}</li>",
+            n % 10,
+            escape(title)
+        );
+    }
+    out.push_str("</ul></figure>\n");
+}
+
+fn hid(out: &mut String, table: &Table) {
+    let suite = &table.suite;
+    let _ = write!(
+        out,
+        "<section><h2>What the post’s figures hid</h2><p class=\"sub\">{}</p><ul class=\"hid\">",
+        escape(&suite.post)
+    );
+    for sentence in &suite.hid {
+        let _ = write!(out, "<li>{}</li>", escape(sentence));
+    }
+    out.push_str("</ul>");
+    if !suite.reported.is_empty() {
+        out.push_str("<details open><summary>The post’s own table</summary><div class=\"scroll\"><table><tr><th>page</th><th>set-up</th><th class=\"n\">clients</th><th class=\"n\">reported per second</th><th class=\"n\">good per second</th><th class=\"n\">errors</th></tr>");
+        for figure in &suite.reported {
+            let clients = figure
+                .concurrency
+                .or(match suite.load.concurrency.as_slice() {
+                    [only] => Some(*only),
+                    _ => None,
+                });
+            let some = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
+            let _ = write!(
+                out,
+                "<tr><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
+                escape(&figure.page),
+                escape(&figure.what),
+                some(clients.map(|n| n.to_string())),
+                words::rate(figure.rate),
+                some(figure.good.map(words::rate)),
+                some(figure.errors.map(words::count)),
+            );
+        }
+        out.push_str("</table></div></details>");
+    }
+    out.push_str("</section>\n");
+}
+
+fn missing(out: &mut String, table: &Table) {
+    if table.missing.is_empty() {
+        return;
+    }
+    out.push_str("<section><h2>Not measured</h2><ul>");
+    for missing in &table.missing {
+        let place = match &missing.at {
+            Some((page, level)) => format!(" ({page}, {level} clients)"),
+            None => String::new(),
+        };
+        let _ = write!(
+            out,
+            "<li><strong>{}</strong>{}<pre>{}</pre></li>",
+            escape(&missing.title),
+            escape(&place),
+            escape(&missing.message)
+        );
+    }
+    out.push_str("</ul></section>\n");
+}
+
+fn footer(out: &mut String, table: &Table) {
+    let machine = &table.machine;
+    let _ = write!(
+        out,
+        "<footer><p>{} · {} cores, {} · {} of memory · {}</p>",
+        escape(&machine.host),
+        machine.cores,
+        escape(&machine.cpu),
+        words::bytes(machine.memory as f64),
+        escape(&machine.kernel)
+    );
+    for version in &table.versions {
+        let _ = write!(out, "<p>{}</p>", escape(version));
+    }
+    let _ = writeln!(
+        out,
+        "<p>Measured in {}. Again: <code>{}</code></p><p>One cell again: add <code>--stacks NAME --pages NAME --concurrency N</code>; the generated configuration of every stack lies beside this page.</p></footer>",
+        words::duration(table.took),
+        escape(&table.command)
+    );
+}

@@ -1,0 +1,156 @@
+//! The table on a terminal: a verdict for each page, then the rows, then what the post's figures hid.
+
+use std::fmt::Write as _;
+
+use howdah_bench::report::words;
+use howdah_bench::stats::Verdict;
+
+use crate::table::{Cell, Line, Table};
+
+/// Renders it.
+pub fn render(table: &Table) -> String {
+    let mut out = String::new();
+    let suite = &table.suite;
+    let _ = writeln!(out, "{} · {}", suite.name.to_uppercase(), suite.title);
+    let _ = writeln!(out, "  {}", suite.question);
+    let _ = writeln!(out, "  The post: {}", suite.post);
+    let machine = &table.machine;
+    let _ = writeln!(
+        out,
+        "  Here: {} x {}, {}; {}",
+        machine.cores, machine.cpu, machine.kernel, table.effort
+    );
+    if table.interrupted {
+        let _ = writeln!(
+            out,
+            "  Interrupted: what follows is what had been measured."
+        );
+    }
+    if machine.load > f64::from(machine.cores) * 0.5 {
+        let _ = writeln!(
+            out,
+            "  The machine was busy before it began (load {:.1} on {} cores): expect wide intervals.",
+            machine.load, machine.cores
+        );
+    }
+    for cell in &table.cells {
+        write_cell(&mut out, cell);
+    }
+    if !table.missing.is_empty() {
+        let _ = writeln!(out, "\n  Not measured:");
+        for missing in &table.missing {
+            let place = match &missing.at {
+                Some((page, level)) => format!(" ({page}, {level} clients)"),
+                None => String::new(),
+            };
+            let _ = writeln!(out, "    {}{place}: {}", missing.title, missing.message);
+        }
+    }
+    let _ = writeln!(out, "\n  What the post's figures hid:");
+    for sentence in &suite.hid {
+        let _ = writeln!(out, "    - {sentence}");
+    }
+    let _ = writeln!(out, "  Again: {}", table.command);
+    out
+}
+
+fn write_cell(out: &mut String, cell: &Cell) {
+    let _ = writeln!(out, "\n  {} · {} clients", cell.page, cell.concurrency);
+    for sentence in verdicts(cell) {
+        let _ = writeln!(out, "  => {sentence}");
+    }
+    let _ = writeln!(
+        out,
+        "    {:<52} {:>9} {:>9}  {:<19} {:>7} {:>9} {:>9} {:>9} {:>8}  {:>9}",
+        "", "as ab", "good/s", "95 %", "errors", "p50", "p99", "CPU/req", "memory", "the post"
+    );
+    for line in &cell.rows {
+        write_line(out, line);
+    }
+    for line in &cell.rows {
+        if let Some(evidence) = &line.generator_bound {
+            let _ = writeln!(
+                out,
+                "    ! {}: the load tester was the bottleneck ({evidence}); its rate is a lower bound",
+                line.title
+            );
+        }
+    }
+}
+
+fn write_line(out: &mut String, line: &Line) {
+    let interval = line.interval.as_ref().map_or(String::new(), |interval| {
+        format!(
+            "[{}, {}]",
+            words::rate(interval.low),
+            words::rate(interval.high)
+        )
+    });
+    let time = |seconds: Option<f64>| seconds.map_or("-".to_owned(), words::duration);
+    let memory = match line.memory {
+        0 => "-".to_owned(),
+        bytes => words::bytes(bytes as f64),
+    };
+    let reported = line
+        .reported
+        .as_ref()
+        .map_or("-".to_owned(), |reported| words::rate(reported.rate));
+    let mark = if line.trap.is_some() { "*" } else { " " };
+    let _ = writeln!(
+        out,
+        "   {mark}{:<52} {:>9} {:>9}  {:<19} {:>7} {:>9} {:>9} {:>9} {:>8}  {:>9}",
+        line.title,
+        words::rate(line.as_ab),
+        words::rate(line.good),
+        interval,
+        words::percent(line.error_share()),
+        time(line.p50),
+        time(line.p99),
+        words::duration(line.cpu),
+        memory,
+        reported,
+    );
+    if let Some(trap) = &line.trap {
+        let _ = writeln!(out, "      * {trap}");
+    }
+    if !line.errors.is_empty() {
+        let classes: Vec<String> = line
+            .errors
+            .iter()
+            .map(|(outcome, count)| format!("{} {}", words::count(*count), outcome.words()))
+            .collect();
+        let _ = writeln!(out, "      errors: {}", classes.join(", "));
+    }
+}
+
+/// With a capital letter, as a sentence begins.
+pub fn capital(sentence: &str) -> String {
+    let mut chars = sentence.chars();
+    match chars.next() {
+        Some(first) => first.to_uppercase().chain(chars).collect(),
+        None => String::new(),
+    }
+}
+
+/// What may be said of a cell: each stack against the base, as the statistics have it.
+pub fn verdicts(cell: &Cell) -> Vec<String> {
+    let title = |stack: &str| {
+        let line = cell.rows.iter().find(|line| line.stack == stack);
+        line.map_or(stack.to_owned(), |line| line.title.clone())
+    };
+    let base = title(&cell.base);
+    cell.rows
+        .iter()
+        .filter_map(|line| {
+            let judgement = line.against.as_ref()?;
+            let sentence = judgement.verdict.sentence(&base, &line.title);
+            Some(match judgement.verdict {
+                // Its reasons speak of A and B.
+                Verdict::Invalid { .. } => {
+                    format!("{base} (A) and {} (B): {sentence}", line.title)
+                }
+                _ => capital(&sentence),
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,151 @@
+//! Apache: prefork with mod_php, and the event MPM with mod_fcgid, mod_proxy_fcgi or CGI.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+use super::fpm::{self, Address, Via};
+use super::{Job, Running};
+use crate::LabError;
+use crate::folder::Folder;
+use crate::need;
+use crate::process::{Process, free_address};
+
+const MODULES: &str = "/usr/lib/apache2/modules";
+
+/// PHP in the server's own processes, as many as `job.children`.
+pub fn mod_php(job: &Job, folder: &Folder) -> Result<Running, LabError> {
+    let children = job.children;
+    let conf = format!(
+        "LoadModule php_module {MODULES}/libphp8.2.so\nPHPINIDir {}\n\
+         StartServers {children}\nMinSpareServers {children}\nMaxSpareServers {children}\n\
+         ServerLimit {children}\nMaxRequestWorkers {children}\n\
+         <FilesMatch \"\\.php$\">\n    SetHandler application/x-httpd-php\n</FilesMatch>\n",
+        job.ini.directory().display(),
+    );
+    run(job, folder, &["mpm_prefork"], &conf, Vec::new())
+}
+
+/// php-cgi started and watched by Apache.
+pub fn mod_fcgid(job: &Job, folder: &Folder) -> Result<Running, LabError> {
+    let children = job.children;
+    let place = folder.path().display();
+    // Without the larger limits of the last lines mod_fcgid answers 503 after 60 s of queueing, or
+    // ends processes in the middle of a run.
+    let conf = format!(
+        "FcgidIPCDir {place}/fcgid-sockets\nFcgidProcessTableFile {place}/fcgid-table\n\
+         FcgidWrapper \"{php} -c {ini}\" .php\n\
+         FcgidInitialEnv PHP_INI_SCAN_DIR {scan}\nFcgidInitialEnv PHP_FCGI_MAX_REQUESTS 0\n\
+         FcgidMaxProcesses {children}\nFcgidMaxProcessesPerClass {children}\n\
+         FcgidMinProcessesPerClass {children}\nFcgidMaxRequestsPerProcess 0\n\
+         FcgidIOTimeout 300\nFcgidBusyTimeout 300\nFcgidConnectTimeout 60\n\
+         <FilesMatch \"\\.php$\">\n    SetHandler fcgid-script\n    Options +ExecCGI\n</FilesMatch>\n",
+        php = need::PHP_CGI.find()?.display(),
+        ini = job.ini.file.display(),
+        scan = job.ini.scan_directory.display(),
+    );
+    run(job, folder, &["mpm_event", "fcgid"], &conf, Vec::new())
+}
+
+/// Before php-fpm.
+pub fn proxy_fcgi(job: &Job, folder: &Folder) -> Result<Running, LabError> {
+    let (address, fpm) = fpm::start(job, folder, Via::Unix, None)?;
+    let target = match address {
+        Address::Unix(path) => format!("proxy:unix:{}|fcgi://localhost", path.display()),
+        Address::Tcp(address) => format!("proxy:fcgi://{address}"),
+    };
+    let conf = format!(
+        "ProxyTimeout 300\n<FilesMatch \"\\.php$\">\n    SetHandler \"{target}\"\n</FilesMatch>\n"
+    );
+    run(
+        job,
+        folder,
+        &["mpm_event", "proxy", "proxy_fcgi"],
+        &conf,
+        vec![fpm],
+    )
+}
+
+/// A php-cgi for each request.
+pub fn cgi(job: &Job, folder: &Folder) -> Result<Running, LabError> {
+    use std::os::unix::fs::PermissionsExt;
+    let wrapper = folder.write(
+        "cgi/php",
+        format!(
+            "#!/bin/sh\nPHP_INI_SCAN_DIR='{}' exec '{}' -c '{}'\n",
+            job.ini.scan_directory.display(),
+            need::PHP_CGI.find()?.display(),
+            job.ini.file.display()
+        ),
+    )?;
+    std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755))
+        .map_err(LabError::file(&wrapper))?;
+    let directory = wrapper.parent().unwrap_or(Path::new("/")).display();
+    let conf = format!(
+        "ScriptSock {place}/cgid.sock\nScriptAlias /howdah-lab-php/ {directory}/\n\
+         <Directory {directory}>\n    Require all granted\n</Directory>\n\
+         AddHandler lab-php .php\nAction lab-php /howdah-lab-php/php\n",
+        place = folder.path().display(),
+    );
+    run(
+        job,
+        folder,
+        &["mpm_event", "alias", "actions", "cgid"],
+        &conf,
+        Vec::new(),
+    )
+}
+
+fn run(
+    job: &Job,
+    folder: &Folder,
+    modules: &[&str],
+    more: &str,
+    mut processes: Vec<Process>,
+) -> Result<Running, LabError> {
+    let address = free_address()?;
+    let place = folder.path().display();
+    let mut conf = String::new();
+    for module in modules.iter().chain(&["authz_core", "dir", "env", "mime"]) {
+        let _ = writeln!(conf, "LoadModule {module}_module {MODULES}/mod_{module}.so");
+    }
+    if modules.contains(&"mpm_event") {
+        let threads = 64;
+        let servers = job.clients.div_ceil(threads) + 1;
+        let workers = servers * threads;
+        let _ = writeln!(
+            conf,
+            "ThreadsPerChild {threads}\nServerLimit {servers}\nMaxRequestWorkers {workers}\n\
+             StartServers {servers}\nMinSpareThreads {workers}\nMaxSpareThreads {workers}"
+        );
+    }
+    let fallback = match &job.front_controller {
+        Some(script) => format!("FallbackResource {script}"),
+        None => String::new(),
+    };
+    let _ = write!(
+        conf,
+        "ServerName localhost\nListen {address}\nListenBacklog 4096\nDocumentRoot {root}\n\
+         PidFile {place}/apache.pid\nDefaultRuntimeDir {place}\nMutex file:{place}\n\
+         ErrorLog /dev/stderr\nTypesConfig /etc/mime.types\n\
+         KeepAliveTimeout 60\nMaxKeepAliveRequests 0\n\
+         <Directory />\n    Require all denied\n</Directory>\n\
+         <Directory {root}>\n    Require all granted\n    Options FollowSymLinks ExecCGI\n    \
+         AllowOverride None\n    DirectoryIndex index.php index.html\n    {fallback}\n</Directory>\n{more}",
+        root = job.root.display(),
+    );
+    let conf = folder.write("apache.conf", conf)?;
+    let mut command = Command::new(need::APACHE.find()?);
+    command
+        .arg("-d")
+        .arg(folder.path())
+        .arg("-f")
+        .arg(conf)
+        .arg("-DFOREGROUND")
+        .env("PHP_INI_SCAN_DIR", &job.ini.scan_directory);
+    let log = folder.join("apache.log");
+    let mut apache = Process::start("apache2", &command, log, folder.servant())?;
+    apache.wait_for_listener(address)?;
+    processes.push(apache);
+    Ok(Running::new(address, processes))
+}

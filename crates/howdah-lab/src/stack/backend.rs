@@ -1,0 +1,38 @@
+//! php-cgi programs on consecutive ports: acWEB's batch file, which started one for each.
+
+use std::net::SocketAddr;
+use std::process::Command;
+
+use super::Job;
+use crate::LabError;
+use crate::folder::Folder;
+use crate::need;
+use crate::process::{Process, free_addresses_in_a_row};
+
+/// Starts `job.children` independent php-cgi, each with an opcode cache of its own.
+pub fn php_cgi_ports(
+    job: &Job,
+    folder: &Folder,
+) -> Result<(Vec<SocketAddr>, Vec<Process>), LabError> {
+    let program = need::PHP_CGI.find()?;
+    let first = free_addresses_in_a_row(job.children as u16)?;
+    let mut addresses = Vec::new();
+    let mut processes = Vec::new();
+    for n in 0..job.children as u16 {
+        let address = SocketAddr::new(first.ip(), first.port() + n);
+        let name = format!("php-cgi-{}", address.port());
+        let mut command = Command::new(&program);
+        command
+            .args(["-b", &address.to_string(), "-c"])
+            .arg(&job.ini.file)
+            .env("PHP_INI_SCAN_DIR", &job.ini.scan_directory)
+            // As in the post: never replaced. PHP's default is 500.
+            .env("PHP_FCGI_MAX_REQUESTS", "0");
+        let log = folder.join(format!("{name}.log"));
+        let mut process = Process::start(&name, &command, log, folder.servant())?;
+        process.wait_for_listener(address)?;
+        addresses.push(address);
+        processes.push(process);
+    }
+    Ok((addresses, processes))
+}

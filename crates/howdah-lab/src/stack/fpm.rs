@@ -1,0 +1,81 @@
+//! php-fpm: a static pool behind a unix socket or a TCP port.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::Job;
+use crate::LabError;
+use crate::folder::Folder;
+use crate::need;
+use crate::process::{Process, free_address};
+
+/// How to reach it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Via {
+    /// A unix socket.
+    Unix,
+    /// A port of 127.0.0.1.
+    Tcp,
+}
+
+/// Where it listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A socket's path.
+    Unix(PathBuf),
+    /// A port.
+    Tcp(SocketAddr),
+}
+
+impl fmt::Display for Address {
+    /// As nginx and Howdah write it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            Address::Tcp(address) => write!(f, "{address}"),
+        }
+    }
+}
+
+/// Starts a pool of `job.children`. `backlog`: of the listening socket; none: php-fpm's own (511).
+pub fn start(
+    job: &Job,
+    folder: &Folder,
+    via: Via,
+    backlog: Option<u32>,
+) -> Result<(Address, Process), LabError> {
+    let address = match via {
+        Via::Unix => Address::Unix(folder.join("fpm.sock")),
+        Via::Tcp => Address::Tcp(free_address()?),
+    };
+    let listen = match &address {
+        Address::Unix(path) => path.display().to_string(),
+        Address::Tcp(address) => address.to_string(),
+    };
+    let backlog = backlog.map_or(String::new(), |n| format!("listen.backlog = {n}\n"));
+    let conf = folder.write(
+        "php-fpm.conf",
+        format!(
+            "[global]\nerror_log = /dev/stderr\ndaemonize = no\n\
+             [lab]\nlisten = {listen}\n{backlog}pm = static\npm.max_children = {}\n\
+             catch_workers_output = yes\n",
+            job.children
+        ),
+    )?;
+    let mut command = Command::new(need::PHP_FPM.find()?);
+    command
+        .args(["--nodaemonize", "-y"])
+        .arg(conf)
+        .arg("-c")
+        .arg(&job.ini.file)
+        .env("PHP_INI_SCAN_DIR", &job.ini.scan_directory);
+    let log = folder.join("php-fpm.log");
+    let mut process = Process::start("php-fpm", &command, log, folder.servant())?;
+    match &address {
+        Address::Unix(path) => process.wait_for("socket", || path.exists())?,
+        Address::Tcp(address) => process.wait_for_listener(*address)?,
+    }
+    Ok((address, process))
+}

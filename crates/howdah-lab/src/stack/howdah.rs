@@ -1,0 +1,96 @@
+//! Howdah itself, by its command line: the lab has no way in that users have not.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+use super::fpm::{self, Via};
+use super::{Job, Running, swoole};
+use crate::LabError;
+use crate::folder::Folder;
+use crate::process::{Process, free_address};
+
+/// `howdah serve`
+pub fn serve(job: &Job, folder: &Folder, arguments: &[&str]) -> Result<Running, LabError> {
+    let mut command = command(job, folder);
+    command
+        .args(["--children", &job.children.to_string(), "--php-ini"])
+        .arg(&job.ini.file)
+        .env("PHP_INI_SCAN_DIR", &job.ini.scan_directory)
+        .args(arguments);
+    listen(command, folder, Vec::new())
+}
+
+/// `howdah serve --mode fastcgi`, with a php-fpm of our own.
+pub fn fastcgi(
+    job: &Job,
+    folder: &Folder,
+    via: Via,
+    backlog: Option<u32>,
+) -> Result<Running, LabError> {
+    let (address, fpm) = fpm::start(job, folder, via, backlog)?;
+    // What a backend may run at once is the one thing its owner has to tell.
+    let config = folder.write(
+        "howdah.toml",
+        format!(
+            "[pool.www]\nmode = \"fastcgi\"\nfastcgi = [\"{address}\"]\nmax_connections = {}\n",
+            job.children
+        ),
+    )?;
+    let mut command = command(job, folder);
+    command.arg("--config").arg(config);
+    listen(command, folder, vec![fpm])
+}
+
+/// The hello page as an application that stays in memory.
+pub fn worker(job: &Job, folder: &Folder) -> Result<Running, LabError> {
+    let script = folder.write(
+        "worker.php",
+        "<?php\n$answer = static function () {\n    header('Content-Type: text/html');\n    \
+         echo \"<h1>Hello World!</h1>\\n\";\n};\nwhile (frankenphp_handle_request($answer)) {\n}\n",
+    )?;
+    let script = script.display().to_string();
+    serve(job, folder, &["--mode", "worker", "--worker", &script])
+}
+
+fn command(job: &Job, folder: &Folder) -> Command {
+    let mut command = Command::new(&job.howdah);
+    command
+        .arg("serve")
+        .arg(&job.root)
+        .arg("--control")
+        .arg(folder.join("control.sock"));
+    command
+}
+
+fn listen(
+    mut command: Command,
+    folder: &Folder,
+    mut processes: Vec<Process>,
+) -> Result<Running, LabError> {
+    let address = free_address()?;
+    command.args(["--listen", &address.to_string()]);
+    processes.push(start(&command, folder, address)?);
+    Ok(Running::new(address, processes))
+}
+
+/// `howdah run` with the post's script.
+pub fn run_script(job: &Job, folder: &Folder) -> Result<Running, LabError> {
+    let address = free_address()?;
+    let script = folder.write("server.php", swoole::SCRIPT)?;
+    let mut command = Command::new(&job.howdah);
+    command
+        .arg("run")
+        .arg(Path::new(&script))
+        .env("LAB_PORT", address.port().to_string())
+        .env("LAB_WORKERS", swoole::workers());
+    let process = start(&command, folder, address)?;
+    Ok(Running::new(address, vec![process]))
+}
+
+fn start(command: &Command, folder: &Folder, address: SocketAddr) -> Result<Process, LabError> {
+    let log = folder.join("howdah.log");
+    let mut howdah = Process::start("howdah", command, log, folder.servant())?;
+    howdah.wait_for_listener(address)?;
+    Ok(howdah)
+}

@@ -1,0 +1,221 @@
+//! The stacks: what people serve PHP with, and Howdah in its modes. Each has a name, says what it
+//! needs, and starts itself in a folder of its own with configuration that can be read afterwards.
+//! All get the same number of PHP processes, the same `php.ini` and the same pages.
+
+mod apache;
+mod backend;
+mod fpm;
+mod go;
+mod howdah;
+mod nginx;
+mod php_builtin;
+mod swoole;
+mod varnish;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use crate::LabError;
+use crate::folder::Folder;
+use crate::ini::Ini;
+use crate::need::Need;
+use crate::process::{Process, Usage};
+
+/// What is to be served, in words every stack can be told.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// The document root.
+    pub root: PathBuf,
+    /// The script that answers for paths that are no file, as `/index.php`; none: 404.
+    pub front_controller: Option<String>,
+    /// PHP processes.
+    pub children: u32,
+    /// Clients at once that the web servers in front must have room for.
+    pub clients: u32,
+    /// PHP's settings, with the opcode cache.
+    pub ini: Ini,
+    /// The same without it.
+    pub ini_without_opcache: Ini,
+    /// The `howdah` program.
+    pub howdah: PathBuf,
+}
+
+/// A running stack. Dropping it ends it.
+#[derive(Debug)]
+pub struct Running {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Its programs; the one that faces the clients last. Ended in the opposite order.
+    processes: Vec<Process>,
+}
+
+impl Running {
+    fn new(address: SocketAddr, processes: Vec<Process>) -> Running {
+        Running { address, processes }
+    }
+
+    /// Whether all its programs still run.
+    ///
+    /// # Errors
+    /// [`LabError::Died`]: what was measured meanwhile is invalid.
+    pub fn alive(&mut self) -> Result<(), LabError> {
+        self.processes.iter_mut().try_for_each(Process::alive)
+    }
+
+    /// CPU time and memory of all its programs together.
+    pub fn usage(&self) -> Usage {
+        self.processes
+            .iter()
+            .fold(Usage::default(), |sum, process| {
+                let usage = process.usage();
+                Usage {
+                    cpu: sum.cpu + usage.cpu,
+                    memory: sum.memory + usage.memory,
+                    processes: sum.processes + usage.processes,
+                }
+            })
+    }
+
+    /// The last lines each of its programs logged.
+    pub fn log_tails(&self) -> String {
+        let tail = |process: &Process| format!("{}:\n{}\n", process.name(), process.log_tail());
+        self.processes.iter().map(tail).collect()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // The front goes first, so that it does not log a back end that is gone.
+        while let Some(process) = self.processes.pop() {
+            drop(process);
+        }
+    }
+}
+
+type Start = fn(&Job, &Folder) -> Result<Running, LabError>;
+
+/// A stack.
+#[derive(Clone, Copy)]
+pub struct Stack {
+    /// Its name in suites, rows and file names.
+    pub name: &'static str,
+    /// What it is, for people.
+    pub title: &'static str,
+    /// What must be installed.
+    pub needs: &'static [Need],
+    start: Start,
+}
+
+impl Stack {
+    /// The stack of that name.
+    pub fn find(name: &str) -> Option<&'static Stack> {
+        STACKS.iter().find(|stack| stack.name == name)
+    }
+
+    /// What is missing to run it here.
+    ///
+    /// # Errors
+    /// [`LabError::NotHere`]
+    pub fn here(&self) -> Result<(), LabError> {
+        self.needs.iter().try_for_each(|need| need.find().map(drop))
+    }
+
+    /// Starts it; its files go to a directory of `folder` that has its name.
+    ///
+    /// # Errors
+    /// Something is not installed, or does not come up within 30 s.
+    pub fn start(&self, job: &Job, folder: &Folder) -> Result<Running, LabError> {
+        self.here()?;
+        (self.start)(job, &folder.directory(self.name)?)
+    }
+}
+
+macro_rules! stacks {
+    ($($name:literal, $title:literal, [$($need:ident),*], $start:expr;)*) => {
+        /// All stacks, rivals first.
+        pub const STACKS: &[Stack] = &[$(Stack {
+            name: $name,
+            title: $title,
+            needs: &[$(crate::need::$need),*],
+            start: $start,
+        },)*];
+    };
+}
+
+use fpm::Via;
+use nginx::{Kept, Pass};
+
+stacks! {
+    "nginx-static", "nginx, files only", [NGINX], nginx::files;
+    "nginx-fpm-unix", "nginx + php-fpm, unix socket", [NGINX, PHP_FPM],
+        |job, folder| nginx::fpm(job, folder, &Pass::new(Via::Unix));
+    "nginx-fpm-tcp", "nginx + php-fpm, TCP", [NGINX, PHP_FPM],
+        |job, folder| nginx::fpm(job, folder, &Pass::new(Via::Tcp));
+    "nginx-fpm-unix-kept", "nginx + php-fpm, unix socket, connections kept", [NGINX, PHP_FPM],
+        |job, folder| nginx::fpm(job, folder, &Pass { kept: Kept::Yes, ..Pass::new(Via::Unix) });
+    "nginx-fpm-tcp-kept", "nginx + php-fpm, TCP, connections kept", [NGINX, PHP_FPM],
+        |job, folder| nginx::fpm(job, folder, &Pass { kept: Kept::Yes, ..Pass::new(Via::Tcp) });
+    "nginx-fpm-unix-backlog-16", "nginx + php-fpm, unix socket with a backlog of 16", [NGINX, PHP_FPM],
+        |job, folder| nginx::fpm(job, folder, &Pass { backlog: Some(16), ..Pass::new(Via::Unix) });
+    "nginx-fpm-unix-no-opcache", "nginx + php-fpm, unix socket, no opcode cache", [NGINX, PHP_FPM],
+        |job, folder| nginx::fpm(&job.without_opcache(), folder, &Pass::new(Via::Unix));
+    "nginx-fastcgi-cache", "nginx with fastcgi_cache + php-fpm", [NGINX, PHP_FPM],
+        |job, folder| nginx::fpm(job, folder, &Pass { cached: true, ..Pass::new(Via::Unix) });
+    "nginx-php-cgi-ports", "nginx + php-cgi on consecutive ports", [NGINX, PHP_CGI],
+        nginx::php_cgi_ports;
+    "apache-mod-php", "Apache prefork + mod_php", [APACHE, MOD_PHP], apache::mod_php;
+    "apache-mod-php-no-opcache", "Apache prefork + mod_php, no opcode cache", [APACHE, MOD_PHP],
+        |job, folder| apache::mod_php(&job.without_opcache(), folder);
+    "apache-mod-fcgid", "Apache event + mod_fcgid", [APACHE, MOD_FCGID, PHP_CGI], apache::mod_fcgid;
+    "apache-proxy-fcgi", "Apache event + php-fpm", [APACHE, PHP_FPM], apache::proxy_fcgi;
+    "apache-cgi", "Apache event + php-cgi by CGI", [APACHE, PHP_CGI], apache::cgi;
+    "varnish", "Varnish before nginx + php-fpm", [VARNISH, NGINX, PHP_FPM], varnish::start;
+    "go", "Go net/http", [GO], go::start;
+    "php-builtin", "PHP's built-in server (php -S)", [PHP_CLI], php_builtin::start;
+    "frankenphp", "FrankenPHP", [FRANKENPHP], php_builtin::frankenphp;
+    "swoole", "Swoole, BASE mode", [PHP_CLI], swoole::start;
+    "howdah-embed", "Howdah, mode embed", [],
+        |job, folder| howdah::serve(job, folder, &["--mode", "embed"]);
+    "howdah-embed-no-opcache", "Howdah, mode embed, no opcode cache", [],
+        |job, folder| howdah::serve(&job.without_opcache(), folder, &["--mode", "embed"]);
+    "howdah-embed-cache", "Howdah, mode embed, page cache", [],
+        |job, folder| howdah::serve(job, folder, &["--mode", "embed", "--cache", "on"]);
+    "howdah-fastcgi-unix", "Howdah, mode fastcgi: php-fpm, unix socket", [PHP_FPM],
+        |job, folder| howdah::fastcgi(job, folder, Via::Unix, None);
+    "howdah-fastcgi-unix-backlog-16", "Howdah, mode fastcgi: php-fpm, unix socket with a backlog of 16", [PHP_FPM],
+        |job, folder| howdah::fastcgi(job, folder, Via::Unix, Some(16));
+    "howdah-fastcgi-tcp", "Howdah, mode fastcgi: php-fpm, TCP", [PHP_FPM],
+        |job, folder| howdah::fastcgi(job, folder, Via::Tcp, None);
+    "howdah-pool", "Howdah, mode pool: php-cgi", [PHP_CGI],
+        |job, folder| howdah::serve(job, folder, &["--mode", "pool"]);
+    "howdah-pool-no-opcache", "Howdah, mode pool: php-cgi, no opcode cache", [PHP_CGI],
+        |job, folder| howdah::serve(&job.without_opcache(), folder, &["--mode", "pool"]);
+    "howdah-cgi", "Howdah, mode cgi: php-cgi", [PHP_CGI],
+        |job, folder| howdah::serve(job, folder, &["--mode", "cgi"]);
+    "howdah-worker", "Howdah, mode worker", [], howdah::worker;
+    "howdah-run", "Howdah, running the Swoole script", [], howdah::run_script;
+}
+
+impl Job {
+    fn without_opcache(&self) -> Job {
+        Job {
+            ini: self.ini_without_opcache.clone(),
+            ..self.clone()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_stack_has_a_name_of_its_own_that_can_be_a_directory() {
+        for (at, stack) in STACKS.iter().enumerate() {
+            let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+            assert!(stack.name.chars().all(plain), "{}", stack.name);
+            assert!(STACKS[..at].iter().all(|s| s.name != stack.name));
+            assert!(Stack::find(stack.name).is_some());
+        }
+    }
+}

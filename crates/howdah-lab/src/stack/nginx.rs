@@ -1,0 +1,198 @@
+//! nginx: files, and in front of FastCGI the way Debian's snippets join them
+//! (`fastcgi_split_path_info`, `try_files`), with what a benchmark must not stumble over: no
+//! access log, room for every client, TCP_NODELAY as nginx has it.
+
+use std::net::SocketAddr;
+use std::process::Command;
+
+use super::backend;
+use super::fpm::{self, Address, Via};
+use super::{Job, Running};
+use crate::LabError;
+use crate::folder::Folder;
+use crate::need;
+use crate::process::{Process, free_address};
+
+/// Whether connections to PHP are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// One for each request: nginx' default.
+    No,
+    /// `fastcgi_keep_conn on`, fewer than children: nginx stalls once kept connections pin them all.
+    Yes,
+}
+
+/// How requests are passed on.
+#[derive(Clone, Copy, Debug)]
+pub struct Pass {
+    /// By which kind of socket.
+    pub via: Via,
+    /// For how long a connection.
+    pub kept: Kept,
+    /// The backlog of PHP's socket; none: its own.
+    pub backlog: Option<u32>,
+    /// With `fastcgi_cache`.
+    pub cached: bool,
+}
+
+impl Pass {
+    /// The usual way.
+    pub const fn new(via: Via) -> Pass {
+        Pass {
+            via,
+            kept: Kept::No,
+            backlog: None,
+            cached: false,
+        }
+    }
+}
+
+/// nginx workers: as `worker_processes auto` would choose, but known to us.
+fn workers() -> u32 {
+    std::thread::available_parallelism().map_or(1, |n| n.get() as u32)
+}
+
+/// Files only.
+pub fn files(job: &Job, folder: &Folder) -> Result<Running, LabError> {
+    let fallback = "=404";
+    let location = format!("location / {{ try_files $uri $uri/ {fallback}; }}");
+    run(job, folder, "", &location, Vec::new())
+}
+
+/// Before php-fpm.
+pub fn fpm(job: &Job, folder: &Folder, pass: &Pass) -> Result<Running, LabError> {
+    let (address, fpm) = fpm::start(job, folder, pass.via, pass.backlog)?;
+    let (mut http, mut extra) = (String::new(), String::new());
+    let target = match pass.kept {
+        Kept::No => address.to_string(),
+        Kept::Yes => {
+            let each = (job.children.saturating_sub(1) / workers()).max(1);
+            http += &format!("upstream php {{ server {address}; keepalive {each}; }}\n");
+            extra += "fastcgi_keep_conn on;\n";
+            "php".to_owned()
+        }
+    };
+    if pass.cached {
+        let directory = folder.directory("fastcgi-cache")?;
+        http += &format!(
+            "fastcgi_cache_path {} keys_zone=lab:16m max_size=256m;\n",
+            directory.path().display()
+        );
+        // As the post has it, with the lock that a careful administrator adds.
+        extra += "fastcgi_cache lab;\nfastcgi_cache_key $scheme$request_method$host$request_uri;\n\
+                  fastcgi_cache_valid 200 60s;\nfastcgi_cache_lock on;\n\
+                  fastcgi_ignore_headers Cache-Control Expires Set-Cookie Vary;\n\
+                  add_header X-Cache $upstream_cache_status;\n";
+    }
+    run(
+        job,
+        folder,
+        &http,
+        &php_locations(job, &target, &extra),
+        vec![fpm],
+    )
+}
+
+/// Before several php-cgi.
+pub fn php_cgi_ports(job: &Job, folder: &Folder) -> Result<Running, LabError> {
+    let (addresses, processes) = backend::php_cgi_ports(job, folder)?;
+    let servers: String = addresses
+        .into_iter()
+        .map(|address| format!("server {};\n", Address::Tcp(address)))
+        .collect();
+    // least_conn: a php-cgi runs one request at a time, and queues the rest in its backlog.
+    let http = format!("upstream php {{ least_conn;\n{servers} }}\n");
+    run(
+        job,
+        folder,
+        &http,
+        &php_locations(job, "php", ""),
+        processes,
+    )
+}
+
+fn php_locations(job: &Job, target: &str, extra: &str) -> String {
+    let fallback = match &job.front_controller {
+        Some(script) => format!("{script}$is_args$args"),
+        None => "=404".to_owned(),
+    };
+    // As Debian's snippets/fastcgi-php.conf has it; $path_info is saved because try_files resets it.
+    format!(
+        r"location / {{ try_files $uri $uri/ {fallback}; }}
+        location ~ /\.(?!well-known) {{ return 404; }}
+        location ~ [^/]\.php(/|$) {{
+            fastcgi_split_path_info ^(.+?\.php)(/.*)$;
+            try_files $fastcgi_script_name {fallback};
+            set $path_info $fastcgi_path_info;
+            fastcgi_param PATH_INFO $path_info;
+            fastcgi_index index.php;
+            include /etc/nginx/fastcgi.conf;
+            fastcgi_read_timeout 300;
+            {extra}
+            fastcgi_pass {target};
+        }}"
+    )
+}
+
+fn run(
+    job: &Job,
+    folder: &Folder,
+    http: &str,
+    locations: &str,
+    mut processes: Vec<Process>,
+) -> Result<Running, LabError> {
+    let address = free_address()?;
+    let conf = folder.write("nginx.conf", conf(job, folder, address, http, locations))?;
+    let mut command = Command::new(need::NGINX.find()?);
+    command
+        .arg("-p")
+        .arg(folder.path())
+        .args(["-e", "stderr", "-c"])
+        .arg(conf);
+    let log = folder.join("nginx.log");
+    let mut nginx = Process::start("nginx", &command, log, folder.servant())?;
+    nginx.wait_for_listener(address)?;
+    processes.push(nginx);
+    Ok(Running::new(address, processes))
+}
+
+fn conf(job: &Job, folder: &Folder, address: SocketAddr, http: &str, locations: &str) -> String {
+    let prefix = folder.path().display();
+    let root = job.root.display();
+    // Each client may cost a connection of its own towards PHP.
+    let connections = 2 * job.clients + 64;
+    format!(
+        r"daemon off;
+worker_processes {workers};
+pid {prefix}/nginx.pid;
+error_log stderr;
+worker_rlimit_nofile {files};
+events {{ worker_connections {connections}; }}
+http {{
+    include /etc/nginx/mime.types;
+    default_type application/octet-stream;
+    access_log off;
+    sendfile on;
+    tcp_nopush off;
+    keepalive_requests 1000000;
+    open_file_cache max=1000;
+    client_max_body_size 0;
+    client_body_temp_path {prefix}/body;
+    fastcgi_temp_path {prefix}/fastcgi;
+    proxy_temp_path {prefix}/proxy;
+    uwsgi_temp_path {prefix}/uwsgi;
+    scgi_temp_path {prefix}/scgi;
+    {http}
+    server {{
+        listen {address} backlog=4096;
+        server_name localhost;
+        root {root};
+        index index.php index.html;
+        {locations}
+    }}
+}}
+",
+        workers = workers(),
+        files = 2 * connections + 256,
+    )
+}

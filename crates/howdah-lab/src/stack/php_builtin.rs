@@ -1,0 +1,51 @@
+//! Servers that have PHP inside and need nothing else: `php -S`, and FrankenPHP where it is.
+
+use std::process::Command;
+
+use super::{Job, Running};
+use crate::LabError;
+use crate::folder::Folder;
+use crate::need;
+use crate::process::{Process, free_address};
+
+/// `php -S`, with as many processes as the others have.
+pub fn start(job: &Job, folder: &Folder) -> Result<Running, LabError> {
+    let address = free_address()?;
+    let mut command = Command::new(need::PHP_CLI.find()?);
+    command
+        .arg("-c")
+        .arg(&job.ini.file)
+        // It is the cli SAPI, for which opcache has a switch of its own.
+        .args(["-d", "opcache.enable_cli=1"])
+        .args(["-S", &address.to_string(), "-t"])
+        .arg(&job.root)
+        .env("PHP_INI_SCAN_DIR", &job.ini.scan_directory)
+        .env("PHP_CLI_SERVER_WORKERS", job.children.to_string());
+    if let Some(script) = &job.front_controller {
+        let router = format!(
+            "<?php\nif (is_file($_SERVER['DOCUMENT_ROOT'] . parse_url($_SERVER['REQUEST_URI'], PHP_URL_PATH))) {{\n    return false;\n}}\n\
+             $_SERVER['SCRIPT_NAME'] = '{script}';\nrequire $_SERVER['DOCUMENT_ROOT'] . '{script}';\n"
+        );
+        command.arg(folder.write("router.php", router)?);
+    }
+    let log = folder.join("php.log");
+    let mut php = Process::start("php -S", &command, log, folder.servant())?;
+    php.wait_for_listener(address)?;
+    Ok(Running::new(address, vec![php]))
+}
+
+/// FrankenPHP in its classic mode, with threads instead of processes.
+pub fn frankenphp(job: &Job, folder: &Folder) -> Result<Running, LabError> {
+    let address = free_address()?;
+    let mut command = Command::new(need::FRANKENPHP.find()?);
+    command
+        .args(["php-server", "--listen", &address.to_string(), "--root"])
+        .arg(&job.root)
+        .env("FRANKENPHP_NUM_THREADS", job.children.to_string())
+        .env("XDG_CONFIG_HOME", folder.join("config"))
+        .env("XDG_DATA_HOME", folder.join("data"));
+    let log = folder.join("frankenphp.log");
+    let mut server = Process::start("frankenphp", &command, log, folder.servant())?;
+    server.wait_for_listener(address)?;
+    Ok(Running::new(address, vec![server]))
+}

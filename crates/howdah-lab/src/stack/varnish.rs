@@ -1,0 +1,43 @@
+//! Varnish in front of nginx with php-fpm.
+
+use std::process::Command;
+
+use super::fpm::Via;
+use super::nginx::{self, Pass};
+use super::{Job, Running};
+use crate::LabError;
+use crate::folder::Folder;
+use crate::need;
+use crate::process::{Process, free_address};
+
+/// Keeps every page for a minute, whatever its cookies: what the measurement is of.
+pub fn start(job: &Job, folder: &Folder) -> Result<Running, LabError> {
+    let mut behind = nginx::fpm(job, folder, &Pass::new(Via::Unix))?;
+    let vcl = folder.write(
+        "varnish.vcl",
+        format!(
+            "vcl 4.1;\nbackend php {{ .host = \"{}\"; .port = \"{}\"; }}\n\
+             sub vcl_recv {{ unset req.http.Cookie; }}\n\
+             sub vcl_backend_response {{ unset beresp.http.Set-Cookie; set beresp.ttl = 60s; }}\n\
+             sub vcl_deliver {{ if (obj.hits > 0) {{ set resp.http.X-Cache = \"HIT\"; }} }}\n",
+            behind.address.ip(),
+            behind.address.port()
+        ),
+    )?;
+    let address = free_address()?;
+    let workdir = folder.directory("varnish")?;
+    let mut command = Command::new(need::VARNISH.find()?);
+    command
+        .args(["-F", "-j", "none", "-s", "malloc,256m", "-a"])
+        .arg(address.to_string())
+        .arg("-f")
+        .arg(vcl)
+        .arg("-n")
+        .arg(workdir.path());
+    let log = folder.join("varnish.log");
+    let mut varnish = Process::start("varnish", &command, log, folder.servant())?;
+    varnish.wait_for_listener(address)?;
+    behind.processes.push(varnish);
+    behind.address = address;
+    Ok(behind)
+}

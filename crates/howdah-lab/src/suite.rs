@@ -1,0 +1,275 @@
+//! A benchmark as data: pages, stacks, load, and what the post reported. The five are part of the
+//! program; a file of one's own has the same form. Every mistake of a file is told with its line.
+
+use serde::{Deserialize, Serialize};
+
+use crate::LabError;
+use crate::stack::Stack;
+
+/// The five, by name.
+pub const FIVE: [(&str, &str); 5] = [
+    ("b1", include_str!("../../../benchmarks/b1.toml")),
+    ("b2", include_str!("../../../benchmarks/b2.toml")),
+    ("b3", include_str!("../../../benchmarks/b3.toml")),
+    ("b4", include_str!("../../../benchmarks/b4.toml")),
+    ("b5", include_str!("../../../benchmarks/b5.toml")),
+];
+
+/// A benchmark.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Suite {
+    /// Its name on the command line and in file names.
+    pub name: String,
+    /// What it is about.
+    pub title: String,
+    /// What its author wanted to know.
+    pub question: String,
+    /// Where and how the post measured.
+    pub post: String,
+    /// What the post's figures hid, a sentence each.
+    pub hid: Vec<String>,
+    /// PHP processes of every stack.
+    pub children: u32,
+    /// The load.
+    pub load: Load,
+    /// What is requested.
+    #[serde(rename = "page")]
+    pub pages: Vec<Page>,
+    /// Which stacks are asked.
+    #[serde(rename = "row")]
+    pub rows: Vec<Row>,
+    /// The post's table.
+    #[serde(rename = "reported", default)]
+    pub reported: Vec<Reported>,
+}
+
+/// The post's load. Windows are timed ([`crate::measure::Effort`]), so that a fast stack is measured
+/// for as long as a slow one; the post's number of requests is told, and ends no window.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Load {
+    /// Requests of the post's run: ab's `-n`.
+    pub requests: u64,
+    /// Clients at once: ab's `-c`, one after the other.
+    pub concurrency: Vec<u32>,
+    /// Whether connections are kept: ab's `-k`.
+    pub keepalive: bool,
+}
+
+/// What is served and asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Site {
+    /// The small pages ([`crate::fixture::pages`]).
+    Pages,
+    /// The small pages, with the database behind one of them.
+    Database,
+    /// WordPress.
+    Wordpress,
+}
+
+/// A page.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Page {
+    /// Its name in the tables.
+    pub name: String,
+    /// Which site has it.
+    pub site: Site,
+    /// Its path.
+    pub path: String,
+    /// A text that every right answer contains, and no error page.
+    pub contains: String,
+}
+
+/// A stack of the benchmark.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Row {
+    /// Its name ([`Stack::name`]).
+    pub stack: String,
+    /// Which of the post's rows it stands for.
+    #[serde(default)]
+    pub stands_for: Option<String>,
+    /// The path to ask it for, where it is not the page's.
+    #[serde(default)]
+    pub path: Option<String>,
+    /// It is here to show a trap, which this sentence says; it is in no ranking.
+    #[serde(default)]
+    pub trap: Option<String>,
+}
+
+/// A figure of the post.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reported {
+    /// Of which page.
+    pub page: String,
+    /// Of which set-up, in the post's words.
+    pub what: String,
+    /// At which concurrency, where there were several.
+    #[serde(default)]
+    pub concurrency: Option<u32>,
+    /// Requests per second, as it was reported.
+    pub rate: f64,
+    /// Good ones per second, where the post's own figures tell.
+    #[serde(default)]
+    pub good: Option<f64>,
+    /// Answers that were errors.
+    #[serde(default)]
+    pub errors: Option<u64>,
+    /// The 99th percentile, milliseconds.
+    #[serde(default)]
+    pub p99_ms: Option<f64>,
+}
+
+impl Suite {
+    /// One of the five.
+    pub fn named(name: &str) -> Result<Suite, LabError> {
+        match FIVE.iter().find(|(known, _)| *known == name) {
+            Some((name, text)) => Suite::parse(&format!("benchmarks/{name}.toml"), text),
+            None => Err(LabError::Suite {
+                file: name.to_owned(),
+                mistakes: vec!["there is no such benchmark; there are b1, b2, b3, b4, b5".into()],
+            }),
+        }
+    }
+
+    /// A file's text; `file` is for messages.
+    pub fn parse(file: &str, text: &str) -> Result<Suite, LabError> {
+        let wrong = |mistakes| LabError::Suite {
+            file: file.to_owned(),
+            mistakes,
+        };
+        let suite: Suite = toml::from_str(text).map_err(|error| wrong(vec![error.to_string()]))?;
+        let mistakes = suite.mistakes();
+        if mistakes.is_empty() {
+            Ok(suite)
+        } else {
+            Err(wrong(mistakes))
+        }
+    }
+
+    fn mistakes(&self) -> Vec<String> {
+        let mut mistakes = Vec::new();
+        let mut rule = |holds: bool, message: String| {
+            if !holds {
+                mistakes.push(message);
+            }
+        };
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        rule(
+            !self.name.is_empty() && self.name.chars().all(plain),
+            format!("name: `{}`: letters, digits, `-` and `_`", self.name),
+        );
+        rule(
+            (1..=1000).contains(&self.children),
+            format!("children: {}: expected 1 to 1000", self.children),
+        );
+        rule(
+            !self.load.concurrency.is_empty() && self.load.concurrency.iter().all(|c| *c > 0),
+            "load.concurrency: expected at least one number above 0".to_owned(),
+        );
+        let most = self.load.concurrency.iter().max().copied().unwrap_or(0);
+        rule(
+            self.load.requests >= u64::from(most),
+            format!(
+                "load.requests: {} are not enough for {most} clients",
+                self.load.requests
+            ),
+        );
+        rule(!self.pages.is_empty(), "there is no [[page]]".to_owned());
+        rule(!self.rows.is_empty(), "there is no [[row]]".to_owned());
+        for page in &self.pages {
+            rule(
+                page.path.starts_with('/'),
+                format!(
+                    "page {}: path `{}` does not begin with `/`",
+                    page.name, page.path
+                ),
+            );
+            rule(
+                !page.contains.is_empty(),
+                format!(
+                    "page {}: contains: without a text to look for an error page counts as an answer",
+                    page.name
+                ),
+            );
+        }
+        for (at, row) in self.rows.iter().enumerate() {
+            rule(
+                Stack::find(&row.stack).is_some(),
+                format!("row {}: there is no stack of that name", row.stack),
+            );
+            rule(
+                self.rows[..at].iter().all(|other| other.stack != row.stack),
+                format!("row {}: it is there twice", row.stack),
+            );
+        }
+        for figure in &self.reported {
+            rule(
+                self.pages.iter().any(|page| page.name == figure.page),
+                format!("reported: there is no page `{}`", figure.page),
+            );
+        }
+        mistakes
+    }
+
+    /// What the post reported for that row.
+    pub fn reported_for(&self, row: &Row, page: &Page, concurrency: u32) -> Option<&Reported> {
+        let what = row.stands_for.as_ref()?;
+        self.reported.iter().find(|figure| {
+            figure.what == *what
+                && figure.page == page.name
+                && figure.concurrency.is_none_or(|c| c == concurrency)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_five_are_without_mistakes_and_every_row_that_stands_for_one_finds_its_figure() {
+        for (name, _) in FIVE {
+            let suite = Suite::named(name).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(suite.name, name);
+            assert!(!suite.hid.is_empty());
+            for row in suite.rows.iter().filter(|row| row.stands_for.is_some()) {
+                let found = suite.pages.iter().any(|page| {
+                    let levels = &suite.load.concurrency;
+                    levels
+                        .iter()
+                        .any(|c| suite.reported_for(row, page, *c).is_some())
+                });
+                assert!(found, "{name}: {}", row.stack);
+            }
+        }
+    }
+
+    #[test]
+    fn all_mistakes_of_a_file_are_told_at_once() {
+        let text = FIVE[0]
+            .1
+            .replace("nginx-fpm-unix\"", "nginx-fmp\"")
+            .replace("path = \"/phpinfo.php\"", "path = \"phpinfo.php\"")
+            .replace("children = 4", "children = 0");
+        let error = Suite::parse("mine.toml", &text).unwrap_err().to_string();
+        for part in [
+            "mine.toml",
+            "row nginx-fmp: there is no stack of that name",
+            "page phpinfo: path `phpinfo.php` does not begin with `/`",
+            "children: 0: expected 1 to 1000",
+        ] {
+            assert!(error.contains(part), "{error}");
+        }
+        let unknown = FIVE[0].1.replace("question =", "qestion =");
+        let error = Suite::parse("mine.toml", &unknown).unwrap_err().to_string();
+        assert!(
+            error.contains("line 4") && error.contains("qestion"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,36 @@
+//! Versions of the programs that took part: a figure without them is a rumour.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::need::{self, Need};
+
+/// How each says its version.
+const WORDS: &[(Need, &[&str])] = &[
+    (need::NGINX, &["-v"]),
+    (need::PHP_FPM, &["-v"]),
+    (need::APACHE, &["-v"]),
+    (need::VARNISH, &["-V"]),
+    (need::GO, &["version"]),
+    (need::MARIADB, &["--version"]),
+    (need::FRANKENPHP, &["version"]),
+];
+
+/// A line for each program that is here, Howdah first.
+pub fn lines(howdah: &Path) -> Vec<String> {
+    let mut lines: Vec<String> = said(howdah, &["version"]).into_iter().collect();
+    for (need, words) in WORDS {
+        if let Ok(program) = need.find() {
+            lines.extend(said(&program, words));
+        }
+    }
+    lines
+}
+
+fn said(program: &Path, words: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(words).output().ok()?;
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    let line = text.lines().find(|line| !line.trim().is_empty())?;
+    Some(line.trim().chars().take(100).collect())
+}

@@ -1,0 +1,30 @@
+/* The functions of the shim that Rust calls (the extern block of src/ffi.rs). Included where they
+ * are defined, so the C compiler holds the definitions to these; a test holds the Rust block to
+ * them, too. One prototype a line. */
+#ifndef HOWDAH_ENTRY_H
+#define HOWDAH_ENTRY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+int howdah_php_startup(const char *ini_path, bool no_ini, const char *ini_entries, bool worker);
+const char *howdah_php_check_library(void);
+bool howdah_php_has_opcache(void);
+const char *howdah_php_version(void);
+void howdah_php_enter_child(void);
+int howdah_php_run(const char *frame);
+int howdah_php_run_worker(const char *frame, char *why, size_t cap);
+int howdah_php_exit_status(void);
+int howdah_run_script(const char *ini_path, bool no_ini, const char *ini_entries, int argc, char **argv);
+size_t howdah_php_trace(int pid, char *out, size_t cap);
+void howdah_title_prepare(void);
+void howdah_title_set(const char *title);
+
+/* How a worker script ended (howdah_php_run_worker). */
+#define HOWDAH_WORKER_ENDED 0       /* by itself, after it had asked for requests */
+#define HOWDAH_WORKER_BROKEN 1      /* by a fatal error, after it had asked */
+#define HOWDAH_WORKER_COPY 2        /* this is a script's own fork, at its end */
+#define HOWDAH_WORKER_BOOT_FAILED 3 /* before it asked */
+#define HOWDAH_WORKER_NEVER_ASKED 4 /* without having asked, and without an error */
+
+#endif

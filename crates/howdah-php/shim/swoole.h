@@ -1,0 +1,171 @@
+/* Scripts written for Swoole's HTTP server: what the files shim/swoole_*.c share. The event loop is
+ * Rust (src/run); its functions, declared under "leaves", return always and call no PHP. The loop
+ * is turned inside out: C asks for the next event, calls the script, and comes back, so that a
+ * bailout (a longjmp) meets C frames only.
+ *
+ * Behaviour follows swoole-src (ext-src/swoole_http_{request,response,server}.cc) where a script
+ * can see it; where we are stricter, the comment says so. */
+#ifndef HOWDAH_SWOOLE_H
+#define HOWDAH_SWOOLE_H
+
+#include "howdah.h"
+
+/* ---- leaves: written in Rust (src/run/border.rs) ---- */
+
+typedef struct {
+	uint64_t workers;
+	uint64_t max_requests; /* 0: never replaced */
+	uint64_t max_body;
+	uint64_t max_output;
+	uint64_t idle_ms;
+	uint64_t max_wait_ms;
+	uint64_t max_connections;
+	int backlog;
+	bool tells_connections;
+	const char *document_root; /* NULL: no static files */
+	const char *locations;     /* strings, each NUL-terminated, an empty one at the end; or NULL */
+	const char *user, *group;  /* NULL: stay who we are */
+} howdah_run_settings;
+
+enum {
+	HOWDAH_REQUEST = 1, /* id: the connection */
+	HOWDAH_TIMER = 2,   /* id: the timer */
+	HOWDAH_CONNECTED = 3,
+	HOWDAH_CLOSED = 4,
+	HOWDAH_LEAVE = 5,
+	HOWDAH_SPAWN = 6, /* id: the worker */
+	HOWDAH_DONE = 7,
+	HOWDAH_RELOADED = 8,
+	HOWDAH_STOPPING = 9,
+};
+
+typedef struct {
+	uint32_t kind;
+	bool repeats;
+	uint64_t id;
+} howdah_run_event;
+
+typedef struct {
+	const char *at;
+	size_t len;
+} howdah_bytes;
+
+/* Valid until howdah_run_returned(). */
+typedef struct {
+	howdah_bytes head, method, path, query, body; /* query.at NULL: there is none */
+	bool http11;
+	uint16_t server_port, remote_port;
+	char remote_address[48];
+} howdah_run_request_t;
+
+typedef struct {
+	uint64_t connections, accepted, closed, requests, refused, own_requests, own_connections, ready;
+} howdah_run_stats_t;
+
+bool howdah_run_bind(const char *host, uint16_t port, bool unix_socket, char *error, size_t cap);
+uint16_t howdah_run_port(void);
+bool howdah_run_start(const howdah_run_settings *settings, char *error, size_t cap);
+void howdah_run_manage(howdah_run_event *event);
+int howdah_run_fork(uint64_t number);
+void howdah_run_jitter(uint64_t requests);
+void howdah_run_next(howdah_run_event *event);
+void howdah_run_returned(void);
+void howdah_run_ready(void);
+bool howdah_run_request(uint64_t id, howdah_run_request_t *request);
+/* Of the request of a connection: bits of these. */
+enum { HOWDAH_HEAD = 1, HOWDAH_HTTP11 = 2 };
+uint32_t howdah_run_traits(uint64_t id);
+bool howdah_run_field(uint64_t id, size_t index, howdah_bytes *name, howdah_bytes *value);
+bool howdah_run_send(uint64_t id, const char *first, size_t first_len, const char *second,
+                     size_t second_len);
+bool howdah_run_make_room(uint64_t id);
+bool howdah_run_send_file(uint64_t id, const char *path, uint64_t offset, uint64_t length);
+howdah_bytes howdah_run_content_type(const char *path);
+void howdah_run_answered(uint64_t id, bool keep);
+bool howdah_run_keeps(uint64_t id);
+bool howdah_run_exists(uint64_t id, bool answering);
+void howdah_run_close(uint64_t id);
+void howdah_run_leave(void);
+void howdah_run_die(const char *name);
+uint64_t howdah_run_timer(uint64_t ms, bool repeats);
+bool howdah_run_timer_clear(uint64_t id);
+bool howdah_run_stats(howdah_run_stats_t *stats);
+void howdah_run_date(char *out); /* 29 bytes */
+int64_t howdah_run_seconds(void);
+void howdah_run_log(bool warns, const char *line);
+bool howdah_run_log_file(const char *path, char *error, size_t cap);
+void howdah_run_log_talks(bool talks);
+
+/* ---- parts of this mode ---- */
+
+/* What set() has been told and the loop does not need. swoole_settings.c */
+typedef struct {
+	bool compression;
+	zend_long compression_level;
+	size_t compression_min_length;
+	bool parse_cookie, parse_post, parse_files;
+	char *pid_file;
+} howdah_swoole_options;
+
+extern howdah_swoole_options howdah_swoole;
+extern howdah_run_settings howdah_swoole_loop;
+
+/* Takes the settings of $server->set(); throws on what cannot be had. */
+void howdah_swoole_set(HashTable *settings);
+void howdah_swoole_set_defaults(void);
+void howdah_swoole_check_settings(void);
+
+extern zend_class_entry *howdah_swoole_exception_ce, *howdah_swoole_server_ce,
+    *howdah_swoole_request_ce, *howdah_swoole_response_ce;
+
+/* This process is a worker of the server. */
+extern bool howdah_swoole_in_worker;
+/* The server has been started. */
+extern bool howdah_swoole_started;
+
+void howdah_swoole_log(bool warns, const char *format, ...) ZEND_ATTRIBUTE_FORMAT(printf, 2, 3);
+/* Throws Swoole\Exception "NotSupported: <what> <why>". */
+void howdah_swoole_refuse(const char *what, const char *why);
+
+/* Registers a class and its other spellings: "Swoole\X" also as "OpenSwoole\X", and as the older
+ * name if given. */
+zend_class_entry *howdah_swoole_class(const char *name, const char *older, zend_class_entry *parent,
+                                      const zend_function_entry *methods);
+
+void howdah_swoole_register_server(void);
+void howdah_swoole_register_request(void);
+void howdah_swoole_register_response(void);
+void howdah_swoole_register_timer(void);
+void howdah_swoole_register_table(void);
+void howdah_swoole_register_atomic(void);
+/* Memory that forked processes share; NULL when there is none. */
+void *howdah_swoole_share(size_t len);
+void howdah_swoole_register_constants(int module_number);
+
+/* Calls a script's function. False when it threw or exited, which has been reported. */
+bool howdah_swoole_call(zend_fcall_info *info, zend_fcall_info_cache *cache, uint32_t argc,
+                        zval *argv, const char *what);
+
+/* swoole_request.c */
+void howdah_swoole_new_request(zval *object, uint64_t connection);
+/* The callback is over: what still holds the request gets everything now. */
+void howdah_swoole_settle_request(zval *object);
+size_t howdah_swoole_read_post(char *buffer, size_t len);
+void howdah_swoole_intern(void);
+
+/* swoole_response.c */
+void howdah_swoole_new_response(zval *object, uint64_t connection);
+/* The callback failed: a 500 unless an answer has begun. */
+void howdah_swoole_fail_response(zval *object, const char *name);
+
+/* swoole_timer.c */
+void howdah_swoole_on_timer(uint64_t id, bool repeats);
+void howdah_swoole_forget_timers(void);
+
+/* swoole_check.c: what a script names and cannot have is found when it is compiled. */
+void howdah_swoole_check_first_script(const char *script);
+
+#define HOWDAH_SWOOLE_VERSION "5.1.0"
+#define HOWDAH_SWOOLE_VERSION_ID 50100
+
+#endif

@@ -1,0 +1,374 @@
+/* `howdah-php run`: PHP as on a command line, with the classes of Swoole's HTTP server. Follows
+ * main() and do_cli() of sapi/cli/php_cli.c for one script; interactive mode and the development
+ * server are left out. Owns the zend_try around the whole script.
+ *
+ * The SAPI's name is "cli": Symfony Console, Laravel and Swoole itself ask for it. opcache is off
+ * there unless php.ini or -d say opcache.enable_cli=1, as under php: the script is compiled once
+ * and stays. */
+#include "howdah.h"
+#include "swoole.h"
+
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "ext/standard/basic_functions.h"
+#include "ext/standard/info.h"
+#include "php_output.h"
+#include "zend_exceptions.h"
+#include "zend_signal.h"
+
+static const char *script_name = "";
+static const char *process_title = "";
+
+void howdah_swoole_log(bool warns, const char *format, ...)
+{
+	char line[4096];
+	va_list args;
+	va_start(args, format);
+	vsnprintf(line, sizeof(line), format, args);
+	va_end(args);
+	howdah_run_log(warns, line);
+}
+
+/* ---- SAPI ---- */
+
+static size_t ub_write(const char *bytes, size_t len)
+{
+	size_t done = 0;
+	while (done < len) {
+		ssize_t n = write(STDOUT_FILENO, bytes + done, len - done);
+		if (n < 0 && errno == EINTR) {
+			continue;
+		}
+		if (n <= 0) {
+			/* A closed terminal must not end a server. */
+			break;
+		}
+		done += (size_t)n;
+	}
+	return len;
+}
+
+static void flush(void *server_context)
+{
+}
+
+static void send_header(sapi_header_struct *header, void *server_context)
+{
+}
+
+/* Nothing: sapi_cli_header_handler() likewise drops what header() says. */
+static int header_handler(sapi_header_struct *header, sapi_header_op_enum op,
+                          sapi_headers_struct *headers)
+{
+	return 0;
+}
+
+static int send_headers(sapi_headers_struct *headers)
+{
+	return SAPI_HEADER_SENT_SUCCESSFULLY;
+}
+
+static char *read_cookies(void)
+{
+	return NULL;
+}
+
+static void log_message(const char *message, int syslog_type)
+{
+	fprintf(stderr, "%s\n", message);
+}
+
+static void register_variables(zval *array)
+{
+	php_import_environment_variables(array);
+	const char *names[] = {"PHP_SELF", "SCRIPT_NAME", "SCRIPT_FILENAME", "PATH_TRANSLATED"};
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		php_register_variable(names[i], script_name, array);
+	}
+	php_register_variable("DOCUMENT_ROOT", "", array);
+}
+
+static void ini_defaults(HashTable *configuration)
+{
+	zval one;
+	ZVAL_NEW_STR(&one, zend_string_init("1", 1, 1));
+	zend_hash_str_update(configuration, "display_errors", sizeof("display_errors") - 1, &one);
+}
+
+/* ---- the module, under both names that scripts ask extension_loaded() for ---- */
+
+ZEND_BEGIN_ARG_INFO_EX(arginfo_none, 0, 0, 0)
+ZEND_END_ARG_INFO()
+
+ZEND_BEGIN_ARG_INFO_EX(arginfo_title, 0, 0, 1)
+	ZEND_ARG_TYPE_INFO(0, title, IS_STRING, 0)
+ZEND_END_ARG_INFO()
+
+static PHP_FUNCTION(swoole_version)
+{
+	ZEND_PARSE_PARAMETERS_NONE();
+	RETURN_STRING(HOWDAH_SWOOLE_VERSION);
+}
+
+static PHP_FUNCTION(swoole_cpu_num)
+{
+	ZEND_PARSE_PARAMETERS_NONE();
+	RETURN_LONG(MAX(1, sysconf(_SC_NPROCESSORS_ONLN)));
+}
+
+/* As cli_set_process_title() of sapi/cli, which libphp lacks. */
+static PHP_FUNCTION(swoole_set_process_name)
+{
+	zend_string *title;
+	ZEND_PARSE_PARAMETERS_START(1, 1)
+		Z_PARAM_STR(title)
+	ZEND_PARSE_PARAMETERS_END();
+	static char kept[512];
+	snprintf(kept, sizeof(kept), "%s", ZSTR_VAL(title));
+	process_title = kept;
+	howdah_title_set(kept);
+	RETURN_TRUE;
+}
+
+static PHP_FUNCTION(cli_get_process_title)
+{
+	ZEND_PARSE_PARAMETERS_NONE();
+	RETURN_STRING(process_title);
+}
+
+static PHP_FUNCTION(swoole_last_error)
+{
+	ZEND_PARSE_PARAMETERS_NONE();
+	RETURN_LONG(0);
+}
+
+static const zend_function_entry functions[] = {
+	PHP_FE(swoole_version, arginfo_none)
+	PHP_FE(swoole_cpu_num, arginfo_none)
+	PHP_FE(swoole_last_error, arginfo_none)
+	PHP_FALIAS(swoole_errno, swoole_last_error, arginfo_none)
+	PHP_FE(swoole_set_process_name, arginfo_title)
+	PHP_FALIAS(cli_set_process_title, swoole_set_process_name, arginfo_title)
+	PHP_FE(cli_get_process_title, arginfo_none)
+	PHP_FE_END
+};
+
+static PHP_MINIT_FUNCTION(swoole)
+{
+	howdah_swoole_intern();
+	howdah_swoole_register_server();
+	howdah_swoole_register_request();
+	howdah_swoole_register_response();
+	howdah_swoole_register_timer();
+	howdah_swoole_register_table();
+	howdah_swoole_register_atomic();
+	howdah_swoole_register_constants(module_number);
+	return SUCCESS;
+}
+
+static PHP_MINFO_FUNCTION(swoole)
+{
+	php_info_print_table_start();
+	php_info_print_table_row(2, "Swoole scripts", "run by Howdah");
+	php_info_print_table_end();
+}
+
+static zend_module_entry swoole_module = {
+	STANDARD_MODULE_HEADER,
+	"swoole",
+	functions,
+	PHP_MINIT(swoole),
+	NULL,
+	NULL,
+	NULL,
+	PHP_MINFO(swoole),
+	HOWDAH_SWOOLE_VERSION,
+	STANDARD_MODULE_PROPERTIES
+};
+
+static zend_module_entry openswoole_module = {
+	STANDARD_MODULE_HEADER,
+	"openswoole",
+	NULL,
+	NULL,
+	NULL,
+	NULL,
+	NULL,
+	NULL,
+	HOWDAH_SWOOLE_VERSION,
+	STANDARD_MODULE_PROPERTIES
+};
+
+zend_class_entry *howdah_swoole_class(const char *name, const char *older, zend_class_entry *parent,
+                                      const zend_function_entry *methods)
+{
+	zend_class_entry ce;
+	INIT_CLASS_ENTRY_EX(ce, name, strlen(name), methods);
+	zend_class_entry *registered = zend_register_internal_class_ex(&ce, parent);
+	char other[128];
+	snprintf(other, sizeof(other), "Open%s", name);
+	zend_register_class_alias_ex(other, strlen(other), registered, 1);
+	if (older) {
+		zend_register_class_alias_ex(older, strlen(older), registered, 1);
+		snprintf(other, sizeof(other), "open%s", older);
+		zend_register_class_alias_ex(other, strlen(other), registered, 1);
+	}
+	return registered;
+}
+
+static int (*register_builtin)(void);
+
+/* Among PHP's own, the one place before module startup where a second module can be added. */
+static int register_modules(void)
+{
+	int result = register_builtin();
+	return result == SUCCESS && zend_register_internal_module(&openswoole_module) ? SUCCESS : FAILURE;
+}
+
+static int startup(sapi_module_struct *module)
+{
+	register_builtin = php_register_internal_extensions_func;
+	php_register_internal_extensions_func = register_modules;
+	return php_module_startup(module, &swoole_module);
+}
+
+static sapi_module_struct cli = {
+	.name = "cli",
+	.pretty_name = "Howdah, Swoole scripts",
+	.startup = startup,
+	.shutdown = php_module_shutdown_wrapper,
+	.ub_write = ub_write,
+	.flush = flush,
+	.sapi_error = php_error,
+	.header_handler = header_handler,
+	.send_headers = send_headers,
+	.send_header = send_header,
+	.read_post = howdah_swoole_read_post,
+	.read_cookies = read_cookies,
+	.register_server_variables = register_variables,
+	.log_message = log_message,
+	.ini_defaults = ini_defaults,
+	.php_ini_ignore_cwd = 1,
+	.phpinfo_as_text = 1,
+};
+
+/* STDIN, STDOUT and STDERR: cli_register_file_handles(). */
+static void register_streams(void)
+{
+	static const struct {
+		const char *name, *url, *mode;
+	} streams[] = {
+		{"STDIN", "php://stdin", "rb"}, {"STDOUT", "php://stdout", "wb"}, {"STDERR", "php://stderr", "wb"},
+	};
+	for (size_t i = 0; i < 3; i++) {
+		php_stream *stream =
+		    php_stream_open_wrapper_ex(streams[i].url, streams[i].mode, 0, NULL, NULL);
+		if (!stream) {
+			continue;
+		}
+		stream->flags |= PHP_STREAM_FLAG_NO_CLOSE;
+		zend_constant constant;
+		php_stream_to_zval(stream, &constant.value);
+		ZEND_CONSTANT_SET_FLAGS(&constant, 0, 0);
+		constant.name = zend_string_init_interned(streams[i].name, strlen(streams[i].name), 0);
+		zend_register_constant(&constant);
+	}
+}
+
+/* Takes every variable as it is. ext/filter's would put those of a multipart body into $_POST, and
+ * keep a copy of each for filter_input(), for ever. */
+static unsigned int accept_input(int source, const char *name, char **value, size_t len,
+                                 size_t *new_len)
+{
+	if (new_len) {
+		*new_len = len;
+	}
+	return 1;
+}
+
+/* ---- the script ---- */
+
+/* What a script's end means for a worker: a fatal error or exit() where no callback is running.
+ * The request at hand is answered, and the manager starts another worker. */
+static void worker_ends(int status)
+{
+	howdah_run_die("ScriptDied");
+	howdah_swoole_log(true, "ScriptDied: the worker ends with a fatal error; its request got a 500");
+	_exit(status ? status : 255);
+}
+
+int howdah_run_script(const char *ini_path, bool no_ini, const char *ini_entries, int argc,
+                      char **argv)
+{
+	volatile int status = 0;
+	howdah_title_prepare();
+	signal(SIGPIPE, SIG_IGN);
+	/* A crash is a crash: the Rust runtime's handlers look for its own stack overflows. */
+	signal(SIGSEGV, SIG_DFL);
+	signal(SIGBUS, SIG_DFL);
+	zend_signal_startup();
+	sapi_startup(&cli);
+	cli.php_ini_path_override = (char *)ini_path;
+	cli.php_ini_ignore = no_ini;
+	cli.ini_entries = (char *)ini_entries;
+	cli.executable_location = argv[0];
+	SG(options) |= SAPI_OPTION_NO_CHDIR;
+	if (cli.startup(&cli) == FAILURE) {
+		fprintf(stderr, "howdah run: PhpStartup: PHP did not start; the lines above say why\n");
+		return 1;
+	}
+	howdah_opcache_started();
+	sapi_register_input_filter(accept_input, NULL);
+	howdah_swoole_set_defaults();
+
+	script_name = argv[0];
+	zend_first_try {
+		zend_file_handle file;
+		zend_stream_init_filename(&file, script_name);
+		SG(request_info).argc = argc;
+		SG(request_info).argv = argv;
+		SG(request_info).path_translated = (char *)script_name;
+		if (php_request_startup() == FAILURE) {
+			fprintf(stderr, "howdah run: PhpStartup: PHP could not begin the script\n");
+			return 1;
+		}
+		SG(headers_sent) = 1;
+		SG(request_info).no_headers = 1;
+		CG(skip_shebang) = 1;
+		zend_is_auto_global(ZSTR_KNOWN(ZEND_STR_AUTOGLOBAL_SERVER));
+		PG(during_request_startup) = 0;
+		if (access(script_name, R_OK) != 0) {
+			fprintf(stderr, "howdah run: ScriptUnreadable: %s: %s\n", script_name, strerror(errno));
+			EG(exit_status) = 1;
+		} else {
+			register_streams();
+			howdah_swoole_check_first_script(script_name);
+			file.primary_script = 1;
+			php_execute_script(&file);
+		}
+		zend_destroy_file_handle(&file);
+	} zend_end_try();
+	status = EG(exit_status);
+
+	if (howdah_swoole_in_worker) {
+		/* Not after $server->start(), which never returns here: the script died. Its shutdown
+		 * functions run, error handlers of frameworks are among them. */
+		zend_try {
+			php_call_shutdown_functions();
+		} zend_end_try();
+		zend_try {
+			php_output_end_all();
+		} zend_end_try();
+		worker_ends(status);
+	}
+	SG(request_info).path_translated = NULL;
+	zend_try {
+		php_request_shutdown(NULL);
+	} zend_end_try();
+	php_module_shutdown();
+	sapi_shutdown();
+	return status;
+}

@@ -1,0 +1,44 @@
+/* What swoole_response.c (the object and its methods) and swoole_head.c (the head it is sent with)
+ * share. */
+#ifndef HOWDAH_SWOOLE_RESPONSE_H
+#define HOWDAH_SWOOLE_RESPONSE_H
+
+#include "howdah.h"
+#include "swoole.h"
+
+/* Properties, in the order of declaration. */
+enum { FD, SOCKET, HEADER, COOKIE, TRAILER, PROPERTIES };
+
+typedef struct {
+	uint64_t connection; /* 0: made by the script with `new` */
+	int status;          /* 0: not set */
+	zend_string *reason;
+	bool head_sent, chunked, ended, detached;
+	/* After a head: the connection lives on. */
+	bool keep;
+	zend_object std;
+} response_t;
+
+/* The answer being written: head, and body if it is small. Used again by the next one. */
+extern char *howdah_out;
+extern size_t howdah_out_len;
+void howdah_out_empty(void);
+void howdah_out_put(const char *bytes, size_t len);
+#define PUT(literal) howdah_out_put(literal, sizeof(literal) - 1)
+
+typedef enum { LENGTH, CHUNKED, UNTIL_CLOSE, NONE } framing_t;
+
+/* Appends the head; says whether the connection lives on. */
+bool howdah_out_head(response_t *response, framing_t framing, size_t length, const char *encoding,
+                     const char *type, size_t type_len, bool is_head);
+
+bool howdah_is_token(const char *text, size_t len);
+bool howdah_is_value(const char *text, size_t len);
+/* No body may follow (RFC 9110 §6.4.1). */
+bool howdah_has_no_body(int status);
+bool howdah_is_head_request(response_t *response, bool *http11);
+
+/* The body as gzip, if the client takes it and the script has not encoded it; or NULL. */
+zend_string *howdah_compressed(response_t *response, zend_string *body);
+
+#endif

@@ -1,0 +1,561 @@
+/* What a request changes in PHP and nothing undoes before the process ends: put back between two
+ * requests of a worker. "The boot" is what the script did before it first asked for a request.
+ *
+ *   always as after the boot   settings (ini_set), $_ENV, putenv(), working directory, umask,
+ *                              locale, default stream context, stream filters, tick functions
+ *   gone                       $_SESSION, session id, SID, error_get_last(), strtok(), stat cache,
+ *                              random seeds, zlib's choice of coding, filter_input()'s copies
+ *   as after the first request error and exception handlers, stream wrappers, time zone, mbstring
+ *                              and libxml switches, settings of kept_settings
+ *
+ * The last group is what frameworks set up once, and many boot in their first request (Symfony's
+ * kernel, older Octane workers). Nothing of a visitor belongs there.
+ *
+ * Not undone, since it is what a worker is for: global and static variables, classes, functions,
+ * constants, autoloaders, open resources that the script still holds. */
+#include "worker.h"
+
+#include <fcntl.h>
+#include <locale.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "ext/session/php_session.h"
+#include "ext/standard/basic_functions.h"
+#include "ext/standard/file.h"
+#include "zend_stack.h"
+
+/* ---- settings ---- */
+
+/* Set up by a framework's bootstrap, be it in the first request. */
+static const char *const kept_settings[] = {
+	"assert.", "date.timezone", "default_charset", "display_errors", "display_startup_errors",
+	"error_log", "error_reporting", "html_errors", "iconv.", "include_path", "log_errors",
+	"mbstring.", "pcre.", "precision", "serialize_precision", "xdebug.", "zend.assertions",
+};
+
+typedef struct {
+	zend_string *value;
+	uint8_t modifiable;
+} kept_setting;
+
+static HashTable settings; /* by name; what the boot has changed */
+
+static void keep_setting(zend_string *name, const zend_ini_entry *entry)
+{
+	kept_setting kept = {
+		.value = entry->value ? zend_string_copy(entry->value) : NULL,
+		.modifiable = entry->modifiable,
+	};
+	zend_hash_update_mem(&settings, name, &kept, sizeof(kept));
+}
+
+static void free_setting(zval *value)
+{
+	kept_setting *kept = Z_PTR_P(value);
+	if (kept->value) {
+		zend_string_release(kept->value);
+	}
+	efree(kept);
+}
+
+static bool is_kept_after_first(const zend_string *name)
+{
+	for (size_t i = 0; i < sizeof(kept_settings) / sizeof(*kept_settings); i++) {
+		size_t len = strlen(kept_settings[i]);
+		bool prefix = kept_settings[i][len - 1] == '.';
+		if (ZSTR_LEN(name) >= len && memcmp(ZSTR_VAL(name), kept_settings[i], len) == 0
+		    && (prefix || ZSTR_LEN(name) == len)) {
+			return true;
+		}
+	}
+	return false;
+}
+
+static bool is_of_site(const zend_string *name)
+{
+	for (uint32_t i = 0; i < howdah_current.ini_count; i++) {
+		const howdah_ini_ref *ref = &howdah_current.inis[i];
+		if (ref->kind != HOWDAH_INI_ENVIRONMENT && zend_string_equals_cstr(name, howdah_text(ref->name_off), ref->name_len)) {
+			return true;
+		}
+	}
+	return false;
+}
+
+/* As zend_alter_ini_entry_ex() does it, but PHP's stage for putting values back: no rule about
+ * headers already sent or a session already begun applies. */
+static void put_back(zend_ini_entry *entry, const kept_setting *kept)
+{
+	if (entry->on_modify) {
+		entry->on_modify(entry, kept->value, entry->mh_arg1, entry->mh_arg2, entry->mh_arg3,
+		                 ZEND_INI_STAGE_DEACTIVATE);
+	}
+	if (!entry->modified) {
+		entry->orig_value = entry->value;
+		entry->orig_modifiable = entry->modifiable;
+		entry->modified = 1;
+		if (!EG(modified_ini_directives)) {
+			ALLOC_HASHTABLE(EG(modified_ini_directives));
+			zend_hash_init(EG(modified_ini_directives), 8, NULL, NULL, 0);
+		}
+		zend_hash_add_ptr(EG(modified_ini_directives), entry->name, entry);
+	} else if (entry->value && entry->value != entry->orig_value) {
+		zend_string_release(entry->value);
+	}
+	entry->value = kept->value ? zend_string_copy(kept->value) : NULL;
+	entry->modifiable = kept->modifiable;
+}
+
+static void restore_settings(void)
+{
+	zend_string *name;
+	zend_ini_entry *entry;
+	kept_setting *kept;
+	if (EG(modified_ini_directives)) {
+		ZEND_HASH_FOREACH_STR_KEY_PTR(EG(modified_ini_directives), name, entry) {
+			if (!zend_hash_exists(&settings, name)) {
+				zend_restore_ini_entry(entry->name, ZEND_INI_STAGE_DEACTIVATE);
+			}
+		} ZEND_HASH_FOREACH_END();
+	}
+	ZEND_HASH_FOREACH_STR_KEY_PTR(&settings, name, kept) {
+		entry = zend_hash_find_ptr(EG(ini_directives), name);
+		if (entry && (entry->value != kept->value || entry->modifiable != kept->modifiable)) {
+			put_back(entry, kept);
+		}
+	} ZEND_HASH_FOREACH_END();
+}
+
+/* ---- error and exception handlers ---- */
+
+typedef struct {
+	zval handler;
+	int depth;
+} kept_handler;
+
+static kept_handler error_handler, exception_handler;
+static int error_handler_reporting;
+
+static void keep_handler(kept_handler *kept, const zval *now, const zend_stack *below)
+{
+	zval_ptr_dtor(&kept->handler);
+	ZVAL_COPY(&kept->handler, now);
+	kept->depth = zend_stack_count(below);
+}
+
+static bool same_handler(const zval *a, const zval *b)
+{
+	return Z_TYPE_P(a) == Z_TYPE_P(b) && (Z_ISUNDEF_P(a) || Z_COUNTED_P(a) == Z_COUNTED_P(b));
+}
+
+/* What the request has put on top goes; what it has taken from below it cannot come back. */
+static bool restore_handler(const kept_handler *kept, zval *now, zend_stack *below)
+{
+	while (zend_stack_count(below) > kept->depth) {
+		zval *top = zend_stack_top(below);
+		zval_ptr_dtor(top);
+		zend_stack_del_top(below);
+	}
+	if (same_handler(&kept->handler, now)) {
+		return false;
+	}
+	zval old;
+	ZVAL_COPY_VALUE(&old, now);
+	ZVAL_COPY(now, &kept->handler);
+	zval_ptr_dtor(&old);
+	return true;
+}
+
+static void restore_handlers(void)
+{
+	if (restore_handler(&error_handler, &EG(user_error_handler), &EG(user_error_handlers))) {
+		EG(user_error_handler_error_reporting) = error_handler_reporting;
+	}
+	while (zend_stack_count(&EG(user_error_handlers_error_reporting)) > zend_stack_count(&EG(user_error_handlers))) {
+		zend_stack_del_top(&EG(user_error_handlers_error_reporting));
+	}
+	restore_handler(&exception_handler, &EG(user_exception_handler), &EG(user_exception_handlers));
+}
+
+/* ---- the process: environment, directory, umask, locale ---- */
+
+static zval environment; /* $_ENV after the boot, if it was there */
+static HashTable boot_putenv;
+static int directory = -1;
+static mode_t boot_umask;
+static char *boot_locale;
+
+static void keep_process(void)
+{
+	zval *env = zend_hash_find(&EG(symbol_table), ZSTR_KNOWN(ZEND_STR_AUTOGLOBAL_ENV));
+	if (env) {
+		ZVAL_DEREF(env);
+	}
+	if (env && Z_TYPE_P(env) == IS_ARRAY) {
+		ZVAL_ARR(&environment, zend_array_dup(Z_ARRVAL_P(env)));
+	}
+	/* The table holds what each variable was before: with one of its own, a request's changes are
+	 * undone to what the boot has set. */
+	boot_putenv = BG(putenv_ht);
+	zend_hash_init(&BG(putenv_ht), 1, NULL, boot_putenv.pDestructor, 0);
+	directory = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	boot_umask = umask(0);
+	umask(boot_umask);
+	BG(umask) = -1;
+	const char *locale = setlocale(LC_ALL, NULL);
+	boot_locale = strdup(locale ? locale : "C");
+	BG(locale_changed) = 0;
+}
+
+static void restore_process(void)
+{
+	if (zend_hash_num_elements(&BG(putenv_ht))) {
+		zend_hash_graceful_reverse_destroy(&BG(putenv_ht));
+		zend_hash_init(&BG(putenv_ht), 1, NULL, boot_putenv.pDestructor, 0);
+	}
+	howdah_return_to_directory(directory);
+	if (BG(umask) != -1) {
+		umask(boot_umask);
+		BG(umask) = -1;
+	}
+	if (BG(locale_changed)) {
+		setlocale(LC_ALL, boot_locale);
+		zend_reset_lc_ctype_locale();
+		zend_update_current_locale();
+		if (BG(ctype_string)) {
+			zend_string_release_ex(BG(ctype_string), 0);
+			BG(ctype_string) = NULL;
+		}
+		const char *ctype = setlocale(LC_CTYPE, NULL);
+		if (ctype && strcmp(ctype, "C") != 0) {
+			BG(ctype_string) = zend_string_init(ctype, strlen(ctype), 0);
+		}
+		BG(locale_changed) = 0;
+	}
+}
+
+/* ---- streams ---- */
+
+static zval context_options;
+static bool had_context, had_filters, had_ticks;
+static HashTable *wrappers; /* after the first request; NULL: PHP's own */
+
+static void keep_streams(void)
+{
+	had_context = FG(default_context) != NULL;
+	if (had_context) {
+		ZVAL_COPY(&context_options, &FG(default_context)->options);
+	}
+	had_filters = FG(stream_filters) != NULL;
+	had_ticks = BG(user_tick_functions) != NULL;
+}
+
+static HashTable *copy_of(HashTable *table)
+{
+	if (!table) {
+		return NULL;
+	}
+	HashTable *copy;
+	ALLOC_HASHTABLE(copy);
+	zend_hash_init(copy, zend_hash_num_elements(table), NULL, NULL, 0);
+	zend_hash_copy(copy, table, NULL);
+	return copy;
+}
+
+static void free_table(HashTable **table)
+{
+	if (*table) {
+		zend_hash_destroy(*table);
+		FREE_HASHTABLE(*table);
+		*table = NULL;
+	}
+}
+
+static void restore_streams(void)
+{
+	php_stream_context *context = FG(default_context);
+	if (context && !had_context) {
+		FG(default_context) = NULL;
+		zend_list_delete(context->res);
+	} else if (context && Z_ARRVAL(context->options) != Z_ARRVAL(context_options)) {
+		zval_ptr_dtor(&context->options);
+		ZVAL_COPY(&context->options, &context_options);
+	}
+	if (FG(stream_wrappers)) {
+		free_table(&FG(stream_wrappers));
+		FG(stream_wrappers) = copy_of(wrappers);
+	}
+	if (!had_filters && FG(stream_filters)) {
+		free_table(&FG(stream_filters));
+		free_table(&BG(user_filter_map));
+	}
+	if (!had_ticks && BG(user_tick_functions)) {
+		/* The list stays, empty: PHP has its runner in a list we cannot reach. */
+		zend_llist_clean(BG(user_tick_functions));
+	}
+}
+
+/* ---- what is simply gone ---- */
+
+static void forget(void)
+{
+	if (PG(last_error_message)) {
+		zend_string_release(PG(last_error_message));
+		PG(last_error_message) = NULL;
+	}
+	if (PG(last_error_file)) {
+		zend_string_release(PG(last_error_file));
+		PG(last_error_file) = NULL;
+	}
+	PG(last_error_type) = 0;
+	PG(last_error_lineno) = 0;
+	if (BG(strtok_string)) {
+		zend_string_release(BG(strtok_string));
+		BG(strtok_string) = NULL;
+		BG(strtok_last) = NULL;
+	}
+	if (BG(CurrentStatFile) || BG(CurrentLStatFile)) {
+		php_clear_stat_cache(0, NULL, 0);
+	}
+	EG(exit_status) = 0;
+}
+
+/* ---- modules ---- */
+
+/* Their request functions keep nothing of the boot (session: see there). */
+static zend_module_entry *filter_module, *zlib_module, *random_module, *session_module;
+static php_ps_globals *session;
+static zval session_handlers[PS_NUM_APIS];
+static zend_string *session_class;
+static bool session_implemented;
+
+static void keep_session(void)
+{
+	if (!session) {
+		return;
+	}
+	for (size_t i = 0; i < PS_NUM_APIS; i++) {
+		ZVAL_COPY(&session_handlers[i], &session->mod_user_names.names[i]);
+	}
+	session_class = session->mod_user_class_name ? zend_string_copy(session->mod_user_class_name) : NULL;
+	session_implemented = session->mod_user_implemented;
+}
+
+/* The session module frees the handlers that the boot has registered together with a request's. */
+static void put_back_session_handlers(void)
+{
+	for (size_t i = 0; i < PS_NUM_APIS; i++) {
+		ZVAL_COPY(&session->mod_user_names.names[i], &session_handlers[i]);
+	}
+	session->mod_user_class_name = session_class ? zend_string_copy(session_class) : NULL;
+	session->mod_user_implemented = session_implemented;
+}
+
+static void end_session(void)
+{
+	if (!session) {
+		return;
+	}
+	/* PHP sets this while it handles a call of a user's save handler; after a bailout it stays. */
+	session_module->request_shutdown_func(session_module->type, session_module->module_number);
+	put_back_session_handlers();
+	zend_hash_str_del(&EG(symbol_table), "_SESSION", sizeof("_SESSION") - 1);
+	/* The constant cannot be taken away: compiled code may hold it. */
+	zval *sid = zend_get_constant_str("SID", sizeof("SID") - 1);
+	if (sid && Z_TYPE_P(sid) == IS_STRING && Z_STRLEN_P(sid)) {
+		zval_ptr_dtor(sid);
+		ZVAL_EMPTY_STRING(sid);
+	}
+}
+
+static void end_module(zend_module_entry *module)
+{
+	if (module && module->request_shutdown_func) {
+		module->request_shutdown_func(module->type, module->module_number);
+	}
+}
+
+static void begin_module(zend_module_entry *module)
+{
+	if (module && module->request_startup_func) {
+		module->request_startup_func(module->type, module->module_number);
+	}
+}
+
+void howdah_state_end_modules(void)
+{
+	end_session();
+	end_module(zlib_module);
+	end_module(filter_module);
+}
+
+void howdah_state_begin_modules(void)
+{
+	begin_module(random_module);
+	begin_module(filter_module);
+	begin_module(zlib_module);
+	/* Last: with session.auto_start it reads cookies and sends headers. */
+	begin_module(session_module);
+}
+
+/* ---- shutdown functions ---- */
+
+static HashTable *own_shutdown_functions;
+
+void howdah_state_begin_request(void)
+{
+	own_shutdown_functions = BG(user_shutdown_function_names);
+	BG(user_shutdown_function_names) = NULL;
+}
+
+void howdah_state_call_shutdown_functions(void)
+{
+	if (BG(user_shutdown_function_names)) {
+		php_call_shutdown_functions();
+		php_free_shutdown_functions();
+	}
+	BG(user_shutdown_function_names) = own_shutdown_functions;
+	own_shutdown_functions = NULL;
+}
+
+void howdah_state_join_shutdown_functions(void)
+{
+	HashTable *requests = BG(user_shutdown_function_names);
+	if (!own_shutdown_functions) {
+		return;
+	}
+	BG(user_shutdown_function_names) = own_shutdown_functions;
+	own_shutdown_functions = NULL;
+	if (requests) {
+		php_shutdown_function_entry *entry;
+		ZEND_HASH_FOREACH_PTR(requests, entry) {
+			append_user_shutdown_function(entry);
+		} ZEND_HASH_FOREACH_END();
+		/* The entries have moved: what they refer to is not to be released here. */
+		requests->pDestructor = NULL;
+		zend_hash_destroy(requests);
+		FREE_HASHTABLE(requests);
+	}
+}
+
+/* ---- superglobals ---- */
+
+/* As zend_activate_auto_globals(), except for those that PHP makes when code that names them is
+ * compiled (auto_globals_jit): here the code may have been compiled in an earlier request, so who
+ * was made once is made every time. */
+void howdah_state_import_superglobals(void)
+{
+	zval *files = &PG(http_globals)[TRACK_VARS_FILES];
+	zval_ptr_dtor_nogc(files);
+	ZVAL_UNDEF(files);
+	zend_auto_global *global;
+	ZEND_HASH_MAP_FOREACH_PTR(CG(auto_globals), global) {
+		if (!global->auto_global_callback || global->name == ZSTR_KNOWN(ZEND_STR_AUTOGLOBAL_ENV)) {
+			continue;
+		}
+		if (!global->jit || !global->armed) {
+			global->armed = global->auto_global_callback(global->name);
+		}
+	} ZEND_HASH_FOREACH_END();
+}
+
+static void restore_env(void)
+{
+	zend_auto_global *global = zend_hash_find_ptr(CG(auto_globals), ZSTR_KNOWN(ZEND_STR_AUTOGLOBAL_ENV));
+	if (!Z_ISUNDEF(environment)) {
+		zval *now = zend_hash_find(&EG(symbol_table), ZSTR_KNOWN(ZEND_STR_AUTOGLOBAL_ENV));
+		if (!now || Z_TYPE_P(now) != IS_ARRAY || Z_ARRVAL_P(now) != Z_ARRVAL(environment)) {
+			zval copy;
+			ZVAL_COPY(&copy, &environment);
+			zend_hash_update(&EG(symbol_table), ZSTR_KNOWN(ZEND_STR_AUTOGLOBAL_ENV), &copy);
+		}
+	} else if (global && !global->armed) {
+		global->armed = global->auto_global_callback(global->name);
+	}
+}
+
+/* ---- the whole ---- */
+
+static zend_module_entry *module_named(const char *name)
+{
+	return zend_hash_str_find_ptr(&module_registry, name, strlen(name));
+}
+
+void howdah_state_prepare(void)
+{
+	filter_module = module_named("filter");
+	zlib_module = module_named("zlib");
+	random_module = module_named("random");
+	session_module = module_named("session");
+	session = session_module ? session_module->globals_ptr : NULL;
+	howdah_calls_prepare();
+}
+
+static void keep_handlers(void)
+{
+	keep_handler(&error_handler, &EG(user_error_handler), &EG(user_error_handlers));
+	error_handler_reporting = EG(user_error_handler_error_reporting);
+	keep_handler(&exception_handler, &EG(user_exception_handler), &EG(user_exception_handlers));
+}
+
+void howdah_state_keep_boot(void)
+{
+	zend_string *name;
+	zend_ini_entry *entry;
+	zend_hash_init(&settings, 16, NULL, free_setting, 0);
+	if (EG(modified_ini_directives)) {
+		ZEND_HASH_FOREACH_STR_KEY_PTR(EG(modified_ini_directives), name, entry) {
+			keep_setting(name, entry);
+		} ZEND_HASH_FOREACH_END();
+	}
+	keep_handlers();
+	keep_process();
+	keep_streams();
+	wrappers = copy_of(FG(stream_wrappers));
+	keep_session();
+	howdah_state_end_modules();
+	howdah_calls_keep();
+	howdah_signals_keep();
+	forget();
+}
+
+void howdah_state_keep_first(void)
+{
+	zend_string *name;
+	zend_ini_entry *entry;
+	if (EG(modified_ini_directives)) {
+		ZEND_HASH_FOREACH_STR_KEY_PTR(EG(modified_ini_directives), name, entry) {
+			if (is_kept_after_first(name) && !is_of_site(name)) {
+				keep_setting(name, entry);
+			}
+		} ZEND_HASH_FOREACH_END();
+	}
+	keep_handlers();
+	free_table(&wrappers);
+	wrappers = copy_of(FG(stream_wrappers));
+	howdah_calls_keep();
+}
+
+void howdah_state_restore(void)
+{
+	if (session && session->session_status == php_session_active) {
+		/* Begun by the script itself, after the answer. */
+		end_session();
+	}
+	if (session) {
+		/* Or "user", which only session_set_save_handler() may set, could not be put back. */
+		session->set_handler = 1;
+	}
+	restore_settings();
+	if (session) {
+		session->set_handler = 0;
+	}
+	restore_handlers();
+	restore_process();
+	restore_env();
+	restore_streams();
+	howdah_calls_restore();
+	howdah_signals_between_requests();
+	forget();
+}

@@ -1,0 +1,229 @@
+//! The border's part for a worker: its events, the request being answered, and the answer.
+
+use std::ffi::{CStr, OsStr, c_char};
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use super::{Bytes, EventOut, RequestOut, STATE, bytes, kind, text, with_worker};
+use crate::run::connection::Phase;
+use crate::run::files;
+use crate::run::score::Counter;
+use crate::run::worker::{Event, Worker};
+
+/// What the worker is to call the script for next; waits for it.
+///
+/// # Safety
+/// `out` is writable.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn howdah_run_next(out: *mut EventOut) {
+    let event = STATE.with_borrow_mut(|state| match &mut state.worker {
+        Some(worker) => worker.next(&mut state.timers),
+        None => Event::Leave,
+    });
+    let (kind, id, repeats) = match event {
+        Event::Request(id) => (kind::REQUEST, id, false),
+        Event::Timer(id, repeats) => (kind::TIMER, id, repeats),
+        Event::Connected(id) => (kind::CONNECTED, id, false),
+        Event::Closed(id) => (kind::CLOSED, id, false),
+        Event::Leave => (kind::LEAVE, 0, false),
+    };
+    // SAFETY: as this function demands.
+    unsafe { out.write(EventOut { kind, repeats, id }) };
+}
+
+/// The callback of a request has returned.
+#[unsafe(no_mangle)]
+extern "C" fn howdah_run_returned() {
+    with_worker((), Worker::returned);
+}
+
+/// `workerStart` is through.
+#[unsafe(no_mangle)]
+extern "C" fn howdah_run_ready() {
+    with_worker((), |worker| worker.score().set(Counter::Ready, 1));
+}
+
+/// Describes the request of connection `id`; false when there is none.
+///
+/// # Safety
+/// `out` is writable.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn howdah_run_request(id: u64, out: *mut RequestOut) -> bool {
+    with_worker(false, |worker| {
+        let server_port = worker.config().port;
+        let Some(connection) = worker.connection(id) else {
+            return false;
+        };
+        let Some(head) = connection.receiver.head() else {
+            return false;
+        };
+        let mut address = [0; 48];
+        let (ip, remote_port) = match connection.peer {
+            Some(peer) => (peer.ip().to_canonical().to_string(), peer.port()),
+            None => (String::new(), 0),
+        };
+        for (to, from) in address.iter_mut().zip(ip.bytes().take(47)) {
+            *to = from as c_char;
+        }
+        let described = RequestOut {
+            head: Bytes::of(head.bytes_received()),
+            method: Bytes::of(head.method()),
+            path: Bytes::of(head.path()),
+            query: head.query().map_or(Bytes::NONE, Bytes::of),
+            body: Bytes::of(connection.receiver.body()),
+            http11: head.version() == howdah_http1::message::Version::Http11,
+            server_port,
+            remote_port,
+            remote_address: address,
+        };
+        // SAFETY: as this function demands.
+        unsafe { out.write(described) };
+        true
+    })
+}
+
+/// What an answer's framing depends on: 1 for HEAD, 2 for HTTP/1.1.
+#[unsafe(no_mangle)]
+extern "C" fn howdah_run_traits(id: u64) -> u32 {
+    with_worker(2, |worker| {
+        match worker.connection(id).and_then(|c| c.receiver.head()) {
+            Some(head) => {
+                let http11 = head.version() == howdah_http1::message::Version::Http11;
+                u32::from(head.method() == b"HEAD") | u32::from(http11) << 1
+            }
+            None => 2,
+        }
+    })
+}
+
+/// Field `index` of the request's head; false when there is none.
+///
+/// # Safety
+/// `name` and `value` are writable.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn howdah_run_field(
+    id: u64,
+    index: usize,
+    name: *mut Bytes,
+    value: *mut Bytes,
+) -> bool {
+    with_worker(false, |worker| {
+        let head = worker.connection(id).and_then(|c| c.receiver.head());
+        let Some((n, v)) = head.and_then(|head| head.field(index)) else {
+            return false;
+        };
+        // SAFETY: as this function demands.
+        unsafe {
+            name.write(Bytes::of(n));
+            value.write(Bytes::of(v));
+        }
+        true
+    })
+}
+
+/// Sends a part of an answer. False: the client is gone.
+///
+/// # Safety
+/// Two pieces of readable bytes.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn howdah_run_send(
+    id: u64,
+    first: *const u8,
+    first_len: usize,
+    second: *const u8,
+    second_len: usize,
+) -> bool {
+    // SAFETY: as this function demands.
+    let (first, second) = unsafe { (bytes(first, first_len), bytes(second, second_len)) };
+    with_worker(false, |worker| worker.send(id, first, second))
+}
+
+/// Waits until the client has taken enough of a streamed answer. False: it is gone.
+#[unsafe(no_mangle)]
+extern "C" fn howdah_run_make_room(id: u64) -> bool {
+    with_worker(false, |worker| worker.make_room(id))
+}
+
+/// Sends a part of a file. False: the client is gone, or the file cannot be opened.
+///
+/// # Safety
+/// `path` is NUL-terminated.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn howdah_run_send_file(
+    id: u64,
+    path: *const c_char,
+    offset: u64,
+    length: u64,
+) -> bool {
+    // SAFETY: as this function demands.
+    let path = Path::new(OsStr::from_bytes(
+        unsafe { CStr::from_ptr(path) }.to_bytes(),
+    ));
+    let Ok(file) = File::open(path) else {
+        return false;
+    };
+    with_worker(false, |worker| {
+        worker.send_file(id, file.into(), offset, length)
+    })
+}
+
+/// The media type for a file's name; static and NUL-terminated only by its length.
+///
+/// # Safety
+/// `path` is NUL-terminated.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn howdah_run_content_type(path: *const c_char) -> Bytes {
+    // SAFETY: as this function demands.
+    let path = Path::new(OsStr::from_bytes(
+        unsafe { CStr::from_ptr(path) }.to_bytes(),
+    ));
+    let extension = path.extension().unwrap_or_default().as_bytes();
+    Bytes::of(files::content_type(extension).as_bytes())
+}
+
+/// The answer is complete; `keep`: the connection lives on.
+#[unsafe(no_mangle)]
+extern "C" fn howdah_run_answered(id: u64, keep: bool) {
+    with_worker((), |worker| worker.answered(id, keep));
+}
+
+/// Whether the connection lives on after the answer being made.
+#[unsafe(no_mangle)]
+extern "C" fn howdah_run_keeps(id: u64) -> bool {
+    with_worker(false, |worker| worker.keeps(id))
+}
+
+/// Whether the connection is there; `answering`: and waits for an answer.
+#[unsafe(no_mangle)]
+extern "C" fn howdah_run_exists(id: u64, answering: bool) -> bool {
+    with_worker(false, |worker| {
+        worker.lives(id)
+            && worker
+                .connection(id)
+                .is_some_and(|c| !answering || c.phase == Phase::Answering)
+    })
+}
+
+/// Closes the connection at once.
+#[unsafe(no_mangle)]
+extern "C" fn howdah_run_close(id: u64) {
+    with_worker((), |worker| worker.close(id));
+}
+
+/// Accept no more, and leave when what runs is through.
+#[unsafe(no_mangle)]
+extern "C" fn howdah_run_leave() {
+    with_worker((), Worker::leave);
+}
+
+/// The worker dies; the request being answered gets a 500 if nothing of an answer was sent.
+///
+/// # Safety
+/// `name` is NUL-terminated.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn howdah_run_die(name: *const c_char) {
+    // SAFETY: as this function demands.
+    let name = unsafe { text(name) }.unwrap_or_default();
+    with_worker((), |worker| worker.die(&name));
+}

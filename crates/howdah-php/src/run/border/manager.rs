@@ -1,0 +1,307 @@
+//! The border's part for a server's first process: the address, the start, the manager's loop, and
+//! the fork in which a worker begins.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use super::{EventOut, Manager, STATE, Settings, StartedConfig, State, kind, tell, text};
+use crate::identity::{self, IdentityError};
+use crate::run::crew::{Action, Crew, Ended, Stop};
+use crate::run::files::Root;
+use crate::run::score::{Counter, Score};
+use crate::run::worker::{Config, Worker};
+use crate::run::{listener, log, sys};
+use crate::sys::{Forked, fork, kill, leave, own_pid};
+
+/// Binds the address a script names; `port` then says which it is. False, and why.
+///
+/// # Safety
+/// `host` is NUL-terminated, `error` has room for `cap` bytes.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn howdah_run_bind(
+    host: *const c_char,
+    port: u16,
+    unix: bool,
+    error: *mut c_char,
+    cap: usize,
+) -> bool {
+    // SAFETY: as this function demands.
+    let host = unsafe { text(host) }.unwrap_or_default();
+    match listener::bind(&host, port, unix) {
+        Ok((socket, shown)) => STATE.with_borrow_mut(|state| {
+            state.shown = shown;
+            state.port = sys::local_port(socket.as_raw_fd());
+            state.bound = Some(socket);
+            true
+        }),
+        Err(why) => {
+            // SAFETY: as this function demands.
+            unsafe { tell(error, cap, &why) };
+            false
+        }
+    }
+}
+
+/// The port bound.
+#[unsafe(no_mangle)]
+extern "C" fn howdah_run_port() -> u16 {
+    STATE.with_borrow(|state| state.port)
+}
+
+/// Begins to listen and becomes the manager. False, and why.
+///
+/// # Safety
+/// `settings` is as `shim/swoole.h` describes it, `error` has room for `cap` bytes.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn howdah_run_start(
+    settings: *const Settings,
+    error: *mut c_char,
+    cap: usize,
+) -> bool {
+    // SAFETY: as this function demands.
+    match unsafe { start(&*settings) } {
+        Ok(()) => true,
+        Err(why) => {
+            // SAFETY: as this function demands.
+            unsafe { tell(error, cap, &why) };
+            false
+        }
+    }
+}
+
+/// # Safety
+/// The pointers of `settings` are as `shim/swoole.h` describes them.
+unsafe fn start(settings: &Settings) -> Result<(), String> {
+    // SAFETY: as this function demands.
+    let (user, group, root) = unsafe {
+        (
+            text(settings.user),
+            text(settings.group),
+            text(settings.document_root),
+        )
+    };
+    let mut locations = Vec::new();
+    let mut at = settings.locations;
+    while !at.is_null() {
+        // SAFETY: a list of strings that an empty one ends.
+        let one = unsafe { CStr::from_ptr(at) }.to_bytes();
+        if one.is_empty() {
+            break;
+        }
+        locations.push(one.to_vec());
+        // SAFETY: the next string, or the empty one that ends the list.
+        at = unsafe { at.add(one.len() + 1) };
+    }
+    let files = match root {
+        None => None,
+        Some(root) => Some(
+            Root::new(Path::new(&root), locations)
+                .map_err(|e| format!("BadDocumentRoot: {root}: {e}"))?,
+        ),
+    };
+    STATE.with_borrow_mut(|state| {
+        let socket = state
+            .bound
+            .as_ref()
+            .ok_or("NotBound: there is no address")?;
+        sys::listen(socket.as_raw_fd(), settings.backlog)
+            .map_err(|e| format!("CannotListen: {e}"))?;
+        let score = Score::new(settings.workers).map_err(|e| format!("CannotShare: {e}"))?;
+        let room = sys::descriptor_limit().saturating_sub(64).max(16);
+        let bell = sys::handle_signals(true).map_err(|e| format!("CannotSignal: {e}"))?;
+        let epoll = sys::epoll().map_err(|e| format!("CannotWait: {e}"))?;
+        let events = libc::EPOLLIN | libc::EPOLLET;
+        sys::watch(epoll.as_raw_fd(), bell.as_raw_fd(), events, 0)
+            .map_err(|e| format!("CannotWait: {e}"))?;
+        let (workers, max_body, port) = (settings.workers, settings.max_body, state.port);
+        let (max_output, idle) = (settings.max_output as usize, settings.idle_ms);
+        let (max_wait, max_requests) = (settings.max_wait_ms, settings.max_requests);
+        // The limit of descriptors holds for each worker.
+        let max_connections = settings.max_connections.min(room * workers);
+        let tells_connections = settings.tells_connections;
+        state.next_config = Some(Box::new(move || Config {
+            workers,
+            max_body,
+            max_output,
+            idle,
+            max_wait,
+            max_connections,
+            max_requests,
+            port,
+            tells_connections,
+            files: files.clone(),
+        }));
+        log::info(&format!("listening on {}, {workers} workers", state.shown));
+        if user.is_none() && crate::sys::effective_ids().0 == 0 {
+            log::warn(
+                "RunsAsRoot: the workers run as root; name another user by the setting `user`",
+            );
+        }
+        state.started = Some(StartedConfig { user, group, score });
+        state.manager = Some(Manager {
+            crew: Crew::new(workers, max_wait),
+            epoll,
+            _bell: bell,
+            pid: own_pid(),
+        });
+        Ok(())
+    })
+}
+
+/// What the manager is to do next; waits for it.
+///
+/// # Safety
+/// `out` is writable.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn howdah_run_manage(out: *mut EventOut) {
+    let event = STATE.with_borrow_mut(|state| {
+        let State {
+            manager, timers, ..
+        } = state;
+        let Some(manager) = manager else {
+            return (kind::DONE, 0, false);
+        };
+        let mut events = Vec::with_capacity(4);
+        loop {
+            let asked = sys::asked();
+            let now = sys::now_ms();
+            if asked & sys::CHILD != 0 {
+                reap(&mut manager.crew, now);
+            }
+            if asked & sys::STOP != 0 {
+                match manager.crew.stop(now) {
+                    Stop::Begins => {
+                        log::info("stopping");
+                        return (kind::STOPPING, 0, false);
+                    }
+                    Stop::GoesOn => {}
+                    Stop::AtOnce => log::info("stopping at once"),
+                }
+            } else if asked & sys::RELOAD != 0 {
+                log::info("reloading the workers");
+                manager.crew.reload(now);
+                return (kind::RELOADED, 0, false);
+            }
+            let until = match manager.crew.next(now) {
+                Action::Spawn(number) => return (kind::SPAWN, number, false),
+                Action::Done => return (kind::DONE, 0, false),
+                Action::Signal(pid, signal) => {
+                    kill(pid, signal);
+                    continue;
+                }
+                Action::Wait(until) => until.map(|at| at.saturating_sub(now)),
+            };
+            if let Some((id, repeats)) = timers.due(now) {
+                return (kind::TIMER, id, repeats);
+            }
+            let wait = until
+                .into_iter()
+                .chain(timers.wait(now))
+                .min()
+                .map_or(-1, |ms| i32::try_from(ms).unwrap_or(i32::MAX));
+            sys::wait(manager.epoll.as_raw_fd(), &mut events, wait);
+        }
+    });
+    let (kind, id, repeats) = event;
+    // SAFETY: as this function demands.
+    unsafe { out.write(EventOut { kind, repeats, id }) };
+}
+
+fn reap(crew: &mut Crew, now: u64) {
+    for pid in crew.pids() {
+        let Some(status) = sys::reap(pid) else {
+            continue;
+        };
+        let how = if status < 0 {
+            format!("was killed by signal {}", -status)
+        } else {
+            format!("ended with exit code {status}")
+        };
+        match crew.ended(pid, status == 0, now) {
+            Some(Ended::Died(number, 0)) => log::warn(&format!(
+                "WorkerDied: worker {number} (pid {pid}) {how}; the next one starts"
+            )),
+            Some(Ended::Died(number, wait)) => log::warn(&format!(
+                "WorkerDied: worker {number} (pid {pid}) {how} soon after its start; the next one starts in {wait} ms"
+            )),
+            Some(Ended::TookTooLong(number)) => log::warn(&format!(
+                "WorkerKilled: worker {number} (pid {pid}) did not leave within max_wait_time and was killed"
+            )),
+            Some(Ended::Left(_)) | None => {}
+        }
+    }
+}
+
+/// Forks worker `number`. Returns 0 in the worker, its pid in the manager, -1 when it cannot.
+#[unsafe(no_mangle)]
+extern "C" fn howdah_run_fork(number: u64) -> c_int {
+    STATE.with_borrow_mut(|state| {
+        let Some(manager) = &mut state.manager else {
+            return -1;
+        };
+        let parent = manager.pid;
+        match fork() {
+            Ok(Forked::Parent(pid)) => {
+                manager.crew.spawned(number, pid, sys::now_ms());
+                pid
+            }
+            Err(e) => {
+                log::warn(&format!("CannotFork: {e}"));
+                manager.crew.not_spawned(number, sys::now_ms());
+                -1
+            }
+            Ok(Forked::Child) => {
+                if let Err(why) = become_worker(state, number, parent) {
+                    log::warn(&why);
+                    leave(78);
+                }
+                0
+            }
+        }
+    })
+}
+
+fn become_worker(state: &mut State, number: u64, parent: i32) -> Result<(), String> {
+    let say = |what: &str| {
+        let what = what.to_owned();
+        move |e: std::io::Error| format!("{what}: {e}")
+    };
+    let bell = sys::handle_signals(false).map_err(say("CannotSignal"))?;
+    let started = state.started.take().ok_or("NotStarted")?;
+    identity::assume(started.user.as_deref(), started.group.as_deref()).map_err(|e| match e {
+        IdentityError::NoSuchUser(user) => {
+            format!("NoSuchUser: the system knows no user {user:?}")
+        }
+        IdentityError::NoSuchGroup(group) => {
+            format!("NoSuchGroup: the system knows no group {group:?}")
+        }
+        IdentityError::CannotChangeUser(why) => format!("CannotChangeUser: {why}"),
+    })?;
+    // After the change of user, which clears it.
+    if !sys::die_with(parent) {
+        leave(0);
+    }
+    state.manager = None;
+    state.timers.forget();
+    let mut config = state.next_config.take().ok_or("NotStarted")?();
+    if config.max_requests > 0 {
+        // Not all workers at the same moment.
+        config.max_requests += number * state.jitter / config.workers;
+    }
+    let score = started.score.of(number);
+    for counter in [Counter::Connections, Counter::Ready] {
+        score.set(counter, 0);
+    }
+    score.set(Counter::Pid, own_pid() as u64);
+    let listener = state.bound.take().ok_or("NotBound")?;
+    let worker = Worker::new(config, number, score, listener, bell).map_err(say("CannotWait"))?;
+    state.worker = Some(worker);
+    Ok(())
+}
+
+/// `max_request_grace`: how many requests more a worker may serve than another.
+#[unsafe(no_mangle)]
+extern "C" fn howdah_run_jitter(requests: u64) {
+    STATE.with_borrow_mut(|state| state.jitter = requests);
+}

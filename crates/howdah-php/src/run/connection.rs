@@ -1,0 +1,329 @@
+//! One client's connection: bytes in, bytes out, and the phase it is in. Touches its own socket
+//! only; which connection has its turn, and what a request is answered, is decided elsewhere.
+
+use std::collections::VecDeque;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use howdah_http1::receiver::{Limits, Received, Receiver, Refused};
+
+use super::sys;
+
+/// Bytes asked of a socket at once.
+pub const SCRATCH: usize = 64 << 10;
+
+/// Bytes read at once from a client that is answered no more and goes on sending.
+const MAX_DROPPED: usize = 1 << 20;
+
+/// Where a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Receives a request, or waits for the next.
+    Receiving,
+    /// A request is with the script.
+    Answering,
+    /// Nothing more is answered: what is left is sent, then the client may hang up first.
+    Closing,
+}
+
+/// What reading has made.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Nothing yet.
+    Waits,
+    /// A complete request.
+    Request,
+    /// The bytes are refused.
+    Refused(Refused),
+    /// The connection is over.
+    Over,
+}
+
+/// A part of a file to send.
+#[derive(Debug)]
+struct FilePart {
+    file: OwnedFd,
+    offset: i64,
+    left: u64,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub struct Connection {
+    socket: OwnedFd,
+    /// Who is at the other end; none on a unix socket.
+    pub peer: Option<SocketAddr>,
+    /// Where it is.
+    pub phase: Phase,
+    /// The request being received or answered.
+    pub receiver: Receiver,
+    /// Received and not taken yet: the rest of a head, pipelined requests.
+    input: Vec<u8>,
+    /// What the socket did not take yet, and how much of it has gone since.
+    output: Vec<u8>,
+    sent: usize,
+    files: VecDeque<FilePart>,
+    /// The kernel may have bytes for us (edge-triggered: until it says no).
+    readable: bool,
+    /// The client sends no more.
+    ended: bool,
+    /// Close when the answer has gone out.
+    pub close_after: bool,
+    /// Answers so far.
+    pub served: u64,
+    /// When the client last did what we wait for (ms).
+    pub active: u64,
+    /// When the request being received began (ms).
+    pub began: u64,
+}
+
+impl Connection {
+    /// A connection just accepted.
+    pub fn new(socket: OwnedFd, peer: Option<SocketAddr>, now: u64) -> Connection {
+        Connection {
+            socket,
+            peer,
+            phase: Phase::Receiving,
+            receiver: Receiver::default(),
+            input: Vec::new(),
+            output: Vec::new(),
+            sent: 0,
+            files: VecDeque::new(),
+            readable: false,
+            ended: false,
+            close_after: false,
+            served: 0,
+            active: now,
+            began: now,
+        }
+    }
+
+    /// Its descriptor.
+    pub fn fd(&self) -> i32 {
+        self.socket.as_raw_fd()
+    }
+
+    /// Between two requests.
+    pub fn is_idle(&self) -> bool {
+        self.phase == Phase::Receiving
+            && self.input.is_empty()
+            && self.receiver.head().is_none()
+            && !self.has_output()
+    }
+
+    /// Bytes the client has not taken yet; those of files aside.
+    pub fn pending_output(&self) -> usize {
+        self.output.len() - self.sent
+    }
+
+    /// Whether anything waits to be sent.
+    pub fn has_output(&self) -> bool {
+        self.pending_output() > 0 || !self.files.is_empty()
+    }
+
+    /// Whether there is something to look at without waiting for the kernel.
+    pub fn may_go_on(&self) -> bool {
+        self.phase == Phase::Receiving && (self.readable || !self.input.is_empty() || self.ended)
+    }
+
+    /// The kernel says there are bytes, or the end.
+    pub fn on_readable(&mut self) {
+        self.readable = true;
+    }
+
+    /// Reads until a request is complete or nothing more is there.
+    pub fn read(&mut self, scratch: &mut [u8], limits: &Limits, now: u64) -> Progress {
+        let mut dropped = 0;
+        loop {
+            match self.phase {
+                Phase::Receiving => {
+                    if !self.input.is_empty() {
+                        let input = std::mem::take(&mut self.input);
+                        let progress = self.take(&input, limits, now);
+                        if progress != Progress::Waits {
+                            return progress;
+                        }
+                    }
+                }
+                // Read when the answer is through: what comes meanwhile stays in the kernel.
+                Phase::Answering => return Progress::Waits,
+                Phase::Closing => {}
+            }
+            if !self.readable {
+                return if self.ended {
+                    Progress::Over
+                } else {
+                    Progress::Waits
+                };
+            }
+            match sys::receive(self.fd(), scratch) {
+                Ok(0) => {
+                    self.readable = false;
+                    self.ended = true;
+                }
+                Ok(n) => {
+                    // Less than asked for: the kernel has no more, and will say when it has.
+                    self.readable = n == scratch.len();
+                    if self.phase == Phase::Closing {
+                        dropped += n;
+                        if dropped > MAX_DROPPED {
+                            return Progress::Over;
+                        }
+                        continue;
+                    }
+                    if self.is_idle() {
+                        self.began = now;
+                    }
+                    self.active = now;
+                    let progress = if self.input.is_empty() {
+                        self.take(&scratch[..n], limits, now)
+                    } else {
+                        self.input.extend_from_slice(&scratch[..n]);
+                        Progress::Waits
+                    };
+                    if progress != Progress::Waits {
+                        return progress;
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => self.readable = false,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Progress::Over,
+            }
+        }
+    }
+
+    /// Hands bytes to the receiver; what it leaves is kept.
+    fn take(&mut self, bytes: &[u8], limits: &Limits, now: u64) -> Progress {
+        match self.receiver.take(bytes, limits) {
+            Ok((used, received)) => {
+                self.input.extend_from_slice(&bytes[used..]);
+                match received {
+                    Received::More => Progress::Waits,
+                    Received::AwaitsContinue => {
+                        if self.write(b"HTTP/1.1 100 Continue\r\n\r\n", b"", now) {
+                            Progress::Waits
+                        } else {
+                            Progress::Over
+                        }
+                    }
+                    Received::Complete => {
+                        self.phase = Phase::Answering;
+                        Progress::Request
+                    }
+                }
+            }
+            Err(why) => Progress::Refused(why),
+        }
+    }
+
+    /// Sends bytes, or keeps them until the client takes them. `false`: the connection is broken.
+    pub fn write(&mut self, first: &[u8], second: &[u8], now: u64) -> bool {
+        if self.has_output() && !self.flush(now) {
+            return false;
+        }
+        let (mut first, mut second) = (first, second);
+        while !(self.has_output() || first.is_empty() && second.is_empty()) {
+            match sys::send(self.fd(), first, second, false) {
+                Ok(n) => {
+                    self.active = now;
+                    let of_first = n.min(first.len());
+                    first = &first[of_first..];
+                    second = &second[n - of_first..];
+                    if first.is_empty() {
+                        (first, second) = (second, b"");
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        if first.is_empty() && second.is_empty() {
+            return true;
+        }
+        if self.pending_output() == 0 {
+            // Its time begins now.
+            self.active = now;
+        }
+        self.output.drain(..self.sent);
+        self.sent = 0;
+        self.output.extend_from_slice(first);
+        self.output.extend_from_slice(second);
+        true
+    }
+
+    /// Sends a part of a file behind what waits. `false`: the connection is broken.
+    pub fn write_file(&mut self, file: OwnedFd, offset: u64, length: u64, now: u64) -> bool {
+        if length > 0 {
+            self.files.push_back(FilePart {
+                file,
+                offset: offset as i64,
+                left: length,
+            });
+        }
+        self.flush(now)
+    }
+
+    /// Sends what waits as far as the socket takes it. `false`: the connection is broken.
+    pub fn flush(&mut self, now: u64) -> bool {
+        while self.pending_output() > 0 {
+            let more = !self.files.is_empty();
+            match sys::send(self.fd(), &self.output[self.sent..], b"", more) {
+                Ok(n) => {
+                    self.active = now;
+                    self.sent += n;
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return true,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        if self.sent > 0 {
+            self.sent = 0;
+            self.output = Vec::new();
+        }
+        let fd = self.fd();
+        while let Some(part) = self.files.front_mut() {
+            match sys::send_file(fd, part.file.as_raw_fd(), &mut part.offset, part.left) {
+                // The file became shorter than was announced: the client must see that.
+                Ok(0) => return false,
+                Ok(n) => {
+                    self.active = now;
+                    part.left -= n as u64;
+                    if part.left == 0 {
+                        self.files.pop_front();
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return true,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// The answer is through: the next request may be received.
+    pub fn next(&mut self, now: u64) {
+        self.receiver.next();
+        self.served += 1;
+        self.phase = Phase::Receiving;
+        self.active = now;
+        self.began = now;
+        if self.input.is_empty() {
+            self.input = Vec::new();
+        }
+    }
+
+    /// Answers no more. The sending half is ended once everything has gone out; the client then
+    /// hangs up, so that no reset overtakes the answer (RFC 9112 §9.6).
+    pub fn close_softly(&mut self, now: u64) {
+        self.phase = Phase::Closing;
+        self.close_after = true;
+        self.active = now;
+        self.input = Vec::new();
+        if !self.has_output() {
+            sys::shut_sending(self.fd());
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Which workers a Swoole server has, wants and waits for: spawn at once, replace what died, with a
+//! brake when they die at once, reload one generation by the next. Pure: the time is handed in
+//! (ms), what is to be done comes out; the manager's loop does it.
+
+/// The brake's first and longest wait (ms).
+const FIRST_WAIT: u64 = 100;
+const LONGEST_WAIT: u64 = 5_000;
+/// A worker that lived so long (ms) did not die of its start.
+const LIVED: u64 = 5_000;
+/// What a leaving worker gets beyond its own limit before it is killed (ms).
+const GRACE: u64 = 1_000;
+/// Two signals to stop within this time (ms) are one.
+const SAME_STOP: u64 = 1_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// A worker is to be started.
+    Wanted { at: u64 },
+    /// It runs.
+    Running { pid: i32, since: u64 },
+    /// None is wanted any more.
+    Empty,
+}
+
+/// A worker told to leave.
+#[derive(Clone, Copy, Debug)]
+struct Leaving {
+    number: u64,
+    pid: i32,
+    deadline: u64,
+    killed: bool,
+}
+
+/// What is to be done next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Fork worker `number`, then say [`Crew::spawned`].
+    Spawn(u64),
+    /// Send the signal.
+    Signal(i32, i32),
+    /// Nothing before that time; for ever with none.
+    Wait(Option<u64>),
+    /// Everybody has left.
+    Done,
+}
+
+/// What a call of [`Crew::stop`] has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The first: workers finish what they do.
+    Begins,
+    /// Nothing new.
+    GoesOn,
+    /// Workers are killed.
+    AtOnce,
+}
+
+/// How a worker ended, for the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was told to leave, or had served its requests.
+    Left(u64),
+    /// It was killed because it did not leave in time.
+    TookTooLong(u64),
+    /// It died; the next one starts in so many ms.
+    Died(u64, u64),
+}
+
+/// The workers of a server.
+#[derive(Debug)]
+pub struct Crew {
+    places: Vec<Place>,
+    leaving: Vec<Leaving>,
+    signals: Vec<(i32, i32)>,
+    failures: u32,
+    max_wait: u64,
+    /// Since when everybody is to leave.
+    stopping: Option<u64>,
+}
+
+impl Crew {
+    /// Wants `workers` workers at once; a leaving one has `max_wait` ms.
+    pub fn new(workers: u64, max_wait: u64) -> Crew {
+        Crew {
+            places: vec![Place::Wanted { at: 0 }; workers as usize],
+            leaving: Vec::new(),
+            signals: Vec::new(),
+            failures: 0,
+            max_wait,
+            stopping: None,
+        }
+    }
+
+    /// What is to be done now.
+    pub fn next(&mut self, now: u64) -> Action {
+        for gone in &mut self.leaving {
+            if !gone.killed && now >= gone.deadline {
+                gone.killed = true;
+                self.signals.push((gone.pid, libc::SIGKILL));
+            }
+        }
+        if let Some((pid, signal)) = self.signals.pop() {
+            return Action::Signal(pid, signal);
+        }
+        let mut soonest: Option<u64> = None;
+        let mut earlier = |at: u64| soonest = Some(soonest.map_or(at, |s| s.min(at)));
+        for (number, place) in self.places.iter().enumerate() {
+            match place {
+                Place::Wanted { at } if *at <= now => return Action::Spawn(number as u64),
+                Place::Wanted { at } => earlier(*at),
+                _ => {}
+            }
+        }
+        for gone in self.leaving.iter().filter(|gone| !gone.killed) {
+            earlier(gone.deadline);
+        }
+        if self.stopping.is_some() && self.leaving.is_empty() {
+            return Action::Done;
+        }
+        Action::Wait(soonest)
+    }
+
+    /// Worker `number` has been forked.
+    pub fn spawned(&mut self, number: u64, pid: i32, now: u64) {
+        self.places[number as usize] = Place::Running { pid, since: now };
+    }
+
+    /// Worker `number` could not be forked.
+    pub fn not_spawned(&mut self, number: u64, now: u64) {
+        let at = now + self.brake();
+        self.places[number as usize] = Place::Wanted { at };
+    }
+
+    fn brake(&mut self) -> u64 {
+        self.failures += 1;
+        (FIRST_WAIT << self.failures.min(10).saturating_sub(1)).min(LONGEST_WAIT)
+    }
+
+    /// All processes that may have ended.
+    pub fn pids(&self) -> Vec<i32> {
+        let running = self.places.iter().filter_map(|place| match place {
+            Place::Running { pid, .. } => Some(*pid),
+            _ => None,
+        });
+        running
+            .chain(self.leaving.iter().map(|gone| gone.pid))
+            .collect()
+    }
+
+    /// A process has ended, well (exit code 0) or not. None: it is no worker.
+    pub fn ended(&mut self, pid: i32, well: bool, now: u64) -> Option<Ended> {
+        if let Some(at) = self.leaving.iter().position(|gone| gone.pid == pid) {
+            let gone = self.leaving.swap_remove(at);
+            return Some(if gone.killed {
+                Ended::TookTooLong(gone.number)
+            } else {
+                Ended::Left(gone.number)
+            });
+        }
+        let number = self
+            .places
+            .iter()
+            .position(|place| matches!(place, Place::Running { pid: p, .. } if *p == pid))?;
+        let Place::Running { since, .. } = self.places[number] else {
+            return None;
+        };
+        let lived = now.saturating_sub(since) >= LIVED;
+        if well || lived {
+            self.failures = 0;
+        }
+        // One that served its requests, or had lived well until it died, is replaced at once.
+        let wait = if well || lived { 0 } else { self.brake() };
+        self.places[number] = Place::Wanted { at: now + wait };
+        Some(if well {
+            Ended::Left(number as u64)
+        } else {
+            Ended::Died(number as u64, wait)
+        })
+    }
+
+    /// Replaces every worker: the next generation starts at once, the present one leaves when its
+    /// requests are through.
+    pub fn reload(&mut self, now: u64) {
+        if self.stopping.is_some() {
+            return;
+        }
+        self.failures = 0;
+        self.dismiss(now, Place::Wanted { at: now });
+    }
+
+    /// Lets everybody leave. Asked again, kills who is left; but not within a second: scripts'
+    /// tools signal the master and the manager, which here are one.
+    pub fn stop(&mut self, now: u64) -> Stop {
+        match self.stopping {
+            None => {
+                self.stopping = Some(now);
+                self.dismiss(now, Place::Empty);
+                Stop::Begins
+            }
+            Some(since) if now - since < SAME_STOP => Stop::GoesOn,
+            Some(_) => {
+                for gone in &mut self.leaving {
+                    gone.deadline = now;
+                }
+                Stop::AtOnce
+            }
+        }
+    }
+
+    fn dismiss(&mut self, now: u64, then: Place) {
+        for (number, place) in self.places.iter_mut().enumerate() {
+            if let Place::Running { pid, .. } = *place {
+                self.signals.push((pid, libc::SIGTERM));
+                self.leaving.push(Leaving {
+                    number: number as u64,
+                    pid,
+                    deadline: now + self.max_wait + GRACE,
+                    killed: false,
+                });
+            }
+            *place = then;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn crew_of(workers: u64) -> Crew {
+        let mut crew = Crew::new(workers, 3000);
+        for number in 0..workers {
+            assert_eq!(crew.next(0), Action::Spawn(number));
+            crew.spawned(number, 100 + number as i32, 0);
+        }
+        assert_eq!(crew.next(0), Action::Wait(None));
+        crew
+    }
+
+    #[test]
+    fn a_worker_that_dies_is_replaced_and_the_second_death_waits_longer() {
+        let mut crew = crew_of(2);
+        assert_eq!(crew.ended(101, false, 10), Some(Ended::Died(1, 100)));
+        assert_eq!(crew.next(10), Action::Wait(Some(110)));
+        assert_eq!(crew.next(110), Action::Spawn(1));
+        crew.spawned(1, 102, 110);
+        assert_eq!(crew.ended(102, false, 120), Some(Ended::Died(1, 200)));
+        crew.next(400);
+        crew.spawned(1, 103, 400);
+        // It lived: it is replaced at once, and the brake is off.
+        assert_eq!(crew.ended(103, false, 9000), Some(Ended::Died(1, 0)));
+        assert_eq!(crew.next(9000), Action::Spawn(1));
+        assert_eq!(crew.ended(7, false, 9000), None);
+    }
+
+    #[test]
+    fn a_worker_that_served_its_requests_is_replaced_at_once() {
+        let mut crew = crew_of(1);
+        assert_eq!(crew.ended(100, true, 10), Some(Ended::Left(0)));
+        assert_eq!(crew.next(10), Action::Spawn(0));
+    }
+
+    #[test]
+    fn a_reload_starts_the_next_generation_before_the_present_one_has_left() {
+        let mut crew = crew_of(1);
+        crew.reload(1000);
+        assert_eq!(crew.next(1000), Action::Signal(100, libc::SIGTERM));
+        assert_eq!(crew.next(1000), Action::Spawn(0));
+        crew.spawned(0, 200, 1000);
+        assert_eq!(crew.next(1000), Action::Wait(Some(5000)));
+        assert_eq!(crew.pids(), [200, 100]);
+        assert_eq!(crew.ended(100, true, 1100), Some(Ended::Left(0)));
+        assert_eq!(crew.next(1100), Action::Wait(None));
+    }
+
+    #[test]
+    fn who_does_not_leave_in_time_is_killed() {
+        let mut crew = crew_of(1);
+        crew.stop(0);
+        assert_eq!(crew.next(0), Action::Signal(100, libc::SIGTERM));
+        assert_eq!(crew.next(0), Action::Wait(Some(4000)));
+        assert_eq!(crew.next(4000), Action::Signal(100, libc::SIGKILL));
+        assert_eq!(crew.next(4000), Action::Wait(None));
+        assert_eq!(crew.ended(100, false, 4001), Some(Ended::TookTooLong(0)));
+        assert_eq!(crew.next(4001), Action::Done);
+    }
+
+    #[test]
+    fn a_second_stop_does_not_wait() {
+        let mut crew = crew_of(1);
+        assert_eq!(crew.stop(0), Stop::Begins);
+        crew.next(0);
+        assert_eq!(crew.stop(5), Stop::GoesOn);
+        assert_eq!(crew.next(5), Action::Wait(Some(4000)));
+        assert_eq!(crew.stop(1500), Stop::AtOnce);
+        assert_eq!(crew.next(1500), Action::Signal(100, libc::SIGKILL));
+    }
+}

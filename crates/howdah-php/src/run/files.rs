@@ -1,0 +1,172 @@
+//! Static files of a Swoole server (`document_root` with `enable_static_handler`): from a request
+//! to a file below the root, or none, which then is the script's request. Stricter than Swoole:
+//! PHP source, dotfiles and what a symbolic link leads out of the root are never sent; no directory
+//! is ever listed.
+
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use howdah_http1::date::imf_fixdate;
+use howdah_http1::message::RequestHead;
+
+/// Where files are.
+#[derive(Clone, Debug)]
+pub struct Root {
+    path: PathBuf,
+    /// Path prefixes it answers; none: all.
+    locations: Vec<Vec<u8>>,
+}
+
+/// A file to send.
+#[derive(Debug)]
+pub struct Found {
+    /// Open.
+    pub file: File,
+    /// Its size.
+    pub size: u64,
+    /// When it was changed, as `Last-Modified` has it.
+    pub modified: [u8; 29],
+    /// From its name.
+    pub content_type: &'static str,
+    /// The client has it already (`If-Modified-Since`).
+    pub not_modified: bool,
+}
+
+impl Root {
+    /// Resolves the directory once.
+    pub fn new(directory: &Path, locations: Vec<Vec<u8>>) -> std::io::Result<Root> {
+        let path = std::fs::canonicalize(directory)?;
+        if !path.is_dir() {
+            return Err(std::io::Error::from(std::io::ErrorKind::NotADirectory));
+        }
+        Ok(Root { path, locations })
+    }
+
+    /// The file a request asks for, if it is one that is sent.
+    pub fn find(&self, head: &RequestHead) -> Option<Found> {
+        if !matches!(head.method(), b"GET" | b"HEAD") {
+            return None;
+        }
+        let path = decode(head.path())?;
+        if !self.locations.is_empty() && !self.locations.iter().any(|l| path.starts_with(l)) {
+            return None;
+        }
+        let relative = path.strip_prefix(b"/")?;
+        if relative.is_empty() || path.ends_with(b"/") {
+            return None;
+        }
+        for segment in relative.split(|b| *b == b'/') {
+            if segment.starts_with(b".") && segment != b".well-known" {
+                return None;
+            }
+        }
+        let wanted = self.path.join(std::ffi::OsStr::from_bytes(relative));
+        let real = std::fs::canonicalize(wanted).ok()?;
+        if !real.starts_with(&self.path) {
+            return None;
+        }
+        let extension = real.extension().unwrap_or_default().as_bytes();
+        if is_source(extension) {
+            return None;
+        }
+        let file = File::open(&real).ok()?;
+        let meta = file.metadata().ok()?;
+        if !meta.is_file() {
+            return None;
+        }
+        let modified = imf_fixdate(meta.mtime());
+        Some(Found {
+            size: meta.len(),
+            not_modified: head.header(b"if-modified-since") == Some(&modified[..]),
+            modified,
+            content_type: content_type(extension),
+            file,
+        })
+    }
+}
+
+/// Extensions that a server may run: their text is never sent.
+fn is_source(extension: &[u8]) -> bool {
+    let lower = extension.to_ascii_lowercase();
+    lower.starts_with(b"php") || lower == b"phtml" || lower == b"phar"
+}
+
+/// Takes the percent coding off; none for what is no path: a broken escape, a NUL.
+fn decode(path: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let Some((first, tail)) = rest.split_first() {
+        let (byte, tail) = match (first, tail) {
+            (b'%', [high, low, tail @ ..]) => {
+                let digit = |b: u8| (b as char).to_digit(16);
+                ((digit(*high)? << 4 | digit(*low)?) as u8, tail)
+            }
+            (b'%', _) => return None,
+            (byte, tail) => (*byte, tail),
+        };
+        if byte == 0 {
+            return None;
+        }
+        out.push(byte);
+        rest = tail;
+    }
+    Some(out)
+}
+
+/// The media type of an extension. Text is UTF-8 unless the file says otherwise.
+pub fn content_type(extension: &[u8]) -> &'static str {
+    match extension.to_ascii_lowercase().as_slice() {
+        b"html" | b"htm" => "text/html; charset=utf-8",
+        b"css" => "text/css; charset=utf-8",
+        b"js" | b"mjs" => "text/javascript; charset=utf-8",
+        b"json" | b"map" => "application/json",
+        b"txt" | b"md" => "text/plain; charset=utf-8",
+        b"csv" => "text/csv; charset=utf-8",
+        b"xml" => "application/xml",
+        b"svg" => "image/svg+xml",
+        b"png" => "image/png",
+        b"jpg" | b"jpeg" => "image/jpeg",
+        b"gif" => "image/gif",
+        b"webp" => "image/webp",
+        b"avif" => "image/avif",
+        b"ico" => "image/x-icon",
+        b"woff" => "font/woff",
+        b"woff2" => "font/woff2",
+        b"ttf" => "font/ttf",
+        b"otf" => "font/otf",
+        b"pdf" => "application/pdf",
+        b"zip" => "application/zip",
+        b"gz" => "application/gzip",
+        b"wasm" => "application/wasm",
+        b"mp4" => "video/mp4",
+        b"webm" => "video/webm",
+        b"mp3" => "audio/mpeg",
+        b"ogg" => "audio/ogg",
+        b"wav" => "audio/wav",
+        b"webmanifest" => "application/manifest+json",
+        _ => "application/octet-stream",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_are_decoded_once_and_broken_ones_are_no_path() {
+        assert_eq!(decode(b"/a%20b%2520"), Some(b"/a b%20".to_vec()));
+        for bad in ["/%", "/%2", "/%zz", "/%00"] {
+            assert_eq!(decode(bad.as_bytes()), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn php_source_is_recognised_whatever_its_spelling() {
+        for source in ["php", "PHP", "php7", "phps", "phtml", "phar"] {
+            assert!(is_source(source.as_bytes()), "{source}");
+        }
+        assert!(!is_source(b"html"));
+    }
+}

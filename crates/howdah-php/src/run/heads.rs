@@ -1,0 +1,42 @@
+//! Heads of the answers that the server gives itself: refusals, failures, static files. Those of a
+//! script's answers are written by the shim.
+
+use howdah_http1::date;
+use howdah_http1::reason::reason_phrase;
+
+use super::files::Found;
+use super::sys;
+
+/// A whole answer without a body, with the connection's end.
+pub fn plain_head(status: u16, name: &str) -> String {
+    format!(
+        "HTTP/1.1 {status} {}\r\nHowdah-Error: {name}\r\nDate: {}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+        reason_phrase(status),
+        date_now(),
+    )
+}
+
+/// The head of a file's answer.
+pub fn file_head(found: &Found, keep: bool) -> String {
+    let (status, length) = if found.not_modified {
+        ("304 Not Modified", String::new())
+    } else {
+        let length = format!(
+            "Content-Length: {}\r\nContent-Type: {}\r\n",
+            found.size, found.content_type
+        );
+        ("200 OK", length)
+    };
+    format!(
+        "HTTP/1.1 {status}\r\nServer: Howdah\r\nDate: {}\r\nLast-Modified: {}\r\n{length}Connection: {}\r\n\r\n",
+        date_now(),
+        String::from_utf8_lossy(&found.modified),
+        if keep { "keep-alive" } else { "close" },
+    )
+}
+
+/// Now, as `Date` has it.
+fn date_now() -> String {
+    let text = date::imf_fixdate(sys::wall_seconds());
+    String::from_utf8_lossy(&text).into_owned()
+}

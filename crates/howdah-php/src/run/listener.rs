@@ -1,0 +1,100 @@
+//! The address a Swoole script names, as a bound socket: an IP address or a name and a port, or the
+//! path of a unix socket. `--listen` of `howdah run` takes the place of what the script names.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::OnceLock;
+
+use super::sys;
+
+/// Where to listen instead.
+static INSTEAD: OnceLock<Address> = OnceLock::new();
+
+/// An address to listen on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// Host and port; port 0: any.
+    Tcp(String, u16),
+    /// A unix socket.
+    Unix(String),
+}
+
+/// Reads `--listen`: `HOST:PORT`, `:PORT`, `unix:PATH`.
+pub fn parse(text: &str) -> Result<Address, String> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        return Ok(Address::Unix(path.to_owned()));
+    }
+    let bad = || format!("BadAddress: --listen cannot be {text:?}; HOST:PORT, :PORT or unix:PATH");
+    let (host, port) = text.rsplit_once(':').ok_or_else(bad)?;
+    let port = port.parse().map_err(|_| bad())?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let host = if host.is_empty() { "0.0.0.0" } else { host };
+    Ok(Address::Tcp(host.to_owned(), port))
+}
+
+/// Listens there, whatever the script names.
+pub fn listen_instead(address: Address) {
+    // Called once, before the script.
+    let _ = INSTEAD.set(address);
+}
+
+/// Binds what the script names, or what takes its place; also says it as it is logged.
+pub fn bind(host: &str, port: u16, unix: bool) -> Result<(OwnedFd, String), String> {
+    let named = if unix {
+        Address::Unix(host.to_owned())
+    } else {
+        Address::Tcp(host.to_owned(), port)
+    };
+    let address = INSTEAD.get().unwrap_or(&named);
+    let (shown, bound) = match address {
+        Address::Unix(path) => {
+            let bound = sys::bind_unix(Path::new(path));
+            (path.clone(), bound.map(|s| (s, format!("unix:{path}"))))
+        }
+        Address::Tcp(host, port) => {
+            let shown = format!("{host}:{port}");
+            let mut at = resolve(host, *port).map_err(|e| format!("BadAddress: {shown}: {e}"))?;
+            let bound = sys::bind_tcp(&at, false).map(|socket| {
+                at.set_port(sys::local_port(socket.as_raw_fd()));
+                (socket, format!("http://{at}"))
+            });
+            (shown, bound)
+        }
+    };
+    bound.map_err(|e| {
+        let hint = match e.raw_os_error() {
+            Some(libc::EADDRINUSE) => "; another program listens there (ss -tlnp shows which)",
+            Some(libc::EACCES) => "; ports below 1024 are root's",
+            Some(libc::EADDRNOTAVAIL) => "; this machine has no such address",
+            _ => "",
+        };
+        format!("CannotListen: {shown}: {e}{hint}")
+    })
+}
+
+fn resolve(host: &str, port: u16) -> std::io::Result<SocketAddr> {
+    if let Ok(ip) = host.parse() {
+        return Ok(SocketAddr::new(ip, port));
+    }
+    let mut all = (host, port).to_socket_addrs()?;
+    all.next()
+        .ok_or_else(|| std::io::Error::from(std::io::ErrorKind::NotFound))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_people_write_them() {
+        let tcp = |host: &str, port| Ok(Address::Tcp(host.to_owned(), port));
+        assert_eq!(parse("127.0.0.1:0"), tcp("127.0.0.1", 0));
+        assert_eq!(parse(":9501"), tcp("0.0.0.0", 9501));
+        assert_eq!(parse("[::1]:80"), tcp("::1", 80));
+        assert_eq!(parse("unix:/run/a"), Ok(Address::Unix("/run/a".to_owned())));
+        for bad in ["9501", "a:b", "h:70000"] {
+            assert!(parse(bad).unwrap_err().starts_with("BadAddress"), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The log of a Swoole server: one line a message, appended in one write, so that processes do not
+//! mix. Standard error, or the script's `log_file`.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use howdah_http1::date::imf_fixdate;
+
+use super::sys;
+
+static FILE: Mutex<Option<File>> = Mutex::new(None);
+/// `log_level` of the script lets information through.
+static TALKS: AtomicBool = AtomicBool::new(true);
+
+/// Sends the log to a file, appending.
+pub fn open(path: &Path) -> std::io::Result<()> {
+    let file = File::options().append(true).create(true).open(path)?;
+    *FILE.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+    Ok(())
+}
+
+/// Whether [`info`] is written.
+pub fn set_talks(talks: bool) {
+    TALKS.store(talks, Ordering::Relaxed);
+}
+
+/// Something the administrator should know.
+pub fn warn(text: &str) {
+    write("warning", text);
+}
+
+/// Something that went as it should.
+pub fn info(text: &str) {
+    if TALKS.load(Ordering::Relaxed) {
+        write("info", text);
+    }
+}
+
+fn write(level: &str, text: &str) {
+    let date = imf_fixdate(sys::wall_seconds());
+    // Control characters in what a client or a path brings must not forge lines.
+    let clean: String = text
+        .chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect();
+    let line = format!(
+        "howdah run: [{} #{}] {level}: {clean}\n",
+        String::from_utf8_lossy(&date),
+        crate::sys::own_pid()
+    );
+    let mut file = FILE.lock().unwrap_or_else(PoisonError::into_inner);
+    // A log that cannot be written leaves nobody to tell.
+    let _ = match &mut *file {
+        Some(file) => file.write_all(line.as_bytes()),
+        None => std::io::stderr().write_all(line.as_bytes()),
+    };
+}

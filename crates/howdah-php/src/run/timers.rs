@@ -1,0 +1,116 @@
+//! The timers of one process of a script (`Swoole\Timer::tick`, `after`). Pure: the time is handed
+//! in, in milliseconds of any steady clock. What a timer calls is the shim's affair.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+/// Timers by due time.
+#[derive(Debug, Default)]
+pub struct Timers {
+    /// (due, id): ids of one due time run in the order they were made.
+    heap: BinaryHeap<Reverse<(u64, u64)>>,
+    /// Those that live, with the interval of repeating ones.
+    alive: HashMap<u64, Option<u64>>,
+    last: u64,
+}
+
+impl Timers {
+    /// A timer due in `after` ms, and then every `after` ms if it repeats. Its id, from 1.
+    pub fn add(&mut self, now: u64, after: u64, repeats: bool) -> u64 {
+        self.last += 1;
+        self.alive.insert(self.last, repeats.then_some(after));
+        self.heap.push(Reverse((now + after, self.last)));
+        self.last
+    }
+
+    /// Ends a timer; `false` when there is none of that id.
+    pub fn clear(&mut self, id: u64) -> bool {
+        let known = self.alive.remove(&id).is_some();
+        // What is left in the heap goes when it would be due; many cleared ones go at once.
+        if self.heap.len() > 64 && self.heap.len() > 2 * self.alive.len() {
+            self.heap
+                .retain(|Reverse((_, id))| self.alive.contains_key(id));
+        }
+        known
+    }
+
+    /// The next timer that is due, and whether it will come again. A repeating one is set anew, not
+    /// for missed times but from `now` on: a script busy for long is not called in a burst.
+    pub fn due(&mut self, now: u64) -> Option<(u64, bool)> {
+        while let Some(Reverse((due, id))) = self.heap.peek().copied() {
+            let repeats = match self.alive.get(&id) {
+                None => {
+                    self.heap.pop();
+                    continue;
+                }
+                Some(_) if due > now => return None,
+                Some(repeats) => *repeats,
+            };
+            self.heap.pop();
+            match repeats {
+                Some(interval) => {
+                    let next = (due + interval).max(now + 1);
+                    self.heap.push(Reverse((next, id)));
+                }
+                None => {
+                    self.alive.remove(&id);
+                }
+            }
+            return Some((id, repeats.is_some()));
+        }
+        None
+    }
+
+    /// Milliseconds until a timer may be due.
+    pub fn wait(&self, now: u64) -> Option<u64> {
+        let Reverse((due, _)) = self.heap.peek()?;
+        Some(due.saturating_sub(now))
+    }
+
+    /// Forgets all: a forked worker has none of its parent's.
+    pub fn forget(&mut self) {
+        self.heap.clear();
+        self.alive.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timers_come_in_the_order_of_their_times() {
+        let mut timers = Timers::default();
+        let late = timers.add(0, 20, false);
+        let soon = timers.add(0, 10, false);
+        assert_eq!(timers.wait(0), Some(10));
+        assert_eq!(timers.due(9), None);
+        assert_eq!(timers.due(25), Some((soon, false)));
+        assert_eq!(timers.due(25), Some((late, false)));
+        assert_eq!((timers.due(25), timers.wait(25)), (None, None));
+    }
+
+    #[test]
+    fn a_ticking_timer_comes_again_but_not_in_a_burst() {
+        let mut timers = Timers::default();
+        let id = timers.add(0, 10, true);
+        assert_eq!(timers.due(10), Some((id, true)));
+        assert_eq!(timers.due(19), None);
+        // Ten were missed.
+        assert_eq!(timers.due(120), Some((id, true)));
+        assert_eq!(timers.due(120), None);
+        assert!(timers.clear(id));
+        assert!(!timers.clear(id));
+        assert_eq!(timers.due(500), None);
+    }
+
+    #[test]
+    fn cleared_timers_do_not_pile_up() {
+        let mut timers = Timers::default();
+        for _ in 0..10_000 {
+            let id = timers.add(0, 1_000_000, false);
+            assert!(timers.clear(id));
+        }
+        assert!(timers.heap.len() < 100);
+    }
+}

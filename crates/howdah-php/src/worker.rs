@@ -1,0 +1,163 @@
+//! A worker child: boots a script once, then hands it one request after the other as it asks for
+//! them ([`next`], called from `shim/worker.c`). How PHP is put back between two requests is the
+//! shim's business; whether a child is forked or retired is the front's.
+
+use std::cell::RefCell;
+use std::path::Path;
+
+use howdah_proto::request::{FrameBuilder, RequestFrame};
+use howdah_proto::shm::{ChildId, ChildPort, Region};
+use howdah_proto::variables::Var;
+use howdah_proto::worker::Word;
+
+use crate::child::{EXIT_BROKEN, wait_for_claim};
+use crate::ffi::{self, WorkerEnd};
+use crate::{exchange, sys};
+
+/// Exit status of a worker that ended before it asked for a request.
+pub const EXIT_NOT_BOOTED: i32 = 71;
+
+struct Worker {
+    region: Region,
+    me: ChildId,
+    /// There once it has booted.
+    port: Option<ChildPort>,
+    /// It runs a request, or what its script does after one.
+    busy: bool,
+    turn: u32,
+    max_requests: u64,
+    /// Where its words go: to the zygote.
+    words: i32,
+}
+
+thread_local! {
+    /// This process's worker. A child has one thread.
+    static WORKER: RefCell<Option<Worker>> = const { RefCell::new(None) };
+}
+
+/// Runs the worker script as child `me` to its end.
+pub fn serve(region: Region, me: ChildId, max_requests: u64, script: &Path, words: i32) -> ! {
+    ffi::php_enter_child();
+    let worker = Worker {
+        region,
+        me,
+        port: None,
+        busy: false,
+        turn: u32::from(me.index),
+        max_requests,
+        words,
+    };
+    WORKER.with_borrow_mut(|w| *w = Some(worker));
+    // Leaked: PHP refers to it as long as this process lives.
+    let boot: &'static RequestFrame = Box::leak(Box::new(boot_frame(script)));
+    let end = ffi::php_run_worker(boot);
+    if let WorkerEnd::Ended | WorkerEnd::Broken = end {
+        // A request that has ended the script counts.
+        WORKER.with_borrow_mut(|w| w.iter_mut().for_each(Worker::end_job));
+    }
+    match end {
+        WorkerEnd::Ended => sys::leave(0),
+        WorkerEnd::Broken => sys::leave(EXIT_BROKEN),
+        WorkerEnd::Copy(status) => sys::leave(status),
+        WorkerEnd::Failed(name, message) => {
+            let message = format!("{}: {message}", script.display());
+            let word = Word::Failed {
+                child: me,
+                name: name.to_owned(),
+                message,
+            };
+            // Without a zygote nobody is left to be told.
+            let _ = sys::send(words, word.encode().as_bytes(), None);
+            sys::leave(EXIT_NOT_BOOTED)
+        }
+    }
+}
+
+/// What `$_SERVER` says while the script boots: a request for the script itself, as FrankenPHP
+/// makes one up. No variable is there that a request may lack, since runtimes add these to each
+/// request's own.
+fn boot_frame(script: &Path) -> RequestFrame {
+    let bytes = |path: &Path| path.as_os_str().as_encoded_bytes().to_vec();
+    let root = script.parent().map(bytes).unwrap_or_default();
+    let name = script
+        .file_name()
+        .map(|n| [b"/", n.as_encoded_bytes()].concat());
+    let name = name.unwrap_or_default();
+    let build = |file: &[u8]| {
+        let mut frame = FrameBuilder::new(Vec::new());
+        frame.var(Var::RequestMethod, b"GET");
+        frame.var(Var::ScriptFilename, file);
+        frame.var(Var::ScriptName, &name);
+        frame.var(Var::PhpSelf, &name);
+        frame.var(Var::RequestUri, &name);
+        frame.var(Var::DocumentUri, &name);
+        frame.var(Var::DocumentRoot, &root);
+        frame.var(Var::QueryString, b"");
+        frame.var(Var::GatewayInterface, b"CGI/1.1");
+        frame.var(Var::ServerProtocol, b"HTTP/1.1");
+        frame.var(Var::ServerSoftware, b"Howdah");
+        frame.var(Var::ServerName, b"localhost");
+        frame.var(Var::RemoteAddr, b"127.0.0.1");
+        frame.named(b"FRANKENPHP_WORKER", b"1");
+        frame.named(b"HOWDAH_WORKER", b"1");
+        frame.finish(Some(0), u32::MAX)
+    };
+    // A path of the file system is shorter than a frame and has no NUL.
+    build(&bytes(script)).unwrap_or_else(|e| panic!("{}: {e:?}", script.display()))
+}
+
+/// The next request's frame, made the one being run; NULL when there will be none. The first call
+/// says that the script has booted.
+pub fn next() -> *const u8 {
+    WORKER.with_borrow_mut(|worker| match worker {
+        Some(worker) => worker.next(),
+        None => std::ptr::null(),
+    })
+}
+
+/// Asks the front to replace all workers: code has changed.
+pub fn ask_for_restart() {
+    WORKER.with_borrow(|worker| {
+        if let Some(worker) = worker {
+            let word = Word::Restart { child: worker.me };
+            let _ = sys::send(worker.words, word.encode().as_bytes(), None);
+        }
+    });
+}
+
+impl Worker {
+    fn end_job(&mut self) {
+        if let Some(port) = self.port
+            && std::mem::take(&mut self.busy)
+        {
+            let done = port.end_job();
+            if self.max_requests != 0 && done >= self.max_requests {
+                port.mark_spent();
+            }
+        }
+    }
+
+    fn next(&mut self) -> *const u8 {
+        let port = match self.port {
+            Some(port) => port,
+            None => {
+                let word = Word::Booted { child: self.me };
+                let _ = sys::send(self.words, word.encode().as_bytes(), None);
+                *self.port.insert(ChildPort::enter(self.region, self.me))
+            }
+        };
+        self.end_job();
+        let claim = wait_for_claim(&port, &mut self.turn);
+        // Also without a request: the limit for one holds for the script's last words.
+        let now = sys::monotonic_ns();
+        port.begin_job(now);
+        let Some(claim) = claim else {
+            return std::ptr::null();
+        };
+        self.busy = true;
+        claim.begun(now);
+        let frame = claim.frame();
+        exchange::begin(claim);
+        frame
+    }
+}

@@ -1,0 +1,96 @@
+//! A worker under test: its callback runs the code that a request brings.
+
+use howdah_proto::control::Report;
+use howdah_proto::shm::ChildId;
+use howdah_proto::worker::Word;
+
+use super::{Answer, Dir, Front, Request};
+
+const QUIET: &[&str] = &[
+    "-d",
+    "display_errors=0",
+    "-d",
+    "log_errors=1",
+    "-d",
+    "error_log=",
+    "-d",
+    "html_errors=0",
+];
+
+/// One worker process in a pool of its own.
+pub struct Worker {
+    pub front: Front,
+    pub child: ChildId,
+    pub pid: i32,
+    pub dir: Dir,
+    script: std::path::PathBuf,
+}
+
+impl Worker {
+    /// `boot` runs before the loop, `after` after each request.
+    pub fn boot(boot: &str, after: &str, args: &[&str]) -> Worker {
+        let text = format!(
+            "<?php\n{boot}\n$handler = static function () {{ return eval($_SERVER['CODE']); }};\n\
+             while (frankenphp_handle_request($handler)) {{ {after} }}\n"
+        );
+        Worker::script(&text, args, 0)
+    }
+
+    /// A worker with nothing of its own.
+    pub fn plain() -> Worker {
+        Worker::boot("", "", &[])
+    }
+
+    /// Boots this script.
+    pub fn script(text: &str, args: &[&str], max_requests: u64) -> Worker {
+        let dir = Dir::new();
+        let script = dir.write("worker.php", text);
+        let mut front = front_of(&script, args);
+        let (child, pid) = front.spawn(max_requests);
+        match word_of(&mut front, child) {
+            Word::Booted { .. } => {}
+            failed => panic!("not booted: {failed:?}\n{}", front.log()),
+        }
+        Worker {
+            front,
+            child,
+            pid,
+            dir,
+            script,
+        }
+    }
+
+    /// A request that brings code.
+    pub fn request(&self, code: &str) -> Request<'static> {
+        Request::get(&self.script).var("CODE", code)
+    }
+
+    /// Runs code in a request.
+    pub fn run(&mut self, code: &str) -> Answer {
+        let request = self.request(code);
+        self.front.run(request)
+    }
+
+    /// What the code prints.
+    pub fn says(&mut self, code: &str) -> String {
+        let answer = self.run(code);
+        assert_eq!(answer.died, None, "{code}: {}", self.front.log());
+        answer.text()
+    }
+}
+
+/// A pool for the worker script, without a child.
+pub fn front_of(script: &std::path::Path, args: &[&str]) -> Front {
+    let script = script.to_str().unwrap().to_owned();
+    let all = [&["--worker", script.as_str()], QUIET, args].concat();
+    Front::start(0, &all)
+}
+
+/// The first word of a child.
+pub fn word_of(front: &mut Front, child: ChildId) -> Word {
+    let theirs = |r: &Report| matches!(r, Report::Worker(word) if word.child() == child);
+    match front.wait_report(theirs) {
+        Report::Worker(word) => word,
+        _ => unreachable!(),
+    }
+}

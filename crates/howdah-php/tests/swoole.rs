@@ -1,0 +1,473 @@
+//! What a Swoole script sees: the classes in their spellings, `Request`, `Response`, what is refused.
+//! Over HTTP, against Swoole's documented behaviour. Processes and faults are in
+//! `swoole_server.rs`.
+
+#![allow(clippy::unwrap_used, reason = "a broken rig must stop the test")]
+
+mod swoole_rig;
+
+use std::path::Path;
+
+use swoole_rig::{Scratch, Script, run_to_end};
+
+#[test]
+fn the_script_of_the_benchmark_runs_unchanged() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts/hello_swoole.php");
+    let script = Script::start_file(Scratch::new(), &file);
+    let mut client = script.connect();
+    for _ in 0..3 {
+        let answer = client.get("/");
+        assert_eq!(
+            (answer.status, answer.text()),
+            (200, "<h1>\nHello Swoole.\n</h1>")
+        );
+        assert_eq!(
+            answer.header("Last-Modified"),
+            Some("Thu, 18 Jun 2015 10:24:27 GMT")
+        );
+        assert_eq!(answer.header("E-Tag"), Some("55829c5b-17"));
+        assert_eq!(answer.header("Accept-Ranges"), Some("bytes"));
+        assert_eq!(answer.header("Server"), Some("swoole-http-server"));
+        assert_eq!(answer.header("Content-Type"), Some("text/html"));
+        assert_eq!(answer.header("Connection"), Some("keep-alive"));
+        assert!(answer.header("Date").unwrap().ends_with(" GMT"));
+    }
+    assert_eq!(script.stop().0, 0);
+}
+
+#[test]
+fn all_three_spellings_are_the_same_classes() {
+    for (server, request, response) in [
+        (
+            "swoole_http_server",
+            "swoole_http_request",
+            "swoole_http_response",
+        ),
+        (
+            r"Swoole\Http\Server",
+            r"Swoole\Http\Request",
+            r"Swoole\Http\Response",
+        ),
+        (
+            r"OpenSwoole\Http\Server",
+            r"OpenSwoole\Http\Request",
+            r"OpenSwoole\Http\Response",
+        ),
+    ] {
+        let script = Script::start(&format!(
+            r#"$s = new {server}("127.0.0.1", 0);
+            $s->set(['worker_num' => 1]);
+            $s->on('Request', function ({request} $q, {response} $r) use ($s) {{
+                $r->end(get_class($q) . ' ' . ($s instanceof Swoole\Server ? 'server' : 'other'));
+            }});
+            $s->start();"#
+        ));
+        assert_eq!(script.get("/").text(), r"Swoole\Http\Request server");
+    }
+}
+
+/// A server whose callback is `code`, with `$q`, `$r` and `$s`.
+fn serving(code: &str) -> Script {
+    Script::start(&format!(
+        r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
+        $s->set(['worker_num' => 1]);
+        $s->on('request', function ($q, $r) use ($s) {{ {code} }});
+        $s->start();"#
+    ))
+}
+
+#[test]
+fn a_request_carries_what_the_client_sent() {
+    let script = serving(
+        r#"$server = $q->server;
+        unset($server['request_time'], $server['request_time_float'], $server['master_time'],
+            $server['remote_port'], $server['server_port']);
+        $r->end(json_encode([$q->header, $server, $q->cookie, $q->get, $q->post, $q->files,
+            $q->tmpfiles, $q->getMethod(), $q->rawContent(), $q->getContent(), is_int($q->fd),
+            is_float($q->server['request_time_float'])]));"#,
+    );
+    let mut client = script.connect();
+    let answer = client.ask(
+        "POST",
+        "/a%20b?x=1&y[]=2",
+        "X-Two: 1\r\nX-Two: 2\r\nCookie: a=b%20c; q=\"z\"\r\nContent-Type: application/x-www-form-urlencoded\r\n",
+        b"p=1&q[k]=2",
+    );
+    let expected = concat!(
+        r#"[{"host":"t","x-two":["1","2"],"content-type":"application\/x-www-form-urlencoded","content-length":"10"},"#,
+        r#"{"query_string":"x=1&y[]=2","request_method":"POST","request_uri":"\/a%20b","path_info":"\/a b","server_protocol":"HTTP\/1.1","remote_addr":"127.0.0.1"},"#,
+        r#"{"a":"b c","q":"z"},{"x":"1","y":["2"]},{"p":"1","q":{"k":"2"}},null,null,"POST","p=1&q[k]=2","p=1&q[k]=2",true,true]"#,
+    );
+    assert_eq!(answer.text(), expected);
+    // Absent is null, as in Swoole.
+    let answer = client.get("/");
+    assert!(
+        answer
+            .text()
+            .contains(r#"},null,null,null,null,null,"GET","","",true,true]"#),
+        "{}",
+        answer.text()
+    );
+}
+
+#[test]
+fn a_request_is_whole_whichever_way_it_is_looked_at() {
+    let script = serving(
+        r#"switch ($q->server['path_info']) {
+            case '/dump': ob_start(); var_dump($q); $r->end(ob_get_clean()); break;
+            case '/array': $r->end(implode(',', array_keys((array) $q))); break;
+            case '/isset': $r->end(json_encode([isset($q->get['a']), isset($q->post), empty($q->header), $q->nothing ?? 'none'])); break;
+            case '/write': $q->get['b'] = 2; $q->own = 'x'; $r->end(json_encode([$q->get, $q->own])); break;
+            case '/keep': $GLOBALS['kept'] = $q; $r->end('kept'); break;
+            case '/kept': $k = $GLOBALS['kept']; $r->end(json_encode([$k->get, $k->header['host'], $k->rawContent(), $k->getMethod()])); break;
+            case '/data': $r->end($q->getData()); break;
+        }"#,
+    );
+    let dump = script.get("/dump?a=1");
+    for part in [
+        r#"["header"]=>"#,
+        r#"["a"]=>"#,
+        r#"["request_method"]=>"#,
+        r#"["tmpfiles"]=>"#,
+    ] {
+        assert!(dump.text().contains(part), "{part}: {}", dump.text());
+    }
+    assert_eq!(
+        script.get("/array").text(),
+        "fd,streamId,header,server,cookie,get,files,post,tmpfiles"
+    );
+    assert_eq!(
+        script.get("/isset?a=1").text(),
+        r#"[true,false,false,"none"]"#
+    );
+    assert_eq!(script.get("/write?a=1").text(), r#"[{"a":"1","b":2},"x"]"#);
+    let mut client = script.connect();
+    client.ask("POST", "/keep?k=v", "", b"body");
+    // Another request has gone over the same connection since.
+    assert_eq!(
+        client.get("/kept").text(),
+        r#"[{"k":"v"},"t","body","POST"]"#
+    );
+    assert_eq!(
+        script.get("/data").text(),
+        "GET /data HTTP/1.1\r\nHost: t\r\n\r\n"
+    );
+}
+
+#[test]
+fn uploads_are_files_until_the_request_is_over() {
+    let script = serving(
+        r#"if ($q->server['path_info'] === '/gone') { return $r->end(json_encode(file_exists($q->get['f']))); }
+        $f = $q->files['up'];
+        $r->end(json_encode([$f['name'], $f['type'], $f['size'], $f['error'], file_get_contents($f['tmp_name']),
+            is_uploaded_file($f['tmp_name']), array_keys($f), $q->tmpfiles === [$f['tmp_name']], $q->post, $f['tmp_name']]));"#,
+    );
+    let mut client = script.connect();
+    let body = b"--xx\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n--xx\r\nContent-Disposition: form-data; name=\"up\"; filename=\"n.txt\"\r\nContent-Type: text/plain\r\n\r\nhello\r\n--xx--\r\n";
+    let fields = "Content-Type: multipart/form-data; boundary=xx\r\n";
+    let answer = client.ask("POST", "/", fields, body);
+    let start = r#"["n.txt","text\/plain",5,0,"hello",true,["name","type","tmp_name","error","size"],true,{"a":"1"},""#;
+    let path = answer
+        .text()
+        .strip_prefix(start)
+        .unwrap_or_else(|| panic!("{}", answer.text()));
+    let path = path.trim_end_matches("\"]").replace("\\/", "/");
+    assert_eq!(client.get(&format!("/gone?f={path}")).text(), "false");
+}
+
+#[test]
+fn chunked_and_awaited_bodies_arrive_whole() {
+    let script = serving("$r->end(strlen($q->rawContent()) . ' ' . json_encode($q->post));");
+    let mut client = script.connect();
+    client.send(b"POST / HTTP/1.1\r\nHost: t\r\nContent-Type: application/x-www-form-urlencoded\r\nTransfer-Encoding: chunked\r\n\r\n3\r\na=1\r\n4\r\n&b=2\r\n0\r\n\r\n");
+    assert_eq!(client.answer(false).text(), r#"7 {"a":"1","b":"2"}"#);
+    client.send(b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n");
+    assert_eq!(client.answer(false).status, 100);
+    client.send(b"abc");
+    assert_eq!(client.answer(false).text(), "3 null");
+    // Larger than any buffer on the way.
+    let large = vec![b'x'; 1_500_000];
+    assert_eq!(client.ask("POST", "/", "", &large).text(), "1500000 null");
+}
+
+#[test]
+fn headers_are_written_as_swoole_writes_them() {
+    let script = serving(
+        r#"$r->header('x-lower-case', 'a');
+        $r->header('x-Raw', 'b', false);
+        $r->setHeader('x-twice', 'first'); $r->setHeader('X-Twice', 'second');
+        $r->header('x-list', ['1', '2']);
+        $r->header('x-null', null);
+        $r->header['X-Property'] = 'p';
+        @$r->header('x-split', "a\r\nEvil: 1");
+        @$r->header("bad name", 'x');
+        $r->header('content-type', 'text/plain');
+        $r->header('Content-Length', '9999');
+        $r->header('Transfer-Encoding', 'chunked');
+        $r->status(201, 'Made');
+        $r->end('body');"#,
+    );
+    let answer = script.get("/");
+    assert!(
+        answer.head.starts_with("HTTP/1.1 201 Made\n"),
+        "{}",
+        answer.head
+    );
+    for (name, value) in [
+        ("X-Lower-Case", Some("a")),
+        ("x-Raw", Some("b")),
+        ("X-Twice", Some("second")),
+        ("X-Property", Some("p")),
+        ("Content-Type", Some("text/plain")),
+        // The framing is the server's.
+        ("Content-Length", Some("4")),
+        ("Transfer-Encoding", None),
+        ("X-Null", None),
+        ("X-Split", None),
+        ("Evil", None),
+    ] {
+        assert_eq!(answer.header(name), value, "{}", answer.head);
+    }
+    assert_eq!(answer.headers("X-List"), ["1", "2"]);
+    assert_eq!(answer.text(), "body");
+}
+
+#[test]
+fn cookies_and_redirections_are_swooles() {
+    let script = serving(
+        r#"if ($q->server['path_info'] === '/go') { return $r->redirect('/there?a=b', 301); }
+        $r->cookie('a', 'b c;', 1700000000, '/p', 'example.org', true, true, 'Lax', 'High');
+        $r->rawcookie('raw', 'x%20y');
+        $r->cookie('gone');
+        $bad = [@$r->cookie("n\n", 'v'), @$r->rawcookie('r', "a\r\nb"), @$r->cookie('d', 'v', 0, "/;x")];
+        $r->end(json_encode($bad));"#,
+    );
+    let answer = script.get("/");
+    assert_eq!(
+        answer.headers("Set-Cookie"),
+        [
+            "a=b%20c%3B; expires=Tue, 14-Nov-2023 22:13:20 GMT; path=/p; domain=example.org; secure; httponly; samesite=Lax; priority=High",
+            "raw=x%20y",
+            "gone=deleted; expires=Thu, 01-Jan-1970 00:00:01 GMT",
+        ]
+    );
+    assert_eq!(answer.text(), "[false,false,false]");
+    let answer = script.get("/go");
+    assert_eq!(
+        (answer.status, answer.header("Location")),
+        (301, Some("/there?a=b"))
+    );
+}
+
+#[test]
+fn an_answer_is_ended_once_and_its_calls_say_so() {
+    let script = serving(
+        r#"if ($q->server['path_info'] === '/first') { $r->end('x'); $GLOBALS['seen'] = [@$r->end('y'), @$r->write('z'), @$r->header('a', 'b'), @$r->status(500), $r->isWritable()]; return; }
+        $r->end(json_encode($GLOBALS['seen']));"#,
+    );
+    assert_eq!(script.get("/first").text(), "x");
+    assert_eq!(script.get("/").text(), "[false,false,false,false,false]");
+}
+
+#[test]
+fn pieces_are_chunks_and_old_clients_get_them_plain() {
+    let script = serving("$r->write('one'); $r->write('two'); $r->end('three');");
+    let mut client = script.connect();
+    let answer = client.get("/");
+    assert_eq!(answer.header("Transfer-Encoding"), Some("chunked"));
+    assert_eq!(answer.text(), "onetwothree");
+    // The connection lives on.
+    assert_eq!(client.get("/").text(), "onetwothree");
+    client.send(b"GET / HTTP/1.0\r\n\r\n");
+    let answer = client.answer(false);
+    assert_eq!(answer.header("Transfer-Encoding"), None);
+    assert_eq!(
+        (answer.header("Connection"), answer.text()),
+        (Some("close"), "onetwothree")
+    );
+}
+
+#[test]
+fn answers_that_have_no_body_are_sent_without_one() {
+    let script = serving(
+        r#"if ($q->server['path_info'] === '/write') { $r->write('a'); return $r->end('b'); }
+        if (isset($q->get['s'])) { $r->status((int) $q->get['s']); }
+        $r->end('body');"#,
+    );
+    let mut client = script.connect();
+    for target in ["/", "/write"] {
+        assert_eq!(client.ask("HEAD", target, "", b"").status, 200);
+    }
+    for status in [204, 304] {
+        let answer = client.get(&format!("/?s={status}"));
+        assert_eq!(
+            (answer.status, answer.header("Content-Length")),
+            (status, None)
+        );
+    }
+    // Nothing of a body is left on the connection.
+    assert_eq!(client.get("/").text(), "body");
+}
+
+#[test]
+fn files_are_sent_whole_or_in_part() {
+    let scratch = Scratch::new();
+    let large: String = "0123456789".repeat(300_000);
+    scratch.write("large.txt", &large);
+    let script = Script::start_in(
+        scratch,
+        r#"$dir = $argv[1];
+        $s = new Swoole\Http\Server("127.0.0.1", 0);
+        $s->set(['worker_num' => 1]);
+        $s->on('request', function ($q, $r) use ($dir) {
+            switch ($q->server['path_info']) {
+                case '/all': $r->sendfile("$dir/large.txt"); break;
+                case '/part': $r->sendfile("$dir/large.txt", 5, 10); break;
+                default: $r->end(json_encode([@$r->sendfile("$dir/none"), @$r->sendfile($dir), @$r->sendfile("$dir/large.txt", 9999999)]));
+            }
+        });
+        $s->start();"#,
+    );
+    let mut client = script.connect();
+    let answer = client.get("/all");
+    assert_eq!(
+        answer.header("Content-Type"),
+        Some("text/plain; charset=utf-8")
+    );
+    assert!(answer.text() == large);
+    assert_eq!(client.get("/part").text(), "5678901234");
+    assert_eq!(client.get("/").text(), "[false,false,false]");
+}
+
+#[test]
+fn bodies_are_compressed_for_clients_that_can() {
+    let script = serving("$r->end(str_repeat('howdah ', 1000));");
+    let mut client = script.connect();
+    let packed = client.ask("GET", "/", "Accept-Encoding: br, gzip\r\n", b"");
+    assert_eq!(packed.header("Content-Encoding"), Some("gzip"));
+    assert_eq!(packed.header("Vary"), Some("Accept-Encoding"));
+    assert!(packed.body.starts_with(&[0x1f, 0x8b]) && packed.body.len() < 200);
+    for fields in ["", "Accept-Encoding: gzip;q=0\r\n"] {
+        let plain = client.ask("GET", "/", fields, b"");
+        assert_eq!(
+            (plain.header("Content-Encoding"), plain.body.len()),
+            (None, 7000)
+        );
+    }
+}
+
+#[test]
+fn static_files_are_sent_and_nothing_else_is() {
+    let scratch = Scratch::new();
+    scratch.write("www/a.css", "css");
+    scratch.write("www/index.php", "<?php secret");
+    scratch.write("www/.env", "secret");
+    scratch.write("outside.txt", "secret");
+    std::os::unix::fs::symlink("../outside.txt", scratch.path().join("www/link.txt")).unwrap();
+    let script = Script::start_in(
+        scratch,
+        r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
+        $s->set(['worker_num' => 1, 'document_root' => "$argv[1]/www", 'enable_static_handler' => true]);
+        $s->on('request', function ($q, $r) { $r->end('script'); });
+        $s->start();"#,
+    );
+    let mut client = script.connect();
+    let css = client.get("/a.css?v=1");
+    assert_eq!(
+        (css.text(), css.header("Content-Type")),
+        ("css", Some("text/css; charset=utf-8"))
+    );
+    let since = format!(
+        "If-Modified-Since: {}\r\n",
+        css.header("Last-Modified").unwrap()
+    );
+    assert_eq!(client.ask("GET", "/a.css", &since, b"").status, 304);
+    assert_eq!(
+        client
+            .ask("HEAD", "/a.css", "", b"")
+            .header("Content-Length"),
+        Some("3")
+    );
+    for target in [
+        "/",
+        "/index.php",
+        "/.env",
+        "/link.txt",
+        "/../outside.txt",
+        "/%2e%2e/outside.txt",
+        "/none.css",
+        "/a.css%00",
+    ] {
+        assert_eq!(client.get(target).text(), "script", "{target}");
+    }
+    assert_eq!(client.ask("POST", "/a.css", "", b"x").text(), "script");
+}
+
+#[test]
+fn what_is_not_there_is_refused_by_name_before_anything_is_served() {
+    let with = |settings: &str| {
+        format!(
+            r#"$s = new Swoole\Http\Server("127.0.0.1", 0); $s->set({settings});
+            $s->on('request', function () {{}}); echo "STARTS\n"; $s->start();"#
+        )
+    };
+    for (code, words) in [
+        (with("['task_worker_num' => 2]"), "NotSupported: task_worker_num: needs task workers"),
+        (with("['daemonize' => true]"), "NotSupported: daemonize"),
+        (with("['open_websocket_protocol' => 1]"), "NotSupported: open_websocket_protocol"),
+        (with("['open_http2_protocol' => true]"), "NotSupported: open_http2_protocol"),
+        (with("['ssl_cert_file' => 'a.pem']"), "NotSupported: ssl_cert_file"),
+        (with("['worker_num' => 0]"), "BadSetting: worker_num"),
+        (with("['worker_num' => 'many']"), "BadSetting: worker_num"),
+        (with("['enable_static_handler' => true]"), "BadSetting: enable_static_handler"),
+        (r#"$s = new Swoole\Server("127.0.0.1", 0);"#.to_owned(), r"NotSupported: Swoole\Server"),
+        (r#"$s = new Swoole\Http\Server("127.0.0.1", 0, SWOOLE_BASE, SWOOLE_SOCK_TCP | SWOOLE_SSL);"#.to_owned(), "NotSupported: SWOOLE_SSL"),
+        (r#"$s = new Swoole\Http\Server("127.0.0.1", 0); $s->on('message', fn () => 1);"#.to_owned(), "NotSupported: on('message')"),
+        (r#"$s = new Swoole\Http\Server("127.0.0.1", 0); $s->start();"#.to_owned(), "NoCallback"),
+        (r#"$s = new Swoole\Http\Server("127.0.0.1", 0); $s->on('request', 'no_such_function');"#.to_owned(), "BadCallback"),
+        (r#"echo "STARTS\n"; Swoole\Coroutine\run(function () {});"#.to_owned(), r"NotSupported: Swoole\Coroutine\run in "),
+        (r#"echo "STARTS\n"; function handler() { go(function () {}); }"#.to_owned(), "NotSupported: go in "),
+        (r#"echo "STARTS\n"; $f = fn () => new OpenSwoole\Coroutine\Channel(1);"#.to_owned(), r"NotSupported: OpenSwoole\Coroutine\Channel in "),
+        (r#"echo "STARTS\n"; class A { function b() { return new Swoole\WebSocket\Server('a', 1); } }"#.to_owned(), r"NotSupported: Swoole\WebSocket\Server in "),
+    ] {
+        let (status, said) = run_to_end(&code);
+        assert!(status == 255 && said.contains(words), "{code}\n{status}: {said}");
+        assert!(!said.contains("STARTS") || words.contains("BadSetting: enable"), "{code}: {said}");
+    }
+}
+
+#[test]
+fn settings_without_effect_and_unknown_ones_are_named() {
+    let script = Script::start(
+        r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
+        $s->set(['worker_num' => 1, 'enable_coroutine' => true, 'wroker_num' => 4, 'reactor_num' => 2]);
+        $s->on('request', function ($q, $r) use ($s) { $r->end(json_encode($s->setting)); });
+        $s->start();"#,
+    );
+    assert_eq!(
+        script.get("/").text(),
+        r#"{"worker_num":1,"enable_coroutine":true,"wroker_num":4,"reactor_num":2}"#
+    );
+    let log = script.log();
+    assert!(
+        log.contains("SettingWithoutEffect: enable_coroutine"),
+        "{log}"
+    );
+    assert!(log.contains("UnknownSetting: wroker_num"), "{log}");
+    assert!(!log.contains("reactor_num"), "{log}");
+}
+
+#[test]
+fn a_script_without_a_server_is_a_command_line_script() {
+    let (status, said) = run_to_end(
+        r#"echo PHP_SAPI, ' ', implode(',', array_slice($argv, 1)) !== '' ? 'args' : 'none', ' ',
+            is_resource(STDERR) ? 'streams' : 'no', ' ', ini_get('max_execution_time'), ' ',
+            json_encode([extension_loaded('swoole'), extension_loaded('openswoole'), SWOOLE_VERSION_ID >= 40000]);
+        register_shutdown_function(function () { echo " bye\n"; });
+        exit(3);"#,
+    );
+    assert_eq!(
+        (status, said.as_str()),
+        (3, "cli none streams 0 [true,true,true] bye\n")
+    );
+}

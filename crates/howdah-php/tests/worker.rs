@@ -1,0 +1,486 @@
+//! A worker's life: boot, requests, the ways a request can end it, its own end. What one request
+//! may leave for the next is tested in `worker_leaks.rs`.
+
+mod front;
+
+use front::worker::{Worker, front_of, word_of};
+use front::{Dir, Front, Request};
+use howdah_proto::control::{Exit, Report};
+use howdah_proto::worker::Word;
+
+/// How a worker whose code is this answers, and how its process ends.
+#[track_caller]
+fn ends(worker: &mut Worker, code: &str) -> (u16, String, Vec<(u8, String)>, Exit) {
+    let answer = worker.run(code);
+    let exit = worker.front.wait_exit(worker.child);
+    (answer.status(), answer.text(), answer.logs, exit)
+}
+
+#[test]
+fn a_script_boots_once_and_its_callback_answers_every_request() {
+    let boot = "$boots = ($boots ?? 0) + 1; $n = 0;";
+    let mut worker = Worker::boot(boot, "", &["-d", "expose_php=1"]);
+    let count = "echo $GLOBALS['boots'], ' ', ++$GLOBALS['n'], ' ', getmypid(); http_response_code(201); header('X-N: ' . $GLOBALS['n']);";
+    for n in 1..=5 {
+        let answer = worker.run(count);
+        assert_eq!(
+            (answer.status(), answer.text()),
+            (201, format!("1 {n} {}", worker.pid))
+        );
+        assert_eq!(answer.header("x-n"), [n.to_string()]);
+        assert!(answer.header("x-powered-by")[0].starts_with("PHP/"));
+    }
+}
+
+#[test]
+fn the_request_is_the_clients_and_the_boot_has_one_of_its_own() {
+    let boot = "$boot = $_SERVER; $get = $_GET;";
+    let mut worker = Worker::boot(boot, "", &[]);
+    let ask = "echo json_encode([$GLOBALS['boot']['FRANKENPHP_WORKER'], $GLOBALS['boot']['REQUEST_METHOD'],
+        basename($GLOBALS['boot']['SCRIPT_FILENAME']), $_SERVER['FRANKENPHP_WORKER'] ?? null, $_SERVER['REQUEST_URI'],
+        $_GET, $_POST, $_COOKIE, file_get_contents('php://input'), $_SERVER['REQUEST_TIME'] >= $GLOBALS['boot']['REQUEST_TIME'],
+        function_exists('howdah_handle_request')], JSON_UNESCAPED_SLASHES);";
+    let request = Request::new("POST", std::path::Path::new("/x.php"))
+        .var("CODE", ask)
+        .var("QUERY_STRING", "a=1")
+        .var("HTTP_COOKIE", "c=2");
+    let answer = worker
+        .front
+        .run(request.body("application/x-www-form-urlencoded", b"p=3"));
+    assert_eq!(
+        answer.text(),
+        r#"["1","GET","worker.php",null,"/script.php",{"a":"1"},{"p":"3"},{"c":"2"},"p=3",true,true]"#
+    );
+}
+
+#[test]
+fn ordinary_children_have_no_worker_functions_which_scripts_take_for_worker_mode() {
+    let dir = Dir::new();
+    let script = dir.write("i.php", "<?php var_dump(function_exists('frankenphp_handle_request'), function_exists('howdah_handle_request'), isset($_SERVER['FRANKENPHP_WORKER']));");
+    let mut front = Front::start(1, &[]);
+    let text = front.run(Request::get(&script)).text();
+    assert_eq!(
+        text.split_whitespace().collect::<Vec<_>>(),
+        ["bool(false)"; 3]
+    );
+}
+
+#[test]
+fn shutdown_functions_of_a_request_run_at_its_end_and_those_of_the_boot_at_the_scripts() {
+    let mut worker = Worker::boot(
+        "register_shutdown_function(function () { error_log('end of script'); });",
+        "",
+        &[],
+    );
+    for n in 0..3 {
+        let code = "register_shutdown_function(function () { echo 'bye'; header('X-Late: 1'); }); echo 'hi ';";
+        let answer = worker.run(code);
+        assert_eq!(answer.text(), "hi bye", "request {n}");
+        assert_eq!(answer.header("x-late"), ["1"]);
+        assert_eq!(worker.says("echo 'plain';"), "plain");
+    }
+    assert!(!worker.front.log().contains("end of script"));
+    let child = worker.child;
+    worker.front.retire(child);
+    assert_eq!(worker.front.wait_exit(child), Exit::Code(0));
+    worker.front.wait_log("end of script");
+}
+
+#[test]
+fn an_uncaught_exception_is_a_500_and_the_worker_goes_on() {
+    let mut worker = Worker::plain();
+    let answer = worker.run("throw new RuntimeException('thrown');");
+    assert_eq!((answer.status(), answer.text()), (500, String::new()));
+    assert!(
+        answer.logged("Uncaught RuntimeException: thrown"),
+        "{:?}",
+        answer.logs
+    );
+    assert_eq!(worker.says("echo getmypid();"), worker.pid.to_string());
+    let mut worker = Worker::boot(
+        "set_exception_handler(function ($e) { http_response_code(503); echo 'handled ', $e->getMessage(); });",
+        "",
+        &[],
+    );
+    for _ in 0..2 {
+        let answer = worker.run("throw new Exception('it');");
+        assert_eq!((answer.status(), answer.text()), (503, "handled it".into()));
+    }
+}
+
+#[test]
+fn exit_answers_as_ever_and_ends_the_worker_in_good_order() {
+    let mut worker = Worker::boot(
+        "register_shutdown_function(function () { error_log('tidy'); });",
+        "error_log('not reached');",
+        &[],
+    );
+    let code = "register_shutdown_function(function () { echo ' late'; }); session_start(); $_SESSION['a'] = 1; header('Location: /x'); http_response_code(302); echo 'out'; exit;";
+    let (status, text, logs, exit) = ends(&mut worker, code);
+    assert_eq!(
+        (status, text.as_str(), exit),
+        (302, "out late", Exit::Code(0))
+    );
+    if !logs.iter().any(|(_, text)| text.contains("tidy")) {
+        worker.front.wait_log("tidy");
+    }
+    assert!(!worker.front.log().contains("not reached"));
+}
+
+#[test]
+fn a_fatal_error_answers_as_ever_with_the_boots_shutdown_functions_and_ends_the_worker() {
+    for (code, log) in [
+        (
+            "ini_set('memory_limit', '16M'); str_repeat('x', 32 << 20);",
+            "Allowed memory size",
+        ),
+        ("set_time_limit(1); while (true);", "Maximum execution time"),
+        ("trigger_error('by hand', E_USER_ERROR);", "by hand"),
+        ("eval('class A {} class A {}');", "Cannot declare class A"),
+        (
+            "register_shutdown_function(function () { trigger_error('late', E_USER_ERROR); });",
+            "late",
+        ),
+    ] {
+        let mut worker = Worker::boot(
+            "register_shutdown_function(function () { if ($e = error_get_last()) { echo 'page: ', substr($e['message'], 0, 4); } });",
+            "",
+            &[],
+        );
+        worker.says("echo 1;");
+        let (status, text, logs, exit) = ends(&mut worker, code);
+        assert_eq!((status, exit), (500, Exit::Code(70)), "{code}");
+        let late = code.contains("late");
+        assert!(late || text.starts_with("page: "), "{code}: {text}");
+        assert!(
+            logs.iter().any(|(_, l)| l.contains(log)),
+            "{code}: {logs:?}"
+        );
+    }
+}
+
+#[test]
+fn a_crash_loses_its_request_and_no_other() {
+    let mut worker = Worker::plain();
+    worker.says("echo 1;");
+    let answer = worker.run("posix_kill(getmypid(), SIGSEGV); sleep(60);");
+    assert_eq!(answer.died, Some(Exit::Signal(11)));
+    let (child, _) = worker.front.spawn(0);
+    assert!(matches!(
+        word_of(&mut worker.front, child),
+        Word::Booted { .. }
+    ));
+    assert_eq!(worker.says("echo 'again';"), "again");
+}
+
+#[test]
+fn told_to_leave_the_script_hears_false_and_can_tidy_up() {
+    let text = "<?php $n = 0; while (frankenphp_handle_request(function () { echo 'x'; })) { $n++; } error_log(\"tidied up after $n\");";
+    let mut worker = Worker::script(text, &[], 0);
+    worker.says("");
+    worker.says("");
+    let child = worker.child;
+    worker.front.retire(child);
+    assert_eq!(worker.front.wait_exit(child), Exit::Code(0));
+    worker.front.wait_log("tidied up after 2");
+}
+
+#[test]
+fn a_script_that_does_not_take_no_for_an_answer_is_ended_by_name() {
+    let text = "<?php while (true) { frankenphp_handle_request(function () { echo 'x'; }); }";
+    let mut worker = Worker::script(text, &[], 0);
+    worker.says("");
+    let child = worker.child;
+    worker.front.retire(child);
+    assert_eq!(worker.front.wait_exit(child), Exit::Code(0));
+    worker.front.wait_log("WorkerIgnoresStop");
+}
+
+#[test]
+fn max_requests_marks_a_worker_as_spent_but_leaves_it_serving() {
+    let text = "<?php while (frankenphp_handle_request(function () { echo getmypid(); })) {}";
+    let mut worker = Worker::script(text, &[], 2);
+    for _ in 0..3 {
+        assert_eq!(worker.says(""), worker.pid.to_string());
+    }
+    let child = worker.child;
+    worker
+        .front
+        .wait_child(child, |row| row.spent && row.requests == 3);
+}
+
+#[test]
+fn asking_within_a_request_is_an_error_of_the_script() {
+    let mut worker = Worker::plain();
+    let answer = worker.run("try { frankenphp_handle_request(fn () => 1); } catch (RuntimeException $e) { echo $e->getMessage(); }");
+    assert_eq!(
+        answer.text(),
+        "frankenphp_handle_request() called while it handles a request"
+    );
+}
+
+#[test]
+fn a_boot_that_fails_says_why_with_file_and_line() {
+    for (text, name, parts) in [
+        (
+            "<?php\n\nnope();",
+            "WorkerBootFailed",
+            &["worker.php: ", "undefined function nope()", "on line 3"][..],
+        ),
+        (
+            "<?php this is no php",
+            "WorkerBootFailed",
+            &["syntax error", "on line 1"],
+        ),
+        (
+            "<?php throw new Exception('no database');",
+            "WorkerBootFailed",
+            &["Uncaught Exception: no database"],
+        ),
+        ("<?php exit(3);", "WorkerBootFailed", &["exit status 3"]),
+        (
+            "<?php echo 'an ordinary page';",
+            "WorkerNeverAsked",
+            &["without a call of frankenphp_handle_request()"],
+        ),
+    ] {
+        let dir = Dir::new();
+        let script = dir.write("worker.php", text);
+        let mut front = front_of(&script, &[]);
+        let (child, _) = front.spawn(0);
+        let Word::Failed {
+            name: got, message, ..
+        } = word_of(&mut front, child)
+        else {
+            panic!("booted: {text}");
+        };
+        assert_eq!(got, name, "{message}");
+        for part in parts {
+            assert!(message.contains(part), "{text}: {message}");
+        }
+        assert_eq!(front.wait_exit(child), Exit::Code(71));
+    }
+}
+
+#[test]
+fn a_worker_script_that_is_not_there_is_a_boot_that_fails() {
+    let dir = Dir::new();
+    let mut front = front_of(&dir.0.join("gone.php"), &[]);
+    let (child, _) = front.spawn(0);
+    let word = word_of(&mut front, child);
+    let said = format!("{word:?}");
+    assert!(
+        said.contains("gone.php") && said.contains("No such file"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_the_boot_prints_goes_to_the_log_and_to_no_client() {
+    let mut worker = Worker::boot(
+        "echo \"boot speaks\\n\"; header('X-Boot: 1'); http_response_code(404);",
+        "",
+        &[],
+    );
+    let answer = worker.run("echo 'answer';");
+    assert_eq!((answer.status(), answer.text()), (200, "answer".into()));
+    assert!(answer.header("x-boot").is_empty());
+    worker.front.wait_log("boot speaks");
+}
+
+#[test]
+fn flush_and_finish_request_reach_the_client_while_the_callback_runs_on() {
+    let mut worker = Worker::plain();
+    let request = worker.request("echo 'early'; fastcgi_finish_request(); echo 'lost'; while (!file_exists($_SERVER['GO'])) { usleep(1000); }");
+    let go = worker.dir.0.join("go");
+    let request = request.var("GO", go.to_str().unwrap());
+    let mut flight = worker.front.publish(request);
+    worker.front.drive(&mut flight, |answer| answer.finished);
+    assert_eq!((flight.answer.text(), flight.done), ("early".into(), false));
+    std::fs::write(&go, "").unwrap();
+    worker.front.drive(&mut flight, |_| false);
+    assert_eq!(flight.answer.text(), "early");
+    assert_eq!(worker.says("echo 'next';"), "next");
+}
+
+#[test]
+fn a_client_that_goes_away_does_not_end_the_worker() {
+    let mut worker = Worker::plain();
+    let request = worker.request("while (!connection_aborted()) { echo str_repeat('x', 9000); flush(); } $GLOBALS['through'] = true;");
+    let mut flight = worker.front.publish(request);
+    worker
+        .front
+        .drive(&mut flight, |answer| answer.body.len() > 20_000);
+    worker.front.abort(&flight);
+    worker.front.drive(&mut flight, |_| false);
+    assert_eq!(
+        worker
+            .says("var_dump($GLOBALS['through'], connection_status());")
+            .split_whitespace()
+            .collect::<Vec<_>>(),
+        ["bool(true)", "int(0)"]
+    );
+    assert_eq!(worker.says("echo getmypid();"), worker.pid.to_string());
+}
+
+#[test]
+fn a_process_that_a_callback_forks_does_not_answer_and_leaves_at_its_end() {
+    let mut worker = Worker::plain();
+    let code = "$pid = pcntl_fork(); if ($pid === 0) { echo 'copy'; return; } pcntl_waitpid($pid, $status); echo 'parent ', pcntl_wexitstatus($status);";
+    assert_eq!(worker.says(code), "parent 0");
+    assert_eq!(worker.says("echo 'next';"), "next");
+}
+
+/// The memory a worker runs from is not wiped under it: the call asks for new workers.
+#[test]
+fn opcache_reset_in_a_worker_asks_for_new_workers_and_harms_nobody() {
+    let mut worker = Worker::boot(
+        "function f() { return 'cached'; }",
+        "",
+        &["--opcache", "on"],
+    );
+    for _ in 0..50 {
+        assert_eq!(worker.says("var_dump(opcache_reset());"), "bool(true)\n");
+        assert_eq!(worker.says("echo f();"), "cached");
+    }
+    let asked = |r: &Report| matches!(r, Report::Worker(Word::Restart { .. }));
+    worker.front.wait_report(asked);
+}
+
+#[test]
+fn a_time_limit_begins_anew_with_each_request() {
+    let mut worker = Worker::boot("", "", &["-d", "max_execution_time=1"]);
+    // Together more CPU time than one request may have.
+    for _ in 0..5 {
+        let burnt = worker.says("$t = getrusage(); do { $u = getrusage(); $d = ($u['ru_utime.tv_sec'] - $t['ru_utime.tv_sec']) * 1e6 + $u['ru_utime.tv_usec'] - $t['ru_utime.tv_usec']; } while ($d < 3e5); echo 'done';");
+        assert_eq!(burnt, "done");
+    }
+}
+
+#[test]
+fn its_stack_can_be_read_while_it_handles_a_request() {
+    let mut worker = Worker::boot(
+        "function waits() { flush(); while (!file_exists($_SERVER['GO'])) { usleep(1000); } }",
+        "",
+        &[],
+    );
+    let go = worker.dir.0.join("go");
+    let request = worker.request("waits();").var("GO", go.to_str().unwrap());
+    let mut flight = worker.front.publish(request);
+    worker
+        .front
+        .drive(&mut flight, |answer| answer.head.is_some());
+    let child = worker.child;
+    let stack = worker.front.trace(child);
+    std::fs::write(&go, "").unwrap();
+    worker.front.drive(&mut flight, |_| false);
+    assert!(
+        stack.contains("waits()") && stack.contains("frankenphp_handle_request()"),
+        "{stack}"
+    );
+}
+
+/// Everything that is put back between requests, hundreds of times: what it costs is given back.
+#[test]
+fn hundreds_of_requests_cost_no_memory() {
+    let text = "<?php class W {} $once = stream_context_get_default(['http' => ['timeout' => 3]]); putenv('BOOT=1');
+        ini_set('precision', '9'); set_error_handler(fn () => true);
+        while (frankenphp_handle_request(function () {
+            session_id('worker' . getmypid()); session_start(); $_SESSION['n'] = ($_SESSION['n'] ?? 0) + 1; session_write_close();
+            ini_set('precision', '4'); ini_set('display_errors', '1'); putenv('A=b'); $_ENV['x'] = $_REQUEST; setlocale(LC_ALL, 'C.UTF-8');
+            set_error_handler(fn () => true); set_exception_handler(fn () => true); trigger_error('x'); @trigger_error('y');
+            ob_start(); echo str_repeat('x', 100); register_shutdown_function(fn () => 1); umask(0); chdir('/');
+            stream_context_set_default(['http' => []]); fopen('php://memory', 'r+'); file_get_contents('php://input');
+            stream_wrapper_register('w', 'W'); mb_internal_encoding('EUC-JP'); date_default_timezone_set('Asia/Tokyo');
+            filter_input(INPUT_POST, 'a'); header('X-A: 1'); header_register_callback(fn () => 1); strtok('a b', ' '); is_file('/x');
+            ob_end_clean(); echo memory_get_usage(), ' ', count(get_resources());
+        })) { gc_collect_cycles(); }";
+    let mut worker = Worker::script(text, &["-d", "session.use_cookies=0"], 0);
+    let usage = |worker: &mut Worker, n: u32| -> String {
+        let request = Request::new("POST", std::path::Path::new("/w.php"))
+            .var("HTTP_COOKIE", "c=d")
+            .var("QUERY_STRING", &format!("n={n:04}"));
+        let answer = worker
+            .front
+            .run(request.body("application/x-www-form-urlencoded", b"a=b&c=d"));
+        assert_eq!(answer.status(), 200, "{:?}", answer.logs);
+        answer.text()
+    };
+    let warm = (0..50).map(|n| usage(&mut worker, n)).last().unwrap();
+    for n in 0..300 {
+        usage(&mut worker, n);
+    }
+    let (memory, resources) = warm.split_once(' ').unwrap();
+    let (memory, after) = (memory.parse::<i64>().unwrap(), usage(&mut worker, 9));
+    let (now, resources_now) = after.split_once(' ').unwrap();
+    let grown = now.parse::<i64>().unwrap() - memory;
+    assert!(grown < 20_000, "{warm} -> {after}");
+    assert_eq!(resources_now, resources);
+}
+
+#[test]
+fn the_other_functions_of_frankenphp_are_there() {
+    let mut worker = Worker::plain();
+    let request = worker
+        .request("header('X-A: 1'); frankenphp_log('told', FRANKENPHP_LOG_LEVEL_WARN, ['n' => 1]); echo frankenphp_request_headers()['X-Ask'], frankenphp_response_headers()['X-A']; frankenphp_finish_request(); echo 'lost';")
+        .var("HTTP_X_ASK", "asked ");
+    let answer = worker.front.run(request);
+    assert_eq!(answer.text(), "asked 1");
+    assert!(
+        answer.logs.contains(&(4, r#"told {"n":1}"#.into())),
+        "{:?}",
+        answer.logs
+    );
+}
+
+/// A regression: opcache's optimizer read the module of functions that had none, and crashed.
+#[test]
+fn the_optimizer_survives_calls_of_the_functions_a_worker_adds() {
+    let text = "<?php function f() { try { while (1 < 2 && frankenphp_handle_request(function () { echo 'ok'; frankenphp_log('x'); })) {} }
+        finally { howdah_handle_request(fn () => 1); } } f();";
+    let mut worker = Worker::script(text, &["--opcache", "on"], 0);
+    assert_eq!(worker.says(""), "ok");
+}
+
+const OWN_SESSIONS: &str = "class Own implements SessionHandlerInterface {
+    public static array $data = []; public static bool $broken = false;
+    function open($p, $n): bool { return true; } function close(): bool { return true; }
+    function read($id): string { return self::$data[$id] ?? ''; }
+    function write($id, $d): bool { if (self::$broken) throw new LogicException('cannot write'); self::$data[$id] = $d; file_put_contents($_SERVER['OUT'] ?? '/dev/null', $d); return true; }
+    function destroy($id): bool { return true; } function gc($t): int { return 0; }
+} session_set_save_handler(new Own);";
+
+#[test]
+fn a_session_is_written_by_its_own_handler_also_when_a_shutdown_function_exits() {
+    let mut worker = Worker::boot(OWN_SESSIONS, "", &["-d", "session.use_cookies=0"]);
+    worker.says("echo 1;");
+    let out = worker.dir.0.join("out");
+    let request = worker
+        .request("register_shutdown_function(function () { echo 'bye'; exit; }); session_id('s'); session_start(); $_SESSION['kept'] = 1; echo 'hi ';")
+        .var("OUT", out.to_str().unwrap());
+    let answer = worker.front.run(request);
+    assert_eq!(answer.text(), "hi bye");
+    assert_eq!(worker.front.wait_exit(worker.child), Exit::Code(0));
+    assert_eq!(std::fs::read_to_string(&out).unwrap(), "kept|i:1;");
+}
+
+#[test]
+fn what_is_thrown_at_a_requests_end_is_reported_and_ends_no_worker() {
+    let mut worker = Worker::boot(OWN_SESSIONS, "", &["-d", "session.use_cookies=0"]);
+    for code in [
+        "Own::$broken = true; session_id('s'); session_start(); $_SESSION['a'] = 1;",
+        "register_shutdown_function(function () { throw new LogicException('cannot write'); });",
+        "ob_start(function () { throw new LogicException('cannot write'); });",
+    ] {
+        let answer = worker.run(code);
+        assert!(
+            answer.logged("Uncaught LogicException: cannot write"),
+            "{code}: {:?}",
+            answer.logs
+        );
+        assert_eq!(
+            worker.says("Own::$broken = false; echo getmypid();"),
+            worker.pid.to_string()
+        );
+    }
+}

@@ -1,0 +1,416 @@
+//! What one request leaves in a worker must not be there in the next: a row for each thing PHP
+//! keeps, and what of the boot must stay. Before each pair a request has been through, since some
+//! settings of the first are kept (see `shim/worker_state.c`).
+
+mod front;
+
+use front::Request;
+use front::worker::Worker;
+
+/// `change` in one request; `ask` before it and after it must say the same.
+#[track_caller]
+fn is_undone(worker: &mut Worker, change: &str, ask: &str) {
+    let before = worker.says(ask);
+    worker.says(change);
+    assert_eq!(worker.says(ask), before, "after {change}");
+}
+
+#[test]
+fn what_a_request_changes_is_undone_before_the_next() {
+    let mut worker = Worker::plain();
+    worker.says("echo 1;");
+    for (change, ask) in [
+        ("ini_set('precision', '3');", "echo ini_get('precision');"),
+        (
+            "ini_set('memory_limit', '77M');",
+            "echo ini_get('memory_limit');",
+        ),
+        ("set_time_limit(7);", "echo ini_get('max_execution_time');"),
+        ("error_reporting(0);", "echo error_reporting();"),
+        ("ini_set('session.name', 'OTHER');", "echo session_name();"),
+        (
+            "ini_set('include_path', '/nowhere');",
+            "echo get_include_path();",
+        ),
+        ("ignore_user_abort(false);", "echo ignore_user_abort();"),
+        ("putenv('LEAK=1');", "var_dump(getenv('LEAK'));"),
+        ("$_ENV['LEAK'] = 1;", "var_dump($_ENV['LEAK'] ?? null);"),
+        ("chdir('/');", "echo getcwd();"),
+        ("umask(0077);", "echo umask();"),
+        (
+            "setlocale(LC_ALL, 'C.UTF-8');",
+            "echo setlocale(LC_ALL, 0);",
+        ),
+        (
+            "date_default_timezone_set('Asia/Tokyo');",
+            "echo date_default_timezone_get();",
+        ),
+        (
+            "mb_internal_encoding('ISO-8859-1');",
+            "echo mb_internal_encoding();",
+        ),
+        (
+            "mb_substitute_character(0x3042);",
+            "echo mb_substitute_character();",
+        ),
+        (
+            "mb_detect_order('ASCII');",
+            "echo implode(',', mb_detect_order());",
+        ),
+        (
+            "libxml_use_internal_errors(true);",
+            "var_dump(libxml_use_internal_errors());",
+        ),
+        (
+            "stream_context_set_default(['http' => ['header' => 'Authorization: secret']]);",
+            "echo json_encode(stream_context_get_options(stream_context_get_default()));",
+        ),
+        (
+            "stream_wrapper_unregister('http');",
+            "var_dump(in_array('http', stream_get_wrappers()));",
+        ),
+        (
+            "class_exists('W') || eval('class W {}'); stream_wrapper_register('leak', 'W');",
+            "var_dump(in_array('leak', stream_get_wrappers()));",
+        ),
+        (
+            "class_exists('F') || eval('class F extends php_user_filter {}'); stream_filter_register('leak.x', 'F');",
+            "var_dump(in_array('leak.x', stream_get_filters()));",
+        ),
+        (
+            "set_error_handler(fn () => true);",
+            "var_dump(set_error_handler(null)); restore_error_handler();",
+        ),
+        (
+            "set_exception_handler(fn () => true);",
+            "var_dump(set_exception_handler(null)); restore_exception_handler();",
+        ),
+        ("@trigger_error('leak');", "var_dump(error_get_last());"),
+        ("strtok('a b c', ' ');", "var_dump(strtok(' '));"),
+        (
+            "http_response_code(418); header('X-Leak: 1');",
+            "echo http_response_code(), json_encode(headers_list());",
+        ),
+        ("ob_start(); echo 'kept?';", "echo ob_get_level();"),
+        (
+            "output_add_rewrite_var('leak', '1');",
+            "echo '<a href=\"x.php\">';",
+        ),
+        (
+            "ob_implicit_flush();",
+            "echo ob_get_status()['level'] ?? 'none';",
+        ),
+        ("session_id('leak');", "var_dump(session_id());"),
+        (
+            "session_set_save_handler(new SessionHandler);",
+            "echo ini_get('session.save_handler'), session_module_name();",
+        ),
+        ("gc_disable();", "var_dump(gc_enabled());"),
+        (
+            "header_register_callback(fn () => header('X-Leak: 2'));",
+            "echo json_encode(headers_list());",
+        ),
+        (
+            "ini_set('zlib.output_compression', '1');",
+            "echo ini_get('zlib.output_compression');",
+        ),
+    ] {
+        is_undone(&mut worker, change, ask);
+    }
+    let child = worker.child;
+    worker.front.retire(child);
+    worker.front.wait_exit(child);
+    assert_eq!(worker.front.log(), "", "nothing to complain of");
+}
+
+#[test]
+fn what_the_boot_has_set_up_stays_whatever_requests_do_to_it() {
+    let boot = "ini_set('precision', '5'); ini_set('session.name', 'BOOT'); putenv('BOOT=1'); $_ENV['BOOT'] = 'e';
+        error_reporting(E_ALL & ~E_NOTICE); date_default_timezone_set('Europe/Paris'); mb_internal_encoding('EUC-JP');
+        umask(0027); chdir('/usr'); setlocale(LC_ALL, 'C.UTF-8');
+        set_error_handler(function () { echo 'boot handler'; return true; });
+        stream_context_set_default(['http' => ['timeout' => 3]]);
+        class Wrapper {} stream_wrapper_register('boot', 'Wrapper');
+        session_set_save_handler(new class implements SessionHandlerInterface {
+            public array $data = [];
+            function open($p, $n): bool { return true; } function close(): bool { return true; }
+            function read($id): string { return $this->data[$id] ?? ''; }
+            function write($id, $d): bool { $this->data[$id] = $d; return true; }
+            function destroy($id): bool { return true; } function gc($t): int { return 0; }
+        });";
+    let mut worker = Worker::boot(
+        boot,
+        "",
+        &[
+            "-d",
+            "session.use_cookies=0",
+            "-d",
+            "session.use_only_cookies=0",
+            "-d",
+            "session.cache_limiter=",
+        ],
+    );
+    worker.says("echo 1;");
+    for (change, ask, expect) in [
+        (
+            "ini_set('precision', '3');",
+            "echo ini_get('precision');",
+            "5",
+        ),
+        (
+            "ini_restore('precision');",
+            "echo ini_get('precision');",
+            "5",
+        ),
+        ("session_name('X');", "echo session_name();", "BOOT"),
+        (
+            "putenv('BOOT=2'); putenv('BOOT');",
+            "echo getenv('BOOT');",
+            "1",
+        ),
+        ("$_ENV = [];", "echo $_ENV['BOOT'];", "e"),
+        (
+            "error_reporting(0);",
+            "echo E_ALL & ~E_NOTICE ^ error_reporting();",
+            "0",
+        ),
+        (
+            "date_default_timezone_set('Asia/Tokyo');",
+            "echo date_default_timezone_get();",
+            "Europe/Paris",
+        ),
+        (
+            "mb_internal_encoding('UTF-8');",
+            "echo mb_internal_encoding();",
+            "EUC-JP",
+        ),
+        ("umask(0);", "echo decoct(umask());", "27"),
+        ("chdir('/');", "echo getcwd();", "/usr"),
+        (
+            "setlocale(LC_ALL, 'C');",
+            "echo setlocale(LC_CTYPE, 0);",
+            "C.UTF-8",
+        ),
+        (
+            "set_error_handler(null);",
+            "trigger_error('x');",
+            "boot handler",
+        ),
+        (
+            "restore_error_handler();",
+            "trigger_error('x');",
+            "boot handler",
+        ),
+        (
+            "stream_context_set_default(['http' => ['timeout' => 9]]);",
+            "echo stream_context_get_options(stream_context_get_default())['http']['timeout'];",
+            "3",
+        ),
+        (
+            "stream_wrapper_unregister('boot');",
+            "echo in_array('boot', stream_get_wrappers());",
+            "1",
+        ),
+        (
+            "session_id('s1'); session_start(); $_SESSION['n'] = 4; session_write_close();",
+            "session_id('s1'); session_start(); echo $_SESSION['n'];",
+            "4",
+        ),
+        (
+            "session_set_save_handler(new SessionHandler);",
+            "session_id('s1'); session_start(); echo $_SESSION['n'];",
+            "4",
+        ),
+    ] {
+        worker.says(change);
+        assert_eq!(worker.says(ask), expect, "after {change}");
+        assert_eq!(worker.says(ask), expect, "again, after {change}");
+    }
+}
+
+#[test]
+fn what_a_framework_sets_up_in_its_first_request_stays() {
+    let mut worker = Worker::plain();
+    worker.says(
+        "set_error_handler(function () { echo 'framework'; return true; }); ini_set('display_errors', '1');
+         date_default_timezone_set('Europe/Paris'); mb_internal_encoding('EUC-JP'); ini_set('memory_limit', '99M');",
+    );
+    assert_eq!(
+        worker.says("trigger_error('x'); echo ini_get('display_errors'), date_default_timezone_get(), mb_internal_encoding();"),
+        "framework1Europe/ParisEUC-JP"
+    );
+    assert_ne!(
+        worker.says("echo ini_get('memory_limit');"),
+        "99M",
+        "a limit is no setup"
+    );
+}
+
+/// Two visitors; the second sends nothing at all, the worst case: nothing overwrites the first's.
+#[test]
+fn no_superglobal_of_one_visitor_is_seen_by_the_next() {
+    let mut worker = Worker::plain();
+    let look = "echo json_encode([$_GET, $_POST, $_COOKIE, $_FILES, $_REQUEST, $_SESSION ?? null, session_id(),
+        $_SERVER['HTTP_AUTHORIZATION'] ?? null, $_SERVER['PHP_AUTH_USER'] ?? null, $_SERVER['QUERY_STRING'] ?? null,
+        $_SERVER['HTTP_X_SECRET'] ?? null, getenv('HTTP_X_SECRET'), filter_input(INPUT_GET, 'g'), filter_input(INPUT_COOKIE, 'c'),
+        filter_input(INPUT_POST, 'p'), filter_input(INPUT_SERVER, 'HTTP_X_SECRET'),
+        file_get_contents('php://input'), getallheaders()['X-Secret'] ?? null, defined('SID') ? SID : '']);";
+    // Compiled and armed before, so that nothing is made anew merely because it is named anew.
+    let empty = worker.says(look);
+    for round in 0..3 {
+        let rich = worker
+            .request(&format!("session_start(); $_SESSION['secret'] = 1; $_GET['own'] = $_SERVER['own'] = $_REQUEST['own'] = 1; {look}"))
+            .var("QUERY_STRING", "g=secret")
+            .var("HTTP_COOKIE", "c=secret")
+            .var("HTTP_AUTHORIZATION", "Basic dXNlcjpwYXNz")
+            .var("HTTP_X_SECRET", "secret");
+        let mut rich = rich.body("application/x-www-form-urlencoded", b"p=secret");
+        rich = rich.var("REQUEST_METHOD", "POST");
+        let answer = worker.front.run(rich);
+        assert!(answer.text().contains("secret"), "{}", answer.text());
+        assert_eq!(worker.says(look), empty, "round {round}");
+    }
+}
+
+#[test]
+fn a_superglobal_that_only_some_requests_name_is_always_the_present_ones() {
+    let mut worker = Worker::boot(
+        "function ask() { static $f; $f ??= eval('return function () { return json_encode($_REQUEST); };'); return $f(); }",
+        "",
+        &[],
+    );
+    for (query, expect) in [
+        ("", "[]"),
+        ("v=1", r#"{"v":"1"}"#),
+        ("", "[]"),
+        ("w=2", r#"{"w":"2"}"#),
+    ] {
+        let request = worker.request("echo ask();").var("QUERY_STRING", query);
+        assert_eq!(worker.front.run(request).text(), expect);
+        worker.says("unset($GLOBALS['_REQUEST']);");
+    }
+}
+
+#[test]
+fn an_upload_is_deleted_with_its_request_and_not_seen_by_the_next() {
+    let mut worker = Worker::plain();
+    let body = b"--B\r\nContent-Disposition: form-data; name=\"f\"; filename=\"a.txt\"\r\n\r\nhello\r\n--B--\r\n";
+    let request = Request::new("POST", std::path::Path::new("/w.php"))
+        .var("CODE", "echo $_FILES['f']['tmp_name'];")
+        .body("multipart/form-data; boundary=B", body);
+    let answer = worker.front.run(request);
+    let file = answer.text();
+    assert!(file.starts_with('/'), "{file}");
+    // PHP deletes it just after the answer is complete.
+    let deadline = std::time::Instant::now() + front::PATIENCE;
+    while std::path::Path::new(&file).exists() {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "{file} is still there"
+        );
+        std::thread::yield_now();
+    }
+    assert_eq!(
+        worker.says(&format!(
+            "echo json_encode($_FILES), (int) is_uploaded_file('{file}');"
+        )),
+        "[]0"
+    );
+}
+
+#[test]
+fn an_input_stream_kept_from_one_request_does_not_read_the_next_ones_body() {
+    let mut worker = Worker::plain();
+    let keep = Request::new("POST", std::path::Path::new("/w.php"))
+        .var(
+            "CODE",
+            "$GLOBALS['in'] = fopen('php://input', 'r'); echo fread($GLOBALS['in'], 3);",
+        )
+        .body("text/plain", b"first body");
+    assert_eq!(worker.front.run(keep).text(), "fir");
+    let next = Request::new("POST", std::path::Path::new("/w.php"))
+        .var(
+            "CODE",
+            "echo gettype($GLOBALS['in']), '|', file_get_contents('php://input');",
+        )
+        .body("text/plain", b"second body");
+    assert_eq!(
+        worker.front.run(next).text(),
+        "resource (closed)|second body"
+    );
+}
+
+#[test]
+fn a_compressed_answer_for_one_client_does_not_compress_the_nexts() {
+    let mut worker = Worker::plain();
+    let gzip = worker
+        .request("ob_start('ob_gzhandler'); echo str_repeat('x', 500);")
+        .var("HTTP_ACCEPT_ENCODING", "gzip");
+    let answer = worker.front.run(gzip);
+    assert_eq!(answer.header("content-encoding"), ["gzip"]);
+    let answer = worker.run("ob_start('ob_gzhandler'); echo str_repeat('x', 500);");
+    assert!(answer.header("content-encoding").is_empty());
+    assert_eq!(answer.text(), "x".repeat(500));
+}
+
+#[test]
+fn random_numbers_do_not_repeat_after_somebody_has_seeded_them() {
+    let mut worker = Worker::plain();
+    let draw = "echo mt_rand(), ' ', mt_rand();";
+    let first = worker.says(&format!("mt_srand(42); {draw}"));
+    assert_eq!(worker.says(&format!("mt_srand(42); {draw}")), first);
+    worker.says("mt_srand(42);");
+    assert_ne!(worker.says(draw), first);
+    assert_ne!(worker.says(draw), worker.says(draw));
+}
+
+#[test]
+fn settings_of_one_site_do_not_reach_a_request_of_another() {
+    use howdah_proto::request::IniKind;
+    let mut worker = Worker::plain();
+    for _ in 0..2 {
+        let ask = "echo ini_get('memory_limit'), '|', ini_get('precision'), '|', getenv('SITE');";
+        let plain = worker.says(ask);
+        let request = worker
+            .request(ask)
+            .ini(IniKind::AdminValue, "memory_limit", "300M")
+            .ini(IniKind::Value, "precision", "9")
+            .ini(IniKind::Environment, "SITE", "one");
+        assert_eq!(worker.front.run(request).text(), "300M|9|one");
+        assert_eq!(worker.says(ask), plain);
+    }
+}
+
+#[test]
+fn the_scripts_own_code_between_requests_leaks_nothing_either() {
+    let mut worker = Worker::boot(
+        "$n = 0;",
+        "$n++; if ($n > 1) { ini_set('precision', '3'); setlocale(LC_ALL, 'C.UTF-8'); echo \"own words $n\\n\"; header('X-Own: 1'); ob_start(); echo 'own buffer'; }",
+        &[],
+    );
+    let ask = "echo ini_get('precision'), setlocale(LC_ALL, 0), json_encode(headers_list()), ob_get_level();";
+    let first = worker.says(ask);
+    for _ in 0..3 {
+        assert_eq!(worker.says(ask), first);
+    }
+    let child = worker.child;
+    worker.front.retire(child);
+    worker.front.wait_exit(child);
+    worker.front.wait_log("own words 2");
+    worker.front.wait_log("own buffer");
+}
+
+#[test]
+fn a_sites_open_basedir_holds_in_its_requests_and_in_no_other() {
+    use howdah_proto::request::IniKind;
+    let mut worker = Worker::plain();
+    let dir = worker.dir.0.display().to_string();
+    let ask = "echo json_encode([@file_get_contents('/etc/hostname') !== false, is_dir(dirname($_SERVER['SCRIPT_FILENAME']))]);";
+    for _ in 0..3 {
+        assert_eq!(worker.says(ask), "[true,true]");
+        let request = worker
+            .request(ask)
+            .ini(IniKind::AdminValue, "open_basedir", &dir);
+        assert_eq!(worker.front.run(request).text(), "[false,true]");
+    }
+}

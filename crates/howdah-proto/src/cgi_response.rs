@@ -1,0 +1,196 @@
+//! A CGI response (RFC 3875 §6), as CGI programs write it to their standard output and FastCGI
+//! applications into their STDOUT stream: turns the header block into a [`Head`] and says where the
+//! body begins. Incremental; no I/O. Knows neither pipes nor records.
+//!
+//! Strict where a reader could be misled, tolerant where PHP needs it:
+//!
+//! | what | here | because |
+//! |---|---|---|
+//! | line ends | LF or CRLF, mixed | RFC 3875 §6.2 leaves it to the system; PHP writes CRLF, shell scripts LF |
+//! | `Status:` | the first counts, 200..=999 | nginx; PHP may write its own and then the script's |
+//! | `Location:` without `Status:` | 302; a path is told apart as a local redirect | RFC 3875 §6.2.2–6.2.4 |
+//! | `HTTP/1.1 404 Not Found` as first line | its status | PHP with `cgi.rfc2616_headers=1` writes it; lighttpd takes it, too |
+//! | an empty header block | 200 | a script that calls `header_remove()` with `default_mimetype=""` |
+//! | a name or value that cannot be sent | the line is left out and counted ([`Head::rejected`]) | as in the frames of [`crate::response`] |
+//! | a block in which no line is a field | [`CgiError::NotAResponse`] | it is text, not a response; guessing would send it as a page |
+//! | a folded line | [`CgiError::FoldedLine`] | RFC 9112 §5.2; a field cut short would be worse than none |
+
+use crate::response::{Head, MAX_HEAD, is_field_value, is_token};
+
+/// Why what a program wrote is not a CGI response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CgiError {
+    /// The header block exceeds [`MAX_HEAD`] bytes, or there is no end of it.
+    HeadTooLong,
+    /// The output ended before the empty line that ends the header block. For who feeds the parser
+    /// to say: it does not see the end.
+    HeadUnfinished,
+    /// No line of the header block is a field.
+    NotAResponse,
+    /// A line begins with a blank: a continuation, which RFC 3875 §6.3 does not have.
+    FoldedLine,
+    /// `Status:` (or the status line) is not a number of 200..=999.
+    BadStatus,
+}
+
+/// A header block, read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CgiHead {
+    /// Status, reason and fields; `Status:` itself is not among them.
+    pub head: Head,
+    /// The program asked for a local redirect (RFC 3875 §6.2.2): `Location:` is a path with an
+    /// optional query, and it named no status. `head` says 302, what a server without local
+    /// redirects (nginx) answers.
+    pub local_redirect: bool,
+    /// How many bytes of the piece just fed belonged to the header block; what follows is body.
+    pub used: usize,
+}
+
+/// Collects the header block.
+#[derive(Debug, Default)]
+pub struct CgiParser {
+    /// What came without an end of the block; empty while a piece may still hold all of it.
+    block: Vec<u8>,
+}
+
+impl CgiParser {
+    /// Takes the next piece of output. `None`: the block goes on. After `Some` or an error the
+    /// parser is done with.
+    pub fn feed(&mut self, piece: &[u8]) -> Result<Option<CgiHead>, CgiError> {
+        if self.block.is_empty()
+            && let Some(end) = block_end(piece, 0)
+        {
+            return finish(&piece[..end], end).map(Some);
+        }
+        let before = self.block.len();
+        // Nothing beyond the limit is kept, not even for a moment.
+        let take = piece.len().min(MAX_HEAD + 1 - before);
+        self.block.extend_from_slice(&piece[..take]);
+        // The end's first byte may be up to two bytes back.
+        if let Some(end) = block_end(&self.block, before.saturating_sub(2)) {
+            return finish(&self.block[..end], end - before).map(Some);
+        }
+        if self.block.len() > MAX_HEAD {
+            return Err(CgiError::HeadTooLong);
+        }
+        Ok(None)
+    }
+
+    /// Whether nothing has come at all: output that ends here is missing, not unfinished.
+    pub fn is_empty(&self) -> bool {
+        self.block.is_empty()
+    }
+}
+
+/// Just behind the empty line that ends the block, looking for it from `from` on.
+fn block_end(bytes: &[u8], from: usize) -> Option<usize> {
+    if from == 0 {
+        match bytes {
+            [b'\n', ..] => return Some(1),
+            [b'\r', b'\n', ..] => return Some(2),
+            _ => {}
+        }
+    }
+    let mut at = from;
+    while let Some(line) = bytes[at..].iter().position(|b| *b == b'\n') {
+        at += line + 1;
+        match bytes.get(at..) {
+            Some([b'\n', ..]) => return Some(at + 1),
+            Some([b'\r', b'\n', ..]) => return Some(at + 2),
+            _ => {}
+        }
+    }
+    None
+}
+
+fn finish(block: &[u8], used: usize) -> Result<CgiHead, CgiError> {
+    if block.len() > MAX_HEAD {
+        return Err(CgiError::HeadTooLong);
+    }
+    let mut out = CgiHead {
+        head: Head {
+            headers: Vec::with_capacity(8),
+            ..Head::default()
+        },
+        used,
+        ..CgiHead::default()
+    };
+    let (mut fields, mut location) = (0, None);
+    let lines = block.split(|b| *b == b'\n');
+    for (number, line) in lines.enumerate() {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.is_empty() {
+            // The end of the block; `split` gives another empty piece behind it.
+            break;
+        }
+        if matches!(line[0], b' ' | b'\t') {
+            return Err(CgiError::FoldedLine);
+        }
+        if number == 0 && line.starts_with(b"HTTP/") {
+            let code = line.iter().position(|b| *b == b' ');
+            let code = code.ok_or(CgiError::BadStatus)?;
+            status(&mut out.head, &line[code + 1..])?;
+            fields += 1;
+            continue;
+        }
+        let Some(colon) = line.iter().position(|b| *b == b':') else {
+            out.head.rejected += 1;
+            continue;
+        };
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        if !is_token(name) || !is_field_value(value) {
+            out.head.rejected += 1;
+            continue;
+        }
+        fields += 1;
+        if name.eq_ignore_ascii_case(b"status") {
+            if out.head.status == 0 {
+                status(&mut out.head, value)?;
+            }
+            continue;
+        }
+        if location.is_none() && name.eq_ignore_ascii_case(b"location") {
+            location = Some(value);
+        }
+        out.head.headers.push((name.to_vec(), value.to_vec()));
+    }
+    if fields == 0 && out.head.rejected > 0 {
+        return Err(CgiError::NotAResponse);
+    }
+    if out.head.status == 0 {
+        out.head.status = match location {
+            None => 200,
+            Some(target) => {
+                // `//host/…` is a reference to another host, not a path of this one.
+                let path = target.starts_with(b"/") && !target.starts_with(b"//");
+                out.local_redirect = path && !target.contains(&b'#');
+                302
+            }
+        };
+    }
+    Ok(out)
+}
+
+/// `404 Not Found`, `404`.
+fn status(head: &mut Head, value: &[u8]) -> Result<(), CgiError> {
+    let value = value.trim_ascii();
+    let (digits, reason) = value.split_at(value.len().min(3));
+    let number = std::str::from_utf8(digits)
+        .ok()
+        .and_then(|d| d.parse().ok());
+    let whole = digits.iter().all(u8::is_ascii_digit)
+        && reason.first().is_none_or(|b| b.is_ascii_whitespace());
+    match number {
+        Some(code @ 200..=999) if whole => head.status = code,
+        _ => return Err(CgiError::BadStatus),
+    }
+    let reason = reason.trim_ascii();
+    if is_field_value(reason) {
+        head.reason = reason.to_vec();
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "cgi_response/tests.rs"]
+mod tests;

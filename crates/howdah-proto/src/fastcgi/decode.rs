@@ -1,0 +1,227 @@
+//! Reads the records an application answers with. Incremental; content is handed out as slices of
+//! the input, in as many pieces as it arrives in. What it sends is a claim until it has come
+//! through here.
+
+use super::{HEADER, REQUEST_ID, VERSION, kind};
+
+/// Part of an answer.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// Bytes of the CGI response: header block, then body. Never empty.
+    Stdout(&'a [u8]),
+    /// Bytes for the error log. Never empty.
+    Stderr(&'a [u8]),
+    /// The answer is complete; nothing follows.
+    End(End),
+    /// GET_VALUES_RESULT: see [`super::encode::pairs`].
+    Values(&'a [u8]),
+}
+
+/// END_REQUEST (§5.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// `FCGI_REQUEST_COMPLETE`, with the application's exit status, which PHP always gives as 0.
+    Complete {
+        /// As `exit()` of a CGI program.
+        app_status: u32,
+    },
+    /// `FCGI_CANT_MPX_CONN`: refused on this connection, since it serves another request.
+    CantMultiplex,
+    /// `FCGI_OVERLOADED`: refused, since the application has no room.
+    Overloaded,
+    /// `FCGI_UNKNOWN_ROLE`: refused for good.
+    UnknownRole,
+}
+
+/// Why what came is not FastCGI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordError {
+    /// The first byte of a record is not 1.
+    Version(u8),
+    /// A record of a type that no application sends.
+    UnexpectedType(u8),
+    /// A record for a request that was not made on this connection.
+    UnknownRequest(u16),
+    /// END_REQUEST or GET_VALUES_RESULT with an impossible length.
+    BadLength(u16),
+    /// END_REQUEST with a protocol status nobody defined.
+    BadProtocolStatus(u8),
+    /// Content on a stream that its empty record had ended.
+    AfterStreamEnd,
+    /// Bytes behind END_REQUEST.
+    AfterEnd,
+}
+
+/// Longest GET_VALUES_RESULT that is read: there are three short names to ask for.
+const MAX_VALUES: u16 = 1024;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// A header comes next.
+    Header,
+    /// Content of this stream.
+    Content(u8),
+    /// Padding, then a header.
+    Padding,
+    /// Padding, and then the end.
+    LastPadding(End),
+    Over,
+}
+
+/// Reads one answer.
+#[derive(Debug)]
+pub struct Decoder {
+    stage: Stage,
+    content: u16,
+    padding: u8,
+    stdout_ended: bool,
+    stderr_ended: bool,
+}
+
+impl Default for Decoder {
+    fn default() -> Self {
+        Decoder {
+            stage: Stage::Header,
+            content: 0,
+            padding: 0,
+            stdout_ended: false,
+            stderr_ended: false,
+        }
+    }
+}
+
+impl Decoder {
+    /// Takes from the front of `input`: the next piece, if there is one, and how many bytes were
+    /// used, which may be some without a piece. Without a piece more bytes are needed: behind those
+    /// used, at most `MAX_VALUES` + 7 are kept waiting.
+    pub fn next<'a>(&mut self, input: &'a [u8]) -> Result<(Option<Piece<'a>>, usize), RecordError> {
+        let mut at = 0;
+        loop {
+            let rest = &input[at..];
+            match self.stage {
+                Stage::Over if rest.is_empty() => return Ok((None, at)),
+                Stage::Over => return Err(RecordError::AfterEnd),
+                Stage::Padding | Stage::LastPadding(_) => {
+                    let skip = rest.len().min(self.padding.into());
+                    self.padding -= skip as u8;
+                    at += skip;
+                    match self.stage {
+                        _ if self.padding > 0 => return Ok((None, at)),
+                        Stage::LastPadding(end) => {
+                            self.stage = Stage::Over;
+                            return Ok((Some(Piece::End(end)), at));
+                        }
+                        _ => self.stage = Stage::Header,
+                    }
+                }
+                Stage::Content(_) if self.content == 0 => self.stage = Stage::Padding,
+                Stage::Content(stream) => {
+                    let take = rest.len().min(self.content.into());
+                    if take == 0 {
+                        return Ok((None, at));
+                    }
+                    self.content -= take as u16;
+                    let piece = match stream {
+                        kind::STDOUT => Piece::Stdout(&rest[..take]),
+                        _ => Piece::Stderr(&rest[..take]),
+                    };
+                    return Ok((Some(piece), at + take));
+                }
+                Stage::Header => {
+                    let Some(header) = rest.first_chunk::<HEADER>() else {
+                        // What is wrong already is not waited for.
+                        if let Some(version) = rest.first().filter(|v| **v != VERSION) {
+                            return Err(RecordError::Version(*version));
+                        }
+                        return Ok((None, at));
+                    };
+                    let (piece, used) = self.header(header, &rest[HEADER..])?;
+                    at += used;
+                    if piece.is_some() || used == 0 {
+                        return Ok((piece, at));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads a header, and the content of a record that is only of use as a whole. Nothing is used
+    /// of one that is not all there.
+    fn header<'a>(
+        &mut self,
+        header: &[u8; HEADER],
+        rest: &'a [u8],
+    ) -> Result<(Option<Piece<'a>>, usize), RecordError> {
+        let [version, kind, id_high, id_low, high, low, padding, _] = *header;
+        let (id, content) = (
+            u16::from_be_bytes([id_high, id_low]),
+            u16::from_be_bytes([high, low]),
+        );
+        if version != VERSION {
+            return Err(RecordError::Version(version));
+        }
+        let expected = match kind {
+            kind::STDOUT | kind::STDERR | kind::END_REQUEST => REQUEST_ID,
+            kind::GET_VALUES_RESULT => 0,
+            other => return Err(RecordError::UnexpectedType(other)),
+        };
+        if id != expected {
+            return Err(RecordError::UnknownRequest(id));
+        }
+        let whole = match kind {
+            kind::STDOUT | kind::STDERR => {
+                let ended = match kind {
+                    kind::STDOUT => &mut self.stdout_ended,
+                    _ => &mut self.stderr_ended,
+                };
+                if *ended && content > 0 {
+                    return Err(RecordError::AfterStreamEnd);
+                }
+                *ended |= content == 0;
+                (self.content, self.padding) = (content, padding);
+                self.stage = Stage::Content(kind);
+                return Ok((None, HEADER));
+            }
+            kind::END_REQUEST if content != 8 => return Err(RecordError::BadLength(content)),
+            _ if content > MAX_VALUES => return Err(RecordError::BadLength(content)),
+            _ => rest.get(..content.into()),
+        };
+        let Some(content) = whole else {
+            return Ok((None, 0));
+        };
+        let used = HEADER + content.len();
+        self.padding = padding;
+        if kind == kind::GET_VALUES_RESULT {
+            self.stage = Stage::Padding;
+            return Ok((Some(Piece::Values(content)), used));
+        }
+        self.stage = Stage::LastPadding(end(content)?);
+        Ok((None, used))
+    }
+
+    /// Whether the answer is complete.
+    pub fn is_over(&self) -> bool {
+        self.stage == Stage::Over
+    }
+
+    /// Whether the application has ended its STDOUT: the body is complete, although END_REQUEST
+    /// has not come.
+    pub fn stdout_ended(&self) -> bool {
+        self.stdout_ended
+    }
+}
+
+fn end(content: &[u8]) -> Result<End, RecordError> {
+    let [a, b, c, d, protocol, ..] = *content else {
+        return Err(RecordError::BadLength(content.len() as u16));
+    };
+    Ok(match protocol {
+        0 => End::Complete {
+            app_status: u32::from_be_bytes([a, b, c, d]),
+        },
+        1 => End::CantMultiplex,
+        2 => End::Overloaded,
+        3 => End::UnknownRole,
+        other => return Err(RecordError::BadProtocolStatus(other)),
+    })
+}

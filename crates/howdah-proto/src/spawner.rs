@@ -1,0 +1,312 @@
+//! The messages between the front and the spawner of a pool (modes `cgi` and `pool`), over one
+//! `SOCK_SEQPACKET` unix socket. The spawner is to external programs what the zygote is to PHP
+//! children: it holds the processes, the front decides. No I/O here.
+//!
+//! ```text
+//! order  = "start" ID LIMIT_MS ("configured" | "file") NUL file NUL directory NUL {"NAME=value" NUL}
+//!        | "end" ID GRACE_MS | "release" ID
+//! report = "ready" | "failed" NAME TEXT | "started" ID PID | "not-started" ID ERRNO
+//!        | "exited" ID ("code" N | "signal" N)
+//! ```
+//! Which program a *configured* start executes is not in the message: the spawner has it from the
+//! master, who has it from the configuration. Descriptors travel with `start` (`SCM_RIGHTS`). The
+//! end of the file means that the other side is gone.
+
+use crate::control::Exit;
+
+/// A longer packet is neither sent nor taken: a frame's variables and their names fit.
+pub const MAX_PACKET: usize = 160 * 1024;
+
+/// What a start executes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// The pool's configured program.
+    Configured,
+    /// This file (an absolute path).
+    File(Vec<u8>),
+}
+
+/// Start a process, leader of a process group of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// Number of the process in all that is said about it.
+    pub id: u64,
+    /// What to execute.
+    pub what: What,
+    /// Its working directory; empty: the spawner's.
+    pub directory: Vec<u8>,
+    /// `NAME=value`, on top of the spawner's environment.
+    pub environment: Vec<Vec<u8>>,
+    /// Milliseconds after which the group is ended (SIGTERM, then SIGKILL) whatever the front is
+    /// doing; 0: no limit.
+    pub limit_ms: u64,
+}
+
+/// What the front asks of a spawner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Answered by [`Report::Started`] or [`Report::NotStarted`].
+    Start(Start),
+    /// SIGTERM to the process group, SIGKILL after this many milliseconds.
+    End {
+        /// Which process.
+        id: u64,
+        /// Milliseconds.
+        grace_ms: u64,
+    },
+    /// Nobody will signal this process any more: it may be reaped. Until then its leader stays a
+    /// zombie, so that the number of its group cannot come to mean another's.
+    Release {
+        /// Which process.
+        id: u64,
+    },
+}
+
+/// What a spawner tells the front.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// Processes can be started.
+    Ready,
+    /// The spawner cannot work: a named reason and a sentence; it exits after this.
+    Failed {
+        /// `ProgramMissing`, `NoSuchUser` …
+        name: String,
+        /// What was attempted, on what, and what to try.
+        message: String,
+    },
+    /// A process was started.
+    Started {
+        /// Which.
+        id: u64,
+        /// Its process id, and its group's.
+        pid: i32,
+    },
+    /// It could not be.
+    NotStarted {
+        /// Which.
+        id: u64,
+        /// `ENOENT`, `EACCES`, `ENOEXEC` …
+        errno: i32,
+    },
+    /// The leader of the group has ended.
+    Exited {
+        /// Which.
+        id: u64,
+        /// How.
+        exit: Exit,
+    },
+}
+
+fn word<'a>(text: &mut &'a str) -> Option<&'a str> {
+    let (first, rest) = text.split_once(' ').unwrap_or((text, ""));
+    *text = rest;
+    (!first.is_empty()).then_some(first)
+}
+
+fn number<T: std::str::FromStr>(text: &mut &str) -> Option<T> {
+    word(text)?.parse().ok()
+}
+
+impl Order {
+    /// The packet. What contains a NUL byte cannot be said and must not come here: a frame's
+    /// variables have none.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Order::Start(start) => {
+                let (word, file) = match &start.what {
+                    What::Configured => ("configured", &[][..]),
+                    What::File(file) => ("file", &file[..]),
+                };
+                let mut out =
+                    format!("start {} {} {word}\0", start.id, start.limit_ms).into_bytes();
+                let fields = [file, &start.directory].into_iter();
+                for field in fields.chain(start.environment.iter().map(Vec::as_slice)) {
+                    out.extend_from_slice(field);
+                    out.push(0);
+                }
+                out
+            }
+            Order::End { id, grace_ms } => format!("end {id} {grace_ms}").into_bytes(),
+            Order::Release { id } => format!("release {id}").into_bytes(),
+        }
+    }
+
+    /// Reads a packet; `None` when it is not one of ours.
+    pub fn parse(packet: &[u8]) -> Option<Order> {
+        if packet.len() > MAX_PACKET {
+            return None;
+        }
+        let end = packet.iter().position(|b| *b == 0).unwrap_or(packet.len());
+        let mut head = std::str::from_utf8(&packet[..end]).ok()?;
+        let order = match word(&mut head)? {
+            "start" => {
+                let (id, limit_ms) = (number(&mut head)?, number(&mut head)?);
+                let kind = word(&mut head)?;
+                // Every field ends with a NUL, the last one, too.
+                let fields = packet.get(end + 1..)?.strip_suffix(&[0])?;
+                let mut fields = fields.split(|b| *b == 0);
+                let (file, directory) = (fields.next()?, fields.next()?);
+                let what = match (kind, file) {
+                    ("configured", []) => What::Configured,
+                    ("file", [b'/', ..]) => What::File(file.to_vec()),
+                    _ => return None,
+                };
+                let environment: Vec<Vec<u8>> = fields.map(<[u8]>::to_vec).collect();
+                let named =
+                    |pair: &Vec<u8>| pair.iter().position(|b| *b == b'=').is_some_and(|n| n > 0);
+                if !environment.iter().all(named) {
+                    return None;
+                }
+                Order::Start(Start {
+                    id,
+                    what,
+                    directory: directory.to_vec(),
+                    environment,
+                    limit_ms,
+                })
+            }
+            _ if end < packet.len() => return None,
+            "end" => Order::End {
+                id: number(&mut head)?,
+                grace_ms: number(&mut head)?,
+            },
+            "release" => Order::Release {
+                id: number(&mut head)?,
+            },
+            _ => return None,
+        };
+        head.is_empty().then_some(order)
+    }
+}
+
+impl Report {
+    /// The packet.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Report::Ready => "ready".to_owned(),
+            Report::Failed { name, message } => format!("failed {name} {message:.4096}"),
+            Report::Started { id, pid } => format!("started {id} {pid}"),
+            Report::NotStarted { id, errno } => format!("not-started {id} {errno}"),
+            Report::Exited { id, exit } => match exit {
+                Exit::Code(code) => format!("exited {id} code {code}"),
+                Exit::Signal(signal) => format!("exited {id} signal {signal}"),
+                // Never on the wire.
+                Exit::Unseen => format!("exited {id} code 255"),
+            },
+        }
+        .into_bytes()
+    }
+
+    /// Reads a packet; `None` when it is not one of ours.
+    pub fn parse(packet: &[u8]) -> Option<Report> {
+        let mut text = std::str::from_utf8(packet).ok()?;
+        let report = match word(&mut text)? {
+            "ready" => Report::Ready,
+            "failed" => {
+                let name = word(&mut text)?.to_owned();
+                let message = std::mem::take(&mut text).to_owned();
+                Report::Failed { name, message }
+            }
+            "started" => Report::Started {
+                id: number(&mut text)?,
+                pid: number(&mut text).filter(|pid| *pid > 0)?,
+            },
+            "not-started" => Report::NotStarted {
+                id: number(&mut text)?,
+                errno: number(&mut text)?,
+            },
+            "exited" => Report::Exited {
+                id: number(&mut text)?,
+                exit: match (word(&mut text)?, number(&mut text)?) {
+                    ("code", code) => Exit::Code(code),
+                    ("signal", signal) => Exit::Signal(signal),
+                    _ => return None,
+                },
+            },
+            _ => return None,
+        };
+        text.is_empty().then_some(report)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn start() -> Start {
+        Start {
+            id: 7,
+            what: What::File(b"/srv/cgi-bin/a b.pl".to_vec()),
+            directory: b"/srv/cgi-bin".to_vec(),
+            environment: vec![b"QUERY_STRING=a=1&b=\xff".to_vec(), b"EMPTY=".to_vec()],
+            limit_ms: 300_000,
+        }
+    }
+
+    #[test]
+    fn every_message_survives_the_wire() {
+        let configured = Start {
+            what: What::Configured,
+            directory: Vec::new(),
+            environment: Vec::new(),
+            ..start()
+        };
+        for order in [
+            Order::Start(start()),
+            Order::Start(configured),
+            Order::End {
+                id: 1,
+                grace_ms: 1000,
+            },
+            Order::Release { id: u64::MAX },
+        ] {
+            assert_eq!(Order::parse(&order.encode()), Some(order));
+        }
+        for report in [
+            Report::Ready,
+            Report::Failed {
+                name: "ProgramMissing".into(),
+                message: "no /usr/bin/php-cgi; apt install php-cgi".into(),
+            },
+            Report::Started { id: 3, pid: 77 },
+            Report::NotStarted { id: 3, errno: 8 },
+            Report::Exited {
+                id: 3,
+                exit: Exit::Code(0),
+            },
+            Report::Exited {
+                id: 3,
+                exit: Exit::Signal(9),
+            },
+        ] {
+            assert_eq!(Report::parse(&report.encode()), Some(report));
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused_and_a_program_is_named_by_an_absolute_path_or_not_at_all() {
+        for packet in [
+            &b""[..],
+            b"start",
+            b"start 1 0 configured",
+            b"start 1 0 configured\0\0",
+            b"start 1 0 configured\0/bin/sh\0/\0",
+            b"start 1 0 file\0\0/\0",
+            b"start 1 0 file\0bin/sh\0/\0",
+            b"start 1 0 file\0/bin/sh\0/\0NOVALUE\0",
+            b"start 1 0 file\0/bin/sh\0/\0=x\0",
+            b"start 1 0 file\0/bin/sh\0/\0A=1",
+            b"start x 0 file\0/bin/sh\0/\0",
+            b"end 1",
+            b"end 1 2 3",
+            b"end 1 2\0",
+            b"release -1",
+            b"exited 1 dead 3",
+            b"started 1 -1",
+            b"started 1 0",
+        ] {
+            assert_eq!(Order::parse(packet), None, "{packet:?}");
+            assert_eq!(Report::parse(packet), None, "{packet:?}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What a worker child says of itself: that its script has booted, or why it has not. A packet of
+//! text each, from the child to its zygote, which passes it on ([`crate::control::Report::Worker`]).
+
+use crate::shm::ChildId;
+
+/// A word of a worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// Its script has asked for the first request.
+    Booted {
+        /// Whose.
+        child: ChildId,
+    },
+    /// It asks for all workers to be replaced (`opcache_reset()`).
+    Restart {
+        /// Whose.
+        child: ChildId,
+    },
+    /// Its script ended before that.
+    Failed {
+        /// Whose.
+        child: ChildId,
+        /// `WorkerBootFailed` or `WorkerNeverAsked`.
+        name: String,
+        /// The script, and PHP's sentence with file and line.
+        message: String,
+    },
+}
+
+impl Word {
+    /// Of whom it is.
+    pub fn child(&self) -> ChildId {
+        match self {
+            Word::Booted { child } | Word::Restart { child } | Word::Failed { child, .. } => *child,
+        }
+    }
+
+    /// The packet.
+    pub fn encode(&self) -> String {
+        let child = self.child();
+        let (index, incarnation) = (child.index, child.incarnation);
+        match self {
+            Word::Booted { .. } => format!("booted {index} {incarnation}"),
+            Word::Restart { .. } => format!("restart {index} {incarnation}"),
+            Word::Failed { name, message, .. } => {
+                format!("failed {index} {incarnation} {name} {message}")
+            }
+        }
+    }
+
+    /// Reads a packet; `None` when it is not one of ours.
+    pub fn parse(packet: &[u8]) -> Option<Word> {
+        let text = std::str::from_utf8(packet).ok()?;
+        let mut parts = text.splitn(5, ' ');
+        let verb = parts.next()?;
+        let child = ChildId {
+            index: parts.next()?.parse().ok()?,
+            incarnation: parts.next()?.parse().ok()?,
+        };
+        match (verb, parts.next(), parts.next()) {
+            ("booted", None, None) => Some(Word::Booted { child }),
+            ("restart", None, None) => Some(Word::Restart { child }),
+            ("failed", Some(name), Some(message)) => Some(Word::Failed {
+                child,
+                name: name.to_owned(),
+                message: message.to_owned(),
+            }),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_survives_the_wire_and_nonsense_is_refused() {
+        let child = ChildId {
+            index: 7,
+            incarnation: 65535,
+        };
+        let failed = Word::Failed {
+            child,
+            name: "WorkerBootFailed".into(),
+            message: "/srv/w.php: oh no in /srv/a b.php on line 3".into(),
+        };
+        for word in [Word::Booted { child }, Word::Restart { child }, failed] {
+            assert_eq!(Word::parse(word.encode().as_bytes()), Some(word));
+        }
+        for nonsense in [
+            "",
+            "booted",
+            "booted 1",
+            "booted 1 2 3",
+            "failed 1 2 X",
+            "x 1 2",
+            "\u{e9} 1 2",
+        ] {
+            assert_eq!(Word::parse(nonsense.as_bytes()), None, "{nonsense}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What routing and answering a file cost, without a socket: `cargo bench -p howdah-server --bench
+//! routing`, on a quiet machine. Prints nanoseconds a call, the best of several rounds; judges nothing.
+
+use std::fs;
+use std::hint::black_box;
+use std::io::Read;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+use howdah_server::http::head::{HeadLimits, parse};
+use howdah_server::http::message::RequestHead;
+use howdah_server::site::config::FrontController;
+use howdah_server::site::{Action, Site, SiteConfig, recognise};
+use howdah_server::static_file::{StaticAnswer, StaticBody};
+
+const CALLS: u32 = 20_000;
+const ROUNDS: u32 = 7;
+
+fn cost(mut call: impl FnMut()) -> f64 {
+    let round = |call: &mut dyn FnMut()| {
+        let start = Instant::now();
+        for _ in 0..CALLS {
+            call();
+        }
+        start.elapsed().as_nanos() as f64 / f64::from(CALLS)
+    };
+    (0..ROUNDS)
+        .map(|_| round(&mut call))
+        .fold(f64::MAX, f64::min)
+}
+
+fn request(target: &str) -> RequestHead {
+    let text = format!(
+        "GET {target} HTTP/1.1\r\nHost: h\r\nUser-Agent: x\r\nAccept: */*\r\nConnection: keep-alive\r\n\r\n"
+    );
+    let limits = HeadLimits {
+        request_line: 8 << 10,
+        bytes: 32 << 10,
+        fields: 100,
+    };
+    let mut fields = Vec::new();
+    let parsed = parse(text.as_bytes(), &limits, &mut fields)
+        .expect("a request")
+        .expect("a whole one");
+    parsed.into_head(text.as_bytes(), Vec::new(), fields)
+}
+
+fn answer(site: &Site, head: &RequestHead) -> StaticAnswer {
+    match site.route(head).action {
+        Action::Static(plan) => plan.answer(head).expect("the file is there"),
+        _ => panic!("not a file"),
+    }
+}
+
+/// A file is kept once its times are older than the clock's step: asks until it is.
+fn warm(site: &Site, head: &RequestHead) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !matches!(answer(site, head).body, StaticBody::Bytes(_)) {
+        assert!(Instant::now() < deadline, "the file never settles");
+        std::thread::yield_now();
+    }
+}
+
+fn site(config: SiteConfig) -> Site {
+    Site::new(config, 0).expect("a site")
+}
+
+fn main() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let root: &Path = dir.path();
+    for file in ["index.php", "a.html", "b.html", "wp-login.php"] {
+        fs::write(root.join(file), "x".repeat(24)).expect("a file");
+    }
+    fs::create_dir(root.join("wp-includes")).expect("a directory");
+    let old = SystemTime::now() - Duration::from_secs(100);
+    fs::File::open(root.join("a.html"))
+        .and_then(|file| file.set_modified(old))
+        .expect("the time can be set");
+
+    let plain = site(SiteConfig::new("s", root));
+    let wordpress = site(recognise::recognise(root).expect("an application").config);
+    let mut config = SiteConfig::new("s", root);
+    config.front_controller = Some(FrontController {
+        script: "/index.php".into(),
+        path_info: false,
+    });
+    let front = site(config);
+    for (name, site, target) in [
+        ("script /index.php", &plain, "/index.php"),
+        ("script /", &plain, "/"),
+        ("front controller /2024/hello/", &front, "/2024/hello/"),
+        ("WordPress /", &wordpress, "/"),
+        ("WordPress /2024/hello/", &wordpress, "/2024/hello/"),
+        ("file /a.html", &plain, "/a.html"),
+    ] {
+        let head = request(target);
+        let ns = cost(|| {
+            black_box(site.route(&head));
+        });
+        println!("route to {name}: {ns:.0} ns");
+    }
+    let head = request("/a.html");
+    for (name, site) in [("plain", &plain), ("WordPress' rules", &wordpress)] {
+        warm(site, &head);
+        let ns = cost(|| {
+            black_box(answer(site, &head));
+        });
+        println!("route to /a.html and answer from memory ({name}): {ns:.0} ns");
+    }
+    let path = root.join("a.html");
+    let stat = cost(|| {
+        black_box(fs::metadata(&path).expect("it is there"));
+    });
+    let read = cost(|| {
+        let mut bytes = Vec::with_capacity(64);
+        let mut file = fs::File::open(&path).expect("it is there");
+        file.metadata().expect("it is open");
+        file.read_to_end(&mut bytes).expect("it can be read");
+        black_box(bytes);
+    });
+    println!("statx alone: {stat:.0} ns; open, fstat, read, close alone: {read:.0} ns");
+}

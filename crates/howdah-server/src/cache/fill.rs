@@ -1,0 +1,315 @@
+//! Renders a page for the cache in a clean room: by a request the server makes itself, in which
+//! there is nothing but what the page's key holds. No cookie, no credentials, no address, no field
+//! of a visitor reaches PHP, so none can be in the page; what PHP cannot see need not be listed.
+//!
+//! The render is a task of its own: a visitor who leaves does not take it along, and all who wait are
+//! woken by its end.
+
+use std::future::poll_fn;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use howdah_cache::flight::{Outcome, Ticket};
+use howdah_cache::generation::Validity;
+use howdah_cache::key::Key;
+use howdah_cache::object::{Draft, Object};
+use howdah_cache::policy::response::{ResponseFacts, judge};
+use howdah_cache::{Millis, Pass, Storable};
+use howdah_executor::{Event, Head, ScriptBody, ScriptRequest};
+
+use super::{Line, PageCache, SiteCache, fields, lookup, now, remembered};
+use crate::client_address::Client;
+use crate::http::head::{self as request_head, HeadLimits};
+use crate::http::message::{RequestHead, ResponseHead};
+use crate::request::build_frame;
+use crate::script::frame::BodyLength;
+use crate::script::head;
+use crate::server_config::ServerConfig;
+use crate::site::{Action, Route, Site};
+
+/// Who asks, in a clean room. An address for documentation (RFC 5737): the loopback address would
+/// open what applications keep for this machine.
+const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+/// `User-Agent` there: applications take it for a browser, and its owner can find it in a log.
+const USER_AGENT: &str = concat!(
+    "Mozilla/5.0 (compatible; Howdah-Cache/",
+    env!("CARGO_PKG_VERSION"),
+    ")"
+);
+/// What the server itself writes fits in any case.
+const LIMITS: HeadLimits = HeadLimits {
+    request_line: 64 << 10,
+    bytes: 256 << 10,
+    fields: 64,
+};
+
+/// What is to be rendered.
+pub struct Order {
+    /// The configuration.
+    pub config: Arc<ServerConfig>,
+    /// The cache.
+    pub cache: Arc<PageCache>,
+    /// The site.
+    pub site: Arc<Site>,
+    /// The page.
+    pub key: Box<Key>,
+    /// The connection it is asked for by was encrypted.
+    pub https: bool,
+    /// Fields the page is known to vary by, with the values it is rendered for.
+    pub fields: Vec<Line>,
+    /// The key of that variant.
+    pub variant: Vec<u8>,
+    /// Number of the request that caused it, for the logs.
+    pub id: u64,
+    /// `cache = rfc`: the visitor's own request, in place of a clean room.
+    pub visitor: Option<Visitor>,
+}
+
+/// A visitor's request that outlives its connection.
+pub struct Visitor {
+    /// The request, for the whole page.
+    pub request: RequestHead,
+    /// Who sent it.
+    pub client: Client<'static>,
+    /// The address it came to.
+    pub local: Option<SocketAddr>,
+}
+
+/// Has a page rendered; the ticket's flight ends with it.
+pub fn start(order: Order, ticket: Ticket) {
+    let order_cache = order.cache.clone();
+    tokio::spawn(async move {
+        let (mut order, cache) = (order, order_cache);
+        let Some(part) = cache.site(&order.site) else {
+            return;
+        };
+        let outcome = match render(&mut order, part).await {
+            Ok(outcome) => {
+                part.rendered(true);
+                outcome
+            }
+            Err(why) => {
+                part.rendered(why.is_failure());
+                if remembered(why) {
+                    let until = now() + super::PASSED_FOR;
+                    order.cache.memory.passed(&order.variant, why, until);
+                }
+                Outcome::Passed(why)
+            }
+        };
+        ticket.land(outcome);
+    });
+}
+
+async fn render(order: &mut Order, part: &SiteCache) -> Result<Outcome, Pass> {
+    // Before anything else: what is written from now on makes this render old.
+    let born = part.generations.now();
+    let requested = now();
+    let clean = order.visitor.is_none();
+    let Visitor {
+        request,
+        client,
+        local,
+    } = match order.visitor.take() {
+        Some(visitor) => visitor,
+        None => nobody(order)?,
+    };
+    let order = &*order;
+    let mut route = order.site.route(&request);
+    let none = Action::Options { allow: "" };
+    let Action::Script(target) = std::mem::replace(&mut route.action, none) else {
+        return Err(Pass::SentFile);
+    };
+    if target.program {
+        // Not PHP: nothing is known of what it does.
+        return Err(Pass::RunFailed);
+    }
+    let service = order.config.service(&order.site);
+    let frame = build_frame(&request, &client, local, service, &target, BodyLength::None)
+        .map_err(|_| Pass::RunFailed)?;
+    let mut run = service.executor(&target).start(ScriptRequest {
+        frame,
+        body: ScriptBody::Empty,
+        id: order.id,
+    });
+    let mut stored: Option<(Storable, Vec<Line>, Head)> = None;
+    let mut pieces: Vec<Bytes> = Vec::new();
+    let mut length = 0;
+    loop {
+        let event = poll_fn(|cx| run.poll_event(cx)).await;
+        match event.map_err(|_| Pass::RunFailed)? {
+            Event::Informational(_) | Event::Flush => {}
+            Event::Head(head) => {
+                let lines = judged_fields(&order.site, &route, &head);
+                // A no ends the run here: the script learns that its client has left.
+                let storable = verdict(&head, &lines, part, (requested, now()), false)?;
+                stored = Some((storable, lines, head));
+            }
+            Event::Body(bytes) => {
+                length += bytes.len() as u64;
+                if let Some((storable, ..)) = &stored {
+                    storable.allows(length)?;
+                }
+                pieces.push(bytes);
+            }
+            Event::Effect(name, _) => return Err(effect(&name)),
+            Event::End => break,
+        }
+    }
+    let (storable, mut lines, head) = stored.ok_or(Pass::RunFailed)?;
+    let body = match pieces.len() {
+        1 => pieces.remove(0),
+        _ => Bytes::from(pieces.concat()),
+    };
+    if clean {
+        tag(&mut lines, &head, &body);
+    }
+    let lines = fields(&lines);
+    let orders = head::orders(&head);
+    let draft = Draft {
+        status: orders.status,
+        reason: orders.reason,
+        fields: &lines,
+        body,
+        url_key: order.key.as_bytes(),
+        born,
+    };
+    let page = Object::new(&storable, draft)?;
+    if part
+        .generations
+        .judge(born, order.key.as_bytes(), storable.tags())
+        != Validity::Valid
+    {
+        return Ok(Outcome::LookAgain);
+    }
+    let memory = &order.cache.memory;
+    let key = |names: &[Vec<u8>]| lookup::variant(&order.key, names, &request);
+    let before = memory.varies(order.key.as_bytes());
+    let page = memory.keep(order.key.as_bytes(), storable.vary(), key, page)?;
+    let after = memory.varies(order.key.as_bytes());
+    let names = |v: &Option<Arc<howdah_cache::store::memory::Variants>>| {
+        v.as_ref().map(|v| v.names().to_vec())
+    };
+    // Who waits may want another variant than the one that was made without knowing of any.
+    if names(&before) != names(&after) {
+        return Ok(Outcome::LookAgain);
+    }
+    Ok(Outcome::Stored(page))
+}
+
+/// Who asks in a clean room, and what.
+fn nobody(order: &Order) -> Result<Visitor, Pass> {
+    Ok(Visitor {
+        request: clean_request(order)?,
+        client: Client {
+            address: Some(NOBODY),
+            port: None,
+            https: order.https,
+            host: None,
+            server_port: None,
+            // The port is the one in the host, not the listener's.
+            proxied: true,
+        },
+        local: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 80))),
+    })
+}
+
+/// What an effect of a run means for its page; one that is not known forbids as well.
+pub fn effect(name: &[u8]) -> Pass {
+    match name {
+        b"session" => Pass::SessionOpened,
+        b"fatal" => Pass::FatalError,
+        _ => Pass::DoNotCachePage,
+    }
+}
+
+/// The request nobody made.
+fn clean_request(order: &Order) -> Result<RequestHead, Pass> {
+    let mut text = b"GET ".to_vec();
+    text.extend_from_slice(order.key.target());
+    text.extend_from_slice(b" HTTP/1.1\r\nHost: ");
+    text.extend_from_slice(order.key.host());
+    let varies = |name: &str| order.fields.iter().any(|(n, _)| n == name.as_bytes());
+    if !varies("user-agent") {
+        text.extend_from_slice(b"\r\nUser-Agent: ");
+        text.extend_from_slice(USER_AGENT.as_bytes());
+    }
+    if !varies("accept") {
+        text.extend_from_slice(
+            b"\r\nAccept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
+        );
+    }
+    for (name, value) in &order.fields {
+        for part in [b"\r\n", &name[..], b": ", value] {
+            text.extend_from_slice(part);
+        }
+    }
+    text.extend_from_slice(b"\r\n\r\n");
+    parsed(&text).ok_or(Pass::RunFailed)
+}
+
+/// A head made of text, by the same parser as everybody's.
+pub fn parsed(text: &[u8]) -> Option<RequestHead> {
+    let mut spans = Vec::new();
+    let parsed = request_head::parse(text, &LIMITS, &mut spans).ok()??;
+    Some(parsed.into_head(text, Vec::new(), spans))
+}
+
+/// What the policy is asked about: the head as clients get it, and what the script said to the
+/// server. A rule of the site cannot hide a cookie from the policy.
+pub fn judged_fields(site: &Site, route: &Route, script: &Head) -> Vec<Line> {
+    const TO_US: [&[u8]; 8] = [
+        b"x-accel-expires",
+        b"x-accel-redirect",
+        b"x-sendfile",
+        b"date",
+        b"content-length",
+        b"connection",
+        b"set-cookie",
+        b"set-cookie2",
+    ];
+    let mut ours: ResponseHead = head::for_client(script, &head::orders(script));
+    site.edit_headers(route, &mut ours);
+    let own = |name: &[u8]| TO_US.iter().any(|n| name.eq_ignore_ascii_case(n));
+    let mut lines: Vec<_> = ours
+        .fields()
+        .filter(|(name, _)| !own(name))
+        .map(|(n, v)| (n.to_vec(), v.to_vec()))
+        .collect();
+    lines.extend(script.headers.iter().filter(|(name, _)| own(name)).cloned());
+    lines
+}
+
+/// The policy's word on a response's head. `times`: when it was asked for and when it was there.
+pub fn verdict(
+    script: &Head,
+    lines: &[Line],
+    part: &SiteCache,
+    times: (Millis, Millis),
+    authorized: bool,
+) -> Result<Storable, Pass> {
+    let facts = ResponseFacts {
+        status: head::orders(script).status,
+        fields: &fields(lines),
+        authorized,
+        requested: times.0,
+        received: times.1,
+        effect: None,
+    };
+    judge(&facts, part.rules())
+}
+
+/// Gives a page without validators an entity tag of its bytes: a reader who comes back gets a 304
+/// from any application.
+fn tag(lines: &mut Vec<Line>, head: &Head, body: &Bytes) {
+    let has = lines.iter().any(|(n, _)| n.eq_ignore_ascii_case(b"etag"));
+    if has || head::orders(head).status != 200 || body.is_empty() {
+        return;
+    }
+    let mut hasher = DefaultHasher::new();
+    body.hash(&mut hasher);
+    let tag = format!("\"{:x}-{:016x}\"", body.len(), hasher.finish());
+    lines.push((b"ETag".to_vec(), tag.into_bytes()));
+}

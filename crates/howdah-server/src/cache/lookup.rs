@@ -1,0 +1,127 @@
+//! Before the script: may this request be answered from the cache, under which key, and is there a
+//! page. No request is changed here, nothing is sent and nothing rendered.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use howdah_cache::key::{Key, QueryRules, Url};
+use howdah_cache::policy::{RequestGate, Scheme, State};
+use howdah_cache::store::Found;
+use howdah_cache::{Object, Pass};
+
+use super::{Line, PageCache, SiteCache};
+use crate::client_address::Client;
+use crate::http::message::RequestHead;
+use crate::site::Site;
+
+/// Longest value of a field in a variant's key.
+const MAX_VARY_VALUE: usize = 1024;
+
+/// What the look gave.
+#[derive(Debug)]
+pub enum Lookup {
+    /// A page to be served; `conditional`: the request asks for a part of it, or sets conditions.
+    Page {
+        /// The page.
+        page: Arc<Object>,
+        /// What it is good for.
+        state: State,
+        /// See above.
+        conditional: bool,
+        /// The key, if the page has to be rendered anew.
+        key: Option<Box<Key>>,
+    },
+    /// There is none.
+    None(Box<Key>),
+    /// None is looked for.
+    Pass(Pass),
+}
+
+thread_local! {
+    // Reused: a hit allocates nothing for its key.
+    static KEY: RefCell<Key> = RefCell::default();
+}
+
+/// Looks for the page of a request.
+pub fn look(
+    cache: &PageCache,
+    part: &SiteCache,
+    site: &Site,
+    request: &RequestHead,
+    client: &Client<'_>,
+    has_body: bool,
+) -> Lookup {
+    let rules = part.rules();
+    let mut gate = RequestGate::new(rules, request.method(), request.path(), has_body);
+    for (name, value) in request.headers() {
+        gate.field(name, value);
+    }
+    if let Err(why) = gate.verdict() {
+        return Lookup::Pass(why);
+    }
+    KEY.with_borrow_mut(|key| {
+        let url = Url {
+            site: site.number(),
+            https: client.https,
+            host: client.host.as_deref().unwrap_or_else(|| request.host()),
+            path: request.path(),
+            query: request.query(),
+        };
+        let query = QueryRules {
+            drop_tracking: rules.scheme == Scheme::CleanRoom,
+            ignored: &rules.ignore_query,
+            never: rules.preset.never_parameters,
+        };
+        if let Err(why) = key.make(&url, &query) {
+            return Lookup::Pass(why);
+        }
+        let variant = |names: &[Vec<u8>]| variant(key, names, request);
+        match cache
+            .memory
+            .look(key.as_bytes(), variant, &part.generations, super::now())
+        {
+            Found::Page(page, state) => Lookup::Page {
+                page,
+                state,
+                conditional: gate.conditional,
+                key: (state != State::Fresh).then(|| Box::new(key.clone())),
+            },
+            Found::Nothing => Lookup::None(Box::new(key.clone())),
+        }
+    })
+}
+
+/// The key of a request's variant.
+pub fn variant(key: &Key, names: &[Vec<u8>], request: &RequestHead) -> Vec<u8> {
+    key.variant(names, |name, each| {
+        for (own, value) in request.headers() {
+            if own.eq_ignore_ascii_case(name) {
+                each(value);
+            }
+        }
+    })
+}
+
+/// What a request is rendered for: the fields its page is known to vary by, with this request's
+/// values, and the key of that variant. A value too long to be in a key is a reason to pass.
+pub fn keyed(
+    cache: &PageCache,
+    key: &Key,
+    request: &RequestHead,
+) -> Result<(Vec<Line>, Vec<u8>), Pass> {
+    let Some(variants) = cache.memory.varies(key.as_bytes()) else {
+        return Ok((Vec::new(), key.as_bytes().to_vec()));
+    };
+    let mut fields = Vec::new();
+    for (name, value) in request.headers() {
+        let own = name.to_ascii_lowercase();
+        if variants.names().contains(&own) {
+            if value.len() > MAX_VARY_VALUE {
+                return Err(Pass::VaryUnbounded);
+            }
+            fields.push((own, value.to_vec()));
+        }
+    }
+    let key = variant(key, variants.names(), request);
+    Ok((fields, key))
+}

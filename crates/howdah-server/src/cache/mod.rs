@@ -1,0 +1,242 @@
+//! The page cache at work: joins `howdah-cache`'s policy and stores to requests and runs. Decides
+//! nothing about what may be kept; that is the policy's.
+//!
+//! - [`lookup`]: before the script: is there a page, or why is none looked for.
+//! - [`send`]: a stored page becomes an answer.
+//! - [`fill`]: a page is rendered for the cache, by a request the server makes itself.
+//! - [`steer`]: purges and explanations for an administrator.
+//! - [`tee`]: a visitor's own answer is kept while it is sent (`cache = rfc`).
+//! - [`write`]: what a write, or a purge, makes invalid.
+//!
+//! One value per configuration: a reload, which may bring new code, begins with an empty memory.
+
+pub mod fill;
+pub mod lookup;
+pub mod send;
+pub mod steer;
+pub mod tee;
+pub mod write;
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use howdah_cache::generation::Generations;
+use howdah_cache::pass::PassCounters;
+pub use howdah_cache::policy::{Rules, Scheme};
+pub use howdah_cache::preset::{PRESETS, Preset};
+use howdah_cache::status::Verdict;
+use howdah_cache::store::Memory;
+use howdah_cache::{Millis, Pass, flight::Flights};
+use serde::Serialize;
+
+use crate::site::{Site, Sites};
+
+/// What a site has configured about the cache.
+#[derive(Clone, Debug, Default)]
+pub struct CacheConfig {
+    /// The policy's part.
+    pub rules: Rules,
+    /// `cache_flush_on_write`: a write over HTTP makes every page of the site old.
+    pub flush_on_write: bool,
+}
+
+/// How long a page that passed is not tried again, in milliseconds; Varnish's uncacheable_ttl.
+pub(crate) const PASSED_FOR: Millis = 120_000;
+/// Within how many milliseconds a page with a query must be asked for twice (Batcache's).
+pub(crate) const SEEN_WITHIN: Millis = 120_000;
+/// After so many renders in a row that were not stored only each eighth is tried.
+const RARELY: u32 = 16;
+
+/// The cache of one site.
+#[derive(Debug)]
+pub struct SiteCache {
+    /// What it is configured with.
+    pub config: CacheConfig,
+    /// Its purges.
+    pub generations: Generations,
+    hits: AtomicU64,
+    stale: AtomicU64,
+    stored: AtomicU64,
+    passes: PassCounters,
+    /// Renders for the cache, in a row, that were not stored.
+    unstored: AtomicU32,
+}
+
+impl SiteCache {
+    fn new(config: CacheConfig) -> SiteCache {
+        SiteCache {
+            config,
+            generations: Generations::default(),
+            hits: AtomicU64::new(0),
+            stale: AtomicU64::new(0),
+            stored: AtomicU64::new(0),
+            passes: PassCounters::default(),
+            unstored: AtomicU32::new(0),
+        }
+    }
+
+    /// The policy's rules.
+    pub fn rules(&self) -> &Rules {
+        &self.config.rules
+    }
+
+    /// Counts what happened to a request.
+    pub fn count(&self, verdict: Verdict) {
+        match verdict {
+            Verdict::Hit { ttl } if ttl < 0 => &self.stale,
+            Verdict::Hit { .. } => &self.hits,
+            Verdict::Stored { .. } | Verdict::Validated => &self.stored,
+            Verdict::Pass(why) => return self.passes.add(why),
+        }
+        .fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether rendering for the cache is worth a try: an application that stores next to nothing is
+    /// asked for each page twice otherwise.
+    pub(crate) fn is_worth_a_try(&self) -> bool {
+        let unstored = self.unstored.load(Ordering::Relaxed);
+        if unstored < RARELY {
+            return true;
+        }
+        self.unstored
+            .fetch_add(1, Ordering::Relaxed)
+            .is_multiple_of(8)
+    }
+
+    fn rendered(&self, stored: bool) {
+        if stored {
+            self.unstored.store(0, Ordering::Relaxed);
+        } else {
+            self.unstored.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The page cache of a configuration.
+#[derive(Debug)]
+pub struct PageCache {
+    /// The pages.
+    pub memory: Memory,
+    /// Who renders what.
+    pub flights: Flights,
+    /// By the site's number; none: `cache = off`.
+    sites: Vec<Option<SiteCache>>,
+}
+
+impl PageCache {
+    /// The cache of these sites; none if all have it off.
+    pub fn new(sites: &Sites, memory: u64) -> Option<PageCache> {
+        let sites: Vec<_> = sites
+            .all()
+            .iter()
+            .map(|site| site.config().cache.clone().map(SiteCache::new))
+            .collect();
+        let largest = sites
+            .iter()
+            .flatten()
+            .map(|site| site.rules().max_object)
+            .max()?;
+        Some(PageCache {
+            memory: Memory::new(memory, largest.min(memory / 2)),
+            flights: Flights::default(),
+            sites,
+        })
+    }
+
+    /// A site's part, if it has the cache on.
+    pub fn site(&self, site: &Site) -> Option<&SiteCache> {
+        self.sites.get(site.number() as usize)?.as_ref()
+    }
+
+    /// For the status.
+    pub fn status(&self, sites: &Sites) -> CacheStatus {
+        let usage = self.memory.usage();
+        let each = sites.all().iter().zip(&self.sites);
+        CacheStatus {
+            entries: usage.entries,
+            bytes: usage.bytes,
+            capacity: usage.capacity,
+            evictions: usage.evictions,
+            sites: each
+                .filter_map(|(site, cache)| Some((site, cache.as_ref()?)))
+                .map(|(site, cache)| SiteCacheStatus {
+                    site: site.config().name.clone(),
+                    hits: cache.hits.load(Ordering::Relaxed),
+                    stale: cache.stale.load(Ordering::Relaxed),
+                    stored: cache.stored.load(Ordering::Relaxed),
+                    purges: cache.generations.now() - 1,
+                    passes: cache.passes.sums(),
+                })
+                .collect(),
+        }
+    }
+}
+
+/// The page cache at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CacheStatus {
+    /// Pages and variants in memory.
+    pub entries: u64,
+    /// Bytes they take, encoded forms estimated.
+    pub bytes: u64,
+    /// Most bytes.
+    pub capacity: u64,
+    /// Pages pushed out by others.
+    pub evictions: u64,
+    /// A site each that has the cache on.
+    pub sites: Vec<SiteCacheStatus>,
+}
+
+/// One site's part.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SiteCacheStatus {
+    /// Its name.
+    pub site: String,
+    /// Requests answered by a fresh page.
+    pub hits: u64,
+    /// Requests answered by a page beyond its lifetime, within its grace.
+    pub stale: u64,
+    /// Requests answered by a render that was stored.
+    pub stored: u64,
+    /// Purges and writes.
+    pub purges: u64,
+    /// Requests the cache had no business with, by reason.
+    pub passes: Vec<(String, u64)>,
+}
+
+/// A header field: name and value.
+pub type Line = (Vec<u8>, Vec<u8>);
+
+/// The time as the cache counts it.
+pub(crate) fn now() -> Millis {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as Millis)
+}
+
+/// A response head's fields as the policy reads them.
+pub(crate) fn fields(head: &[Line]) -> Vec<(&[u8], &[u8])> {
+    head.iter().map(|(n, v)| (&n[..], &v[..])).collect()
+}
+
+/// Whether the next one who asks may try again at once.
+pub(crate) fn remembered(why: Pass) -> bool {
+    !why.is_failure() && !matches!(why, Pass::OutdatedRender | Pass::TooManyVariants)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_site_that_stores_nothing_is_tried_now_and_then_and_one_success_ends_that() {
+        let site = SiteCache::new(CacheConfig::default());
+        for _ in 0..RARELY {
+            assert!(site.is_worth_a_try());
+            site.rendered(false);
+        }
+        let tried = (0..80).filter(|_| site.is_worth_a_try()).count();
+        assert_eq!(tried, 10);
+        site.rendered(true);
+        assert!(site.is_worth_a_try());
+    }
+}

@@ -1,0 +1,233 @@
+//! What an administrator asks of the page cache: purge this, explain that. Words in, words out; who
+//! may ask is the control socket's business.
+
+use std::fmt::Write;
+
+use howdah_cache::Pass;
+use howdah_cache::generation::{Force, Purge};
+use howdah_cache::policy::State;
+use serde::{Deserialize, Serialize};
+
+use super::lookup::{self, Lookup};
+use super::{PageCache, SiteCache, fill, now};
+use crate::client_address::Client;
+use crate::server_config::ServerConfig;
+use crate::site::Site;
+
+/// A question.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ask {
+    /// Make pages old.
+    Purge {
+        /// Only of this site, by name; otherwise of all, or of the one a URL's host names.
+        site: Option<String>,
+        /// Everything.
+        all: bool,
+        /// Paths or URLs, with all their queries; `*` at the end for all that begin so.
+        urls: Vec<String>,
+        /// Tags.
+        tags: Vec<String>,
+        /// They may still be served while they are rendered anew.
+        soft: bool,
+    },
+    /// What would happen to an anonymous request for this.
+    Explain {
+        /// A path or URL.
+        url: String,
+        /// Lines of the request.
+        fields: Vec<String>,
+    },
+}
+
+/// Answers a question; an error says what is wrong with it.
+pub fn answer(config: &ServerConfig, ask: &Ask) -> Result<String, String> {
+    let Some(cache) = &config.cache else {
+        return Err(
+            "CacheOff: no site has the page cache on; set `cache = \"on\"` or --cache on"
+                .to_owned(),
+        );
+    };
+    match ask {
+        Ask::Purge {
+            site,
+            all,
+            urls,
+            tags,
+            soft,
+        } => {
+            let force = if *soft { Force::Soft } else { Force::Hard };
+            purge(config, cache, site.as_deref(), (*all, urls, tags), force)
+        }
+        Ask::Explain { url, fields } => explain(config, cache, url, fields),
+    }
+}
+
+/// A URL's scheme, host and rest; a path has neither scheme nor host.
+fn parts(url: &str) -> Result<(bool, Option<&str>, &str), String> {
+    if url.starts_with('/') {
+        return Ok((false, None, url));
+    }
+    let (https, rest) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
+        (Some(rest), _) => (false, rest),
+        (_, Some(rest)) => (true, rest),
+        _ => {
+            return Err(format!(
+                "BadUrl: `{url}` is neither a path (`/…`) nor a URL (`http://host/…`)"
+            ));
+        }
+    };
+    let (host, path) = rest.find('/').map_or((rest, "/"), |at| rest.split_at(at));
+    Ok((https, Some(host), path))
+}
+
+/// The sites that are meant, with their caches.
+fn sites<'c>(
+    config: &'c ServerConfig,
+    cache: &'c PageCache,
+    name: Option<&str>,
+    host: Option<&str>,
+) -> Result<Vec<(&'c Site, &'c SiteCache)>, String> {
+    let by_host = host.map(|host| config.sites.find(host.as_bytes()).number());
+    let found: Vec<_> = config
+        .sites
+        .all()
+        .iter()
+        .filter(|site| name.is_none_or(|name| site.config().name == name))
+        .filter(|site| by_host.is_none_or(|number| site.number() == number))
+        .filter_map(|site| Some((&**site, cache.site(site)?)))
+        .collect();
+    if found.is_empty() {
+        let what = name.or(host).unwrap_or_default();
+        return Err(format!(
+            "NoSuchSite: no site `{what}` has the page cache on"
+        ));
+    }
+    Ok(found)
+}
+
+fn purge(
+    config: &ServerConfig,
+    cache: &PageCache,
+    site: Option<&str>,
+    (all, urls, tags): (bool, &[String], &[String]),
+    force: Force,
+) -> Result<String, String> {
+    let mut purges = Vec::new();
+    if all {
+        purges.push((None, Purge::All));
+    }
+    for tag in tags {
+        purges.push((None, Purge::Tag(tag.clone().into_bytes())));
+    }
+    for url in urls {
+        let (_, host, path) = parts(url)?;
+        let (path, exact) = match path.strip_suffix('*') {
+            Some(prefix) => (prefix, false),
+            None => (path, true),
+        };
+        let text = path.as_bytes().to_vec();
+        purges.push((host, Purge::Path { text, exact }));
+    }
+    if purges.is_empty() {
+        return Err("NothingToPurge: name URLs, tags or --all".to_owned());
+    }
+    // All are looked at before the first is done.
+    let mut todo = Vec::new();
+    for (host, purge) in &purges {
+        for (_, part) in sites(config, cache, site, *host)? {
+            todo.push((part, purge));
+        }
+    }
+    for (part, purge) in &todo {
+        part.generations.purge(purge, force);
+    }
+    let how = match force {
+        Force::Hard => "purged",
+        Force::Soft => "made stale",
+    };
+    let what: Vec<String> = purges.iter().map(|(_, purge)| purge.to_string()).collect();
+    Ok(format!("{how}: {}", what.join(", ")))
+}
+
+fn explain(
+    config: &ServerConfig,
+    cache: &PageCache,
+    url: &str,
+    fields: &[String],
+) -> Result<String, String> {
+    let (https, host, path) = parts(url)?;
+    let host = host.unwrap_or("localhost");
+    let mut text = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n");
+    for field in fields {
+        let _ = write!(text, "{field}\r\n");
+    }
+    text.push_str("\r\n");
+    let request = fill::parsed(text.as_bytes())
+        .ok_or_else(|| format!("BadUrl: `{url}` with these fields is no request"))?;
+    let site = config.sites.find(host.as_bytes());
+    let name = &site.config().name;
+    let Some(part) = cache.site(site) else {
+        return Ok(format!("site {name}: the page cache is off\n"));
+    };
+    let client = Client {
+        address: None,
+        port: None,
+        https,
+        host: None,
+        server_port: None,
+        proxied: false,
+    };
+    let rules = part.rules();
+    let mut out = format!("site {name}, preset {}\n", rules.preset.name);
+    let why = |out: &mut String, pass: Pass| {
+        let _ = writeln!(out, "{pass}: {}", pass.meaning());
+    };
+    match lookup::look(cache, part, site, &request, &client, false) {
+        Lookup::Pass(pass) => {
+            out.push_str("passes the cache by: ");
+            why(&mut out, pass);
+        }
+        Lookup::Page { page, state, .. } => {
+            let at = now();
+            let state = match state {
+                State::Fresh => "fresh",
+                State::Grace => "served while it is rendered anew",
+                State::IfError => "served only if PHP fails",
+                State::Stale => "kept to be validated",
+            };
+            let _ = writeln!(
+                out,
+                "stored: {state}; status {}, {} bytes, {} s old, {} s to live",
+                page.status,
+                page.body.len(),
+                page.freshness.age(at) / 1000,
+                page.freshness.ttl(at).div_euclid(1000)
+            );
+            for tag in &page.tags {
+                let _ = writeln!(out, "tag: {}", tag.escape_ascii());
+            }
+        }
+        Lookup::None(key) => {
+            let _ = writeln!(
+                out,
+                "not stored; PHP would see {}",
+                key.target().escape_ascii()
+            );
+            if let Ok((_, variant)) = lookup::keyed(cache, &key, &request) {
+                if cache.flights.is_flying(&variant) {
+                    out.push_str("it is being rendered\n");
+                }
+                if let Some(pass) = cache.memory.passed_before(&variant, now()) {
+                    out.push_str("not tried again yet, because of ");
+                    why(&mut out, pass);
+                }
+            }
+            if let Some(variants) = cache.memory.varies(key.as_bytes()) {
+                for name in variants.names() {
+                    let _ = writeln!(out, "varies by {}", name.escape_ascii());
+                }
+            }
+        }
+    }
+    Ok(out)
+}

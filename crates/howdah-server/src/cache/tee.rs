@@ -1,0 +1,81 @@
+//! A run whose events are kept while they pass, for `cache = rfc`, where a visitor's own answer is
+//! stored. The first event may have been taken already, to look at the head.
+
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use howdah_cache::Pass;
+use howdah_executor::{Event, ExecError, Run, RunTiming};
+
+use super::fill::effect;
+
+/// See the module.
+pub struct Tee {
+    inner: Box<dyn Run>,
+    first: Option<Event>,
+    kept: Option<Vec<Bytes>>,
+    length: u64,
+    limit: u64,
+    ended: bool,
+    effect: Option<Pass>,
+}
+
+impl Tee {
+    /// Passes `first` on, then what `inner` says; keeps up to `limit` bytes of body (0: none).
+    pub fn new(inner: Box<dyn Run>, first: Event, limit: u64) -> Tee {
+        Tee {
+            inner,
+            first: Some(first),
+            kept: (limit > 0).then(Vec::new),
+            length: 0,
+            limit,
+            ended: false,
+            effect: None,
+        }
+    }
+
+    /// The whole body, if it ended as it should, was not too long, and the run did nothing that
+    /// forbids to keep it.
+    pub fn body(self) -> Result<Bytes, Pass> {
+        if let Some(effect) = self.effect {
+            return Err(effect);
+        }
+        let mut pieces = self.kept.filter(|_| self.ended).ok_or(Pass::Incomplete)?;
+        Ok(match pieces.len() {
+            1 => pieces.remove(0),
+            _ => Bytes::from(pieces.concat()),
+        })
+    }
+
+    fn keep(&mut self, event: &Event) {
+        match event {
+            Event::Body(bytes) => {
+                self.length += bytes.len() as u64;
+                if self.length > self.limit {
+                    self.kept = None;
+                } else if let Some(kept) = &mut self.kept {
+                    kept.push(bytes.clone());
+                }
+            }
+            Event::Effect(name, _) => self.effect = Some(effect(name)),
+            Event::End => self.ended = true,
+            _ => {}
+        }
+    }
+}
+
+impl Run for Tee {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
+        if let Some(first) = self.first.take() {
+            self.keep(&first);
+            return Poll::Ready(Ok(first));
+        }
+        let event = std::task::ready!(self.inner.poll_event(cx))?;
+        self.keep(&event);
+        Poll::Ready(Ok(event))
+    }
+
+    fn timing(&self) -> RunTiming {
+        self.inner.timing()
+    }
+}

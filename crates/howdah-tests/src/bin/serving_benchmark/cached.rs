@@ -1,0 +1,153 @@
+//! Hits of the page cache against nginx' fastcgi_cache and Varnish: 24 bytes at a hundred
+//! connections, and WordPress' home page. Every server is asked for the page once before, and must
+//! say that the second answer comes from its cache.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use howdah_tests::http;
+use howdah_tests::process::Process;
+use howdah_tests::rig::{Kind, Site, free_address, wait_for_listener};
+use howdah_tests::scratch::Scratch;
+use howdah_tests::wordpress_home::{HOST, MARK, WordpressHome};
+use howdah_tests::wrk::{self, Load, Report};
+
+use super::{Options, print_named, progress};
+
+const VARNISH: &str = "/usr/sbin/varnishd";
+const NAMES: [&str; 3] = ["howdah", "nginx", "varnish"];
+
+/// varnishd in front of another server, with its own rules as they come.
+struct Varnish {
+    address: SocketAddr,
+    _process: Process,
+    _scratch: Scratch,
+}
+
+impl Varnish {
+    fn start(backend: SocketAddr) -> Varnish {
+        let (scratch, address) = (Scratch::new("varnish"), free_address());
+        let directory = scratch.writable_dir("varnish");
+        let mut command = Command::new(VARNISH);
+        command
+            .args(["-F", "-a", &address.to_string(), "-b", &backend.to_string()])
+            .arg("-n")
+            .arg(&directory)
+            .args(["-s", "malloc,64m", "-j", "none"]);
+        let process = Process::start("varnishd", &mut command);
+        wait_for_listener("varnishd", address);
+        Varnish {
+            address,
+            _process: process,
+            _scratch: scratch,
+        }
+    }
+}
+
+struct Page<'a> {
+    title: &'a str,
+    target: &'a str,
+    host: &'a str,
+    mark: &'a str,
+    connections: u32,
+}
+
+/// 24 bytes.
+pub fn hello(options: &Options, scratch: &Scratch) {
+    let page = Page {
+        title: "cache: hits of /hello.php",
+        target: "/hello.php",
+        host: "localhost",
+        mark: super::BODY,
+        connections: 100,
+    };
+    let site = Site::new(scratch.join("site")).children(options.children);
+    measure(options, &page, &site);
+}
+
+/// WordPress' home page.
+pub fn wordpress(options: &Options) {
+    let home = WordpressHome::prepare();
+    let page = Page {
+        title: "cache-wordpress: hits of WordPress' home page",
+        target: "/",
+        host: HOST,
+        mark: MARK,
+        connections: 100,
+    };
+    measure(options, &page, &home.site().children(options.children));
+}
+
+fn measure(options: &Options, page: &Page<'_>, site: &Site) {
+    let mut own = site.clone();
+    own.howdah_arguments = ["--cache", "on"].map(str::to_owned).to_vec();
+    let mut cached = site.clone();
+    cached.nginx_cache = true;
+    let howdah = Kind::Howdah.start(&own);
+    let nginx = Kind::NginxFpm.start(&cached);
+    let backend = Kind::NginxFpm.start(site);
+    let varnish = Path::new(VARNISH)
+        .is_file()
+        .then(|| Varnish::start(backend.address()));
+    if varnish.is_none() {
+        println!("  varnish is not installed: left out");
+    }
+    let mut addresses = vec![howdah.address(), nginx.address()];
+    addresses.extend(varnish.as_ref().map(|v| v.address));
+    let load = Load {
+        target: page.target.to_owned(),
+        connections: page.connections,
+        seconds: 1,
+        host: Some(page.host.to_owned()),
+    };
+    for (address, name) in addresses.iter().zip(NAMES) {
+        warm(*address, name, page);
+        wrk::run(*address, &load);
+    }
+    let load = Load {
+        seconds: options.seconds,
+        ..load
+    };
+    let mut reports: Vec<Vec<Report>> = vec![Vec::new(); addresses.len()];
+    for round in 0..options.rounds {
+        for turn in 0..addresses.len() {
+            let i = (round + turn) % addresses.len();
+            progress(&format!("{} round {}: {}", page.title, round + 1, NAMES[i]));
+            reports[i].push(wrk::run(addresses[i], &load));
+        }
+    }
+    progress("");
+    for (address, name) in addresses.iter().zip(NAMES) {
+        warm(*address, name, page);
+    }
+    println!("\n{}, c={}", page.title, page.connections);
+    print_named(&NAMES[..addresses.len()], &reports);
+}
+
+/// Asks until the page comes from the cache.
+fn warm(address: SocketAddr, name: &str, page: &Page<'_>) {
+    let request = format!(
+        "GET {} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
+        page.target, page.host
+    );
+    for _ in 0..20 {
+        let answer = http::exchange(address, request.as_bytes())
+            .unwrap_or_else(|broken| panic!("{name}: {broken}"));
+        assert!(
+            answer.status() == 200 && answer.text().contains(page.mark.trim_end()),
+            "{name}: {} {}",
+            answer.status(),
+            answer.text()
+        );
+        // Varnish says it by two transaction numbers in X-Varnish.
+        let two = |v: &str| v.split_whitespace().count() == 2;
+        let hit = answer.header("X-Cache") == Some("HIT");
+        if hit || answer.header("X-Varnish").is_some_and(two) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("{name}: {} never comes from the cache", page.target);
+}

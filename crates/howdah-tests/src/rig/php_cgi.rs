@@ -1,0 +1,42 @@
+//! php-cgi as a FastCGI server: one parent that forks its children (`-b ADDRESS`).
+
+use std::process::Command;
+use std::time::Duration;
+
+use super::{PhpIni, Site};
+use crate::process::{Process, wait_until};
+use crate::scratch::Scratch;
+
+/// A running php-cgi on a unix socket.
+#[derive(Debug)]
+pub struct PhpCgi {
+    /// Its socket.
+    pub socket: std::path::PathBuf,
+    /// The parent.
+    pub process: Process,
+}
+
+impl PhpCgi {
+    /// Starts it on `site`, each process for `max_requests` requests.
+    ///
+    /// # Panics
+    /// If it does not come up; the message has its log.
+    pub fn start(site: &Site, scratch: &Scratch, max_requests: u32) -> Self {
+        let ini = PhpIni::write(scratch, site);
+        let socket = scratch.join("php-cgi.sock");
+        let mut command = Command::new("/usr/bin/php-cgi8.2");
+        command
+            .arg("-c")
+            .arg(&ini.file)
+            .arg("-b")
+            .arg(&socket)
+            .env("PHP_INI_SCAN_DIR", &ini.scan_dir)
+            .env("PHP_FCGI_CHILDREN", site.children.to_string())
+            .env("PHP_FCGI_MAX_REQUESTS", max_requests.to_string());
+        let process = Process::start("php-cgi", &mut command);
+        wait_until("php-cgi's socket", Duration::from_secs(30), || {
+            socket.exists()
+        });
+        PhpCgi { socket, process }
+    }
+}

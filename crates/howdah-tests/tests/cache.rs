@@ -1,0 +1,281 @@
+//! The page cache over HTTP: what is shared and what never is, one render for many, writes that make
+//! pages old. The attacks are those that other caches fell to.
+
+use std::net::SocketAddr;
+
+use howdah_tests::fixture::Fixture;
+use howdah_tests::http::{Response, exchange};
+
+/// Counts its renders and shows everything of its request it could leak.
+const PAGE: &str = r#"<?php
+file_put_contents('SCRATCH/renders', "x", FILE_APPEND);
+if (isset($_GET['cookie'])) setcookie('visitor', 'somebody');
+if (isset($_GET['session'])) session_start();
+if (isset($_GET['private'])) header('Cache-Control: private');
+if (isset($_GET['silent'])) { ini_set('session.use_cookies', '0'); session_cache_limiter(''); session_start(); session_write_close(); }
+if (isset($_GET['nocache'])) define('DONOTCACHEPAGE', true);
+if (isset($_GET['fatal'])) { echo 'half'; flush(); no_such_function(); }
+if (isset($_GET['fail'])) http_response_code(500);
+if (isset($_GET['gate'])) { touch('SCRATCH/waiting'); while (!file_exists('SCRATCH/open')) { usleep(2000); clearstatcache(); } }
+if ($_SERVER['REQUEST_METHOD'] === 'POST') file_put_contents('SCRATCH/text', file_get_contents('php://input'));
+$text = @file_get_contents('SCRATCH/text');
+echo "text=$text ";
+foreach (['REMOTE_ADDR', 'HTTP_USER_AGENT', 'HTTP_COOKIE', 'HTTP_X_FORWARDED_HOST', 'HTTP_X_ORIGINAL_URL', 'HTTP_REFERER', 'QUERY_STRING', 'HTTP_ACCEPT_LANGUAGE'] as $name)
+    echo $name, '=', $_SERVER[$name] ?? '-', ' ';
+echo 'end';
+"#;
+
+fn server(name: &str, lines: &str) -> Fixture {
+    Fixture::named(name)
+        .children(4)
+        .script("page.php", PAGE)
+        .site(lines)
+        .start()
+}
+
+fn ask(address: SocketAddr, method: &str, path: &str, lines: &str) -> Response {
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: example.org\r\n{lines}Connection: close\r\n\r\n"
+    );
+    exchange(address, request.as_bytes()).unwrap_or_else(|why| panic!("{method} {path}: {why}"))
+}
+
+fn cache(response: &Response) -> String {
+    response.header("Cache-Status").unwrap_or("none").to_owned()
+}
+
+fn renders(fixture: &Fixture) -> usize {
+    std::fs::read(fixture.path("renders")).map_or(0, |bytes| bytes.len())
+}
+
+#[test]
+fn a_page_is_rendered_once_and_holds_nothing_of_whoever_asked_first() {
+    let fixture = server("cache-clean", "cache = \"on\"");
+    let evil = "User-Agent: evil-agent\r\nX-Forwarded-Host: evil.example\r\nX-Original-URL: /evil\r\n\
+                Referer: evil-page\r\nAccept-Language: evil\r\nCookie: _ga=evil\r\n";
+    let first = ask(fixture.address(), "GET", "/page.php?utm_source=evil", evil);
+    assert_eq!(
+        cache(&first),
+        "Howdah; fwd=miss; stored",
+        "{}",
+        first.text()
+    );
+    assert!(!first.text().contains("evil"), "{}", first.text());
+    assert!(
+        first.text().contains("REMOTE_ADDR=192.0.2.1"),
+        "{}",
+        first.text()
+    );
+    for lines in ["", evil, "Cookie: _ga=x; __utma=y\r\n"] {
+        let again = ask(fixture.address(), "GET", "/page.php", lines);
+        assert!(
+            cache(&again).starts_with("Howdah; hit; ttl="),
+            "{}",
+            cache(&again)
+        );
+        assert_eq!(again.header("X-Cache"), Some("HIT"));
+        assert_eq!(again.body, first.body);
+    }
+    let head = ask(fixture.address(), "HEAD", "/page.php", "");
+    assert!(cache(&head).starts_with("Howdah; hit"), "{}", cache(&head));
+    let tag = first.header("ETag").expect("a page gets a tag").to_owned();
+    let none = ask(
+        fixture.address(),
+        "GET",
+        "/page.php",
+        &format!("If-None-Match: {tag}\r\n"),
+    );
+    assert_eq!((none.status(), none.body.len()), (304, 0));
+    let part = ask(
+        fixture.address(),
+        "GET",
+        "/page.php",
+        "Range: bytes=0-4\r\n",
+    );
+    assert_eq!((part.status(), part.text()), (206, "text=".to_owned()));
+    assert_eq!(renders(&fixture), 1);
+}
+
+#[test]
+fn whoever_is_somebody_gets_his_own_answer_and_leaves_nothing_behind() {
+    let fixture = server("cache-personal", "cache = \"on\"");
+    for (lines, why) in [
+        ("Cookie: PHPSESSID=secret\r\n", "SessionCookie"),
+        ("Cookie: PHPSESSID[a]=secret\r\n", "SessionCookie"),
+        ("Cookie: %50HPSESSID=secret\r\n", "SessionCookie"),
+        ("Cookie: anything=secret\r\n", "UnknownCookie"),
+        ("Cookie: a%00b=secret\r\n", "UnreadableCookie"),
+        (
+            "Authorization: Basic c2VjcmV0OnNlY3JldA==\r\n",
+            "Authorization",
+        ),
+        ("X-HTTP-Method-Override: DELETE\r\n", "MethodOverride"),
+        ("Accept: application/json\r\n", "OtherRepresentation"),
+        ("Content-Length: 0\r\n", "RequestBody"),
+    ] {
+        let own = ask(fixture.address(), "GET", "/page.php", lines);
+        let expected = format!("Howdah; fwd=bypass; detail={why}");
+        assert_eq!(cache(&own), expected, "{lines}");
+    }
+    let anonymous = ask(fixture.address(), "GET", "/page.php", "");
+    assert_eq!(cache(&anonymous), "Howdah; fwd=miss; stored");
+    assert!(!anonymous.text().contains("secret"), "{}", anonymous.text());
+}
+
+#[test]
+fn an_answer_with_a_cookie_a_session_or_a_private_word_is_never_shared() {
+    let fixture = server("cache-refused", "cache = \"on\"");
+    for (query, why) in [
+        ("cookie", "SetCookie"),
+        ("session", "SessionOpened"),
+        ("private", "Private"),
+        ("fail", "ServerError"),
+        ("silent", "SessionOpened"),
+        ("nocache", "DoNotCachePage"),
+        ("fatal", "FatalError"),
+    ] {
+        let path = format!("/page.php?{query}=1");
+        let told: Vec<String> = (0..3)
+            .map(|_| cache(&ask(fixture.address(), "GET", &path, "")))
+            .collect();
+        assert_eq!(told[0], "Howdah; fwd=miss; detail=NotYetAdmitted");
+        assert_eq!(told[1], format!("Howdah; fwd=miss; detail={why}"));
+        let then = if ["fail", "fatal"].contains(&query) {
+            why
+        } else {
+            "PassedBefore"
+        };
+        assert_eq!(told[2], format!("Howdah; fwd=miss; detail={then}"));
+    }
+}
+
+#[test]
+fn urls_that_can_be_read_in_two_ways_are_not_cached() {
+    let fixture = server("cache-urls", "cache = \"on\"");
+    for (path, why) in [
+        ("//page.php", "AmbiguousPath"),
+        ("/page.php/%2e%2e/x.css", "AmbiguousPath"),
+        ("/page.php/x;y.css", "AmbiguousPath"),
+        ("/page.php?_method=DELETE", "MethodOverride"),
+    ] {
+        let answer = ask(fixture.address(), "GET", path, "");
+        // Some of these are no script's at all; then the cache has no part in them.
+        let told = cache(&answer);
+        let passed = told == format!("Howdah; fwd=bypass; detail={why}");
+        assert!(passed || told == "none", "{path}: {told}");
+    }
+    let hosts = ["one.example", "two.example:81"];
+    for host in hosts {
+        let request =
+            format!("GET /page.php HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        let answer = exchange(fixture.address(), request.as_bytes()).unwrap();
+        assert_eq!(
+            cache(&answer),
+            "Howdah; fwd=miss; stored",
+            "{host} has a page of its own"
+        );
+    }
+}
+
+#[test]
+fn many_who_ask_for_a_cold_page_cost_one_render() {
+    let slow = PAGE.replace("isset($_GET['gate'])", "true");
+    let fixture = Fixture::named("cache-stampede")
+        .children(4)
+        .script("slow.php", &slow)
+        .site("cache = \"on\"")
+        .start();
+    let readers: Vec<_> = (0..40)
+        .map(|_| fixture.get_meanwhile("/slow.php"))
+        .collect();
+    fixture.wait("the render has begun", |f| f.path("waiting").exists());
+    std::fs::write(fixture.path("open"), "").unwrap();
+    let mut collapsed = 0;
+    for reader in readers {
+        let answer = reader.answer();
+        assert_eq!(answer.status(), 200, "{}", answer.text());
+        collapsed += usize::from(cache(&answer).ends_with("collapsed"));
+    }
+    assert_eq!(renders(&fixture), 1, "{collapsed} waited");
+}
+
+#[test]
+fn who_writes_reads_what_he_wrote_and_so_does_everybody() {
+    let fixture = server("cache-writes", "cache = \"on\"");
+    for text in ["one", "two", "three"] {
+        let lines = format!("Content-Length: {}\r\n\r\n{text}", text.len());
+        let request =
+            format!("POST /page.php HTTP/1.1\r\nHost: example.org\r\nConnection: close\r\n{lines}");
+        let wrote = exchange(fixture.address(), request.as_bytes()).unwrap();
+        assert_eq!(cache(&wrote), "Howdah; fwd=method; detail=Method");
+        for expected in ["Howdah; fwd=miss; stored", "Howdah; hit; ttl="] {
+            let read = ask(fixture.address(), "GET", "/page.php", "");
+            assert!(cache(&read).starts_with(expected), "{}", cache(&read));
+            assert!(
+                read.text().starts_with(&format!("text={text} ")),
+                "{}",
+                read.text()
+            );
+        }
+    }
+    // A reload may bring new code.
+    fixture.reload();
+    let read = ask(fixture.address(), "GET", "/page.php", "");
+    assert_eq!(cache(&read), "Howdah; fwd=miss; stored");
+    let status = fixture.status();
+    assert_eq!(status["cache"]["sites"][0]["stored"], 1, "{status}");
+}
+
+#[test]
+fn an_administrator_purges_and_asks_why() {
+    let fixture = server("cache-steer", "cache = \"on\"");
+    let words = |words: &[&str]| {
+        let output = fixture.control(words);
+        let text = [output.stdout, output.stderr].concat();
+        String::from_utf8(text).unwrap()
+    };
+    let told = |path: &str| cache(&ask(fixture.address(), "GET", path, ""));
+    for path in ["/page.php", "/page.php/below"] {
+        assert_eq!(told(path), "Howdah; fwd=miss; stored");
+        assert!(told(path).starts_with("Howdah; hit"));
+    }
+    let explain = [
+        "cache",
+        "explain",
+        "http://example.org/page.php?utm_source=x",
+    ];
+    assert!(
+        words(&explain).contains("stored: fresh; status 200"),
+        "{}",
+        words(&explain)
+    );
+    let cookie = [
+        "cache",
+        "explain",
+        "http://example.org/page.php",
+        "-H",
+        "Cookie: x=1",
+    ];
+    assert!(
+        words(&cookie).contains("UnknownCookie: "),
+        "{}",
+        words(&cookie)
+    );
+    assert_eq!(
+        words(&["cache", "purge", "/page.php"]),
+        "purged: /page.php\n"
+    );
+    assert_eq!(told("/page.php"), "Howdah; fwd=miss; stored");
+    assert!(told("/page.php/below").starts_with("Howdah; hit"));
+    assert_eq!(
+        words(&["cache", "purge", "--soft", "/page*"]),
+        "made stale: /page*\n"
+    );
+    let stale = ask(fixture.address(), "GET", "/page.php/below", "");
+    assert_eq!(stale.status(), 200);
+    assert_eq!(words(&["cache", "purge", "--all"]), "purged: everything\n");
+    assert_eq!(told("/page.php"), "Howdah; fwd=miss; stored");
+    assert!(words(&["cache", "purge"]).contains("NothingToPurge"));
+    assert!(words(&["cache", "purge", "--all", "--site", "x"]).contains("NoSuchSite"));
+    assert!(words(&["cache", "purge", "page"]).contains("BadUrl"));
+}

@@ -1,0 +1,127 @@
+//! `howdah compare` through the real program: the trap of the third benchmark is shown for what it
+//! is, results are kept, mistakes are told at once, and nothing is left running.
+
+use std::process::{Command, Output};
+
+use howdah_tests::rig::howdah_program;
+use howdah_tests::scratch::Scratch;
+use serde_json::Value;
+
+fn compare(scratch: &Scratch, arguments: &[&str]) -> Output {
+    // The stacks run as another user when root starts them: what they read must be reachable.
+    Command::new(howdah_program())
+        .arg("compare")
+        .args(arguments)
+        .arg("--out")
+        .arg(scratch.join("run"))
+        .output()
+        .expect("howdah can be run")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn errors_are_no_throughput_and_a_small_backlog_is_no_property_of_unix_sockets() {
+    let scratch = Scratch::new("compare");
+    let stacks = "nginx-fpm-unix,nginx-fpm-unix-backlog-16,howdah-fastcgi-unix-backlog-16";
+    let output = compare(
+        &scratch,
+        &[
+            "b3", "--pages", "foreach", "--stacks", stacks, "--blocks", "2", "--window", "0.5",
+            "--json",
+        ],
+    );
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let tables: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let cell = &tables[0]["cells"][0];
+    let row = |name: &str| {
+        let rows = cell["rows"].as_array().expect("rows");
+        let found = rows.iter().find(|row| row["stack"] == name);
+        found
+            .unwrap_or_else(|| panic!("{name}: {} {}", text(&output.stderr), tables))
+            .clone()
+    };
+    let trap = row("nginx-fpm-unix-backlog-16");
+    assert!(trap["trap"].is_string());
+    assert!(trap["errors"]["Status5xx"].as_u64() > Some(0), "{trap}");
+    let (as_ab, good) = (
+        trap["as_ab"].as_f64().unwrap(),
+        trap["good"].as_f64().unwrap(),
+    );
+    assert!(
+        as_ab > good * 1.2,
+        "ab would have counted the error pages: {trap}"
+    );
+    // The same backlog behind our queue.
+    let ours = row("howdah-fastcgi-unix-backlog-16");
+    assert_eq!(ours["errors"], serde_json::json!({}), "{ours}");
+    assert!(ours["good"].as_f64() > Some(0.0));
+    // The post's own figure stands beside.
+    let base = row("nginx-fpm-unix");
+    assert_eq!(base["reported"]["rate"], 5639.07);
+    assert!(base["cpu"].as_f64() > Some(0.0), "{base}");
+    assert!(base["memory"].as_u64() > Some(1 << 20), "{base}");
+
+    let page = std::fs::read_to_string(scratch.join("run/b3.html")).expect("the page");
+    assert!(page.contains("<b class=\"error\""), "the trap is seen");
+    for from_elsewhere in ["src=", "href=", "url(", "@import", "<script"] {
+        assert!(!page.contains(from_elsewhere), "{from_elsewhere}");
+    }
+    for kept in [
+        "b3.json",
+        "b3.txt",
+        "b3/nginx-fpm-unix/nginx.conf",
+        "b3/nginx-fpm-unix/php-fpm.conf",
+    ] {
+        assert!(
+            scratch.join("run").join(kept).is_file(),
+            "{kept} was not kept"
+        );
+    }
+    assert_eq!(left_behind(&scratch), Vec::<String>::new());
+}
+
+/// Command lines of processes that still have the run's folder in them.
+fn left_behind(scratch: &Scratch) -> Vec<String> {
+    let folder = scratch.path().display().to_string();
+    let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    let lines = lines.map(|line| text(&line).replace('\0', " "));
+    lines.filter(|line| line.contains(&folder)).collect()
+}
+
+#[test]
+fn all_mistakes_of_the_command_line_are_told_at_once() {
+    let scratch = Scratch::new("compare-mistakes");
+    let output = compare(&scratch, &["b9", "b1", "--stacks", "nginx,howdah-embed"]);
+    assert_eq!(output.status.code(), Some(3));
+    let said = text(&output.stderr);
+    assert!(said.contains("there is no stack `nginx`"), "{said}");
+    assert!(said.contains("b9: neither b1 to b5 nor a file"), "{said}");
+    assert!(!scratch.join("run").exists());
+}
+
+#[test]
+fn the_list_names_what_is_here_and_how_to_get_what_is_not() {
+    let output = Command::new(howdah_program())
+        .args(["compare", "--list"])
+        .output()
+        .expect("howdah can be run");
+    let said = text(&output.stdout);
+    let line = |name: &str| {
+        said.lines()
+            .find(|line| line.starts_with(name))
+            .map(str::to_owned)
+    };
+    assert!(
+        line("nginx-fpm-unix ").is_some_and(|line| line.ends_with("here")),
+        "{said}"
+    );
+    let frankenphp = line("frankenphp ").expect("it is listed");
+    assert!(
+        frankenphp.ends_with("here") || frankenphp.contains("NotHere: "),
+        "{said}"
+    );
+}

@@ -1,0 +1,121 @@
+//! The modes that start external programs, over HTTP: WordPress through php-cgi in modes `pool` and
+//! `cgi`, programs of a `cgi` rule, and reloads while requests run.
+
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use howdah_tests::fixture::Fixture;
+use howdah_tests::http;
+use howdah_tests::rig::{Howdah, Server};
+use howdah_tests::wordpress_home::{HOST, MARK, WordpressHome};
+
+#[test]
+fn wordpress_home_is_the_same_through_pool_and_cgi() {
+    let home = WordpressHome::prepare();
+    for mode in ["pool", "cgi"] {
+        let mut site = home.site().children(2);
+        site.howdah_arguments = vec!["--mode".to_owned(), mode.to_owned()];
+        let howdah = Howdah::start(&site);
+        let request = format!("GET / HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
+        let page = http::exchange(howdah.address(), request.as_bytes());
+        let page = page.unwrap_or_else(|broken| panic!("{mode}: {broken}\n{}", howdah.log()));
+        let text = page.text();
+        assert!(
+            page.status() == 200 && text.contains(MARK) && text.contains("</html>"),
+            "{mode}: {} {text}\n{}",
+            page.status(),
+            howdah.log()
+        );
+    }
+}
+
+#[test]
+fn a_rule_runs_programs_beside_php_and_shows_no_source() {
+    let fixture = Fixture::named("cgi-rule")
+        .script("index.php", "<?php echo 'php';")
+        .file(
+            "cgi-bin/env.pl",
+            "#!/usr/bin/perl\nprint \"Status: 203 Fine\\nContent-Type: text/plain\\n\\n\";\nprint \"$ENV{SCRIPT_NAME} $ENV{PATH_INFO} $ENV{QUERY_STRING} \" . scalar(@ARGV);\n",
+        )
+        .file("cgi-bin/data.txt", "a secret")
+        .pool("[pool.programs]\nmode = \"cgi\"\nmax_children = 2")
+        .site("[[site.rule]]\nprefix = \"/cgi-bin/\"\ncgi = \"programs\"")
+        .start();
+    let program = fixture.path("site/cgi-bin/env.pl");
+    std::fs::set_permissions(program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let answer = fixture.get("/cgi-bin/env.pl/a/b?-s");
+    assert_eq!(
+        (answer.status(), answer.text().as_str()),
+        (203, "/cgi-bin/env.pl /a/b -s 0")
+    );
+    let refused = fixture.get("/cgi-bin/data.txt");
+    assert_eq!(refused.status(), 500);
+    assert_eq!(refused.header("Howdah-Error"), Some("CannotExecute"));
+    assert!(!refused.text().contains("secret"));
+    assert_eq!(fixture.get("/cgi-bin/none").status(), 404);
+    assert_eq!(fixture.get("/index.php").text(), "php");
+}
+
+#[test]
+fn reload_follows_reload_in_mode_pool_and_no_request_fails() {
+    let fixture = Fixture::named("pool-reload")
+        .script("pid.php", "<?php usleep(2000); echo getmypid();")
+        .children(2)
+        .pool("mode = \"pool\"")
+        .start();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let asking: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut pids = std::collections::BTreeSet::new();
+                    while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                        let answer = fixture.get("/pid.php");
+                        assert_eq!(answer.status(), 200, "{}", answer.text());
+                        pids.insert(answer.text());
+                    }
+                    pids.len()
+                })
+            })
+            .collect();
+        for _ in 0..3 {
+            fixture.reload();
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        for asking in asking {
+            assert!(asking.join().unwrap() > 2, "no reload reached it");
+        }
+    });
+}
+
+/// A script last changed so many seconds ago: opcache looks at whole seconds, and keeps no file that
+/// is younger than two.
+fn script_of_age(fixture: &Fixture, text: &str, seconds: u64) {
+    let path = fixture.path("site/changed.php");
+    std::fs::write(&path, format!("<?php echo '{text}';")).unwrap();
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    let then = std::time::SystemTime::now() - Duration::from_secs(seconds);
+    file.set_modified(then).unwrap();
+}
+
+#[test]
+fn a_changed_file_shows_at_once_in_development_and_with_a_reload_in_production() {
+    for mode in ["embed", "pool"] {
+        for (profile, shown) in [("development", "new"), ("production", "old")] {
+            let fixture = Fixture::named("profile")
+                .children(1)
+                .pool(&format!("mode = \"{mode}\"\nprofile = \"{profile}\""))
+                .start();
+            script_of_age(&fixture, "old", 100);
+            assert_eq!(fixture.get("/changed.php").text(), "old");
+            assert_eq!(fixture.get("/changed.php").text(), "old");
+            script_of_age(&fixture, "new", 50);
+            let text = fixture.get("/changed.php").text();
+            assert_eq!(text, shown, "{mode} {profile}");
+            fixture.reload();
+            let text = fixture.get("/changed.php").text();
+            assert_eq!(text, "new", "{mode} {profile} after the reload");
+        }
+    }
+}

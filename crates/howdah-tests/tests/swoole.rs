@@ -1,0 +1,61 @@
+//! `howdah run` from outside: the program becomes the script's server, takes its signals and leaves
+//! with its exit code. What scripts can do is tested in `howdah-php`.
+
+use std::net::SocketAddr;
+use std::process::Command;
+use std::time::Duration;
+
+use howdah_tests::http;
+use howdah_tests::process::Process;
+use howdah_tests::rig::howdah_program;
+use howdah_tests::scratch::{Scratch, repository};
+use rustix::process::Signal;
+
+const DEADLINE: Duration = Duration::from_secs(30);
+
+#[test]
+fn the_fifth_benchmarks_script_runs_unchanged_and_its_signals_are_its_own() {
+    let script = repository().join("crates/howdah-php/tests/scripts/hello_swoole.php");
+    let mut command = Command::new(howdah_program());
+    command.args(["run", "--listen", "127.0.0.1:0"]).arg(script);
+    let mut server = Process::start("howdah run", &mut command);
+    let address: SocketAddr = server.wait_for_line("its address", DEADLINE, |line| {
+        let (_, rest) = line.split_once("listening on http://")?;
+        rest.split(',').next()?.parse().ok()
+    });
+    let answer = http::get(address, "/");
+    assert_eq!(answer.text(), "<h1>\nHello Swoole.\n</h1>");
+    // The process that was started is the manager: no other stands between.
+    assert!(server.log().contains(&format!("#{}]", server.pid())));
+    server.signal(Signal::TERM);
+    let status = server.wait_exit(DEADLINE).expect("it ends");
+    assert_eq!(status.code(), Some(0), "{}", server.log());
+}
+
+#[test]
+fn arguments_and_the_exit_code_are_the_scripts() {
+    let scratch = Scratch::new("run");
+    let script = scratch.write(
+        "args.php",
+        "<?php echo json_encode(array_slice($argv, 1)), ini_get('precision'); exit(7);",
+    );
+    let output = Command::new(howdah_program())
+        .args(["run", "-d", "precision=5"])
+        .arg(&script)
+        .args(["--listen", "-d", "x"])
+        .output()
+        .expect("howdah starts");
+    assert_eq!(output.status.code(), Some(7));
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(said, r#"["--listen","-d","x"]5"#);
+    let missing = Command::new(howdah_program())
+        .args(["run", "/nowhere/server.php"])
+        .output()
+        .expect("howdah starts");
+    let said = String::from_utf8_lossy(&missing.stderr).into_owned();
+    assert!(
+        said.contains("ScriptUnreadable: /nowhere/server.php"),
+        "{said}"
+    );
+    assert_eq!(missing.status.code(), Some(1));
+}

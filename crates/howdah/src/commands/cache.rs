@@ -1,0 +1,53 @@
+//! `howdah cache purge` and `howdah cache explain`.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use howdah_server::cache::steer;
+
+use super::client::ask;
+use crate::arguments::{Cache, CacheCommand, Target};
+use crate::exit;
+use crate::master::control::Ask;
+
+/// `howdah cache …`
+pub fn run(cache: Cache) -> ExitCode {
+    match cache.command {
+        CacheCommand::Purge(purge) => tell(
+            &purge.target,
+            steer::Ask::Purge {
+                site: purge.site,
+                all: purge.all,
+                urls: purge.urls,
+                tags: purge.tag,
+                soft: purge.soft,
+            },
+        ),
+        CacheCommand::Explain(explain) => tell(
+            &explain.target,
+            steer::Ask::Explain {
+                url: explain.url,
+                fields: explain.header,
+            },
+        ),
+    }
+}
+
+fn tell(target: &Target, question: steer::Ask) -> ExitCode {
+    let question = Ask::Cache { ask: question };
+    let answer = match ask(target, &question, Some(Duration::from_secs(10))) {
+        Ok(answer) => answer,
+        Err(why) => {
+            eprintln!("howdah: {why}");
+            return exit::no_server();
+        }
+    };
+    let word = |key: &str| Some(answer.status.as_ref()?.get(key)?.as_str()?.to_owned());
+    if let Some(text) = word("cache") {
+        println!("{}", text.trim_end());
+        return exit::done();
+    }
+    let why = word("mistake").unwrap_or(answer.message);
+    eprintln!("howdah: {why}");
+    exit::failed()
+}

@@ -1,0 +1,243 @@
+//! `howdah modes`: in which modes PHP can be run, what each needs, costs and isolates, and whether this
+//! machine has what it takes. Looks at files and sockets; starts nothing but `howdah-php --version`.
+
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use crate::arguments::Modes;
+use crate::config::programs;
+use crate::{exit, php};
+
+/// A mode, and this machine.
+#[derive(Debug, Serialize)]
+struct Row {
+    mode: &'static str,
+    /// What it is, in a sentence.
+    what: &'static str,
+    needs: &'static str,
+    costs: &'static str,
+    isolates: &'static str,
+    /// This machine has what it needs.
+    runs: bool,
+    /// What was found, or what is missing.
+    here: String,
+    /// The command that installs what is missing, on Debian.
+    install: Option<&'static str>,
+    /// How it is asked for.
+    command: &'static str,
+}
+
+/// What a mode needs, found or not.
+struct Found {
+    runs: bool,
+    here: String,
+}
+
+/// `howdah modes`
+pub fn run(arguments: &Modes) -> ExitCode {
+    let rows = rows(&howdah_php(), &php_cgi(), &php_fpm(Path::new("/run")));
+    if arguments.json {
+        match serde_json::to_string_pretty(&rows) {
+            Ok(text) => println!("{text}"),
+            Err(error) => {
+                eprintln!("howdah: {error}");
+                return exit::failed();
+            }
+        }
+    } else {
+        print!("{}", table(&rows));
+    }
+    exit::done()
+}
+
+fn howdah_php() -> Found {
+    let found = php::find(None).and_then(|program| {
+        let version = php::check(&program)?;
+        Ok(format!("PHP {} ({})", version.php, program.display()))
+    });
+    match found {
+        Ok(here) => Found { runs: true, here },
+        Err(why) => Found {
+            runs: false,
+            here: why.to_string(),
+        },
+    }
+}
+
+fn php_cgi() -> Found {
+    match programs::find("php-cgi") {
+        Some(path) => Found {
+            runs: true,
+            here: path.display().to_string(),
+        },
+        None => Found {
+            runs: false,
+            here: "there is no php-cgi in PATH".to_owned(),
+        },
+    }
+}
+
+/// php-fpm's sockets, where distributions put them.
+fn php_fpm(run: &Path) -> Found {
+    let directories = [run.join("php"), run.join("php-fpm"), run.to_owned()];
+    let entries = directories.iter().filter_map(|d| std::fs::read_dir(d).ok());
+    let sockets: Vec<PathBuf> = entries
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_socket()))
+        .map(|entry| entry.path())
+        .filter(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.contains("php") || name.contains("fpm")
+        })
+        .collect();
+    let answering: Vec<String> = sockets
+        .iter()
+        .filter(|path| std::os::unix::net::UnixStream::connect(path).is_ok())
+        .map(|path| format!("unix:{}", path.display()))
+        .collect();
+    let here = match (answering.is_empty(), sockets.first()) {
+        (false, _) => answering.join(", "),
+        (true, Some(path)) => format!("{} is there, and nobody answers", path.display()),
+        (true, None) => format!(
+            "no socket of php-fpm below {}; one elsewhere may be named",
+            run.display()
+        ),
+    };
+    Found {
+        runs: !answering.is_empty(),
+        here,
+    }
+}
+
+fn rows(embed: &Found, cgi: &Found, fpm: &Found) -> Vec<Row> {
+    let row = |mode, found: &Found, install| Row {
+        mode,
+        what: "",
+        needs: "",
+        costs: "",
+        isolates: "",
+        runs: found.runs,
+        here: found.here.clone(),
+        install: (!found.runs).then_some(install),
+        command: "",
+    };
+    const EMBED: &str = "apt install libphp8.2-embed";
+    const CGI: &str = "apt install php-cgi";
+    vec![
+        Row {
+            what: "PHP in processes of our own, one request at a time in each",
+            needs: "howdah-php beside howdah",
+            costs: "the least: a request is handed over in shared memory",
+            isolates: "a crash or a hang costs one request; a pool has a user, a php.ini and an opcache of its own",
+            command: "howdah serve DIR",
+            ..row("embed", embed, EMBED)
+        },
+        Row {
+            what: "the same, and the application stays in memory between requests",
+            needs: "howdah-php, and a worker script (Symfony, Laravel Octane, FrankenPHP's interface)",
+            costs: "less still: no boot; but memory for each application",
+            isolates: "as embed between processes; what the application keeps in memory is shared by its visitors",
+            command: "howdah serve --worker SCRIPT DIR",
+            ..row("worker", embed, EMBED)
+        },
+        Row {
+            what: "a script written for Swoole's HTTP server",
+            needs: "howdah-php",
+            costs: "as worker",
+            isolates: "as worker",
+            command: "howdah run SCRIPT",
+            ..row("swoole", embed, EMBED)
+        },
+        Row {
+            what: "PHP that somebody else runs: php-fpm, php-cgi, any FastCGI responder",
+            needs: "its address",
+            costs: "a socket and two processes to wake for each request",
+            isolates: "as php-fpm is configured, on another machine if need be",
+            command: "howdah serve --mode fastcgi --fastcgi unix:/run/php/php-fpm.sock DIR",
+            ..row("fastcgi", fpm, "apt install php-fpm")
+        },
+        Row {
+            what: "FastCGI programs that are started and watched here, as mod_fcgid does",
+            needs: "php-cgi, or another program that speaks FastCGI",
+            costs: "as fastcgi",
+            isolates: "a process a request; one opcache (shared) or one for each program (independent)",
+            command: "howdah serve --mode pool DIR",
+            ..row("pool", cgi, CGI)
+        },
+        Row {
+            what: "a process for each request: PHP, Perl, Python, C, shell",
+            needs: "php-cgi for PHP; programs of other kinds need nothing",
+            costs: "the start of a process each time: tens of milliseconds for PHP",
+            isolates: "nothing outlives a request",
+            command: "howdah serve --mode cgi DIR",
+            ..row("cgi", cgi, CGI)
+        },
+    ]
+}
+
+fn table(rows: &[Row]) -> String {
+    let mut out = String::new();
+    for row in rows {
+        let state = if row.runs { "yes" } else { "no " };
+        out += &format!("{state}  {:<8} {}\n", row.mode, row.what);
+        for (name, text) in [
+            ("needs", row.needs),
+            ("costs", row.costs),
+            ("isolates", row.isolates),
+            ("here", &*row.here),
+            ("install", row.install.unwrap_or_default()),
+            ("use", row.command),
+        ] {
+            if !text.is_empty() {
+                out += &format!("       {name:<9} {text}\n");
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(runs: bool) -> Found {
+        Found {
+            runs,
+            here: "found".to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_is_missing_comes_with_the_command_that_installs_it() {
+        let rows = rows(&found(true), &found(false), &found(false));
+        let install = |mode: &str| rows.iter().find(|row| row.mode == mode).unwrap().install;
+        assert_eq!(install("embed"), None);
+        assert_eq!(install("pool"), Some("apt install php-cgi"));
+        assert_eq!(install("fastcgi"), Some("apt install php-fpm"));
+        let text = table(&rows);
+        assert!(text.contains("no   pool "), "{text}");
+        assert!(text.contains("yes  embed"), "{text}");
+    }
+
+    #[test]
+    fn a_socket_counts_only_if_somebody_answers() {
+        let directory = std::env::temp_dir().join(format!("howdah-modes-{}", std::process::id()));
+        std::fs::create_dir_all(directory.join("php")).unwrap();
+        assert!(!php_fpm(&directory).runs);
+        let path = directory.join("php/php8.2-fpm.sock");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let found = php_fpm(&directory);
+        assert!(
+            found.runs && found.here.contains("php8.2-fpm.sock"),
+            "{}",
+            found.here
+        );
+        drop(listener);
+        assert!(php_fpm(&directory).here.ends_with("nobody answers"));
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+}

@@ -1,0 +1,33 @@
+//! `howdah run SCRIPT`: becomes `howdah-php run`, which has PHP and Swoole's classes. This process is
+//! replaced, so that signals, standard streams and the process id are the script's.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+use crate::arguments::Run;
+use crate::{exit, php};
+
+/// Replaces this process; returns only when that cannot be done.
+pub fn run(run: &Run) -> ExitCode {
+    let program = match php::find(None).and_then(|p| php::check(&p).map(|_| p)) {
+        Ok(program) => program,
+        Err(why) => {
+            eprintln!("howdah: {why}");
+            return exit::php();
+        }
+    };
+    let mut command = Command::new(&program);
+    command.arg("run");
+    if let Some(address) = &run.listen {
+        command.arg("--listen").arg(address);
+    }
+    if let Some(file) = &run.php_ini {
+        command.arg("--php-ini").arg(file);
+    }
+    for setting in &run.define {
+        command.arg("-d").arg(setting);
+    }
+    let why = command.arg("--").args(&run.script).exec();
+    eprintln!("howdah: PhpDoesNotStart: {}: {why}", program.display());
+    exit::php()
+}

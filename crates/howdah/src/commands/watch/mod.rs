@@ -1,0 +1,167 @@
+//! `howdah status --watch`: the scoreboard on a terminal, again every second, as top(1) does it.
+//! `q`, Ctrl-C or a signal ends it. Only for terminals: programs take `howdah status --json`.
+//!
+//! What is shown is made by [`view`]; here are the terminal and the clock.
+
+mod view;
+
+use std::io::{self, IsTerminal, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use super::client::ask;
+use crate::arguments::Target;
+use crate::master::control::Ask;
+use crate::{exit, sys};
+use view::View;
+
+const EVERY: Duration = Duration::from_secs(1);
+/// A server that takes longer to answer is not one to watch.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Of a terminal that does not tell.
+const USUAL_SIZE: (u16, u16) = (80, 24);
+
+/// Another screen, no cursor, no wrapping of long lines; and back.
+const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
+const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
+
+/// Runs it.
+pub fn run(target: &Target) -> ExitCode {
+    if !io::stdout().is_terminal() {
+        eprintln!(
+            "howdah: NotATerminal: --watch needs a terminal; `howdah status` prints once, `howdah status --json` for programs"
+        );
+        return exit::failed();
+    }
+    match watch(target) {
+        Ok(Ended::Asked) => exit::done(),
+        Ok(Ended::NoServer(why)) => {
+            eprintln!("howdah: {why}");
+            exit::no_server()
+        }
+        Err(error) => {
+            eprintln!("howdah: cannot use the terminal: {error}");
+            exit::failed()
+        }
+    }
+}
+
+enum Ended {
+    Asked,
+    NoServer(String),
+}
+
+fn watch(target: &Target) -> io::Result<Ended> {
+    // Before the screen is taken: who asks for a server that is not there reads why.
+    let mut answer = match ask(target, &Ask::Status, Some(PATIENCE)) {
+        Ok(answer) => answer,
+        Err(why) => return Ok(Ended::NoServer(why)),
+    };
+    let signals = sys::signal_descriptor(&[
+        libc::SIGINT,
+        libc::SIGTERM,
+        libc::SIGQUIT,
+        libc::SIGHUP,
+        libc::SIGWINCH,
+    ])?;
+    let _screen = Screen::take()?;
+    let mut view = View::default();
+    loop {
+        let taken = Instant::now();
+        view.take(answer, taken);
+        draw(&view)?;
+        let next = taken + EVERY;
+        while let Some(left) = next.checked_duration_since(Instant::now()) {
+            match wait(&signals, left)? {
+                Event::Time => break,
+                Event::Resized => draw(&view)?,
+                Event::End => return Ok(Ended::Asked),
+            }
+        }
+        answer = match ask(target, &Ask::Status, Some(PATIENCE)) {
+            Ok(answer) => answer,
+            Err(why) => return Ok(Ended::NoServer(why)),
+        };
+    }
+}
+
+fn draw(view: &View) -> io::Result<()> {
+    let out = io::stdout();
+    let (columns, rows) = sys::terminal_size(out.as_fd()).unwrap_or(USUAL_SIZE);
+    let lines = view.lines(columns.into(), rows.into());
+    // One write: no half frame is seen. Each line erases what was there before it.
+    let frame = format!("\x1b[H{}\x1b[K\x1b[J", lines.join("\x1b[K\n"));
+    let mut out = out.lock();
+    out.write_all(frame.as_bytes())?;
+    out.flush()
+}
+
+enum Event {
+    Time,
+    Resized,
+    End,
+}
+
+fn wait(signals: &OwnedFd, time: Duration) -> io::Result<Event> {
+    let input = io::stdin();
+    let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
+    let keys = input.is_terminal();
+    if keys {
+        fds.push(PollFd::new(&input, PollFlags::IN));
+    }
+    let timeout = Timespec {
+        tv_sec: time.as_secs() as i64,
+        tv_nsec: i64::from(time.subsec_nanos()),
+    };
+    rustix::io::retry_on_intr(|| rustix::event::poll(&mut fds, Some(&timeout)))?;
+    let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+    if ready[0] {
+        let pending = sys::pending_signals(signals);
+        return Ok(match pending.iter().all(|s| *s == libc::SIGWINCH) {
+            true => Event::Resized,
+            false => Event::End,
+        });
+    }
+    if ready.get(1) == Some(&true) {
+        let mut typed = [0; 64];
+        let n = input.lock().read(&mut typed)?;
+        // 3 and 4 are Ctrl-C and Ctrl-D; 0 bytes: the terminal is gone.
+        let ends = |b: &u8| matches!(b, b'q' | b'Q' | 3 | 4);
+        if n == 0 || typed[..n].iter().any(ends) {
+            return Ok(Event::End);
+        }
+    }
+    // Any other key: a new look at once.
+    Ok(Event::Time)
+}
+
+/// The terminal is ours; it is given back when this goes, also on the way of an error.
+struct Screen {
+    _keys: Option<sys::Keys>,
+}
+
+impl Screen {
+    fn take() -> io::Result<Screen> {
+        let input = io::stdin();
+        let keys = input
+            .is_terminal()
+            .then(|| sys::Keys::take(input.as_fd()))
+            .transpose()?;
+        let screen = Screen { _keys: keys };
+        let mut out = io::stdout().lock();
+        out.write_all(ENTER.as_bytes())?;
+        out.flush()?;
+        Ok(screen)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let mut out = io::stdout().lock();
+        // A terminal that is gone needs nothing back.
+        let _ = out.write_all(LEAVE.as_bytes()).and_then(|()| out.flush());
+    }
+}

@@ -1,0 +1,155 @@
+//! `[cache]` and the options of a site that begin with `cache`, into the page cache's settings.
+
+use howdah_server::cache::{CacheConfig, PRESETS, Preset, Rules, Scheme};
+use howdah_server::site::config::SiteConfig;
+use howdah_server::site::recognise::{Application, recognise};
+
+use super::reader::{Place, Section};
+use super::suggest;
+use crate::arguments::Serve;
+
+/// What `--cache` or `cache` says: off, or which scheme.
+fn scheme(word: &str) -> Option<Scheme> {
+    match word {
+        "on" => Some(Scheme::CleanRoom),
+        "rfc" => Some(Scheme::Rfc),
+        _ => None,
+    }
+}
+
+/// The command line's word, checked as the option's would be.
+fn typed(arguments: &Serve, top: &Section<'_, '_, '_>) -> Option<String> {
+    let word = arguments.cache.as_ref()?;
+    super::server::typed(top, "--cache", "site", "cache", word)
+}
+
+/// For a directory that is served without a `[[site]]`.
+pub fn without_section(arguments: &Serve, top: &Section<'_, '_, '_>, site: &mut SiteConfig) {
+    let Some(scheme) = typed(arguments, top).and_then(|word| scheme(&word)) else {
+        return;
+    };
+    let preset = preset_of(site);
+    site.cache = Some(CacheConfig {
+        rules: Rules {
+            scheme,
+            preset,
+            ..Rules::default()
+        },
+        flush_on_write: true,
+    });
+    advise(top, None, site);
+}
+
+/// For a `[[site]]`; what it says itself goes before the command line.
+pub fn of_section(
+    arguments: &Serve,
+    top: &Section<'_, '_, '_>,
+    section: &Section<'_, '_, '_>,
+    site: &mut SiteConfig,
+) {
+    let typed = typed(arguments, top).filter(|_| !section.has("cache"));
+    let word = typed.or_else(|| section.text("cache"));
+    let rules = rules(section, site);
+    let Some(scheme) = word.and_then(|word| scheme(&word)) else {
+        return;
+    };
+    site.cache = Some(CacheConfig {
+        rules: Rules { scheme, ..rules },
+        flush_on_write: section.on("cache_flush_on_write"),
+    });
+    advise(top, section.place_of("cache"), site);
+}
+
+fn rules(section: &Section<'_, '_, '_>, site: &SiteConfig) -> Rules {
+    let texts = |key| {
+        let texts = section.texts(key).into_iter();
+        texts.map(|text| text.value).collect()
+    };
+    let seconds = |key| section.time(key).unwrap_or_default().as_secs();
+    let never: Vec<String> = texts("cache_never");
+    for path in never.iter().filter(|path| !path.starts_with('/')) {
+        let message = format!("cache_never: `{path}` is no URL path; it begins with `/`");
+        section
+            .file()
+            .mistake(section.place_of("cache_never"), message);
+    }
+    Rules {
+        preset: preset(section, site),
+        ttl: seconds("cache_ttl"),
+        max_ttl: seconds("cache_max_ttl"),
+        grace: seconds("cache_grace"),
+        stale_if_error: seconds("cache_stale_if_error"),
+        max_object: section.size("cache_max_object").unwrap_or_default(),
+        ignore_cookies: texts("cache_ignore_cookies"),
+        ignore_query: texts("cache_ignore_query"),
+        never,
+        ..Rules::default()
+    }
+}
+
+fn preset(section: &Section<'_, '_, '_>, site: &SiteConfig) -> &'static Preset {
+    let name = section.text("cache_preset").unwrap_or_default();
+    if name == "auto" || name.is_empty() {
+        return preset_of(site);
+    }
+    let known: Vec<&str> = PRESETS.iter().map(|p| p.name).collect();
+    Preset::find(&name).unwrap_or_else(|| {
+        let near = suggest::did_you_mean(&name, &known);
+        let message = format!(
+            "cache_preset: there is no preset `{name}`{near}; known: auto, {}",
+            known.join(", ")
+        );
+        section
+            .file()
+            .mistake(section.place_of("cache_preset"), message);
+        Preset::plain()
+    })
+}
+
+/// What is known of the application in the site's root.
+fn preset_of(site: &SiteConfig) -> &'static Preset {
+    let name = match recognise(&site.root).map(|found| found.application) {
+        Ok(Application::WordPress) => "wordpress",
+        Ok(Application::MediaWiki) => "mediawiki",
+        Ok(Application::Laravel) => "laravel",
+        Ok(Application::Symfony) => "symfony",
+        Ok(Application::Drupal) => "drupal",
+        Ok(Application::Joomla) => "joomla",
+        Ok(Application::PhpBb) => "phpbb",
+        _ => "php",
+    };
+    Preset::find(name).unwrap_or_else(Preset::plain)
+}
+
+fn advise(top: &Section<'_, '_, '_>, place: Place, site: &SiteConfig) {
+    let Some(cache) = &site.cache else { return };
+    let advice = cache.rules.preset.advice;
+    if cache.rules.preset.name != "php" && !advice.is_empty() {
+        top.file().advise(place, format!("cache: {advice}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::options;
+    use crate::config::value::{Scalar, parse};
+
+    #[test]
+    fn the_table_of_options_has_the_policys_defaults() {
+        let rules = Rules::default();
+        for (key, seconds) in [
+            ("cache_ttl", rules.ttl),
+            ("cache_max_ttl", rules.max_ttl),
+            ("cache_grace", rules.grace),
+            ("cache_stale_if_error", rules.stale_if_error),
+        ] {
+            let spec = options::find("site", key).unwrap();
+            let written = format!("{seconds}s");
+            let same = |text: &str| format!("{:?}", parse(spec.kind, &Scalar::written(text)).ok());
+            assert_eq!(same(spec.default), same(&written), "{key}");
+        }
+        let spec = options::find("site", "cache_max_object").unwrap();
+        assert_eq!((spec.default, rules.max_object), ("8M", 8 << 20));
+    }
+}

@@ -1,0 +1,106 @@
+//! A pool of mode `fastcgi`: `[pool.NAME]` and `--fastcgi` into the executor's settings.
+
+use std::collections::HashSet;
+
+use howdah_executor::config::FastCgiConfig;
+use howdah_executor::fastcgi::address::{Backend, MAX_BACKENDS, parse};
+
+use super::reader::{At, Section};
+use crate::arguments::Serve;
+
+/// Reads it. `children`: outer none: not on the command line; inner none: `auto`.
+pub fn pool(
+    name: &str,
+    section: &Section<'_, '_, '_>,
+    arguments: &Serve,
+    children: Option<Option<u32>>,
+) -> FastCgiConfig {
+    let time = |key| section.time(key).unwrap_or_default();
+    let roots = section.pairs("script_root").into_iter();
+    let config = FastCgiConfig {
+        name: name.to_owned(),
+        backends: backends(section, arguments),
+        // Their number is what php-fpm does not tell.
+        max_connections: children
+            .unwrap_or_else(|| section.number("max_connections").map(|n| n as u32)),
+        keep_connections: section.on("keep_connections"),
+        keep_timeout: time("keep_timeout"),
+        queue_size: section.number("queue_size").unwrap_or_default() as u32,
+        queue_timeout: time("queue_timeout"),
+        request_terminate_timeout: section.time("request_terminate_timeout"),
+        connect_timeout: time("connect_timeout"),
+        send_timeout: time("send_timeout"),
+        read_timeout: section.time("read_timeout"),
+        restart_time: time("restart_time"),
+        script_root: roots.map(|pair| pair.value).collect(),
+    };
+    for (here, there) in &config.script_root {
+        if !here.starts_with('/') || !there.starts_with('/') {
+            section.file().mistake(
+                section.place_of("script_root"),
+                format!(
+                    "script_root: `{here}` = `{there}`: both directories have to begin with `/`"
+                ),
+            );
+        }
+    }
+    for (given, option) in [
+        (arguments.php_ini.is_some(), "--php-ini"),
+        (!arguments.define.is_empty(), "-d"),
+    ] {
+        if given {
+            let message = format!(
+                "{option}: has no effect on pool `{name}` of mode `fastcgi`: its processes are somebody else's"
+            );
+            section.file().mistake(None, message);
+        }
+    }
+    config
+}
+
+fn backends(section: &Section<'_, '_, '_>, arguments: &Serve) -> Vec<Backend> {
+    let written = match &arguments.fastcgi {
+        Some(list) => list
+            .split(',')
+            .map(|text| At {
+                value: text.trim().to_owned(),
+                place: None,
+            })
+            .collect(),
+        None => section.texts("fastcgi"),
+    };
+    let option = match &arguments.fastcgi {
+        Some(_) => "--fastcgi",
+        None => "fastcgi",
+    };
+    let (mut backends, mut seen) = (Vec::new(), HashSet::new());
+    for text in &written {
+        let place = text.place.clone();
+        let shown = text.value.escape_debug();
+        match parse(&text.value) {
+            Ok(list) => {
+                for backend in list {
+                    if !seen.insert(backend.address.clone()) {
+                        let message = format!("{option}: {} is there twice", backend.address);
+                        section.file().mistake(place.clone(), message);
+                    }
+                    backends.push(backend);
+                }
+            }
+            Err(why) => section
+                .file()
+                .mistake(place, format!("{option}: `{shown}`: {why}")),
+        }
+    }
+    if backends.len() > MAX_BACKENDS {
+        let message = format!("{option}: more than {MAX_BACKENDS} backends");
+        section.file().mistake(section.place_of("fastcgi"), message);
+    }
+    if written.is_empty() {
+        section.file().mistake(
+            section.place_of("mode"),
+            "mode `fastcgi` needs to know where: `fastcgi = [\"unix:/run/php/php-fpm.sock\"]`, or `--fastcgi ADDRESS`".to_owned(),
+        );
+    }
+    backends
+}

@@ -1,0 +1,199 @@
+//! `howdah spawner`: becomes the pool's user, writes down PHP's settings, and serves the front's orders
+//! (`howdah_executor::programs::spawner`). Started by the master, which took all of this from its own
+//! configuration; the front can name no program but the script of a request.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use howdah_executor::programs::spawner::{self, Protocol, Settings};
+use howdah_proto::spawner::Report;
+
+use crate::arguments::Spawner;
+use crate::{exit, sys};
+
+/// `howdah spawner`
+pub fn run(arguments: Spawner) -> ExitCode {
+    let control = match sys::inherited(arguments.control_fd) {
+        Ok(fd) => fd,
+        Err(error) => {
+            eprintln!("spawner: no line to a front ({error}); start `howdah serve` instead");
+            return exit::failed();
+        }
+    };
+    let protocol = match arguments.protocol.as_str() {
+        "cgi" => Protocol::Cgi,
+        _ => Protocol::FastCgi,
+    };
+    let prepared = become_user(&arguments).and_then(|()| {
+        PhpSettings::write(&arguments).map_err(|error| {
+            let message = format!("cannot write down PHP's settings for the programs: {error}");
+            ("SettingsNotWritten", message)
+        })
+    });
+    let php = match prepared {
+        Ok(php) => php,
+        Err((name, message)) => {
+            let name = name.to_owned();
+            let report = Report::Failed { name, message }.encode();
+            // A front that is gone needs no report.
+            let _ = rustix::net::send(&control, &report, rustix::net::SendFlags::NOSIGNAL);
+            return exit::failed();
+        }
+    };
+    let settings = Settings {
+        protocol,
+        command: arguments.command,
+        environment: php.environment(),
+    };
+    match spawner::serve(control, settings) {
+        Ok(()) => exit::done(),
+        Err(error) => {
+            eprintln!("spawner: {error}");
+            exit::failed()
+        }
+    }
+}
+
+fn become_user(arguments: &Spawner) -> Result<(), (&'static str, String)> {
+    let Some(name) = arguments.user.as_ref().filter(|_| sys::is_root()) else {
+        return Ok(());
+    };
+    let account =
+        sys::user(name).ok_or_else(|| ("NoSuchUser", format!("there is no user `{name}`")))?;
+    let gid = match &arguments.group {
+        Some(group) => sys::group(group)
+            .ok_or_else(|| ("NoSuchGroup", format!("there is no group `{group}`")))?,
+        None => account.gid,
+    };
+    sys::become_user(&account, gid).map_err(|error| {
+        let message = format!("cannot become user `{name}`: {error}");
+        ("CannotChangeUser", message)
+    })
+}
+
+/// The directory of the settings, beside the link to php.ini.
+const SCANNED: &str = "conf.d";
+
+/// PHP's settings as files in a directory of their own, which PHP is pointed to by its environment.
+/// Not as arguments: php-cgi in CGI mode skips its options when the query string begins with `-`
+/// (its answer to CVE-2012-1823), so any client could switch `open_basedir` off. Nor would a wrapper
+/// pass them on.
+struct PhpSettings {
+    directory: Option<PathBuf>,
+    has_ini: bool,
+}
+
+impl PhpSettings {
+    fn write(arguments: &Spawner) -> io::Result<PhpSettings> {
+        let mut this = PhpSettings {
+            directory: None,
+            has_ini: arguments.php_ini.is_some(),
+        };
+        if arguments.define.is_empty() && !this.has_ini {
+            return Ok(this);
+        }
+        let directory = private_directory(&arguments.pool)?;
+        let path = directory.clone();
+        this.directory = Some(directory);
+        let lines: String = arguments.define.iter().map(|d| ini_line(d)).collect();
+        // Apart: everything in a directory that is scanned counts, a php.ini there once more, and last.
+        std::fs::create_dir(path.join(SCANNED))?;
+        std::fs::write(path.join(SCANNED).join("howdah.ini"), lines)?;
+        if let Some(ini) = &arguments.php_ini {
+            std::os::unix::fs::symlink(ini, path.join("php.ini"))?;
+        }
+        Ok(this)
+    }
+
+    fn environment(&self) -> Vec<(OsString, OsString)> {
+        let Some(directory) = &self.directory else {
+            return Vec::new();
+        };
+        // An empty part is the directory PHP was built with; ours comes last, so it counts.
+        let mut scan = std::env::var_os("PHP_INI_SCAN_DIR").unwrap_or_default();
+        scan.push(":");
+        scan.push(directory.join(SCANNED));
+        let mut pairs = vec![("PHP_INI_SCAN_DIR".into(), scan)];
+        if self.has_ini {
+            pairs.push(("PHPRC".into(), directory.clone().into()));
+        }
+        pairs
+    }
+}
+
+impl Drop for PhpSettings {
+    fn drop(&mut self) {
+        if let Some(directory) = &self.directory {
+            let _ = std::fs::remove_dir_all(directory);
+        }
+    }
+}
+
+/// Nobody else's, and not there before.
+fn private_directory(pool: &str) -> io::Result<PathBuf> {
+    use std::os::unix::fs::DirBuilderExt;
+    let pid = std::process::id();
+    let temporary = std::env::temp_dir();
+    clean_up_after_the_dead(&temporary, pool);
+    for number in 0..100 {
+        let path = temporary.join(format!("howdah-spawner-{pool}-{pid}-{number}"));
+        match std::fs::DirBuilder::new().mode(0o700).create(&path) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => {
+                let path = Path::new(&path).display();
+                return Err(io::Error::new(error.kind(), format!("{path}: {error}")));
+            }
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// A spawner that was killed leaves its directory behind; what is not ours cannot be removed.
+fn clean_up_after_the_dead(temporary: &Path, pool: &str) {
+    let prefix = format!("howdah-spawner-{pool}-");
+    let entries = std::fs::read_dir(temporary).into_iter().flatten().flatten();
+    for entry in entries {
+        let name = entry.file_name();
+        let rest = name.to_str().and_then(|name| name.strip_prefix(&prefix));
+        let pid = rest.and_then(|rest| rest.split_once('-')?.0.parse::<u32>().ok());
+        if let Some(pid) = pid
+            && !Path::new(&format!("/proc/{pid}")).exists()
+        {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// A line of php.ini as `php -d` would make it (php-src `php_ini_builder_define`): a value that does
+/// not begin with a letter, a digit or a quote is quoted.
+fn ini_line(define: &str) -> String {
+    let (name, value) = define.split_once('=').unwrap_or((define, "1"));
+    let plain = value
+        .chars()
+        .next()
+        .is_none_or(|c| c.is_ascii_alphanumeric() || matches!(c, '"' | '\''));
+    match plain {
+        true => format!("{name}={value}\n"),
+        false => format!("{name}=\"{value}\"\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_read_as_on_phps_command_line() {
+        assert_eq!(ini_line("memory_limit=64M"), "memory_limit=64M\n");
+        assert_eq!(ini_line("open_basedir=/srv"), "open_basedir=\"/srv\"\n");
+        assert_eq!(
+            ini_line("error_reporting=E_ALL & ~E_NOTICE"),
+            "error_reporting=E_ALL & ~E_NOTICE\n"
+        );
+        assert_eq!(ini_line("display_errors"), "display_errors=1\n");
+        assert_eq!(ini_line("auto_prepend_file="), "auto_prepend_file=\n");
+    }
+}

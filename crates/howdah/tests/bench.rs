@@ -1,0 +1,538 @@
+//! `howdah bench` as it is typed: ab's habits, exit codes, files, an interruption. What it counts is tested
+//! in `howdah-bench`; here a server that answers well is enough.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// A server that answers every request on a kept connection with `ok` and a number; ends with the
+/// test's process.
+struct Server {
+    address: SocketAddr,
+    served: Arc<AtomicU64>,
+    last: Arc<std::sync::Mutex<String>>,
+}
+
+impl Server {
+    fn start() -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = Server {
+            address: listener.local_addr().unwrap(),
+            served: Arc::default(),
+            last: Arc::default(),
+        };
+        let (served, last) = (server.served.clone(), server.last.clone());
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (served, last) = (served.clone(), last.clone());
+                std::thread::spawn(move || answer(stream.unwrap(), &served, &last));
+            }
+        });
+        server
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/", self.address)
+    }
+}
+
+/// Until the client hangs up; a body is read by its Content-Length.
+fn answer(mut stream: TcpStream, served: &AtomicU64, last: &std::sync::Mutex<String>) {
+    let mut read = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        let Some(end) = read.windows(4).position(|w| w == b"\r\n\r\n") else {
+            match stream.read(&mut buffer) {
+                Ok(n) if n > 0 => read.extend_from_slice(&buffer[..n]),
+                _ => return,
+            }
+            continue;
+        };
+        let head = String::from_utf8_lossy(&read[..end]).into_owned();
+        let length: usize = head
+            .lines()
+            .find_map(|line| line.strip_prefix("Content-Length: "))
+            .map_or(0, |n| n.parse().unwrap());
+        while read.len() < end + 4 + length {
+            match stream.read(&mut buffer) {
+                Ok(n) if n > 0 => read.extend_from_slice(&buffer[..n]),
+                _ => return,
+            }
+        }
+        let body = String::from_utf8_lossy(&read[end + 4..end + 4 + length]).into_owned();
+        read.drain(..end + 4 + length);
+        *last.lock().unwrap() = format!("{head}\n\n{body}");
+        served.fetch_add(1, Ordering::SeqCst);
+        let text = "HTTP/1.1 200 OK\r\nServer: plain\r\nContent-Length: 11\r\n\r\n{\"ok\":true}";
+        if stream.write_all(text.as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+fn bench(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_howdah"))
+        .arg("bench")
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn abs_command_line_gives_abs_report() {
+    let server = Server::start();
+    let output = bench(&["-kq", "-n3000", "-c", "10", &server.url()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = stdout(&output);
+    for field in [
+        "Server Software:        plain\n",
+        "Document Length:        11 bytes\n",
+        "Concurrency Level:      10\n",
+        "Complete requests:      3000\n",
+        "Failed requests:        0\n",
+        "Keep-Alive requests:    3000\n",
+        "HTML transferred:       33000 bytes\n",
+        "Requests per second:    ",
+        " 100%  ",
+    ] {
+        assert!(text.contains(field), "no {field:?} in {text}");
+    }
+    assert_eq!(server.served.load(Ordering::SeqCst), 3000);
+    assert_eq!(stderr(&output), "", "-q is quiet");
+}
+
+#[test]
+fn what_is_sent_is_what_was_typed() {
+    let server = Server::start();
+    let dir = tempfile::tempdir().unwrap();
+    let body = dir.path().join("body");
+    std::fs::write(&body, "a=1").unwrap();
+    let output = bench(&[
+        "-q",
+        "-n",
+        "1",
+        "-p",
+        body.to_str().unwrap(),
+        "-T",
+        "application/x-www-form-urlencoded",
+        "-C",
+        "session=1",
+        "-C",
+        "lang=de",
+        "-A",
+        "user:secret",
+        "-H",
+        "Accept-Encoding: gzip",
+        "-H",
+        "User-Agent: me",
+        &server.url(),
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let request = server.last.lock().unwrap().clone();
+    for part in [
+        "POST / HTTP/1.1",
+        "Content-Type: application/x-www-form-urlencoded",
+        "Cookie: session=1; lang=de",
+        "Authorization: Basic dXNlcjpzZWNyZXQ=",
+        "Accept-Encoding: gzip",
+        "User-Agent: me",
+        "Content-Length: 3",
+        "\n\na=1",
+    ] {
+        assert!(request.contains(part), "no {part:?} in {request}");
+    }
+    for (flags, line) in [
+        (&["-i"][..], "HEAD / HTTP/1.1"),
+        (&["-m", "DELETE"], "DELETE / HTTP/1.1"),
+        (&["-u", body.to_str().unwrap()], "PUT / HTTP/1.1"),
+        (&["--http1.0"], "GET / HTTP/1.0"),
+    ] {
+        let url = server.url();
+        let arguments: Vec<&str> = ["-q", "-n", "1", "-s", "1", "--expect-status=2xx"]
+            .iter()
+            .chain(flags)
+            .copied()
+            .chain([url.as_str()])
+            .collect();
+        bench(&arguments);
+        let request = server.last.lock().unwrap().clone();
+        assert!(request.starts_with(line), "{flags:?}: {request}");
+    }
+}
+
+#[track_caller]
+fn refused(arguments: &[&str], code: i32, why: &str) {
+    let output = bench(arguments);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
+    assert!(text.contains(why), "{arguments:?}: no {why:?} in {text}");
+    assert_eq!(stdout(&output), "", "{arguments:?}");
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_a_reason_before_anything_is_sent() {
+    let server = Server::start();
+    let url = server.url();
+    let url = url.as_str();
+    refused(&[], 2, "<URL>");
+    refused(&["ftp://a.example/"], 2, "BadUrl");
+    refused(
+        &["-n", "5", "-c", "10", url],
+        2,
+        "10 clients (-c) cannot share 5 requests (-n)",
+    );
+    refused(&["-n", "0", url], 2, "nothing to send");
+    refused(&["-n", "x", url], 2, "invalid value 'x'");
+    refused(&["-t", "soon", url], 2, "-t soon: expected a time");
+    refused(&["--rate", "0", url], 2, "a rate of 0");
+    refused(
+        &["-p", "/nonexistent/body", url],
+        2,
+        "MissingFile: cannot read /nonexistent/body",
+    );
+    refused(
+        &["-T", "text/html", url],
+        2,
+        "there is none: give one with -p or -u",
+    );
+    refused(&["-H", "novalue", url], 2, "expected a header field");
+    refused(&["-A", "nobody", url], 2, "expected user:password");
+    refused(&["--expect-match", "(", url], 2, "BadCheck");
+    refused(&["--expect-status", "99", url], 2, "is no set of statuses");
+    refused(
+        &["--sweep", "10,x", url],
+        2,
+        "--sweep 10,x: expected numbers of clients",
+    );
+    refused(&["--find-max", url], 2, "--slo");
+    refused(&["--slo", "fast", url], 2, "`fast` is no objective");
+    refused(&["--margin", "0", "--vs", url, url], 2, "--margin 0");
+    refused(&["-g", "/nonexistent/g", url], 1, "writing /nonexistent/g");
+    refused(
+        &["--csv", "x.csv", "--vs", url, url],
+        2,
+        "--csv is of a single run",
+    );
+    for (letter, value, why) in [
+        ("-b", "8192", "the kernel sizes them"),
+        ("-B", "127.0.0.1", "network namespace"),
+        ("-X", "proxy:80", "the figures are the proxy's"),
+        ("-P", "a:b", "the figures are the proxy's"),
+        ("-x", "border=1", "--html FILE"),
+        ("-Z", "ALL", "limit them on the server"),
+        ("-f", "TLS1.2", "limit it on the server"),
+        ("-E", "me.pem", "client certificate"),
+    ] {
+        refused(&[letter, value, url], 2, why);
+    }
+    refused(&["-w", url], 2, "--html FILE");
+    refused(&["-I", url], 2, "--server-name");
+    assert_eq!(server.served.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_server_that_is_not_there_is_exit_code_6() {
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", gone.local_addr().unwrap());
+    drop(gone);
+    refused(&["-q", "-n", "10", &url], 6, "Unreachable");
+    refused(&["-q", "-n", "10", "http://nowhere.invalid/"], 6, "Dns");
+}
+
+#[test]
+fn every_file_is_written_and_a_saved_run_is_reported_alike() {
+    let server = Server::start();
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let output = bench(&[
+        "-q",
+        "-n",
+        "500",
+        "-c",
+        "5",
+        "--no-ceiling",
+        "--json",
+        &at("a.json"),
+        "--csv",
+        &at("a.csv"),
+        "--html",
+        &at("a.html"),
+        "--hdr-log",
+        &at("a.hlog"),
+        "-g",
+        &at("a.tsv"),
+        "-e",
+        &at("e.csv"),
+        &server.url(),
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+    assert_eq!(read("a.tsv").lines().count(), 501);
+    assert_eq!(read("e.csv").lines().count(), 102);
+    assert!(read("a.csv").starts_with("second,length_s,"));
+    assert!(read("a.html").starts_with("<!DOCTYPE html>"));
+    assert!(read("a.hlog").starts_with("#["));
+    let json: Value = serde_json::from_str(&read("a.json")).unwrap();
+    assert_eq!(json["kind"], "run");
+    assert_eq!(json["outcomes"]["Good"]["count"], 500);
+
+    let again = bench(&["report", &at("a.json")]);
+    assert_eq!(again.status.code(), Some(0), "{}", stderr(&again));
+    assert_eq!(stdout(&again), stdout(&output));
+
+    let compared = bench(&["report", &at("a.json"), &at("a.json")]);
+    assert!(
+        stdout(&compared).contains("were not measured in turns"),
+        "{}",
+        stdout(&compared)
+    );
+    bench(&[
+        "-q",
+        "-n",
+        "500",
+        "-c",
+        "4",
+        "--json",
+        &at("b.json"),
+        &server.url(),
+    ]);
+    refused(
+        &["report", &at("a.json"), &at("b.json")],
+        2,
+        "are not comparable: arrivals",
+    );
+    std::fs::write(at("c.json"), "{\"kind\":\"run\"}").unwrap();
+    refused(
+        &["report", &at("c.json")],
+        2,
+        "not a saved run of howdah bench",
+    );
+    refused(&["report", &at("none.json")], 2, "MissingFile");
+}
+
+#[test]
+fn json_on_standard_output_is_all_there_is_on_it() {
+    let server = Server::start();
+    let output = bench(&["-n", "50", "--json", "-", &server.url()]);
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["outcomes"]["Good"]["count"], 50);
+    assert!(stderr(&output).contains("50 good answers, 0 errors in "));
+}
+
+#[test]
+fn a_broken_objective_is_exit_code_1() {
+    let server = Server::start();
+    let broken = bench(&["-q", "-n", "200", "--slo", "p50<1us", &server.url()]);
+    assert_eq!(broken.status.code(), Some(1));
+    assert!(
+        stderr(&broken).contains("--slo broken: "),
+        "{}",
+        stderr(&broken)
+    );
+    let held = bench(&[
+        "-q",
+        "-n",
+        "200",
+        "--slo",
+        "max<20s,errors<1%",
+        &server.url(),
+    ]);
+    assert_eq!(held.status.code(), Some(0), "{}", stderr(&held));
+}
+
+#[test]
+fn a_check_that_fails_is_an_error_and_one_that_passes_is_not() {
+    let server = Server::start();
+    let output = bench(&[
+        "-q",
+        "-n",
+        "20",
+        "--expect-json",
+        "/ok=true",
+        "--expect-body",
+        "ok",
+        &server.url(),
+    ]);
+    assert!(
+        stdout(&output).contains("Failed requests:        0\n"),
+        "{}",
+        stdout(&output)
+    );
+    let output = bench(&["-q", "-n", "20", "--expect-not", "true", &server.url()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stdout(&output).contains("wrong body"),
+        "{}",
+        stdout(&output)
+    );
+}
+
+#[test]
+fn two_servers_are_compared_in_turns() {
+    let (a, b) = (Server::start(), Server::start());
+    let output = bench(&[
+        "-q",
+        "-n",
+        "100",
+        "--pairs",
+        "6",
+        "--no-ceiling",
+        &a.url(),
+        "--vs",
+        &b.url(),
+        "--json",
+        "-",
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["kind"], "comparison");
+    assert_eq!(json["windows"].as_array().unwrap().len(), 18);
+    assert_eq!(b.served.load(Ordering::SeqCst), 600);
+    // The base is also its own control.
+    assert_eq!(a.served.load(Ordering::SeqCst), 1200);
+}
+
+#[test]
+fn ctrl_c_prints_what_was_measured() {
+    let server = Server::start();
+    let child = Command::new(env!("CARGO_BIN_EXE_howdah"))
+        .args(["bench", "-t", "600", "-c", "2", "-q", &server.url()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while server.served.load(Ordering::SeqCst) < 100 {
+        assert!(Instant::now() < deadline, "nothing was sent");
+        std::thread::yield_now();
+    }
+    let pid = i32::try_from(child.id()).unwrap();
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    let text = stdout(&output);
+    assert!(text.starts_with("Interrupted after "), "{text}");
+    assert!(text.contains("Requests per second:"), "{text}");
+}
+
+#[test]
+fn the_version_is_printed_as_ab_does() {
+    let output = bench(&["-V"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(stdout(&output).contains(env!("CARGO_PKG_VERSION")));
+}
+
+fn node_check(dir: &Path) {
+    // A module by its name: k6's scripts are ES modules.
+    let module = dir.join("script.mjs");
+    std::fs::copy(dir.join("script.js"), &module).unwrap();
+    let output = Command::new("node").arg("--check").arg(&module).output();
+    let output = output.expect("node is installed (scripts/setup-debian.sh test)");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+#[test]
+fn the_load_is_written_as_a_k6_script_that_parses() {
+    let server = Server::start();
+    let dir = tempfile::tempdir().unwrap();
+    let body = dir.path().join("body");
+    std::fs::write(&body, b"\0binary\xff").unwrap();
+    for (number, arguments) in [
+        &["-c", "20", "-t", "30", "--warmup", "5"][..],
+        &[
+            "-n",
+            "1000",
+            "-c",
+            "20",
+            "-H",
+            "X-Text: it's {seq} \"quoted\"",
+            "--think",
+            "1s-2s",
+        ],
+        &[
+            "--rate",
+            "0.5",
+            "-t",
+            "60",
+            "--slo",
+            "p99.9<100ms,errors<0.1%,mean<50ms",
+            "--cookies",
+        ],
+        &[
+            "-p",
+            body.to_str().unwrap(),
+            "--expect-json",
+            "/a~1b/0=\"x\"",
+            "--expect-match",
+            "a\\d+'",
+        ],
+    ]
+    .iter()
+    .enumerate()
+    {
+        let out = dir.path().join(format!("k6-{number}"));
+        let url = format!("{}page?n={{rand:1-100}}", server.url());
+        let mut all = arguments.to_vec();
+        all.extend(["--export-k6", out.to_str().unwrap(), &url]);
+        let output = bench(&all);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        node_check(&out);
+        let script = std::fs::read_to_string(out.join("script.js")).unwrap();
+        let run = std::fs::read_to_string(out.join("testrun.yaml")).unwrap();
+        assert!(run.contains("kind: TestRun\n"), "{run}");
+        match number {
+            0 => assert!(script.contains("\"startTime\": \"5s\""), "{script}"),
+            1 => assert!(
+                script.contains("\"executor\": \"shared-iterations\""),
+                "{script}"
+            ),
+            2 => {
+                for part in [
+                    "\"rate\": 5,",
+                    "\"timeUnit\": \"10s\"",
+                    "p(99.9)<100",
+                    "rate<0.001",
+                ] {
+                    assert!(script.contains(part), "no {part} in {script}");
+                }
+            }
+            _ => {
+                assert_eq!(
+                    std::fs::read(out.join("body.bin")).unwrap(),
+                    b"\0binary\xff"
+                );
+                assert!(script.contains("open('./body.bin', 'b')"), "{script}");
+            }
+        }
+    }
+    assert_eq!(server.served.load(Ordering::SeqCst), 0);
+    refused(
+        &["--export-k6", "/tmp/x", "--http1.0", &server.url()],
+        2,
+        "k6 has no HTTP/1.0",
+    );
+    refused(
+        &["--export-k6", "/tmp/x", "unix:/run/a.sock:/"],
+        2,
+        "k6 has no unix sockets",
+    );
+}

@@ -1,0 +1,132 @@
+//! What must hold for any bytes the load tester reads. Used by the fuzz targets, and by the test that
+//! replays their corpora (`crates/howdah-bench/tests/fuzz_corpora.rs`).
+
+use howdah_bench::command::planning;
+use howdah_bench::experiment::Document;
+use howdah_bench::plan::{Address, StatusSet, Target};
+use howdah_bench::response::{End, Fault, Reader, Sink};
+
+#[derive(Default)]
+struct Body(Vec<u8>);
+
+impl Sink for Body {
+    fn field(&mut self, name: &[u8], value: &[u8]) {
+        assert!(!name.is_empty() && !name.contains(&b':'));
+        assert_eq!(value.trim_ascii(), value);
+        assert!(!value.contains(&b'\n'));
+    }
+
+    fn body(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+}
+
+#[derive(Debug, PartialEq)]
+struct Read {
+    body: Vec<u8>,
+    used: usize,
+    done: bool,
+    status: Option<u16>,
+    end: End,
+}
+
+fn read(pieces: &[&[u8]], head_only: bool) -> Result<Read, Fault> {
+    let (mut reader, mut body, mut used) = (Reader::default(), Body::default(), 0);
+    reader.begin(head_only);
+    for piece in pieces {
+        let taken = reader.feed(piece, &mut body)?;
+        assert!(taken <= piece.len());
+        assert!(
+            taken == piece.len() || reader.is_done(),
+            "it stopped in the middle"
+        );
+        used += taken;
+        if reader.is_done() {
+            break;
+        }
+    }
+    assert_eq!(reader.body_length(), body.0.len() as u64);
+    Ok(Read {
+        done: reader.is_done(),
+        status: reader.head().map(|head| head.status),
+        body: body.0,
+        used,
+        end: reader.end(),
+    })
+}
+
+/// An answer is what it is however it is cut, ends where it ends whatever follows, and a complete one
+/// is complete without what follows. The first byte says how: HEAD or not, and where to cut.
+pub fn bench_answer(data: &[u8]) {
+    let Some((how, data)) = data.split_first() else {
+        return;
+    };
+    let head_only = how & 1 == 1;
+    let whole = read(&[data], head_only);
+    let cut = usize::from(how >> 1) * data.len() / 128;
+    let (first, second) = data.split_at(cut);
+    assert_eq!(read(&[first, second], head_only), whole, "cut at {cut}");
+    let bytes: Vec<&[u8]> = data.chunks(1).collect();
+    assert_eq!(read(&bytes, head_only), whole, "byte by byte");
+    if let Ok(answer) = whole {
+        assert!(answer.body.len() <= answer.used && answer.used <= data.len());
+        if answer.done {
+            assert_eq!(read(&[&data[..answer.used]], head_only), Ok(answer));
+        } else {
+            assert_eq!(answer.used, data.len());
+        }
+    }
+}
+
+/// What is accepted as a target can be requested: its path begins with a slash and breaks no line, and
+/// its text means the same again.
+pub fn bench_target(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    if let Ok(target) = Target::parse(text) {
+        let path = target.path.text();
+        assert!(path.starts_with('/') && path.bytes().all(|b| b.is_ascii_graphic()));
+        assert!(!target.authority.is_empty() && !target.authority.contains(['\r', '\n', ' ']));
+        match &target.address {
+            Address::Tcp { host, port } => assert!(!host.is_empty() && *port > 0),
+            Address::Unix(path) => assert!(path.as_os_str().len() < 108),
+        }
+        assert_eq!(Target::parse(target.text()).unwrap(), target);
+    }
+    if let Ok(set) = StatusSet::parse(text) {
+        assert_eq!(StatusSet::parse(&set.to_string()).unwrap(), set);
+    }
+}
+
+/// What is accepted as a saved run can be reported on, as text and as a page, and saved again.
+pub fn bench_saved(data: &[u8]) {
+    use howdah_bench::report::{experiments, html, text::Style};
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    if let Ok(document) = Document::from_json(text) {
+        let report = experiments::report(&document, Style::default());
+        let page = html::page(&document, &report);
+        assert!(!page.contains("<script"));
+        Document::from_json(&document.to_json()).unwrap();
+    }
+}
+use howdah_bench::slo::Slo;
+
+/// What is accepted as an objective, levels of a sweep or a margin means something.
+pub fn bench_words(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    if let Ok(slo) = Slo::parse(text) {
+        assert!(!slo.terms().is_empty());
+        assert_eq!(Slo::parse(&slo.to_string()).unwrap(), slo);
+    }
+    if let Ok(levels) = planning::levels(text) {
+        assert!(!levels.is_empty() && levels[0] > 0 && levels.is_sorted());
+    }
+    if let Ok(margin) = planning::margin(text) {
+        assert!(margin > 0.0 && margin < 1.0);
+    }
+}

@@ -1,0 +1,98 @@
+//! What must hold for any header fields and URLs the cache looks at. Used by the fuzz target, and by
+//! the test that replays its corpus (`crates/howdah-cache/tests/fuzz_corpus.rs`).
+
+use howdah_cache::key::{Key, QueryRules, Url};
+use howdah_cache::object::Draft;
+use howdah_cache::policy::response::{ResponseFacts, judge};
+use howdah_cache::policy::{RequestGate, Rules, Scheme};
+use howdah_cache::preset::PRESETS;
+use howdah_cache::serve::{Conditions, Reply, reply};
+use howdah_cache::{Object, Pass};
+
+const NOW: u64 = 1_795_200_000_000;
+
+/// The first line is a target, the others are fields of a request and of its response. Nothing falls
+/// over; a cookie in the response, `private` or `no-store` is never stored; a part that is served
+/// lies within the body.
+pub fn cache_fields(data: &[u8]) {
+    let mut lines = data.split(|b| *b == b'\n');
+    let target = lines.next().unwrap_or_default();
+    let fields: Vec<(&[u8], &[u8])> = lines
+        .filter_map(|line| {
+            let colon = line.iter().position(|b| *b == b':')?;
+            Some((line[..colon].trim_ascii(), line[colon + 1..].trim_ascii()))
+        })
+        .take(64)
+        .collect();
+    let mut parts = target.splitn(2, |b| *b == b'?');
+    let url = Url {
+        site: 0,
+        https: false,
+        host: b"example.org",
+        path: parts.next().unwrap_or_default(),
+        query: parts.next(),
+    };
+    for preset in PRESETS {
+        for scheme in [Scheme::CleanRoom, Scheme::Rfc] {
+            let rules = Rules {
+                scheme,
+                preset,
+                ..Rules::default()
+            };
+            one(&rules, &url, &fields);
+        }
+    }
+}
+
+fn one(rules: &Rules, url: &Url<'_>, fields: &[(&[u8], &[u8])]) {
+    let query = QueryRules {
+        drop_tracking: rules.scheme == Scheme::CleanRoom,
+        ignored: &[],
+        never: rules.preset.never_parameters,
+    };
+    let mut key = Key::default();
+    if key.make(url, &query).is_ok() {
+        assert!(key.target().starts_with(b"/"));
+        assert!(!key.target().contains(&0));
+    }
+    let mut gate = RequestGate::new(rules, b"GET", url.path, false);
+    let mut conditions = Conditions::default();
+    for (name, value) in fields {
+        gate.field(name, value);
+        conditions.field(name, value);
+    }
+    let facts = ResponseFacts {
+        status: 200,
+        fields,
+        authorized: false,
+        requested: NOW,
+        received: NOW,
+        effect: None,
+    };
+    let has = |name: &str| {
+        fields
+            .iter()
+            .any(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes()))
+    };
+    match judge(&facts, rules) {
+        Ok(storable) => {
+            assert!(!has("set-cookie"));
+            assert!(storable.freshness().lifetime <= rules.longest() * 1000);
+            let draft = Draft {
+                status: 200,
+                reason: b"",
+                fields,
+                body: bytes::Bytes::from_static(b"0123456789"),
+                url_key: key.as_bytes(),
+                born: 1,
+            };
+            let Ok(page) = Object::new(&storable, draft) else {
+                return;
+            };
+            if let Reply::Part { start, length } = reply(&page, &conditions) {
+                assert!(length > 0 && start + length <= 10);
+            }
+        }
+        Err(why) => assert!(Pass::ALL.contains(&why)),
+    }
+}

@@ -1,0 +1,45 @@
+#!/bin/sh
+# Runs http-tests/cache-tests against `cache = "rfc"` and prints the score. Takes a minute.
+#   scripts/cache-tests.sh SUITE [HOWDAH]
+# SUITE: a checkout of https://github.com/http-tests/cache-tests after `npm install`. HOWDAH: the
+# program, by default target/release/howdah. Needs node, curl.
+set -eu
+suite=${1:?"usage: cache-tests.sh SUITE [HOWDAH]"}
+here=$(cd "$(dirname "$0")/.." && pwd)
+howdah=${2:-$here/target/release/howdah}
+work=$(mktemp -d)
+port=$(node -e 'const s = require("net").createServer().listen(0, "127.0.0.1", () => { console.log(s.address().port); s.close() })')
+mkdir "$work/state"
+chmod 777 "$work" "$work/state"
+cat > "$work/howdah.toml" <<CONFIG
+listen = "127.0.0.1:$port"
+control = "$work/control.sock"
+[pool.www]
+pm = "static"
+max_children = 30
+[pool.www.php_value]
+default_mimetype = ""
+[pool.www.env]
+CACHE_TESTS_STATE = "$work/state"
+[compression]
+enable = false
+[[site]]
+root = "$here/tests/cache-tests"
+front_controller = "/index.php"
+try_files = []
+cache = "rfc"
+# The suite writes its configuration by PUT, which must not flush the other tests' pages.
+cache_flush_on_write = "off"
+CONFIG
+"$howdah" serve --config "$work/howdah.toml" > "$work/log" 2>&1 &
+server=$!
+trap 'kill $server 2>/dev/null; wait $server 2>/dev/null; rm -rf "$work"' EXIT
+tries=0
+until curl -s -o /dev/null "http://127.0.0.1:$port/state/none"; do
+    tries=$((tries + 1))
+    [ $tries -lt 100 ] || { cat "$work/log"; exit 1; }
+    sleep 0.2
+done
+(cd "$suite" && npm_config_base="http://127.0.0.1:$port" npm_config_id= npm_package_config_id= \
+    node --no-warnings test-engine/cli.mjs) > "$work/result.json"
+node "$here/tests/cache-tests/score.mjs" "$suite" "$work/result.json"
