@@ -72,6 +72,8 @@ test-build:
 	$(CARGO) build --workspace --bins $(CARGO_JOBS)
 	$(CARGO) test --workspace --no-run $(CARGO_JOBS)
 
+# A test that hangs is named by "has been running for over 60 seconds"; it may not hold the rest for ever.
+TEST_TIME ?= 30m
 test-run:
 	$(call stage,tests)
-	$(CARGO) test --workspace --no-fail-fast $(CARGO_JOBS)
+	timeout --kill-after=10 $(TEST_TIME) $(CARGO) test --workspace --no-fail-fast $(CARGO_JOBS)

@@ -261,19 +261,21 @@ impl<F: Fleet> Worker<F> {
         }
     }
 
-    /// A client that has no request gets the next, if there is one.
-    fn next(&mut self, index: u32, mut now: u64) {
+    /// A client that has no request gets the next, if there is one. Whether it got any.
+    fn next(&mut self, index: u32, mut now: u64) -> bool {
+        let mut got = false;
         loop {
             let Some(ticket) = self.ticket(index, now) else {
                 self.active -= 1;
                 if self.arrivals.is_some() {
                     self.idle.push(index);
                 }
-                return;
+                return got;
             };
+            got = true;
             let step = self.fleet.begin(&mut self.context, index, ticket, now);
             match step {
-                Step::Working => return,
+                Step::Working => return got,
                 Step::Ended {
                     now: ended,
                     outcome,
@@ -281,10 +283,14 @@ impl<F: Fleet> Worker<F> {
                     now = ended;
                     let pause = self.think();
                     if pause > 0 {
-                        return self.pause(index, pause);
+                        self.pause(index, pause);
+                        return got;
                     }
                 }
-                other => return self.follow(index, other),
+                other => {
+                    self.follow(index, other);
+                    return got;
+                }
             }
         }
     }
@@ -356,7 +362,10 @@ impl<F: Fleet> Worker<F> {
                 None => return,
             };
             self.active += 1;
-            self.next(index, self.context.clock.now());
+            // What is due when the run ends stays here, and is counted as unsent.
+            if !self.next(index, self.context.clock.now()) {
+                return;
+            }
         }
     }
 
@@ -441,5 +450,58 @@ impl<F: Fleet> Worker<F> {
             used,
             tallies: self.context.recorder.finish(now),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU64};
+    use std::sync::{Mutex, OnceLock, mpsc};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::engine::clock::Clock;
+    use crate::engine::fleet::Connections;
+    use crate::plan::{Spacing, Stop, Target};
+
+    /// A time can end between the look whether it has and the sending of what is due: the requests that
+    /// no client may have any more must not be offered to idle clients for ever.
+    #[test]
+    fn what_is_due_at_the_end_of_a_run_is_left_unsent() {
+        let target = Target::parse("http://127.0.0.1:9/").unwrap();
+        let arrivals = Arrivals::Open {
+            rate: 1000.0,
+            spacing: Spacing::Constant,
+            max_connections: 2,
+        };
+        let time = Duration::from_millis(10);
+        let stop = Stop {
+            requests: None,
+            time: Some(time),
+        };
+        let mut plan = Plan::new(target, arrivals, stop);
+        plan.threads = 1;
+        let shared = Shared {
+            clock: Clock::start(),
+            given: AtomicU64::new(0),
+            stop: AtomicBool::new(true),
+            error: Mutex::new(None),
+            reached: AtomicBool::new(false),
+            handshook: AtomicBool::new(false),
+            first: Arc::new(OnceLock::new()),
+            from: 0,
+            until: Some(time.as_nanos() as u64),
+        };
+        let requests = Arc::new(Requests::new(&plan));
+        let peer = Peer::Tcp("127.0.0.1:9".parse().unwrap());
+        let (intervals, _kept) = mpsc::channel();
+        let plan = Arc::new(plan);
+        let mut worker =
+            Worker::<Connections>::new(plan, Arc::new(shared), peer, None, requests, 0, intervals)
+                .unwrap();
+        worker.send_what_is_due(5 * MILLISECOND);
+        assert_eq!((worker.waiting.len(), worker.active), (6, 0));
+        let finished = worker.finish(5 * MILLISECOND);
+        assert_eq!(finished.tallies.unsent, 6);
     }
 }
