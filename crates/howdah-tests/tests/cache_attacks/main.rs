@@ -1,0 +1,86 @@
+//! What other page caches fell to, one test for each attack, against the server as it is started.
+//! The script shows everything PHP learns of its request: what an attacker can put into a page that
+//! others get to see would stand there. Each test says who fell to it.
+
+mod answers;
+mod requests;
+
+use std::net::SocketAddr;
+
+use howdah_tests::fixture::Fixture;
+use howdah_tests::http::{Response, exchange};
+
+/// Shows its whole request; with a secret to whoever is logged in.
+const MIRROR: &str = r#"<?php
+if (isset($_COOKIE['PHPSESSID'])) echo 'SECRET of the one who is logged in ';
+if (isset($_SERVER['PHP_AUTH_USER'])) echo 'SECRET of the one with a password ';
+echo 'begin ', json_encode([$_SERVER, getallheaders(), $_GET, $_POST, $_COOKIE, $_REQUEST,
+    file_get_contents('php://input'), getenv()], JSON_UNESCAPED_SLASHES | JSON_PARTIAL_OUTPUT_ON_ERROR), ' end';
+"#;
+
+/// A server with `mirror.php` and its cache on.
+fn server(name: &str) -> Fixture {
+    with(name, "")
+}
+
+fn with(name: &str, config: &str) -> Fixture {
+    Fixture::named(&format!("attack-{name}"))
+        .children(2)
+        .script("mirror.php", MIRROR)
+        .config(config)
+        .site("cache = \"on\"")
+        .start()
+}
+
+/// A server with `page.php` and its cache on.
+fn page(name: &str, php: &str) -> Fixture {
+    Fixture::named(&format!("attack-{name}"))
+        .children(2)
+        .script("page.php", php)
+        .site("cache = \"on\"")
+        .start()
+}
+
+fn ask(address: SocketAddr, method: &str, target: &str, lines: &str) -> Response {
+    raw(
+        address,
+        &format!("{method} {target} HTTP/1.1\r\nHost: example.org\r\n{lines}"),
+    )
+}
+
+/// A request as it is written here, but for the empty line and the connection's end.
+fn raw(address: SocketAddr, head: &str) -> Response {
+    let request = format!("{head}Connection: close\r\n\r\n");
+    exchange(address, request.as_bytes()).unwrap_or_else(|why| panic!("{head}: {why}"))
+}
+
+fn told(answer: &Response) -> String {
+    answer.header("Cache-Status").unwrap_or("none").to_owned()
+}
+
+fn is_shared(answer: &Response) -> bool {
+    let told = told(answer);
+    told.contains("; hit") || told.contains("; stored")
+}
+
+/// What an innocent reader gets, twice: never anything of an attacker's or another visitor's. Gives
+/// the second answer.
+#[track_caller]
+fn reads(fixture: &Fixture, target: &str) -> Response {
+    let mut answer = Response::default();
+    for _ in 0..2 {
+        answer = ask(fixture.address(), "GET", target, "");
+        let text = format!("{:?} {}", answer.head, answer.text());
+        assert_eq!(answer.status(), 200, "{target}: {text}");
+        assert!(
+            !text.to_lowercase().contains("evil") && !text.contains("SECRET"),
+            "{target}: {text}"
+        );
+    }
+    answer
+}
+
+#[track_caller]
+fn is_hit(answer: &Response) {
+    assert!(told(answer).starts_with("Howdah; hit"), "{}", told(answer));
+}
