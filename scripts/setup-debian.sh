@@ -28,7 +28,7 @@ demo="php$PHP-cli php$PHP-sqlite3 php$PHP-gd php$PHP-mbstring"
 # Rivals; then databases and extensions; then applications.
 test="curl strace python3
   nginx-light php$PHP-fpm php$PHP-cgi apache2 libapache2-mod-php$PHP
-  libapache2-mod-fcgid varnish apache2-utils
+  libapache2-mod-fcgid libfcgi-perl varnish apache2-utils
   mariadb-server php$PHP-mysql php$PHP-xml php$PHP-curl php$PHP-intl
   wordpress wordpress-theme-twentytwentyone
   mediawiki

@@ -123,6 +123,8 @@ passes! {
     Streaming Response;
     /// The script named a file to send (`X-Accel-Redirect`, `X-Sendfile`): files are served faster as files.
     SentFile Response;
+    /// A program named another path of this server, whose answer is sent (RFC 3875 §6.2.2).
+    LocalRedirect Response;
     /// The run failed: no response, a dead process, a full queue.
     RunFailed Response;
     /// The application answered 5xx.

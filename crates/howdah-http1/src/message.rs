@@ -60,6 +60,47 @@ impl RequestHead {
         }
     }
 
+    /// The same request for another target of the same host, without its body: `GET`, or `HEAD` if
+    /// it was that; what describes a body is left out. `target` is a path with an optional query
+    /// and without controls or blanks, for which the caller vouches.
+    pub fn without_body_to(&self, target: &[u8]) -> RequestHead {
+        const OF_A_BODY: [&[u8]; 6] = [
+            b"content-length",
+            b"content-type",
+            b"content-encoding",
+            b"transfer-encoding",
+            b"trailer",
+            b"expect",
+        ];
+        let mut buf = Vec::with_capacity(self.buf.len() + target.len());
+        let mut put = |bytes: &[u8]| {
+            let start = buf.len() as u32;
+            buf.extend_from_slice(bytes);
+            let end = buf.len() as u32;
+            Span { start, end }
+        };
+        let method = put(match self.method() {
+            b"HEAD" => b"HEAD",
+            _ => b"GET",
+        });
+        let target = put(target);
+        let mut fields = Vec::with_capacity(self.fields.len());
+        // An absolute target's authority goes before the field, and is gone with it.
+        if self.authority().is_some() {
+            fields.push((put(b"Host"), put(self.host())));
+        }
+        let has_host = !fields.is_empty();
+        for (name, value) in self.headers() {
+            let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+            let replaced = has_host && is(b"host");
+            if replaced || OF_A_BODY.iter().any(|known| is(known)) {
+                continue;
+            }
+            fields.push((put(name), put(value)));
+        }
+        RequestHead::new(buf, method, target, self.version, fields)
+    }
+
     /// The buffers back, for the next request on the connection.
     pub fn into_buffers(self) -> (Vec<u8>, Vec<(Span, Span)>) {
         (self.buf, self.fields)

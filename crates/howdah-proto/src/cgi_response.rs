@@ -38,10 +38,6 @@ pub enum CgiError {
 pub struct CgiHead {
     /// Status, reason and fields; `Status:` itself is not among them.
     pub head: Head,
-    /// The program asked for a local redirect (RFC 3875 §6.2.2): `Location:` is a path with an
-    /// optional query, and it named no status. `head` says 302, what a server without local
-    /// redirects (nginx) answers.
-    pub local_redirect: bool,
     /// How many bytes of the piece just fed belonged to the header block; what follows is body.
     pub used: usize,
 }
@@ -113,7 +109,6 @@ fn finish(block: &[u8], used: usize) -> Result<CgiHead, CgiError> {
             ..Head::default()
         },
         used,
-        ..CgiHead::default()
     };
     let (mut fields, mut location) = (0, None);
     let lines = block.split(|b| *b == b'\n');
@@ -163,7 +158,9 @@ fn finish(block: &[u8], used: usize) -> Result<CgiHead, CgiError> {
             Some(target) => {
                 // `//host/…` is a reference to another host, not a path of this one.
                 let path = target.starts_with(b"/") && !target.starts_with(b"//");
-                out.local_redirect = path && !target.contains(&b'#');
+                // A fragment is the client's affair, and a blank fits no request line.
+                let plain = |b: &u8| b.is_ascii_graphic() && *b != b'#';
+                out.head.local_redirect = path && target.iter().all(plain);
                 302
             }
         };

@@ -47,6 +47,10 @@ pub struct Head {
     /// Header lines left out because their name or value could not be sent (nginx does the same
     /// with a line it cannot parse; a warning belongs in the log).
     pub rejected: u32,
+    /// A CGI program asked for a local redirect (RFC 3875 §6.2.2): `Location` is a path of this
+    /// server, and it named no status; the status here is 302. PHP always names one
+    /// (`sapi_header_op`), so a script's `header('Location: /x')` reaches the client.
+    pub local_redirect: bool,
 }
 
 /// One parsed frame. Borrowed parts live in the input handed to [`Parser::parse`].
@@ -231,6 +235,7 @@ fn parse_head(payload: &[u8]) -> Result<Head, ResponseError> {
         // A claimed count reserves nothing that the payload could not hold.
         headers: Vec::with_capacity((count as usize).min(payload.len() / 8)),
         rejected: 0,
+        local_redirect: false,
     };
     for _ in 0..count {
         let name_len = u32_at(payload, at).ok_or(bad)? as usize;

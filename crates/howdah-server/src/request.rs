@@ -36,6 +36,10 @@ use crate::log::error::{About, ErrorLog, level};
 use crate::respond::{self, Failure};
 use crate::server_config::ServerConfig;
 use crate::site::{Action, Route, Site};
+use script::LocalRedirect;
+
+/// Local redirects of one request: Apache's `LimitInternalRecursion`.
+const MOST_LOCAL_REDIRECTS: u32 = 10;
 
 /// How many connections there are; the listeners know.
 pub type ConnectionCounts = Box<dyn Fn() -> Connections + Send + Sync>;
@@ -140,13 +144,37 @@ impl Front {
         }
     }
 
+    /// Goes where programs of this server point to, one after the other (RFC 3875 §6.2.2): what is
+    /// sent is what a client that asked for the last target would get.
+    async fn go_on(
+        &self,
+        exchange: Exchange<'_>,
+        mut to: LocalRedirect,
+        mut body: RequestBody,
+        out: &mut Responder,
+        record: &mut Record,
+    ) -> Result<(), Failure> {
+        for _ in 0..MOST_LOCAL_REDIRECTS {
+            let request = &exchange.request.without_body_to(&to.0);
+            let exchange = Exchange {
+                request,
+                ..exchange
+            };
+            match self.answer(exchange, &mut body, out, record).await? {
+                None => return Ok(()),
+                Some(next) => to = next,
+            }
+        }
+        Err(Failure::LocalRedirectLoop(to.0))
+    }
+
     async fn answer(
         &self,
         exchange: Exchange<'_>,
         body: &mut RequestBody,
         out: &mut Responder,
         record: &mut Record,
-    ) -> Result<(), Failure> {
+    ) -> Result<Option<LocalRedirect>, Failure> {
         let Exchange {
             request,
             client,
@@ -157,7 +185,7 @@ impl Front {
             && page.answers(request.path(), client.address)
         {
             self.status_page(request, out);
-            return Ok(());
+            return Ok(None);
         }
         let site = find_site(config, request, client);
         if let (BodyKind::Length(length), limit) =
@@ -174,7 +202,7 @@ impl Front {
             let has_body =
                 body.expected() != BodyKind::None || request.header(b"content-length").is_some();
             match cached::look(exchange, cache, part, site, has_body, out, record) {
-                Ok(None) => return Ok(()),
+                Ok(None) => return Ok(None),
                 Ok(Some(question)) => asked = Some(question),
                 Err(why) => passed = Some(why),
             }
@@ -200,7 +228,8 @@ impl Front {
                 if let Some(asked) = asked {
                     // Boxed: a connection's memory is that of its largest state.
                     match Box::pin(asked.answer(self, &route, &target, out, record)).await? {
-                        cached::Answered::Yes => return Ok(()),
+                        cached::Answered::Yes => return Ok(None),
+                        cached::Answered::Elsewhere(to) => return Ok(Some(to)),
                         cached::Answered::No(why) => passed = Some(why),
                     }
                 }
@@ -208,7 +237,7 @@ impl Front {
                 let around = cached::Around::new(part, exchange, site, &route, why, record);
                 let edit = |head: &mut ResponseHead| around.head(head);
                 let run = script::answer(self, exchange, site, &target, &edit, body, out, record);
-                let answered = run.await;
+                let answered = Box::pin(run).await;
                 around.through(answered.as_ref().err());
                 answered
             }
@@ -218,13 +247,14 @@ impl Front {
                     refusal,
                     allow: None,
                 })?;
-                file::send(exchange, site, &route, answer, out).await
+                file::send(exchange, site, &route, answer, out).await?;
+                Ok(None)
             }
             Action::Redirect { status, location } => {
                 let mut head = ResponseHead::new(status);
                 head.header(b"Location", &location);
                 short(site, &route, head, Bytes::new(), out);
-                Ok(())
+                Ok(None)
             }
             Action::Return {
                 status,
@@ -236,13 +266,13 @@ impl Front {
                     head.header(b"Content-Type", content_type.as_bytes());
                 }
                 short(site, &route, head, Bytes::from(body), out);
-                Ok(())
+                Ok(None)
             }
             Action::Options { allow } => {
                 let mut head = ResponseHead::new(204);
                 head.header(b"Allow", allow.as_bytes());
                 short(site, &route, head, Bytes::new(), out);
-                Ok(())
+                Ok(None)
             }
             Action::Refused {
                 status,
@@ -438,7 +468,16 @@ impl Handler for Front {
         let mut record = Record::default();
         // Counted also when the future is dropped, at the end of a graceful stop.
         let mut unfinished = Unfinished(Some(&self.counters), since);
-        if let Err(failure) = self.answer(exchange, body, out, &mut record).await {
+        let answered = match self.answer(exchange, body, out, &mut record).await {
+            Ok(None) => Ok(()),
+            // Boxed: a connection's memory is that of its largest state.
+            Ok(Some(to)) => {
+                let body = body.none();
+                Box::pin(self.go_on(exchange, to, body, out, &mut record)).await
+            }
+            Err(failure) => Err(failure),
+        };
+        if let Err(failure) = answered {
             self.fail(exchange, &failure, out);
             record.failure = Some(failure);
         }

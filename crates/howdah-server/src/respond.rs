@@ -46,6 +46,8 @@ pub enum Failure {
         /// What it wrote.
         written: u64,
     },
+    /// Programs point from one path of this server to the next without an end; the last of them.
+    LocalRedirectLoop(Vec<u8>),
     /// A compressor could not be set up: out of memory.
     EncoderFailed(String),
     /// The client left before the answer was complete. Nobody sees the status.
@@ -63,6 +65,7 @@ impl Failure {
             Failure::SpillFailed(_) => "SpillFailed",
             Failure::Run(error) => error.name(),
             Failure::LengthMismatch { .. } => "LengthMismatch",
+            Failure::LocalRedirectLoop(_) => "LocalRedirectLoop",
             Failure::EncoderFailed(_) => "EncoderFailed",
             Failure::ClientGone => "ClientGone",
         }
@@ -96,7 +99,7 @@ impl Failure {
                 ExecError::BodyUnreadable | ExecError::CannotExecute(_) => 500,
             },
             Failure::LengthMismatch { .. } => 502,
-            Failure::EncoderFailed(_) => 500,
+            Failure::LocalRedirectLoop(_) | Failure::EncoderFailed(_) => 500,
             // nginx' number for it, in logs only.
             Failure::ClientGone => 499,
         }
@@ -171,6 +174,11 @@ impl Failure {
             },
             Failure::LengthMismatch { announced, written } => format!(
                 "the script announced Content-Length {announced} and wrote {written} bytes"
+            )
+            .into(),
+            Failure::LocalRedirectLoop(target) => format!(
+                "programs redirect locally without an end, last to {}; a program that means the client to go there says `Status: 302`",
+                target.escape_ascii()
             )
             .into(),
             Failure::EncoderFailed(error) => format!("the response could not be compressed: {error}").into(),

@@ -19,6 +19,7 @@ fn all() -> BTreeMap<&'static str, u16> {
             announced: 0,
             written: 0,
         },
+        Failure::LocalRedirectLoop(Vec::new()),
         Failure::EncoderFailed(String::new()),
         Failure::ClientGone,
     ];

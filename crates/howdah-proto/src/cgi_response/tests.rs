@@ -32,7 +32,7 @@ fn what_php_writes_becomes_a_head_and_the_body_begins_behind_it() {
         ]
     );
     assert_eq!(&wire[got.used..], b"<h1>");
-    assert!(!got.local_redirect);
+    assert!(!got.head.local_redirect);
 }
 
 #[test]
@@ -66,14 +66,14 @@ fn a_block_that_comes_byte_by_byte_is_found() {
 fn a_location_without_a_status_is_a_redirect() {
     let to = |location: &str| {
         let got = head(format!("Location: {location}\n\n").as_bytes());
-        (got.head.status, got.local_redirect)
+        (got.head.status, got.head.local_redirect)
     };
     assert_eq!(to("https://example.org/"), (302, false));
     assert_eq!(to("/other.php?x=1"), (302, true));
     assert_eq!(to("//elsewhere/x"), (302, false));
     assert_eq!(to("/page#part"), (302, false));
     let got = head(b"Status: 301 Moved\nLocation: /there\n\n");
-    assert_eq!((got.head.status, got.local_redirect), (301, false));
+    assert_eq!((got.head.status, got.head.local_redirect), (301, false));
 }
 
 #[test]

@@ -290,6 +290,10 @@ pub fn verdict(
     times: (Millis, Millis),
     authorized: bool,
 ) -> Result<Storable, Pass> {
+    if script.local_redirect {
+        // The answer is another URL's, and comes from there.
+        return Err(Pass::LocalRedirect);
+    }
     let facts = ResponseFacts {
         status: head::orders(script).status,
         fields: &fields(lines),

@@ -106,6 +106,11 @@ impl RequestBody {
         }
     }
 
+    /// The body of a request that has none, on the same connection.
+    pub fn none(&self) -> RequestBody {
+        RequestBody::new(self.io.clone())
+    }
+
     /// Begins the body of the next request.
     pub(super) fn begin(&mut self, framing: &Framing) {
         self.kind = framing.body;

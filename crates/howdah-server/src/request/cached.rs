@@ -16,6 +16,7 @@ use howdah_cache::store::Found;
 use howdah_cache::{Pass, Storable};
 use howdah_executor::{Event, ScriptBody, ScriptRequest};
 
+use super::script::LocalRedirect;
 use super::{Exchange, Front, Record, build_frame};
 use crate::cache::fill::{self, Order, Visitor};
 use crate::cache::lookup::{self, Lookup};
@@ -52,6 +53,8 @@ pub(super) enum Answered {
     Yes,
     /// It goes to the script as any other, and this is why.
     No(Pass),
+    /// The program names a path of this server whose answer is to be its own.
+    Elsewhere(LocalRedirect),
 }
 
 /// Looks for a page and serves a fresh one at once.
@@ -476,6 +479,7 @@ impl<'a> Asked<'a> {
                 let sent = super::script::send_file(self.exchange, self.site, &head, edit, out);
                 Box::pin(sent).await.map(|()| Answered::Yes)
             }
+            Ended::LocalRedirect(target) => Ok(Answered::Elsewhere(LocalRedirect(target))),
         }
     }
 
@@ -525,6 +529,7 @@ impl<'a> Asked<'a> {
             reason: Vec::new(),
             headers: Vec::new(),
             rejected: script.rejected,
+            local_redirect: false,
         };
         let authorized = self.exchange.request.header(b"authorization").is_some();
         let update = crate::cache::fields(update);

@@ -1,5 +1,6 @@
 //! A request for a script: receives its body, runs it, passes its response on, and sends the file
-//! it names in place of a body, if it does.
+//! it names in place of a body, if it does. Where a program names another path of this server
+//! (RFC 3875 §6.2.2), its caller goes there.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -28,6 +29,10 @@ use crate::site::{ScriptTarget, Site};
 /// Changes a response's head as the site's rules say.
 pub(super) type Edit<'a> = &'a (dyn Fn(&mut ResponseHead) + Sync);
 
+/// Nothing has been sent: the answer to this target of the same host is to be sent.
+#[derive(Debug)]
+pub(super) struct LocalRedirect(pub Vec<u8>);
+
 /// Most frames need less; more is allocated once, not by doubling.
 const FRAME_CAPACITY: usize = 2048;
 
@@ -41,7 +46,7 @@ pub(super) async fn answer(
     body: &mut RequestBody,
     out: &mut Responder,
     record: &mut Record,
-) -> Result<(), Failure> {
+) -> Result<Option<LocalRedirect>, Failure> {
     let service = exchange.config.service(site);
     let received = if body.expected() == BodyKind::None {
         let length = match exchange.request.header(b"content-length") {
@@ -98,9 +103,13 @@ pub(super) async fn answer(
         }
     };
     match ended {
-        Ended::Complete => Ok(()),
+        Ended::Complete => Ok(None),
         Ended::Failed(failure) | Ended::CutOff(failure) => Err(failure),
-        Ended::SendFile(head) => Box::pin(send_file(exchange, site, &head, edit, out)).await,
+        Ended::SendFile(head) => {
+            let sent = Box::pin(send_file(exchange, site, &head, edit, out)).await;
+            sent.map(|()| None)
+        }
+        Ended::LocalRedirect(target) => Ok(Some(LocalRedirect(target))),
     }
 }
 

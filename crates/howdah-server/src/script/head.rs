@@ -39,6 +39,13 @@ impl SendFile<'_> {
     }
 }
 
+/// The first `Location`.
+pub fn location(head: &Head) -> Option<&[u8]> {
+    let is = |name: &[u8]| name.eq_ignore_ascii_case(b"location");
+    let found = head.headers.iter().find(|(name, _)| is(name))?;
+    Some(&found.1)
+}
+
 /// Reads a script's orders.
 pub fn orders(head: &Head) -> Orders<'_> {
     let mut orders = Orders {
@@ -170,6 +177,7 @@ mod tests {
                 .map(|(n, v)| (n.as_bytes().to_vec(), v.as_bytes().to_vec()))
                 .collect(),
             rejected: 0,
+            local_redirect: false,
         }
     }
 

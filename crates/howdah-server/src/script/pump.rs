@@ -111,6 +111,9 @@ pub enum Ended {
     Complete,
     /// The script named a file to send in place of its body; nothing has been sent.
     SendFile(Head),
+    /// The program names a path of this server whose answer is to be its own (RFC 3875 §6.2.2);
+    /// nothing has been sent.
+    LocalRedirect(Vec<u8>),
     /// It failed before anything was sent: an error page can be.
     Failed(Failure),
     /// It failed after the head had gone: the connection is closed so that the client sees it.
@@ -364,7 +367,7 @@ impl<'a> Pump<'a> {
                 self.announced = orders.announced;
                 self.rejected = head.rejected;
                 self.unbuffered = orders.unbuffered;
-                self.replaced = orders.send_file.is_some();
+                self.replaced = head.local_redirect || orders.send_file.is_some();
                 self.head = Some(head);
                 Ok(())
             }
@@ -530,6 +533,11 @@ impl<'a> Pump<'a> {
                 howdah_executor::ExecError::ResponseMissing,
             )));
         };
+        if head.local_redirect
+            && let Some(target) = head::location(&head)
+        {
+            return Err(Ended::LocalRedirect(target.to_vec()));
+        }
         if self.replaced {
             return Err(Ended::SendFile(head));
         }

@@ -117,6 +117,7 @@ fn head_event(fields: &[(&str, &str)]) -> Option<Result<Event, ExecError>> {
             .map(|(n, v)| (n.as_bytes().to_vec(), v.as_bytes().to_vec()))
             .collect(),
         rejected: 0,
+        local_redirect: false,
     })))
 }
 
