@@ -13,6 +13,7 @@ bool howdah_php_has_opcache(void);
 const char *howdah_php_version(void);
 void howdah_php_enter_child(void);
 int howdah_php_run(const char *frame);
+void howdah_opcache_rest(void);
 int howdah_php_run_worker(const char *frame, char *why, size_t cap);
 int howdah_php_exit_status(void);
 int howdah_run_script(const char *ini_path, bool no_ini, const char *ini_entries, int argc, char **argv);

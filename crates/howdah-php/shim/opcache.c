@@ -1,4 +1,4 @@
-/* opcache's usage lock, held for the whole of a request.
+/* opcache's usage lock, held for the whole of a request, and from one request to the next.
  *
  * opcache_reset() and a full cache make opcache wipe its shared memory as soon as no process holds
  * a read lock on byte 1 of its lock file (accel_is_inactive). A request takes that lock at its
@@ -8,6 +8,11 @@
  * before opcache's RINIT, and dropped when the request is over; opcache's own calls find it taken
  * and cost nothing. A request that finds a wipe pending which cannot happen yet runs without the
  * cache, so it gives the lock back at once: the wipe waits only for requests begun before it.
+ *
+ * Two fcntl() a request would be most of what a small request asks of the kernel. So a child with
+ * more work at hand keeps its lock, and drops it before it sleeps. Kept locks must not hold a wipe
+ * up: who finds one pending says so in a word that all children share, and until it has happened
+ * each drops its lock at the end of its request.
  *
  * fcntl() is defined here in front of the C library's to see opcache's calls; every other
  * descriptor passes through. PHP loads extensions with RTLD_DEEPBIND, by which they find the C
@@ -19,8 +24,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 static int lock_file = -1;
@@ -30,6 +37,9 @@ static bool held;         /* this process has its read lock on byte 1 */
 static bool others_held;  /* it may have locks on other bytes */
 static bool sees_opcache; /* opcache's calls come through here */
 static bool wipe_waits;   /* opcache's RINIT saw a wipe pending that cannot happen yet */
+/* Some process has seen that, and nobody since that it can happen. Shared by the zygote's children;
+ * NULL: there is no such memory, no lock is kept. */
+static atomic_bool *wipe_is_wanted;
 
 static int call_fcntl(int fd, int cmd, void *argument)
 {
@@ -74,8 +84,12 @@ static int on_lock_call(int cmd, struct flock *lock)
 	bool whole = lock->l_whence == SEEK_SET && lock->l_start == 0 && lock->l_len == 0;
 	if (cmd == F_GETLK) {
 		int result = call_fcntl(lock_file, cmd, lock);
+		/* Asked under opcache's own lock, and only while a wipe is pending. */
 		if (usage && result == 0) {
 			wipe_waits = lock->l_type != F_UNLCK;
+			if (wipe_is_wanted) {
+				atomic_store_explicit(wipe_is_wanted, wipe_waits, memory_order_relaxed);
+			}
 		}
 		return result;
 	}
@@ -152,6 +166,17 @@ __attribute__((visibility("default"))) int fcntl(int fd, int cmd, ...)
 void howdah_opcache_started(void)
 {
 	starting = false;
+	if (lock_file >= 0) {
+		void *shared = mmap(NULL, sizeof(*wipe_is_wanted), PROT_READ | PROT_WRITE,
+		                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+		wipe_is_wanted = shared == MAP_FAILED ? NULL : shared;
+	}
+}
+
+static void drop(void)
+{
+	set_lock(F_UNLCK, 1, 1);
+	held = false;
 }
 
 /* In our RINIT, which runs before opcache's. */
@@ -173,8 +198,7 @@ void howdah_opcache_settle(void)
 {
 	if (wipe_waits && held) {
 		wipe_waits = false;
-		set_lock(F_UNLCK, 1, 1);
-		held = false;
+		drop();
 	}
 }
 
@@ -182,8 +206,16 @@ void howdah_opcache_settle(void)
 void howdah_opcache_end_use(void)
 {
 	in_request = false;
-	if (held && !howdah_is_copy) {
-		set_lock(F_UNLCK, 1, 1);
-		held = false;
+	bool keep = wipe_is_wanted && !atomic_load_explicit(wipe_is_wanted, memory_order_relaxed);
+	if (held && !keep && !howdah_is_copy) {
+		drop();
+	}
+}
+
+/* Before this process sleeps for want of a request. */
+void howdah_opcache_rest(void)
+{
+	if (held && !in_request && !howdah_is_copy) {
+		drop();
 	}
 }

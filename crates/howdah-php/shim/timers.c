@@ -1,13 +1,15 @@
-/* PHP's time limit with one system call a request instead of five. PHP arms the CPU timer
- * (ITIMER_PROF) when it begins to read the request and again when the script begins, disarms it
- * at the end, and installs and unblocks the same SIGPROF handler every time. The three functions
- * it calls are defined here in front of the C library's and leave out what changes nothing:
+/* PHP's time limit without the five system calls a request. PHP arms the CPU timer (ITIMER_PROF)
+ * when it begins to read the request and again when the script begins, disarms it at the end, and
+ * installs and unblocks the same SIGPROF handler every time. The three functions it calls are
+ * defined here in front of the C library's and leave out what changes nothing:
  *
  * - installing for SIGPROF the very action that is installed, unblocking it when unblocked;
  * - arming while the request is read when there is no body to read: armed again before the script;
  * - disarming at the very end, when much of the limit is left: the timer counts this process's CPU
  *   time, of which the end of a request and the sleep after it take next to none, and the next
- *   request sets it anew. One that has no limit, or a body to read, disarms it first.
+ *   request sets it anew. One that has no limit, or a body to read, disarms it first;
+ * - arming for a script under the same long limit as the one before it, a moment ago: the timer
+ *   was set that moment longer, so a script never has less than its limit, and at most GRACE more.
  *
  * What a script asks for itself (set_time_limit, pcntl) is never left out. */
 #include "howdah.h"
@@ -22,18 +24,23 @@
 
 /* A timer is left running only with such a limit (seconds), set less than a second ago. */
 #define LONG_LIMIT 10
+/* Nanoseconds for which one arming serves the scripts of several requests. */
+#define GRACE 250000000
 
 howdah_phase_t howdah_phase;
 
 static bool armed;     /* the kernel's timer may be running */
 static bool left_over; /* PHP has disarmed it, the kernel was not told */
-static long limit;     /* seconds it was armed with */
+static long limit;     /* seconds it was armed with, GRACE aside; 0: not by PHP's own call */
+static bool graced;    /* it was armed with GRACE on top */
+static bool for_script; /* PHP's next arming is that of a script about to begin */
 static int64_t armed_at;
 
 static int64_t monotonic_ns(void)
 {
+	/* Exact to a few milliseconds, which is enough here, and cheaper than the exact one. */
 	struct timespec now;
-	clock_gettime(CLOCK_MONOTONIC, &now);
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
 	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
@@ -71,6 +78,7 @@ __attribute__((visibility("default"))) int setitimer(__itimer_which_t which,
 		return kernel_setitimer(which, value, old);
 	}
 	if (!value->it_value.tv_sec && !value->it_value.tv_usec) {
+		for_script = false;
 		if (!armed) {
 			return 0;
 		}
@@ -84,12 +92,25 @@ __attribute__((visibility("default"))) int setitimer(__itimer_which_t which,
 	if (howdah_phase == HOWDAH_BEGINNING && PG(max_input_time) != -1 && !has_body()) {
 		return 0;
 	}
-	int result = kernel_setitimer(which, value, NULL);
+	long seconds = value->it_interval.tv_sec || value->it_interval.tv_usec ? 0 : value->it_value.tv_sec;
+	bool with_grace = for_script && seconds >= LONG_LIMIT;
+	for_script = false;
+	int64_t now = monotonic_ns();
+	if (with_grace && left_over && graced && limit == seconds && now - armed_at < GRACE) {
+		left_over = false;
+		return 0;
+	}
+	struct itimerval longer = *value;
+	if (with_grace) {
+		longer.it_value.tv_usec = GRACE / 1000;
+	}
+	int result = kernel_setitimer(which, &longer, NULL);
 	if (result == 0) {
 		armed = true;
 		left_over = false;
-		limit = value->it_interval.tv_sec || value->it_interval.tv_usec ? 0 : value->it_value.tv_sec;
-		armed_at = monotonic_ns();
+		limit = seconds;
+		graced = with_grace;
+		armed_at = now;
 	}
 	return result;
 }
@@ -99,11 +120,15 @@ void howdah_timer_before_input(void)
 	if (left_over && has_body()) {
 		disarm();
 	}
+	/* max_input_time = -1: armed once, for reading the request and for the script. */
+	for_script = PG(max_input_time) == -1 && !has_body();
 }
 
 void howdah_timer_before_script(void)
 {
-	if (left_over && zend_ini_long("max_execution_time", sizeof("max_execution_time") - 1, 0) <= 0) {
+	bool limited = zend_ini_long("max_execution_time", sizeof("max_execution_time") - 1, 0) > 0;
+	for_script = limited && PG(max_input_time) != -1;
+	if (left_over && !limited) {
 		disarm();
 	}
 }

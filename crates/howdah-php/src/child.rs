@@ -15,15 +15,15 @@ pub fn serve(region: Region, me: ChildId, max_requests: u64) -> ! {
     let port = ChildPort::enter(region, me);
     // Different children begin at different fronts, and each moves on with every request.
     let mut turn = u32::from(me.index);
-    while let Some(claim) = wait_for_claim(&port, &mut turn) {
+    while let Some(claim) = wait_for_claim(&port, &mut turn, ffi::php_rest) {
         run(&port, claim, max_requests);
     }
     sys::leave(0)
 }
 
 /// Claims the next request, asleep until there is one; `None` when this child is to leave. An
-/// orphan that sleeps does not come back from here.
-pub fn wait_for_claim(port: &ChildPort, turn: &mut u32) -> Option<Claim> {
+/// orphan that sleeps does not come back from here. `rest` is called before each sleep.
+pub fn wait_for_claim(port: &ChildPort, turn: &mut u32, rest: impl Fn()) -> Option<Claim> {
     loop {
         if port.must_retire() || sys::orphaned() {
             return None;
@@ -35,6 +35,7 @@ pub fn wait_for_claim(port: &ChildPort, turn: &mut u32) -> Option<Claim> {
             if !port.must_retire() {
                 claim = port.claim(*turn);
                 if claim.is_none() {
+                    rest();
                     sys::sleep_idle(word, seen);
                 }
             }

@@ -31,6 +31,7 @@ unsafe extern "C" {
     fn howdah_php_version() -> *const c_char;
     fn howdah_php_enter_child();
     fn howdah_php_run(frame: *const c_char) -> c_int;
+    fn howdah_opcache_rest();
     fn howdah_php_run_worker(frame: *const c_char, why: *mut c_char, cap: usize) -> c_int;
     fn howdah_php_exit_status() -> c_int;
     fn howdah_run_script(
@@ -132,6 +133,13 @@ pub fn php_run(frame: *const u8) -> Outcome {
         2 => Outcome::Copy(unsafe { howdah_php_exit_status() }),
         _ => Outcome::Broken,
     }
+}
+
+/// Lets go, before a sleep between two requests, of what is kept from one to the next: opcache's
+/// usage lock.
+pub fn php_rest() {
+    // SAFETY: touches the shim's own state and a file lock; no PHP code runs.
+    unsafe { howdah_opcache_rest() }
 }
 
 /// Runs a worker script to its end; `boot` is the frame of its boot. Requests come to it by

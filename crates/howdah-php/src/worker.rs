@@ -147,7 +147,7 @@ impl Worker {
             }
         };
         self.end_job();
-        let claim = wait_for_claim(&port, &mut self.turn);
+        let claim = wait_for_claim(&port, &mut self.turn, || ());
         // Also without a request: the limit for one holds for the script's last words.
         let now = sys::monotonic_ns();
         port.begin_job(now);

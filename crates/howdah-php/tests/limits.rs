@@ -23,8 +23,19 @@ fn pool(args: &[&str]) -> Option<Front> {
 
 #[test]
 fn every_request_runs_under_its_own_limit() {
-    let args = ["-d", "max_execution_time=30", "-d", "max_input_time=60"];
-    let Some(mut front) = pool(&args) else { return };
+    every_request_has_its_own_limit("max_input_time=60");
+}
+
+/// PHP then arms its timer once, before it reads the request.
+#[test]
+fn and_so_it_does_without_a_limit_for_reading_it() {
+    every_request_has_its_own_limit("max_input_time=-1");
+}
+
+fn every_request_has_its_own_limit(input: &str) {
+    let Some(mut front) = pool(&["-d", "max_execution_time=30", "-d", input]) else {
+        return;
+    };
     let dir = Dir::new();
     let script = dir.write("a.php", &format!("{TIMER} echo $left;"));
     let ask = |front: &mut Front, seconds: Option<&str>, body: bool| {
@@ -39,6 +50,7 @@ fn every_request_runs_under_its_own_limit() {
     };
     // Quick requests leave the timer running behind them; none of that is seen by the next.
     for _ in 0..2 {
+        assert_eq!(ask(&mut front, None, false), "30");
         assert_eq!(ask(&mut front, None, false), "30");
         assert_eq!(ask(&mut front, None, true), "30");
         assert_eq!(ask(&mut front, Some("7"), false), "7");

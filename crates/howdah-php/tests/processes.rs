@@ -539,6 +539,55 @@ fn opcache_reset_in_a_loop_disturbs_nobody() {
     }
 }
 
+/// A child keeps opcache's usage lock while it has work; asleep, it would hold a wipe up for ever.
+#[test]
+fn a_child_that_sleeps_holds_no_lock_on_opcache() {
+    let dir = Dir::new();
+    let script = dir.write("a.php", "<?php echo getmypid();");
+    let reset = dir.write("reset.php", "<?php opcache_reset(); echo 'reset';");
+    let status = dir.write(
+        "status.php",
+        "<?php $s = opcache_get_status(false); echo (int) $s['opcache_enabled'], $s['opcache_statistics']['manual_restarts'];",
+    );
+    let mut front = Front::start(3, &["--opcache", "on"]);
+    // All three have served and gone to sleep.
+    let mut flights: Vec<_> = (0..9)
+        .map(|_| front.publish(Request::get(&script)))
+        .collect();
+    for flight in &mut flights {
+        front.drive(flight, |_| false);
+    }
+    let deadline = std::time::Instant::now() + front::PATIENCE;
+    while front.pool.sleepers() < 3 {
+        assert!(std::time::Instant::now() < deadline, "they do not sleep");
+        std::thread::yield_now();
+    }
+    // The lock is dropped between the announcement of sleep and the sleep itself.
+    let pids: Vec<String> = front.children.iter().map(|c| c.1.to_string()).collect();
+    let held = || {
+        let locks = std::fs::read_to_string("/proc/locks").unwrap();
+        let theirs = |line: &&str| {
+            line.split_whitespace()
+                .any(|word| pids.iter().any(|p| p == word))
+        };
+        locks.lines().filter(theirs).count()
+    };
+    while held() > 0 {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "a lock is held asleep"
+        );
+        std::thread::yield_now();
+    }
+    // Whoever comes next finds the wipe possible.
+    for restarts in 1..4 {
+        assert_eq!(front.run(Request::get(&reset)).text(), "reset");
+        while front.run(Request::get(&status)).text() != format!("1{restarts}") {
+            assert!(std::time::Instant::now() < deadline, "the cache stays off");
+        }
+    }
+}
+
 #[test]
 fn children_killed_under_load_cost_their_own_requests_only() {
     let dir = Dir::new();
