@@ -8,14 +8,16 @@
 //! - [`ini`]: the one `php.ini` for all.
 //! - [`stack`]: the stacks, by name; each says what it needs and starts itself.
 //! - [`suite`]: a benchmark as data; the five are part of the program.
-//! - [`measure`]: runs a suite: blocks, windows, checks; [`site`]: what it is about.
-//! - [`table`]: from windows to rows; [`report`]: how they are told.
+//! - [`measure`]: runs a suite: blocks, windows, checks; [`effort`]: how long; [`site`]: what it is about.
+//! - [`table`]: from windows to rows; [`answer`]: what was asked; [`report`]: how they are told.
 //! - [`fixture`]: pages, WordPress and the database.
 //!
 //! Everything runs on loopback, in private directories, without root's rights.
 
 #![forbid(unsafe_code)]
 
+pub mod answer;
+pub mod effort;
 pub mod error;
 pub mod fixture;
 pub mod folder;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use howdah_bench::driver::{self, Session};
 use howdah_bench::engine::{self, Control};
 use howdah_bench::outcome::Outcome;
 use howdah_bench::plan::check::BodyCheck;
@@ -18,59 +19,14 @@ use howdah_bench::plan::{Arrivals, Plan, Stop, Target, Template};
 use howdah_bench::run::{Ended, Run};
 
 use crate::LabError;
+use crate::effort::{Effort, POSTED_LIMIT};
 use crate::fixture::wordpress;
 use crate::folder::Folder;
 use crate::ini::Ini;
-use crate::process::Usage;
+use crate::process::{Memory, Usage, busy_time, own_time, usage_of};
 use crate::site::Sites;
 use crate::stack::{Job, Running, Stack};
-use crate::suite::{Page, Row, Site, Suite};
-
-/// How long and how often.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Effort {
-    /// How often each stack is measured in each cell.
-    pub blocks: u32,
-    /// A window's length. Windows are equally long for all stacks, however many requests fit.
-    pub window: Duration,
-    /// Before each window, unmeasured.
-    pub warmup: Duration,
-    /// Levels of concurrency: at most so many, spread over the suite's.
-    pub levels: usize,
-}
-
-impl Effort {
-    /// Minutes: enough to see what differs much.
-    pub fn quick() -> Effort {
-        Effort {
-            blocks: 3,
-            window: Duration::from_millis(1500),
-            warmup: Duration::from_millis(500),
-            levels: 3,
-        }
-    }
-
-    /// Hours: what a claim needs. Ten pairs, five seconds each.
-    pub fn full() -> Effort {
-        Effort {
-            blocks: 10,
-            window: Duration::from_secs(5),
-            warmup: Duration::from_secs(2),
-            levels: usize::MAX,
-        }
-    }
-
-    /// The suite's levels, the first, the last and some between.
-    pub fn of(&self, levels: &[u32]) -> Vec<u32> {
-        let all = levels.len();
-        if all <= self.levels {
-            return levels.to_vec();
-        }
-        let last = self.levels.max(2) - 1;
-        let pick = |n: usize| levels[n * (all - 1) / last];
-        (0..=last).map(pick).collect()
-    }
-}
+use crate::suite::{Row, Site, Suite};
 
 /// One stack, one page, one level, once.
 #[derive(Debug)]
@@ -91,6 +47,9 @@ pub struct Window {
     pub cpu_per_request: Duration,
     /// Proportional memory of the whole stack after the window, bytes; 0: not ours to see.
     pub memory: u64,
+    /// Share of the machine's cores that was busy with none of ours: not the stack, the database or
+    /// the load tester.
+    pub foreign: f64,
 }
 
 /// Why a row has no figures, or no more.
@@ -209,9 +168,10 @@ impl Lab {
                 howdah: self.howdah.clone(),
             };
             let mut failed: Vec<usize> = Vec::new();
+            let mut ceiling = Ceiling::default();
             for block in 0..effort.blocks {
                 for arm in turned(&arms, block) {
-                    if self.interrupt.load(Ordering::Relaxed) {
+                    if self.interrupted() {
                         measured.interrupted = true;
                         break 'cells;
                     }
@@ -229,18 +189,33 @@ impl Lab {
                         continue;
                     }
                     sites.alive()?;
-                    let window = self.window(suite, &job, &folder, row, page, level, effort);
-                    match window {
-                        Ok((run, cpu_per_request, memory)) => measured.windows.push(Window {
-                            row: arm.row,
-                            control: arm.control,
-                            page,
-                            concurrency: level,
-                            block,
-                            run,
-                            cpu_per_request,
-                            memory,
-                        }),
+                    let place = Place {
+                        suite,
+                        row,
+                        page,
+                        level,
+                        effort,
+                    };
+                    match self.window(&place, &job, &folder, &sites) {
+                        Ok(mut seen) => {
+                            seen.run.client.ceiling = self.ceiling(&mut ceiling, &seen.run);
+                            measured.windows.push(Window {
+                                row: arm.row,
+                                control: arm.control,
+                                page,
+                                concurrency: level,
+                                block,
+                                run: seen.run,
+                                cpu_per_request: seen.cpu_per_request,
+                                memory: seen.memory,
+                                foreign: seen.foreign,
+                            });
+                        }
+                        // It was cut short, not slow.
+                        Err(_) if self.interrupted() => {
+                            measured.interrupted = true;
+                            break 'cells;
+                        }
                         Err(error) => {
                             watch.failed(&what, &error);
                             failed.push(arm.row);
@@ -262,39 +237,128 @@ impl Lab {
         Ok(measured)
     }
 
-    #[allow(clippy::too_many_arguments, reason = "what a window is of")]
+    fn interrupted(&self) -> bool {
+        self.interrupt.load(Ordering::Relaxed)
+    }
+
     fn window(
         &self,
-        suite: &Suite,
+        place: &Place<'_>,
         job: &Job,
         folder: &Folder,
-        row: &Row,
-        page: usize,
-        level: u32,
-        effort: &Effort,
-    ) -> Result<(Run, Duration, u64), LabError> {
-        let page = &suite.pages[page];
+        sites: &Sites,
+    ) -> Result<Seen, LabError> {
+        let row = place.row;
         let mut running = stack(row).start(job, folder)?;
-        let plan = plan(suite, row, page, &running, level, effort)?;
+        let plan = plan(place, &running)?;
         check_page(row, &plan, &running)?;
-        let before = running.usage();
+        let sessions = [running.sessions(), sites.sessions()];
+        let groups = [&sessions[0][..], &sessions[1][..]];
+        let begun = Instant::now();
+        let before = Moment::now(groups, Memory::Leave);
         let control = Control {
             interrupt: self.interrupt.clone(),
             ..Control::default()
         };
-        let run = engine::run(&plan, control).map_err(|error| bench(row, &error.to_string()))?;
-        let after = running.usage();
+        let run = engine::run(&plan, control).map_err(|error| bench(row, &error.to_string()));
+        let took = begun.elapsed();
+        let after = Moment::now(groups, Memory::Read);
+        // Its death explains whatever the load tester says.
         running.alive()?;
+        let run = run?;
         if run.ended == Ended::Interrupted {
             return Err(bench(row, "the window was interrupted"));
         }
         let requests = run.ended_requests() + run.warmup.good + run.warmup.failed;
-        Ok((
+        Ok(Seen {
+            cpu_per_request: cpu_per_request(&before.stack, &after.stack, requests),
+            memory: after.stack.memory,
+            foreign: foreign(&before, &after, took, run.machine.cores),
             run,
-            cpu_per_request(&before, &after, requests),
-            after.memory,
-        ))
+        })
     }
+
+    /// What the load tester reaches against nothing, once for each cell and length of answer: a stack
+    /// near it was not measured, the load tester was.
+    fn ceiling(&self, known: &mut Ceiling, run: &Run) -> Option<f64> {
+        // Only a client that was busy can have been the bottleneck.
+        if run.client.busiest() < 0.5 {
+            return None;
+        }
+        let length = run.document.first_length?;
+        // Answers within a factor of two cost the load tester much the same.
+        let class = u64::BITS - length.leading_zeros();
+        if let Some((_, rate)) = known.by_length.iter().find(|(known, _)| *known == class) {
+            return *rate;
+        }
+        let mut session = Session {
+            interrupt: self.interrupt.clone(),
+            command: Vec::new(),
+            watch: &mut |_| {},
+        };
+        let rate = driver::ceiling(&run.plan, length, CEILING, &mut session)
+            .ok()
+            .flatten();
+        known.by_length.push((class, rate));
+        rate
+    }
+}
+
+/// How long the load tester's own limit is looked for.
+const CEILING: Duration = Duration::from_millis(500);
+
+/// The load tester's own limits in a cell, by the class of the answer's length.
+#[derive(Debug, Default)]
+struct Ceiling {
+    by_length: Vec<(u32, Option<f64>)>,
+}
+
+/// Who is measured, and how.
+struct Place<'a> {
+    suite: &'a Suite,
+    row: &'a Row,
+    page: usize,
+    level: u32,
+    effort: &'a Effort,
+}
+
+/// What was seen of a window.
+struct Seen {
+    run: Run,
+    cpu_per_request: Duration,
+    memory: u64,
+    foreign: f64,
+}
+
+/// What everybody had used at an edge of a window.
+struct Moment {
+    stack: Usage,
+    database: Usage,
+    ourselves: Duration,
+    machine: Duration,
+}
+
+impl Moment {
+    fn now([stack, database]: [&[u32]; 2], memory: Memory) -> Moment {
+        // The clocks are read before the pass over the processes, which takes time of its own.
+        let (machine, ourselves) = (busy_time(), own_time());
+        let [stack, database] = usage_of([stack, database], memory);
+        Moment {
+            stack,
+            database,
+            ourselves,
+            machine,
+        }
+    }
+}
+
+/// The part of the cores' time that nobody of ours used. Ticks are 10 ms, so a short window tells it to a
+/// few per cent.
+fn foreign(before: &Moment, after: &Moment, took: Duration, cores: u32) -> f64 {
+    let used = |of: fn(&Moment) -> Duration| of(after).saturating_sub(of(before));
+    let ours = used(|m| m.stack.cpu) + used(|m| m.database.cpu) + used(|m| m.ourselves);
+    let foreign = used(|m| m.machine).saturating_sub(ours);
+    (foreign.as_secs_f64() / (took.as_secs_f64() * f64::from(cores.max(1)))).min(1.0)
 }
 
 /// Every row's stack exists: the suite has been checked.
@@ -314,24 +378,28 @@ fn turned(arms: &[Arm], block: u32) -> Vec<Arm> {
     order
 }
 
-fn plan(
-    suite: &Suite,
-    row: &Row,
-    page: &Page,
-    running: &Running,
-    level: u32,
-    effort: &Effort,
-) -> Result<Plan, LabError> {
+fn plan(place: &Place<'_>, running: &Running) -> Result<Plan, LabError> {
+    let Place { suite, row, .. } = *place;
+    let page = &suite.pages[place.page];
     let failed = |error: howdah_bench::error::BenchError| bench(row, &error.to_string());
     let path = row.path.as_ref().unwrap_or(&page.path);
     let url = format!("http://{}{path}", running.address);
-    let stop = Stop {
-        requests: None,
-        time: Some(effort.warmup + effort.window),
+    let (warmup, window) = place.effort.window(&suite.load, place.level);
+    let stop = match window {
+        Some(window) => Stop {
+            requests: None,
+            time: Some(warmup + window),
+        },
+        None => Stop {
+            requests: Some(suite.load.requests),
+            time: Some(POSTED_LIMIT),
+        },
     };
-    let concurrency = Arrivals::Closed { concurrency: level };
+    let concurrency = Arrivals::Closed {
+        concurrency: place.level,
+    };
     let mut plan = Plan::new(Target::parse(&url).map_err(failed)?, concurrency, stop);
-    plan.warmup = effort.warmup;
+    plan.warmup = warmup;
     plan.connection.keep_alive = suite.load.keepalive;
     if page.site == Site::Wordpress {
         let host = Template::new(wordpress::HOST);
@@ -386,14 +454,6 @@ fn cpu_per_request(before: &Usage, after: &Usage, requests: u64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_quick_run_takes_the_first_the_last_and_something_between() {
-        let all = [10, 30, 50, 100, 150, 200, 250, 300, 400, 500];
-        assert_eq!(Effort::quick().of(&all), [10, 150, 500]);
-        assert_eq!(Effort::quick().of(&[5, 10]), [5, 10]);
-        assert_eq!(Effort::full().of(&all), all);
-    }
 
     #[test]
     fn every_arm_comes_once_in_each_block_and_the_order_turns() {

@@ -116,9 +116,12 @@ impl Process {
             why: format!("{text}: {error}"),
             log: String::new(),
         };
-        // setsid(1) executes the program in its own place, since it is no group leader.
+        // setsid(1) executes the program in its own place, since it is no group leader. env(1) unblocks
+        // what our own caller blocked to read it from a descriptor: `php -S` and others would
+        // never see a SIGTERM.
         let mut session = Command::new("setsid");
-        session.arg("--").arg(command.get_program());
+        session.args(["--", "env", "--default-signal", "--"]);
+        session.arg(command.get_program());
         session.args(command.get_args());
         for (name, value) in command.get_envs() {
             match value {
@@ -229,7 +232,8 @@ impl Process {
 
     /// What its session uses now.
     pub fn usage(&self) -> Usage {
-        usage_of_session(self.session())
+        let [usage] = usage_of([&[self.session()]], Memory::Read);
+        usage
     }
 
     fn signal_all(&self, signal: Signal) {
@@ -247,7 +251,7 @@ impl Process {
     fn gone_within(&mut self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         loop {
-            if self.alive().is_err() && self.usage().processes == 0 {
+            if self.alive().is_err() && !session_lives(self.session()) {
                 return true;
             }
             if Instant::now() > until {
@@ -313,19 +317,69 @@ pub fn free_addresses_in_a_row(count: u16) -> Result<SocketAddr, LabError> {
     ))(error))
 }
 
-/// What all processes of a session use.
-pub fn usage_of_session(session: u32) -> Usage {
-    let mut usage = Usage::default();
-    for stat in stats().filter(|stat| stat.session == session) {
-        usage.cpu += Duration::from_secs_f64(stat.ticks as f64 / TICKS_PER_SECOND);
-        usage.processes += 1;
+/// Whether memory is asked for as well: that reads a second file of each process, which costs the
+/// kernel a walk through its page tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// Processor time and the number of processes only.
+    Leave,
+    /// The proportional set size, too.
+    Read,
+}
+
+/// What all processes of each group of sessions use, from one pass over `/proc`: the groups are of
+/// the same moment, and a machine with many processes is disturbed once.
+pub fn usage_of<const N: usize>(groups: [&[u32]; N], memory: Memory) -> [Usage; N] {
+    let mut usages = [Usage::default(); N];
+    for stat in stats() {
+        for (usage, sessions) in usages.iter_mut().zip(groups) {
+            if sessions.contains(&stat.session) {
+                usage.add(&stat, memory);
+            }
+        }
+    }
+    usages
+}
+
+impl Usage {
+    fn add(&mut self, stat: &Stat, memory: Memory) {
+        self.cpu += Duration::from_secs_f64(stat.ticks as f64 / TICKS_PER_SECOND);
+        self.processes += 1;
+        if memory == Memory::Leave {
+            return;
+        }
         // Another user's is not ours to read, unless we are root: then memory is told as unknown
         // (0) rather than as a wrong sum.
         if let Ok(rollup) = fs::read_to_string(format!("/proc/{}/smaps_rollup", stat.pid)) {
-            usage.memory += proportional_bytes(&rollup).unwrap_or(0);
+            self.memory += proportional_bytes(&rollup).unwrap_or(0);
         }
     }
-    usage
+}
+
+/// Time all cores have been busy with programs, from `/proc/stat`; interrupts and what the hypervisor
+/// kept back are nobody's. Zero where the kernel does not tell.
+pub fn busy_time() -> Duration {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    Duration::from_secs_f64(busy_ticks(&text).unwrap_or(0) as f64 / TICKS_PER_SECOND)
+}
+
+/// proc(5): `cpu`, then user, nice, system.
+fn busy_ticks(text: &str) -> Option<u64> {
+    let line = text.lines().next()?.strip_prefix("cpu ")?;
+    let numbers = line.split_whitespace().take(3).map(str::parse::<u64>);
+    numbers.sum::<Result<u64, _>>().ok()
+}
+
+/// Time this process has used.
+pub fn own_time() -> Duration {
+    let text = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let ticks = stat(&text).map_or(0, |stat| stat.own_ticks);
+    Duration::from_secs_f64(ticks as f64 / TICKS_PER_SECOND)
+}
+
+/// Whether a process of the session is left.
+fn session_lives(session: u32) -> bool {
+    stats().any(|stat| stat.session == session)
 }
 
 /// `USER_HZ`, which is 100 on every architecture Debian has a PHP for.
@@ -336,7 +390,9 @@ const TICKS_PER_SECOND: f64 = 100.0;
 struct Stat {
     pid: i32,
     session: u32,
+    /// With those of the children it has reaped.
     ticks: u64,
+    own_ticks: u64,
 }
 
 /// All processes there are.
@@ -357,11 +413,18 @@ fn stat(text: &str) -> Option<Stat> {
     if *fields.first()? == "Z" {
         return None;
     }
-    let ticks = fields.get(11..15)?.iter().map(|field| field.parse::<u64>());
+    let ticks = |from: usize, to: usize| -> Option<u64> {
+        let numbers = fields
+            .get(from..to)?
+            .iter()
+            .map(|field| field.parse::<u64>());
+        numbers.sum::<Result<u64, _>>().ok()
+    };
     Some(Stat {
         pid: before.split_whitespace().next()?.parse().ok()?,
         session: fields.get(3)?.parse().ok()?,
-        ticks: ticks.sum::<Result<u64, _>>().ok()?,
+        ticks: ticks(11, 15)?,
+        own_ticks: ticks(11, 13)?,
     })
 }
 
@@ -383,10 +446,15 @@ mod tests {
             pid: 77,
             session: 50,
             ticks: 110,
+            own_ticks: 33,
         };
         assert_eq!(stat(text), Some(expected));
         assert_eq!(stat("77 (x) Z 1 50 50 0"), None);
         assert_eq!(stat("nonsense"), None);
+        assert_eq!(
+            busy_ticks("cpu  10 20 30 4000 5 6 7 8 0 0\ncpu0 1 2 3"),
+            Some(60)
+        );
         assert_eq!(
             proportional_bytes("56 ---p\nRss:  9 kB\nPss:    7 kB\n"),
             Some(7168)
@@ -411,6 +479,28 @@ mod tests {
     }
 
     #[test]
+    fn several_programs_are_looked_at_in_one_pass_and_each_counted_in_its_own_group() {
+        let folder = tempfile::tempdir().unwrap();
+        let start = |name: &str| {
+            let log = folder.path().join(name);
+            let mut command = Command::new("sleep");
+            Process::start(name, command.arg("60"), log, Servant::Ourselves).unwrap()
+        };
+        let programs = [start("one"), start("two")];
+        let [one, two] = [programs[0].session(), programs[1].session()];
+        // Until setsid(1) has run, they are of our session.
+        let until = Instant::now() + START;
+        while !(session_lives(one) && session_lives(two)) && Instant::now() < until {
+            std::thread::yield_now();
+        }
+        let groups = [&[one, two][..], &[two], &[]];
+        let found = usage_of(groups, Memory::Read).map(|usage| usage.processes);
+        assert_eq!(found, [2, 1, 0]);
+        let [unread] = usage_of([&[one]], Memory::Leave);
+        assert_eq!((unread.processes, unread.memory), (1, 0));
+    }
+
+    #[test]
     fn a_dropped_program_takes_its_whole_session_along() {
         let folder = tempfile::tempdir().unwrap();
         let ready = folder.path().join("ready");
@@ -427,8 +517,8 @@ mod tests {
         .unwrap();
         process.wait_for("child", || ready.exists()).unwrap();
         let session = process.session();
-        assert!(usage_of_session(session).processes >= 2);
+        assert!(process.usage().processes >= 2);
         drop(process);
-        assert_eq!(usage_of_session(session).processes, 0);
+        assert!(!session_lives(session));
     }
 }

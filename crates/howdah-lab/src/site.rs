@@ -54,6 +54,11 @@ impl Sites {
         (site == Site::Wordpress).then(|| "/index.php".to_owned())
     }
 
+    /// The database's session, if there is one.
+    pub fn sessions(&self) -> Vec<u32> {
+        self.mariadb.iter().map(Mariadb::session).collect()
+    }
+
     /// Whether the database still runs: without it everything is fast, and wrong.
     pub fn alive(&mut self) -> Result<(), LabError> {
         self.mariadb.as_mut().map_or(Ok(()), Mariadb::alive)

@@ -39,14 +39,54 @@ pub struct Suite {
     /// Which stacks are asked.
     #[serde(rename = "row")]
     pub rows: Vec<Row>,
+    /// What is asked of the figures, declared before they are measured.
+    #[serde(rename = "asked", default)]
+    pub asked: Vec<Asked>,
     /// The post's table.
     #[serde(rename = "reported", default)]
     pub reported: Vec<Reported>,
+    /// How often and how long in the quick form, where it differs from [`crate::measure::Effort::quick`].
+    #[serde(default)]
+    pub quick: Extent,
+    /// The same for the full form.
+    #[serde(default)]
+    pub full: Extent,
+}
+
+/// Departures of a suite from a form's effort ([`crate::measure::Effort`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Extent {
+    /// Windows of each figure.
+    #[serde(default)]
+    pub blocks: Option<u32>,
+    /// A window's length, seconds.
+    #[serde(default)]
+    pub window: Option<f64>,
+    /// Before it, seconds.
+    #[serde(default)]
+    pub warmup: Option<f64>,
+    /// Levels of concurrency at most.
+    #[serde(default)]
+    pub levels: Option<usize>,
+}
+
+/// Two stacks whose difference is an answer to the benchmark's question.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Asked {
+    /// What the difference is: `an opcode cache`, `a unix socket instead of TCP`.
+    pub what: String,
+    /// The stack with it.
+    pub stack: String,
+    /// The stack without it.
+    pub against: String,
 }
 
 /// The post's load. Windows are timed ([`crate::measure::Effort`]), so that a fast stack is measured
-/// for as long as a slow one; the post's number of requests is told, and ends no window.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// for as long as a slow one; the post's number of requests ends a window in the form `--as-posted`
+/// only. The report says so.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
     /// Requests of the post's run: ab's `-n`.
@@ -55,6 +95,10 @@ pub struct Load {
     pub concurrency: Vec<u32>,
     /// Whether connections are kept: ab's `-k`.
     pub keepalive: bool,
+    /// A window lasts at least so many seconds for each client: where a page takes long, each of 500
+    /// clients must have had its answer, or only the quick ones are counted.
+    #[serde(default)]
+    pub seconds_per_client: f64,
 }
 
 /// What is served and asked for.
@@ -205,6 +249,44 @@ impl Suite {
             rule(
                 self.rows[..at].iter().all(|other| other.stack != row.stack),
                 format!("row {}: it is there twice", row.stack),
+            );
+        }
+        for asked in &self.asked {
+            for stack in [&asked.stack, &asked.against] {
+                rule(
+                    self.rows
+                        .iter()
+                        .any(|row| row.stack == *stack && row.trap.is_none()),
+                    format!("asked `{}`: {stack} is no row that is ranked", asked.what),
+                );
+            }
+        }
+        rule(
+            (0.0..=10.0).contains(&self.load.seconds_per_client),
+            format!(
+                "load.seconds_per_client: {}: expected 0 to 10",
+                self.load.seconds_per_client
+            ),
+        );
+        for (name, extent) in [("quick", &self.quick), ("full", &self.full)] {
+            let seconds = |value: Option<f64>, least: f64| {
+                value.is_none_or(|value| (least..=3600.0).contains(&value))
+            };
+            rule(
+                extent.blocks.is_none_or(|n| (1..=1000).contains(&n)),
+                format!("{name}.blocks: expected 1 to 1000"),
+            );
+            rule(
+                seconds(extent.window, 0.1),
+                format!("{name}.window: expected 0.1 to 3600 seconds"),
+            );
+            rule(
+                seconds(extent.warmup, 0.0),
+                format!("{name}.warmup: expected 0 to 3600 seconds"),
+            );
+            rule(
+                extent.levels.is_none_or(|n| n > 0),
+                format!("{name}.levels: expected at least 1"),
             );
         }
         for figure in &self.reported {

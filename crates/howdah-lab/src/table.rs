@@ -11,17 +11,19 @@ use howdah_bench::report::{bottleneck, judge};
 use howdah_bench::run::{Machine, Run};
 use howdah_bench::stats::bootstrap::{self, Interval};
 use howdah_bench::stats::paired::{Judgement, Settings};
-use howdah_bench::stats::{holm, mean};
+use howdah_bench::stats::{Verdict, holm, mean};
 use serde::{Deserialize, Serialize};
 
-use crate::measure::{Effort, Measured, Window};
+use crate::answer::{self, Answer, Flat};
+use crate::effort::Effort;
+use crate::measure::{Measured, Window};
 use crate::stack::Stack;
 use crate::suite::{Reported, Suite};
 
 /// Version of the JSON.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 /// Of the intervals' resampling: the same windows always give the same intervals.
-const SEED: u64 = 1;
+pub(crate) const SEED: u64 = 1;
 
 /// A benchmark's result.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -30,20 +32,30 @@ pub struct Table {
     pub schema: u32,
     /// The benchmark.
     pub suite: Suite,
+    /// Its name or file on the command line.
+    pub benchmark: String,
     /// Where it was measured.
     pub machine: Machine,
     /// Versions of what took part, a line each.
     pub versions: Vec<String>,
-    /// How often and how long: `3 blocks of 1.5 s`.
-    pub effort: String,
+    /// How often and how long, and why not as the post did: sentences.
+    pub effort: Vec<String>,
     /// The command line that measures it again.
     pub command: String,
+    /// The options that say so much of it for a single figure: `--full`.
+    pub options: String,
     /// When: seconds since 1970.
     pub started: f64,
     /// How long it took, seconds.
     pub took: f64,
     /// Somebody stopped it before its end.
     pub interrupted: bool,
+    /// Share of the machine's cores that was busy with something else, mean over all windows, 0 to 1.
+    pub foreign: f64,
+    /// What was asked, and the answers, in the suite's order.
+    pub answers: Vec<Answer>,
+    /// Who stays flat as more clients come; empty for fewer than three levels.
+    pub flat: Vec<Flat>,
     /// Pages and levels, in the suite's order.
     pub cells: Vec<Cell>,
     /// What is not here, or failed, a row each.
@@ -94,6 +106,9 @@ pub struct Line {
     pub p50: Option<f64>,
     /// The 99th percentile.
     pub p99: Option<f64>,
+    /// Of the good answers' latency: percentile and seconds, as far as there are enough answers beyond;
+    /// the slowest one is 100.
+    pub percentiles: Vec<(f64, f64)>,
     /// The slowest good answer, seconds.
     pub slowest: f64,
     /// CPU time of the whole stack for each request, seconds. The database's is not in it.
@@ -132,14 +147,35 @@ impl Line {
     }
 }
 
+/// What a table is told from outside.
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    /// Versions of what took part, a line each.
+    pub versions: Vec<String>,
+    /// The benchmark's name or file on the command line.
+    pub benchmark: String,
+    /// The command line that measures it again.
+    pub command: String,
+    /// The options of it that say how often and how long.
+    pub options: String,
+}
+
+impl Table {
+    /// The command line that measures one row of one cell again, with the row it is compared with.
+    pub fn again(&self, cell: &Cell, line: &Line) -> String {
+        let mut stacks = line.stack.clone();
+        if line.against.is_some() {
+            stacks = format!("{},{stacks}", cell.base);
+        }
+        format!(
+            "howdah compare {} --stacks {stacks} --pages {} --concurrency {}{}",
+            self.benchmark, cell.page, cell.concurrency, self.options
+        )
+    }
+}
+
 /// The windows of a suite as its table.
-pub fn table(
-    suite: &Suite,
-    effort: &Effort,
-    measured: &Measured,
-    versions: Vec<String>,
-    command: String,
-) -> Table {
+pub fn table(suite: &Suite, effort: &Effort, measured: &Measured, told: Told) -> Table {
     let first = measured.windows.iter().map(|w| &w.run).next();
     let mut cells = Vec::new();
     for (page_at, page) in suite.pages.iter().enumerate() {
@@ -155,7 +191,14 @@ pub fn table(
             }
         }
     }
-    adjust(&mut cells);
+    adjust(
+        cells
+            .iter_mut()
+            .flat_map(|cell| &mut cell.rows)
+            .filter_map(|line| line.against.as_mut()),
+    );
+    let foreign: Vec<f64> = measured.windows.iter().map(|w| w.foreign).collect();
+    let flat = answer::flat(&cells);
     let missing = measured.failures.iter().map(|failure| {
         let row = &suite.rows[failure.row];
         Missing {
@@ -171,24 +214,28 @@ pub fn table(
     Table {
         schema: SCHEMA,
         suite: suite.clone(),
+        benchmark: told.benchmark,
         machine: first.map(|run| run.machine.clone()).unwrap_or_default(),
-        versions,
-        effort: format!(
-            "{} blocks of {} s after {} s of warm-up",
-            effort.blocks,
-            effort.window.as_secs_f64(),
-            effort.warmup.as_secs_f64()
-        ),
-        command,
+        versions: told.versions,
+        effort: effort.sentences(suite),
+        command: told.command,
+        options: told.options,
         started: first.map_or(0.0, |run| run.started),
         took: measured.took.as_secs_f64(),
         interrupted: measured.interrupted,
+        foreign: if foreign.is_empty() {
+            0.0
+        } else {
+            mean(&foreign)
+        },
+        answers: answer::answers(suite, measured),
+        flat,
         cells,
         missing: missing.collect(),
     }
 }
 
-fn title(stack: &str) -> String {
+pub(crate) fn title(stack: &str) -> String {
     Stack::find(stack).map_or_else(|| stack.to_owned(), |stack| stack.title.to_owned())
 }
 
@@ -238,7 +285,7 @@ fn cell(suite: &Suite, page: usize, level: u32, windows: &[&Window]) -> Option<C
 }
 
 /// Windows of the same block.
-fn pairs<'a>(base: &[&'a Window], other: &[&'a Window]) -> Vec<(&'a Run, &'a Run)> {
+pub(crate) fn pairs<'a>(base: &[&'a Window], other: &[&'a Window]) -> Vec<(&'a Run, &'a Run)> {
     let find = |block| other.iter().find(|w| w.block == block);
     base.iter()
         .filter_map(|w| Some((&w.run, &find(w.block)?.run)))
@@ -282,6 +329,7 @@ fn line(suite: &Suite, row: usize, page: usize, level: u32, windows: &[&Window])
         errors,
         p50: judge::merged_percentile(&runs, 50.0).map(seconds),
         p99: judge::merged_percentile(&runs, 99.0).map(seconds),
+        percentiles: percentiles(&runs, &latency),
         slowest: seconds(latency.max()),
         cpu: mean(&cpu),
         memory: windows.iter().map(|w| w.memory).max().unwrap_or(0),
@@ -290,15 +338,82 @@ fn line(suite: &Suite, row: usize, page: usize, level: u32, windows: &[&Window])
     }
 }
 
-/// Holm's adjustment over all comparisons of the suite: many questions find something by chance.
-fn adjust(cells: &mut [Cell]) {
-    let mut all: Vec<&mut Judgement> = cells
-        .iter_mut()
-        .flat_map(|cell| &mut cell.rows)
-        .filter_map(|line| line.against.as_mut())
-        .collect();
-    let raw: Vec<f64> = all.iter().map(|judgement| judgement.p).collect();
-    for (judgement, adjusted) in all.iter_mut().zip(holm::adjust(&raw)) {
+/// Those of a page's curve.
+const PERCENTILES: [f64; 9] = [1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9];
+
+fn percentiles(runs: &[&Run], latency: &Histogram) -> Vec<(f64, f64)> {
+    let known = |percentile: f64| {
+        let nanoseconds = judge::merged_percentile(runs, percentile)?;
+        Some((percentile, nanoseconds as f64 / 1e9))
+    };
+    let mut all: Vec<(f64, f64)> = PERCENTILES.into_iter().filter_map(known).collect();
+    if !latency.is_empty() {
+        all.push((100.0, latency.max() as f64 / 1e9));
+    }
+    all
+}
+
+/// Holm's adjustment over a family of comparisons: many questions find something by chance. What was
+/// found only before it is taken back.
+pub(crate) fn adjust<'a>(family: impl Iterator<Item = &'a mut Judgement>) {
+    let mut family: Vec<&mut Judgement> = family.collect();
+    let raw: Vec<f64> = family.iter().map(|judgement| judgement.p).collect();
+    let level = 1.0 - Settings::default().level;
+    let questions = family.len();
+    for (judgement, adjusted) in family.iter_mut().zip(holm::adjust(&raw)) {
         judgement.p_adjusted = adjusted;
+        let found = matches!(
+            judgement.verdict,
+            Verdict::Faster { .. } | Verdict::Slower { .. }
+        );
+        if found && adjusted > level {
+            judgement.verdict = Verdict::CannotTell {
+                more_pairs: Some(more_pairs(judgement.pairs.len(), questions, level)),
+            };
+        }
+    }
+}
+
+/// How many pairs are missing before the test could pass Holm's first step at all; at least one.
+fn more_pairs(have: usize, questions: usize, level: f64) -> usize {
+    let fewest = howdah_bench::stats::sign_flip::fewest_pairs(level / questions.max(1) as f64);
+    fewest.saturating_sub(have).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use howdah_bench::stats::paired::{Better, Question, judge};
+
+    fn twice_as_fast(pairs: usize) -> Judgement {
+        let pairs: Vec<(f64, f64)> = (0..pairs)
+            .map(|n| (100.0 + n as f64, 200.0 + 3.0 * n as f64))
+            .collect();
+        let question = Question {
+            metric: "good answers per second",
+            primary: true,
+            better: Better::Higher,
+            pairs: &pairs,
+            control: &[],
+        };
+        let found = judge(&[question], &[], Settings::default());
+        found.into_iter().next().unwrap()
+    }
+
+    #[test]
+    fn what_one_question_proves_ten_do_not() {
+        let mut alone = [twice_as_fast(6)];
+        adjust(alone.iter_mut());
+        assert!(matches!(alone[0].verdict, Verdict::Faster { .. }));
+        let mut family: Vec<Judgement> = (0..10).map(|_| twice_as_fast(6)).collect();
+        adjust(family.iter_mut());
+        // 2^-8 * 10 is the first to be under 0.05.
+        let expected = Verdict::CannotTell {
+            more_pairs: Some(3),
+        };
+        assert_eq!(family[0].verdict, expected);
+        let mut family: Vec<Judgement> = (0..10).map(|_| twice_as_fast(9)).collect();
+        adjust(family.iter_mut());
+        assert!(matches!(family[9].verdict, Verdict::Faster { .. }));
     }
 }

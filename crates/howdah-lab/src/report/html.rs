@@ -100,23 +100,11 @@ fn headline(table: &Table) -> String {
 fn lamps(out: &mut String, table: &Table) {
     let mut lamps: Vec<(&str, String)> = Vec::new();
     let lines = || table.cells.iter().flat_map(|cell| &cell.rows);
-    lamps.push((
-        "",
-        format!("every page checked before it was counted; {}", table.effort),
-    ));
+    lamps.push(("", "every page checked before it was counted".to_owned()));
     if table.interrupted {
         lamps.push(("bad", "interrupted: this is what had been measured".into()));
     }
-    let machine = &table.machine;
-    if machine.load > f64::from(machine.cores) * 0.5 {
-        lamps.push((
-            "warn",
-            format!(
-                "the machine was busy before: load {:.1} on {} cores",
-                machine.load, machine.cores
-            ),
-        ));
-    }
+    lamps.extend(super::text::busy(table).map(|sentence| ("warn", sentence)));
     let bound = lines()
         .filter(|line| line.generator_bound.is_some())
         .count();

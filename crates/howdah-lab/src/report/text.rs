@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use howdah_bench::report::words;
 use howdah_bench::stats::Verdict;
 
+use crate::answer;
 use crate::table::{Cell, Line, Table};
 
 /// Renders it.
@@ -17,21 +18,23 @@ pub fn render(table: &Table) -> String {
     let machine = &table.machine;
     let _ = writeln!(
         out,
-        "  Here: {} x {}, {}; {}",
-        machine.cores, machine.cpu, machine.kernel, table.effort
+        "  Here: {} x {}, {}",
+        machine.cores, machine.cpu, machine.kernel
     );
+    for sentence in &table.effort {
+        let _ = writeln!(out, "  {sentence}");
+    }
     if table.interrupted {
         let _ = writeln!(
             out,
             "  Interrupted: what follows is what had been measured."
         );
     }
-    if machine.load > f64::from(machine.cores) * 0.5 {
-        let _ = writeln!(
-            out,
-            "  The machine was busy before it began (load {:.1} on {} cores): expect wide intervals.",
-            machine.load, machine.cores
-        );
+    if let Some(sentence) = busy(table) {
+        let _ = writeln!(out, "  {sentence}");
+    }
+    for sentence in answer::verdict(table) {
+        let _ = writeln!(out, "  => {sentence}");
     }
     for cell in &table.cells {
         write_cell(&mut out, cell);
@@ -51,13 +54,35 @@ pub fn render(table: &Table) -> String {
         let _ = writeln!(out, "    - {sentence}");
     }
     let _ = writeln!(out, "  Again: {}", table.command);
+    if let Some((cell, line)) = table
+        .cells
+        .iter()
+        .find_map(|cell| Some((cell, cell.rows.last()?)))
+    {
+        let _ = writeln!(out, "  One row again, as: {}", table.again(cell, line));
+    }
     out
+}
+
+/// Others take processor time from everybody measured; the windows alternate, so ratios suffer less than
+/// rates do.
+const BUSY: f64 = 0.10;
+
+/// Says so if others used the machine meanwhile.
+pub fn busy(table: &Table) -> Option<String> {
+    (table.foreign > BUSY).then(|| {
+        format!(
+            "The machine was busy: programs of others used {} of its cores meanwhile. Rates are low and intervals wide; \
+             compare ratios, or measure again.",
+            words::percent(table.foreign)
+        )
+    })
 }
 
 fn write_cell(out: &mut String, cell: &Cell) {
     let _ = writeln!(out, "\n  {} · {} clients", cell.page, cell.concurrency);
     for sentence in verdicts(cell) {
-        let _ = writeln!(out, "  => {sentence}");
+        let _ = writeln!(out, "    - {sentence}");
     }
     let _ = writeln!(
         out,

@@ -19,7 +19,7 @@ use crate::LabError;
 use crate::folder::Folder;
 use crate::ini::Ini;
 use crate::need::Need;
-use crate::process::{Process, Usage};
+use crate::process::{Memory, Process, Usage, usage_of};
 
 /// What is to be served, in words every stack can be told.
 #[derive(Clone, Debug)]
@@ -64,16 +64,13 @@ impl Running {
 
     /// CPU time and memory of all its programs together.
     pub fn usage(&self) -> Usage {
-        self.processes
-            .iter()
-            .fold(Usage::default(), |sum, process| {
-                let usage = process.usage();
-                Usage {
-                    cpu: sum.cpu + usage.cpu,
-                    memory: sum.memory + usage.memory,
-                    processes: sum.processes + usage.processes,
-                }
-            })
+        let [usage] = usage_of([&self.sessions()], Memory::Read);
+        usage
+    }
+
+    /// The sessions of its programs, for [`usage_of`].
+    pub fn sessions(&self) -> Vec<u32> {
+        self.processes.iter().map(Process::session).collect()
     }
 
     /// The last lines each of its programs logged.

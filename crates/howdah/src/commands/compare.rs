@@ -5,20 +5,22 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use howdah_lab::LabError;
+use howdah_lab::effort::{Effort, Until};
 use howdah_lab::folder::Folder;
-use howdah_lab::measure::{Effort, Lab, Watch};
+use howdah_lab::measure::{Lab, Watch};
 use howdah_lab::process::Servant;
 use howdah_lab::stack::STACKS;
 use howdah_lab::suite::{FIVE, Suite};
-use howdah_lab::table::{self, Table};
+use howdah_lab::table::{self, Table, Told};
 use howdah_lab::{report, versions};
 
-use crate::{exit, sys};
+use super::interrupt;
+use crate::exit;
 
 /// `howdah compare`
 #[derive(Args, Debug)]
@@ -26,12 +28,15 @@ pub struct Compare {
     /// Benchmarks: b1, b2, b3, b4, b5, or files of the same form [default: all five]
     #[arg(value_name = "BENCHMARK")]
     pub benchmarks: Vec<String>,
-    /// Minutes instead of hours: three short windows for each figure [default]
-    #[arg(long, conflicts_with = "full")]
+    /// Minutes instead of hours: short windows, few levels of concurrency [default]
+    #[arg(long, conflicts_with_all = ["full", "as_posted"])]
     pub quick: bool,
-    /// Ten windows of five seconds for each figure, every level of concurrency: hours
-    #[arg(long)]
+    /// Long windows, every level of concurrency: hours
+    #[arg(long, conflicts_with = "as_posted")]
     pub full: bool,
+    /// Once, with the post's own number of requests and no warm-up, as ab ran it
+    #[arg(long, conflicts_with = "window")]
+    pub as_posted: bool,
     /// Only these stacks, as `--list` names them
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub stacks: Vec<String>,
@@ -104,8 +109,8 @@ fn list() -> ExitCode {
     exit::done()
 }
 
-/// The suites, cut to what was asked for. All mistakes at once.
-fn suites(arguments: &Compare) -> Result<Vec<Suite>, Vec<String>> {
+/// The suites, cut to what was asked for, each with the name or file it came from. All mistakes at once.
+fn suites(arguments: &Compare) -> Result<Vec<(Suite, String)>, Vec<String>> {
     let mut mistakes = Vec::new();
     for name in &arguments.stacks {
         if howdah_lab::stack::Stack::find(name).is_none() {
@@ -133,11 +138,28 @@ fn suites(arguments: &Compare) -> Result<Vec<Suite>, Vec<String>> {
             },
         };
         match read {
-            Ok(suite) => suites.push(suite),
+            Ok(suite) => suites.push((suite, name.clone())),
             Err(error) => mistakes.push(error.to_string()),
         }
     }
-    for suite in &mut suites {
+    for page in &arguments.pages {
+        if mistakes.is_empty()
+            && !suites
+                .iter()
+                .any(|(suite, _)| suite.pages.iter().any(|p| p.name == *page))
+        {
+            let known: Vec<&str> = suites
+                .iter()
+                .flat_map(|(suite, _)| &suite.pages)
+                .map(|p| p.name.as_str())
+                .collect();
+            mistakes.push(format!(
+                "--pages: there is no page `{page}`; there are {}",
+                known.join(", ")
+            ));
+        }
+    }
+    for (suite, _) in &mut suites {
         if !arguments.stacks.is_empty() {
             suite
                 .rows
@@ -156,7 +178,7 @@ fn suites(arguments: &Compare) -> Result<Vec<Suite>, Vec<String>> {
             suite.load.concurrency.clone_from(&arguments.concurrency);
         }
     }
-    suites.retain(|suite| !suite.rows.is_empty() && !suite.pages.is_empty());
+    suites.retain(|(suite, _)| !suite.rows.is_empty() && !suite.pages.is_empty());
     if suites.is_empty() && mistakes.is_empty() {
         mistakes.push("none of the benchmarks has those stacks and pages".to_owned());
     }
@@ -166,20 +188,28 @@ fn suites(arguments: &Compare) -> Result<Vec<Suite>, Vec<String>> {
     }
 }
 
-fn compare(arguments: &Compare, suites: &[Suite]) -> Result<Vec<Table>, LabError> {
-    let mut effort = match arguments.full {
-        true => Effort::full(),
-        false => Effort::quick(),
+/// The form asked for, with the suite's departures and then the command line's.
+fn effort(arguments: &Compare, suite: &Suite) -> Effort {
+    let mut effort = if arguments.as_posted {
+        Effort::as_posted()
+    } else if arguments.full {
+        Effort::full().with(&suite.full)
+    } else {
+        Effort::quick().with(&suite.quick)
     };
     if let Some(blocks) = arguments.blocks {
         effort.blocks = blocks;
     }
     if let Some(window) = arguments.window {
-        effort.window = window;
+        effort.until = Until::Time(window);
     }
     if !arguments.concurrency.is_empty() {
         effort.levels = usize::MAX;
     }
+    effort
+}
+
+fn compare(arguments: &Compare, suites: &[(Suite, String)]) -> Result<Vec<Table>, LabError> {
     let out = arguments.out.clone().unwrap_or_else(|| {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         PathBuf::from(format!("howdah-compare-{}", now.map_or(0, |t| t.as_secs())))
@@ -193,15 +223,21 @@ fn compare(arguments: &Compare, suites: &[Suite]) -> Result<Vec<Table>, LabError
         howdah: howdah.clone(),
         interrupt: Arc::new(AtomicBool::new(false)),
     };
-    listen_for_signals(lab.interrupt.clone());
+    listen_for_signals(lab.interrupt.clone())?;
     let versions = versions::lines(&howdah);
     let mut tables = Vec::new();
-    for suite in suites {
+    for (suite, source) in suites {
+        let effort = effort(arguments, suite);
         let mut progress = Progress::new(&suite.name);
         let measured = lab.measure(suite, &effort, &mut progress)?;
         progress.clear();
-        let command = again(arguments, &suite.name);
-        let table = table::table(suite, &effort, &measured, versions.clone(), command);
+        let told = Told {
+            versions: versions.clone(),
+            benchmark: source.clone(),
+            command: again(arguments, source),
+            options: how_much(arguments),
+        };
+        let table = table::table(suite, &effort, &measured, told);
         keep(&lab.folder, &table)?;
         if !arguments.json {
             println!("{}", report::text::render(&table));
@@ -239,18 +275,9 @@ fn keep(folder: &Folder, table: &Table) -> Result<(), LabError> {
     Ok(())
 }
 
-/// The command line that measures this benchmark again.
-fn again(arguments: &Compare, name: &str) -> String {
-    let mut command = format!("howdah compare {name}");
-    if arguments.full {
-        command += " --full";
-    }
-    if let Some(blocks) = arguments.blocks {
-        command += &format!(" --blocks {blocks}");
-    }
-    if let Some(window) = arguments.window {
-        command += &format!(" --window {}", window.as_secs_f64());
-    }
+/// The command line that measures this benchmark again; `source` is its name or its file.
+fn again(arguments: &Compare, source: &str) -> String {
+    let mut command = format!("howdah compare {source}{}", how_much(arguments));
     for (option, values) in [
         ("--stacks", &arguments.stacks),
         ("--pages", &arguments.pages),
@@ -266,22 +293,33 @@ fn again(arguments: &Compare, name: &str) -> String {
     command
 }
 
+/// The options that say how often and how long, each with a space before it.
+fn how_much(arguments: &Compare) -> String {
+    let mut options = String::new();
+    if arguments.full {
+        options += " --full";
+    }
+    if arguments.as_posted {
+        options += " --as-posted";
+    }
+    if let Some(blocks) = arguments.blocks {
+        options += &format!(" --blocks {blocks}");
+    }
+    if let Some(window) = arguments.window {
+        options += &format!(" --window {}", window.as_secs_f64());
+    }
+    options
+}
+
 /// The first signal ends the run after its window, and prints what there is; the second at once.
 /// Programs started meanwhile go with us either way.
-fn listen_for_signals(interrupt: Arc<AtomicBool>) {
-    let Ok(signals) = sys::signal_descriptor(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP]) else {
-        return;
-    };
-    std::thread::spawn(move || {
-        let mut file = std::fs::File::from(signals);
-        let mut info = [0u8; 128];
-        while std::io::Read::read(&mut file, &mut info).is_ok_and(|n| n > 0) {
-            if interrupt.swap(true, Ordering::Relaxed) {
-                std::process::exit(130);
-            }
-            eprintln!("howdah: stopping after this window; once more ends at once");
-        }
-    });
+fn listen_for_signals(stop: Arc<AtomicBool>) -> Result<(), LabError> {
+    let signals = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+    let first = || eprintln!("howdah: stopping after this window; once more ends at once");
+    interrupt::watch(&signals, stop, first).map_err(|error| LabError::File {
+        path: PathBuf::from("signalfd"),
+        error,
+    })
 }
 
 /// A line that is written over on a terminal; failures only in a pipe.

@@ -1,0 +1,301 @@
+//! The answers to what a benchmark asks: pairs of stacks whose difference it wants to know, who stays flat
+//! as more clients come, and what a trap would have made of it. Each is data with a sentence; nothing
+//! is shown here.
+
+use howdah_bench::report::{judge, words};
+use howdah_bench::stats::Verdict;
+use howdah_bench::stats::paired::{Judgement, Settings};
+use serde::{Deserialize, Serialize};
+
+use crate::measure::{Measured, Window};
+use crate::suite::Suite;
+use crate::table::{Cell, Line, SEED, Table, adjust, pairs, title};
+
+/// From here on a ratio is told as "2.4 times", below as per cent.
+const TIMES: f64 = 1.5;
+/// Errors above this share make a row's rate a trap.
+const TRAPPED: f64 = 0.01;
+
+/// One question at one page and level.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Answer {
+    /// What the difference is.
+    pub what: String,
+    /// The stack with it.
+    pub stack: String,
+    /// The stack without it.
+    pub against: String,
+    /// The page's name.
+    pub page: String,
+    /// Clients.
+    pub concurrency: u32,
+    /// The figure, judged; adjusted for all answers of the benchmark.
+    pub judgement: Judgement,
+}
+
+/// How a stack's rate holds as more clients come.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Flat {
+    /// The stack's name.
+    pub stack: String,
+    /// For people.
+    pub title: String,
+    /// The page's name.
+    pub page: String,
+    /// The level with its highest rate.
+    pub best_at: u32,
+    /// Good answers per second there.
+    pub best: f64,
+    /// The highest level.
+    pub last_at: u32,
+    /// Good answers per second there.
+    pub last: f64,
+    /// Share of requests at the highest level that ended as errors.
+    pub errors: f64,
+}
+
+impl Flat {
+    /// Of its best rate, what is left at the highest level; 1 is flat.
+    pub fn kept(&self) -> f64 {
+        if self.best > 0.0 {
+            self.last / self.best
+        } else {
+            0.0
+        }
+    }
+}
+
+/// Judges what a suite asks, as far as both stacks were measured.
+pub fn answers(suite: &Suite, measured: &Measured) -> Vec<Answer> {
+    let row = |stack: &str| suite.rows.iter().position(|row| row.stack == stack);
+    let settings = Settings {
+        seed: SEED,
+        ..Settings::default()
+    };
+    let mut all = Vec::new();
+    for asked in &suite.asked {
+        let (Some(with), Some(without)) = (row(&asked.stack), row(&asked.against)) else {
+            continue;
+        };
+        for (at, page) in suite.pages.iter().enumerate() {
+            for level in &suite.load.concurrency {
+                let of = |row: usize, control: bool| -> Vec<&Window> {
+                    let here = |w: &&Window| {
+                        (w.row, w.control, w.page, w.concurrency) == (row, control, at, *level)
+                    };
+                    measured.windows.iter().filter(here).collect()
+                };
+                let control = (0..suite.rows.len())
+                    .map(|row| (of(row, false), of(row, true)))
+                    .find(|(_, again)| !again.is_empty())
+                    .map(|(base, again)| pairs(&base, &again))
+                    .unwrap_or_default();
+                let compared = pairs(&of(without, false), &of(with, false));
+                if compared.len() < 2 {
+                    continue;
+                }
+                let figures = judge::figures(&compared, &control, settings);
+                all.extend(figures.into_iter().next().map(|judgement| Answer {
+                    what: asked.what.clone(),
+                    stack: asked.stack.clone(),
+                    against: asked.against.clone(),
+                    page: page.name.clone(),
+                    concurrency: *level,
+                    judgement,
+                }));
+            }
+        }
+    }
+    adjust(all.iter_mut().map(|answer| &mut answer.judgement));
+    all
+}
+
+/// How each stack holds, page by page; nothing where there are fewer than three levels.
+pub fn flat(cells: &[Cell]) -> Vec<Flat> {
+    let mut pages: Vec<&str> = cells.iter().map(|cell| cell.page.as_str()).collect();
+    pages.dedup();
+    let mut all = Vec::new();
+    for page in pages {
+        let cells: Vec<&Cell> = cells.iter().filter(|cell| cell.page == page).collect();
+        let [first, _, .., last] = cells.as_slice() else {
+            continue;
+        };
+        for line in first.rows.iter().filter(|line| line.trap.is_none()) {
+            let of = |cell: &&Cell| -> Option<(u32, f64, f64)> {
+                let line = cell.rows.iter().find(|other| other.stack == line.stack)?;
+                Some((cell.concurrency, line.good, line.error_share()))
+            };
+            let levels: Vec<(u32, f64, f64)> = cells.iter().filter_map(of).collect();
+            let best = levels.iter().max_by(|a, b| a.1.total_cmp(&b.1));
+            if let (Some(best), Some(end)) = (best, of(last)) {
+                all.push(Flat {
+                    stack: line.stack.clone(),
+                    title: line.title.clone(),
+                    page: page.to_owned(),
+                    best_at: best.0,
+                    best: best.1,
+                    last_at: end.0,
+                    last: end.1,
+                    errors: end.2,
+                });
+            }
+        }
+    }
+    all
+}
+
+/// A ratio as people say it, with its interval.
+fn ratio(judgement: &Judgement) -> String {
+    let ratio = judgement.ratio;
+    let Some(interval) = judgement.interval else {
+        return format!("{} times", words::digits(ratio));
+    };
+    if !(1.0 / TIMES..TIMES).contains(&ratio) {
+        return format!(
+            "{} times [{}, {}]",
+            words::digits(ratio),
+            words::digits(interval.low),
+            words::digits(interval.high)
+        );
+    }
+    let percent = |ratio: f64| (ratio - 1.0) * 100.0;
+    format!(
+        "{:+.1} % [{:+.1}, {:+.1}]",
+        percent(ratio),
+        percent(interval.low),
+        percent(interval.high)
+    )
+}
+
+/// What a judgement says, without the names: `2.41 times [2.3, 2.5]`.
+pub fn outcome(judgement: &Judgement, base: &str, candidate: &str) -> String {
+    match &judgement.verdict {
+        Verdict::Faster { .. } | Verdict::Slower { .. } => ratio(judgement),
+        Verdict::Same { within } => format!("the same within ±{within:.0} %"),
+        Verdict::CannotTell { more_pairs } => {
+            let more = match more_pairs {
+                Some(more) => format!(
+                    "about {} needed",
+                    words::plural(*more as u64, "more pair", "more pairs")
+                ),
+                None => "over a thousand more pairs needed".to_owned(),
+            };
+            format!("cannot tell ({} so far, {more})", ratio(judgement))
+        }
+        Verdict::Invalid { because } => {
+            let reasons: Vec<String> = because
+                .iter()
+                .map(|reason| reason.sentence(base, candidate))
+                .collect();
+            format!("invalid: {}", reasons.join("; "))
+        }
+    }
+}
+
+/// The verdict of a benchmark: a sentence for each thing asked, then who stays flat, then the traps.
+pub fn verdict(table: &Table) -> Vec<String> {
+    let mut said = Vec::new();
+    let mut asked: Vec<(&str, &str, &str)> = Vec::new();
+    for answer in &table.answers {
+        let key = (
+            answer.what.as_str(),
+            answer.stack.as_str(),
+            answer.against.as_str(),
+        );
+        if !asked.contains(&key) {
+            asked.push(key);
+        }
+    }
+    let one_page = table.suite.pages.len() == 1;
+    let one_level = table.suite.load.concurrency.len() == 1;
+    for (what, stack, against) in asked {
+        let same = |answer: &&Answer| {
+            answer.what == what && answer.stack == stack && answer.against == against
+        };
+        let parts: Vec<String> = table
+            .answers
+            .iter()
+            .filter(same)
+            .map(|answer| {
+                let place = match (one_page, one_level) {
+                    (true, true) => String::new(),
+                    (true, false) => format!(" at {} clients", answer.concurrency),
+                    (false, true) => format!(" on {}", answer.page),
+                    (false, false) => {
+                        format!(" on {} at {} clients", answer.page, answer.concurrency)
+                    }
+                };
+                let (base, candidate) = (title(&answer.against), title(&answer.stack));
+                format!("{}{place}", outcome(&answer.judgement, &base, &candidate))
+            })
+            .collect();
+        let what = super::report::text::capital(what);
+        said.push(format!("{what}: {}.", parts.join(", ")));
+    }
+    said.extend(table.flat.first().map(|first| {
+        let mut flat: Vec<&Flat> = table.flat.iter().collect();
+        flat.sort_by(|a, b| b.kept().total_cmp(&a.kept()));
+        let each: Vec<String> = flat
+            .iter()
+            .map(|flat| {
+                let errors = match flat.errors > 0.0 {
+                    true => format!(", {} errors", words::percent(flat.errors)),
+                    false => String::new(),
+                };
+                format!("{} {}{errors}", flat.title, words::percent(flat.kept()))
+            })
+            .collect();
+        format!(
+            "Of its best rate each keeps, at {} clients: {}.",
+            first.last_at,
+            each.join("; ")
+        )
+    }));
+    said.extend(traps(table));
+    if said.is_empty() {
+        said.push(fastest(table));
+    }
+    said
+}
+
+/// What ab would have made of each trap that caught something.
+fn traps(table: &Table) -> Vec<String> {
+    let caught = |line: &&Line| line.trap.is_some() && line.error_share() > TRAPPED;
+    let sentence = |cell: &Cell, line: &Line| {
+        format!(
+            "The trap, on {} at {} clients: ab would report {} per second for {}, of which {} are good; {} of its answers are errors.",
+            cell.page,
+            cell.concurrency,
+            words::rate(line.as_ab),
+            line.title,
+            words::rate(line.good),
+            words::percent(line.error_share())
+        )
+    };
+    table
+        .cells
+        .iter()
+        .flat_map(|cell| {
+            let lines = cell.rows.iter().filter(caught);
+            lines.map(move |line| sentence(cell, line))
+        })
+        .collect()
+}
+
+/// For what has no questions of its own, or had too few windows for an answer.
+fn fastest(table: &Table) -> String {
+    let Some(cell) = table.cells.first() else {
+        return "Nothing could be measured.".to_owned();
+    };
+    let ranked = cell.rows.iter().filter(|line| line.trap.is_none());
+    match ranked.max_by(|a, b| a.good.total_cmp(&b.good)) {
+        Some(line) => format!(
+            "{} gave {} good answers per second on {} at {} clients; nothing is claimed beyond that.",
+            line.title,
+            words::rate(line.good),
+            cell.page,
+            cell.concurrency
+        ),
+        None => "Nothing could be measured.".to_owned(),
+    }
+}

@@ -1,0 +1,182 @@
+//! How long and how often: the forms of a comparison. Data and arithmetic; starts nothing.
+
+use std::time::Duration;
+
+use crate::suite::{Extent, Load, Suite};
+
+/// How long and how often.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Effort {
+    /// How often each stack is measured in each cell.
+    pub blocks: u32,
+    /// When a window ends.
+    pub until: Until,
+    /// Before each window, unmeasured.
+    pub warmup: Duration,
+    /// Levels of concurrency: at most so many, spread over the suite's.
+    pub levels: usize,
+}
+
+/// When a window ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// After a time, equally long for all stacks, however many requests fit.
+    Time(Duration),
+    /// After the post's own number of requests, as ab's `-n`; at the latest after [`POSTED_LIMIT`].
+    Posted,
+}
+
+/// What takes longer than this to answer the post's requests is cut off, and says so.
+pub const POSTED_LIMIT: Duration = Duration::from_secs(120);
+
+impl Effort {
+    /// Minutes. Ten windows, because fewer cannot prove anything once a handful of questions is adjusted
+    /// for (2^-9 is the smallest p that ten pairs can have); short ones, because the number of
+    /// windows counts and not their length.
+    pub fn quick() -> Effort {
+        Effort {
+            blocks: 10,
+            until: Until::Time(Duration::from_millis(600)),
+            warmup: Duration::from_millis(300),
+            levels: 3,
+        }
+    }
+
+    /// Hours: what a claim of a few per cent needs.
+    pub fn full() -> Effort {
+        Effort {
+            blocks: 12,
+            until: Until::Time(Duration::from_secs(5)),
+            warmup: Duration::from_secs(2),
+            levels: usize::MAX,
+        }
+    }
+
+    /// As the post measured: its number of requests, once, without a warm-up.
+    pub fn as_posted() -> Effort {
+        Effort {
+            blocks: 1,
+            until: Until::Posted,
+            warmup: Duration::ZERO,
+            levels: usize::MAX,
+        }
+    }
+
+    /// With a suite's departures from the form.
+    pub fn with(mut self, extent: &Extent) -> Effort {
+        if let Some(blocks) = extent.blocks {
+            self.blocks = blocks;
+        }
+        if let Some(window) = extent.window {
+            self.until = Until::Time(Duration::from_secs_f64(window));
+        }
+        if let Some(warmup) = extent.warmup {
+            self.warmup = Duration::from_secs_f64(warmup);
+        }
+        if let Some(levels) = extent.levels {
+            self.levels = levels;
+        }
+        self
+    }
+
+    /// The suite's levels, the first, the last and some between.
+    pub fn of(&self, levels: &[u32]) -> Vec<u32> {
+        let all = levels.len();
+        if all <= self.levels {
+            return levels.to_vec();
+        }
+        let last = self.levels.max(2) - 1;
+        let pick = |n: usize| levels[n * (all - 1) / last];
+        (0..=last).map(pick).collect()
+    }
+
+    /// Warm-up and window at a level; none: the window ends by its requests. Longer than usual where
+    /// many clients wait for a slow page: a window in which only some of them are answered counts
+    /// the quick ones.
+    pub fn window(&self, load: &Load, level: u32) -> (Duration, Option<Duration>) {
+        let least = Duration::from_secs_f64(load.seconds_per_client * f64::from(level));
+        match self.until {
+            Until::Time(window) => (self.warmup.max(least / 2), Some(window.max(least))),
+            Until::Posted => (self.warmup, None),
+        }
+    }
+
+    /// In words, with the reason for what the post did otherwise.
+    pub fn sentences(&self, suite: &Suite) -> Vec<String> {
+        let load = &suite.load;
+        let plural = |n: u32| if n == 1 { "" } else { "s" };
+        let blocks = format!("{} block{}", self.blocks, plural(self.blocks));
+        let keep = if load.keepalive { " -k" } else { "" };
+        let Until::Time(window) = self.until else {
+            return vec![format!(
+                "{blocks} of the post's own {} requests{keep}, without a warm-up; what is not through after {} s is cut off there.",
+                load.requests,
+                POSTED_LIMIT.as_secs()
+            )];
+        };
+        let mut said = vec![format!(
+            "{blocks} of {} s after {} s of warm-up.",
+            window.as_secs_f64(),
+            self.warmup.as_secs_f64()
+        )];
+        if load.seconds_per_client > 0.0 {
+            said.push(format!(
+                "Where clients wait longer, {} s for each of them: every one must have had its answer.",
+                load.seconds_per_client
+            ));
+        }
+        said.push(format!(
+            "The post ended each run after {} requests{keep}; here windows end by the clock, so that a fast stack is measured \
+             for as long as a slow one and a disturbance hits all alike. With its own number: howdah compare {} --as-posted",
+            load.requests, suite.name
+        ));
+        said
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quick_run_takes_the_first_the_last_and_something_between() {
+        let all = [10, 30, 50, 100, 150, 200, 250, 300, 400, 500];
+        assert_eq!(Effort::quick().of(&all), [10, 150, 500]);
+        assert_eq!(Effort::quick().of(&[5, 10]), [5, 10]);
+        assert_eq!(Effort::full().of(&all), all);
+        assert_eq!(Effort::as_posted().of(&all), all);
+    }
+
+    #[test]
+    fn five_hundred_clients_of_a_slow_page_get_time_for_an_answer_each() {
+        let load = Load {
+            requests: 1000,
+            concurrency: vec![10, 500],
+            keepalive: false,
+            seconds_per_client: 0.02,
+        };
+        let seconds = |n: f64| Duration::from_secs_f64(n);
+        let quick = Effort::quick();
+        assert_eq!(quick.window(&load, 10), (seconds(0.3), Some(seconds(0.6))));
+        assert_eq!(
+            quick.window(&load, 500),
+            (seconds(5.0), Some(seconds(10.0)))
+        );
+        let posted = Effort::as_posted();
+        assert_eq!(posted.window(&load, 500), (Duration::ZERO, None));
+    }
+
+    #[test]
+    fn the_quick_form_of_each_of_the_five_could_prove_what_it_asks() {
+        // The fourth asks who stays flat, which is a ratio of levels and needs no pairs; its windows are
+        // long, so there are few of them.
+        for name in ["b1", "b2", "b3", "b5"] {
+            let suite = Suite::named(name).unwrap();
+            let effort = Effort::quick().with(&suite.quick);
+            let cells = suite.pages.len() * effort.of(&suite.load.concurrency).len();
+            // Holm's first step, with the smallest p that so many pairs can have.
+            let smallest = 2f64.powi(1 - effort.blocks as i32) * (suite.asked.len() * cells) as f64;
+            assert!(smallest <= 0.05, "{name}: {smallest}");
+        }
+    }
+}
