@@ -5,8 +5,10 @@
 //! the reader's clock.
 //!
 //! Bounded: the newest [`MAX_NAMED`] purges by name are kept; when there are more, the oldest half
-//! is folded into the site's own epoch, which purges more than was asked, never less.
+//! is folded into the site's own epoch, which purges more than was asked, never less. Names are looked
+//! up in a table; only prefixes are gone through one by one, so they are few.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +18,7 @@ use crate::key::target_of;
 
 /// Most purges by tag, URL or prefix that are remembered singly.
 pub const MAX_NAMED: usize = 8192;
-/// Most paths.
+/// Most prefixes.
 pub const MAX_PREFIXES: usize = 256;
 
 /// What is to be purged.
@@ -27,8 +29,9 @@ pub enum Purge {
     /// One URL, all its variants: the key ([`crate::key::Key::as_bytes`]).
     Url(Vec<u8>),
     /// A path of the site, whatever host and scheme, with all its queries; or all that begin so.
+    /// `/%C3%A4`, `/%c3%a4` and the bytes themselves are one path.
     Path {
-        /// The path, percent-encoded as in requests.
+        /// The path, percent-encoded or not; a query may follow.
         text: Vec<u8>,
         /// This path only.
         exact: bool,
@@ -84,25 +87,40 @@ impl Last {
 
 #[derive(Debug, Default)]
 struct Named {
-    /// Tags as `t…`, URLs as `u…`.
+    /// Tags as `t…`, URLs as `u…`, paths as `p…`.
     exact: HashMap<Vec<u8>, Last>,
-    paths: Vec<Path>,
+    prefixes: Vec<(Vec<u8>, Last)>,
 }
 
-#[derive(Debug)]
-struct Path {
-    text: Vec<u8>,
-    exact: bool,
-    last: Last,
-}
-
-impl Path {
-    fn is_meant(&self, target: &[u8]) -> bool {
-        match target.strip_prefix(&self.text[..]) {
-            Some(rest) => !self.exact || matches!(rest, [] | [b'?', ..]),
-            None => false,
+/// The form in which targets are compared: the path's escapes decoded, the query as it is. No two
+/// paths that are stored become one by it: an encoded slash, `?` or control character is never cached.
+fn canonical(target: &[u8]) -> Cow<'_, [u8]> {
+    let path = path_of(target);
+    if !path.contains(&b'%') {
+        return Cow::Borrowed(target);
+    }
+    let mut out = Vec::with_capacity(target.len());
+    let mut rest = path;
+    while let Some((first, after)) = rest.split_first() {
+        let escape = after.get(..2).filter(|_| *first == b'%');
+        match escape.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok()) {
+            Some(byte) => {
+                out.push(byte);
+                rest = &after[2..];
+            }
+            None => {
+                out.push(*first);
+                rest = after;
+            }
         }
     }
+    out.extend_from_slice(&target[path.len()..]);
+    Cow::Owned(out)
+}
+
+/// A target without its query.
+fn path_of(target: &[u8]) -> &[u8] {
+    target.split(|b| *b == b'?').next().unwrap_or_default()
 }
 
 impl fmt::Display for Purge {
@@ -157,15 +175,15 @@ impl Generations {
 
     /// Purges. When this returns, nobody is served what was purged. Gives the purge's number.
     pub fn purge(&self, what: &Purge, force: Force) -> u64 {
-        if *what == Purge::All {
-            let number = self.clock.fetch_add(1, Ordering::SeqCst) + 1;
-            self.site(force).fetch_max(number, Ordering::SeqCst);
-            return number;
-        }
+        // Held for `All` as well: a page must not be judged by a later purge while an earlier one has
+        // its number and is not yet in force.
         let mut named = self.named.write().unwrap_or_else(PoisonError::into_inner);
         let number = self.clock.fetch_add(1, Ordering::SeqCst) + 1;
         match what {
-            Purge::All => {}
+            Purge::All => {
+                self.site(force).fetch_max(number, Ordering::SeqCst);
+                return number;
+            }
             Purge::Url(key) => {
                 let name = [b"u", &key[..]].concat();
                 named.exact.entry(name).or_default().note(force, number);
@@ -174,19 +192,20 @@ impl Generations {
                 let name = [b"t", &tag[..]].concat();
                 named.exact.entry(name).or_default().note(force, number);
             }
-            Purge::Path { text, exact } => {
-                let same = |p: &&mut Path| p.text == *text && p.exact == *exact;
-                if let Some(path) = named.paths.iter_mut().find(same) {
-                    path.last.note(force, number);
-                } else {
-                    let mut last = Last::default();
-                    last.note(force, number);
-                    named.paths.push(Path {
-                        text: text.clone(),
-                        exact: *exact,
-                        last,
-                    });
+            Purge::Path { text, exact: true } => {
+                let name = [b"p", &*canonical(text)].concat();
+                named.exact.entry(name).or_default().note(force, number);
+            }
+            Purge::Path { text, exact: false } => {
+                let text = canonical(text);
+                let mut last = Last::default();
+                let known = named.prefixes.iter().position(|(known, _)| *known == *text);
+                if let Some(at) = known {
+                    // To the end: the oldest are folded first.
+                    (_, last) = named.prefixes.remove(at);
                 }
+                last.note(force, number);
+                named.prefixes.push((text.into_owned(), last));
             }
         }
         self.fold(&mut named);
@@ -212,9 +231,9 @@ impl Generations {
             self.hard.fetch_max(cut, Ordering::SeqCst);
             named.exact.retain(|_, last| newest(last) > cut);
         }
-        if named.paths.len() > MAX_PREFIXES {
-            let half = named.paths.drain(..MAX_PREFIXES / 2);
-            let cut = half.map(|path| newest(&path.last)).max().unwrap_or(0);
+        if named.prefixes.len() > MAX_PREFIXES {
+            let half = named.prefixes.drain(..MAX_PREFIXES / 2);
+            let cut = half.map(|(_, last)| newest(&last)).max().unwrap_or(0);
             self.hard.fetch_max(cut, Ordering::SeqCst);
         }
     }
@@ -237,8 +256,10 @@ impl Generations {
         };
         let named = self.named.read().unwrap_or_else(PoisonError::into_inner);
         let mut name = Vec::with_capacity(key.len() + 1);
-        for (kind, text) in std::iter::once((b'u', key)).chain(tags.iter().map(|t| (b't', &t[..])))
-        {
+        let target = canonical(target_of(key));
+        // A purge of a path with its query, and one of the path with all its queries.
+        let own = [(b'u', key), (b'p', &target), (b'p', path_of(&target))];
+        for (kind, text) in own.into_iter().chain(tags.iter().map(|t| (b't', &t[..]))) {
             name.clear();
             name.push(kind);
             name.extend_from_slice(text);
@@ -246,11 +267,18 @@ impl Generations {
                 worse(last.judge(born));
             }
         }
-        let target = target_of(key);
-        for path in named.paths.iter().filter(|path| path.is_meant(target)) {
-            worse(path.last.judge(born));
+        for (prefix, last) in &named.prefixes {
+            if target.starts_with(prefix) {
+                worse(last.judge(born));
+            }
         }
         verdict
+    }
+
+    /// The number of the last purge by name that is in force: who judged a page valid after asking
+    /// this may judge it as one born then.
+    pub fn named_last(&self) -> u64 {
+        self.named_last.load(Ordering::SeqCst)
     }
 }
 
@@ -358,7 +386,7 @@ mod tests {
             generations.purge(&Purge::Tag(name(n)), Force::Hard);
         }
         for n in 0..MAX_PREFIXES + 2 {
-            generations.purge(&path(&format!("/{n}"), true), Force::Hard);
+            generations.purge(&path(&format!("/{n}"), false), Force::Hard);
         }
         for n in [0, 1, MAX_NAMED / 2, MAX_NAMED] {
             assert_eq!(
@@ -368,6 +396,23 @@ mod tests {
             );
         }
         let named = generations.named.read().unwrap();
-        assert!(named.exact.len() <= MAX_NAMED && named.paths.len() <= MAX_PREFIXES);
+        assert!(named.exact.len() <= MAX_NAMED && named.prefixes.len() <= MAX_PREFIXES);
+    }
+
+    #[test]
+    fn a_path_is_the_same_however_its_letters_are_escaped() {
+        for (purge, target) in [
+            (path("/%C3%A4/", true), "/%c3%a4/"),
+            (path("/\u{e4}/", true), "/%c3%a4/?x=1"),
+            (path("/%61", false), "/abc"),
+            (path("/a", true), "/%61?q=%41"),
+            (path("/%zz%4", true), "/%zz%4"),
+        ] {
+            let generations = Generations::default();
+            let born = generations.now();
+            generations.purge(&purge, Force::Hard);
+            let verdict = generations.judge(born, &key(target), &[]);
+            assert_eq!(verdict, Validity::Gone, "{purge:?} {target}");
+        }
     }
 }

@@ -14,6 +14,7 @@
 //! - [`pass`]: every no, by name.
 //! - [`cookie`], [`key`]: what a request is, read as PHP reads it.
 //! - [`preset`]: what is known of WordPress, MediaWiki and others.
+//! - [`tags`]: names pages go by; [`purge`]: how applications and people say what is to be purged.
 //! - [`generation`]: purges in constant time: a number compared when a page is read.
 //! - [`object`]: a stored response; [`store`]: where it is kept; [`flight`]: who renders it.
 //! - [`serve`]: conditional requests and ranges; [`status`]: `Cache-Status`.
@@ -34,9 +35,11 @@ pub mod object;
 pub mod pass;
 pub mod policy;
 pub mod preset;
+pub mod purge;
 pub mod serve;
 pub mod status;
 pub mod store;
+pub mod tags;
 
 /// Milliseconds of Unix time.
 pub type Millis = u64;

@@ -2,6 +2,7 @@
 //! it when somebody first asks for one. Made only of a [`Storable`]. Immutable but for these forms.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
@@ -46,6 +47,9 @@ pub struct Object {
     pub tags: Vec<Vec<u8>>,
     /// The URL's key, without variant.
     pub url_key: Vec<u8>,
+    /// It was valid when this was the number of the last purge by name, so older ones are not asked
+    /// about again: a hit costs the same after any number of purges and with any number of tags.
+    judged: AtomicU64,
     /// The plain form, then the encoded ones, filled by who sends them.
     forms: [OnceLock<Form>; CODINGS + 1],
 }
@@ -89,6 +93,7 @@ impl Object {
             born: draft.born,
             tags: storable.tags().to_vec(),
             url_key: draft.url_key.to_vec(),
+            judged: AtomicU64::new(draft.born),
             forms: Default::default(),
         })
     }
@@ -132,6 +137,7 @@ impl Object {
             born,
             tags: self.tags.clone(),
             url_key: self.url_key.clone(),
+            judged: AtomicU64::new(born),
             forms: Default::default(),
         }
     }
@@ -155,8 +161,16 @@ impl Object {
     /// What it is good for at `now`, as its lifetime and the purges since say; none: for nothing.
     pub fn state(&self, generations: &Generations, now: Millis) -> Option<State> {
         let state = self.freshness.state(now);
-        match generations.judge(self.born, &self.url_key, &self.tags) {
-            Validity::Valid => Some(state),
+        // Asked before: a purge that comes meanwhile has a higher number.
+        let last = generations.named_last();
+        let judged = self.judged.load(Ordering::Relaxed);
+        match generations.judge(judged, &self.url_key, &self.tags) {
+            Validity::Valid => {
+                if last > judged {
+                    self.judged.fetch_max(last, Ordering::Relaxed);
+                }
+                Some(state)
+            }
             Validity::Gone => None,
             // A soft purge: as if its lifetime had just ended.
             Validity::Stale => Some(match state {
@@ -264,6 +278,19 @@ pub(crate) mod tests {
         generations.purge(&Purge::All, Force::Soft);
         assert_eq!(page.state(&generations, 1), Some(State::Grace));
         generations.purge(&Purge::Url(b"key".to_vec()), Force::Hard);
+        assert_eq!(page.state(&generations, 1), None);
+    }
+
+    #[test]
+    fn a_page_judged_valid_is_still_purged_by_what_comes_later() {
+        let generations = Generations::default();
+        let page = page(&[("Surrogate-Key", "mine")], "x");
+        for other in 0..3 {
+            generations.purge(&Purge::Tag(vec![other]), Force::Hard);
+            assert_eq!(page.state(&generations, 1), Some(State::Fresh));
+        }
+        assert_eq!(page.judged.load(Ordering::Relaxed), generations.now());
+        generations.purge(&Purge::Tag(b"mine".to_vec()), Force::Hard);
         assert_eq!(page.state(&generations, 1), None);
     }
 

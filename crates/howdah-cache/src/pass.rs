@@ -119,6 +119,8 @@ passes! {
     TooLarge Response;
     /// The head is longer than a stored head may be.
     HeadTooLarge Response;
+    /// More tags than are kept with a page, or one too long: a purge by what is left out would miss it.
+    TooManyTags Response;
     /// An event stream, or a response that flushes as it goes and never ends.
     Streaming Response;
     /// The script named a file to send (`X-Accel-Redirect`, `X-Sendfile`): files are served faster as files.

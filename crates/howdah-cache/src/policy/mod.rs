@@ -9,7 +9,7 @@ pub mod freshness;
 pub mod request;
 pub mod response;
 
-use crate::preset::Preset;
+use crate::preset::{Name, Preset, TRACKING_COOKIES};
 
 pub use freshness::{Freshness, State};
 pub use request::RequestGate;
@@ -50,6 +50,8 @@ pub struct Rules {
     pub ignore_query: Vec<String>,
     /// `cache_never`: path prefixes never cached.
     pub never: Vec<String>,
+    /// `cache_keep_tags`: clients get the fields that carry tags.
+    pub keep_tags: bool,
 }
 
 impl Default for Rules {
@@ -65,11 +67,24 @@ impl Default for Rules {
             ignore_cookies: Vec::new(),
             ignore_query: Vec::new(),
             never: Vec::new(),
+            keep_tags: false,
         }
     }
 }
 
 impl Rules {
+    /// Whether a cookie of this name, read as PHP reads it, changes no page.
+    pub fn ignores_cookie(&self, name: &[u8]) -> bool {
+        let among = |list: &[Name]| list.iter().any(|known| known.matches(name));
+        let ignored = |pattern: &String| match pattern.strip_suffix('*') {
+            Some(start) => name.starts_with(start.as_bytes()),
+            None => *name == *pattern.as_bytes(),
+        };
+        among(TRACKING_COOKIES)
+            || among(self.preset.harmless_cookies)
+            || self.ignore_cookies.iter().any(ignored)
+    }
+
     /// The longest lifetime: the site's or the application's.
     pub fn longest(&self) -> u64 {
         match self.scheme {

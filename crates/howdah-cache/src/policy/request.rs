@@ -7,7 +7,6 @@
 use super::{Rules, Scheme};
 use crate::cookie;
 use crate::pass::Pass;
-use crate::preset::{Name, TRACKING_COOKIES};
 
 /// Looks at a request's fields one by one, then says whether it may be answered from the cache.
 #[derive(Debug)]
@@ -98,19 +97,12 @@ impl<'r> RequestGate<'r> {
     fn cookies(&self, line: &[u8]) -> Result<(), Pass> {
         for name in cookie::names(line) {
             let name = name.map_err(|_| Pass::UnreadableCookie)?;
-            let among = |list: &[Name]| list.iter().any(|known| known.matches(&name));
-            if among(self.rules.preset.session_cookies) {
+            let sessions = self.rules.preset.session_cookies;
+            if sessions.iter().any(|known| known.matches(&name)) {
                 return Err(Pass::SessionCookie);
             }
-            let ignored = |pattern: &String| match pattern.strip_suffix('*') {
-                Some(start) => name.starts_with(start.as_bytes()),
-                None => *name == *pattern.as_bytes(),
-            };
-            let harmless = among(TRACKING_COOKIES)
-                || among(self.rules.preset.harmless_cookies)
-                || self.rules.ignore_cookies.iter().any(ignored);
             // Under `rfc` the application says by `Vary` what its pages depend on.
-            if !harmless && self.rules.scheme == Scheme::CleanRoom {
+            if self.rules.scheme == Scheme::CleanRoom && !self.rules.ignores_cookie(&name) {
                 return Err(Pass::UnknownCookie);
             }
         }

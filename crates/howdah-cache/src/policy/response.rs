@@ -5,14 +5,13 @@ use super::{Freshness, Rules, Scheme};
 use crate::control::{self, Directives, Given};
 use crate::field::{self, members};
 use crate::pass::Pass;
+use crate::tags::{self, Tags};
 use crate::{Fields, Millis};
 
 /// Longest stored head, bytes of names and values.
 const MAX_HEAD: usize = 64 << 10;
 /// Most fields a response may vary by.
 const MAX_VARY: usize = 8;
-/// Most tags kept of a response.
-const MAX_TAGS: usize = 256;
 /// Part of a resource's age for which it is taken to stay as it is (RFC 9111 §4.2.2 suggests 10 %).
 const HEURISTIC: u64 = 10;
 /// Longest such lifetime.
@@ -42,7 +41,7 @@ pub struct Storable {
     freshness: Freshness,
     vary: Vec<Vec<u8>>,
     left_out: Vec<Vec<u8>>,
-    tags: Vec<Vec<u8>>,
+    tags: Tags,
     max_object: u64,
     announced: Option<u64>,
 }
@@ -65,7 +64,12 @@ impl Storable {
 
     /// Its tags.
     pub fn tags(&self) -> &[Vec<u8>] {
-        &self.tags
+        self.tags.as_slice()
+    }
+
+    /// Gives it a tag that the run told beside its fields.
+    pub fn tag(&mut self, tag: &[u8]) -> Result<(), Pass> {
+        self.tags.add(tag)
     }
 
     /// Checks a body of so many bytes, which ended as it should.
@@ -90,7 +94,7 @@ impl Storable {
 
 /// Fields of one connection or one exchange (RFC 9111 §3.1), and instructions to this cache.
 fn never_stored(name: &[u8]) -> bool {
-    const NEVER: [&[u8]; 20] = [
+    const NEVER: [&[u8]; 16] = [
         b"connection",
         b"keep-alive",
         b"te",
@@ -107,12 +111,8 @@ fn never_stored(name: &[u8]) -> bool {
         b"content-length",
         b"set-cookie",
         b"x-accel-expires",
-        b"howdah-cache-control",
-        b"surrogate-control",
-        b"surrogate-key",
-        b"x-litespeed-tag",
     ];
-    NEVER.iter().any(|never| name.eq_ignore_ascii_case(never))
+    NEVER.iter().any(|never| name.eq_ignore_ascii_case(never)) || tags::is_instruction(name)
 }
 
 /// Whether, how long and under what a response may be stored.
@@ -150,7 +150,7 @@ pub fn judge(response: &ResponseFacts<'_>, rules: &Rules) -> Result<Storable, Pa
     {
         return Err(Pass::HeadTooLarge);
     }
-    do_not_cache(fields)?;
+    do_not_cache(fields, rules)?;
     let targeted = control::targeted(fields);
     let is_targeted = targeted.is_some();
     let directives =
@@ -163,6 +163,9 @@ pub fn judge(response: &ResponseFacts<'_>, rules: &Rules) -> Result<Storable, Pa
         _ => None,
     };
     let mut left_out = directives.no_cache_fields;
+    if !rules.keep_tags {
+        left_out.extend(tags::FIELDS.iter().map(|name| name.to_vec()));
+    }
     for line in field::all(fields, b"connection") {
         left_out.extend(members(line).map(<[u8]>::to_ascii_lowercase));
     }
@@ -170,7 +173,7 @@ pub fn judge(response: &ResponseFacts<'_>, rules: &Rules) -> Result<Storable, Pa
         freshness,
         vary,
         left_out,
-        tags: tags(fields),
+        tags: Tags::of(fields)?,
         max_object: rules.max_object,
         // Beyond what a number of seconds may be there is no body either.
         announced: announced.filter(|n| *n < field::MAX_SECONDS),
@@ -178,20 +181,48 @@ pub fn judge(response: &ResponseFacts<'_>, rules: &Rules) -> Result<Storable, Pa
 }
 
 /// What plugins say when they speak to another cache: a no is a no in every dialect.
-fn do_not_cache(fields: &Fields<'_>) -> Result<(), Pass> {
-    if let Some(value) = field::first(fields, b"x-litespeed-cache-control") {
-        let personal = |m: &[u8]| {
-            let name = m.to_ascii_lowercase();
-            name == b"no-cache" || name == b"no-store" || name == b"private"
-        };
-        if members(value).any(personal) {
-            return Err(Pass::DoNotCachePage);
-        }
+fn do_not_cache(fields: &Fields<'_>, rules: &Rules) -> Result<(), Pass> {
+    if litespeed(fields).is_some_and(|said| said.forbids) {
+        return Err(Pass::DoNotCachePage);
+    }
+    // A cookie that decides what the page shows must not be one that is ignored.
+    let decides = |member: &[u8]| {
+        let name = member.strip_prefix(b"cookie=");
+        name.is_some_and(|name| rules.ignores_cookie(name))
+    };
+    if field::all(fields, b"x-litespeed-vary").any(|line| members(line).any(decides)) {
+        return Err(Pass::VaryUnbounded);
     }
     match field::first(fields, b"surrogate-control") {
         Some(value) if Directives::read(std::iter::once(value)).no_store => Err(Pass::NoStore),
         _ => Ok(()),
     }
+}
+
+/// What `X-LiteSpeed-Cache-Control` says (OpenLiteSpeed's cachectrl.cpp). It may forbid, and give a
+/// lifetime; unlike there it does not overrule `private` and `no-store` of `Cache-Control`.
+struct LiteSpeed {
+    forbids: bool,
+    lifetime: Option<u64>,
+}
+
+fn litespeed(fields: &Fields<'_>) -> Option<LiteSpeed> {
+    let mut lines = field::all(fields, b"x-litespeed-cache-control").peekable();
+    lines.peek()?;
+    let (mut forbids, mut shared, mut own) = (false, None, None);
+    for member in lines.flat_map(members) {
+        match &member.to_ascii_lowercase()[..] {
+            // There is no cache of a visitor's own here, and nothing fills in ESI's holes.
+            b"no-cache" | b"no-store" | b"private" | b"esi=on" => forbids = true,
+            other => {
+                let time = |name: &[u8]| other.strip_prefix(name).and_then(field::seconds);
+                shared = shared.or_else(|| time(b"s-maxage="));
+                own = own.or_else(|| time(b"max-age="));
+            }
+        }
+    }
+    let lifetime = shared.or(own);
+    Some(LiteSpeed { forbids, lifetime })
 }
 
 /// The fields a response varies by. `Accept-Encoding` is not one of them: the body is kept plain and
@@ -288,6 +319,8 @@ fn freshness(
             let stated = directives.s_maxage.value().or(directives.max_age.value());
             let expires = || expires(fields, date.unwrap_or(response.received));
             // RFC 9213 §2.2: `Expires` is no more heeded than `Cache-Control` then.
+            let dialect = || litespeed(fields).and_then(|said| said.lifetime);
+            let stated = dialect().or(stated);
             stated.or_else(|| if is_targeted { None } else { expires() })
         }
     };
@@ -381,38 +414,6 @@ fn initial_age(response: &ResponseFacts<'_>, date: Option<Millis>) -> Millis {
     let apparent = if apparent < 1000 { 0 } else { apparent };
     let delay = if delay < 1000 { 0 } else { delay };
     apparent.max(stated * 1000 + delay)
-}
-
-/// Tags in the dialects applications already speak: `Surrogate-Key` and `xkey` (separated by
-/// spaces), `Cache-Tag`, `X-Magento-Tags`, `X-LiteSpeed-Tag` (by commas), `Cache-Groups` (RFC 9875, a
-/// list of strings).
-fn tags(fields: &Fields<'_>) -> Vec<Vec<u8>> {
-    const BY_SPACE: [&[u8]; 4] = [
-        b"surrogate-key",
-        b"xkey",
-        b"cache-tags",
-        b"x-drupal-cache-tags",
-    ];
-    const BY_COMMA: [&[u8]; 4] = [
-        b"cache-tag",
-        b"x-magento-tags",
-        b"x-litespeed-tag",
-        b"cache-groups",
-    ];
-    let mut tags: Vec<Vec<u8>> = Vec::new();
-    for (name, value) in fields {
-        let is = |list: &[&[u8]]| list.iter().any(|n| name.eq_ignore_ascii_case(n));
-        if is(&BY_SPACE) {
-            let words = value.split(u8::is_ascii_whitespace);
-            tags.extend(words.filter(|t| !t.is_empty()).map(<[u8]>::to_vec));
-        } else if is(&BY_COMMA) {
-            tags.extend(members(value).map(field::unquoted));
-        }
-    }
-    tags.sort();
-    tags.dedup();
-    tags.truncate(MAX_TAGS);
-    tags
 }
 
 #[cfg(test)]

@@ -397,3 +397,44 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn litespeeds_word_gives_a_lifetime_and_may_forbid_but_overrules_nothing() {
+    let said = |value: &'static str| ("X-LiteSpeed-Cache-Control", value);
+    let rules = wordpress();
+    check(&rules, 200, &[said("public,max-age=600")], Ok(600));
+    let both = "public, max-age=600, s-maxage=60";
+    check(&rules, 200, &[said(both)], Ok(60));
+    check(&rules, 404, &[said("public,max-age=600")], Ok(600));
+    // A week, as the plugin says it, ends before the page's nonces do.
+    check(&rules, 200, &[said("public,max-age=604800")], Ok(36_000));
+    for forbidden in ["private,max-age=9", "shared,private", "no-cache", "esi=on"] {
+        check(&rules, 200, &[said(forbidden)], Err(Pass::DoNotCachePage));
+    }
+    let private = [said("public,max-age=600"), ("Cache-Control", "private")];
+    check(&rules, 200, &private, Err(Pass::Private));
+    let ignored = [("X-LiteSpeed-Vary", "cookie=_ga")];
+    check(&rules, 200, &ignored, Err(Pass::VaryUnbounded));
+    let unknown = [("X-LiteSpeed-Vary", "cookie=currency")];
+    check(&rules, 200, &unknown, Ok(120));
+}
+
+#[test]
+fn fields_for_this_cache_are_not_stored_and_tags_only_if_they_are_to_go_on() {
+    let lines = [
+        ("Surrogate-Key", "a"),
+        ("Cache-Groups", "\"b\""),
+        ("X-LiteSpeed-Tag", "c"),
+    ];
+    for keep_tags in [false, true] {
+        let rules = Rules {
+            keep_tags,
+            ..wordpress()
+        };
+        let storable = ask(&rules, 200, &lines).unwrap();
+        assert_eq!(storable.tags().len(), 3);
+        assert_eq!(storable.leaves_out(b"surrogate-key"), !keep_tags);
+        assert!(!storable.leaves_out(b"Cache-Groups"));
+        assert!(storable.leaves_out(b"X-LiteSpeed-Tag"));
+    }
+}

@@ -19,6 +19,7 @@ use howdah_cache::policy::response::{ResponseFacts, judge};
 use howdah_cache::{Millis, Pass, Storable};
 use howdah_executor::{Event, Head, ScriptBody, ScriptRequest};
 
+use super::dialect;
 use super::{Line, PageCache, SiteCache, fields, lookup, now, remembered};
 use crate::client_address::Client;
 use crate::http::head::{self as request_head, HeadLimits};
@@ -142,6 +143,8 @@ async fn render(order: &mut Order, part: &SiteCache) -> Result<Outcome, Pass> {
         match event.map_err(|_| Pass::RunFailed)? {
             Event::Informational(_) | Event::Flush => {}
             Event::Head(head) => {
+                let own = head.headers.iter().map(|(n, v)| (&n[..], &v[..]));
+                dialect::purge(part, true, own);
                 let lines = judged_fields(&order.site, &route, &head);
                 // A no ends the run here: the script learns that its client has left.
                 let storable = verdict(&head, &lines, part, (requested, now()), false)?;

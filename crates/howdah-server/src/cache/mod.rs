@@ -1,6 +1,7 @@
 //! The page cache at work: joins `howdah-cache`'s policy and stores to requests and runs. Decides
 //! nothing about what may be kept; that is the policy's.
 //!
+//! - [`dialect`]: what a script's head orders in the words of other caches.
 //! - [`lookup`]: before the script: is there a page, or why is none looked for.
 //! - [`send`]: a stored page becomes an answer.
 //! - [`fill`]: a page is rendered for the cache, by a request the server makes itself.
@@ -10,6 +11,7 @@
 //!
 //! One value per configuration: a reload, which may bring new code, begins with an empty memory.
 
+pub mod dialect;
 pub mod fill;
 pub mod lookup;
 pub mod send;

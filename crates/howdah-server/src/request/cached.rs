@@ -18,6 +18,7 @@ use howdah_executor::{Event, ScriptBody, ScriptRequest};
 
 use super::script::LocalRedirect;
 use super::{Exchange, Front, Record, build_frame};
+use crate::cache::dialect;
 use crate::cache::fill::{self, Order, Visitor};
 use crate::cache::lookup::{self, Lookup};
 use crate::cache::tee::Tee;
@@ -446,6 +447,7 @@ impl<'a> Asked<'a> {
         self.part.count(verdict);
         record.cache = Some(verdict);
         let edit = |head: &mut ResponseHead| {
+            dialect::obey(self.part, self.exchange.request.method(), head);
             self.site.edit_headers(route, head);
             tell(head, verdict);
         };
@@ -588,6 +590,7 @@ impl<'a> Around<'a> {
 
     /// Before the answer's head is sent: who wrote must not read an older page after it.
     pub(super) fn head(&self, head: &mut ResponseHead) {
+        dialect::obey(self.part, self.exchange.request.method(), head);
         self.site.edit_headers(self.route, head);
         tell(head, self.verdict);
         let Some(write) = &self.write else { return };

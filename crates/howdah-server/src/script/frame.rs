@@ -196,7 +196,7 @@ fn headers(frame: &mut FrameBuilder, request: &RequestHead, client: &Client<'_>)
             }
             HeaderFate::DropProxy | HeaderFate::DropAlias => continue,
         }
-        if name.eq_ignore_ascii_case(b"transfer-encoding") {
+        if name.eq_ignore_ascii_case(b"transfer-encoding") || speaks_for_a_cache(name) {
             continue;
         }
         let same = |other: &[u8]| other.len() == name.len() && other.eq_ignore_ascii_case(name);
@@ -237,6 +237,17 @@ fn headers(frame: &mut FrameBuilder, request: &RequestHead, client: &Client<'_>)
                 frame.named(&name_buffer, &parts.concat());
             }
         }
+    }
+}
+
+/// Fields by which a LiteSpeed cache in front of PHP makes itself known: plugins believe whoever
+/// sends them, and leave holes in the page for it to fill (lscache_wp, litespeed-cache.php).
+fn speaks_for_a_cache(name: &[u8]) -> bool {
+    match name.len() {
+        9 => name.eq_ignore_ascii_case(b"x-lscache"),
+        10 => name.eq_ignore_ascii_case(b"x-litemage"),
+        20 => name.eq_ignore_ascii_case(b"x-lscache-vary-value"),
+        _ => false,
     }
 }
 

@@ -324,3 +324,24 @@ fn addresses_are_written_as_the_standard_library_writes_them() {
         assert_eq!(text.of(address.parse().unwrap()), address.as_bytes());
     }
 }
+
+#[test]
+fn nobody_makes_himself_a_cache_in_front_of_php() {
+    let fields = [
+        ("Host", "h"),
+        ("X-LSCACHE", "on"),
+        ("x-lscache-vary-value", "admin"),
+        ("X-LITEMAGE", "1"),
+        ("X-LSCACHE-X", "other"),
+    ];
+    let r = request("GET", "/", &fields);
+    check(
+        &server(&r, &NAMES, &TrustedProxies::default(), BodyLength::None),
+        &[("HTTP_X_LSCACHE_X", "other")],
+        &[
+            "HTTP_X_LSCACHE",
+            "HTTP_X_LSCACHE_VARY_VALUE",
+            "HTTP_X_LITEMAGE",
+        ],
+    );
+}

@@ -37,6 +37,7 @@ pub fn without_section(arguments: &Serve, top: &Section<'_, '_, '_>, site: &mut 
         },
         flush_on_write: true,
     });
+    announce(site);
     advise(top, None, site);
 }
 
@@ -57,7 +58,24 @@ pub fn of_section(
         rules: Rules { scheme, ..rules },
         flush_on_write: section.on("cache_flush_on_write"),
     });
+    if section.on("cache_litespeed") {
+        announce(site);
+    }
     advise(top, section.place_of("cache"), site);
+}
+
+/// Tells scripts, as OpenLiteSpeed does, that there is a cache which understands `X-LiteSpeed-*`:
+/// the plugins for LiteSpeed's cache work where they find these (lscache_wp, litespeed-cache.php). The
+/// edition is one without ESI, which is not done here either.
+fn announce(site: &mut SiteConfig) {
+    for (name, value) in [
+        ("X-LSCACHE", "on"),
+        ("LSWS_EDITION", "Openlitespeed 1.8 (Howdah)"),
+    ] {
+        if site.env.iter().all(|(known, _)| known != name) {
+            site.env.push((name.to_owned(), value.to_owned()));
+        }
+    }
 }
 
 fn rules(section: &Section<'_, '_, '_>, site: &SiteConfig) -> Rules {
@@ -83,6 +101,7 @@ fn rules(section: &Section<'_, '_, '_>, site: &SiteConfig) -> Rules {
         ignore_cookies: texts("cache_ignore_cookies"),
         ignore_query: texts("cache_ignore_query"),
         never,
+        keep_tags: section.on("cache_keep_tags"),
         ..Rules::default()
     }
 }

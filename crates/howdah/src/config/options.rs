@@ -409,6 +409,12 @@ options! {
         "cache_flush_on_write": Kind::OnOff, "on",
             "Every request that may have written (POST, PUT, DELETE …, and what the preset knows) makes all pages of the site old. `off`: only its own URL (RFC 9111 §4.4).",
             "a cache that sees only HTTP cannot know which pages show what was written";
+        "cache_litespeed": Kind::OnOff, "on",
+            "Tell scripts that there is a cache that understands `X-LiteSpeed-*` (`X-LSCACHE`, `LSWS_EDITION` in `$_SERVER`), so that plugins for LiteSpeed's cache tag and purge pages here.",
+            "a plugin that is installed is to work; without one nothing asks";
+        "cache_keep_tags": Kind::OnOff, "off",
+            "Let `Surrogate-Key`, `Cache-Tag`, `X-Magento-Tags` and their kin go on to clients, for a cache in front of this server that purges by them.",
+            "they tell clients how the site is made";
         "rule": Kind::Sections, "", "`[[site.rule]]`", "";
         "static": Kind::Sections, "", "`[[site.static]]`", "";
         "internal": Kind::Sections, "", "`[[site.internal]]`", "";

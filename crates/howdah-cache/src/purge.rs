@@ -1,0 +1,399 @@
+//! How it is said what is to be purged: the fields of a response, the words of a person or a script.
+//! Pure: text in, [`Order`]s out; they are carried out by `generation`. What cannot be said exactly
+//! purges more than was asked, never less; what cannot be read is refused, never guessed.
+
+use std::fmt;
+
+use crate::Fields;
+use crate::field;
+use crate::generation::{Force, Purge};
+use crate::tags::{Dialect, MAX_TAG};
+
+/// Most items of one response; more purge everything.
+const MAX_ITEMS: usize = 1024;
+/// Longest path or prefix.
+const MAX_PATH: usize = 8192;
+
+/// One thing to be purged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// What.
+    pub what: Purge,
+    /// How.
+    pub force: Force,
+}
+
+/// What a response orders: LiteSpeed's fields on any response, `Cache-Group-Invalidation` on one to
+/// an unsafe method only (RFC 9875 §3).
+pub fn of_response<'a>(
+    fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    is_safe: bool,
+) -> Vec<Order> {
+    let mut orders = Vec::new();
+    for (name, value) in fields {
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        match name.len() {
+            17 if is("x-litespeed-purge") => litespeed(value, &mut orders),
+            18 if is("x-litespeed-purge2") => litespeed(value, &mut orders),
+            24 if is("cache-group-invalidation") && !is_safe => {
+                let groups = Dialect::Groups.tags(value).into_iter();
+                orders.extend(groups.map(|group| Order {
+                    what: Purge::Tag(group),
+                    force: Force::Hard,
+                }));
+            }
+            _ => {}
+        }
+    }
+    if orders.len() > MAX_ITEMS {
+        let hard = |order: &Order| order.force == Force::Hard;
+        let force = match orders.iter().any(hard) {
+            true => Force::Hard,
+            false => Force::Soft,
+        };
+        let what = Purge::All;
+        return vec![Order { what, force }];
+    }
+    orders
+}
+
+/// Whether a response might order something: most do not, and nothing is collected for them.
+pub fn may_order(fields: &Fields<'_>) -> bool {
+    fields.iter().any(|(name, _)| orders_by_name(name))
+}
+
+/// Whether a field of that name may order something.
+pub fn orders_by_name(name: &[u8]) -> bool {
+    let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+    match name.len() {
+        17 => is("x-litespeed-purge"),
+        18 => is("x-litespeed-purge2"),
+        24 => is("cache-group-invalidation"),
+        _ => false,
+    }
+}
+
+/// `X-LiteSpeed-Purge: [public,|private,][stale,]item, …; …`: OpenLiteSpeed's cache.cpp
+/// (processPurge2) and LiteSpeed's developer's guide. Private caches there are none here. An item is
+/// `*`, `tag=NAME` or the bare `NAME`, or `/path`; `~s` behind it means stale. There a star may stand
+/// at either end of a tag: here that purges everything.
+fn litespeed(value: &[u8], orders: &mut Vec<Order>) {
+    for clause in value.split(|b| *b == b';') {
+        let (mut private, mut stale) = (false, false);
+        for (at, item) in clause
+            .split(|b| *b == b',')
+            .map(<[u8]>::trim_ascii)
+            .filter(|item| !item.is_empty())
+            .enumerate()
+        {
+            match (at, &item.to_ascii_lowercase()[..]) {
+                (0, b"private") => private = true,
+                (0, b"public") => {}
+                (0 | 1, b"stale") => stale = true,
+                _ if private => {}
+                _ => orders.push(litespeed_item(item, stale)),
+            }
+        }
+    }
+}
+
+fn litespeed_item(item: &[u8], stale: bool) -> Order {
+    let bare = item
+        .strip_suffix(b"~stale")
+        .or_else(|| item.strip_suffix(b"~s"));
+    let force = match stale || bare.is_some() {
+        true => Force::Soft,
+        false => Force::Hard,
+    };
+    let item = bare.unwrap_or(item);
+    let what = match item {
+        [b'/', ..] => path(item),
+        _ => {
+            let tag = item.strip_prefix(b"tag=").unwrap_or(item);
+            match tag.contains(&b'*') || tag.is_empty() {
+                true => Purge::All,
+                false => Purge::Tag(tag.to_vec()),
+            }
+        }
+    };
+    Order { what, force }
+}
+
+/// A path, or with `*` at its end all that begin so.
+fn path(text: &[u8]) -> Purge {
+    match text.strip_suffix(b"*") {
+        Some(b"/") => Purge::All,
+        Some(prefix) => Purge::Path {
+            text: prefix.to_vec(),
+            exact: false,
+        },
+        None => Purge::Path {
+            text: text.to_vec(),
+            exact: true,
+        },
+    }
+}
+
+/// What a person or a script asks for in one word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The host a URL named.
+    pub host: Option<String>,
+    /// What is to be purged.
+    pub what: Purge,
+}
+
+/// Why a word says nothing that can be purged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BadPurge {
+    /// Neither a path, a URL, `tag:NAME` nor `*`.
+    BadUrl(String),
+    /// Longer than a path or tag can be.
+    TooLong(usize),
+}
+
+impl fmt::Display for BadPurge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BadPurge::BadUrl(word) => write!(
+                f,
+                "BadUrl: `{word}` is neither a path (`/…`), a URL (`http://host/…`), `tag:NAME` nor `*`"
+            ),
+            BadPurge::TooLong(length) => write!(
+                f,
+                "BadUrl: {length} bytes are no path (at most {MAX_PATH}) and no tag (at most {MAX_TAG})"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for BadPurge {}
+
+/// Reads a word: `*` everything, `tag:NAME`, `/path` or `https://host/path` with all its queries,
+/// either with `*` at the end for all that begin so. A fragment is no part of a page's name.
+pub fn asked(word: &str) -> Result<Asked, BadPurge> {
+    if word.len() > MAX_PATH {
+        return Err(BadPurge::TooLong(word.len()));
+    }
+    let bad = || BadPurge::BadUrl(word.to_owned());
+    if word == "*" {
+        return Ok(Asked {
+            host: None,
+            what: Purge::All,
+        });
+    }
+    if let Some(tag) = word.strip_prefix("tag:") {
+        return match tag.len() {
+            0 => Err(bad()),
+            1..=MAX_TAG => Ok(Asked {
+                host: None,
+                what: Purge::Tag(tag.as_bytes().to_vec()),
+            }),
+            _ => Err(BadPurge::TooLong(word.len())),
+        };
+    }
+    let word = word.split('#').next().unwrap_or_default();
+    let rest = word
+        .strip_prefix("http://")
+        .or_else(|| word.strip_prefix("https://"));
+    let (host, target) = match rest {
+        Some(rest) => {
+            let end = rest.find(['/', '?']).unwrap_or(rest.len());
+            let (host, target) = rest.split_at(end);
+            if host.is_empty() || host == "*" {
+                return Err(bad());
+            }
+            (Some(host.to_owned()), target)
+        }
+        None if word.starts_with('/') => (None, word),
+        None => return Err(bad()),
+    };
+    // `http://host` and `http://host?query` ask for `/`.
+    let target = match target.starts_with('/') {
+        true => target.to_owned(),
+        false => format!("/{target}"),
+    };
+    let what = match (host.is_some(), &target[..]) {
+        // Of the site of that host: `Purge::All` has no host.
+        (_, "/*") => Purge::All,
+        (_, target) => path(target.as_bytes()),
+    };
+    Ok(Asked { host, what })
+}
+
+/// Magento's `X-Magento-Tags-Pattern` (Magento\CacheInvalidate\Model\PurgeCache): `.*` for
+/// everything, or `((^|,)TAG(,|$))` joined by `|`. Any other expression is not understood.
+pub fn magento_pattern(pattern: &[u8]) -> Option<Vec<Purge>> {
+    if pattern == b".*" {
+        return Some(vec![Purge::All]);
+    }
+    let text = std::str::from_utf8(pattern).ok()?;
+    let mut purges = Vec::new();
+    for part in text.split("))|((") {
+        let part = part.strip_prefix("((").unwrap_or(part);
+        let part = part.strip_suffix("))").unwrap_or(part);
+        let tag = part.strip_prefix("^|,)")?.strip_suffix("(,|$")?;
+        let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b':' | b'/');
+        if tag.is_empty() || tag.len() > MAX_TAG || !tag.bytes().all(plain) {
+            return None;
+        }
+        purges.push(Purge::Tag(tag.as_bytes().to_vec()));
+    }
+    (purges.len() <= MAX_ITEMS).then_some(purges)
+}
+
+/// A path as plugins for Varnish write it as an expression: text with `.*` at its end, dots and
+/// slashes escaped or not, `^` and `$` around it. Any other expression is not understood.
+pub fn prefix_pattern(pattern: &[u8]) -> Option<Purge> {
+    let text = pattern.strip_prefix(b"^").unwrap_or(pattern);
+    let text = text.strip_suffix(b"$").unwrap_or(text);
+    let text = text.strip_suffix(b".*")?;
+    let mut prefix = Vec::with_capacity(text.len());
+    let mut bytes = text.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'\\' => match bytes.next() {
+                Some(escaped) if !escaped.is_ascii_alphanumeric() => prefix.push(*escaped),
+                _ => return None,
+            },
+            b'*' | b'+' | b'?' | b'[' | b']' | b'(' | b')' | b'{' | b'}' | b'|' | b'^' | b'$' => {
+                return None;
+            }
+            other => prefix.push(*other),
+        }
+    }
+    Some(match &prefix[..] {
+        [] | [b'/'] => Purge::All,
+        [b'/', ..] => Purge::Path {
+            text: prefix,
+            exact: false,
+        },
+        _ => return None,
+    })
+}
+
+/// Tags listed in a field of a purge request.
+pub fn listed(dialect: Dialect, value: &[u8]) -> Option<Vec<Purge>> {
+    let tags = dialect.tags(value);
+    let fits = tags.len() <= MAX_ITEMS && tags.iter().all(|tag| tag.len() <= MAX_TAG);
+    fits.then(|| tags.into_iter().map(Purge::Tag).collect())
+}
+
+/// Whether a field value is a number other than zero: `Fastly-Soft-Purge: 1`.
+pub fn is_on(value: &[u8]) -> bool {
+    field::seconds(value.trim_ascii()).is_some_and(|n| n > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tag(name: &str) -> Purge {
+        Purge::Tag(name.as_bytes().to_vec())
+    }
+
+    fn url(text: &str, exact: bool) -> Purge {
+        let text = text.as_bytes().to_vec();
+        Purge::Path { text, exact }
+    }
+
+    fn orders(name: &str, value: &str, is_safe: bool) -> Vec<(Purge, Force)> {
+        let fields = [(name.as_bytes(), value.as_bytes())];
+        of_response(fields.into_iter(), is_safe)
+            .into_iter()
+            .map(|order| (order.what, order.force))
+            .collect()
+    }
+
+    #[test]
+    fn litespeeds_clauses_say_what_and_how() {
+        use Force::{Hard, Soft};
+        for (value, expected) in [
+            ("*", vec![(Purge::All, Hard)]),
+            ("public,*", vec![(Purge::All, Hard)]),
+            (
+                "public,abc_Po.1,abc_F",
+                vec![(tag("abc_Po.1"), Hard), (tag("abc_F"), Hard)],
+            ),
+            ("stale,tag=x", vec![(tag("x"), Soft)]),
+            ("public,stale,x", vec![(tag("x"), Soft)]),
+            (
+                "x~s, y~stale, z",
+                vec![(tag("x"), Soft), (tag("y"), Soft), (tag("z"), Hard)],
+            ),
+            ("/a/b?c", vec![(url("/a/b?c", true), Hard)]),
+            ("/a/*", vec![(url("/a/", false), Hard)]),
+            ("tag=pre*", vec![(Purge::All, Hard)]),
+            ("private,*", vec![]),
+            ("public,x;private,*", vec![(tag("x"), Hard)]),
+            ("", vec![]),
+        ] {
+            assert_eq!(
+                orders("X-LiteSpeed-Purge", value, true),
+                expected,
+                "{value}"
+            );
+            assert_eq!(orders("x-litespeed-purge2", value, false), expected);
+        }
+    }
+
+    #[test]
+    fn rfc_9875_3_a_group_is_invalidated_by_an_unsafe_method_only() {
+        let name = "Cache-Group-Invalidation";
+        let expected = vec![(tag("a"), Force::Hard), (tag("b"), Force::Hard)];
+        assert_eq!(orders(name, "\"a\", \"b\"", false), expected);
+        assert!(orders(name, "\"a\", \"b\"", true).is_empty());
+        assert!(may_order(&[(b"cache-group-invalidation", b"")]));
+        assert!(!may_order(&[(b"cache-groups", b"")]));
+    }
+
+    #[test]
+    fn more_than_fits_purges_everything() {
+        let many = "x,".repeat(MAX_ITEMS + 1);
+        let all = vec![(Purge::All, Force::Hard)];
+        assert_eq!(orders("X-LiteSpeed-Purge", &many, true), all);
+    }
+
+    #[test]
+    fn a_word_is_a_path_a_url_a_tag_or_everything() {
+        let check = |word: &str, host: Option<&str>, what: Purge| {
+            let host = host.map(str::to_owned);
+            assert_eq!(asked(word), Ok(Asked { host, what }), "{word}");
+        };
+        check("*", None, Purge::All);
+        check("/*", None, Purge::All);
+        check("/a", None, url("/a", true));
+        check("/a?b=1", None, url("/a?b=1", true));
+        check("/a*", None, url("/a", false));
+        check("tag:post-1", None, tag("post-1"));
+        check("https://h/a#b", Some("h"), url("/a", true));
+        check("http://h", Some("h"), url("/", true));
+        check("http://h?x", Some("h"), url("/?x", true));
+        check("http://h/*", Some("h"), Purge::All);
+        for bad in ["", "a", "tag:", "ftp://h/", "http:///a", "http://*"] {
+            assert!(matches!(asked(bad), Err(BadPurge::BadUrl(_))), "{bad}");
+        }
+        let long = format!("/{}", "x".repeat(MAX_PATH));
+        assert_eq!(asked(&long), Err(BadPurge::TooLong(MAX_PATH + 1)));
+    }
+
+    #[test]
+    fn expressions_of_known_forms_are_read_and_others_refused() {
+        let read = |text: &str| magento_pattern(text.as_bytes());
+        assert_eq!(read(".*"), Some(vec![Purge::All]));
+        assert_eq!(read("((^|,)cat_p_1(,|$))"), Some(vec![tag("cat_p_1")]));
+        let two = "((^|,)cat_p_1(,|$))|((^|,)cms_b(,|$))";
+        assert_eq!(read(two), Some(vec![tag("cat_p_1"), tag("cms_b")]));
+        for bad in ["", "cat_p_1", "((^|,)a.*(,|$))", "((^|,)(,|$))", "(("] {
+            assert_eq!(read(bad), None, "{bad}");
+        }
+        let read = |text: &str| prefix_pattern(text.as_bytes());
+        assert_eq!(read("/.*"), Some(Purge::All));
+        assert_eq!(read(".*"), Some(Purge::All));
+        assert_eq!(read("^/blog/.*$"), Some(url("/blog/", false)));
+        assert_eq!(read("/a\\.b.*"), Some(url("/a.b", false)));
+        for bad in ["/a", "/(a|b).*", "/a\\d.*", "a.*", "/a.*b.*"] {
+            assert_eq!(read(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Tags: names an application gives its pages so that it can purge by them. Read from the fields of
+//! every cache that has such names; one set serves them all, so a page tagged in one dialect may be
+//! purged in another. Which tags were purged, and when, is `generation`'s.
+//!
+//! Bounded, and never silently: a page with a tag that is not kept would be missed by a purge.
+
+use crate::Fields;
+use crate::field::{members, split, unquoted};
+use crate::pass::Pass;
+
+/// Most tags of a page. A category of a large shop has hundreds; RFC 9875 §2 asks for 32.
+pub const MAX_TAGS: usize = 1024;
+/// Longest tag, bytes: Fastly's and Cloudflare's limit; RFC 9875 §2 asks for 32.
+pub const MAX_TAG: usize = 1024;
+
+/// Fields that carry tags for a cache like this one: taken out on the way to the client, as Fastly,
+/// Cloudflare and Magento's VCL do, unless a cache in front is to have them (`cache_keep_tags`).
+/// `Cache-Groups` (RFC 9875) goes on: it is for every cache on the way.
+pub const FIELDS: [&[u8]; 6] = [
+    b"surrogate-key",
+    b"surrogate-control",
+    b"xkey",
+    b"cache-tag",
+    b"cache-tags",
+    b"x-magento-tags",
+];
+
+/// Fields that speak to this cache alone, whatever stands in front of it: LiteSpeed's, which its own
+/// server takes out as well, and ours.
+pub fn is_instruction(name: &[u8]) -> bool {
+    const OTHERS: [&[u8]; 2] = [b"howdah-cache-control", b"lsc-cookie"];
+    const LITESPEED: &[u8] = b"x-litespeed-";
+    let begins = name
+        .get(..LITESPEED.len())
+        .is_some_and(|start| start.eq_ignore_ascii_case(LITESPEED));
+    begins || OTHERS.iter().any(|other| name.eq_ignore_ascii_case(other))
+}
+
+/// The tags of a page: each once, within the limits.
+#[derive(Clone, Debug, Default)]
+pub struct Tags(Vec<Vec<u8>>);
+
+impl Tags {
+    /// Those of a response's fields.
+    pub fn of(fields: &Fields<'_>) -> Result<Tags, Pass> {
+        let mut tags = Tags::default();
+        for (name, value) in fields {
+            let Some(dialect) = dialect(name) else {
+                continue;
+            };
+            for tag in dialect.tags(value) {
+                tags.push(&tag)?;
+            }
+        }
+        tags.0.sort();
+        tags.0.dedup();
+        Ok(tags)
+    }
+
+    /// One more; a tag it has already is no more.
+    pub fn add(&mut self, tag: &[u8]) -> Result<(), Pass> {
+        match self.0.iter().any(|known| known == tag) {
+            true => Ok(()),
+            false => self.push(tag),
+        }
+    }
+
+    fn push(&mut self, tag: &[u8]) -> Result<(), Pass> {
+        if tag.is_empty() {
+            return Ok(());
+        }
+        if tag.len() > MAX_TAG || self.0.len() >= MAX_TAGS {
+            return Err(Pass::TooManyTags);
+        }
+        self.0.push(tag.to_vec());
+        Ok(())
+    }
+
+    /// All of them.
+    pub fn as_slice(&self) -> &[Vec<u8>] {
+        &self.0
+    }
+}
+
+/// How a field lists its tags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// By white space: Fastly's `Surrogate-Key`, Varnish's `xkey`, Drupal's.
+    Words,
+    /// By commas: Cloudflare's and Akamai's `Cache-Tag`, Magento's; commas or white space in
+    /// `Cache-Tags` (FOSHttpCache and Drupal's purger differ).
+    Members,
+    /// By commas; `public:` before a public tag of a private page: LiteSpeed's.
+    LiteSpeed,
+    /// A list of strings with parameters (RFC 9875 §2, RFC 9651 §3.1).
+    Groups,
+}
+
+/// The dialect of a response field that carries tags.
+pub fn dialect(name: &[u8]) -> Option<Dialect> {
+    const KNOWN: [(&str, Dialect); 8] = [
+        ("surrogate-key", Dialect::Words),
+        ("xkey", Dialect::Words),
+        ("cache-tags", Dialect::Words),
+        ("x-drupal-cache-tags", Dialect::Words),
+        ("cache-tag", Dialect::Members),
+        ("x-magento-tags", Dialect::Members),
+        ("x-litespeed-tag", Dialect::LiteSpeed),
+        ("cache-groups", Dialect::Groups),
+    ];
+    let known = KNOWN
+        .iter()
+        .find(|(known, _)| name.eq_ignore_ascii_case(known.as_bytes()));
+    known.map(|(_, dialect)| *dialect)
+}
+
+impl Dialect {
+    /// The tags of one line, as they stand there: neither limited nor sorted.
+    pub fn tags(self, value: &[u8]) -> Vec<Vec<u8>> {
+        match self {
+            Dialect::Words => value
+                .split(|b| b.is_ascii_whitespace() || *b == b',')
+                .filter(|tag| !tag.is_empty())
+                .map(<[u8]>::to_vec)
+                .collect(),
+            Dialect::Members => members(value).map(unquoted).collect(),
+            Dialect::LiteSpeed => members(value)
+                .map(|tag| tag.strip_prefix(b"public:").unwrap_or(tag).to_vec())
+                .collect(),
+            Dialect::Groups => members(value)
+                .filter_map(|member| Some(unquoted(split(member, b';').next()?)))
+                .collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(name: &str, value: &str) -> Result<Vec<String>, Pass> {
+        let tags = Tags::of(&[(name.as_bytes(), value.as_bytes())])?;
+        let text = |tag: &Vec<u8>| String::from_utf8(tag.clone()).unwrap();
+        Ok(tags.as_slice().iter().map(text).collect())
+    }
+
+    #[test]
+    fn every_dialect_gives_its_tags() {
+        for (name, value) in [
+            ("Surrogate-Key", "post-1  home post-1"),
+            ("xkey", "post-1 home"),
+            ("Cache-Tags", "home,post-1"),
+            ("Cache-Tag", "post-1, home"),
+            ("X-Magento-Tags", "post-1,home"),
+            ("X-LiteSpeed-Tag", "public:post-1,home"),
+            ("Cache-Groups", "\"post-1\";x=1, \"home\""),
+        ] {
+            assert_eq!(read(name, value).unwrap(), ["home", "post-1"], "{name}");
+        }
+        assert_eq!(read("Cache-Groups", "\"a, b\"").unwrap(), ["a, b"]);
+        assert!(read("X-Tag", "a").unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_page_with_more_or_longer_tags_than_are_kept_is_not_stored() {
+        let many = |n: usize| (0..n).map(|n| format!("t{n} ")).collect::<String>();
+        assert_eq!(read("xkey", &many(MAX_TAGS)).unwrap().len(), MAX_TAGS);
+        assert_eq!(read("xkey", &many(MAX_TAGS + 1)), Err(Pass::TooManyTags));
+        assert!(read("xkey", &"x".repeat(MAX_TAG)).is_ok());
+        let long = read("xkey", &"x".repeat(MAX_TAG + 1));
+        assert_eq!(long, Err(Pass::TooManyTags));
+        let mut tags = Tags::of(&[(b"xkey", many(MAX_TAGS).as_bytes())]).unwrap();
+        assert_eq!(tags.add(b"t7"), Ok(()));
+        assert_eq!(tags.add(b"another"), Err(Pass::TooManyTags));
+    }
+
+    #[test]
+    fn what_speaks_to_this_cache_alone_is_known_by_name() {
+        for name in ["X-LiteSpeed-Purge2", "x-litespeed-vary", "lsc-cookie"] {
+            assert!(is_instruction(name.as_bytes()), "{name}");
+        }
+        for name in ["X-LiteSpeed", "Cache-Groups", "Surrogate-Key"] {
+            assert!(!is_instruction(name.as_bytes()), "{name}");
+        }
+    }
+}

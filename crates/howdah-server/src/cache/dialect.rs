@@ -1,0 +1,111 @@
+//! What a script's head says to the cache in the words of other caches: purges that are carried out
+//! (`X-LiteSpeed-Purge`, `Cache-Group-Invalidation`), and fields that no client is to see. What such
+//! fields say of the page's own life is the policy's (`howdah_cache::policy`).
+
+use howdah_cache::{purge, tags};
+
+use super::SiteCache;
+use crate::http::message::ResponseHead;
+
+/// Whether a method is safe (RFC 9110 §9.2.1).
+pub fn is_safe(method: &[u8]) -> bool {
+    matches!(method, b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE")
+}
+
+/// Carries out what the fields of a response order, on this site's pages alone. Any response may
+/// order, whatever its status and however little it is cached: plugins purge from the dashboard.
+pub fn purge<'a>(
+    part: &SiteCache,
+    is_safe: bool,
+    fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+) {
+    for order in purge::of_response(fields, is_safe) {
+        part.generations.purge(&order.what, order.force);
+    }
+}
+
+/// For an answer that is not stored: carries out its orders, before its head is sent, and takes
+/// out what clients are not to see. A stored page is kept without these fields.
+pub fn obey(part: &SiteCache, method: &[u8], head: &mut ResponseHead) {
+    let ours = |name: &[u8]| {
+        let tags = !part.rules().keep_tags && is_tag_field(name);
+        tags || tags::is_instruction(name)
+    };
+    let mut orders = false;
+    let mut found: Vec<Vec<u8>> = Vec::new();
+    for (name, _) in head.fields() {
+        orders |= purge::orders_by_name(name);
+        if ours(name) && !found.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+            found.push(name.to_vec());
+        }
+    }
+    if orders {
+        purge(part, is_safe(method), head.fields());
+    }
+    for name in &found {
+        head.remove(name);
+    }
+}
+
+fn is_tag_field(name: &[u8]) -> bool {
+    tags::FIELDS
+        .iter()
+        .any(|field| field.eq_ignore_ascii_case(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::{CacheConfig, Rules};
+
+    fn head() -> ResponseHead {
+        let mut head = ResponseHead::new(200);
+        for (name, value) in [
+            ("X-LiteSpeed-Purge", "public,a;private,*"),
+            ("Surrogate-Key", "b"),
+            ("Cache-Groups", "\"c\""),
+            ("lsc-cookie", "d=e"),
+            ("X-Powered-By", "f"),
+        ] {
+            head.header(name.as_bytes(), value.as_bytes());
+        }
+        head
+    }
+
+    #[test]
+    fn orders_are_carried_out_and_clients_do_not_see_them() {
+        for keep_tags in [false, true] {
+            let config = CacheConfig {
+                rules: Rules {
+                    keep_tags,
+                    ..Rules::default()
+                },
+                ..CacheConfig::default()
+            };
+            let part = SiteCache::new(config);
+            let before = part.generations.now();
+            let mut head = head();
+            obey(&part, b"GET", &mut head);
+            assert_eq!(part.generations.now(), before + 1);
+            let kept = match keep_tags {
+                true => "Surrogate-Key: b\r\n",
+                false => "",
+            };
+            let lines = format!("{kept}Cache-Groups: \"c\"\r\nX-Powered-By: f\r\n");
+            assert_eq!(head.lines(), lines.as_bytes());
+        }
+    }
+
+    #[test]
+    fn a_group_is_invalidated_by_an_unsafe_method_only() {
+        for (method, purges) in [("GET", 0), ("HEAD", 0), ("POST", 1), ("QUERY", 1)] {
+            let part = SiteCache::new(CacheConfig::default());
+            let before = part.generations.now();
+            let mut head = ResponseHead::new(204);
+            head.header(b"Cache-Group-Invalidation", b"\"a\"");
+            obey(&part, method.as_bytes(), &mut head);
+            assert_eq!(part.generations.now(), before + purges, "{method}");
+            assert!(!head.lines().is_empty(), "other caches are told, too");
+        }
+    }
+}
