@@ -277,3 +277,26 @@ fn a_file_that_is_not_there_is_named() {
         "{err}"
     );
 }
+
+#[test]
+fn the_page_cache_knows_the_application_in_a_subfolder_and_says_which_it_does_not() {
+    let scratch = Scratch::new("preset");
+    for file in [
+        "web/index.html",
+        "web/blog/wp-login.php",
+        "web/blog/wp-includes/version.php",
+        "web/wiki/load.php",
+        "web/wiki/api.php",
+        "web/wiki/includes/Setup.php",
+        "web/wiki/mw-config/index.php",
+    ] {
+        scratch.write(file, "");
+    }
+    scratch.write("a.toml", "[[site]]\nroot = \"web\"\ncache = \"on\"\n");
+    let (code, _, err) = run(howdah(["check", "--config", "a.toml"])
+        .current_dir(&scratch.0)
+        .env("HOWDAH_PHP", scratch.fitting_stand_in()));
+    assert_eq!(code, 0, "{err}");
+    let told = "what is known of wordpress is used for the whole site, not what is known of MediaWiki in /wiki";
+    assert!(err.contains(told), "{err}");
+}

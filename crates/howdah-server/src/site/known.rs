@@ -132,6 +132,25 @@ pub(super) const KNOWN: &[Known] = &[
         ],
     },
     Known {
+        application: Application::Magento,
+        files: &["bin/magento", "pub/index.php"],
+        web: &["pub"],
+        front_controller: Some("/index.php"),
+        // From its nginx.conf.sample: what customers bought and sent, and scripts that are not to be
+        // asked for.
+        deny: &[
+            "/media/customer/**",
+            "/media/downloadable/**",
+            "/media/import/**",
+            "/media/custom_options/**",
+            "/media/**.ph*",
+            "/media/theme_customization/**.xml",
+            "/errors/**.xml",
+            "/errors/**.ph*",
+            "/cron.php",
+        ],
+    },
+    Known {
         application: Application::Joomla,
         files: &[
             "administrator/index.php",

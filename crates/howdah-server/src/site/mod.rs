@@ -29,6 +29,7 @@ mod rules;
 pub mod script;
 mod search;
 mod serve;
+pub mod subfolder;
 pub mod template;
 
 use std::collections::HashMap;

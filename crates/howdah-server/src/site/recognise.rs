@@ -14,6 +14,7 @@ use super::config::{FrontController, HeaderEdit, Rule, RuleAction, SiteConfig};
 use super::htaccess;
 use super::known::{KNOWN, Known, WEB_DIRECTORIES};
 use super::pattern::Pattern;
+use super::subfolder;
 use super::template::Template;
 
 /// A known application.
@@ -33,6 +34,8 @@ pub enum Application {
     Joomla,
     /// phpbb.com
     PhpBb,
+    /// magento.com
+    Magento,
     /// nextcloud.com
     Nextcloud,
     /// phpmyadmin.net
@@ -59,6 +62,7 @@ impl fmt::Display for Application {
             Application::Drupal => "Drupal",
             Application::Joomla => "Joomla",
             Application::PhpBb => "phpBB",
+            Application::Magento => "Magento",
             Application::Nextcloud => "Nextcloud",
             Application::PhpMyAdmin => "phpMyAdmin",
             Application::DokuWiki => "DokuWiki",
@@ -95,6 +99,7 @@ pub fn recognise(directory: &Path) -> io::Result<Recognised> {
     match application {
         Application::MediaWiki => mediawiki(&mut config),
         Application::Nextcloud => nextcloud(&mut config),
+        Application::Magento => magento(&mut config),
         Application::Joomla if root.join("api/index.php").is_file() => {
             config.rules.push(to_script("/api/", "/api/index.php"));
         }
@@ -103,12 +108,18 @@ pub fn recognise(directory: &Path) -> io::Result<Recognised> {
         }
         _ => {}
     }
+    let below = match application {
+        Application::PlainPhp | Application::Files | Application::FrontController => {
+            subfolder::add(&mut config)
+        }
+        _ => String::new(),
+    };
     let closed = htaccess::closed_directories(&root);
     for path in &closed {
         // The scan gives cleaned paths: they begin with a slash.
         config.deny.extend(Pattern::prefix(path));
     }
-    let sentence = sentence(application, &directory, &config, closed.len());
+    let sentence = sentence(application, &directory, &config, closed.len()) + &below;
     Ok(Recognised {
         application,
         config,
@@ -152,7 +163,7 @@ fn find(directory: &Path) -> (Option<&'static Known>, Application, PathBuf) {
     (None, application, directory.to_owned())
 }
 
-fn exists(directory: &Path, files: &[&str]) -> bool {
+pub(super) fn exists(directory: &Path, files: &[&str]) -> bool {
     files.iter().all(|file| directory.join(file).exists())
 }
 
@@ -182,12 +193,12 @@ fn controller(script: &str) -> FrontController {
     }
 }
 
-fn glob(text: &str) -> Pattern {
+pub(super) fn glob(text: &str) -> Pattern {
     Pattern::glob(text).expect("globs are escaped, so each is an expression")
 }
 
 /// A rule for paths below `prefix` that name no file.
-fn to_script(prefix: &str, target: &str) -> Rule {
+pub(super) fn to_script(prefix: &str, target: &str) -> Rule {
     Rule {
         pattern: Pattern::Prefix(prefix.as_bytes().to_vec()),
         methods: Vec::new(),
@@ -234,6 +245,23 @@ fn nextcloud(config: &mut SiteConfig) {
         script: "/index.php".to_owned(),
         path_info: true,
     });
+}
+
+/// As its nginx.conf.sample: what is not there among static files and pictures is made by scripts.
+fn magento(config: &mut SiteConfig) {
+    let made = |pattern: &str, target: &str| Rule {
+        pattern: Pattern::regex(pattern).expect("built-in patterns are checked by a test"),
+        methods: Vec::new(),
+        if_missing: true,
+        action: RuleAction::Rewrite(template(target)),
+    };
+    config.rules.extend([
+        made(
+            r"^/static/(?:version[0-9]*/)?(.*)$",
+            "/static.php?resource=$1",
+        ),
+        made("^/media/", "/get.php"),
+    ]);
 }
 
 fn sentence(

@@ -399,3 +399,82 @@ fn what_cannot_be_looked_into_is_an_error() {
     assert!(recognise(&dir.path().join("none")).is_err());
     assert!(recognise(&dir.path().join("file")).is_err());
 }
+
+#[test]
+fn magento() {
+    check(
+        &[
+            "bin/magento",
+            "pub/index.php",
+            "pub/static.php",
+            "pub/get.php",
+            "pub/cron.php",
+            "pub/static/deployed_version.txt",
+            "pub/media/logo.png",
+            "pub/media/downloadable/book.pdf",
+            "app/etc/env.php",
+        ],
+        Application::Magento,
+        "pub",
+        &[
+            ("/women.html", "script /index.php"),
+            ("/static/version7/frontend/a.css", "script /static.php"),
+            (
+                "/static/deployed_version.txt",
+                "file static/deployed_version.txt",
+            ),
+            ("/media/logo.png", "file media/logo.png"),
+            ("/media/catalog/cache/a.png", "script /get.php"),
+            ("/media/downloadable/book.pdf", "403"),
+            ("/cron.php", "403"),
+        ],
+    );
+}
+
+#[test]
+fn applications_in_subfolders_get_what_they_get_at_the_root() {
+    check(
+        &[
+            "index.html",
+            "blog/index.php",
+            "blog/wp-login.php",
+            "blog/wp-includes/version.php",
+            "blog/wp-config.php",
+            "blog/wp-content/uploads/x.php",
+            "blog/wp-content/uploads/a.png",
+            "forum/index.php",
+            "forum/app.php",
+            "forum/viewtopic.php",
+            "forum/ucp.php",
+            "forum/phpbb/session.php",
+        ],
+        Application::Files,
+        ".",
+        &[
+            ("/", "file index.html"),
+            ("/blog/", "script /blog/index.php"),
+            ("/blog/2026/hello/", "script /blog/index.php"),
+            (
+                "/blog/wp-content/uploads/a.png",
+                "file blog/wp-content/uploads/a.png",
+            ),
+            ("/blog/wp-content/uploads/x.php", "403"),
+            ("/blog/wp-config.php", "403"),
+            ("/forum/help/faq", "script /forum/app.php"),
+            ("/forum/phpbb/session.php", "403"),
+            ("/2026/hello/", "404"),
+            ("/wp-config.php", "404"),
+        ],
+    );
+    let dir = tree(&[
+        "blog/wp-login.php",
+        "blog/wp-includes/x.php",
+        "a/b/wp-login.php",
+    ]);
+    let found = super::super::subfolder::below(dir.path());
+    let blog = super::super::subfolder::Below {
+        application: Application::WordPress,
+        folder: "blog".to_owned(),
+    };
+    assert_eq!(found, [blog]);
+}

@@ -3,6 +3,7 @@
 use howdah_server::cache::{CacheConfig, PRESETS, Preset, Rules, Scheme};
 use howdah_server::site::config::SiteConfig;
 use howdah_server::site::recognise::{Application, recognise};
+use howdah_server::site::subfolder;
 
 use super::reader::{Place, Section};
 use super::suggest;
@@ -125,23 +126,53 @@ fn preset(section: &Section<'_, '_, '_>, site: &SiteConfig) -> &'static Preset {
     })
 }
 
-/// What is known of the application in the site's root.
+/// What is known of the application in the site's root, or in a subfolder of it; of several the one
+/// whose folder comes first.
 fn preset_of(site: &SiteConfig) -> &'static Preset {
-    let name = match recognise(&site.root).map(|found| found.application) {
-        Ok(Application::WordPress) => "wordpress",
-        Ok(Application::MediaWiki) => "mediawiki",
-        Ok(Application::Laravel) => "laravel",
-        Ok(Application::Symfony) => "symfony",
-        Ok(Application::Drupal) => "drupal",
-        Ok(Application::Joomla) => "joomla",
-        Ok(Application::PhpBb) => "phpbb",
-        _ => "php",
-    };
-    Preset::find(name).unwrap_or_else(Preset::plain)
+    let own = recognise(&site.root).ok();
+    own.and_then(|found| preset_for(found.application))
+        .or_else(|| {
+            let mut below = subfolder::below(&site.root).into_iter();
+            below.find_map(|found| preset_for(found.application))
+        })
+        .unwrap_or_else(Preset::plain)
+}
+
+fn preset_for(application: Application) -> Option<&'static Preset> {
+    Preset::find(match application {
+        Application::WordPress => "wordpress",
+        Application::MediaWiki => "mediawiki",
+        Application::Laravel => "laravel",
+        Application::Symfony => "symfony",
+        Application::Drupal => "drupal",
+        Application::Joomla => "joomla",
+        Application::PhpBb => "phpbb",
+        Application::Magento => "magento",
+        _ => return None,
+    })
+}
+
+/// Applications in subfolders that the site's one preset is not for.
+fn others_below(site: &SiteConfig, preset: &Preset) -> Vec<String> {
+    let below = subfolder::below(&site.root).into_iter();
+    below
+        .filter(|found| preset_for(found.application).is_some_and(|p| p.name != preset.name))
+        .map(|found| format!("{} in /{}", found.application, found.folder))
+        .collect()
 }
 
 fn advise(top: &Section<'_, '_, '_>, place: Place, site: &SiteConfig) {
     let Some(cache) = &site.cache else { return };
+    let preset = cache.rules.preset;
+    let others = others_below(site, preset);
+    if !others.is_empty() {
+        let message = format!(
+            "cache: what is known of {} is used for the whole site, not what is known of {}; give each a [[site]] with a host of its own, or name its paths in cache_never",
+            preset.name,
+            others.join(", ")
+        );
+        top.file().advise(place.clone(), message);
+    }
     let advice = cache.rules.preset.advice;
     if cache.rules.preset.name != "php" && !advice.is_empty() {
         top.file().advise(place, format!("cache: {advice}"));

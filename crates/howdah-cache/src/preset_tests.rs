@@ -1,0 +1,389 @@
+use super::*;
+
+fn wordpress() -> &'static Preset {
+    Preset::find("wordpress").unwrap()
+}
+
+#[test]
+fn cookies_named_per_site_are_known_by_their_form() {
+    let hash = "0123456789abcdef0123456789abcdef";
+    assert!(Hex("wordpress_").matches(format!("wordpress_{hash}").as_bytes()));
+    assert!(!Hex("wordpress_").matches(b"wordpress_test_cookie"));
+    assert!(Hex("").matches(hash.as_bytes()));
+    assert!(Ends("_session").matches(b"my_wiki_session"));
+}
+
+#[test]
+fn a_path_is_known_in_a_subfolder_and_by_whole_segments_only() {
+    assert!(wordpress().never_path(b"/blog/wp-admin/post.php"));
+    assert!(wordpress().never_path(b"/wp-login.php"));
+    assert!(wordpress().never_path(b"/WP-Admin/"));
+    assert!(!wordpress().never_path(b"/about-wp-admin/"));
+}
+
+#[test]
+fn a_link_in_the_dashboard_writes_and_a_heartbeat_does_not() {
+    let w = wordpress();
+    assert!(w.get_writes(
+        b"/wp-admin/post.php",
+        Some(b"post=1&action=trash&_wpnonce=x")
+    ));
+    assert!(!w.get_writes(b"/wp-admin/edit.php", Some(b"paged=2")));
+    assert!(!w.get_writes(b"/", Some(b"action=x")));
+    let ajax = b"/wp-admin/admin-ajax.php";
+    assert!(w.is_noise(ajax, None, Some(b"interval=60&action=heartbeat")));
+    assert!(!w.is_noise(ajax, None, Some(b"action=inline-save")));
+    assert!(w.is_noise(b"/", Some(b"wc-ajax=get_refreshed_fragments"), None));
+    assert!(w.is_noise(b"/wp-login.php", None, None));
+    assert!(!w.is_noise(b"/wp-comments-post.php", None, None));
+}
+
+#[test]
+fn every_preset_knows_sessions_and_limits_lifetimes() {
+    for preset in PRESETS {
+        assert!(preset.session_cookies.contains(&SESSION), "{}", preset.name);
+        assert!((60..=DAY).contains(&preset.max_ttl));
+        assert_eq!(Preset::find(preset.name).unwrap().name, preset.name);
+    }
+    assert_eq!(Preset::plain().name, "php");
+}
+
+/// Cookies as they come in a request: those that mean somebody, and those that mean nobody.
+#[track_caller]
+fn cookies(preset: &str, somebody: &[&str], nobody: &[&str]) {
+    let preset = Preset::find(preset).unwrap();
+    let among = |list: &[Name], line: &str| {
+        let mut names = crate::cookie::names(line.as_bytes());
+        names.any(|name| {
+            let name = name.expect("a readable name");
+            list.iter().any(|n| n.matches(&name))
+        })
+    };
+    for line in somebody {
+        assert!(among(preset.session_cookies, line), "{line}");
+        assert!(!among(preset.harmless_cookies, line), "{line}");
+        assert!(!among(TRACKING_COOKIES, line), "{line}");
+    }
+    for line in nobody {
+        assert!(!among(preset.session_cookies, line), "{line}");
+        let known = [preset.harmless_cookies, TRACKING_COOKIES];
+        assert!(known.iter().any(|list| among(list, line)), "{line}");
+    }
+}
+
+/// URLs never cached, and others like them.
+#[track_caller]
+fn urls(preset: &str, never: &[&str], cached: &[&str]) {
+    let preset = Preset::find(preset).unwrap();
+    let is_never = |url: &str| {
+        let (path, query) = url.split_once('?').unwrap_or((url, ""));
+        let mut names = query.split('&').map(|pair| {
+            let name = pair.split('=').next().unwrap_or_default();
+            crate::cookie::php_name(name.as_bytes()).unwrap_or_default()
+        });
+        preset.never_path(path.as_bytes())
+            || names.any(|name| preset.never_parameters.iter().any(|n| n.matches(&name)))
+    };
+    for url in never {
+        assert!(is_never(url), "{url}");
+    }
+    for url in cached {
+        assert!(!is_never(url), "{url}");
+    }
+}
+
+const HASH: &str = "0123456789abcdef0123456789abcdef";
+
+/// wp_cookie_constants() in wp-includes/default-constants.php; wp_set_comment_cookies();
+/// wp-admin/post.php (`wp-saving-post`). The names are read as PHP reads them.
+#[test]
+fn wordpress_names_its_cookies_by_a_hash_of_its_address() {
+    cookies(
+        "wordpress",
+        &[
+            &format!("wordpress_logged_in_{HASH}=owner"),
+            &format!("wordpress_sec_{HASH}=owner"),
+            &format!("wordpress_{HASH}=owner"),
+            &format!("wordpress%5F{HASH}=owner"),
+            &format!("wp-postpass_{HASH}=x"),
+            &format!("comment_author_{HASH}=Jo"),
+            &format!("comment_author_email_{HASH}=jo%40example.org"),
+            "wp-settings-1=editor",
+            "wp-settings-time-1=1",
+            "wp-saving-post=1-check",
+        ],
+        &["wordpress_test_cookie=WP%20Cookie%20check", "_ga_X1=GS1.1"],
+    );
+    urls(
+        "wordpress",
+        &[
+            "/wp-admin/",
+            "/blog/wp-login.php?redirect_to=x",
+            "/?preview=true&p=3",
+            "/?preview_id=3",
+            "/wp-json/wp/v2/posts",
+            "/?rest_route=/wp/v2/posts",
+            "/?s=elephant",
+            "/hello/?replytocom=4",
+            "/?customize_changeset_uuid=x",
+            "/xmlrpc.php",
+        ],
+        &["/", "/?p=1", "/hello/?cpage=2", "/cartography/", "/feed/"],
+    );
+}
+
+/// class-wc-session-handler.php (`wp_woocommerce_session_`), class-wc-cart-session.php
+/// (`woocommerce_items_in_cart`, `woocommerce_cart_hash`), wc-product-functions.php
+/// (`woocommerce_recently_viewed`); Sourcebuster's names from its own source. WC_Cache_Helper's
+/// prevent_caching() defines DONOTCACHEPAGE on basket, checkout and account whatever they are called.
+#[test]
+fn woocommerce_has_a_basket() {
+    cookies(
+        "wordpress",
+        &[
+            "woocommerce_items_in_cart=1",
+            "woocommerce_cart_hash=x",
+            &format!("wp_woocommerce_session_{HASH}=x%7C%7C1"),
+            "woocommerce_recently_viewed=3",
+        ],
+        &[
+            "sbjs_migrations=1; ",
+            "sbjs_current_add=fd%3D2026",
+            "__stripe_mid=x",
+            "store_notice1f=hidden",
+        ],
+    );
+    urls(
+        "wordpress",
+        &[
+            "/cart/",
+            "/checkout/order-received/7/",
+            "/my-account/orders/",
+            "/?add-to-cart=7",
+            "/shop/?add_to_cart=7",
+            "/?wc-ajax=get_refreshed_fragments",
+            "/?wc-api=callback",
+            "/?remove_item=x",
+        ],
+        &["/shop/", "/product/seat/", "/shop/?orderby=price"],
+    );
+    let wordpress = wordpress();
+    assert!(wordpress.is_noise(b"/", Some(b"wc-ajax=add_to_cart"), None));
+    assert!(
+        !wordpress.is_noise(b"/", Some(b"wc-ajax=checkout"), None),
+        "stock changes"
+    );
+}
+
+/// CookieSessionProvider.php: `_session`, `Token`, `UserID`, `UserName` behind the wiki's prefix;
+/// `forceHTTPS`, `sessionJwt`. Client preferences are applied by the page's inline script
+/// (ResourceLoader/clientHtml), for the sake of caches.
+#[test]
+fn mediawiki_puts_the_wikis_name_before_its_cookies() {
+    cookies(
+        "mediawiki",
+        &[
+            "wiki_session=x",
+            "my_wikiToken=x",
+            "wikiUserID=1",
+            "wikiUserName=Keeper",
+            "wikiLoggedOut=1",
+            "forceHTTPS=true",
+            "UseCDNCache=false",
+            "cpPosIndex=1",
+        ],
+        &["wikimwuser-sessionId=x", "wikimwclientpreferences=x"],
+    );
+    urls(
+        "mediawiki",
+        &[
+            "/index.php?title=X&action=edit",
+            "/api.php?action=query",
+            "/rest.php/v1/page/X",
+            "/index.php?search=x",
+        ],
+        &[
+            "/index.php/Main_Page",
+            "/wiki/X",
+            "/index.php?title=X&oldid=3",
+            "/load.php?modules=startup",
+        ],
+    );
+}
+
+/// Core's SessionConfiguration::getName(): SESS, or SSESS over TLS, and 32 digits of a SHA-256;
+/// user_cookie_save(): `Drupal.visitor.`, whose dots PHP makes underscores.
+#[test]
+fn drupal_names_its_session_by_a_hash_of_its_host() {
+    cookies(
+        "drupal",
+        &[
+            &format!("SESS{HASH}=x"),
+            &format!("SSESS{HASH}=x"),
+            "Drupal.visitor.name=Jo",
+            "NO_CACHE=Y",
+            "big_pipe_nojs=1",
+        ],
+        &["has_js=1"],
+    );
+    urls(
+        "drupal",
+        &[
+            "/user/login",
+            "/admin/content",
+            "/de/user/3",
+            "/batch?id=1",
+            "/x?_wrapper_format=drupal_ajax",
+            "/cart",
+        ],
+        &["/node/3", "/users", "/?page=2"],
+    );
+}
+
+/// SessionServiceProvider: the cookie's name is an MD5 of secret and application; the "Joomla"
+/// user plugin sets `joomla_user_state` for reverse proxies, the "Remember me" plugin its own.
+#[test]
+fn joomla_names_its_session_by_a_hash_of_its_secret() {
+    cookies(
+        "joomla",
+        &[
+            &format!("{HASH}=x"),
+            "joomla_user_state=logged_in",
+            &format!("joomla_remember_me_{HASH}=x.y"),
+        ],
+        &["_pk_id.1.2=x"],
+    );
+    urls(
+        "joomla",
+        &[
+            "/administrator/",
+            "/api/index.php/v1/content",
+            "/index.php?option=com_users&task=user.login",
+        ],
+        &["/index.php?option=com_content&view=article&id=3"],
+    );
+    assert!(Preset::find("joomla").unwrap().advice.contains("session"));
+}
+
+/// phpbb/session.php: `_u`, `_k`, `_sid` behind the configured name, `phpbb3_` and five letters at
+/// installation; viewforum.php: `_track`. `sid` in URLs is a session.
+#[test]
+fn phpbb_may_be_told_another_name_for_its_cookies() {
+    cookies(
+        "phpbb",
+        &[
+            "phpbb3_abcde_u=1",
+            "phpbb3_abcde_sid=x",
+            "board_sid=x",
+            "board_k=x",
+            "board_track=x",
+        ],
+        &["_gid=1"],
+    );
+    urls(
+        "phpbb",
+        &[
+            "/ucp.php?mode=login",
+            "/forum/posting.php?mode=post",
+            "/viewtopic.php?t=1&sid=x",
+            "/adm/index.php",
+        ],
+        &["/viewtopic.php?t=1", "/viewforum.php?f=2"],
+    );
+}
+
+/// app/code/Magento/PageCache/etc/varnish6.vcl: /customer and /checkout pass; X-Magento-Vary says
+/// what the visitor's pages differ by.
+#[test]
+fn magento_tells_by_one_cookie_what_a_page_depends_on() {
+    cookies(
+        "magento",
+        &[
+            "X-Magento-Vary=x",
+            "PHPSESSID=x",
+            "private_content_version=x",
+            "form_key=x",
+            "mage-cache-sessid=true",
+            "persistent_shopping_cart=x",
+        ],
+        &["_ga=1"],
+    );
+    urls(
+        "magento",
+        &[
+            "/customer/section/load/",
+            "/checkout/cart/",
+            "/de/checkout/",
+            "/graphql",
+            "/rest/V1/products",
+            "/catalogsearch/result/?q=x",
+        ],
+        &["/", "/women/tops.html?p=2", "/customers-say.html"],
+    );
+}
+
+/// config/session.php: the application's name and `_session`, in Laravel 13 `-session`;
+/// VerifyCsrfToken: `XSRF-TOKEN`; SessionGuard: `remember_web_` and a SHA-1.
+#[test]
+fn laravel_names_its_session_by_the_application() {
+    cookies(
+        "laravel",
+        &[
+            "laravel_session=x",
+            "my_shop_session=x",
+            "my-shop-session=x",
+            "XSRF-TOKEN=x",
+            "remember_web_59ba36=x",
+        ],
+        &["_fbp=x"],
+    );
+    urls(
+        "laravel",
+        &[
+            "/livewire/update",
+            "/sanctum/csrf-cookie",
+            "/broadcasting/auth",
+            "/telescope",
+        ],
+        &["/", "/products/3?page=2"],
+    );
+}
+
+/// framework.session.name's default is PHP's; security's remember_me: `REMEMBERME`; the stateless
+/// CSRF check sets `csrf-token` and more behind it, with `__Host-` over TLS.
+#[test]
+fn symfony_uses_phps_own_session() {
+    cookies(
+        "symfony",
+        &[
+            "PHPSESSID=x",
+            "REMEMBERME=x",
+            "csrf-token_x=csrf-token",
+            "__Host-csrf-token_x=csrf-token",
+        ],
+        &["_gcl_au=1"],
+    );
+    urls(
+        "symfony",
+        &["/_profiler/x", "/_wdt/x", "/_fragment?_path=x"],
+        &["/", "/blog/1"],
+    );
+}
+
+#[test]
+fn where_an_application_forbids_caching_the_advice_names_its_setting() {
+    for (preset, setting) in [
+        ("mediawiki", "$wgUseCdn = true"),
+        ("drupal", "\"Browser and proxy cache maximum age\""),
+        ("laravel", "`Cache-Control: public`"),
+        ("symfony", "#[Cache(public: true, maxage: 600)]"),
+    ] {
+        let advice = Preset::find(preset).unwrap().advice;
+        assert!(advice.contains(setting), "{preset}: {advice}");
+    }
+    // These cannot be told to stop.
+    for preset in ["joomla", "phpbb", "magento"] {
+        let advice = Preset::find(preset).unwrap().advice;
+        assert!(advice.contains("not stored"), "{preset}: {advice}");
+    }
+}
