@@ -11,7 +11,8 @@ use bytes::Bytes;
 use howdah_bench::engine::{Control, run};
 use howdah_bench::error::BenchError;
 use howdah_bench::outcome::Outcome;
-use howdah_bench::plan::{Arrivals, Plan, Protocol, Spacing, Stop, Target};
+use howdah_bench::plan::check::BodyCheck;
+use howdah_bench::plan::{Arrivals, Plan, Protocol, Spacing, Stop, Target, TlsVersion};
 use howdah_bench::run::Run;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -107,6 +108,158 @@ fn https_is_measured_with_any_certificate_unless_it_is_to_be_verified() {
     plan.connection.tls.ca_file = Some(file("nobody.pem"));
     let error = run(&plan, Control::default()).unwrap_err();
     assert!(matches!(error, BenchError::MissingFile { .. }), "{error}");
+}
+
+/// HTTPS, and a certificate of the client is asked for; what the handshake came to is told, then the
+/// connection closes.
+fn telling_server() -> SocketAddr {
+    let mut roots = rustls::RootCertStore::empty();
+    roots
+        .add(CertificateDer::from_pem_file(file("ca.pem")).unwrap())
+        .unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(
+        Arc::new(roots),
+        provider.clone(),
+    )
+    .allow_unauthenticated()
+    .build()
+    .unwrap();
+    let certificate = CertificateDer::from_pem_file(file("localhost.pem")).unwrap();
+    let key = PrivateKeyDer::from_pem_file(file("localhost.key")).unwrap();
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(vec![certificate], key)
+        .unwrap();
+    let config = Arc::new(config);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let mut socket = socket.unwrap();
+            let mut tls = rustls::ServerConnection::new(config.clone()).unwrap();
+            let mut stream = rustls::Stream::new(&mut tls, &mut socket);
+            let mut request = [0; 4096];
+            if !matches!(stream.read(&mut request), Ok(1..)) {
+                continue;
+            }
+            let told = format!(
+                "{:?} {:?} name={} certificates={}",
+                tls.protocol_version().unwrap(),
+                tls.negotiated_cipher_suite().unwrap().suite(),
+                tls.server_name().unwrap_or("none"),
+                tls.peer_certificates().map_or(0, <[_]>::len),
+            );
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}", told.len());
+            let mut stream = rustls::Stream::new(&mut tls, &mut socket);
+            let _ =
+                stream.write_all(format!("{head}\r\nConnection: close\r\n\r\n{told}").as_bytes());
+            tls.send_close_notify();
+            let _ = tls.write_tls(&mut socket);
+        }
+    });
+    address
+}
+
+#[test]
+fn version_ciphers_name_and_certificate_are_the_clients_to_choose() {
+    let address = telling_server();
+    let mut plan = plan(&format!("https://localhost:{}/", address.port()), 1, 2);
+    let told = |plan: &Plan, expected: &str| {
+        let mut plan = plan.clone();
+        plan.checks.body = vec![BodyCheck::Contains(expected.to_owned())];
+        let run = measure(&plan);
+        assert_eq!(
+            run.good(),
+            2,
+            "{expected}: {:?} {:?}",
+            run.outcomes.keys(),
+            run.reasons
+        );
+    };
+    told(&plan, "TLSv1_3 TLS13_");
+    told(&plan, "name=localhost certificates=0");
+    plan.connection.tls.version = Some(TlsVersion::Tls12);
+    plan.connection.tls.no_sni = true;
+    told(&plan, "TLSv1_2 TLS_ECDHE_");
+    told(&plan, "name=none");
+    let mut agreed = 0;
+    for (openssl, iana) in [
+        (
+            "ECDHE-RSA-CHACHA20-POLY1305",
+            "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+        ),
+        (
+            "ECDHE-ECDSA-CHACHA20-POLY1305",
+            "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+        ),
+    ] {
+        plan.connection.tls.ciphers = vec![openssl.to_owned()];
+        // One of the two: by the kind of the server's key.
+        if run(&plan, Control::default()).is_ok() {
+            told(&plan, iana);
+            agreed += 1;
+        }
+    }
+    assert_eq!(agreed, 1);
+    plan.connection.tls.ciphers = vec!["TLS_AES_256_GCM_SHA384".to_owned()];
+    let error = run(&plan, Control::default()).unwrap_err();
+    assert!(
+        error.to_string().contains("-Z") && error.to_string().contains("-f"),
+        "{error}"
+    );
+    plan.connection.tls.version = None;
+    told(&plan, "TLSv1_3 TLS13_AES_256_GCM_SHA384");
+    plan.connection.tls.ciphers = vec!["RC4-MD5".to_owned()];
+    let error = run(&plan, Control::default()).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("the cipher `RC4-MD5` is not one of TLS_AES_128"),
+        "{error}"
+    );
+
+    plan.connection.tls.ciphers.clear();
+    let dir = tempfile::tempdir().unwrap();
+    let pem = dir.path().join("client.pem");
+    let certificate = std::fs::read_to_string(file("localhost.pem")).unwrap();
+    std::fs::write(&pem, &certificate).unwrap();
+    plan.connection.tls.client_certificate = Some(pem.clone());
+    let error = run(&plan, Control::default()).unwrap_err();
+    assert!(error.to_string().contains("no private key"), "{error}");
+    let key = std::fs::read_to_string(file("localhost.key")).unwrap();
+    std::fs::write(&pem, certificate + &key).unwrap();
+    told(&plan, "certificates=1");
+}
+
+#[test]
+fn connections_come_from_the_address_and_with_the_buffers_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let peer = std::thread::spawn(move || {
+        let (mut socket, peer) = listener.accept().unwrap();
+        let mut request = [0; 4096];
+        assert!(socket.read(&mut request).unwrap() > 0);
+        socket
+            .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+            .unwrap();
+        peer.ip().to_string()
+    });
+    let mut plan = plan(&format!("http://{address}/"), 1, 1);
+    plan.connection.bind = Some("127.0.0.7".parse().unwrap());
+    plan.connection.buffers = Some(16384);
+    assert_eq!(measure(&plan).good(), 1);
+    assert_eq!(peer.join().unwrap(), "127.0.0.7");
+    for (local, why) in [
+        ("192.0.2.1", "is no address to send from"),
+        ("::1", "there is no way to"),
+    ] {
+        plan.connection.bind = Some(local.parse().unwrap());
+        let error = run(&plan, Control::default()).unwrap_err();
+        assert!(error.to_string().contains(why), "{local}: {error}");
+    }
 }
 
 #[test]

@@ -227,21 +227,91 @@ fn what_cannot_be_is_refused_with_a_reason_before_anything_is_sent() {
         2,
         "--csv is of a single run",
     );
+    refused(&["-b", "0", url], 2, "0 is not in 1..");
+    refused(&["-B", "here", url], 2, "invalid IP address");
+    refused(&["-B", "192.0.2.1", url], 2, "is no address to send from");
+    refused(&["-X", "http://proxy/", url], 2, "expected host:port");
+    refused(
+        &["-X", "proxy:80", "https://a.example/"],
+        2,
+        "measure the server itself",
+    );
+    refused(&["-P", "a:b", url], 2, "-X");
+    refused(
+        &["-X", "a:80", "-P", "secret", url],
+        2,
+        "-P: expected user:password",
+    );
+    refused(&["-f", "TLS1.2", url], 2, "no URL is https://");
     for (letter, value, why) in [
-        ("-b", "8192", "the kernel sizes them"),
-        ("-B", "127.0.0.1", "network namespace"),
-        ("-X", "proxy:80", "the figures are the proxy's"),
-        ("-P", "a:b", "the figures are the proxy's"),
-        ("-x", "border=1", "--html FILE"),
-        ("-Z", "ALL", "limit them on the server"),
-        ("-f", "TLS1.2", "limit it on the server"),
-        ("-E", "me.pem", "client certificate"),
+        ("-f", "TLS1.1", "RFC 8996"),
+        ("-f", "TLS9", "expected TLS1.2, TLS1.3 or ALL"),
+        ("-Z", "RC4-MD5", "the cipher `RC4-MD5` is not one of"),
+        (
+            "-E",
+            "/nonexistent/me.pem",
+            "MissingFile: cannot read /nonexistent/me.pem",
+        ),
     ] {
-        refused(&[letter, value, url], 2, why);
+        refused(&[letter, value, "https://127.0.0.1:9/"], 2, why);
     }
+    refused(&["-x", "border=1", url], 2, "--html FILE");
     refused(&["-w", url], 2, "--html FILE");
-    refused(&["-I", url], 2, "--server-name");
     assert_eq!(server.served.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_proxy_is_asked_for_the_whole_url() {
+    let proxy = Server::start();
+    let at = proxy.address.to_string();
+    let url = "http://a.example:8080/x?y=1";
+    let output = bench(&[
+        "-q",
+        "-n",
+        "2",
+        "-X",
+        &at,
+        "-P",
+        "me:secret",
+        "--json",
+        "-",
+        url,
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let request = proxy.last.lock().unwrap().clone();
+    for part in [
+        "GET http://a.example:8080/x?y=1 HTTP/1.1",
+        "Host: a.example:8080",
+        "Proxy-Authorization: Basic bWU6c2VjcmV0",
+    ] {
+        assert!(request.contains(part), "no {part:?} in {request}");
+    }
+    let told = stdout(&output);
+    assert!(
+        !told.contains("secret") && !told.contains("bWU6c2VjcmV0"),
+        "{told}"
+    );
+}
+
+#[test]
+fn what_goes_over_the_wire_can_be_seen() {
+    let server = Server::start();
+    let output = bench(&["-q", "-v", "3", "-n", "2", &server.url()]);
+    assert_eq!(stderr(&output), "answer 1: 200\nanswer 2: 200\n");
+    let output = bench(&["-q", "-v4", "-n1", "-H", "User-Agent: me", &server.url()]);
+    let address = server.address;
+    assert_eq!(
+        stderr(&output),
+        format!(
+            "request 1\n> GET / HTTP/1.1\n> Host: {address}\n> Accept: */*\n> User-Agent: me\n\
+             answer 1\n< HTTP/1.1 200 OK\n< Server: plain\n< Content-Length: 11\n"
+        )
+    );
+    assert!(
+        stdout(&output).contains("-v 3, -v 4"),
+        "{}",
+        stdout(&output)
+    );
 }
 
 #[test]

@@ -145,6 +145,35 @@ pub struct Bench {
     /// Server name to ask for in TLS
     #[arg(long, value_name = "NAME", help_heading = "Connection")]
     pub server_name: Option<String>,
+    /// Ask for no server name in TLS (SNI)
+    #[arg(short = 'I', help_heading = "Connection")]
+    pub no_sni: bool,
+    /// Version of TLS: TLS1.2, TLS1.3 or ALL
+    #[arg(short = 'f', value_name = "PROTOCOL", help_heading = "Connection")]
+    pub tls_protocol: Option<String>,
+    /// Cipher suites of TLS, by OpenSSL's names, separated by colons
+    #[arg(short = 'Z', value_name = "CIPHERS", help_heading = "Connection")]
+    pub ciphers: Option<String>,
+    /// PEM file with the client's certificate and its private key
+    #[arg(short = 'E', value_name = "FILE", help_heading = "Connection")]
+    pub client_certificate: Option<PathBuf>,
+    /// Local address to connect from
+    #[arg(short = 'B', value_name = "ADDRESS", help_heading = "Connection")]
+    pub bind: Option<std::net::IpAddr>,
+    /// Size of the socket's buffers, bytes [default: the system's, which grow by need]
+    #[arg(short = 'b', value_name = "BYTES", help_heading = "Connection", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX / 2)))]
+    pub buffers: Option<u32>,
+    /// Proxy to ask, for http:// URLs
+    #[arg(short = 'X', value_name = "HOST:PORT", help_heading = "Connection")]
+    pub proxy: Option<String>,
+    /// User and password for the proxy: user:password
+    #[arg(
+        short = 'P',
+        value_name = "USER:PASSWORD",
+        help_heading = "Connection",
+        requires = "proxy"
+    )]
+    pub proxy_auth: Option<String>,
 
     /// Good statuses: 200, 2xx, 200,304 [default: 2xx]
     #[arg(long, value_name = "STATUS", help_heading = "What is a good answer")]
@@ -225,7 +254,8 @@ pub struct Bench {
     /// No progress
     #[arg(short = 'q', help_heading = "Output")]
     pub quiet: bool,
-    /// 2 or more: every second on standard error; 4: the plan, too
+    /// On standard error: 2 every second, 3 the status of every answer, 4 the heads of all requests and
+    /// answers, too
     #[arg(short = 'v', value_name = "LEVEL", help_heading = "Output")]
     pub verbosity: Option<u8>,
     /// No table of percentiles
@@ -293,18 +323,10 @@ pub struct SavedRuns {
     pub margin: String,
 }
 
-/// Letters of ab's that have no meaning here. Known, so that the refusal can say why.
+/// Letters of ab's for its HTML table. Known, so that the refusal can say what there is instead.
 #[derive(Args, Clone, Debug, Default)]
 #[allow(missing_docs)]
 pub struct Refused {
-    #[arg(short = 'b', hide = true, value_name = "BYTES")]
-    pub window: Option<String>,
-    #[arg(short = 'B', hide = true, value_name = "ADDRESS")]
-    pub bind: Option<String>,
-    #[arg(short = 'P', hide = true, value_name = "USER:PASSWORD")]
-    pub proxy_auth: Option<String>,
-    #[arg(short = 'X', hide = true, value_name = "PROXY")]
-    pub proxy: Option<String>,
     #[arg(short = 'w', hide = true, action = ArgAction::SetTrue)]
     pub html_table: bool,
     #[arg(short = 'x', hide = true, value_name = "ATTRIBUTES")]
@@ -313,64 +335,19 @@ pub struct Refused {
     pub row: Option<String>,
     #[arg(short = 'z', hide = true, value_name = "ATTRIBUTES")]
     pub cell: Option<String>,
-    #[arg(short = 'Z', hide = true, value_name = "CIPHERS")]
-    pub ciphers: Option<String>,
-    #[arg(short = 'f', hide = true, value_name = "PROTOCOL")]
-    pub tls_protocol: Option<String>,
-    #[arg(short = 'E', hide = true, value_name = "FILE")]
-    pub client_certificate: Option<String>,
-    #[arg(short = 'I', hide = true, action = ArgAction::SetTrue)]
-    pub no_sni: bool,
 }
 
 impl Refused {
-    /// The first that was typed, with the reason and what to do instead.
+    /// Says why, and what to do instead.
     pub fn check(&self) -> Result<(), BenchError> {
-        let typed: [(bool, &str); 8] = [
-            (
-                self.window.is_some(),
-                "-b sets the socket's buffers; the kernel sizes them better, leave it out",
-            ),
-            (
-                self.bind.is_some(),
-                "-B binds to a local address; this load tester does not, use `ip route` or a network \
-                 namespace to choose one",
-            ),
-            (
-                self.proxy_auth.is_some() || self.proxy.is_some(),
-                "-X and -P go through a proxy; through one, the figures are the proxy's: give its URL \
-                 and the server's name with -H 'Host: …'",
-            ),
-            (
-                self.html_table
-                    || self.table.is_some()
-                    || self.row.is_some()
-                    || self.cell.is_some(),
-                "-w, -x, -y and -z write an HTML table; --html FILE writes a page with plots",
-            ),
-            (
-                self.ciphers.is_some(),
-                "-Z chooses ciphers by OpenSSL's names; TLS 1.2 and 1.3 are spoken here with rustls' \
-                 ciphers, limit them on the server",
-            ),
-            (
-                self.tls_protocol.is_some(),
-                "-f chooses a TLS version; the best of TLS 1.2 and 1.3 is spoken here, limit it on the \
-                 server",
-            ),
-            (
-                self.client_certificate.is_some(),
-                "-E sends a client certificate, which this load tester cannot",
-            ),
-            (
-                self.no_sni,
-                "-I leaves out the server's name in TLS, without which most servers send the wrong \
-                 certificate; --server-name sets another one",
-            ),
-        ];
-        match typed.iter().find(|(typed, _)| *typed) {
-            Some((_, why)) => Err(BenchError::Impossible((*why).to_owned())),
-            None => Ok(()),
+        let table =
+            self.html_table || self.table.is_some() || self.row.is_some() || self.cell.is_some();
+        if table {
+            return Err(BenchError::Impossible(
+                "-w, -x, -y and -z write an HTML table; --html FILE writes a page with plots"
+                    .to_owned(),
+            ));
         }
+        Ok(())
     }
 }

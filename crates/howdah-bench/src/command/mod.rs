@@ -75,12 +75,8 @@ fn bench(
     }
     let outputs = Outputs::open(typed)?;
     let verbosity = typed.verbosity.unwrap_or(0);
-    if verbosity >= 4 {
-        let json = serde_json::to_string_pretty(&plan).expect("a plan becomes JSON");
-        let _ = writeln!(std::io::stderr(), "{json}");
-    }
     let show = Show::choose(typed.quiet, verbosity);
-    let mut watcher = Watcher::new(show, std::io::stderr().lock());
+    let mut watcher = Watcher::new(show, std::io::stderr());
     let mut watch = |event: Event<'_>| watcher.event(event);
     let mut session = Session {
         interrupt: interrupt.clone(),

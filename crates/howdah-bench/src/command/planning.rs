@@ -10,8 +10,9 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use crate::error::BenchError;
 use crate::plan::check::{BodyCheck, Pattern, StatusSet};
 use crate::plan::{
-    Arrivals, Backlog, Checks, ConnectionPolicy, Observe, OnSocketError, Plan, Protocol,
-    RequestShape, Spacing, Stop, Target, Template, Think, TlsOptions,
+    Address, Arrivals, Backlog, Checks, ConnectionPolicy, Observe, OnSocketError, Plan, Protocol,
+    RequestShape, Scheme, Spacing, Stop, Target, Template, Think, TlsOptions, TlsVersion,
+    Transcript,
 };
 use crate::slo::seconds;
 
@@ -49,6 +50,12 @@ pub fn plan(typed: &Bench) -> Result<Plan, BenchError> {
     plan.targets.extend(targets);
     plan.request = request(typed)?;
     plan.connection = connection(typed)?;
+    let others = typed.vs.iter().any(|url| url.starts_with("https://"));
+    if plan.connection.tls.is_used() && plan.targets[0].scheme == Scheme::Http && !others {
+        return Err(impossible(
+            "options for TLS were given (-f, -Z, -E, -I, --ca, --server-name), and no URL is https://",
+        ));
+    }
     plan.checks = checks(typed)?;
     if let Some(text) = &typed.warmup {
         plan.warmup = duration("--warmup", text)?;
@@ -63,6 +70,11 @@ pub fn plan(typed: &Bench) -> Result<Plan, BenchError> {
     plan.threads = typed.threads;
     plan.seed = typed.seed;
     plan.keep_samples = typed.gnuplot.is_some();
+    plan.transcript = match typed.verbosity.unwrap_or(0) {
+        0..=2 => Transcript::Silent,
+        3 => Transcript::Statuses,
+        4.. => Transcript::Heads,
+    };
     if typed.stop_on_error {
         plan.on_socket_error = OnSocketError::Stop;
     }
@@ -197,14 +209,16 @@ fn request(typed: &Bench) -> Result<RequestShape, BenchError> {
         (_, _, _, Some(method)) => method.clone(),
         _ => "GET".to_owned(),
     };
-    if let Some(auth) = &typed.auth {
-        if !auth.contains(':') {
-            return Err(impossible(format!("-A {auth}: expected user:password")));
+    for (flag, name, given) in [
+        ("-A", "Authorization", &typed.auth),
+        ("-P", "Proxy-Authorization", &typed.proxy_auth),
+    ] {
+        let Some(given) = given else { continue };
+        if !given.contains(':') {
+            return Err(impossible(format!("{flag}: expected user:password")));
         }
-        let value = format!("Basic {}", BASE64.encode(auth));
-        shape
-            .headers
-            .push(("Authorization".to_owned(), Template::new(value)));
+        let value = format!("Basic {}", BASE64.encode(given));
+        shape.headers.push((name.to_owned(), Template::new(value)));
     }
     if !typed.cookie.is_empty() {
         let value = typed.cookie.join("; ");
@@ -258,12 +272,51 @@ fn connection(typed: &Bench) -> Result<ConnectionPolicy, BenchError> {
         } else {
             Backlog::Count
         },
+        bind: typed.bind,
+        buffers: typed.buffers.map(|size| size as usize),
+        proxy: typed.proxy.as_deref().map(proxy).transpose()?,
         tls: TlsOptions {
             verify: !typed.insecure,
             ca_file: typed.ca.clone(),
             server_name: typed.server_name.clone(),
+            no_sni: typed.no_sni,
+            version: match &typed.tls_protocol {
+                Some(text) => tls_version(text)?,
+                None => None,
+            },
+            ciphers: match &typed.ciphers {
+                Some(text) => text.split(':').map(str::to_owned).collect(),
+                None => Vec::new(),
+            },
+            client_certificate: typed.client_certificate.clone(),
         },
     })
+}
+
+/// `host:port`, or `host` for port 80.
+fn proxy(text: &str) -> Result<Address, BenchError> {
+    let target = Target::parse(&format!("http://{text}/"))
+        .ok()
+        .filter(|target| !text.contains('/') && matches!(target.address, Address::Tcp { .. }));
+    target
+        .map(|target| target.address)
+        .ok_or_else(|| impossible(format!("-X {text}: expected host:port")))
+}
+
+/// In ab's words. None: all.
+fn tls_version(text: &str) -> Result<Option<TlsVersion>, BenchError> {
+    match text.to_ascii_uppercase().as_str() {
+        "ALL" => Ok(None),
+        "TLS1.2" => Ok(Some(TlsVersion::Tls12)),
+        "TLS1.3" => Ok(Some(TlsVersion::Tls13)),
+        "SSL2" | "SSL3" | "TLS1" | "TLS1.1" => Err(impossible(format!(
+            "-f {text}: this version is broken (RFC 7568, RFC 8996) and not spoken here; TLS1.2 and TLS1.3 \
+             are"
+        ))),
+        _ => Err(impossible(format!(
+            "-f {text}: expected TLS1.2, TLS1.3 or ALL"
+        ))),
+    }
 }
 
 fn checks(typed: &Bench) -> Result<Checks, BenchError> {

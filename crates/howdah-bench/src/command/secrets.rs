@@ -25,11 +25,11 @@ fn is_secret(field: &str) -> bool {
     FIELDS.iter().any(|f| f.eq_ignore_ascii_case(field.trim()))
 }
 
-/// The words after -A and -C, whether they stand alone or in the same word, and secret fields of -H.
+/// The words after -A, -P and -C, whether they stand alone or in the same word, and secret fields of -H.
 /// Letters may stand together, as in `-kA user:password`.
 fn command(words: Vec<String>) -> Vec<String> {
     /// Letters without a value, which others may follow in the same word.
-    const FLAGS: &str = "kirlqdS";
+    const FLAGS: &str = "kirlqdSI";
     let mut next: Option<char> = None;
     let mut out = Vec::with_capacity(words.len());
     for word in words {
@@ -43,7 +43,7 @@ fn command(words: Vec<String>) -> Vec<String> {
                 .find(|(_, letter)| !FLAGS.contains(*letter))
         });
         match (letters, taking) {
-            (Some(rest), Some((at, letter @ ('A' | 'C' | 'H')))) => {
+            (Some(rest), Some((at, letter @ ('A' | 'C' | 'H' | 'P')))) => {
                 let value = &rest[at + 1..];
                 if value.is_empty() {
                     next = Some(letter);
@@ -77,6 +77,10 @@ mod tests {
             ("bench -A me:secret URL", "bench -A (concealed) URL"),
             ("bench -Ame:secret URL", "bench -A(concealed) URL"),
             ("bench -kqA me:secret URL", "bench -kqA (concealed) URL"),
+            (
+                "bench -IX a:1 -P me:secret URL",
+                "bench -IX a:1 -P (concealed) URL",
+            ),
             (
                 "bench -C s=1 -C=t=2 URL",
                 "bench -C (concealed) -C(concealed) URL",

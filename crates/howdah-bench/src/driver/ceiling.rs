@@ -9,7 +9,9 @@ use crate::engine::null::{NullServer, RequestEnd};
 use crate::engine::request_length;
 use crate::error::BenchError;
 use crate::outcome::Kind;
-use crate::plan::{Arrivals, Checks, Observe, Plan, Protocol, Scheme, Stop, Target, Template};
+use crate::plan::{
+    Arrivals, Checks, Observe, Plan, Protocol, Scheme, Stop, Target, Template, Transcript,
+};
 
 /// The answer of the null server is no longer than this.
 const LONGEST_ANSWER: u64 = 4 << 20;
@@ -17,16 +19,20 @@ const LONGEST_ANSWER: u64 = 4 << 20;
 /// Clients of the ceiling run for an open loop, which has none of its own.
 const OPEN_LOOP_CLIENTS: u32 = 100;
 
-/// Answers per second. None: HTTPS and HTTP/2, whose cost the null server does not have; or
-/// interrupted.
+/// Whether the null server can show it. Over HTTPS and HTTP/2 it would have to do as much for an answer
+/// as the generator, and would be the limit itself: there the generator's own CPU time tells more.
+pub fn has_ceiling(plan: &Plan) -> bool {
+    plan.targets[0].scheme == Scheme::Http && plan.connection.protocol != Protocol::Http2
+}
+
+/// Answers per second. None: there is none ([`has_ceiling`]); or interrupted.
 pub fn ceiling(
     plan: &Plan,
     answer_length: u64,
     time: Duration,
     session: &mut Session<'_>,
 ) -> Result<Option<f64>, BenchError> {
-    let protocol = plan.connection.protocol;
-    if plan.targets[0].scheme == Scheme::Https || protocol == Protocol::Http2 {
+    if !has_ceiling(plan) {
         return Ok(None);
     }
     let concurrency = match plan.arrivals {
@@ -45,6 +51,10 @@ pub fn ceiling(
     null.think = Default::default();
     null.observe = Observe::default();
     null.keep_samples = false;
+    null.transcript = Transcript::Silent;
+    // The null server is on this machine, and asked itself.
+    null.connection.bind = None;
+    null.connection.proxy = None;
     null.request.cookie_jar = false;
     for (_, value) in &mut null.request.headers {
         *value = Template::new(value.text().replace('{', "("));

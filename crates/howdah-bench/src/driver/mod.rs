@@ -11,7 +11,7 @@ mod compare;
 mod search;
 mod sweep;
 
-pub use ceiling::ceiling;
+pub use ceiling::{ceiling, has_ceiling};
 pub use compare::{CompareOptions, compare};
 pub use search::{SearchOptions, find_max};
 pub use sweep::{SweepOptions, sweep};

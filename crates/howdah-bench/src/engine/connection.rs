@@ -13,10 +13,12 @@ use super::fleet::UnderWay;
 use super::recorder::{Answer, Times};
 use super::socket;
 use super::stream::{Received, Stream};
+use super::transcript::Transcript;
 use crate::outcome::{Kind, Outcome};
 use crate::plan::check::LONGEST_CHECKED_BODY;
 use crate::plan::template::{Filling, Random};
 use crate::plan::{Backlog, OnSocketError};
+use crate::response::head::Head;
 use crate::response::{End, Fault, Reader, Sink};
 
 /// Pieces of an answer read before others have their turn: 2 MiB.
@@ -157,7 +159,7 @@ impl Connection {
     fn connect(&mut self, context: &mut Context, now: u64) -> Step {
         self.served = 0;
         self.generation = self.generation.wrapping_add(1);
-        match socket::open(&context.peer) {
+        match socket::open(&context.peer, &context.plan.connection) {
             Ok(opened) => {
                 let mut flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
                 if !context.peer.is_unix() {
@@ -242,6 +244,11 @@ impl Connection {
             };
             let jar = context.requests.cookie_jar().then_some(&self.jar);
             context.requests.write(&mut filling, jar, &mut self.out);
+        }
+        if context.plan.transcript != Transcript::Silent {
+            let constant = context.requests.constant(self.ticket.seq);
+            let bytes = constant.unwrap_or(&self.out);
+            context.plan.transcript.request(self.ticket.seq, bytes);
         }
         self.phase = Phase::Sending;
         self.send(context, now)
@@ -431,6 +438,8 @@ impl Connection {
             jar: context.requests.cookie_jar().then_some(&mut self.jar),
             body: context.checks_bodies.then_some(&mut self.body),
             server: wants_server.then_some(&mut context.server_field),
+            transcript: context.plan.transcript,
+            seq: self.ticket.seq,
         };
         match self.reader.feed(bytes, &mut sink) {
             Ok(used) if used < length => self.fail(
@@ -544,9 +553,19 @@ struct Taker<'a> {
     jar: Option<&'a mut Jar>,
     body: Option<&'a mut Vec<u8>>,
     server: Option<&'a mut Option<String>>,
+    transcript: Transcript,
+    seq: u64,
 }
 
 impl Sink for Taker<'_> {
+    #[inline]
+    fn head(&mut self, head: &Head, bytes: &[u8]) {
+        if self.transcript != Transcript::Silent {
+            self.transcript
+                .answer(self.seq, head.status, || bytes.to_vec());
+        }
+    }
+
     #[inline]
     fn field(&mut self, name: &[u8], value: &[u8]) {
         if let Some(jar) = &mut self.jar

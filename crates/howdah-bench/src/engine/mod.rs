@@ -5,6 +5,7 @@
 //!   [`socket`]: its bytes; [`request`], [`cookies`]: what is sent.
 //! - [`fleet`]: the clients, whatever they speak; [`h2`]: those that speak HTTP/2.
 //! - [`arrivals`], [`clock`]: when. [`recorder`]: the counting; [`assemble`]: merging.
+//! - [`transcript`]: what goes over the wire, shown.
 //! - [`null`]: a server that does nothing, to see what the generator can reach. [`machine`], [`schedstat`]: what the generator itself used.
 
 mod alarm;
@@ -25,6 +26,7 @@ mod schedstat;
 mod socket;
 mod stream;
 mod tls;
+pub mod transcript;
 mod worker;
 
 use std::net::ToSocketAddrs;
@@ -97,7 +99,8 @@ pub fn run(plan: &Plan, control: Control<'_>) -> Result<Run, BenchError> {
 }
 
 fn execute<F: Fleet>(plan: &Plan, control: Control<'_>) -> Result<Run, BenchError> {
-    let peer = find(&plan.targets[0].address)?;
+    let peer = find(plan.address())?;
+    can_bind(plan, &peer)?;
     allow_descriptors(plan)?;
     let tls = match plan.targets[0].scheme {
         Scheme::Https => Some(Arc::new(TlsClient::new(plan)?)),
@@ -256,6 +259,23 @@ fn find(address: &Address) -> Result<Peer, BenchError> {
             why: e.to_string(),
         }),
     }
+}
+
+/// Says at once that a local address is none of this machine's, or of another family than the server's.
+fn can_bind(plan: &Plan, peer: &Peer) -> Result<(), BenchError> {
+    let (Some(local), Peer::Tcp(server)) = (plan.connection.bind, peer) else {
+        return Ok(());
+    };
+    if local.is_ipv4() != server.is_ipv4() {
+        return Err(BenchError::Impossible(format!(
+            "from {local} (-B) there is no way to {server}: one is IPv4 and the other IPv6"
+        )));
+    }
+    std::net::UdpSocket::bind((local, 0))
+        .map(drop)
+        .map_err(|e| {
+            BenchError::Impossible(format!("{local} (-B) is no address to send from: {e}"))
+        })
 }
 
 /// Raises the limit of open files to what the run needs, or says that it cannot.

@@ -99,7 +99,11 @@ fn prepare(plan: &Plan, target: &Target) -> Prepared {
     let mut prepared = Prepared {
         constant: None,
         method: plan.request.method.clone(),
-        path: target.path.clone(),
+        path: match plan.connection.proxy {
+            // The absolute form, by which a proxy knows the server (RFC 9112 §3.2.2).
+            Some(_) => Template::new(format!("http://{}{}", target.authority, target.path.text())),
+            None => target.path.clone(),
+        },
         version: match plan.connection.protocol {
             Protocol::Http10 => "HTTP/1.0",
             Protocol::Http11 | Protocol::Http2 => "HTTP/1.1",

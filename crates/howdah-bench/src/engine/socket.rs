@@ -6,11 +6,12 @@ use std::path::Path;
 
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, ipproto, send,
-    socket_with, sockopt,
+    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect, ipproto,
+    send, socket_with, sockopt,
 };
 
 use crate::outcome::Outcome;
+use crate::plan::ConnectionPolicy;
 
 /// Where to connect to, looked up.
 #[derive(Clone, Debug)]
@@ -67,8 +68,9 @@ pub struct Opened {
     pub established: bool,
 }
 
-/// Begins to connect.
-pub fn open(peer: &Peer) -> Result<Opened, Errno> {
+/// Begins to connect, from the address and with the buffers the policy names. The buffers are set
+/// before: the window's scale is told in the SYN.
+pub fn open(peer: &Peer, policy: &ConnectionPolicy) -> Result<Opened, Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let family = match peer {
         Peer::Tcp(SocketAddr::V4(_)) => AddressFamily::INET,
@@ -79,8 +81,15 @@ pub fn open(peer: &Peer) -> Result<Opened, Errno> {
         Peer::Tcp(_) => socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?,
         Peer::Unix(_) => socket_with(family, SocketType::STREAM, flags, None)?,
     };
+    if let Some(size) = policy.buffers {
+        sockopt::set_socket_send_buffer_size(&fd, size)?;
+        sockopt::set_socket_recv_buffer_size(&fd, size)?;
+    }
     let result = match peer {
         Peer::Tcp(address) => {
+            if let Some(local) = policy.bind {
+                bind(&fd, &SocketAddr::new(local, 0))?;
+            }
             sockopt::set_tcp_nodelay(&fd, true)?;
             connect(&fd, address)
         }
@@ -104,13 +113,14 @@ pub fn arrived(fd: &OwnedFd) -> Result<(), Errno> {
     sockopt::socket_error(fd)?
 }
 
-/// The name of a connection's failure. EAGAIN is a full backlog only of a unix socket, connect(2);
+/// The name of a connection's failure. No port is left in two ways: connect(2) says EADDRNOTAVAIL,
+/// bind(2) to an address EADDRINUSE. EAGAIN is a full backlog only of a unix socket, connect(2);
 /// whoever connects to one looks for it first.
 pub fn connect_outcome(error: Errno) -> Outcome {
     match error {
         Errno::CONNREFUSED => Outcome::ConnectRefused,
         Errno::TIMEDOUT => Outcome::ConnectTimeout,
-        Errno::ADDRNOTAVAIL => Outcome::PortsExhausted,
+        Errno::ADDRNOTAVAIL | Errno::ADDRINUSE => Outcome::PortsExhausted,
         _ => Outcome::ConnectFailed,
     }
 }
@@ -131,6 +141,7 @@ mod tests {
             (Errno::CONNREFUSED, Outcome::ConnectRefused),
             (Errno::TIMEDOUT, Outcome::ConnectTimeout),
             (Errno::ADDRNOTAVAIL, Outcome::PortsExhausted),
+            (Errno::ADDRINUSE, Outcome::PortsExhausted),
             (Errno::NOENT, Outcome::ConnectFailed),
             (Errno::HOSTUNREACH, Outcome::ConnectFailed),
             (Errno::AGAIN, Outcome::ConnectFailed),

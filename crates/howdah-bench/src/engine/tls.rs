@@ -2,19 +2,21 @@
 //! stand for different people, and resumption would flatter a server.
 
 use std::io::{self, Read, Write};
+use std::path::Path;
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::client::{Resumption, WantsClientCert, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    CipherSuite, ClientConfig, ClientConnection, ConfigBuilder, DigitallySignedStruct,
+    RootCertStore, SignatureScheme, SupportedCipherSuite, SupportedProtocolVersion,
 };
 
 use crate::error::BenchError;
-use crate::plan::{Plan, Protocol};
+use crate::plan::{Plan, Protocol, TlsVersion};
 
 /// What every connection of a run needs to begin TLS.
 #[derive(Debug)]
@@ -27,10 +29,19 @@ impl TlsClient {
     /// Reads the authorities; says what is wrong with them or with the name.
     pub fn new(plan: &Plan) -> Result<TlsClient, BenchError> {
         let options = &plan.connection.tls;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut provider = rustls::crypto::ring::default_provider();
+        choose(&mut provider.cipher_suites, &options.ciphers)?;
+        let provider = Arc::new(provider);
+        let versions: &[&SupportedProtocolVersion] = match options.version {
+            Some(TlsVersion::Tls12) => &[&rustls::version::TLS12],
+            Some(TlsVersion::Tls13) => &[&rustls::version::TLS13],
+            None => rustls::DEFAULT_VERSIONS,
+        };
         let builder = ClientConfig::builder_with_provider(provider.clone())
-            .with_safe_default_protocol_versions()
-            .map_err(|e| system("setting up TLS", e))?;
+            .with_protocol_versions(versions)
+            .map_err(|e| {
+                BenchError::Impossible(format!("the ciphers (-Z) and the version (-f) of TLS: {e}"))
+            })?;
         let verifier: Arc<dyn ServerCertVerifier> = if options.verify {
             let roots = roots(options.ca_file.as_deref())?;
             WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
@@ -39,10 +50,14 @@ impl TlsClient {
         } else {
             Arc::new(Unverified(provider))
         };
-        let mut config = builder
+        let builder = builder
             .dangerous()
-            .with_custom_certificate_verifier(verifier)
-            .with_no_client_auth();
+            .with_custom_certificate_verifier(verifier);
+        let mut config = match &options.client_certificate {
+            Some(path) => client_certificate(path, builder)?,
+            None => builder.with_no_client_auth(),
+        };
+        config.enable_sni = !options.no_sni;
         config.resumption = Resumption::disabled();
         config.alpn_protocols = match plan.connection.protocol {
             Protocol::Http2 => vec![b"h2".to_vec()],
@@ -74,6 +89,91 @@ impl TlsClient {
     }
 }
 
+/// Cipher suites and OpenSSL's names for them: those of ab's `-Z`.
+const CIPHERS: [(CipherSuite, &str); 9] = [
+    (
+        CipherSuite::TLS13_AES_128_GCM_SHA256,
+        "TLS_AES_128_GCM_SHA256",
+    ),
+    (
+        CipherSuite::TLS13_AES_256_GCM_SHA384,
+        "TLS_AES_256_GCM_SHA384",
+    ),
+    (
+        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256,
+        "TLS_CHACHA20_POLY1305_SHA256",
+    ),
+    (
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+        "ECDHE-ECDSA-AES128-GCM-SHA256",
+    ),
+    (
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+        "ECDHE-ECDSA-AES256-GCM-SHA384",
+    ),
+    (
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+        "ECDHE-ECDSA-CHACHA20-POLY1305",
+    ),
+    (
+        CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+        "ECDHE-RSA-AES128-GCM-SHA256",
+    ),
+    (
+        CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+        "ECDHE-RSA-AES256-GCM-SHA384",
+    ),
+    (
+        CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+        "ECDHE-RSA-CHACHA20-POLY1305",
+    ),
+];
+
+/// Keeps the suites that are named, in the order they are named in. Without names: all.
+fn choose(suites: &mut Vec<SupportedCipherSuite>, names: &[String]) -> Result<(), BenchError> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    let mut chosen = Vec::new();
+    for name in names {
+        let known = CIPHERS.iter().find(|(_, n)| n.eq_ignore_ascii_case(name));
+        let suite = known.and_then(|(suite, _)| suites.iter().find(|s| s.suite() == *suite));
+        let Some(suite) = suite else {
+            let known: Vec<&str> = CIPHERS.iter().map(|(_, name)| *name).collect();
+            return Err(BenchError::Impossible(format!(
+                "-Z: the cipher `{name}` is not one of {}",
+                known.join(", ")
+            )));
+        };
+        chosen.push(*suite);
+    }
+    *suites = chosen;
+    Ok(())
+}
+
+/// The client's certificate, those above it, and its key, from one PEM file as ab's `-E` takes it.
+fn client_certificate(
+    path: &Path,
+    builder: ConfigBuilder<ClientConfig, WantsClientCert>,
+) -> Result<ClientConfig, BenchError> {
+    let missing = |why: &dyn std::fmt::Display| BenchError::MissingFile {
+        path: path.to_owned(),
+        why: why.to_string(),
+    };
+    let certificates = CertificateDer::pem_file_iter(path).map_err(|e| missing(&e))?;
+    let certificates: Vec<CertificateDer<'static>> = certificates
+        .collect::<Result<_, _>>()
+        .map_err(|e| missing(&e))?;
+    if certificates.is_empty() {
+        return Err(missing(&"there is no certificate in it"));
+    }
+    let key = PrivateKeyDer::from_pem_file(path)
+        .map_err(|e| missing(&format!("no private key follows the certificate: {e}")))?;
+    builder
+        .with_client_auth_cert(certificates, key)
+        .map_err(|e| missing(&e))
+}
+
 fn system(what: &str, why: impl std::fmt::Display) -> BenchError {
     BenchError::System {
         what: what.to_owned(),
@@ -81,7 +181,7 @@ fn system(what: &str, why: impl std::fmt::Display) -> BenchError {
     }
 }
 
-fn roots(file: Option<&std::path::Path>) -> Result<RootCertStore, BenchError> {
+fn roots(file: Option<&Path>) -> Result<RootCertStore, BenchError> {
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
     roots.add_parsable_certificates(found.certs);

@@ -2,6 +2,7 @@
 //! running it twice asks the same question twice. It is part of the saved JSON, but for bodies.
 
 pub mod check;
+pub mod connection;
 pub mod target;
 pub mod template;
 
@@ -10,9 +11,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use check::{Checks, StatusSet};
+pub use connection::{Backlog, ConnectionPolicy, Protocol, TlsOptions, TlsVersion};
 pub use target::{Address, Scheme, Target};
 pub use template::Template;
 
+pub use crate::engine::transcript::Transcript;
 use crate::error::BenchError;
 
 /// One run.
@@ -49,6 +52,9 @@ pub struct Plan {
     /// memory of a run does not depend on the number of requests.
     #[serde(default)]
     pub keep_samples: bool,
+    /// What is shown of every request on standard error.
+    #[serde(default)]
+    pub transcript: Transcript,
 }
 
 /// When requests are sent.
@@ -137,73 +143,6 @@ impl Default for RequestShape {
     }
 }
 
-/// The protocol on the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Protocol {
-    /// HTTP/1.0, as ab speaks it: with `Connection: Keep-Alive` if connections are kept.
-    #[serde(rename = "HTTP/1.0")]
-    Http10,
-    /// HTTP/1.1.
-    #[serde(rename = "HTTP/1.1")]
-    Http11,
-    /// HTTP/2: by ALPN over TLS, with prior knowledge (h2c) without.
-    #[serde(rename = "HTTP/2")]
-    Http2,
-}
-
-/// How requests are sent.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ConnectionPolicy {
-    /// The protocol.
-    pub protocol: Protocol,
-    /// Whether a connection is used for more than one request.
-    pub keep_alive: bool,
-    /// HTTP/2: streams at once on a connection; every stream is a client of its own.
-    pub streams: u32,
-    /// For a connection with its TLS handshake, and again for the answer, seconds.
-    #[serde(with = "seconds")]
-    pub timeout: Duration,
-    /// What happens when the backlog of a unix socket is full (EAGAIN).
-    pub backlog: Backlog,
-    /// HTTPS only.
-    pub tls: TlsOptions,
-}
-
-impl Default for ConnectionPolicy {
-    fn default() -> Self {
-        ConnectionPolicy {
-            protocol: Protocol::Http11,
-            keep_alive: true,
-            streams: 1,
-            timeout: Duration::from_secs(30),
-            backlog: Backlog::Count,
-            tls: TlsOptions::default(),
-        }
-    }
-}
-
-/// When a unix socket's backlog is full.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Backlog {
-    /// The request is over, as [`crate::outcome::Outcome::ConnectBacklog`]: what a web server in
-    /// front of php-fpm does. The client then pauses for a millisecond.
-    Count,
-    /// Tried again every millisecond until the timeout, as TCP would; the wait is in the latency.
-    Wait,
-}
-
-/// TLS of the client.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct TlsOptions {
-    /// Verify the server's certificate against the system's authorities (and `ca_file`).
-    pub verify: bool,
-    /// PEM file of authorities to trust besides.
-    pub ca_file: Option<std::path::PathBuf>,
-    /// Server name to ask for in place of the URL's host.
-    pub server_name: Option<String>,
-}
-
 /// A client's pause between an answer and its next request, seconds: even between the two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Think {
@@ -250,7 +189,14 @@ impl Plan {
             on_socket_error: OnSocketError::Continue,
             observe: Observe::default(),
             keep_samples: false,
+            transcript: Transcript::Silent,
         }
+    }
+
+    /// Where connections go: the proxy, if there is one, else the server.
+    pub fn address(&self) -> &Address {
+        let server = &self.targets[0].address;
+        self.connection.proxy.as_ref().unwrap_or(server)
     }
 
     /// Says what cannot work, before anything is sent.
@@ -312,18 +258,10 @@ impl Plan {
                 self.threads
             ));
         }
-        if self.connection.timeout.is_zero() {
-            return impossible("a timeout of zero: nothing could be answered".to_owned());
-        }
         if self.stop.time.is_some_and(|time| time <= self.warmup) {
             return impossible("the run is over before its warm-up is".to_owned());
         }
-        if self.connection.protocol == Protocol::Http2 && !self.connection.keep_alive {
-            return impossible(
-                "HTTP/2 without keep-alive would measure handshakes; use HTTP/1.1 for that"
-                    .to_owned(),
-            );
-        }
+        self.connection.check(first)?;
         let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
         if self.request.method.is_empty() || !self.request.method.bytes().all(token) {
             return impossible(format!("`{}` is no method", self.request.method));
@@ -337,7 +275,7 @@ impl Plan {
     }
 }
 
-mod seconds {
+pub(crate) mod seconds {
     use std::time::Duration;
 
     use serde::{Deserialize, Deserializer, Serializer, de};

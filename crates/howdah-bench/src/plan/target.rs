@@ -35,7 +35,8 @@ pub enum Scheme {
 }
 
 /// Where to connect to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Address {
     /// Looked up once, before the run.
     Tcp {

@@ -2,7 +2,7 @@
 //! their reasons beside them. A run that was bound by its generator says so before any figure.
 
 use crate::outcome::{Kind, Outcome};
-use crate::plan::Arrivals;
+use crate::plan::{Arrivals, Transcript};
 use crate::run::Run;
 use crate::stats::little;
 
@@ -60,6 +60,11 @@ pub fn findings(run: &Run) -> Vec<Finding> {
         } else if share > CEILING_NOTICE {
             say(Weight::Notice, sentence);
         }
+    }
+    if run.plan.transcript != Transcript::Silent {
+        let sentence = "it showed every answer on standard error (-v 3, -v 4), which takes longer than \
+                        asking";
+        say(Weight::Bound, sentence.to_owned());
     }
     let busiest = client.busiest();
     if busiest > BUSY {

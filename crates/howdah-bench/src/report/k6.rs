@@ -115,6 +115,23 @@ fn refuse(plan: &Plan) -> Result<(), BenchError> {
     if plan.connection.protocol == Protocol::Http10 {
         return refused("HTTP/1.0");
     }
+    let connection = &plan.connection;
+    if connection.bind.is_some() || connection.buffers.is_some() {
+        return refused("-B and -b (k6 has --local-ips where it runs)");
+    }
+    if connection.proxy.is_some() {
+        return refused("-X (set HTTP_PROXY where it runs)");
+    }
+    let tls = &connection.tls;
+    if tls.no_sni
+        || tls.version.is_some()
+        || !tls.ciphers.is_empty()
+        || tls.client_certificate.is_some()
+    {
+        return refused(
+            "-I, -f, -Z and -E (tlsVersion, tlsCipherSuites and tlsAuth of its options)",
+        );
+    }
     if plan.connection.tls.server_name.is_some() || plan.connection.tls.ca_file.is_some() {
         return refused("--server-name and --ca (set SSL_CERT_FILE where it runs)");
     }

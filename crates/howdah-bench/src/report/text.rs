@@ -7,6 +7,7 @@
 
 use std::fmt::Write;
 
+use crate::driver;
 use crate::histogram::Histogram;
 use crate::outcome::Outcome;
 use crate::plan::{Arrivals, Scheme, Spacing};
@@ -538,6 +539,13 @@ fn client(run: &Run) -> String {
     }
     if let Some(ceiling) = client.ceiling {
         let _ = write!(text, "; its ceiling here is {} per second", rate(ceiling));
+    } else if !driver::has_ceiling(&run.plan) && client.busiest() > 0.0 {
+        // A null server would pay for TLS and frames as much as the load tester, and be the limit itself.
+        let _ = write!(
+            text,
+            "; by its CPU time its ceiling is about {} per second",
+            rate(run.achieved_rate() / client.busiest())
+        );
     }
     text
 }

@@ -7,6 +7,8 @@ use super::head::{self, Framing, Head};
 
 /// Takes what is found in an answer.
 pub trait Sink {
+    /// A whole head, its empty line included, interim ones (1xx) too.
+    fn head(&mut self, _: &Head, _: &[u8]) {}
     /// A field of a head. May be shown again, with all before it, if the head came in pieces.
     fn field(&mut self, name: &[u8], value: &[u8]);
     /// A piece of the body, without chunk framing.
@@ -148,7 +150,10 @@ impl Reader {
     fn feed_head(&mut self, input: &[u8], sink: &mut impl Sink) -> Result<usize, Fault> {
         if self.partial.is_empty() {
             return match head::parse(input, |name, value| sink.field(name, value))? {
-                Some((head, used)) => self.take_head(head).map(|()| used),
+                Some((head, used)) => {
+                    sink.head(&head, &input[..used]);
+                    self.take_head(head).map(|()| used)
+                }
                 None => {
                     self.partial.extend_from_slice(input);
                     Ok(input.len())
@@ -167,6 +172,7 @@ impl Reader {
         let Some((head, length)) = parsed else {
             return Ok(input.len());
         };
+        sink.head(&head, &self.partial[..length]);
         self.partial.clear();
         self.take_head(head).map(|()| length - before)
     }

@@ -6,13 +6,14 @@ use std::task::{Poll, Waker};
 
 use h2::RecvStream;
 use h2::client::ResponseFuture;
-use http::{HeaderName, HeaderValue, Method, Request, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Version};
 
 use super::super::connection::Ticket;
 use super::super::context::Context;
 use super::super::cookies::Jar;
 use super::super::recorder::Times;
 use super::super::request;
+use super::super::transcript::Transcript;
 use crate::outcome::Outcome;
 use crate::plan::Scheme;
 use crate::plan::check::LONGEST_CHECKED_BODY;
@@ -123,7 +124,13 @@ impl Client {
             let value = HeaderValue::from_bytes(&cookie).map_err(|e| wrong(&e))?;
             request = request.header(http::header::COOKIE, value);
         }
-        request.body(()).map_err(|e| wrong(&e))
+        let request = request.body(()).map_err(|e| wrong(&e))?;
+        if plan.transcript != Transcript::Silent {
+            let line = format!("{} {} HTTP/2", request.method(), request.uri());
+            plan.transcript
+                .request(seq, &head(&line, request.headers()));
+        }
+        Ok(request)
     }
 
     /// Looks how far the answer is.
@@ -141,6 +148,12 @@ impl Client {
                 Poll::Ready(Err(error)) => return failed(&error, false, broken),
             };
             self.times.first_byte = context.clock.now();
+            let transcript = context.plan.transcript;
+            if transcript != Transcript::Silent {
+                let (status, fields) = (response.status(), response.headers());
+                let line = format!("HTTP/2 {}", status.as_str());
+                transcript.answer(self.ticket.seq, status.as_u16(), || head(&line, fields));
+            }
             if context.requests.cookie_jar() {
                 for value in response.headers().get_all(http::header::SET_COOKIE) {
                     self.jar.set(value.as_bytes());
@@ -182,6 +195,18 @@ impl Client {
             }
         }
     }
+}
+
+/// A head as HTTP/1.1 would write it, to be shown.
+fn head(line: &str, fields: &HeaderMap) -> Vec<u8> {
+    let mut bytes = line.as_bytes().to_vec();
+    for (name, value) in fields {
+        bytes.extend_from_slice(b"\r\n");
+        bytes.extend_from_slice(name.as_str().as_bytes());
+        bytes.extend_from_slice(b": ");
+        bytes.extend_from_slice(value.as_bytes());
+    }
+    bytes
 }
 
 /// The name of a stream's failure. `head`: the answer had begun.

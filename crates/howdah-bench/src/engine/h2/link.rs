@@ -96,7 +96,7 @@ impl Link {
         self.since = now;
         self.error = None;
         self.served = 0;
-        let opened = match socket::open(&context.peer) {
+        let opened = match socket::open(&context.peer, &context.plan.connection) {
             Ok(opened) => opened,
             Err(Errno::AGAIN) if context.peer.is_unix() => {
                 context.recorder.connections().backlog_full += 1;

@@ -1,0 +1,73 @@
+//! What goes over the wire, on standard error, for whoever wants to see it (ab's `-v 3` and `-v 4`). It
+//! takes time: the figures of such a run are for looking, not for quoting, and the report says so.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+/// How much is shown. Heads are shown as they are, passwords and cookies too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Transcript {
+    /// Nothing.
+    #[default]
+    Silent,
+    /// The status of every answer.
+    Statuses,
+    /// The heads of all requests and answers.
+    Heads,
+}
+
+impl Transcript {
+    /// A request is being sent; its bytes, of which the head is shown.
+    pub fn request(self, seq: u64, bytes: &[u8]) {
+        if self >= Transcript::Heads {
+            let end = memchr::memmem::find(bytes, b"\r\n\r\n").unwrap_or(bytes.len());
+            print(&lines(&format!("request {seq}"), '>', &bytes[..end]));
+        }
+    }
+
+    /// The head of an answer is there, interim ones included. `head` is asked for if it is shown.
+    pub fn answer(self, seq: u64, status: u16, head: impl FnOnce() -> Vec<u8>) {
+        match self {
+            Transcript::Silent => {}
+            Transcript::Statuses => print(&format!("answer {seq}: {status}\n")),
+            Transcript::Heads => print(&lines(
+                &format!("answer {seq}"),
+                '<',
+                head().trim_ascii_end(),
+            )),
+        }
+    }
+}
+
+/// One write for each head: threads do not mix their lines.
+fn print(text: &str) {
+    // Standard error may be closed; there is nowhere left to say so.
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// A title and a line for each of the head's, with nothing in it that a terminal would obey.
+fn lines(title: &str, mark: char, head: &[u8]) -> String {
+    let mut text = format!("{title}\n");
+    for line in head.split(|b| *b == b'\n') {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let _ = writeln!(text, "{mark} {}", line.escape_ascii());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_are_shown_line_by_line_and_cannot_drive_a_terminal() {
+        let head = b"HTTP/1.1 200 OK\r\nX: \x1b[2J\xe9\r\nY: 1";
+        assert_eq!(
+            lines("answer 7", '<', head),
+            "answer 7\n< HTTP/1.1 200 OK\n< X: \\x1b[2J\\xe9\n< Y: 1\n"
+        );
+    }
+}
