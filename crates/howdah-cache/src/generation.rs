@@ -4,6 +4,8 @@
 //! purge is discarded however late it ends. The comparison is with the page's own birth, never with
 //! the reader's clock.
 //!
+//! A [`Journal`] is told of a purge before the purge counts, so that it outlives the process.
+//!
 //! Bounded: the newest [`MAX_NAMED`] purges by name are kept; when there are more, the oldest half
 //! is folded into the site's own epoch, which purges more than was asked, never less. Names are looked
 //! up in a table; only prefixes are gone through one by one, so they are few.
@@ -49,6 +51,13 @@ pub enum Force {
     Soft,
 }
 
+/// Who writes purges down. Told under the generations' own lock, in the order of the numbers, and
+/// before the purge counts: who reads a page's birth never reads a number that is not written down.
+pub trait Journal: fmt::Debug + Send + Sync {
+    /// Writes a purge down; when this returns, it outlives the process.
+    fn record(&self, number: u64, what: &Purge, force: Force);
+}
+
 /// What a purge made of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validity {
@@ -85,7 +94,15 @@ impl Last {
     }
 }
 
-#[derive(Debug, Default)]
+/// A URL's key without the number of its site, which may be another after a reload or a start.
+pub(crate) fn without_site(key: &[u8]) -> &[u8] {
+    match key {
+        [_, _, _, _, rest @ ..] if rest.len() > 1 => rest,
+        short => short,
+    }
+}
+
+#[derive(Clone, Debug, Default)]
 struct Named {
     /// Tags as `t…`, URLs as `u…`, paths as `p…`.
     exact: HashMap<Vec<u8>, Last>,
@@ -118,6 +135,20 @@ fn canonical(target: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
+/// A target whose canonical form is `canonical`.
+fn encoded(canonical: &[u8]) -> Vec<u8> {
+    let path = path_of(canonical);
+    let mut out = Vec::with_capacity(canonical.len());
+    for byte in path {
+        match byte {
+            b'%' => out.extend_from_slice(b"%25"),
+            other => out.push(*other),
+        }
+    }
+    out.extend_from_slice(&canonical[path.len()..]);
+    out
+}
+
 /// A target without its query.
 fn path_of(target: &[u8]) -> &[u8] {
     target.split(|b| *b == b'?').next().unwrap_or_default()
@@ -147,6 +178,7 @@ pub struct Generations {
     /// The number of the last purge by name: pages born later need not ask.
     named_last: AtomicU64,
     named: RwLock<Named>,
+    journal: Option<Box<dyn Journal>>,
 }
 
 impl Default for Generations {
@@ -165,7 +197,64 @@ impl Generations {
             soft: AtomicU64::new(0),
             named_last: AtomicU64::new(0),
             named: RwLock::default(),
+            journal: None,
         }
+    }
+
+    /// As these are, with every purge written down from now on.
+    pub fn continued(&self, journal: Box<dyn Journal>) -> Generations {
+        let copy = |number: &AtomicU64| AtomicU64::new(number.load(Ordering::SeqCst));
+        let named = self.named.read().unwrap_or_else(PoisonError::into_inner);
+        Generations {
+            clock: copy(&self.clock),
+            hard: copy(&self.hard),
+            soft: copy(&self.soft),
+            named_last: copy(&self.named_last),
+            named: RwLock::new(named.clone()),
+            journal: Some(journal),
+        }
+    }
+
+    /// Everything that makes these what they are, as purges in no order; beside [`Generations::now`].
+    pub(crate) fn purges(&self) -> Vec<(u64, Purge, Force)> {
+        let mut purges = Vec::new();
+        let mut put = |last: Last, what: &Purge| {
+            for (number, force) in [(last.hard, Force::Hard), (last.soft, Force::Soft)] {
+                if number > 0 {
+                    purges.push((number, what.clone(), force));
+                }
+            }
+        };
+        put(self.site_last(), &Purge::All);
+        let named = self.named.read().unwrap_or_else(PoisonError::into_inner);
+        let path = |text: &[u8], exact| Purge::Path {
+            text: encoded(text),
+            exact,
+        };
+        for (name, last) in &named.exact {
+            match name.split_first() {
+                Some((b'u', key)) => put(*last, &Purge::Url([&[0; 4], key].concat())),
+                Some((b'p', text)) => put(*last, &path(text, true)),
+                Some((_, tag)) => put(*last, &Purge::Tag(tag.to_vec())),
+                None => {}
+            }
+        }
+        for (text, last) in &named.prefixes {
+            put(*last, &path(text, false));
+        }
+        purges
+    }
+
+    fn site_last(&self) -> Last {
+        Last {
+            hard: self.hard.load(Ordering::SeqCst),
+            soft: self.soft.load(Ordering::SeqCst),
+        }
+    }
+
+    /// Whether everything of the site born then is gone; a page of it need not be read to know that.
+    pub fn are_all_gone(&self, born: u64) -> bool {
+        self.hard.load(Ordering::SeqCst) > born
     }
 
     /// The number a page is born with. To be taken before it begins to be rendered.
@@ -178,14 +267,36 @@ impl Generations {
         // Held for `All` as well: a page must not be judged by a later purge while an earlier one has
         // its number and is not yet in force.
         let mut named = self.named.write().unwrap_or_else(PoisonError::into_inner);
-        let number = self.clock.fetch_add(1, Ordering::SeqCst) + 1;
+        let number = match &self.journal {
+            None => self.clock.fetch_add(1, Ordering::SeqCst) + 1,
+            Some(journal) => {
+                let number = self.clock.load(Ordering::SeqCst) + 1;
+                journal.record(number, what, force);
+                number
+            }
+        };
+        self.note(&mut named, number, what, force);
+        number
+    }
+
+    /// Everything born before `number` is gone, as it is written down already.
+    pub(crate) fn reset_at(&self, number: u64) {
+        self.replay(number, &Purge::All, Force::Hard);
+    }
+
+    /// A purge that was written down is in force again.
+    pub(crate) fn replay(&self, number: u64, what: &Purge, force: Force) {
+        let mut named = self.named.write().unwrap_or_else(PoisonError::into_inner);
+        self.note(&mut named, number, what, force);
+    }
+
+    fn note(&self, named: &mut Named, number: u64, what: &Purge, force: Force) {
         match what {
             Purge::All => {
                 self.site(force).fetch_max(number, Ordering::SeqCst);
-                return number;
             }
             Purge::Url(key) => {
-                let name = [b"u", &key[..]].concat();
+                let name = [b"u", without_site(key)].concat();
                 named.exact.entry(name).or_default().note(force, number);
             }
             Purge::Tag(tag) => {
@@ -208,9 +319,12 @@ impl Generations {
                 named.prefixes.push((text.into_owned(), last));
             }
         }
-        self.fold(&mut named);
-        self.named_last.fetch_max(number, Ordering::SeqCst);
-        number
+        if *what != Purge::All {
+            self.fold(named);
+            self.named_last.fetch_max(number, Ordering::SeqCst);
+        }
+        // Last: who is born with this number was born when all of it was in force.
+        self.clock.fetch_max(number, Ordering::SeqCst);
     }
 
     fn site(&self, force: Force) -> &AtomicU64 {
@@ -241,11 +355,7 @@ impl Generations {
     /// What became of a page that was born at `born`, is stored under `key` (the URL's, without
     /// variant) and has `tags`.
     pub fn judge(&self, born: u64, key: &[u8], tags: &[Vec<u8>]) -> Validity {
-        let site = Last {
-            hard: self.hard.load(Ordering::SeqCst),
-            soft: self.soft.load(Ordering::SeqCst),
-        };
-        let mut verdict = site.judge(born);
+        let mut verdict = self.site_last().judge(born);
         if verdict == Validity::Gone || self.named_last.load(Ordering::SeqCst) <= born {
             return verdict;
         }
@@ -258,7 +368,11 @@ impl Generations {
         let mut name = Vec::with_capacity(key.len() + 1);
         let target = canonical(target_of(key));
         // A purge of a path with its query, and one of the path with all its queries.
-        let own = [(b'u', key), (b'p', &target), (b'p', path_of(&target))];
+        let own = [
+            (b'u', without_site(key)),
+            (b'p', &target),
+            (b'p', path_of(&target)),
+        ];
         for (kind, text) in own.into_iter().chain(tags.iter().map(|t| (b't', &t[..]))) {
             name.clear();
             name.push(kind);
@@ -359,6 +473,41 @@ mod tests {
         let born = generations.now();
         generations.purge(&Purge::All, Force::Hard);
         assert_eq!(generations.judge(born, b"/a", &[]), Validity::Gone);
+    }
+
+    #[test]
+    fn purges_told_and_replayed_are_in_force_as_before() {
+        let generations = Generations::default();
+        let born = generations.now();
+        for what in [
+            Purge::Url(key("/url?a%20b")),
+            Purge::Tag(b"tag".to_vec()),
+            path("/exact%2541", true),
+            path("/query?x%41", true),
+            path("/prefix%25/", false),
+        ] {
+            generations.purge(&what, Force::Soft);
+        }
+        let again = Generations::starting_at(generations.now());
+        for _ in 0..2 {
+            for (number, what, force) in generations.purges() {
+                again.replay(number, &what, force);
+            }
+        }
+        for target in [
+            "/url?a%20b",
+            "/exact%2541",
+            "/query?x%41",
+            "/prefix%25/x",
+            "/none",
+            "/exactA",
+            "/query?xA",
+        ] {
+            let expected = generations.judge(born, &key(target), &[]);
+            assert_eq!(again.judge(born, &key(target), &[]), expected, "{target}");
+        }
+        assert_eq!(again.judge(born, &key("/exact%2541"), &[]), Validity::Stale);
+        assert_eq!(again.purges().len(), generations.purges().len());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! it when somebody first asks for one. Made only of a [`Storable`]. Immutable but for these forms.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use bytes::Bytes;
 
@@ -52,6 +52,8 @@ pub struct Object {
     judged: AtomicU64,
     /// The plain form, then the encoded ones, filled by who sends them.
     forms: [OnceLock<Form>; CODINGS + 1],
+    /// What of it is on disk: a bit for each form.
+    on_disk: AtomicU8,
 }
 
 /// A response to be stored.
@@ -95,6 +97,7 @@ impl Object {
             url_key: draft.url_key.to_vec(),
             judged: AtomicU64::new(draft.born),
             forms: Default::default(),
+            on_disk: AtomicU8::new(0),
         })
     }
 
@@ -139,7 +142,61 @@ impl Object {
             url_key: self.url_key.clone(),
             judged: AtomicU64::new(born),
             forms: Default::default(),
+            on_disk: AtomicU8::new(0),
         }
+    }
+
+    /// An object as it was, of what the disk store kept of it; the caller adds birth, tags and key.
+    pub(crate) fn restored(
+        status: u16,
+        reason: &[u8],
+        lines: &[u8],
+        body: Bytes,
+        date: Millis,
+        freshness: Freshness,
+    ) -> Object {
+        Object {
+            status,
+            reason: reason.to_vec(),
+            lines: Bytes::copy_from_slice(lines),
+            body,
+            date,
+            freshness,
+            born: 0,
+            tags: Vec::new(),
+            url_key: Vec::new(),
+            judged: AtomicU64::new(0),
+            forms: Default::default(),
+            on_disk: AtomicU8::new(0),
+        }
+    }
+
+    /// Born then, and not judged since.
+    pub(crate) fn set_born(&mut self, born: u64) {
+        self.born = born;
+        self.judged = AtomicU64::new(born);
+    }
+
+    /// The form of a coding, if somebody has asked for it.
+    pub(crate) fn made(&self, coding: usize) -> Option<&Form> {
+        self.forms.get(coding)?.get()
+    }
+
+    /// The forms there are, a bit each; the plain one is always there.
+    pub(crate) fn forms_made(&self) -> u8 {
+        (1..=CODINGS).fold(1, |bits, coding| {
+            bits | u8::from(self.made(coding).is_some()) << coding
+        })
+    }
+
+    /// Whether the disk lacks any of these forms.
+    pub(crate) fn disk_lacks(&self, forms: u8) -> bool {
+        self.on_disk.load(Ordering::Acquire) & forms != forms
+    }
+
+    /// Notes that the disk has these forms.
+    pub(crate) fn is_on_disk(&self, forms: u8) {
+        self.on_disk.fetch_or(forms, Ordering::AcqRel);
     }
 
     /// The fields as (name, value).

@@ -66,7 +66,10 @@ impl Freshness {
     /// When it is of no more use, unless to be validated.
     pub fn useless_at(&self) -> Millis {
         let beyond = self.while_revalidate.max(self.if_error);
-        (self.received + self.lifetime + beyond).saturating_sub(self.initial_age)
+        let fresh_until = self.received.saturating_add(self.lifetime);
+        fresh_until
+            .saturating_add(beyond)
+            .saturating_sub(self.initial_age)
     }
 }
 

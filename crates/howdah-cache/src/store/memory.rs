@@ -3,6 +3,9 @@
 //! tables of their own so that neither can evict a page: which keys passed a moment ago
 //! (hit-for-miss) and which were asked for once (admission at the second visit).
 //!
+//! With a disk below, what is stored here is written there, what is found there comes up, and what is
+//! pushed out goes down once more if it has gained encoded forms.
+//!
 //! A key is compared as a whole, so that two URLs never meet by a hash; the hash is seeded anew for
 //! each process, so that nobody can choose keys that collide.
 
@@ -10,11 +13,15 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use quick_cache::sync::Cache;
+use quick_cache::sync::{Cache, GuardResult};
 use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 
+use super::disk::DiskSites;
+use super::disk::format::What;
 use crate::Millis;
+use crate::flight::{Flights, Outcome, Seat, Ticket};
 use crate::generation::Generations;
 use crate::object::Object;
 use crate::pass::Pass;
@@ -61,15 +68,22 @@ impl Weighter<Box<[u8]>, Slot> for Bytes {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Evictions(Arc<AtomicU64>);
+struct Evictions {
+    count: Arc<AtomicU64>,
+    below: Option<Arc<DiskSites>>,
+}
 
 impl Lifecycle<Box<[u8]>, Slot> for Evictions {
     type RequestState = ();
 
     fn begin_request(&self) {}
 
-    fn on_evict(&self, (): &mut (), _key: Box<[u8]>, _slot: Slot) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+    /// Not `on_evict`, which is called for what is replaced as well.
+    fn before_evict(&self, (): &mut (), key: &Box<[u8]>, slot: &mut Slot) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        if let (Some(below), Slot::Page(page)) = (&self.below, slot) {
+            below.write(key, page);
+        }
     }
 }
 
@@ -104,11 +118,19 @@ pub struct Memory {
     seen: Cache<u64, Millis>,
     hasher: RandomState,
     capacity: u64,
+    below: Option<Arc<DiskSites>>,
+    /// Who reads which file.
+    reads: Flights,
 }
 
 impl Memory {
     /// For at most `capacity` bytes; `largest` is the longest body that is to fit.
     pub fn new(capacity: u64, largest: u64) -> Memory {
+        Memory::over(None, capacity, largest)
+    }
+
+    /// As [`Memory::new`], with a disk below.
+    pub fn over(below: Option<Arc<DiskSites>>, capacity: u64, largest: u64) -> Memory {
         // The bytes are shared out among the shards, and an object must fit one.
         let shards = (capacity / (largest * 2).max(1)).clamp(1, 16) as usize;
         let options = OptionsBuilder::new()
@@ -116,7 +138,10 @@ impl Memory {
             .weight_capacity(capacity)
             .shards(shards)
             .build();
-        let evictions = Evictions::default();
+        let evictions = Evictions {
+            below: below.clone(),
+            ..Evictions::default()
+        };
         // All that must be there is.
         let options = options.unwrap_or_else(|_| unreachable!("capacity and items are given"));
         Memory {
@@ -126,7 +151,14 @@ impl Memory {
             seen: Cache::new(REMEMBERED),
             hasher: RandomState::new(),
             capacity,
+            below,
+            reads: Flights::default(),
         }
+    }
+
+    /// The disk below, if there is one.
+    pub fn disk(&self) -> Option<&DiskSites> {
+        self.below.as_deref()
     }
 
     /// The fields the URL's response varies by, if any.
@@ -177,6 +209,74 @@ impl Memory {
         }
     }
 
+    /// As [`Memory::look`], on disk: what is found there comes up. All who want the same page wait for
+    /// one reading of its file. To be asked when [`Memory::look`] found nothing; waits only if there
+    /// may be something.
+    pub async fn fetch(
+        &self,
+        key: &[u8],
+        variant: impl Fn(&[Vec<u8>]) -> Vec<u8>,
+        generations: &Generations,
+        now: Millis,
+    ) -> Found {
+        let Some(below) = &self.below else {
+            return Found::Nothing;
+        };
+        // The second time for the variant, once it is known that there are any; more often only if
+        // somebody stores other variants meanwhile.
+        for _ in 0..4 {
+            let own = match self.varies(key) {
+                Some(variants) => variant(&variants.names),
+                None => key.to_vec(),
+            };
+            if !below.may_have(&own, now) {
+                return Found::Nothing;
+            }
+            let outcome = match self.reads.board(&own) {
+                Seat::Wait(waiter) => waiter.wait().await,
+                Seat::Lead(ticket) => {
+                    let what = below.read(&own).await;
+                    self.raise(&own, what, ticket)
+                }
+            };
+            match outcome {
+                Outcome::Stored(page) => return self.judged(&own, page, generations, now),
+                Outcome::LookAgain => {}
+                Outcome::Passed(_) => return Found::Nothing,
+            }
+        }
+        Found::Nothing
+    }
+
+    /// Puts what a file holds into memory, unless something newer is there.
+    fn raise(&self, own: &[u8], what: Option<What>, ticket: Ticket) -> Outcome {
+        let own: Box<[u8]> = own.into();
+        let slot = match what {
+            Some(What::Page(page)) => Slot::Page(Arc::from(page)),
+            Some(What::Varies(names)) => Slot::Varies(Arc::new(Variants {
+                names,
+                keys: Mutex::default(),
+            })),
+            // The ticket's end tells those who wait.
+            None => return Outcome::Passed(Pass::FlightFailed),
+        };
+        let there = match self.pages.get_value_or_guard(&own, Some(Duration::ZERO)) {
+            GuardResult::Value(newer) => newer,
+            GuardResult::Guard(guard) => {
+                // Too large for memory, it is served from what was read all the same.
+                let _ = guard.insert(slot.clone());
+                slot
+            }
+            GuardResult::Timeout => slot,
+        };
+        let outcome = match there {
+            Slot::Page(page) => Outcome::Stored(page),
+            Slot::Varies(_) => Outcome::LookAgain,
+        };
+        ticket.land(outcome.clone());
+        outcome
+    }
+
     /// Stores a page that varies by `vary`; `variant` makes the key for the names that count now:
     /// those of all of the URL's responses together, since a page that does not mention a field one
     /// of its variants depended on says nothing about the others. Gives the page if it was stored.
@@ -190,7 +290,7 @@ impl Memory {
         let page = Arc::new(page);
         let known = self.varies(key);
         if vary.is_empty() && known.is_none() {
-            self.pages.insert(key.into(), Slot::Page(page.clone()));
+            self.insert(key, &page);
             return Ok(page);
         }
         let variants = match known {
@@ -206,6 +306,9 @@ impl Memory {
                 });
                 self.pages
                     .insert(key.into(), Slot::Varies(variants.clone()));
+                if let Some(below) = &self.below {
+                    below.write_varies(key, &variants.names);
+                }
                 variants
             }
         };
@@ -218,8 +321,15 @@ impl Memory {
             }
             keys.insert(hash);
         }
-        self.pages.insert(own.into(), Slot::Page(page.clone()));
+        self.insert(&own, &page);
         Ok(page)
+    }
+
+    fn insert(&self, key: &[u8], page: &Arc<Object>) {
+        self.pages.insert(key.into(), Slot::Page(page.clone()));
+        if let Some(below) = &self.below {
+            below.write(key, page);
+        }
     }
 
     /// Removes what is stored under the key itself.
@@ -267,7 +377,7 @@ impl Memory {
             entries: self.pages.len() as u64,
             bytes: self.pages.weight(),
             capacity: self.capacity,
-            evictions: self.evictions.0.load(Ordering::Relaxed),
+            evictions: self.evictions.count.load(Ordering::Relaxed),
         }
     }
 }

@@ -1,0 +1,359 @@
+//! The directory: whose it is, its lock, and where in it a page's file is. Opened only if it is
+//! empty or a cache already, since it is made private and cleared of what does not belong there.
+//!
+//! ```text
+//! lock            held by the server that uses it; its process id
+//! journal         the purges
+//! new/            files being written
+//! objects/3f7/    a page each, 4096 directories at most: a million pages are some 250 in each
+//! ```
+
+use std::fmt;
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::hash::Hasher;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use siphasher::sip128::{Hasher128, SipHasher24};
+
+use super::format::Owner;
+
+/// What may be in it.
+const OURS: [&str; 6] = [
+    "lock",
+    "journal",
+    "journal.new",
+    "new",
+    "objects",
+    // Of a file system that is mounted there.
+    "lost+found",
+];
+
+/// Why a directory is not used. The first two are for whoever configured it.
+#[derive(Debug)]
+pub enum OpenError {
+    /// Another server uses it.
+    InUse {
+        /// Its process, as it wrote it.
+        process: String,
+    },
+    /// It has files in it that are not of a cache, or is no directory.
+    NotACache {
+        /// One of them.
+        name: String,
+    },
+    /// It belongs to another user.
+    NotOurs {
+        /// The user's number.
+        user: u32,
+    },
+    /// It cannot be made, read or written.
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::InUse { process } => write!(
+                f,
+                "DirectoryInUse: another server (process {process}) uses it; give each server a directory of its own"
+            ),
+            OpenError::NotACache { name } => write!(
+                f,
+                "NotACacheDirectory: it holds `{name}`, which is not of a page cache; name an empty directory"
+            ),
+            OpenError::NotOurs { user } => write!(
+                f,
+                "DirectoryNotOurs: it belongs to user {user}; let it belong to the user the server runs as"
+            ),
+            OpenError::Io { what, error } => write!(f, "DiskUnwritable: cannot {what}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// The directory of a cache, locked.
+#[derive(Debug)]
+pub struct Directory {
+    path: PathBuf,
+    /// Held as long as this lives, and let go by the kernel however the process ends.
+    _lock: File,
+}
+
+/// The name of a page's file: a hash with a key of the directory's own, so that nobody can choose
+/// pages whose names collide, and so that nothing a client sends is part of a path. That the key in
+/// the file is the right one is looked at all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Name([u8; 16]);
+
+impl Name {
+    /// The name of a key's file; `key` is without the site's number.
+    pub fn new(secret: [u8; 16], owner: &Owner, key: &[u8]) -> Name {
+        let mut hasher = SipHasher24::new_with_key(&secret);
+        hasher.write(&owner.site);
+        hasher.write(&owner.policy);
+        hasher.write(key);
+        Name(hasher.finish128().as_bytes())
+    }
+
+    /// The name a file has, if it is one.
+    pub fn of_file(name: &str) -> Option<Name> {
+        let digits =
+            name.len() == 32 && name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        let number = u128::from_str_radix(name, 16).ok().filter(|_| digits)?;
+        Some(Name(number.to_be_bytes()))
+    }
+
+    /// As a file's name.
+    pub fn text(&self) -> String {
+        format!("{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+impl Directory {
+    /// Opens, and makes if need be, the directory; waits up to `patience` for a server that is about
+    /// to end.
+    pub fn open(path: &Path, patience: Duration) -> Result<Directory, OpenError> {
+        let io = |what| move |error| OpenError::Io { what, error };
+        match private().create(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(io("make the directory")(error));
+            }
+            _ => {}
+        }
+        let meta = fs::metadata(path).map_err(io("look at the directory"))?;
+        let user = rustix::process::geteuid().as_raw();
+        if meta.is_dir() && meta.uid() != user {
+            return Err(OpenError::NotOurs { user: meta.uid() });
+        }
+        let entries = match fs::read_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                let name = path.display().to_string();
+                return Err(OpenError::NotACache { name });
+            }
+            entries => entries.map_err(io("list the directory"))?,
+        };
+        for entry in entries {
+            let name = entry.map_err(io("list the directory"))?.file_name();
+            let name = name.to_string_lossy();
+            if !OURS.contains(&&*name) {
+                return Err(OpenError::NotACache {
+                    name: name.into_owned(),
+                });
+            }
+        }
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700))
+            .map_err(io("make the directory private"))?;
+        let lock = lock(&path.join("lock"), patience)?;
+        for name in ["objects", "new"] {
+            match private().create(path.join(name)) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(io("make a directory in it")(error));
+                }
+                _ => {}
+            }
+        }
+        // What was being written when a server died.
+        for entry in fs::read_dir(path.join("new")).map_err(io("list the directory"))? {
+            let path = entry.map_err(io("list the directory"))?.path();
+            fs::remove_file(path).map_err(io("remove an unfinished file"))?;
+        }
+        Ok(Directory {
+            path: path.to_owned(),
+            _lock: lock,
+        })
+    }
+
+    /// The directory itself.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The directories that pages are in.
+    pub fn objects(&self) -> PathBuf {
+        self.path.join("objects")
+    }
+
+    /// A page's file.
+    pub fn file_of(&self, name: Name) -> PathBuf {
+        let text = name.text();
+        self.path.join("objects").join(&text[..3]).join(text)
+    }
+
+    /// Writes a page's file: whole, or not at all. Not flushed: see [`super::journal`].
+    pub fn write(&self, name: Name, parts: &[bytes::Bytes]) -> io::Result<()> {
+        // There is one writer.
+        let new = self.path.join("new/page");
+        let written = self.write_and_move(&new, &self.file_of(name), parts);
+        if written.is_err() {
+            // It may never have been there.
+            let _ = fs::remove_file(&new);
+        }
+        written
+    }
+
+    fn write_and_move(&self, new: &Path, to: &Path, parts: &[bytes::Bytes]) -> io::Result<()> {
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(new)?;
+        for part in parts {
+            file.write_all(part)?;
+        }
+        match (fs::rename(new, to), to.parent()) {
+            (Err(error), Some(parent)) if error.kind() == io::ErrorKind::NotFound => {
+                private().create(parent)?;
+                fs::rename(new, to)
+            }
+            (renamed, _) => renamed,
+        }
+    }
+}
+
+fn private() -> DirBuilder {
+    let mut builder = DirBuilder::new();
+    builder.mode(0o700);
+    builder
+}
+
+fn lock(path: &Path, patience: Duration) -> Result<File, OpenError> {
+    let io = |what| move |error| OpenError::Io { what, error };
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+        .map_err(io("open its lock"))?;
+    let deadline = Instant::now() + patience;
+    loop {
+        match file.try_lock() {
+            Ok(()) => break,
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(TryLockError::WouldBlock) => {
+                let process = fs::read_to_string(path).unwrap_or_default();
+                return Err(OpenError::InUse { process });
+            }
+            Err(TryLockError::Error(error)) => return Err(io("lock it")(error)),
+        }
+    }
+    // Only to be told in a message.
+    let _ = file
+        .set_len(0)
+        .and_then(|()| write!(file, "{}", std::process::id()));
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(path: &Path) -> Result<Directory, String> {
+        Directory::open(path, Duration::ZERO).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn two_servers_never_share_a_directory_and_a_death_frees_it() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("cache");
+        let first = open(&path).unwrap();
+        let refused = open(&path).unwrap_err();
+        let process = std::process::id();
+        assert!(refused.starts_with("DirectoryInUse"), "{refused}");
+        assert!(refused.contains(&format!("process {process}")), "{refused}");
+        drop(first);
+        open(&path).unwrap();
+    }
+
+    #[test]
+    fn it_is_private_and_so_is_what_is_in_it() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("cache");
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let directory = open(&path).unwrap();
+        let name = Name([0x3f; 16]);
+        directory
+            .write(name, &[bytes::Bytes::from_static(b"x")])
+            .unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        let file = directory.file_of(name);
+        assert!(
+            file.ends_with(format!("objects/3f3/{}", "3f".repeat(16))),
+            "{file:?}"
+        );
+        assert_eq!(mode(&file), 0o600);
+        assert_eq!(mode(&path.join("lock")), 0o600);
+        for directory in [&path, &path.join("objects"), &path.join("objects/3f3")] {
+            assert_eq!(mode(directory), 0o700, "{directory:?}");
+        }
+    }
+
+    #[test]
+    fn a_directory_with_something_else_in_it_is_left_alone() {
+        let parent = tempfile::tempdir().unwrap();
+        fs::write(parent.path().join("index.php"), "x").unwrap();
+        fs::set_permissions(parent.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let refused = open(parent.path()).unwrap_err();
+        assert!(
+            refused.starts_with("NotACacheDirectory: it holds `index.php`"),
+            "{refused}"
+        );
+        let mode = fs::metadata(parent.path()).unwrap().mode() & 0o777;
+        assert_eq!(mode, 0o755);
+        let refused = open(&parent.path().join("index.php")).unwrap_err();
+        assert!(refused.starts_with("NotACacheDirectory"), "{refused}");
+        let refused = open(&parent.path().join("no/such")).unwrap_err();
+        assert!(
+            refused.starts_with("DiskUnwritable: cannot make the directory"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn what_a_killed_server_was_writing_is_removed() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("cache");
+        drop(open(&path).unwrap());
+        fs::write(path.join("new/page"), "half").unwrap();
+        open(&path).unwrap();
+        assert!(!path.join("new/page").exists());
+    }
+
+    #[test]
+    fn names_are_of_the_whole_key_and_the_secret() {
+        let owner = Owner {
+            site: [1; 16],
+            policy: [2; 16],
+        };
+        let other = Owner {
+            policy: [3; 16],
+            ..owner
+        };
+        let name = Name::new([0; 16], &owner, b"k");
+        assert_eq!(name, Name::new([0; 16], &owner, b"k"));
+        for another in [
+            Name::new([1; 16], &owner, b"k"),
+            Name::new([0; 16], &other, b"k"),
+            Name::new([0; 16], &owner, b"l"),
+        ] {
+            assert_ne!(name, another);
+        }
+        assert_eq!(Name::of_file(&name.text()), Some(name));
+        assert_eq!(Name::of_file("../../../../../../../etc/passwd"), None);
+        assert_eq!(Name::of_file(&"+".repeat(32)), None);
+    }
+}

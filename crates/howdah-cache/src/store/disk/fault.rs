@@ -1,0 +1,126 @@
+//! What can go wrong with the disk, by name: the same word in the log, the status, the metrics and
+//! docs/cache.md. Each is a miss, or an empty cache; none is ever an answer.
+
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::format::Damage;
+use super::journal::Fresh;
+
+macro_rules! faults {
+    ($($(#[doc = $meaning:literal])+ $name:ident,)*) => {
+        /// See the module.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Fault {
+            $($(#[doc = $meaning])+ $name,)*
+        }
+
+        impl Fault {
+            /// All.
+            pub const ALL: &[Fault] = &[$(Fault::$name),*];
+
+            /// Its name.
+            pub fn name(self) -> &'static str {
+                match self { $(Fault::$name => stringify!($name)),* }
+            }
+
+            /// What happened.
+            pub fn meaning(self) -> &'static str {
+                match self { $(Fault::$name => concat!($($meaning),+).trim_ascii()),* }
+            }
+        }
+    };
+}
+
+faults! {
+    /// A page's file is shorter or longer than it says; it was removed.
+    FileTruncated,
+    /// A page's file does not match its checksum; it was removed.
+    FileCorrupt,
+    /// A file is of another version of the format, or no page; it was removed.
+    FileForeign,
+    /// A page's file holds another page than its name says; it was removed.
+    FileMisplaced,
+    /// A page's file could not be read.
+    FileUnreadable,
+    /// There is no room for a page; pages are kept in memory meanwhile.
+    DiskFull,
+    /// The directory cannot be written; pages are kept in memory meanwhile.
+    DiskUnwritable,
+    /// The disk does not keep up: a page was not written, or not looked for.
+    DiskBusy,
+    /// A page's description is longer than a file may have; it is kept in memory.
+    HeadTooLong,
+    /// Purges cannot be written down; the journal was removed, so that the next start begins empty.
+    JournalFailed,
+    /// The journal is damaged, or of another version: the cache began empty.
+    JournalCorrupt,
+    /// The machine stopped before the cache was closed: the cache began empty.
+    MachineStopped,
+    /// The clock is behind what it was when pages were stored: they are not believed.
+    ClockWentBack,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl From<Damage> for Fault {
+    fn from(damage: Damage) -> Fault {
+        match damage {
+            Damage::Foreign => Fault::FileForeign,
+            Damage::Truncated => Fault::FileTruncated,
+            Damage::Corrupt => Fault::FileCorrupt,
+        }
+    }
+}
+
+impl Fault {
+    /// Why a cache begins empty, if that is a fault.
+    pub(super) fn of_fresh(fresh: Fresh) -> Option<Fault> {
+        match fresh {
+            Fresh::None => None,
+            Fresh::Corrupt => Some(Fault::JournalCorrupt),
+            Fresh::MachineStopped => Some(Fault::MachineStopped),
+            Fresh::ClockWentBack => Some(Fault::ClockWentBack),
+        }
+    }
+
+    /// What a failed write means.
+    pub(super) fn of_write(error: &io::Error) -> Fault {
+        match error.kind() {
+            io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::FileTooLarge => Fault::DiskFull,
+            _ => Fault::DiskUnwritable,
+        }
+    }
+}
+
+/// How often each happened.
+#[derive(Debug)]
+pub struct FaultCounters([AtomicU64; Fault::ALL.len()]);
+
+impl Default for FaultCounters {
+    fn default() -> Self {
+        FaultCounters(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl FaultCounters {
+    pub(super) fn add(&self, fault: Fault) {
+        self.0[fault as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Those that happened.
+    pub fn sums(&self) -> Vec<(String, u64)> {
+        let all = Fault::ALL.iter().zip(&self.0);
+        all.map(|(fault, n)| (fault.name().to_owned(), n.load(Ordering::Relaxed)))
+            .filter(|(_, n)| *n > 0)
+            .collect()
+    }
+}

@@ -1,0 +1,546 @@
+//! A page as a file. Bytes in, a page out, and back; touches no file.
+//!
+//! ```text
+//! 0   8  "HOWDAHPG"
+//! 8   4  version of the format
+//! 12  4  length of the description
+//! 16  4  CRC-32 of the description
+//! 20  4  CRC-32 of the 20 bytes before
+//! 24     the description, then the bodies one after the other: plain, and as they were encoded
+//! ```
+//! Numbers are little-endian. The description holds the whole key, and length and CRC-32 of each
+//! body, so every byte of a file is under a checksum and its length is known. There is one way to
+//! write a page: what is read back and written again has the same bytes.
+//!
+//! A body is one run of bytes at an offset the description tells, so it can be sent from the file.
+
+use bytes::Bytes;
+
+use crate::Millis;
+use crate::object::{CODINGS, Form, Object};
+use crate::policy::Freshness;
+
+/// The version written, and the only one read: a cache is no archive.
+pub const VERSION: u32 = 1;
+/// Bytes before the description.
+pub const HEAD: usize = 24;
+/// Longest description.
+pub const MAX_DESCRIPTION: usize = 1 << 20;
+/// Longest time, some nine thousand years: sums of a few stay numbers.
+const LONGEST: Millis = 1 << 48;
+const MAGIC: &[u8; 8] = b"HOWDAHPG";
+
+/// Whose page it is: 16 bytes each of the site and of everything configured that makes its pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Owner {
+    /// The site.
+    pub site: [u8; 16],
+    /// Its configuration.
+    pub policy: [u8; 16],
+}
+
+/// What a file holds.
+#[derive(Debug)]
+pub struct Record {
+    /// Whose it is.
+    pub owner: Owner,
+    /// The key it is stored under, without the site's number.
+    pub key: Vec<u8>,
+    /// The rest.
+    pub what: What,
+}
+
+/// See [`Record`].
+#[derive(Debug)]
+pub enum What {
+    /// A page. Its `url_key` is without the site's number.
+    Page(Box<Object>),
+    /// The names of the fields the URL's pages vary by.
+    Varies(Vec<Vec<u8>>),
+}
+
+/// Why a file is not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// It is no page, or one of another version of this format.
+    Foreign,
+    /// It is shorter or longer than it says.
+    Truncated,
+    /// A checksum does not match, or the description makes no sense.
+    Corrupt,
+}
+
+/// The head of a file: how long its description is, and the description's checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Bytes of the description.
+    pub description: usize,
+    checksum: u32,
+}
+
+/// What the index needs to know of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Whose it is.
+    pub owner: Owner,
+    /// The generation the page was born in; none: it is no page.
+    pub born: Option<u64>,
+    /// When a page is of no more use.
+    pub useless_at: Millis,
+    /// When it was received.
+    pub received: Millis,
+    /// Bytes the whole file must have.
+    pub length: u64,
+}
+
+/// Reads a head.
+pub fn head(bytes: &[u8]) -> Result<Head, Damage> {
+    let Some(head) = bytes.first_chunk::<HEAD>() else {
+        return Err(Damage::Truncated);
+    };
+    let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    if head[..8] != *MAGIC {
+        return Err(Damage::Foreign);
+    }
+    if crc32fast::hash(&head[..20]) != word(20) {
+        return Err(Damage::Corrupt);
+    }
+    if word(8) != VERSION {
+        return Err(Damage::Foreign);
+    }
+    let description = word(12) as usize;
+    if description > MAX_DESCRIPTION {
+        return Err(Damage::Corrupt);
+    }
+    Ok(Head {
+        description,
+        checksum: word(16),
+    })
+}
+
+/// The parts of a file, to be written one after the other.
+pub fn encode(record: &Record) -> Option<Vec<Bytes>> {
+    match &record.what {
+        What::Page(page) => encode_page(&record.owner, &record.key, &page.url_key, page),
+        What::Varies(names) => encode_varies(&record.owner, &record.key, names),
+    }
+}
+
+/// As [`encode`], of a page whose key in memory begins with its site's number. None: its
+/// description would be too long.
+pub fn encode_page(owner: &Owner, key: &[u8], url_key: &[u8], page: &Object) -> Option<Vec<Bytes>> {
+    let mut out = Writer::begin(owner, key, b'P');
+    out.bytes(url_key);
+    out.u64(page.born);
+    out.u32(u32::from(page.status));
+    out.bytes(&page.reason);
+    out.bytes(&page.lines);
+    out.u64(page.date.min(LONGEST));
+    let freshness = &page.freshness;
+    for number in [
+        freshness.received,
+        freshness.initial_age,
+        freshness.lifetime,
+        freshness.while_revalidate,
+        freshness.if_error,
+    ] {
+        out.u64(number.min(LONGEST));
+    }
+    out.u64(u64::from(freshness.always_validate));
+    out.list(&page.tags);
+    out.u64(page.body.len() as u64);
+    out.u32(crc32fast::hash(&page.body));
+    let mut bodies = vec![page.body.clone()];
+    for coding in 1..=CODINGS {
+        match page.made(coding) {
+            Some(form) => {
+                out.u32(1 + u32::from(form.encodable));
+                out.bytes(&form.head);
+                out.u64(form.body.len() as u64);
+                out.u32(crc32fast::hash(&form.body));
+                bodies.push(form.body.clone());
+            }
+            None => out.u32(0),
+        }
+    }
+    let mut parts = vec![out.finish()?];
+    parts.append(&mut bodies);
+    Some(parts)
+}
+
+/// As [`encode`], of the names a URL's pages vary by.
+pub fn encode_varies(owner: &Owner, key: &[u8], names: &[Vec<u8>]) -> Option<Vec<Bytes>> {
+    let mut out = Writer::begin(owner, key, b'V');
+    out.list(names);
+    Some(vec![out.finish()?])
+}
+
+/// Reads a whole file, every byte verified. Bodies share the memory of `file`.
+pub fn parse(file: &Bytes) -> Result<Record, Damage> {
+    let (mut reader, owner, key, kind) = describe(file)?;
+    let mut at = (HEAD + head(file)?.description) as u64;
+    let what = if kind == b'V' {
+        What::Varies(reader.list()?)
+    } else {
+        What::Page(Box::new(page(&mut reader, file, &mut at)?))
+    };
+    reader.end()?;
+    match at == file.len() as u64 {
+        true => Ok(Record { owner, key, what }),
+        false => Err(Damage::Truncated),
+    }
+}
+
+/// What the index needs, of a file's first bytes: its head and its whole description.
+pub fn summary(bytes: &[u8]) -> Result<Summary, Damage> {
+    let (mut reader, owner, _, kind) = describe(bytes)?;
+    let mut length = (HEAD + head(bytes)?.description) as u64;
+    let mut summary = Summary {
+        owner,
+        born: None,
+        useless_at: Millis::MAX,
+        received: 0,
+        length,
+    };
+    if kind == b'P' {
+        let description = Description::read(&mut reader)?;
+        summary.born = Some(description.born);
+        summary.received = description.freshness.received;
+        summary.useless_at = match description.freshness.always_validate {
+            true => Millis::MAX,
+            false => description.freshness.useless_at(),
+        };
+        for body in std::iter::once(&description.body)
+            .chain(description.forms.iter().flatten().map(|form| &form.body))
+        {
+            length = length.checked_add(body.length).ok_or(Damage::Corrupt)?;
+        }
+        summary.length = length;
+    }
+    Ok(summary)
+}
+
+fn describe(bytes: &[u8]) -> Result<(Reader<'_>, Owner, Vec<u8>, u8), Damage> {
+    let head = head(bytes)?;
+    let description = bytes
+        .get(HEAD..HEAD + head.description)
+        .ok_or(Damage::Truncated)?;
+    if crc32fast::hash(description) != head.checksum {
+        return Err(Damage::Corrupt);
+    }
+    let mut reader = Reader(description);
+    let kind = reader.take(1)?[0];
+    if !matches!(kind, b'P' | b'V') {
+        return Err(Damage::Corrupt);
+    }
+    let owner = Owner {
+        site: reader.array()?,
+        policy: reader.array()?,
+    };
+    let key = reader.bytes()?.to_vec();
+    Ok((reader, owner, key, kind))
+}
+
+/// Length and checksum of a body.
+struct Body {
+    length: u64,
+    checksum: u32,
+}
+
+impl Body {
+    fn read(reader: &mut Reader<'_>) -> Result<Body, Damage> {
+        Ok(Body {
+            length: reader.u64()?,
+            checksum: reader.u32()?,
+        })
+    }
+
+    /// The body itself, which begins at `at`; moves `at` behind it.
+    fn find(&self, file: &Bytes, at: &mut u64) -> Result<Bytes, Damage> {
+        let end = at.checked_add(self.length).ok_or(Damage::Corrupt)?;
+        if end > file.len() as u64 {
+            return Err(Damage::Truncated);
+        }
+        let body = file.slice(*at as usize..end as usize);
+        *at = end;
+        match crc32fast::hash(&body) == self.checksum {
+            true => Ok(body),
+            false => Err(Damage::Corrupt),
+        }
+    }
+}
+
+struct EncodedForm<'a> {
+    encodable: bool,
+    head: &'a [u8],
+    body: Body,
+}
+
+/// All of a page but its bodies.
+struct Description<'a> {
+    url_key: &'a [u8],
+    born: u64,
+    status: u16,
+    reason: &'a [u8],
+    lines: &'a [u8],
+    date: Millis,
+    freshness: Freshness,
+    tags: Vec<Vec<u8>>,
+    body: Body,
+    forms: [Option<EncodedForm<'a>>; CODINGS],
+}
+
+impl<'a> Description<'a> {
+    fn read(reader: &mut Reader<'a>) -> Result<Description<'a>, Damage> {
+        let time = |reader: &mut Reader<'_>| match reader.u64()? {
+            time @ 0..=LONGEST => Ok(time),
+            _ => Err(Damage::Corrupt),
+        };
+        let mut description = Description {
+            url_key: reader.bytes()?,
+            born: reader.u64()?,
+            status: u16::try_from(reader.u32()?).map_err(|_| Damage::Corrupt)?,
+            reason: reader.bytes()?,
+            lines: reader.bytes()?,
+            date: time(reader)?,
+            freshness: Freshness {
+                received: time(reader)?,
+                initial_age: time(reader)?,
+                lifetime: time(reader)?,
+                while_revalidate: time(reader)?,
+                if_error: time(reader)?,
+                always_validate: match reader.u64()? {
+                    0 => false,
+                    1 => true,
+                    _ => return Err(Damage::Corrupt),
+                },
+            },
+            tags: reader.list()?,
+            body: Body::read(reader)?,
+            forms: [const { None }; CODINGS],
+        };
+        for form in &mut description.forms {
+            let encodable = match reader.u32()? {
+                0 => continue,
+                1 => false,
+                2 => true,
+                _ => return Err(Damage::Corrupt),
+            };
+            *form = Some(EncodedForm {
+                encodable,
+                head: reader.bytes()?,
+                body: Body::read(reader)?,
+            });
+        }
+        Ok(description)
+    }
+}
+
+fn page(reader: &mut Reader<'_>, file: &Bytes, at: &mut u64) -> Result<Object, Damage> {
+    let description = Description::read(reader)?;
+    let body = description.body.find(file, at)?;
+    let mut page = Object::restored(
+        description.status,
+        description.reason,
+        description.lines,
+        body,
+        description.date,
+        description.freshness,
+    );
+    page.set_born(description.born);
+    page.tags = description.tags;
+    page.url_key = description.url_key.to_vec();
+    for (place, form) in description.forms.iter().enumerate() {
+        if let Some(form) = form {
+            let body = form.body.find(file, at)?;
+            page.form(place + 1, || Form {
+                head: Bytes::copy_from_slice(form.head),
+                body,
+                encodable: form.encodable,
+            });
+        }
+    }
+    Ok(page)
+}
+
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn begin(owner: &Owner, key: &[u8], kind: u8) -> Writer {
+        let mut out = Writer(vec![0; HEAD]);
+        out.0.push(kind);
+        out.0.extend_from_slice(&owner.site);
+        out.0.extend_from_slice(&owner.policy);
+        out.bytes(key);
+        out
+    }
+
+    fn u32(&mut self, number: u32) {
+        self.0.extend_from_slice(&number.to_le_bytes());
+    }
+
+    fn u64(&mut self, number: u64) {
+        self.0.extend_from_slice(&number.to_le_bytes());
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        // What is longer than a description may be is found out at the end.
+        self.u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn list(&mut self, items: &[Vec<u8>]) {
+        self.u32(u32::try_from(items.len()).unwrap_or(u32::MAX));
+        for item in items {
+            self.bytes(item);
+        }
+    }
+
+    fn finish(mut self) -> Option<Bytes> {
+        let description = &self.0[HEAD..];
+        if description.len() > MAX_DESCRIPTION {
+            return None;
+        }
+        let mut head = MAGIC.to_vec();
+        let checksum = crc32fast::hash(description);
+        for number in [VERSION, description.len() as u32, checksum] {
+            head.extend_from_slice(&number.to_le_bytes());
+        }
+        let checksum = crc32fast::hash(&head);
+        head.extend_from_slice(&checksum.to_le_bytes());
+        self.0[..HEAD].copy_from_slice(&head);
+        Some(self.0.into())
+    }
+}
+
+/// Takes a description apart; nothing is longer than what is there.
+pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(super) fn take(&mut self, length: usize) -> Result<&'a [u8], Damage> {
+        let (taken, rest) = self.0.split_at_checked(length).ok_or(Damage::Corrupt)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], Damage> {
+        self.take(N)?.try_into().map_err(|_| Damage::Corrupt)
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32, Damage> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64, Damage> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    pub(super) fn bytes(&mut self) -> Result<&'a [u8], Damage> {
+        let length = self.u32()? as usize;
+        self.take(length)
+    }
+
+    fn list(&mut self) -> Result<Vec<Vec<u8>>, Damage> {
+        let count = self.u32()?;
+        let mut items = Vec::new();
+        for _ in 0..count {
+            items.push(self.bytes()?.to_vec());
+        }
+        Ok(items)
+    }
+
+    pub(super) fn end(&self) -> Result<(), Damage> {
+        match self.0.is_empty() {
+            true => Ok(()),
+            false => Err(Damage::Corrupt),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::tests::page;
+
+    fn file() -> Vec<u8> {
+        let page = page(&[("ETag", "\"a\"")], "the plain body");
+        page.form(2, || Form {
+            head: Bytes::from_static(b"HTTP/1.1 200 OK\r\n"),
+            body: Bytes::from_static(b"encoded"),
+            encodable: true,
+        });
+        let owner = Owner {
+            site: *b"the site's name.",
+            policy: *b"its policy's sum",
+        };
+        let record = Record {
+            owner,
+            key: b"key".to_vec(),
+            what: What::Page(Box::new(page)),
+        };
+        encode(&record).unwrap().concat()
+    }
+
+    #[test]
+    fn a_page_read_back_is_the_page_that_was_written() {
+        let bytes = Bytes::from(file());
+        let record = parse(&bytes).unwrap();
+        let What::Page(page) = &record.what else {
+            panic!("a page was written");
+        };
+        assert_eq!((&page.body[..], page.status), (&b"the plain body"[..], 200));
+        assert_eq!(page.field(b"etag"), Some(&b"\"a\""[..]));
+        assert_eq!(page.freshness.lifetime, 60_000);
+        assert_eq!(page.made(2).unwrap().body, "encoded");
+        assert!(page.made(1).is_none() && page.made(3).is_none());
+        assert_eq!(encode(&record).unwrap().concat(), bytes);
+        let summary = summary(&bytes).unwrap();
+        assert_eq!(summary.length, bytes.len() as u64);
+        assert_eq!((summary.born, summary.owner), (Some(1), record.owner));
+    }
+
+    #[test]
+    fn whichever_byte_is_changed_nothing_is_read() {
+        let good = file();
+        for at in 0..good.len() {
+            for change in [1, 0x80, 0xff] {
+                let mut bad = good.clone();
+                bad[at] ^= change;
+                assert!(parse(&Bytes::from(bad)).is_err(), "byte {at} ^ {change}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_cut_anywhere_or_longer_than_it_says_is_truncated() {
+        let good = Bytes::from(file());
+        for end in 0..good.len() {
+            let cut = parse(&good.slice(..end)).err();
+            assert_eq!(cut, Some(Damage::Truncated), "cut at {end}");
+        }
+        let longer = [&good[..], b"x"].concat();
+        assert_eq!(parse(&Bytes::from(longer)).err(), Some(Damage::Truncated));
+    }
+
+    #[test]
+    fn another_version_is_foreign() {
+        let mut bytes = file();
+        bytes[8] = 2;
+        let checksum = crc32fast::hash(&bytes[..20]);
+        bytes[20..24].copy_from_slice(&checksum.to_le_bytes());
+        assert_eq!(parse(&Bytes::from(bytes)).err(), Some(Damage::Foreign));
+    }
+
+    #[test]
+    fn what_a_url_varies_by_is_kept_too() {
+        let owner = Owner {
+            site: [1; 16],
+            policy: [2; 16],
+        };
+        let names = vec![b"accept-language".to_vec(), b"x".to_vec()];
+        let file = Bytes::from(encode_varies(&owner, b"k", &names).unwrap().concat());
+        let record = parse(&file).unwrap();
+        assert!(matches!(&record.what, What::Varies(read) if *read == names));
+        assert_eq!(summary(&file).unwrap().born, None);
+    }
+}

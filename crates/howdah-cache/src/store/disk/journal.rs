@@ -1,0 +1,691 @@
+//! The purges, written down: a purge that was acknowledged is in force after a restart, and after a
+//! `kill -9`.
+//!
+//! A file of records that are appended, each by one `write`, before the purge counts. Once written,
+//! a record is the kernel's: it outlives the process without `fsync`. It need not outlive the
+//! machine, nor need the pages: the file names the boot it was written in, and what another boot
+//! wrote is taken over only if it was closed in an orderly way, everything flushed. So no purge and
+//! no page ever waits for the disk; the price is an empty cache after a power cut.
+//!
+//! ```text
+//! 0   8  "HOWDAHJL"
+//! 8   4  version
+//! 12  4  1: closed
+//! 16  16 the boot
+//! 32  16 the key that names of files are made with
+//! 48  8  the latest time seen: a clock set back is found out by it
+//! 56  4  CRC-32 of the 56 bytes before
+//! 60     records: length, CRC-32 of the text, CRC-32 of these two, text
+//! ```
+//! When it has grown, it is written anew, with what is in force and nothing else.
+//!
+//! When it cannot be written, it is removed: the next start begins with an empty cache rather than
+//! with pages that were purged.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::format::{Damage, Owner, Reader};
+use crate::Millis;
+use crate::generation::{self, Force, Generations, Purge};
+
+const MAGIC: &[u8; 8] = b"HOWDAHJL";
+const VERSION: u32 = 1;
+const HEADER: usize = 60;
+/// Bytes before a record's text.
+const FRAME: usize = 12;
+const NAME: &str = "journal";
+const NEW_NAME: &str = "journal.new";
+/// Grown beyond this and four times what it was when new, it is written anew.
+const LONG: u64 = 1 << 20;
+/// No purge has such a number: one a nanosecond would take a century.
+const LAST: u64 = 1 << 62;
+/// A clock may be set back this far, in milliseconds, before anybody minds: that is how much
+/// younger than they are pages can look.
+const TOLERATED: Millis = 1000;
+
+/// Why the cache begins empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fresh {
+    /// There was no journal.
+    None,
+    /// It is damaged, or of another version.
+    Corrupt,
+    /// The machine stopped before the cache was closed.
+    MachineStopped,
+    /// The clock is behind what it was.
+    ClockWentBack,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct PurgeJournal {
+    directory: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// None: it cannot be written, and was removed.
+    file: Option<File>,
+    length: u64,
+    /// Its length when it was written anew.
+    compact: u64,
+    header: Header,
+    sites: HashMap<[u8; 16], Site>,
+    /// Beyond every number ever written.
+    next: u64,
+    error: Option<io::Error>,
+}
+
+#[derive(Clone, Debug)]
+struct Header {
+    boot: [u8; 16],
+    secret: [u8; 16],
+    stamp: Millis,
+    closed: bool,
+}
+
+/// What is in force for a site: the same code as in use, fed from what is written.
+#[derive(Debug)]
+struct Site {
+    policy: [u8; 16],
+    generations: Generations,
+}
+
+/// A site's purges go to the journal.
+#[derive(Debug)]
+struct Pen {
+    journal: Arc<PurgeJournal>,
+    site: [u8; 16],
+}
+
+impl generation::Journal for Pen {
+    fn record(&self, number: u64, what: &Purge, force: Force) {
+        self.journal.record(&self.site, number, what, force);
+    }
+}
+
+/// The boot this is, if the system tells.
+pub fn boot() -> Option<[u8; 16]> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    Some(u128::from_str_radix(&digits, 16).ok()?.to_be_bytes())
+}
+
+fn secret() -> io::Result<[u8; 16]> {
+    let mut secret = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut secret)?;
+    Ok(secret)
+}
+
+impl PurgeJournal {
+    /// Opens the journal of a directory, whose lock the caller holds. `boot`: the one this is; none:
+    /// unknown, so that nothing that was not closed is believed.
+    pub fn open(
+        directory: &Path,
+        boot: Option<[u8; 16]>,
+        now: Millis,
+    ) -> io::Result<(PurgeJournal, Option<Fresh>)> {
+        let read = match fs::read(directory.join(NAME)) {
+            Ok(bytes) => read(&bytes, boot, now),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Fresh::None),
+            Err(error) => return Err(error),
+        };
+        let (mut state, fresh) = match read {
+            Ok(state) => (state, None),
+            Err(why) => {
+                let header = Header {
+                    boot: [0; 16],
+                    secret: secret()?,
+                    stamp: now,
+                    closed: false,
+                };
+                (State::new(header), Some(why))
+            }
+        };
+        state.header.boot = boot.unwrap_or_default();
+        state.header.closed = false;
+        state.header.stamp = now;
+        let journal = PurgeJournal {
+            directory: directory.to_owned(),
+            state: Mutex::new(state),
+        };
+        // The word that it is closed must be off the disk before the first page is stored.
+        journal.lock().write_anew(directory, true)?;
+        Ok((journal, fresh))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The key that names of files are made with.
+    pub fn secret(&self) -> [u8; 16] {
+        self.lock().header.secret
+    }
+
+    /// From now on these sites' purges are written down, nobody else's. Gives what is in force for
+    /// each, which writes its purges here. Everything of a site that is new, or configured
+    /// differently, is gone; with `all`, everything of every site.
+    pub fn begin(self: &Arc<Self>, owners: &[Owner], all: bool) -> Vec<Generations> {
+        let mut state = self.lock();
+        let mut before = std::mem::take(&mut state.sites);
+        for owner in owners {
+            let next = state.next;
+            let site = match before.remove(&owner.site) {
+                Some(mut site) => {
+                    if all || site.policy != owner.policy {
+                        site.policy = owner.policy;
+                        site.generations.replay(next, &Purge::All, Force::Hard);
+                    }
+                    site
+                }
+                None => {
+                    let generations = Generations::starting_at(next);
+                    generations.replay(next, &Purge::All, Force::Hard);
+                    Site {
+                        policy: owner.policy,
+                        generations,
+                    }
+                }
+            };
+            state.next = next.max(site.generations.now()) + 1;
+            state.sites.insert(owner.site, site);
+        }
+        // What went wrong is told by the error it leaves.
+        let _ = state.rewrite(&self.directory);
+        owners
+            .iter()
+            .map(|owner| {
+                let pen = Pen {
+                    journal: self.clone(),
+                    site: owner.site,
+                };
+                match state.sites.get(&owner.site) {
+                    Some(site) => site.generations.continued(Box::new(pen)),
+                    None => unreachable!("it was just put there"),
+                }
+            })
+            .collect()
+    }
+
+    /// Writes a purge down. A site nobody begins with any more has none.
+    pub fn record(&self, site: &[u8; 16], number: u64, what: &Purge, force: Force) {
+        let mut state = self.lock();
+        state.next = state.next.max(number + 1);
+        let Some(known) = state.sites.get(site) else {
+            return;
+        };
+        known.generations.replay(number, what, force);
+        let record = purge_record(site, number, what, force);
+        if state.append(&record).is_err() {
+            state.give_up(&self.directory);
+        } else if state.length > LONG && state.length > 4 * state.compact {
+            let _ = state.rewrite(&self.directory);
+        }
+    }
+
+    /// What is wrong with it, once.
+    pub fn take_error(&self) -> Option<io::Error> {
+        self.lock().error.take()
+    }
+
+    /// Whether purges are written down.
+    pub fn is_writable(&self) -> bool {
+        self.lock().file.is_some()
+    }
+
+    /// Tries to write again, after it could not be written. Whether it could.
+    pub fn recover(&self) -> bool {
+        let mut state = self.lock();
+        state.rewrite(&self.directory).is_ok()
+    }
+
+    /// Notes the time.
+    pub fn stamp(&self, now: Millis) {
+        let mut state = self.lock();
+        if now > state.header.stamp {
+            state.header.stamp = now;
+            if state.write_header().is_err() {
+                state.give_up(&self.directory);
+            }
+        }
+    }
+
+    /// Everything in the directory is flushed: another boot may take it over.
+    pub fn close(&self, now: Millis) -> io::Result<()> {
+        let mut state = self.lock();
+        state.header.stamp = now.max(state.header.stamp);
+        state.header.closed = true;
+        state.write_header()?;
+        match &state.file {
+            Some(file) => file.sync_data(),
+            None => Ok(()),
+        }
+    }
+}
+
+impl State {
+    fn new(header: Header) -> State {
+        State {
+            file: None,
+            length: 0,
+            compact: 0,
+            header,
+            sites: HashMap::new(),
+            next: 1,
+            error: None,
+        }
+    }
+
+    fn append(&mut self, record: &[u8]) -> io::Result<()> {
+        let Some(file) = &self.file else {
+            return Ok(());
+        };
+        file.write_all_at(record, self.length)
+            .inspect_err(|error| self.error = Some(same(error)))?;
+        self.length += record.len() as u64;
+        Ok(())
+    }
+
+    fn write_header(&mut self) -> io::Result<()> {
+        match &self.file {
+            Some(file) => file
+                .write_all_at(&self.header.encode(), 0)
+                .inspect_err(|error| self.error = Some(same(error))),
+            None => Ok(()),
+        }
+    }
+
+    /// A purge that is not written down must not be forgotten by the next start.
+    fn give_up(&mut self, directory: &Path) {
+        self.file = None;
+        if let Err(error) = fs::remove_file(directory.join(NAME)) {
+            self.error = Some(error);
+        }
+    }
+
+    fn rewrite(&mut self, directory: &Path) -> io::Result<()> {
+        let written = self.write_anew(directory, false);
+        if let Err(error) = &written {
+            self.error = Some(same(error));
+            self.give_up(directory);
+        }
+        written
+    }
+
+    fn write_anew(&mut self, directory: &Path, durable: bool) -> io::Result<()> {
+        let mut out = self.header.encode().to_vec();
+        // Where the numbers go on, for sites to come.
+        out.extend_from_slice(&framed(&[b"N", &self.next.to_le_bytes()[..]].concat()));
+        for (id, site) in &self.sites {
+            let mut text = vec![b'S'];
+            text.extend_from_slice(id);
+            text.extend_from_slice(&site.policy);
+            text.extend_from_slice(&site.generations.now().to_le_bytes());
+            out.extend_from_slice(&framed(&text));
+            for (number, what, force) in site.generations.purges() {
+                out.extend_from_slice(&purge_record(id, number, &what, force));
+            }
+        }
+        let new = directory.join(NEW_NAME);
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&new)?;
+        file.write_all_at(&out, 0)?;
+        if durable {
+            file.sync_data()?;
+        }
+        fs::rename(&new, directory.join(NAME))?;
+        if durable {
+            File::open(directory)?.sync_all()?;
+        }
+        (self.length, self.compact) = (out.len() as u64, out.len() as u64);
+        self.file = Some(file);
+        Ok(())
+    }
+}
+
+/// An error cannot be copied; its number says it all.
+fn same(error: &io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(number) => io::Error::from_raw_os_error(number),
+        None => io::Error::new(error.kind(), error.to_string()),
+    }
+}
+
+impl Header {
+    fn encode(&self) -> [u8; HEADER] {
+        let mut out = [0; HEADER];
+        out[..8].copy_from_slice(MAGIC);
+        out[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        out[12..16].copy_from_slice(&u32::from(self.closed).to_le_bytes());
+        out[16..32].copy_from_slice(&self.boot);
+        out[32..48].copy_from_slice(&self.secret);
+        out[48..56].copy_from_slice(&self.stamp.to_le_bytes());
+        let checksum = crc32fast::hash(&out[..56]);
+        out[56..].copy_from_slice(&checksum.to_le_bytes());
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Header, Damage> {
+        let mut reader = Reader(bytes);
+        let magic: [u8; 8] = reader.array()?;
+        let version = reader.u32()?;
+        let closed = reader.u32()?;
+        let header = Header {
+            boot: reader.array()?,
+            secret: reader.array()?,
+            stamp: reader.u64()?,
+            closed: closed == 1,
+        };
+        let right = reader.u32()? == crc32fast::hash(&bytes[..56]);
+        match right && magic == *MAGIC && version == VERSION {
+            true => Ok(header),
+            false => Err(Damage::Corrupt),
+        }
+    }
+}
+
+/// A record: its text with length and checksums before it.
+pub fn framed(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len() + FRAME);
+    out.extend_from_slice(&(text.len() as u32).to_le_bytes());
+    out.extend_from_slice(&crc32fast::hash(text).to_le_bytes());
+    out.extend_from_slice(&crc32fast::hash(&out).to_le_bytes());
+    out.extend_from_slice(text);
+    out
+}
+
+fn purge_record(site: &[u8; 16], number: u64, what: &Purge, force: Force) -> Vec<u8> {
+    let (kind, name): (u8, &[u8]) = match what {
+        Purge::All => (b'A', b""),
+        Purge::Url(key) => (b'U', key),
+        Purge::Tag(tag) => (b'T', tag),
+        Purge::Path { text, exact: true } => (b'E', text),
+        Purge::Path { text, exact: false } => (b'B', text),
+    };
+    let mut text = vec![b'P'];
+    text.extend_from_slice(site);
+    text.extend_from_slice(&number.to_le_bytes());
+    text.push(u8::from(force == Force::Soft));
+    text.push(kind);
+    text.extend_from_slice(name);
+    framed(&text)
+}
+
+/// What a journal says, or why it is not believed.
+fn read(bytes: &[u8], boot: Option<[u8; 16]>, now: Millis) -> Result<State, Fresh> {
+    let corrupt = |_: Damage| Fresh::Corrupt;
+    let header = bytes.get(..HEADER).ok_or(Fresh::Corrupt)?;
+    let header = Header::decode(header).map_err(corrupt)?;
+    if !header.closed && Some(header.boot) != boot {
+        return Err(Fresh::MachineStopped);
+    }
+    if now + TOLERATED < header.stamp {
+        return Err(Fresh::ClockWentBack);
+    }
+    let mut state = State::new(header);
+    let mut rest = Reader(&bytes[HEADER..]);
+    // The last record may be cut off: it was being written when the process was killed, and nobody
+    // was told that its purge was done.
+    while let Ok(frame) = rest.take(FRAME) {
+        let mut fields = Reader(frame);
+        let mut word = || fields.u32().map_err(corrupt);
+        let (length, checksum, frames) = (word()? as usize, word()?, word()?);
+        if crc32fast::hash(&frame[..8]) != frames {
+            return Err(Fresh::Corrupt);
+        }
+        let Ok(text) = rest.take(length) else { break };
+        if crc32fast::hash(text) != checksum {
+            return Err(Fresh::Corrupt);
+        }
+        take_record(&mut state, &mut Reader(text)).map_err(corrupt)?;
+    }
+    Ok(state)
+}
+
+fn take_record(state: &mut State, text: &mut Reader<'_>) -> Result<(), Damage> {
+    let number_after = match text.take(1)? {
+        b"N" => text.u64()?,
+        b"S" => {
+            let (id, policy, clock) = (text.array()?, text.array()?, text.u64()?);
+            let generations = Generations::starting_at(clock);
+            state.sites.insert(
+                id,
+                Site {
+                    policy,
+                    generations,
+                },
+            );
+            clock.saturating_add(1)
+        }
+        b"P" => {
+            let id: [u8; 16] = text.array()?;
+            let number = text.u64()?;
+            let force = match text.take(1)? {
+                [0] => Force::Hard,
+                [1] => Force::Soft,
+                _ => return Err(Damage::Corrupt),
+            };
+            let kind = text.take(1)?[0];
+            let name = std::mem::take(&mut text.0).to_vec();
+            let what = match kind {
+                b'A' => Purge::All,
+                b'U' => Purge::Url(name),
+                b'T' => Purge::Tag(name),
+                b'E' | b'B' => Purge::Path {
+                    text: name,
+                    exact: kind == b'E',
+                },
+                _ => return Err(Damage::Corrupt),
+            };
+            let site = state.sites.get(&id).ok_or(Damage::Corrupt)?;
+            site.generations.replay(number, &what, force);
+            number.saturating_add(1)
+        }
+        _ => return Err(Damage::Corrupt),
+    };
+    if number_after > LAST {
+        return Err(Damage::Corrupt);
+    }
+    state.next = state.next.max(number_after);
+    text.end()
+}
+
+/// A journal without records, of no boot.
+pub fn empty() -> Vec<u8> {
+    let header = Header {
+        boot: [0; 16],
+        secret: [0; 16],
+        stamp: 0,
+        closed: true,
+    };
+    header.encode().to_vec()
+}
+
+/// A journal's bytes, taken apart as a start does: for who wants to try any bytes on it.
+pub fn try_bytes(bytes: &[u8], now: Millis) -> Option<Fresh> {
+    read(bytes, None, now).err()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generation::Validity;
+
+    const BOOT: Option<[u8; 16]> = Some([7; 16]);
+    const A: Owner = Owner {
+        site: [1; 16],
+        policy: [1; 16],
+    };
+    const B: Owner = Owner {
+        site: [2; 16],
+        policy: [1; 16],
+    };
+
+    fn open(directory: &Path) -> (Arc<PurgeJournal>, Option<Fresh>) {
+        at(directory, BOOT, 1000)
+    }
+
+    fn at(
+        directory: &Path,
+        boot: Option<[u8; 16]>,
+        now: Millis,
+    ) -> (Arc<PurgeJournal>, Option<Fresh>) {
+        let (journal, fresh) = PurgeJournal::open(directory, boot, now).unwrap();
+        (Arc::new(journal), fresh)
+    }
+
+    fn tag(name: &str) -> Purge {
+        Purge::Tag(name.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn a_purge_is_in_force_after_a_kill_and_later_pages_are_not_touched() {
+        let directory = tempfile::tempdir().unwrap();
+        let (journal, fresh) = open(directory.path());
+        assert_eq!(fresh, Some(Fresh::None));
+        let born = journal.begin(&[A, B], false)[0].now();
+        let tags = [b"t".to_vec()];
+        journal.record(&A.site, born + 1, &tag("t"), Force::Soft);
+        // Nothing is closed: as after `kill -9`.
+        let (journal, fresh) = open(directory.path());
+        assert_eq!(fresh, None);
+        let again = journal.begin(&[A, B], false);
+        assert_eq!(again[0].judge(born, b"k", &tags), Validity::Stale);
+        assert_eq!(again[0].judge(born, b"k", &[]), Validity::Valid);
+        assert_eq!(again[0].judge(born + 1, b"k", &tags), Validity::Valid);
+        assert_eq!(again[0].now(), born + 1);
+        journal.record(&A.site, born + 2, &Purge::All, Force::Hard);
+        let (journal, _) = open(directory.path());
+        let again = journal.begin(&[A, B], false);
+        assert_eq!(again[0].judge(born + 1, b"k", &[]), Validity::Gone);
+        assert_eq!(again[1].judge(again[1].now(), b"k", &[]), Validity::Valid);
+    }
+
+    #[test]
+    fn all_of_a_site_is_gone_that_is_configured_differently_or_was_away() {
+        let directory = tempfile::tempdir().unwrap();
+        let (journal, _) = open(directory.path());
+        let first = journal.begin(&[A, B], false);
+        let (a, b) = (first[0].now(), first[1].now());
+        let changed = Owner {
+            policy: [9; 16],
+            ..A
+        };
+        let (journal, _) = open(directory.path());
+        let second = journal.begin(&[changed], false);
+        assert_eq!(second[0].judge(a, b"k", &[]), Validity::Gone);
+        let (journal, _) = open(directory.path());
+        let third = journal.begin(&[changed, B], false);
+        assert_eq!(third[1].judge(b, b"k", &[]), Validity::Gone, "B was away");
+        let kept = second[0].now();
+        assert_eq!(third[0].judge(kept, b"k", &[]), Validity::Valid);
+        let fourth = journal.begin(&[changed, B], true);
+        assert_eq!(fourth[0].judge(kept, b"k", &[]), Validity::Gone, "a reload");
+    }
+
+    #[test]
+    fn another_boot_believes_only_what_was_closed() {
+        let directory = tempfile::tempdir().unwrap();
+        let other = Some([8; 16]);
+        let (journal, _) = open(directory.path());
+        drop(journal);
+        let (journal, fresh) = at(directory.path(), other, 1000);
+        assert_eq!(fresh, Some(Fresh::MachineStopped));
+        journal.close(2000).unwrap();
+        let (journal, fresh) = at(directory.path(), BOOT, 3000);
+        assert_eq!(fresh, None);
+        drop(journal);
+        // Opening took the word back.
+        let (_, fresh) = at(directory.path(), other, 3000);
+        assert_eq!(fresh, Some(Fresh::MachineStopped));
+        let (_, fresh) = at(directory.path(), None, 3000);
+        assert_eq!(fresh, Some(Fresh::MachineStopped), "an unknown boot");
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_while_the_server_was_down_is_noticed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (journal, _) = open(directory.path());
+        journal.stamp(500_000);
+        drop(journal);
+        let (_, fresh) = at(directory.path(), BOOT, 400_000);
+        assert_eq!(fresh, Some(Fresh::ClockWentBack));
+    }
+
+    #[test]
+    fn a_record_cut_off_by_a_kill_was_never_acknowledged_and_a_damaged_one_spoils_all() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(NAME);
+        let (journal, _) = open(directory.path());
+        let born = journal.begin(&[A], false)[0].now();
+        let before = fs::read(&path).unwrap().len();
+        journal.record(&A.site, born + 1, &tag("t"), Force::Hard);
+        drop(journal);
+        let whole = fs::read(&path).unwrap();
+        for cut in before..whole.len() {
+            fs::write(&path, &whole[..cut]).unwrap();
+            let (journal, fresh) = open(directory.path());
+            assert_eq!(fresh, None, "cut at {cut}");
+            let generations = &journal.begin(&[A], false)[0];
+            assert_eq!(generations.now(), born, "cut at {cut}");
+        }
+        for at in 0..whole.len() {
+            let mut bad = whole.clone();
+            bad[at] ^= 0x41;
+            assert!(read(&bad, BOOT, 1000).is_err(), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn many_purges_do_not_make_it_long() {
+        let directory = tempfile::tempdir().unwrap();
+        let (journal, _) = open(directory.path());
+        let born = journal.begin(&[A], false)[0].now();
+        let name = vec![b'x'; 1000];
+        for n in 1..5000 {
+            let tag = Purge::Tag(name.clone());
+            journal.record(&A.site, born + n, &tag, Force::Hard);
+        }
+        let length = fs::metadata(directory.path().join(NAME)).unwrap().len();
+        assert!(length < 2 * LONG, "{length}");
+        let (journal, _) = open(directory.path());
+        let generations = &journal.begin(&[A], false)[0];
+        assert_eq!(
+            generations.judge(born + 4998, b"k", &[name]),
+            Validity::Gone
+        );
+    }
+
+    #[test]
+    fn a_journal_that_cannot_be_written_is_removed_and_comes_back_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let (journal, _) = open(directory.path());
+        let born = journal.begin(&[A], false)[0].now();
+        // As a disk that is full: every write fails.
+        journal.lock().file = Some(File::options().write(true).open("/dev/full").unwrap());
+        journal.record(&A.site, born + 1, &tag("t"), Force::Hard);
+        assert!(!journal.is_writable() && !directory.path().join(NAME).exists());
+        let error = journal.take_error().expect("it is told");
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        journal.record(&A.site, born + 2, &tag("u"), Force::Hard);
+        assert!(journal.recover());
+        let (journal, fresh) = open(directory.path());
+        assert_eq!(fresh, None);
+        let generations = &journal.begin(&[A], false)[0];
+        for name in ["t", "u"] {
+            let tags = [name.as_bytes().to_vec()];
+            assert_eq!(generations.judge(born, b"k", &tags), Validity::Gone);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Reads pages for requests, on threads of its own: a disk may take its time, a request's thread may
+//! not. Changes nothing: what is wrong with a file is the writer's to look at again.
+
+use std::fs;
+use std::io;
+use std::sync::PoisonError;
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use super::directory::Name;
+use super::fault::Fault;
+use super::format::{self, Owner, Record, What};
+use super::writer::Order;
+use super::{READS, Shared, lock};
+use crate::Millis;
+
+/// Who is this much younger than now was stored under another clock.
+pub(super) const FUTURE: Millis = 1000;
+
+/// A file somebody waits for.
+pub(super) struct Job {
+    owner: Owner,
+    key: Vec<u8>,
+    answer: oneshot::Sender<Option<What>>,
+}
+
+/// Puts a job into the queue; `key` is without the site's number.
+pub(super) fn ask(
+    shared: &Shared,
+    owner: Owner,
+    key: Vec<u8>,
+) -> Option<oneshot::Receiver<Option<What>>> {
+    let mut reads = lock(&shared.reads);
+    if reads.len() >= READS {
+        drop(reads);
+        shared.fault(Fault::DiskBusy, || {
+            format!("{READS} requests wait for files")
+        });
+        return None;
+    }
+    let (answer, receiver) = oneshot::channel();
+    reads.push_back(Job { owner, key, answer });
+    drop(reads);
+    shared.bell.notify_one();
+    Some(receiver)
+}
+
+pub(super) fn run(shared: &Shared) {
+    loop {
+        let mut reads = lock(&shared.reads);
+        let job = loop {
+            if shared.has_ended() {
+                return;
+            }
+            match reads.pop_front() {
+                Some(job) => break job,
+                None => {
+                    let woken = shared.bell.wait(reads);
+                    reads = woken.unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        };
+        drop(reads);
+        // Who has left is not read for.
+        if !job.answer.is_closed() {
+            let found = read(shared, &job.owner, &job.key);
+            let _ = job.answer.send(found);
+        }
+    }
+}
+
+fn read(shared: &Shared, owner: &Owner, key: &[u8]) -> Option<What> {
+    let name = shared.name(owner, key);
+    let path = shared.directory.file_of(name);
+    let failed = |fault: Fault| {
+        shared.fault(fault, || path.display().to_string());
+        shared.order(Order::Inspect(name));
+        None
+    };
+    match fs::read(&path) {
+        Ok(bytes) => match check(shared, name, Bytes::from(bytes)) {
+            Ok(record) if record.owner == *owner && record.key == key => Some(record.what),
+            Ok(_) => failed(Fault::FileMisplaced),
+            Err(fault) => failed(fault),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // The index may know better.
+            shared.order(Order::Inspect(name));
+            None
+        }
+        Err(error) => {
+            let detail = || format!("{}: {error}", path.display());
+            shared.fault(Fault::FileUnreadable, detail);
+            None
+        }
+    }
+}
+
+/// What a file holds, if it is what its name says and was not stored in the future.
+pub(super) fn check(shared: &Shared, name: Name, bytes: Bytes) -> Result<Record, Fault> {
+    let record = format::parse(&bytes)?;
+    if shared.name(&record.owner, &record.key) != name {
+        return Err(Fault::FileMisplaced);
+    }
+    match &record.what {
+        What::Page(page) if page.freshness.received > (shared.now)() + FUTURE => {
+            Err(Fault::ClockWentBack)
+        }
+        _ => Ok(record),
+    }
+}

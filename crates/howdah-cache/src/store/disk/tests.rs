@@ -1,0 +1,595 @@
+//! The store as a whole: what a restart keeps, what a crash may lose, what damage does.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Mutex as StdMutex;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::*;
+use crate::generation::{Force, Purge};
+use crate::object::tests::page;
+use crate::object::{Form, Object};
+use crate::policy::State;
+use crate::store::{Found, Memory};
+
+const OWNER: Owner = Owner {
+    site: [1; 16],
+    policy: [2; 16],
+};
+
+fn now() -> Millis {
+    1000
+}
+
+fn options(path: &Path) -> Options {
+    Options {
+        patience: Duration::ZERO,
+        pause: Duration::ZERO,
+        ..Options::new(path.to_owned(), 1 << 20, now)
+    }
+}
+
+/// A cache of one site over a disk.
+struct Store {
+    memory: Memory,
+    generations: Arc<Generations>,
+    disk: Arc<Disk>,
+}
+
+fn key(path: &str) -> Vec<u8> {
+    [&[0, 0, 0, 0, 0], &b"host\0"[..], path.as_bytes()].concat()
+}
+
+fn no_variant(_: &[Vec<u8>]) -> Vec<u8> {
+    panic!("this page does not vary")
+}
+
+impl Store {
+    fn open(path: &Path) -> Store {
+        Store::with(options(path), OWNER)
+    }
+
+    fn with(options: Options, owner: Owner) -> Store {
+        Store::over(Disk::open(options).unwrap(), owner)
+    }
+
+    fn over(disk: Arc<Disk>, owner: Owner) -> Store {
+        let sites = Arc::new(DiskSites::new(disk.clone(), &[Some(owner)]));
+        let generations = sites.generations(0).unwrap().clone();
+        Store {
+            memory: Memory::over(Some(sites), 1 << 20, 1 << 16),
+            generations,
+            disk,
+        }
+    }
+
+    fn keep(&self, path: &str, body: &'static str) -> Arc<Object> {
+        let page = self.page(path, body);
+        self.memory.keep(&key(path), &[], no_variant, page).unwrap()
+    }
+
+    fn page(&self, path: &str, body: &'static str) -> Object {
+        let mut page = page(&[], body);
+        page.set_born(self.generations.now());
+        page.url_key = key(path);
+        page.tags = vec![b"tag".to_vec()];
+        page
+    }
+
+    fn look(&self, path: &str) -> Option<(String, State)> {
+        let found = self
+            .memory
+            .look(&key(path), no_variant, &self.generations, now());
+        text(found)
+    }
+
+    fn fetch(&self, path: &str) -> Option<(String, State)> {
+        let key = key(path);
+        let fetch = self
+            .memory
+            .fetch(&key, no_variant, &self.generations, now());
+        text(block_on(fetch))
+    }
+
+    /// Waits until all orders given so far are done; nothing is marked as closed by it.
+    fn settled(&self) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while self.disk.usage().indexing || self.disk.usage().waiting > 0 {
+            assert!(Instant::now() < deadline, "the writer is stuck");
+            std::thread::yield_now();
+        }
+    }
+
+    /// As `kill -9`: what is written is written.
+    fn kill(self) {
+        self.settled();
+        let Store { memory, disk, .. } = self;
+        drop(memory);
+        let disk = Arc::try_unwrap(disk).expect("nobody else has it");
+        drop(disk);
+    }
+
+    fn files(&self) -> Vec<std::path::PathBuf> {
+        self.settled();
+        let mut files = Vec::new();
+        for directory in fs::read_dir(self.disk.shared.directory.objects()).unwrap() {
+            let directory = fs::read_dir(directory.unwrap().path()).unwrap();
+            files.extend(directory.map(|file| file.unwrap().path()));
+        }
+        files
+    }
+
+    fn faults(&self) -> Vec<(String, u64)> {
+        self.disk.usage().faults
+    }
+}
+
+fn text(found: Found) -> Option<(String, State)> {
+    match found {
+        Found::Page(page, state) => Some((String::from_utf8_lossy(&page.body).into_owned(), state)),
+        Found::Nothing => None,
+    }
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap()
+        .block_on(future)
+}
+
+fn fresh(text: &str) -> Option<(String, State)> {
+    Some((text.to_owned(), State::Fresh))
+}
+
+#[test]
+fn a_restart_keeps_pages_and_a_hit_brings_them_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path());
+    store.keep("/a", "text of a");
+    store.keep("/b", "text of b");
+    store.kill();
+    let store = Store::open(directory.path());
+    assert_eq!(store.look("/a"), None);
+    assert_eq!(store.fetch("/a"), fresh("text of a"));
+    assert_eq!(store.look("/a"), fresh("text of a"), "it is in memory now");
+    assert_eq!(store.fetch("/c"), None);
+    store.settled();
+    let usage = store.disk.usage();
+    assert_eq!((usage.entries, usage.hits, usage.bytes), (2, 1, 8192));
+}
+
+#[test]
+fn every_purge_survives_a_kill() {
+    let purges = [
+        Purge::All,
+        Purge::Url(key("/a")),
+        Purge::Tag(b"tag".to_vec()),
+        Purge::Path {
+            text: b"/a".to_vec(),
+            exact: true,
+        },
+        Purge::Path {
+            text: b"/".to_vec(),
+            exact: false,
+        },
+    ];
+    for purge in &purges {
+        for force in [Force::Hard, Force::Soft] {
+            let directory = tempfile::tempdir().unwrap();
+            let store = Store::open(directory.path());
+            store.keep("/a", "old");
+            store.settled();
+            store.generations.purge(purge, force);
+            store.kill();
+            let store = Store::open(directory.path());
+            let expected = match force {
+                Force::Hard => None,
+                Force::Soft => Some(("old".to_owned(), State::Stale)),
+            };
+            assert_eq!(store.fetch("/a"), expected, "{purge:?} {force:?}");
+            store.keep("/a", "new");
+            store.kill();
+            let store = Store::open(directory.path());
+            let found = store.fetch("/a");
+            assert_eq!(
+                found,
+                fresh("new"),
+                "{purge:?} {force:?} {:?} {:?} {}",
+                store.files(),
+                store.disk.usage(),
+                store.generations.now()
+            );
+        }
+    }
+}
+
+#[test]
+fn a_page_whose_render_began_before_a_purge_is_not_written_or_not_believed() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path());
+    let late = store.page("/a", "older than the purge");
+    store.generations.purge(&Purge::All, Force::Hard);
+    store
+        .memory
+        .keep(&key("/a"), &[], no_variant, late)
+        .unwrap();
+    store.kill();
+    let store = Store::open(directory.path());
+    assert_eq!(store.fetch("/a"), None);
+}
+
+#[test]
+fn another_configuration_and_a_reload_begin_with_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path());
+    store.keep("/a", "text");
+    store.settled();
+    // A reload: the same disk, another configuration value.
+    let Store {
+        memory,
+        generations: old,
+        disk,
+    } = store;
+    let store = Store::over(disk, OWNER);
+    assert_eq!(store.fetch("/a"), None, "a reload may bring new code");
+    assert!(
+        Arc::ptr_eq(&old, &store.generations),
+        "old requests still purge"
+    );
+    drop(memory);
+    store.keep("/a", "text");
+    store.kill();
+    let other = Owner {
+        policy: [9; 16],
+        ..OWNER
+    };
+    let store = Store::with(options(directory.path()), other);
+    assert_eq!(store.fetch("/a"), None);
+    assert_eq!(store.files().len(), 0, "what nobody can want is removed");
+    store.kill();
+    let store = Store::open(directory.path());
+    assert_eq!(store.fetch("/a"), None, "and it does not come back");
+}
+
+#[test]
+fn whichever_byte_of_a_file_is_changed_it_is_a_miss_and_the_file_is_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path());
+    store.keep("/a", "the right body");
+    let file = store.files().remove(0);
+    let good = fs::read(&file).unwrap();
+    for at in 0..good.len() {
+        let mut bad = good.clone();
+        bad[at] ^= 0x55;
+        fs::write(&file, &bad).unwrap();
+        store.memory.remove(&key("/a"));
+        assert_eq!(store.fetch("/a"), None, "byte {at}");
+        // The writer has removed it by the time it has done the next order.
+        store.keep("/b", "b");
+        store.settled();
+        assert!(!file.exists(), "byte {at}");
+        store.keep("/a", "the right body");
+        store.settled();
+        store.memory.remove(&key("/a"));
+        assert_eq!(store.fetch("/a"), fresh("the right body"));
+    }
+    let total: u64 = store.faults().iter().map(|(_, n)| n).sum();
+    assert_eq!(total, good.len() as u64, "{:?}", store.faults());
+}
+
+#[test]
+fn each_damage_has_its_name_whether_it_is_read_or_looked_through() {
+    let truncated: fn(&mut Vec<u8>) = |bytes| bytes.truncate(bytes.len() - 1);
+    let corrupt: fn(&mut Vec<u8>) = |bytes| bytes[30] ^= 1;
+    let foreign: fn(&mut Vec<u8>) = |bytes| {
+        bytes[8] = 77;
+        let checksum = crc32fast::hash(&bytes[..20]);
+        bytes[20..24].copy_from_slice(&checksum.to_le_bytes());
+    };
+    for (damage, name) in [
+        (truncated, "FileTruncated"),
+        (corrupt, "FileCorrupt"),
+        (foreign, "FileForeign"),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path());
+        store.keep("/a", "text");
+        let file = store.files().remove(0);
+        let mut bytes = fs::read(&file).unwrap();
+        damage(&mut bytes);
+        fs::write(&file, bytes).unwrap();
+        store.kill();
+        let store = Store::open(directory.path());
+        assert_eq!(store.files().len(), 0);
+        assert_eq!(store.faults(), [(name.to_owned(), 1)]);
+        assert_eq!(store.fetch("/a"), None);
+    }
+}
+
+#[test]
+fn a_file_under_anothers_name_is_never_anothers_page() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path());
+    store.keep("/a", "the page of a");
+    store.keep("/b", "the page of b");
+    let files = store.files();
+    fs::copy(&files[0], &files[1]).unwrap();
+    for path in ["/a", "/b"] {
+        store.memory.remove(&key(path));
+        if let Some((text, _)) = store.fetch(path) {
+            assert_eq!(text, format!("the page of {}", &path[1..]));
+        }
+    }
+    assert_eq!(store.faults(), [("FileMisplaced".to_owned(), 1)]);
+}
+
+#[test]
+fn what_does_not_belong_there_is_removed_at_the_start() {
+    let directory = tempfile::tempdir().unwrap();
+    Store::open(directory.path()).kill();
+    let objects = directory.path().join("objects");
+    fs::create_dir(objects.join("abc")).unwrap();
+    for name in ["abc/page", "stray"] {
+        fs::write(objects.join(name), "x").unwrap();
+    }
+    fs::write(objects.join("abc").join("0".repeat(32)), "x").unwrap();
+    let store = Store::open(directory.path());
+    store.settled();
+    assert!(!objects.join("stray").exists());
+    assert_eq!(fs::read_dir(objects.join("abc")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_page_of_the_future_is_not_believed() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path());
+    let mut page = store.page("/a", "text");
+    page.freshness.received = now() + 100_000;
+    store
+        .memory
+        .keep(&key("/a"), &[], no_variant, page)
+        .unwrap();
+    store.kill();
+    let store = Store::open(directory.path());
+    assert_eq!(store.fetch("/a"), None);
+    store.settled();
+    assert_eq!(store.faults()[0].0, "ClockWentBack");
+}
+
+#[test]
+fn a_page_ages_while_the_server_is_down() {
+    fn later() -> Millis {
+        61_000
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path());
+    let mut page = store.page("/a", "text");
+    page.freshness.received = now();
+    page.freshness.if_error = 10_000;
+    store
+        .memory
+        .keep(&key("/a"), &[], no_variant, page)
+        .unwrap();
+    store.kill();
+    let mut options = options(directory.path());
+    options.now = later;
+    let store = Store::with(options, OWNER);
+    let wanted = key("/a");
+    let fetch = store
+        .memory
+        .fetch(&wanted, no_variant, &store.generations, later());
+    let found = text(block_on(fetch));
+    assert_eq!(found, Some(("text".to_owned(), State::IfError)));
+}
+
+#[test]
+fn variants_and_encoded_forms_are_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path());
+    let variant = |value: &'static str| {
+        move |names: &[Vec<u8>]| [key("/a"), names.concat(), value.into()].concat()
+    };
+    let wanted = key("/a");
+    for value in ["de", "en"] {
+        let page = store.page("/a", value);
+        page.form(1, || Form {
+            head: Bytes::from_static(b"head"),
+            body: Bytes::from(format!("{value}, encoded")),
+            encodable: true,
+        });
+        store
+            .memory
+            .keep(&wanted, &[b"x".to_vec()], variant(value), page)
+            .unwrap();
+    }
+    store.kill();
+    let store = Store::open(directory.path());
+    for value in ["de", "en"] {
+        let fetch = store
+            .memory
+            .fetch(&wanted, variant(value), &store.generations, now());
+        let Found::Page(page, _) = block_on(fetch) else {
+            panic!("{value} was kept");
+        };
+        assert_eq!(page.body, value);
+        let form = page.form(1, || panic!("it was made before"));
+        assert_eq!(form.body, format!("{value}, encoded"));
+    }
+    let fetch = store
+        .memory
+        .fetch(&wanted, variant("fr"), &store.generations, now());
+    assert_eq!(text(block_on(fetch)), None);
+}
+
+#[test]
+fn what_is_pushed_out_of_memory_goes_down_with_the_forms_it_has_gained() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut store = Store::open(directory.path());
+    let sites = Arc::new(DiskSites::new(store.disk.clone(), &[Some(OWNER)]));
+    store.memory = Memory::over(Some(sites), 20_000, 5_000);
+    let page = store.keep("/a", "text");
+    page.form(2, || Form {
+        head: Bytes::from_static(b"head"),
+        body: Bytes::from_static(b"encoded"),
+        encodable: true,
+    });
+    let pushed_out = (0..10_000).any(|n| {
+        let path = format!("/{n}");
+        store.keep(&path, "x");
+        // Visited, so that it counts for more than the page that is not.
+        store.look(&path);
+        store.memory.usage().evictions > 100 && store.look("/a").is_none()
+    });
+    assert!(pushed_out);
+    store.settled();
+    assert_eq!(store.fetch("/a"), fresh("text"));
+    let Found::Page(page, _) = store
+        .memory
+        .look(&key("/a"), no_variant, &store.generations, now())
+    else {
+        panic!("it is up again");
+    };
+    assert_eq!(page.form(2, || panic!("it was kept")).body, "encoded");
+}
+
+#[test]
+fn bytes_are_bounded_and_what_has_to_go_is_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut options = options(directory.path());
+    options.capacity = 40 * 4096;
+    let store = Store::with(options, OWNER);
+    for n in 0..200 {
+        store.keep(&format!("/{n}"), "x");
+    }
+    let files = store.files().len() as u64;
+    let usage = store.disk.usage();
+    assert_eq!(usage.entries, files);
+    assert!(files <= 40 && usage.evictions == 200 - files, "{usage:?}");
+}
+
+#[test]
+fn five_hundred_who_want_a_page_have_its_file_read_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path());
+    store.keep("/a", "text");
+    store.kill();
+    let store = Store::open(directory.path());
+    let wanted = key("/a");
+    let (wanted, memory, generations) = (&wanted, &store.memory, &store.generations);
+    let all = async {
+        let mut all: Vec<_> = (0..500)
+            .map(|_| Box::pin(memory.fetch(wanted, no_variant, generations, now())))
+            .collect();
+        // Each has begun before any is through.
+        let mut found = Vec::new();
+        std::future::poll_fn(|cx| {
+            all.retain_mut(|one| match one.as_mut().poll(cx) {
+                std::task::Poll::Ready(one) => {
+                    found.push(text(one));
+                    false
+                }
+                std::task::Poll::Pending => true,
+            });
+            match all.is_empty() {
+                true => std::task::Poll::Ready(()),
+                false => std::task::Poll::Pending,
+            }
+        })
+        .await;
+        found
+    };
+    let found = block_on(all);
+    assert!(found.iter().all(|one| *one == fresh("text")));
+    assert_eq!((found.len(), store.disk.usage().hits), (500, 1));
+}
+
+#[test]
+fn a_disk_that_cannot_be_written_is_told_once_and_pages_stay_in_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    let told: Arc<StdMutex<Vec<Notice>>> = Arc::default();
+    let heard = told.clone();
+    let mut options = options(directory.path());
+    options.notify = Box::new(move |notice| heard.lock().unwrap().push(notice));
+    let store = Store::with(options, OWNER);
+    store.settled();
+    // Root is kept out by no mode: a file where the directory was keeps everybody out.
+    let objects = directory.path().join("objects");
+    fs::remove_dir(&objects).unwrap();
+    fs::write(&objects, "in the way").unwrap();
+    for n in 0..5 {
+        store.keep(&format!("/{n}"), "x");
+        store.settled();
+    }
+    assert_eq!(store.look("/3"), fresh("x"), "it is served from memory");
+    assert_eq!(store.disk.usage().condition, Some("DiskUnwritable"));
+    assert_eq!(store.faults(), [("DiskUnwritable".to_owned(), 5)]);
+    fs::remove_file(&objects).unwrap();
+    fs::create_dir(&objects).unwrap();
+    store.keep("/a", "a");
+    store.settled();
+    assert_eq!(store.disk.usage().condition, None);
+    let told = told.lock().unwrap();
+    assert!(
+        matches!(
+            &told[..],
+            [Notice::Failed(Fault::DiskUnwritable, _), Notice::WorksAgain]
+        ),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn closing_writes_what_waits_and_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path());
+    for n in 0..50 {
+        store.keep(&format!("/{n}"), "x");
+    }
+    assert!(store.disk.close(Duration::from_secs(20)));
+    let journal = fs::read(directory.path().join("journal")).unwrap();
+    let other_boot = Some([0xaa; 16]);
+    drop(store);
+    let (_, fresh_because) = PurgeJournal::open(directory.path(), other_boot, now()).unwrap();
+    assert_eq!(fresh_because, None, "the machine may be started again");
+    assert_eq!(journal[12], 1);
+}
+
+#[test]
+fn readers_writers_and_purges_at_once_never_see_a_body_that_is_not_the_urls() {
+    const URLS: usize = 8;
+    const BODIES: [&str; URLS] = ["b0", "b1", "b2", "b3", "b4", "b5", "b6", "b7"];
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path());
+    std::thread::scope(|scope| {
+        let store = &store;
+        for seed in 0..4usize {
+            scope.spawn(move || {
+                for n in 0..300 {
+                    let url = (n * 7 + seed) % URLS;
+                    let path = format!("/{url}");
+                    match (n + seed) % 5 {
+                        0 => drop(store.keep(&path, BODIES[url])),
+                        1 => store.memory.remove(&key(&path)),
+                        2 if n % 50 == 2 => {
+                            store.generations.purge(&Purge::All, Force::Hard);
+                        }
+                        2 => {
+                            let what = Purge::Url(key(&path));
+                            store.generations.purge(&what, Force::Hard);
+                        }
+                        _ => {
+                            if let Some((text, _)) = store.fetch(&path) {
+                                assert_eq!(text, BODIES[url]);
+                            }
+                        }
+                    }
+                }
+            });
+        }
+    });
+    store.settled();
+    assert_eq!(store.faults(), []);
+}

@@ -1,0 +1,50 @@
+//! What must hold for any bytes in the directory of the page cache. Used by the fuzz target, and by
+//! the test that replays its corpus (`crates/howdah-cache/tests/fuzz_corpus.rs`).
+
+use bytes::Bytes;
+use howdah_cache::store::disk::format::{self, HEAD, VERSION, What};
+use howdah_cache::store::disk::journal;
+
+const NOW: u64 = 1_795_200_000_000;
+
+/// As a page's file, as the description in one with the right checksums, as a journal, and as the
+/// text of a record in one. Nothing falls over; what is read has one way to be written.
+pub fn cache_file(data: &[u8]) {
+    page(data);
+    page(&sealed(data));
+    let _ = journal::try_bytes(data, NOW);
+    let mut long = journal::empty();
+    long.extend_from_slice(&journal::framed(data));
+    let _ = journal::try_bytes(&long, NOW);
+}
+
+fn page(file: &[u8]) {
+    let file = Bytes::copy_from_slice(file);
+    let Ok(record) = format::parse(&file) else {
+        return;
+    };
+    let summary = format::summary(&file).expect("what can be read has a summary");
+    assert_eq!(summary.length, file.len() as u64);
+    assert_eq!(summary.owner, record.owner);
+    if let What::Page(page) = &record.what {
+        assert_eq!(summary.born, Some(page.born));
+        // Times of others do not overflow.
+        let _ = (page.freshness.state(NOW), page.freshness.ttl(NOW));
+    }
+    let again = format::encode(&record).expect("what could be read can be written");
+    assert_eq!(again.concat(), file);
+}
+
+/// A file with this description and no bytes in its bodies.
+fn sealed(description: &[u8]) -> Vec<u8> {
+    let mut file = b"HOWDAHPG".to_vec();
+    let checksum = crc32fast::hash(description);
+    for number in [VERSION, description.len() as u32, checksum] {
+        file.extend_from_slice(&number.to_le_bytes());
+    }
+    let checksum = crc32fast::hash(&file);
+    file.extend_from_slice(&checksum.to_le_bytes());
+    assert_eq!(file.len(), HEAD);
+    file.extend_from_slice(description);
+    file
+}
