@@ -24,10 +24,12 @@ use std::time::{Duration, Instant, SystemTime};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use howdah_cache::Pass;
+use howdah_cache::purge::Order;
 use howdah_cache::status::Verdict;
 use howdah_executor::RunTiming;
 
 use crate::admin::{Connections, Counters, ServerStatus, StatusForm};
+use crate::cache::{SiteCache, protocol, steer};
 use crate::client_address::Client;
 use crate::http::message::{RequestHead, ResponseHead};
 use crate::http::{BodyKind, ConnInfo, Handler, Length, Notice, RequestBody, Responder};
@@ -198,6 +200,13 @@ impl Front {
         let cache = cache.and_then(|cache| Some((cache, cache.site(site)?)));
         let mut asked = None;
         let mut passed = None;
+        if let Some((_, part)) = cache
+            && let Some(asked) = protocol::of(part, site, request, client)
+        {
+            let orders = asked.map_err(Failure::Purge)?;
+            self.purge(exchange, part, &orders, out);
+            return Ok(None);
+        }
         if let Some((cache, part)) = cache {
             let has_body =
                 body.expected() != BodyKind::None || request.header(b"content-length").is_some();
@@ -284,6 +293,24 @@ impl Front {
                 allow,
             }),
         }
+    }
+
+    /// Carries out a purge request and says so.
+    fn purge(
+        &self,
+        exchange: Exchange<'_>,
+        part: &SiteCache,
+        orders: &[Order],
+        out: &mut Responder,
+    ) {
+        let text = steer::carry_out(orders.iter().map(|order| (part, order)));
+        self.note(level::INFO, "Purged", &text, exchange);
+        let mut head = ResponseHead::new(200);
+        head.header(b"Content-Type", b"text/plain; charset=utf-8");
+        head.header(b"Cache-Control", b"no-store");
+        out.begin(&head, Length::Known(text.len() as u64 + 1));
+        out.push(Bytes::from(text + "\n"));
+        out.end();
     }
 
     fn status_page(&self, request: &RequestHead, out: &mut Responder) {

@@ -50,6 +50,8 @@ pub enum Failure {
     LocalRedirectLoop(Vec<u8>),
     /// A compressor could not be set up: out of memory.
     EncoderFailed(String),
+    /// A purge request that is not carried out.
+    Purge(crate::cache::protocol::Refused),
     /// The client left before the answer was complete. Nobody sees the status.
     ClientGone,
 }
@@ -67,6 +69,7 @@ impl Failure {
             Failure::LengthMismatch { .. } => "LengthMismatch",
             Failure::LocalRedirectLoop(_) => "LocalRedirectLoop",
             Failure::EncoderFailed(_) => "EncoderFailed",
+            Failure::Purge(refused) => refused.name(),
             Failure::ClientGone => "ClientGone",
         }
     }
@@ -100,6 +103,7 @@ impl Failure {
             },
             Failure::LengthMismatch { .. } => 502,
             Failure::LocalRedirectLoop(_) | Failure::EncoderFailed(_) => 500,
+            Failure::Purge(refused) => refused.status(),
             // nginx' number for it, in logs only.
             Failure::ClientGone => 499,
         }
@@ -181,6 +185,7 @@ impl Failure {
                 target.escape_ascii()
             )
             .into(),
+            Failure::Purge(refused) => refused.message().into(),
             Failure::EncoderFailed(error) => format!("the response could not be compressed: {error}").into(),
             _ => "".into(),
         }

@@ -6,6 +6,7 @@ use howdah_executor::ExecError;
 use howdah_proto::control::Exit;
 use howdah_proto::request::FrameError;
 use howdah_proto::response::ResponseError;
+use howdah_server::cache::protocol::Refused;
 use howdah_server::http::{BadRequest, BodyError};
 use howdah_server::respond::Failure;
 use howdah_server::site::Refusal;
@@ -22,6 +23,8 @@ fn all() -> BTreeMap<&'static str, u16> {
         Failure::LocalRedirectLoop(Vec::new()),
         Failure::EncoderFailed(String::new()),
         Failure::ClientGone,
+        Failure::Purge(Refused::Denied("")),
+        Failure::Purge(Refused::Unreadable("")),
     ];
     failures.extend(
         [

@@ -3,6 +3,7 @@
 //!
 //! - [`dialect`]: what a script's head orders in the words of other caches.
 //! - [`lookup`]: before the script: is there a page, or why is none looked for.
+//! - [`protocol`]: purge requests over HTTP, and who may send them.
 //! - [`send`]: a stored page becomes an answer.
 //! - [`fill`]: a page is rendered for the cache, by a request the server makes itself.
 //! - [`steer`]: purges and explanations for an administrator.
@@ -14,6 +15,7 @@
 pub mod dialect;
 pub mod fill;
 pub mod lookup;
+pub mod protocol;
 pub mod send;
 pub mod steer;
 pub mod tee;
@@ -40,6 +42,8 @@ pub struct CacheConfig {
     pub rules: Rules,
     /// `cache_flush_on_write`: a write over HTTP makes every page of the site old.
     pub flush_on_write: bool,
+    /// Who may purge over HTTP.
+    pub purge: protocol::Access,
 }
 
 /// How long a page that passed is not tried again, in milliseconds; Varnish's uncacheable_ttl.

@@ -4,8 +4,9 @@
 use std::fmt::Write;
 
 use howdah_cache::Pass;
-use howdah_cache::generation::{Force, Purge};
+use howdah_cache::generation::Force;
 use howdah_cache::policy::State;
+use howdah_cache::purge::{self, Order};
 use serde::{Deserialize, Serialize};
 
 use super::lookup::{self, Lookup};
@@ -56,7 +57,7 @@ pub fn answer(config: &ServerConfig, ask: &Ask) -> Result<String, String> {
             soft,
         } => {
             let force = if *soft { Force::Soft } else { Force::Hard };
-            purge(config, cache, site.as_deref(), (*all, urls, tags), force)
+            purge_all_of(config, cache, site.as_deref(), (*all, urls, tags), force)
         }
         Ask::Explain { url, fields } => explain(config, cache, url, fields),
     }
@@ -105,48 +106,57 @@ fn sites<'c>(
     Ok(found)
 }
 
-fn purge(
+fn purge_all_of(
     config: &ServerConfig,
     cache: &PageCache,
     site: Option<&str>,
     (all, urls, tags): (bool, &[String], &[String]),
     force: Force,
 ) -> Result<String, String> {
-    let mut purges = Vec::new();
+    let mut asked = Vec::new();
     if all {
-        purges.push((None, Purge::All));
+        asked.push(purge::asked("*"));
     }
-    for tag in tags {
-        purges.push((None, Purge::Tag(tag.clone().into_bytes())));
-    }
-    for url in urls {
-        let (_, host, path) = parts(url)?;
-        let (path, exact) = match path.strip_suffix('*') {
-            Some(prefix) => (prefix, false),
-            None => (path, true),
-        };
-        let text = path.as_bytes().to_vec();
-        purges.push((host, Purge::Path { text, exact }));
-    }
-    if purges.is_empty() {
+    asked.extend(tags.iter().map(|tag| purge::asked(&format!("tag:{tag}"))));
+    asked.extend(urls.iter().map(|url| purge::asked(url)));
+    if asked.is_empty() {
         return Err("NothingToPurge: name URLs, tags or --all".to_owned());
     }
     // All are looked at before the first is done.
-    let mut todo = Vec::new();
-    for (host, purge) in &purges {
-        for (_, part) in sites(config, cache, site, *host)? {
-            todo.push((part, purge));
+    let mut orders = Vec::new();
+    for asked in asked {
+        let asked = asked.map_err(|bad| bad.to_string())?;
+        let parts = sites(config, cache, site, asked.host.as_deref())?;
+        let what = asked.what;
+        orders.push((parts, Order { what, force }));
+    }
+    for (parts, order) in &orders {
+        for (_, part) in &parts[1..] {
+            part.generations.purge(&order.what, order.force);
         }
     }
-    for (part, purge) in &todo {
-        part.generations.purge(purge, force);
+    // The first of each tells: the same is said of all.
+    let first = orders.iter().map(|(parts, order)| (parts[0].1, order));
+    Ok(carry_out(first))
+}
+
+/// Purges, and says what.
+pub(crate) fn carry_out<'a>(orders: impl Iterator<Item = (&'a SiteCache, &'a Order)>) -> String {
+    let (mut hard, mut soft) = (Vec::new(), Vec::new());
+    for (part, order) in orders {
+        part.generations.purge(&order.what, order.force);
+        match order.force {
+            Force::Hard => &mut hard,
+            Force::Soft => &mut soft,
+        }
+        .push(order.what.to_string());
     }
-    let how = match force {
-        Force::Hard => "purged",
-        Force::Soft => "made stale",
-    };
-    let what: Vec<String> = purges.iter().map(|(_, purge)| purge.to_string()).collect();
-    Ok(format!("{how}: {}", what.join(", ")))
+    let told = [("purged", hard), ("made stale", soft)];
+    let told = told.iter().filter(|(_, what)| !what.is_empty());
+    let told: Vec<String> = told
+        .map(|(how, what)| format!("{how}: {}", what.join(", ")))
+        .collect();
+    told.join("; ")
 }
 
 fn explain(

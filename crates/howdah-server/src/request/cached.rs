@@ -94,7 +94,7 @@ pub(super) fn look<'a>(
             key,
         } => match key {
             None => {
-                serve(exchange, part, &page, conditional, out, record);
+                serve(exchange, part, (&page, state), conditional, out, record);
                 Ok(None)
             }
             Some(key) => {
@@ -109,7 +109,7 @@ pub(super) fn look<'a>(
                 };
                 if state == State::Grace {
                     asked.refresh_behind();
-                    serve(exchange, part, &page, conditional, out, record);
+                    serve(exchange, part, (&page, state), conditional, out, record);
                     return Ok(None);
                 }
                 Ok(Some(asked))
@@ -121,15 +121,18 @@ pub(super) fn look<'a>(
 fn serve(
     exchange: Exchange<'_>,
     part: &SiteCache,
-    page: &Object,
+    (page, state): (&Object, State),
     conditional: bool,
     out: &mut Responder,
     record: &mut Record,
 ) {
-    let now = now();
-    let ttl = page.freshness.ttl(now);
+    let ttl = page.freshness.ttl(now()).div_euclid(1000);
     let verdict = Verdict::Hit {
-        ttl: ttl.div_euclid(1000),
+        ttl: match state {
+            State::Fresh => ttl,
+            // After a soft purge its own lifetime is not over.
+            _ => ttl.min(-1),
+        },
     };
     deliver(exchange, part, page, verdict, conditional, out, record);
 }
@@ -317,11 +320,11 @@ impl<'a> Asked<'a> {
         // Looked at anew: something may have been written meanwhile.
         match page.state(&self.part.generations, now()) {
             None | Some(State::Stale) => false,
-            Some(_) => {
+            Some(state) => {
                 serve(
                     self.exchange,
                     self.part,
-                    page,
+                    (page, state),
                     self.conditional,
                     out,
                     record,

@@ -1,5 +1,6 @@
 //! `[cache]` and the options of a site that begin with `cache`, into the page cache's settings.
 
+use howdah_server::cache::protocol::{Access, Token};
 use howdah_server::cache::{CacheConfig, PRESETS, Preset, Rules, Scheme};
 use howdah_server::site::config::SiteConfig;
 use howdah_server::site::recognise::{Application, recognise};
@@ -37,6 +38,7 @@ pub fn without_section(arguments: &Serve, top: &Section<'_, '_, '_>, site: &mut 
             ..Rules::default()
         },
         flush_on_write: true,
+        purge: Access::default(),
     });
     announce(site);
     advise(top, None, site);
@@ -58,11 +60,52 @@ pub fn of_section(
     site.cache = Some(CacheConfig {
         rules: Rules { scheme, ..rules },
         flush_on_write: section.on("cache_flush_on_write"),
+        purge: purge_access(section),
     });
     if section.on("cache_litespeed") {
         announce(site);
     }
     advise(top, section.place_of("cache"), site);
+}
+
+/// Who may purge over HTTP.
+fn purge_access(section: &Section<'_, '_, '_>) -> Access {
+    let mut access = Access::default();
+    for text in section.texts("cache_purge_from") {
+        if text.value == "unix" {
+            access.unix = true;
+            continue;
+        }
+        match text.value.parse() {
+            Ok(network) => access.networks.push(network),
+            Err(why) => {
+                let message = format!("cache_purge_from: `{}`: {why}, and not `unix`", text.value);
+                section.file().mistake(text.place, message);
+            }
+        }
+    }
+    if let Some(token) = section.text("cache_purge_token").filter(|t| !t.is_empty()) {
+        match Token::new(&token) {
+            Ok(token) => access.token = Some(token),
+            Err(why) => {
+                let place = section.place_of("cache_purge_token");
+                section
+                    .file()
+                    .mistake(place, format!("cache_purge_token: {why}"));
+            }
+        }
+    }
+    if let Some(path) = section.text("cache_purge_path").filter(|t| !t.is_empty()) {
+        if !path.starts_with('/') || !path.ends_with('/') || path == "/" {
+            let place = section.place_of("cache_purge_path");
+            let message = format!(
+                "cache_purge_path: `{path}` is no path below which one can purge, as `/purge/`"
+            );
+            section.file().mistake(place, message);
+        }
+        access.path = Some(path);
+    }
+    access
 }
 
 /// Tells scripts, as OpenLiteSpeed does, that there is a cache which understands `X-LiteSpeed-*`:

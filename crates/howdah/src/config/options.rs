@@ -409,6 +409,14 @@ options! {
         "cache_flush_on_write": Kind::OnOff, "on",
             "Every request that may have written (POST, PUT, DELETE …, and what the preset knows) makes all pages of the site old. `off`: only its own URL (RFC 9111 §4.4).",
             "a cache that sees only HTTP cannot know which pages show what was written";
+        "cache_purge_from": Kind::Texts, "",
+            "Who may purge pages by HTTP requests (`PURGE /path`, …): addresses, networks, `unix` (who connects to a unix socket). The machine's own PHP comes from one of its addresses.",
+            "`howdah cache purge` needs nobody's leave, and behind a proxy everybody comes from its address";
+        "cache_purge_token": Kind::Text, "",
+            "A secret of 16 characters or more: whoever sends it in `X-Purge-Token` or `Authorization: Bearer` may purge, too.", "";
+        "cache_purge_path": Kind::Text, "",
+            "A path, as `/purge/`, below which a GET is a purge of what follows: nginx-helper's way. The same clients may.",
+            "an application may have such a path of its own";
         "cache_litespeed": Kind::OnOff, "on",
             "Tell scripts that there is a cache that understands `X-LiteSpeed-*` (`X-LSCACHE`, `LSWS_EDITION` in `$_SERVER`), so that plugins for LiteSpeed's cache tag and purge pages here.",
             "a plugin that is installed is to work; without one nothing asks";

@@ -1,0 +1,304 @@
+//! Purge requests over HTTP, as plugins send them to nginx and Varnish: which requests are such, who
+//! may send them, and what they ask for. Carries nothing out.
+//!
+//! | request | purges | sent by |
+//! |---|---|---|
+//! | `PURGE /path?query` | this URL, whatever host and scheme; without a query all of its queries | nginx' purge modules, MediaWiki, W3 Total Cache |
+//! | `PURGE /path*`, `PURGE /path/.*`, any path with `X-Purge-Method: regex` | all that begin so | ngx_cache_purge (torden), W3 Total Cache, Proxy Cache Purge |
+//! | `PURGE /.*`, `PURGE …/purgeall` | everything | W3 Total Cache, nginx-helper |
+//! | `GET` below `cache_purge_path` | as `PURGE` of what follows | nginx-helper |
+//! | `BAN /path` | all that begin so | Varnish recipes |
+//! | `PURGE`, `PURGEKEYS`, `BAN` with `Surrogate-Key`, `xkey-purge`, `Cache-Tag`, `Cache-Tags`, `Purge-Cache-Tags` | pages with these tags | FOSHttpCache, Drupal's purgers |
+//! | `PURGE` with `X-Magento-Tags-Pattern` | pages with these tags | Magento |
+//!
+//! `Fastly-Soft-Purge: 1` and `xkey-softpurge` ask for a soft one. An expression of another form is
+//! refused: carried out wrongly it would leave old pages.
+
+use std::fmt;
+
+use howdah_cache::generation::{Force, Purge};
+use howdah_cache::key::target_of;
+use howdah_cache::purge::{self, Order};
+use howdah_cache::tags::Dialect;
+
+use super::{SiteCache, write};
+use crate::client_address::{Client, Network};
+use crate::http::message::RequestHead;
+use crate::site::Site;
+
+/// Who may purge over HTTP. By default nobody.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    /// `cache_purge_from`: clients of these addresses.
+    pub networks: Vec<Network>,
+    /// `cache_purge_from` names `unix`: who connects to a unix socket.
+    pub unix: bool,
+    /// `cache_purge_token`: who knows it.
+    pub token: Option<Token>,
+    /// `cache_purge_path`: a GET below it is a purge. Ends with a slash.
+    pub path: Option<String>,
+}
+
+/// A shared secret. Its debug form does not show it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+impl Token {
+    /// Shortest one: 16 letters of 62 kinds are 95 bits.
+    pub const SHORTEST: usize = 16;
+
+    /// A secret of visible letters, long enough that nobody guesses it.
+    pub fn new(text: &str) -> Result<Token, String> {
+        if text.len() < Token::SHORTEST {
+            return Err(format!(
+                "{} characters are too few for a secret; {} at least, as `openssl rand -hex 16` makes",
+                text.len(),
+                Token::SHORTEST
+            ));
+        }
+        if !text.bytes().all(|b| b.is_ascii_graphic()) {
+            return Err("only visible ASCII characters can be sent in a header field".to_owned());
+        }
+        Ok(Token(text.to_owned()))
+    }
+
+    /// Takes as long for any text of a length, so that it cannot be found out letter by letter.
+    fn is(&self, given: &[u8]) -> bool {
+        let own = self.0.as_bytes();
+        let mut differ = own.len() ^ given.len();
+        for (at, byte) in given.iter().enumerate() {
+            differ |= usize::from(byte ^ own[at % own.len()]);
+        }
+        std::hint::black_box(differ) == 0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+/// Why a purge request is not carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// Whoever sent it may not.
+    Denied(&'static str),
+    /// It asks for something that is not understood.
+    Unreadable(&'static str),
+}
+
+impl Refused {
+    /// The one name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Refused::Denied(_) => "PurgeDenied",
+            Refused::Unreadable(_) => "PurgeUnreadable",
+        }
+    }
+
+    /// The status it is answered with.
+    pub fn status(&self) -> u16 {
+        match self {
+            Refused::Denied(_) => 403,
+            Refused::Unreadable(_) => 400,
+        }
+    }
+
+    /// A sentence for the log.
+    pub fn message(&self) -> &'static str {
+        match self {
+            Refused::Denied(why) | Refused::Unreadable(why) => why,
+        }
+    }
+}
+
+/// What a request asks to be purged; none: it is no purge request.
+pub fn of(
+    part: &SiteCache,
+    site: &Site,
+    request: &RequestHead,
+    client: &Client<'_>,
+) -> Option<Result<Vec<Order>, Refused>> {
+    let access = &part.config.purge;
+    let (path, bans) = match request.method() {
+        b"PURGE" | b"PURGEKEYS" => (request.path(), false),
+        b"BAN" => (request.path(), true),
+        b"GET" => (below(access, request.path())?, false),
+        _ => return None,
+    };
+    if let Err(why) = allowed(access, request, client) {
+        return Some(Err(why));
+    }
+    Some(asked(part, site, request, client, path, bans))
+}
+
+/// What of a path follows the one below which a GET purges; it begins with a slash.
+fn below<'p>(access: &Access, path: &'p [u8]) -> Option<&'p [u8]> {
+    let prefix = access.path.as_ref()?.as_bytes();
+    let rest = path.strip_prefix(prefix)?;
+    Some(&path[path.len() - rest.len() - 1..])
+}
+
+fn allowed(access: &Access, request: &RequestHead, client: &Client<'_>) -> Result<(), Refused> {
+    let bearer = request
+        .header(b"authorization")
+        .and_then(|value| value.strip_prefix(b"Bearer "));
+    if let Some(given) = request.header(b"x-purge-token").or(bearer) {
+        return match &access.token {
+            Some(token) if token.is(given) => Ok(()),
+            Some(_) => Err(Refused::Denied(
+                "the token is not that of cache_purge_token",
+            )),
+            None => Err(Refused::Denied(
+                "a token was sent; the site has no cache_purge_token",
+            )),
+        };
+    }
+    let (named, nobody) = match client.address {
+        Some(address) => (
+            access.networks.iter().any(|n| n.contains(address)),
+            access.networks.is_empty(),
+        ),
+        None => (access.unix, !access.unix),
+    };
+    if !named {
+        return Err(Refused::Denied(match nobody && access.token.is_none() {
+            true => {
+                "nobody may purge over HTTP; name who may in cache_purge_from or set cache_purge_token"
+            }
+            false => "the client's address is not in cache_purge_from, and it sent no token",
+        }));
+    }
+    // The address is then the proxy's: anybody's who reaches it.
+    const BY_PROXIES: [&[u8]; 4] = [b"x-forwarded-for", b"forwarded", b"via", b"x-real-ip"];
+    let relayed = BY_PROXIES.iter().any(|name| request.header(name).is_some());
+    if relayed && !client.proxied {
+        return Err(Refused::Denied(
+            "the request came through a proxy that trusted_proxies does not name: whose it is is not known",
+        ));
+    }
+    Ok(())
+}
+
+fn asked(
+    part: &SiteCache,
+    site: &Site,
+    request: &RequestHead,
+    client: &Client<'_>,
+    path: &[u8],
+    bans: bool,
+) -> Result<Vec<Order>, Refused> {
+    let soft = request
+        .header(b"fastly-soft-purge")
+        .is_some_and(purge::is_on);
+    let tags = tags(request, soft)?;
+    if !tags.is_empty() {
+        return Ok(tags);
+    }
+    if request.method() == b"PURGEKEYS" {
+        return Err(Refused::Unreadable(
+            "PURGEKEYS needs the tags in xkey-purge, xkey-softpurge or Surrogate-Key",
+        ));
+    }
+    const EXPRESSIONS: [&[u8]; 4] = [b"x-url", b"x-ban-url", b"x-cache-tags", b"x-content-type"];
+    if EXPRESSIONS
+        .iter()
+        .any(|name| request.header(name).is_some())
+    {
+        return Err(Refused::Unreadable(
+            "a BAN by expressions (X-Url, X-Cache-Tags) is not understood; send PURGE with the path, or the tags in Surrogate-Key",
+        ));
+    }
+    let what = match request.header(b"x-purge-method") {
+        None | Some(b"default" | b"exact") => None,
+        Some(b"regex") => Some(()),
+        Some(_) => {
+            return Err(Refused::Unreadable(
+                "X-Purge-Method is `default`, `exact` or `regex`",
+            ));
+        }
+    };
+    let force = match soft {
+        true => Force::Soft,
+        false => Force::Hard,
+    };
+    let order = |what| Order { what, force };
+    if what.is_some() || path.ends_with(b".*") {
+        let what = purge::prefix_pattern(path).ok_or(Refused::Unreadable(
+            "of expressions only a path with `.*` at its end is understood",
+        ))?;
+        return Ok(vec![order(what)]);
+    }
+    let starts = |text: &[u8]| match text {
+        b"/" => Purge::All,
+        text => Purge::Path {
+            text: text.to_vec(),
+            exact: false,
+        },
+    };
+    if path.ends_with(b"/purgeall") {
+        return Ok(vec![order(Purge::All)]);
+    }
+    if let Some(prefix) = path.strip_suffix(b"*") {
+        return Ok(vec![order(starts(prefix))]);
+    }
+    if bans {
+        return Ok(vec![order(starts(path))]);
+    }
+    let exact = |text: Vec<u8>| order(Purge::Path { text, exact: true });
+    let Some(query) = request.query() else {
+        return Ok(vec![exact(path.to_vec())]);
+    };
+    // As the page's key has it: tracking parameters are not in it.
+    let keys = write::keys(part, site, client, request.host(), path, Some(query));
+    match keys.is_empty() {
+        // A URL that is never cached: there is nothing to purge, and that is no mistake.
+        true => Ok(vec![exact([path, b"?", query].concat())]),
+        false => Ok(keys
+            .iter()
+            .map(|key| exact(target_of(key).to_vec()))
+            .collect()),
+    }
+}
+
+/// Tags in any of the fields that carry them in purge requests.
+fn tags(request: &RequestHead, soft: bool) -> Result<Vec<Order>, Refused> {
+    const FIELDS: [(&[u8], Dialect, bool); 8] = [
+        (b"surrogate-key", Dialect::Words, false),
+        (b"xkey", Dialect::Words, false),
+        (b"xkey-purge", Dialect::Words, false),
+        (b"xkey-softpurge", Dialect::Words, true),
+        (b"cache-tags", Dialect::Words, false),
+        (b"purge-cache-tags", Dialect::Words, false),
+        (b"cache-tag", Dialect::Members, false),
+        (b"x-magento-tags", Dialect::Members, false),
+    ];
+    let mut orders = Vec::new();
+    let mut add = |purges: Vec<Purge>, soft: bool| {
+        let force = match soft {
+            true => Force::Soft,
+            false => Force::Hard,
+        };
+        orders.extend(purges.into_iter().map(|what| Order { what, force }));
+    };
+    for (name, dialect, softly) in FIELDS {
+        for value in request.header_all(name) {
+            let tags = purge::listed(dialect, value).ok_or(Refused::Unreadable(
+                "more tags, or longer ones, than a page can have",
+            ))?;
+            add(tags, soft || softly);
+        }
+    }
+    for value in request.header_all(b"x-magento-tags-pattern") {
+        let tags = purge::magento_pattern(value).ok_or(Refused::Unreadable(
+            "X-Magento-Tags-Pattern is `.*` or `((^|,)TAG(,|$))`, several joined by `|`",
+        ))?;
+        add(tags, soft);
+    }
+    Ok(orders)
+}
+
+#[cfg(test)]
+#[path = "protocol_tests.rs"]
+mod tests;

@@ -1,0 +1,196 @@
+//! Requests as the plugins send them, and what they come to.
+
+use std::path::Path;
+
+use super::*;
+use crate::cache::CacheConfig;
+use crate::client_address::TrustedProxies;
+use crate::site::config::SiteConfig;
+use crate::testing::request;
+
+const SECRET: &str = "0123456789abcdef";
+const NEAR: &str = "192.0.2.7:5000";
+const FAR: &str = "198.51.100.7:5000";
+
+fn access() -> Access {
+    Access {
+        networks: vec!["192.0.2.0/24".parse().unwrap()],
+        unix: false,
+        token: Some(Token::new(SECRET).unwrap()),
+        path: Some("/purge/".to_owned()),
+    }
+}
+
+fn ask_as(
+    access: Access,
+    peer: Option<&str>,
+    method: &str,
+    target: &str,
+    fields: &[(&str, &str)],
+) -> Option<Result<Vec<Order>, Refused>> {
+    let part = SiteCache::new(CacheConfig {
+        purge: access,
+        ..CacheConfig::default()
+    });
+    let site = Site::new(SiteConfig::new("one", Path::new("/")), 0).unwrap();
+    let mut all = vec![("Host", "h")];
+    all.extend_from_slice(fields);
+    let request = request(method, target, &all);
+    let peer = peer.map(|peer| peer.parse().unwrap());
+    let client = TrustedProxies::default().client(peer, false, &request);
+    of(&part, &site, &request, &client)
+}
+
+fn ask(method: &str, target: &str, fields: &[(&str, &str)]) -> String {
+    match ask_as(access(), Some(NEAR), method, target, fields) {
+        None => "none".to_owned(),
+        Some(Err(why)) => why.name().to_owned(),
+        Some(Ok(orders)) => {
+            let one = |order: &Order| match order.force {
+                Force::Hard => order.what.to_string(),
+                Force::Soft => format!("softly {}", order.what),
+            };
+            let all: Vec<String> = orders.iter().map(one).collect();
+            all.join(", ")
+        }
+    }
+}
+
+#[test]
+fn every_plugins_request_is_understood() {
+    for (method, target, fields, expected) in [
+        ("PURGE", "/a/", &[][..], "/a/"),
+        (
+            "PURGE",
+            "/a/?b=1&utm_source=x",
+            &[],
+            "/a/?b=1, /a/?b=1&utm_source=x",
+        ),
+        ("PURGE", "/.*", &[], "everything"),
+        ("PURGE", "/a/.*", &[], "/a/*"),
+        ("PURGE", "/a*", &[], "/a*"),
+        ("PURGE", "/purgeall", &[], "everything"),
+        ("PURGE", "/sub/purgeall", &[], "everything"),
+        ("PURGE", "/a/.*", &[("X-Purge-Method", "regex")], "/a/*"),
+        ("PURGE", "/a/", &[("X-Purge-Method", "exact")], "/a/"),
+        ("PURGE", "/a/", &[("Fastly-Soft-Purge", "1")], "softly /a/"),
+        ("PURGE", "/", &[("Surrogate-Key", "x y")], "tag x, tag y"),
+        ("PURGE", "/", &[("Cache-Tag", "x,y")], "tag x, tag y"),
+        ("PURGEKEYS", "/", &[("xkey-softpurge", "x")], "softly tag x"),
+        (
+            "BAN",
+            "/",
+            &[("Cache-Tags", "node:1 node:2")],
+            "tag node:1, tag node:2",
+        ),
+        (
+            "PURGE",
+            "/",
+            &[("X-Magento-Tags-Pattern", ".*")],
+            "everything",
+        ),
+        (
+            "PURGE",
+            "/",
+            &[(
+                "X-Magento-Tags-Pattern",
+                "((^|,)cat_p_1(,|$))|((^|,)cms_b(,|$))",
+            )],
+            "tag cat_p_1, tag cms_b",
+        ),
+        ("BAN", "/blog/", &[], "/blog/*"),
+        ("BAN", "/", &[], "everything"),
+        ("GET", "/purge/a/b", &[], "/a/b"),
+        ("GET", "/purge/", &[], "/"),
+        ("GET", "/purged", &[], "none"),
+        ("GET", "/a", &[], "none"),
+        ("POST", "/purge/a", &[], "none"),
+    ] {
+        assert_eq!(
+            ask(method, target, fields),
+            expected,
+            "{method} {target} {fields:?}"
+        );
+    }
+}
+
+#[test]
+fn what_is_not_understood_is_refused_and_purges_nothing() {
+    for (method, target, fields) in [
+        ("PURGE", "/(a|b).*", &[][..]),
+        ("PURGE", "/a", &[("X-Purge-Method", "regex")]),
+        ("PURGE", "/a", &[("X-Purge-Method", "glob")]),
+        ("PURGE", "/", &[("X-Magento-Tags-Pattern", "cat_.*")]),
+        ("BAN", "/", &[("X-Url", "^/a"), ("X-Host", "h")]),
+        ("PURGEKEYS", "/", &[]),
+    ] {
+        assert_eq!(
+            ask(method, target, fields),
+            "PurgeUnreadable",
+            "{target} {fields:?}"
+        );
+    }
+    let long = "x".repeat(2000);
+    assert_eq!(
+        ask("PURGE", "/", &[("Surrogate-Key", &long)]),
+        "PurgeUnreadable"
+    );
+}
+
+#[test]
+fn only_configured_addresses_and_who_knows_the_token_may_purge() {
+    let bearer = format!("Bearer {SECRET}");
+    let wrong = format!("{}X", &SECRET[..15]);
+    let twice = SECRET.repeat(2);
+    let proxy = ("X-Forwarded-For", "192.0.2.7");
+    for (access, peer, fields, may) in [
+        (access(), Some(NEAR), &[][..], true),
+        (access(), Some(FAR), &[], false),
+        (access(), None, &[], false),
+        (access(), Some(FAR), &[("X-Purge-Token", SECRET)], true),
+        (access(), None, &[("Authorization", &bearer[..])], true),
+        // A wrong token is not made good by an address.
+        (
+            access(),
+            Some(NEAR),
+            &[("X-Purge-Token", &wrong[..])],
+            false,
+        ),
+        (access(), Some(FAR), &[("X-Purge-Token", &twice[..])], false),
+        (access(), Some(FAR), &[("X-Purge-Token", "")], false),
+        (
+            access(),
+            Some(FAR),
+            &[("X-Purge-Token", &SECRET[..15])],
+            false,
+        ),
+        // The address is that of a proxy nobody has named.
+        (access(), Some(NEAR), &[proxy], false),
+        (access(), Some(FAR), &[proxy], false),
+        (Access::default(), Some("127.0.0.1:1"), &[], false),
+        (Access::default(), None, &[], false),
+        (
+            Access::default(),
+            Some(FAR),
+            &[("X-Purge-Token", SECRET)],
+            false,
+        ),
+    ] {
+        let told = ask_as(access, peer, "PURGE", "/a", fields).unwrap();
+        let denied = matches!(&told, Err(Refused::Denied(_)));
+        assert_eq!(denied, !may, "{peer:?} {fields:?} {told:?}");
+    }
+    let unix = Access {
+        unix: true,
+        ..Access::default()
+    };
+    assert!(ask_as(unix, None, "PURGE", "/a", &[]).unwrap().is_ok());
+}
+
+#[test]
+fn a_token_is_long_enough_and_never_printed() {
+    assert!(Token::new("short").unwrap_err().contains("openssl"));
+    assert!(Token::new("with a space in it").is_err());
+    let token = Token::new(SECRET).unwrap();
+    assert!(!format!("{token:?}").contains(SECRET));
+}

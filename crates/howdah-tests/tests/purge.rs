@@ -1,0 +1,209 @@
+//! Purging over HTTP: by the requests that plugins send, by what scripts say in their answers, and by
+//! nobody else. Every page shows how often it was rendered, so that a purge is seen.
+
+use howdah_tests::fixture::Fixture;
+use howdah_tests::http::{Response, exchange};
+
+const SECRET: &str = "0123456789abcdef0123";
+
+/// Counts its renders; says what `?say[]=` and the form say.
+const PAGE: &str = r#"<?php
+$file = 'SCRATCH/' . md5($_SERVER['REQUEST_URI']);
+file_put_contents($file, "x", FILE_APPEND);
+foreach ((array) ($_POST['say'] ?? []) as $line) header($line, false);
+header('Surrogate-Key: all ' . trim(strtr($_SERVER['PATH_INFO'] ?? '', '/', '-'), '-'));
+header('X-LiteSpeed-Tag: ls-' . basename($_SERVER['PATH_INFO'] ?? ''));
+echo 'render ', filesize($file), ' lscache=', $_SERVER['X-LSCACHE'] ?? '-', ' claimed=', $_SERVER['HTTP_X_LSCACHE'] ?? '-';
+"#;
+
+struct Served(Fixture);
+
+impl Served {
+    fn start(name: &str, lines: &str) -> Served {
+        let site = format!("cache = \"on\"\ncache_flush_on_write = \"off\"\n{lines}");
+        Served(
+            Fixture::named(name)
+                .script("page.php", PAGE)
+                .site(&site)
+                .start(),
+        )
+    }
+
+    fn ask(&self, method: &str, path: &str, lines: &str, body: &str) -> Response {
+        let length = match body {
+            "" => String::new(),
+            body => format!(
+                "Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n",
+                body.len()
+            ),
+        };
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: example.org\r\n{lines}{length}Connection: close\r\n\r\n{body}"
+        );
+        exchange(self.0.address(), request.as_bytes())
+            .unwrap_or_else(|why| panic!("{method} {path}: {why}"))
+    }
+
+    fn purge(&self, method: &str, path: &str, lines: &str) -> (u16, String) {
+        let answer = self.ask(method, path, lines, "");
+        let name = answer.header("Howdah-Error").map(str::to_owned);
+        let text = name.unwrap_or_else(|| answer.text().trim_end().to_owned());
+        (answer.status(), text)
+    }
+
+    /// Which of these pages are rendered anew.
+    fn renders_anew<'p>(&self, pages: &[&'p str]) -> Vec<&'p str> {
+        let anew = |page: &&str| self.ask("GET", page, "", "").header("X-Cache") == Some("MISS");
+        pages.iter().copied().filter(anew).collect()
+    }
+}
+
+const PAGES: [&str; 3] = ["/page.php/a", "/page.php/a/b", "/page.php/caf%C3%A9"];
+
+#[test]
+fn plugins_purge_by_requests_from_addresses_that_are_named() {
+    let lines = "cache_purge_from = [\"127.0.0.1\"]\ncache_purge_path = \"/purge/\"";
+    let served = Served::start("purge-requests", lines);
+    assert_eq!(served.renders_anew(&PAGES), PAGES);
+    assert!(served.renders_anew(&PAGES).is_empty());
+    for (method, path, lines, told, purged) in [
+        (
+            "PURGE",
+            "/page.php/a",
+            "",
+            "purged: /page.php/a",
+            &PAGES[..1],
+        ),
+        (
+            "PURGE",
+            "/page.php/caf%c3%a9",
+            "",
+            "purged: /page.php/caf%c3%a9",
+            &PAGES[2..],
+        ),
+        (
+            "GET",
+            "/purge/page.php/a",
+            "",
+            "purged: /page.php/a",
+            &PAGES[..1],
+        ),
+        (
+            "PURGE",
+            "/page.php/a.*",
+            "",
+            "purged: /page.php/a*",
+            &PAGES[..2],
+        ),
+        (
+            "BAN",
+            "/page.php/a/",
+            "",
+            "purged: /page.php/a/*",
+            &PAGES[1..2],
+        ),
+        (
+            "PURGE",
+            "/",
+            "Surrogate-Key: a-b none\r\n",
+            "purged: tag a-b, tag none",
+            &PAGES[1..2],
+        ),
+        (
+            "PURGE",
+            "/",
+            "X-Magento-Tags-Pattern: ((^|,)ls-b(,|$))\r\n",
+            "purged: tag ls-b",
+            &PAGES[1..2],
+        ),
+        ("PURGE", "/.*", "", "purged: everything", &PAGES),
+        ("PURGE", "/purgeall", "", "purged: everything", &PAGES),
+        ("PURGE", "/other", "", "purged: /other", &[]),
+    ] {
+        assert_eq!(served.purge(method, path, lines), (200, told.to_owned()));
+        assert_eq!(
+            served.renders_anew(&PAGES),
+            purged,
+            "{method} {path} {lines}"
+        );
+    }
+    let soft = served.purge("PURGE", "/page.php/a", "Fastly-Soft-Purge: 1\r\n");
+    assert_eq!(soft, (200, "made stale: /page.php/a".to_owned()));
+    let stale = served.ask("GET", PAGES[0], "", "");
+    assert_eq!(stale.header("X-Cache"), Some("STALE"));
+    let unreadable = served.purge("PURGE", "/page.php/(a|b).*", "");
+    assert_eq!(unreadable, (400, "PurgeUnreadable".to_owned()));
+}
+
+#[test]
+fn nobody_else_purges_and_who_tries_is_told_by_name() {
+    let denied = (403, "PurgeDenied".to_owned());
+    let nobody = Served::start("purge-nobody", "");
+    assert_eq!(nobody.renders_anew(&PAGES), PAGES);
+    for method in ["PURGE", "BAN", "PURGEKEYS"] {
+        assert_eq!(nobody.purge(method, "/page.php/a", ""), denied);
+    }
+    // Without cache_purge_path this is the application's.
+    assert_eq!(nobody.purge("GET", "/purge/page.php/a", "").0, 404);
+    assert!(nobody.renders_anew(&PAGES).is_empty());
+    let status = nobody.0.status();
+    let failures = status["failures"].to_string();
+    assert!(failures.contains("PurgeDenied"), "{status}");
+
+    let lines = format!("cache_purge_from = \"192.0.2.1\"\ncache_purge_token = \"{SECRET}\"");
+    let served = Served::start("purge-token", &lines);
+    assert_eq!(served.renders_anew(&PAGES), PAGES);
+    let nearly = format!("X-Purge-Token: {}\r\n", &SECRET[1..]);
+    for lines in [
+        "",
+        "X-Purge-Token: wrong\r\n",
+        &nearly,
+        "X-Forwarded-For: 192.0.2.1\r\n",
+    ] {
+        assert_eq!(
+            served.purge("PURGE", "/page.php/a", lines),
+            denied,
+            "{lines}"
+        );
+    }
+    assert!(served.renders_anew(&PAGES).is_empty());
+    for lines in [
+        format!("X-Purge-Token: {SECRET}\r\n"),
+        format!("Authorization: Bearer {SECRET}\r\n"),
+    ] {
+        assert_eq!(served.purge("PURGE", "/page.php/a", &lines).0, 200);
+        assert_eq!(served.renders_anew(&PAGES), PAGES[..1]);
+    }
+}
+
+#[test]
+fn scripts_purge_by_their_answers_in_litespeeds_words_and_clients_do_not_see_it() {
+    let served = Served::start("purge-answers", "");
+    assert_eq!(served.renders_anew(&PAGES), PAGES);
+    let said = served.ask("GET", PAGES[0], "X-LSCACHE: on\r\n", "");
+    assert!(
+        said.text().contains("lscache=on claimed=-"),
+        "{}",
+        said.text()
+    );
+    for name in ["Surrogate-Key", "X-LiteSpeed-Tag"] {
+        assert_eq!(said.header(name), None, "{name} is not for clients");
+    }
+    for (line, purged) in [
+        ("X-LiteSpeed-Purge: public,ls-b", &PAGES[1..2]),
+        ("X-LiteSpeed-Purge: public,tag=all", &PAGES),
+        ("X-LiteSpeed-Purge: /page.php/a", &PAGES[..1]),
+        ("X-LiteSpeed-Purge2: public,ls-a", &PAGES[..1]),
+        ("X-LiteSpeed-Purge: private,*", &[]),
+        ("X-LiteSpeed-Purge: public,none;private,*", &[]),
+        ("X-LiteSpeed-Purge: *", &PAGES),
+        ("Cache-Group-Invalidation: \"a-b\"", &PAGES[1..2]),
+    ] {
+        // A write makes its own URL old as well; this one is no page that is looked at.
+        let form = format!("say[]={}", line.replace('"', "%22").replace(' ', "+"));
+        let answer = served.ask("POST", "/page.php/write", "", &form);
+        assert_eq!(answer.status(), 200, "{}", answer.text());
+        assert_eq!(answer.header("X-LiteSpeed-Purge"), None);
+        assert_eq!(served.renders_anew(&PAGES), purged, "{line}");
+    }
+}
