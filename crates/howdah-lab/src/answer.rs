@@ -207,7 +207,10 @@ pub fn verdict(table: &Table) -> Vec<String> {
         }
     }
     let one_page = table.suite.pages.len() == 1;
-    let one_level = table.suite.load.concurrency.len() == 1;
+    let mut levels: Vec<u32> = table.cells.iter().map(|cell| cell.concurrency).collect();
+    levels.sort_unstable();
+    levels.dedup();
+    let one_level = levels.len() == 1;
     for (what, stack, against) in asked {
         let same = |answer: &&Answer| {
             answer.what == what && answer.stack == stack && answer.against == against

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::suite::{Extent, Load, Suite};
+use howdah_bench::plan::Stop;
+
+use crate::suite::{Extent, Page, Suite};
 
 /// How long and how often.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,26 +81,42 @@ impl Effort {
         self
     }
 
-    /// The suite's levels, the first, the last and some between.
+    /// The suite's levels, the first, the last and some between; the last, if there is to be but one.
     pub fn of(&self, levels: &[u32]) -> Vec<u32> {
         let all = levels.len();
         if all <= self.levels {
             return levels.to_vec();
         }
-        let last = self.levels.max(2) - 1;
+        if self.levels <= 1 {
+            return levels.last().copied().into_iter().collect();
+        }
+        let last = self.levels - 1;
         let pick = |n: usize| levels[n * (all - 1) / last];
         (0..=last).map(pick).collect()
     }
 
-    /// Warm-up and window at a level; none: the window ends by its requests. Longer than usual where
-    /// many clients wait for a slow page: a window in which only some of them are answered counts
-    /// the quick ones.
-    pub fn window(&self, load: &Load, level: u32) -> (Duration, Option<Duration>) {
-        let least = Duration::from_secs_f64(load.seconds_per_client * f64::from(level));
+    /// The window of a page at a level; none: it ends by its requests. Longer than usual where many clients
+    /// wait for a slow page: a window in which only some of them are answered counts the quick ones.
+    pub fn window(&self, page: &Page, level: u32) -> Option<Duration> {
+        let least = Duration::from_secs_f64(page.seconds_per_client * f64::from(level));
         match self.until {
-            Until::Time(window) => (self.warmup.max(least / 2), Some(window.max(least))),
-            Until::Posted => (self.warmup, None),
+            Until::Time(window) => Some(window.max(least)),
+            Until::Posted => None,
         }
+    }
+
+    /// When the warm-up before a window ends; none: there is none. It has no more clients than PHP has
+    /// processes, so that what is cut off at its end leaves no queue to the window. A slow page is asked
+    /// for until every process has answered twice.
+    pub fn warm_up(&self, page: &Page, clients: u32) -> Option<Stop> {
+        if self.warmup.is_zero() {
+            return None;
+        }
+        let slow = page.seconds_per_client > 0.0;
+        Some(Stop {
+            requests: slow.then_some(2 * u64::from(clients)),
+            time: Some(if slow { POSTED_LIMIT } else { self.warmup }),
+        })
     }
 
     /// In words, with the reason for what the post did otherwise.
@@ -119,10 +137,14 @@ impl Effort {
             window.as_secs_f64(),
             self.warmup.as_secs_f64()
         )];
-        if load.seconds_per_client > 0.0 {
+        for page in suite
+            .pages
+            .iter()
+            .filter(|page| page.seconds_per_client > 0.0)
+        {
             said.push(format!(
-                "Where clients wait longer, {} s for each of them: every one must have had its answer.",
-                load.seconds_per_client
+                "For {}, at least {} s for each client: every one must have had its answer.",
+                page.name, page.seconds_per_client
             ));
         }
         said.push(format!(
@@ -145,25 +167,24 @@ mod tests {
         assert_eq!(Effort::quick().of(&[5, 10]), [5, 10]);
         assert_eq!(Effort::full().of(&all), all);
         assert_eq!(Effort::as_posted().of(&all), all);
+        let one = Effort {
+            levels: 1,
+            ..Effort::quick()
+        };
+        assert_eq!(one.of(&[5, 10]), [10]);
     }
 
     #[test]
     fn five_hundred_clients_of_a_slow_page_get_time_for_an_answer_each() {
-        let load = Load {
-            requests: 1000,
-            concurrency: vec![10, 500],
-            keepalive: false,
-            seconds_per_client: 0.02,
-        };
-        let seconds = |n: f64| Duration::from_secs_f64(n);
+        let page = Suite::named("b4").unwrap().pages.remove(0);
+        let seconds = |n: f64| Some(Duration::from_secs_f64(n));
         let quick = Effort::quick();
-        assert_eq!(quick.window(&load, 10), (seconds(0.3), Some(seconds(0.6))));
-        assert_eq!(
-            quick.window(&load, 500),
-            (seconds(5.0), Some(seconds(10.0)))
-        );
+        assert_eq!(quick.window(&page, 10), seconds(0.6));
+        assert_eq!(quick.window(&page, 500), seconds(10.0));
+        assert_eq!(quick.warm_up(&page, 100).unwrap().requests, Some(200));
         let posted = Effort::as_posted();
-        assert_eq!(posted.window(&load, 500), (Duration::ZERO, None));
+        assert_eq!(posted.window(&page, 500), None);
+        assert_eq!(posted.warm_up(&page, 100), None);
     }
 
     #[test]

@@ -64,6 +64,20 @@ pub enum LabError {
         /// All of them.
         mistakes: Vec<String>,
     },
+    /// A file is no saved result of this version.
+    NotAResult {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A document's marks are not in order: it is left as it is.
+    Marks {
+        /// Which document.
+        file: String,
+        /// What was expected.
+        wanted: String,
+    },
     /// A preparing command failed.
     Preparation {
         /// The command.
@@ -84,6 +98,8 @@ impl LabError {
             LabError::WrongPage { .. } => "WrongPage",
             LabError::NotMeasured { .. } => "NotMeasured",
             LabError::Suite { .. } => "Suite",
+            LabError::NotAResult { .. } => "NotAResult",
+            LabError::Marks { .. } => "Marks",
             LabError::Preparation { .. } => "Preparation",
         }
     }
@@ -124,6 +140,15 @@ impl fmt::Display for LabError {
                 write!(f, "Suite: {file} has mistakes")?;
                 write_log(f, &mistakes.join("\n"))
             }
+            LabError::NotAResult { path, why } => write!(
+                f,
+                "NotAResult: {}: {why}; expected a file that `howdah compare` wrote, or a folder of its --out",
+                path.display()
+            ),
+            LabError::Marks { file, wanted } => write!(
+                f,
+                "Marks: {file}: expected {wanted}; put the marks right, or remove both"
+            ),
             LabError::Preparation { command, said } => {
                 write!(f, "Preparation: {command}")?;
                 write_log(f, said)

@@ -9,7 +9,8 @@
 //! - [`stack`]: the stacks, by name; each says what it needs and starts itself.
 //! - [`suite`]: a benchmark as data; the five are part of the program.
 //! - [`measure`]: runs a suite: blocks, windows, checks; [`effort`]: how long; [`site`]: what it is about.
-//! - [`table`]: from windows to rows; [`answer`]: what was asked; [`report`]: how they are told.
+//! - [`table`]: from windows to rows; [`answer`]: what was asked; [`report`]: how they are told;
+//!   [`saved`]: read back.
 //! - [`fixture`]: pages, WordPress and the database.
 //!
 //! Everything runs on loopback, in private directories, without root's rights.
@@ -26,6 +27,7 @@ pub mod measure;
 pub mod need;
 pub mod process;
 pub mod report;
+pub mod saved;
 pub mod site;
 pub mod stack;
 pub mod suite;

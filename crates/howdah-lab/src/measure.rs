@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use howdah_bench::driver::{self, Session};
 use howdah_bench::engine::{self, Control};
 use howdah_bench::outcome::Outcome;
 use howdah_bench::plan::check::BodyCheck;
@@ -43,7 +42,7 @@ pub struct Window {
     pub block: u32,
     /// What the generator saw.
     pub run: Run,
-    /// CPU time of the whole stack for each request, warm-up included; the database's is not in it.
+    /// CPU time of the whole stack for each request; the database's is not in it.
     pub cpu_per_request: Duration,
     /// Proportional memory of the whole stack after the window, bytes; 0: not ours to see.
     pub memory: u64,
@@ -168,7 +167,6 @@ impl Lab {
                 howdah: self.howdah.clone(),
             };
             let mut failed: Vec<usize> = Vec::new();
-            let mut ceiling = Ceiling::default();
             for block in 0..effort.blocks {
                 for arm in turned(&arms, block) {
                     if self.interrupted() {
@@ -197,20 +195,17 @@ impl Lab {
                         effort,
                     };
                     match self.window(&place, &job, &folder, &sites) {
-                        Ok(mut seen) => {
-                            seen.run.client.ceiling = self.ceiling(&mut ceiling, &seen.run);
-                            measured.windows.push(Window {
-                                row: arm.row,
-                                control: arm.control,
-                                page,
-                                concurrency: level,
-                                block,
-                                run: seen.run,
-                                cpu_per_request: seen.cpu_per_request,
-                                memory: seen.memory,
-                                foreign: seen.foreign,
-                            });
-                        }
+                        Ok(seen) => measured.windows.push(Window {
+                            row: arm.row,
+                            control: arm.control,
+                            page,
+                            concurrency: level,
+                            block,
+                            run: seen.run,
+                            cpu_per_request: seen.cpu_per_request,
+                            memory: seen.memory,
+                            foreign: seen.foreign,
+                        }),
                         // It was cut short, not slow.
                         Err(_) if self.interrupted() => {
                             measured.interrupted = true;
@@ -237,6 +232,28 @@ impl Lab {
         Ok(measured)
     }
 
+    /// Warms the stack up by a run of its own. The generator's own warm-up would not do: a request begun in it
+    /// and answered in the window is in no count, and with 500 clients that is most of a short window.
+    fn warm_up(&self, place: &Place<'_>, plan: &Plan) -> Result<(), LabError> {
+        let clients = place.level.min(place.suite.children);
+        let page = &place.suite.pages[place.page];
+        let Some(stop) = place.effort.warm_up(page, clients) else {
+            return Ok(());
+        };
+        let mut warm = plan.clone();
+        warm.arrivals = Arrivals::Closed {
+            concurrency: clients,
+        };
+        warm.stop = stop;
+        let control = Control {
+            interrupt: self.interrupt.clone(),
+            ..Control::default()
+        };
+        engine::run(&warm, control)
+            .map(drop)
+            .map_err(|error| bench(place.row, &error.to_string()))
+    }
+
     fn interrupted(&self) -> bool {
         self.interrupt.load(Ordering::Relaxed)
     }
@@ -252,6 +269,7 @@ impl Lab {
         let mut running = stack(row).start(job, folder)?;
         let plan = plan(place, &running)?;
         check_page(row, &plan, &running)?;
+        self.warm_up(place, &plan)?;
         let sessions = [running.sessions(), sites.sessions()];
         let groups = [&sessions[0][..], &sessions[1][..]];
         let begun = Instant::now();
@@ -269,48 +287,13 @@ impl Lab {
         if run.ended == Ended::Interrupted {
             return Err(bench(row, "the window was interrupted"));
         }
-        let requests = run.ended_requests() + run.warmup.good + run.warmup.failed;
         Ok(Seen {
-            cpu_per_request: cpu_per_request(&before.stack, &after.stack, requests),
+            cpu_per_request: cpu_per_request(&before.stack, &after.stack, run.ended_requests()),
             memory: after.stack.memory,
             foreign: foreign(&before, &after, took, run.machine.cores),
             run,
         })
     }
-
-    /// What the load tester reaches against nothing, once for each cell and length of answer: a stack
-    /// near it was not measured, the load tester was.
-    fn ceiling(&self, known: &mut Ceiling, run: &Run) -> Option<f64> {
-        // Only a client that was busy can have been the bottleneck.
-        if run.client.busiest() < 0.5 {
-            return None;
-        }
-        let length = run.document.first_length?;
-        // Answers within a factor of two cost the load tester much the same.
-        let class = u64::BITS - length.leading_zeros();
-        if let Some((_, rate)) = known.by_length.iter().find(|(known, _)| *known == class) {
-            return *rate;
-        }
-        let mut session = Session {
-            interrupt: self.interrupt.clone(),
-            command: Vec::new(),
-            watch: &mut |_| {},
-        };
-        let rate = driver::ceiling(&run.plan, length, CEILING, &mut session)
-            .ok()
-            .flatten();
-        known.by_length.push((class, rate));
-        rate
-    }
-}
-
-/// How long the load tester's own limit is looked for.
-const CEILING: Duration = Duration::from_millis(500);
-
-/// The load tester's own limits in a cell, by the class of the answer's length.
-#[derive(Debug, Default)]
-struct Ceiling {
-    by_length: Vec<(u32, Option<f64>)>,
 }
 
 /// Who is measured, and how.
@@ -384,11 +367,10 @@ fn plan(place: &Place<'_>, running: &Running) -> Result<Plan, LabError> {
     let failed = |error: howdah_bench::error::BenchError| bench(row, &error.to_string());
     let path = row.path.as_ref().unwrap_or(&page.path);
     let url = format!("http://{}{path}", running.address);
-    let (warmup, window) = place.effort.window(&suite.load, place.level);
-    let stop = match window {
+    let stop = match place.effort.window(page, place.level) {
         Some(window) => Stop {
             requests: None,
-            time: Some(warmup + window),
+            time: Some(window),
         },
         None => Stop {
             requests: Some(suite.load.requests),
@@ -399,7 +381,6 @@ fn plan(place: &Place<'_>, running: &Running) -> Result<Plan, LabError> {
         concurrency: place.level,
     };
     let mut plan = Plan::new(Target::parse(&url).map_err(failed)?, concurrency, stop);
-    plan.warmup = warmup;
     plan.connection.keep_alive = suite.load.keepalive;
     if page.site == Site::Wordpress {
         let host = Template::new(wordpress::HOST);

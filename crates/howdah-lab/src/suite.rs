@@ -86,7 +86,7 @@ pub struct Asked {
 /// The post's load. Windows are timed ([`crate::measure::Effort`]), so that a fast stack is measured
 /// for as long as a slow one; the post's number of requests ends a window in the form `--as-posted`
 /// only. The report says so.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
     /// Requests of the post's run: ab's `-n`.
@@ -95,10 +95,6 @@ pub struct Load {
     pub concurrency: Vec<u32>,
     /// Whether connections are kept: ab's `-k`.
     pub keepalive: bool,
-    /// A window lasts at least so many seconds for each client: where a page takes long, each of 500
-    /// clients must have had its answer, or only the quick ones are counted.
-    #[serde(default)]
-    pub seconds_per_client: f64,
 }
 
 /// What is served and asked for.
@@ -114,7 +110,7 @@ pub enum Site {
 }
 
 /// A page.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Page {
     /// Its name in the tables.
@@ -125,6 +121,10 @@ pub struct Page {
     pub path: String,
     /// A text that every right answer contains, and no error page.
     pub contains: String,
+    /// A window lasts at least so many seconds for each client: where a page takes long, each of 500
+    /// clients must have had its answer, or only the quick ones are counted.
+    #[serde(default)]
+    pub seconds_per_client: f64,
 }
 
 /// A stack of the benchmark.
@@ -234,6 +234,13 @@ impl Suite {
                 ),
             );
             rule(
+                (0.0..=10.0).contains(&page.seconds_per_client),
+                format!(
+                    "page {}: seconds_per_client: {}: expected 0 to 10",
+                    page.name, page.seconds_per_client
+                ),
+            );
+            rule(
                 !page.contains.is_empty(),
                 format!(
                     "page {}: contains: without a text to look for an error page counts as an answer",
@@ -261,13 +268,6 @@ impl Suite {
                 );
             }
         }
-        rule(
-            (0.0..=10.0).contains(&self.load.seconds_per_client),
-            format!(
-                "load.seconds_per_client: {}: expected 0 to 10",
-                self.load.seconds_per_client
-            ),
-        );
         for (name, extent) in [("quick", &self.quick), ("full", &self.full)] {
             let seconds = |value: Option<f64>, least: f64| {
                 value.is_none_or(|value| (least..=3600.0).contains(&value))

@@ -137,6 +137,16 @@ pub struct Missing {
 }
 
 impl Line {
+    /// How much one request is of the rate per second: 0 without a good answer to tell it by.
+    pub fn per_request(&self) -> f64 {
+        let errors: u64 = self.errors.values().sum();
+        match self.requests.saturating_sub(errors) {
+            0 if self.requests > 0 => self.as_ab / self.requests as f64,
+            0 => 0.0,
+            good => self.good / good as f64,
+        }
+    }
+
     /// Requests that did not end well, of all that ended, 0 to 1.
     pub fn error_share(&self) -> f64 {
         let errors: u64 = self.errors.values().sum();

@@ -1,17 +1,17 @@
 //! The result as one page, complete in itself: no script, no network; dark and light, readable on a
-//! phone and on paper. Order: the verdict, whether it may be believed, then for each page bars or
-//! curves, what may be said, the figures with the post's beside them; what the post's figures hid;
-//! what was not measured; how to measure it again.
+//! phone and on paper. Order: what was asked and the answers, whether they may be believed, then for each
+//! page curves or bars, the figures with the post's beside them, ratios, percentiles; what the post's
+//! figures hid; what was not measured; how to measure it again. The plots are [`super::plots`]'s.
 
 use std::fmt::Write as _;
 
 use howdah_bench::outcome::Outcome;
 use howdah_bench::report::html::STYLE;
-use howdah_bench::report::html::svg::{Plot, Scale, Size, escape};
+use howdah_bench::report::html::svg::escape;
 use howdah_bench::report::words;
-use howdah_bench::stats::Verdict;
 
-use super::text::{capital, verdicts};
+use super::plots;
+use crate::answer;
 use crate::table::{Cell, Line, Table};
 
 /// Renders it.
@@ -25,14 +25,19 @@ pub fn page(table: &Table) -> String {
     );
     let _ = writeln!(
         out,
-        "<p class=\"kicker\">howdah compare {} · {}</p>\n<h1>{}</h1>\n<p class=\"sub\">{} {}</p>",
+        "<p class=\"kicker\">howdah compare {} · {}</p>\n<h1>{}</h1>\n<p class=\"sub\">{}</p>",
         escape(&suite.name),
         words::timestamp(table.started),
-        escape(&headline(table)),
+        escape(&suite.question),
         escape(&suite.title),
-        escape(&format!("· {}", suite.question)),
     );
+    answers(&mut out, table);
     lamps(&mut out, table);
+    let _ = writeln!(
+        out,
+        "<p class=\"notes\">{}</p>",
+        escape(&table.effort.join(" "))
+    );
     for page in &suite.pages {
         let cells: Vec<&Cell> = table.cells.iter().filter(|c| c.page == page.name).collect();
         if cells.is_empty() {
@@ -45,10 +50,14 @@ pub fn page(table: &Table) -> String {
             escape(&page.path)
         );
         if cells.len() > 1 {
-            curves(&mut out, &cells);
+            out.push_str(&plots::curves(&cells));
+            out.push_str(&plots::stacks(&cells));
         }
-        for cell in cells {
-            figures(&mut out, cell);
+        let last = cells.len() - 1;
+        for (at, cell) in cells.into_iter().enumerate() {
+            // Of many levels the first and the last are shown, the others are there to be opened.
+            let folded = last > 2 && at != 0 && at != last;
+            figures(&mut out, table, cell, folded);
         }
         out.push_str("</section>\n");
     }
@@ -64,37 +73,22 @@ pub fn page(table: &Table) -> String {
     out
 }
 
-/// The clearest thing that may be said: of the last cell of the first page, the best of ours against
-/// the base, if the statistics have a word for it.
-fn headline(table: &Table) -> String {
-    let Some(cell) = table.cells.first() else {
-        return "Nothing could be measured".to_owned();
-    };
-    let base = cell.rows.iter().find(|line| line.stack == cell.base);
-    let ours = cell
-        .rows
-        .iter()
-        .filter(|line| line.stack.starts_with("howdah-") && line.trap.is_none())
-        .filter(|line| line.error_share() < 0.001)
-        .max_by(|a, b| a.good.total_cmp(&b.good));
-    let (Some(base), Some(ours)) = (base, ours) else {
-        return table.suite.title.clone();
-    };
-    let at = format!("{}, {} clients", cell.page, cell.concurrency);
-    match ours
-        .against
-        .as_ref()
-        .map(|judgement| (&judgement.verdict, judgement.ratio))
-    {
-        Some((Verdict::Faster { .. }, ratio)) => {
-            format!("{}: {ratio:.1} times {} ({at})", ours.title, base.title)
-        }
-        Some((verdict, _)) => {
-            let sentence = verdict.sentence(&base.title, &ours.title);
-            format!("{} ({at})", capital(&sentence))
-        }
-        None => table.suite.title.clone(),
+/// What was asked, and each answer as a sentence.
+fn answers(out: &mut String, table: &Table) {
+    out.push_str("<ul class=\"answers\">");
+    for sentence in answer::verdict(table) {
+        // The words before the first colon say what the figures are of.
+        let _ = match sentence.split_once(": ") {
+            Some((what, rest)) => write!(
+                out,
+                "<li><strong>{}</strong> {}</li>",
+                escape(what),
+                escape(rest)
+            ),
+            None => write!(out, "<li>{}</li>", escape(&sentence)),
+        };
     }
+    out.push_str("</ul>\n");
 }
 
 fn lamps(out: &mut String, table: &Table) {
@@ -134,19 +128,15 @@ fn lamps(out: &mut String, table: &Table) {
     out.push_str("</ul>\n");
 }
 
-fn figures(out: &mut String, cell: &Cell) {
-    let _ = writeln!(out, "<h3>{} clients</h3>", cell.concurrency);
+fn figures(out: &mut String, table: &Table, cell: &Cell, folded: bool) {
+    let clients = words::plural(u64::from(cell.concurrency), "client", "clients");
+    let _ = match folded {
+        true => writeln!(out, "<details class=\"cell\"><summary>{clients}</summary>"),
+        false => writeln!(out, "<h3>{clients}</h3>"),
+    };
     bars(out, cell);
-    let said = verdicts(cell);
-    if !said.is_empty() {
-        out.push_str("<ul class=\"verdicts\">");
-        for sentence in said {
-            let _ = write!(out, "<li>{}</li>", escape(&sentence));
-        }
-        out.push_str("</ul>\n");
-    }
     out.push_str(
-        "<div class=\"scroll\"><table><tr><th>stack</th><th class=\"n\">as ab would report</th>\
+        "<div class=\"scroll\"><table class=\"figures\"><tr><th>stack</th><th class=\"n\">as ab</th>\
          <th class=\"n\">good per second</th><th class=\"n\">errors</th><th class=\"n\">p50</th>\
          <th class=\"n\">p99</th><th class=\"n\">CPU per request</th><th class=\"n\">memory</th>\
          <th class=\"n\">the post</th></tr>\n",
@@ -154,7 +144,18 @@ fn figures(out: &mut String, cell: &Cell) {
     for line in &cell.rows {
         row(out, line);
     }
-    out.push_str("</table></div>\n");
+    out.push_str("</table></div>\n<div class=\"plots\">");
+    out.push_str(&plots::ratios(cell));
+    out.push_str(&plots::percentiles(cell));
+    out.push_str("</div>\n");
+    out.push_str("<details><summary>One row again, by hand</summary><pre>");
+    for line in &cell.rows {
+        let _ = writeln!(out, "{}", escape(&table.again(cell, line)));
+    }
+    out.push_str("</pre></details>\n");
+    if folded {
+        out.push_str("</details>\n");
+    }
 }
 
 fn side(line: &Line) -> &'static str {
@@ -241,81 +242,30 @@ fn row(out: &mut String, line: &Line) {
             escape(&errors.join(", "))
         ),
     };
-    let _ = writeln!(
+    let _ = write!(
         out,
-        "<tr class=\"{}\"><td class=\"stack{}\">{}{notes}</td><td class=\"n\">{}</td><td class=\"n\">{}{interval}</td>\
-         <td class=\"n\">{errors}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
-         <td class=\"n\">{memory}</td><td class=\"n\">{reported}</td></tr>",
+        "<tr class=\"{}\"><td class=\"stack{}\">{}{notes}</td>",
         side(line),
         if line.trap.is_some() { " trap" } else { "" },
         escape(&line.title),
-        words::rate(line.as_ab),
-        words::rate(line.good),
-        time(line.p50),
-        time(line.p99),
-        words::duration(line.cpu),
     );
-}
-
-/// Good answers per second over the number of clients, a curve for each stack with its interval.
-fn curves(out: &mut String, cells: &[&Cell]) {
-    let mut stacks: Vec<(&str, &str)> = Vec::new();
-    for line in cells.iter().flat_map(|cell| &cell.rows) {
-        if !stacks.iter().any(|(name, _)| *name == line.stack) {
-            stacks.push((&line.stack, &line.title));
-        }
-    }
-    let of = |stack: &str| -> Vec<(f64, &Line)> {
-        let mut points = Vec::new();
-        for cell in cells {
-            let line = cell.rows.iter().find(|line| line.stack == stack);
-            points.extend(line.map(|line| (f64::from(cell.concurrency), line)));
-        }
-        points
-    };
-    let draw = |size: Size| {
-        let highest = |line: &Line| line.interval.as_ref().map_or(line.good, |i| i.high);
-        let lines = cells.iter().flat_map(|cell| &cell.rows);
-        let y = Scale::from_zero(lines.map(highest));
-        let x = Scale::from_zero(cells.iter().map(|cell| f64::from(cell.concurrency)));
-        let mut plot = Plot::new(
-            size,
-            x,
-            y,
-            "Good answers per second over the number of clients",
-        );
-        plot.y_axis("good answers per second", words::rate);
-        plot.x_axis("clients", |clients| format!("{clients:.0}"));
-        for (n, (stack, title)) in stacks.iter().enumerate() {
-            let class = format!("s{}", n % 10);
-            let points: Vec<(f64, f64)> = of(stack).iter().map(|(c, l)| (*c, l.good)).collect();
-            plot.line(&class, &points);
-            for (clients, line) in of(stack) {
-                let label = format!(
-                    "{title}, {clients:.0} clients: {} good, {} errors",
-                    words::rate(line.good),
-                    words::percent(line.error_share())
-                );
-                plot.dot(&class, clients, line.good, &label);
-            }
-        }
-        plot.finish()
-    };
-    let _ = write!(
-        out,
-        "<figure class=\"full\"><figcaption><h3>As more clients come</h3><p>Good answers only; what is an error is in the tables below.</p></figcaption>{}{}<ul class=\"legend\">",
-        draw(Size::Full),
-        draw(Size::Narrow)
-    );
-    for (n, (_, title)) in stacks.iter().enumerate() {
+    // On a phone each value stands beside its name instead of below it.
+    for (name, value) in [
+        ("as ab", words::rate(line.as_ab)),
+        ("good/s", format!("{}{interval}", words::rate(line.good))),
+        ("errors", errors),
+        ("p50", time(line.p50)),
+        ("p99", time(line.p99)),
+        ("CPU", words::duration(line.cpu)),
+        ("memory", memory),
+        ("the post", reported),
+    ] {
         let _ = write!(
             out,
-            "<li class=\"s{}\"><i></i>{}</li>",
-            n % 10,
-            escape(title)
+            "<td class=\"n\" data-is=\"{name}\"><span class=\"value\">{value}</span></td>"
         );
     }
-    out.push_str("</ul></figure>\n");
+    out.push_str("</tr>\n");
 }
 
 fn hid(out: &mut String, table: &Table) {
@@ -392,7 +342,7 @@ fn footer(out: &mut String, table: &Table) {
     }
     let _ = writeln!(
         out,
-        "<p>Measured in {}. Again: <code>{}</code></p><p>One cell again: add <code>--stacks NAME --pages NAME --concurrency N</code>; the generated configuration of every stack lies beside this page.</p></footer>",
+        "<p>Measured in {}. Again: <code>{}</code></p><p>The generated configuration of every stack lies beside this page.</p></footer>",
         words::duration(table.took),
         escape(&table.command)
     );

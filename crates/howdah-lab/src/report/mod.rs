@@ -1,4 +1,6 @@
-//! How a result is told: on a terminal, and as a page. Decides nothing.
+//! How a result is told: on a terminal, as a page, and as a section of a document. Decides nothing.
 
 pub mod html;
+pub mod markdown;
+mod plots;
 pub mod text;

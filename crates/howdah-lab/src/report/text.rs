@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use howdah_bench::report::words;
-use howdah_bench::stats::Verdict;
+use howdah_bench::stats::{Invalid, Verdict};
 
 use crate::answer;
 use crate::table::{Cell, Line, Table};
@@ -81,12 +81,9 @@ pub fn busy(table: &Table) -> Option<String> {
 
 fn write_cell(out: &mut String, cell: &Cell) {
     let _ = writeln!(out, "\n  {} · {} clients", cell.page, cell.concurrency);
-    for sentence in verdicts(cell) {
-        let _ = writeln!(out, "    - {sentence}");
-    }
     let _ = writeln!(
         out,
-        "    {:<52} {:>9} {:>9}  {:<19} {:>7} {:>9} {:>9} {:>9} {:>8}  {:>9}",
+        "    {:<52} {:>9} {:>9}  {:<19} {:>7} {:>9} {:>9} {:>9} {:>8}  {:>9}  against the first",
         "", "as ab", "good/s", "95 %", "errors", "p50", "p99", "CPU/req", "memory", "the post"
     );
     for line in &cell.rows {
@@ -100,6 +97,20 @@ fn write_cell(out: &mut String, cell: &Cell) {
                 line.title
             );
         }
+    }
+}
+
+/// What may be said of a row beside the first one: with reasons where it is invalid, they are in the JSON.
+pub fn against(line: &Line) -> String {
+    let Some(judgement) = &line.against else {
+        return "-".to_owned();
+    };
+    match &judgement.verdict {
+        Verdict::Invalid { because } => {
+            let names: Vec<&str> = because.iter().map(Invalid::name).collect();
+            format!("invalid: {}", names.join(", "))
+        }
+        _ => answer::outcome(judgement, "", ""),
     }
 }
 
@@ -123,7 +134,7 @@ fn write_line(out: &mut String, line: &Line) {
     let mark = if line.trap.is_some() { "*" } else { " " };
     let _ = writeln!(
         out,
-        "   {mark}{:<52} {:>9} {:>9}  {:<19} {:>7} {:>9} {:>9} {:>9} {:>8}  {:>9}",
+        "   {mark}{:<52} {:>9} {:>9}  {:<19} {:>7} {:>9} {:>9} {:>9} {:>8}  {:>9}  {}",
         line.title,
         words::rate(line.as_ab),
         words::rate(line.good),
@@ -134,6 +145,7 @@ fn write_line(out: &mut String, line: &Line) {
         words::duration(line.cpu),
         memory,
         reported,
+        against(line),
     );
     if let Some(trap) = &line.trap {
         let _ = writeln!(out, "      * {trap}");
@@ -155,27 +167,4 @@ pub fn capital(sentence: &str) -> String {
         Some(first) => first.to_uppercase().chain(chars).collect(),
         None => String::new(),
     }
-}
-
-/// What may be said of a cell: each stack against the base, as the statistics have it.
-pub fn verdicts(cell: &Cell) -> Vec<String> {
-    let title = |stack: &str| {
-        let line = cell.rows.iter().find(|line| line.stack == stack);
-        line.map_or(stack.to_owned(), |line| line.title.clone())
-    };
-    let base = title(&cell.base);
-    cell.rows
-        .iter()
-        .filter_map(|line| {
-            let judgement = line.against.as_ref()?;
-            let sentence = judgement.verdict.sentence(&base, &line.title);
-            Some(match judgement.verdict {
-                // Its reasons speak of A and B.
-                Verdict::Invalid { .. } => {
-                    format!("{base} (A) and {} (B): {sentence}", line.title)
-                }
-                _ => capital(&sentence),
-            })
-        })
-        .collect()
 }

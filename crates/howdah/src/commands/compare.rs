@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use howdah_lab::LabError;
 use howdah_lab::effort::{Effort, Until};
 use howdah_lab::folder::Folder;
@@ -17,14 +17,18 @@ use howdah_lab::process::Servant;
 use howdah_lab::stack::STACKS;
 use howdah_lab::suite::{FIVE, Suite};
 use howdah_lab::table::{self, Table, Told};
-use howdah_lab::{report, versions};
+use howdah_lab::{report, saved, versions};
 
 use super::interrupt;
 use crate::exit;
 
 /// `howdah compare`
 #[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Compare {
+    /// What else there is to do
+    #[command(subcommand)]
+    pub command: Option<CompareCommand>,
     /// Benchmarks: b1, b2, b3, b4, b5, or files of the same form [default: all five]
     #[arg(value_name = "BENCHMARK")]
     pub benchmarks: Vec<String>,
@@ -63,6 +67,27 @@ pub struct Compare {
     pub list: bool,
 }
 
+/// What does not measure.
+#[derive(Subcommand, Debug)]
+pub enum CompareCommand {
+    /// Tell saved results again, or write them into a document
+    Report(Report),
+}
+
+/// `howdah compare report`
+#[derive(Args, Debug)]
+pub struct Report {
+    /// Results: files, or folders of `--out`
+    #[arg(value_name = "RUN", required = true)]
+    pub runs: Vec<PathBuf>,
+    /// Replace each benchmark's section of this Markdown file, between its marks; nothing else is touched
+    #[arg(long, value_name = "FILE")]
+    pub write: Option<PathBuf>,
+    /// Write the pages anew into this folder
+    #[arg(long, value_name = "DIR")]
+    pub html: Option<PathBuf>,
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
     let value: f64 = text
         .parse()
@@ -76,6 +101,15 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 /// `howdah compare`
 pub fn run(arguments: &Compare) -> ExitCode {
+    if let Some(CompareCommand::Report(wanted)) = &arguments.command {
+        return match tell(wanted) {
+            Ok(()) => exit::done(),
+            Err(error) => {
+                eprintln!("howdah: {error}");
+                exit::failed()
+            }
+        };
+    }
     if arguments.list {
         return list();
     }
@@ -96,6 +130,40 @@ pub fn run(arguments: &Compare) -> ExitCode {
             exit::failed()
         }
     }
+}
+
+/// Saved results, told again.
+fn tell(wanted: &Report) -> Result<(), LabError> {
+    let tables = saved::read(&wanted.runs)?;
+    if let Some(directory) = &wanted.html {
+        let folder = Folder::create(directory, Servant::Ourselves)?;
+        for table in &tables {
+            let name = format!("{}.html", table.suite.name);
+            println!(
+                "{}",
+                folder.write(&name, report::html::page(table))?.display()
+            );
+        }
+    }
+    if let Some(path) = &wanted.write {
+        let failed = |error| LabError::File {
+            path: path.clone(),
+            error,
+        };
+        let document = std::fs::read_to_string(path).map_err(failed)?;
+        let written = report::markdown::write(&path.display().to_string(), &document, &tables)?;
+        // Whole or not at all: a document that was half written is lost.
+        let new = path.with_extension("md.new");
+        std::fs::write(&new, written).map_err(failed)?;
+        std::fs::rename(&new, path).map_err(failed)?;
+        println!("{}", path.display());
+    }
+    if wanted.write.is_none() && wanted.html.is_none() {
+        for table in &tables {
+            println!("{}", report::text::render(table));
+        }
+    }
+    Ok(())
 }
 
 fn list() -> ExitCode {

@@ -1,0 +1,209 @@
+//! Results as sections of a Markdown document, written between marks and never by hand: a benchmark's
+//! section is replaced by its newest result, everything outside of the marks stays as it is, and the
+//! same results written twice leave the same bytes.
+
+use std::fmt::Write as _;
+
+use howdah_bench::report::words;
+
+use super::text;
+use crate::LabError;
+use crate::answer;
+use crate::table::{Cell, Line, Table};
+
+/// Levels of concurrency shown of a page; of more, the first, the middle and the last.
+const LEVELS: usize = 3;
+
+fn begin(name: &str) -> String {
+    format!("<!-- howdah compare {name}: written by the tool, not by hand -->")
+}
+
+fn end(name: &str) -> String {
+    format!("<!-- howdah compare {name}: end -->")
+}
+
+/// `document` with the sections of these results. A section that is not there yet goes behind the last
+/// one that is, or else to the end.
+///
+/// # Errors
+/// A mark without its counterpart, or twice: writing would eat what is not ours.
+pub fn write(file: &str, document: &str, tables: &[Table]) -> Result<String, LabError> {
+    let mut document = document.to_owned();
+    for table in tables {
+        let name = &table.suite.name;
+        let section = format!("{}\n{}{}", begin(name), section(table), end(name));
+        document = match place(file, &document, name)? {
+            Some((from, to)) => format!("{}{section}{}", &document[..from], &document[to..]),
+            None => {
+                let after = last_end(&document).unwrap_or(document.trim_end().len());
+                let rest = document[after..].trim_start_matches('\n');
+                let gap = if rest.is_empty() { "\n" } else { "\n\n" };
+                format!("{}\n\n{section}{gap}{rest}", document[..after].trim_end())
+            }
+        };
+    }
+    Ok(document)
+}
+
+/// Where a section is, its marks included.
+fn place(file: &str, document: &str, name: &str) -> Result<Option<(usize, usize)>, LabError> {
+    let (begin, end) = (begin(name), end(name));
+    let count = |mark: &str| document.matches(mark).count();
+    match (document.find(&begin), document.find(&end)) {
+        (None, None) => Ok(None),
+        (Some(from), Some(to)) if from < to && count(&begin) == 1 && count(&end) == 1 => {
+            Ok(Some((from, to + end.len())))
+        }
+        _ => Err(LabError::Marks {
+            file: file.to_owned(),
+            wanted: format!("once `{begin}` and behind it once `{end}`"),
+        }),
+    }
+}
+
+/// Behind the last section of any benchmark.
+fn last_end(document: &str) -> Option<usize> {
+    let line = document
+        .lines()
+        .rfind(|line| line.starts_with("<!-- howdah compare ") && line.ends_with(": end -->"))?;
+    Some(document.rfind(line)? + line.len())
+}
+
+fn section(table: &Table) -> String {
+    let suite = &table.suite;
+    let mut out = format!("\n## {}: {}\n\n", suite.name, plain(&suite.title));
+    let _ = writeln!(out, "{}\n", plain(&suite.question));
+    for sentence in answer::verdict(table) {
+        let _ = writeln!(out, "- {}", plain(&sentence));
+    }
+    let machine = &table.machine;
+    let _ = writeln!(
+        out,
+        "\n{}: {} x {}, {}, {}. {}",
+        words::timestamp(table.started),
+        machine.cores,
+        plain(&machine.cpu),
+        words::bytes(machine.memory as f64),
+        plain(&machine.kernel),
+        plain(&table.effort.join(" "))
+    );
+    if let Some(busy) = text::busy(table) {
+        let _ = writeln!(out, "{busy}");
+    }
+    if table.interrupted {
+        let _ = writeln!(out, "It was interrupted before its end.");
+    }
+    let mut pages: Vec<&str> = table.cells.iter().map(|cell| cell.page.as_str()).collect();
+    pages.dedup();
+    for page in pages {
+        let cells: Vec<&Cell> = table
+            .cells
+            .iter()
+            .filter(|cell| cell.page == page)
+            .collect();
+        for cell in picked(&cells) {
+            write_cell(&mut out, cell);
+        }
+    }
+    let mut notes: Vec<String> = Vec::new();
+    for missing in &table.missing {
+        let place = match &missing.at {
+            Some((page, level)) => format!(" on {page} at {level} clients"),
+            None => String::new(),
+        };
+        let first = missing.message.lines().next().unwrap_or_default();
+        let note = format!(
+            "{}{place} was not measured: {}",
+            missing.title,
+            plain(first)
+        );
+        notes.push(note);
+    }
+    notes.extend(
+        suite
+            .hid
+            .iter()
+            .map(|hid| format!("What the post’s figures hid: {}", plain(hid))),
+    );
+    if !notes.is_empty() {
+        out.push('\n');
+        for note in notes {
+            let _ = writeln!(out, "- {note}");
+        }
+    }
+    let _ = writeln!(
+        out,
+        "\nVersions: {}. Again: `{}`\n",
+        plain(&table.versions.join("; ")),
+        table.command
+    );
+    out
+}
+
+fn picked<'a>(cells: &[&'a Cell]) -> Vec<&'a Cell> {
+    match cells.len() {
+        n if n <= LEVELS => cells.to_vec(),
+        n => vec![cells[0], cells[n / 2], cells[n - 1]],
+    }
+}
+
+fn write_cell(out: &mut String, cell: &Cell) {
+    let _ = writeln!(
+        out,
+        "\n| {}, {} | as ab | good/s [95 %] | errors | p50 | p99 | CPU/request | memory | against the first | the post |\n\
+         |---|---|---|---|---|---|---|---|---|---|",
+        plain(&cell.page),
+        words::plural(u64::from(cell.concurrency), "client", "clients")
+    );
+    for line in &cell.rows {
+        write_line(out, line);
+    }
+    for line in cell
+        .rows
+        .iter()
+        .filter(|line| line.generator_bound.is_some())
+    {
+        let _ = writeln!(
+            out,
+            "\nThe load tester was the bottleneck of {}: its rate is a lower bound.",
+            plain(&line.title)
+        );
+    }
+}
+
+fn write_line(out: &mut String, line: &Line) {
+    let time = |seconds: Option<f64>| seconds.map_or("–".to_owned(), words::duration);
+    let interval = line.interval.as_ref().map_or(String::new(), |interval| {
+        format!(
+            " [{}, {}]",
+            words::rate(interval.low),
+            words::rate(interval.high)
+        )
+    });
+    let memory = match line.memory {
+        0 => "–".to_owned(),
+        bytes => words::bytes(bytes as f64),
+    };
+    let reported = line.reported.as_ref();
+    let _ = writeln!(
+        out,
+        "| {}{} | {} | **{}**{interval} | {} | {} | {} | {} | {memory} | {} | {} |",
+        plain(&line.title),
+        if line.trap.is_some() { " (trap)" } else { "" },
+        words::rate(line.as_ab),
+        words::rate(line.good),
+        words::percent(line.error_share()),
+        time(line.p50),
+        time(line.p99),
+        words::duration(line.cpu),
+        plain(&text::against(line)),
+        reported.map_or("–".to_owned(), |reported| words::rate(reported.rate)),
+    );
+}
+
+/// Text that is no markup: one line, nothing that ends a cell or opens a tag.
+fn plain(text: &str) -> String {
+    text.replace('\n', " ")
+        .replace('|', "\\|")
+        .replace('<', "&lt;")
+}

@@ -1,0 +1,311 @@
+//! The page's plots: good answers over clients, errors stacked on them, ratios with their intervals,
+//! latency by percentile. Drawn twice where they are SVG, for a desktop and for a phone.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use howdah_bench::outcome::{Kind, Outcome};
+use howdah_bench::report::html::svg::{Plot, Scale, Size, escape};
+use howdah_bench::report::words;
+use howdah_bench::stats::Verdict;
+
+use crate::answer;
+use crate::table::{Cell, Line};
+
+/// Colours there are for stacks.
+const COLOURS: usize = 10;
+
+fn colour(at: usize) -> String {
+    format!("s{}", at % COLOURS)
+}
+
+fn legend(out: &mut String, entries: impl Iterator<Item = (String, String)>) {
+    out.push_str("<ul class=\"legend\">");
+    for (class, title) in entries {
+        let _ = write!(out, "<li class=\"{class}\"><i></i>{}</li>", escape(&title));
+    }
+    out.push_str("</ul>");
+}
+
+/// The stacks of several cells, by name and title, in the order of the rows.
+fn stacks_of<'a>(cells: &[&'a Cell]) -> Vec<(&'a str, &'a str)> {
+    let mut stacks: Vec<(&str, &str)> = Vec::new();
+    for line in cells.iter().flat_map(|cell| &cell.rows) {
+        if !stacks.iter().any(|(name, _)| *name == line.stack) {
+            stacks.push((&line.stack, &line.title));
+        }
+    }
+    stacks
+}
+
+/// A stack's line at each level.
+fn levels_of<'a>(cells: &[&'a Cell], stack: &str) -> Vec<(f64, &'a Line)> {
+    let line = |cell: &&'a Cell| {
+        let line = cell.rows.iter().find(|line| line.stack == stack)?;
+        Some((f64::from(cell.concurrency), line))
+    };
+    cells.iter().filter_map(line).collect()
+}
+
+/// Good answers per second over the number of clients, a curve for each stack with its interval.
+pub fn curves(cells: &[&Cell]) -> String {
+    let stacks = stacks_of(cells);
+    let draw = |size: Size| {
+        let highest = |line: &Line| line.interval.as_ref().map_or(line.good, |i| i.high);
+        let lines = cells.iter().flat_map(|cell| &cell.rows);
+        let y = Scale::from_zero(lines.map(highest));
+        let x = Scale::from_zero(cells.iter().map(|cell| f64::from(cell.concurrency)));
+        let alt = "Good answers per second over the number of clients";
+        let mut plot = Plot::new(size, x, y, alt);
+        plot.y_axis("good answers per second", words::rate);
+        plot.x_axis("clients", |clients| format!("{clients:.0}"));
+        for (n, (stack, title)) in stacks.iter().enumerate() {
+            let class = colour(n);
+            let points = levels_of(cells, stack);
+            for (clients, line) in &points {
+                if let Some(interval) = &line.interval {
+                    plot.line(
+                        &format!("{class} whisker"),
+                        &[(*clients, interval.low), (*clients, interval.high)],
+                    );
+                }
+            }
+            let middles: Vec<(f64, f64)> = points.iter().map(|(c, l)| (*c, l.good)).collect();
+            plot.line(&class, &middles);
+            for (clients, line) in points {
+                let label = format!(
+                    "{title}, {clients:.0} clients: {} good, {} errors",
+                    words::rate(line.good),
+                    words::percent(line.error_share())
+                );
+                plot.dot(&class, clients, line.good, &label);
+            }
+        }
+        plot.finish()
+    };
+    let mut out = format!(
+        "<figure class=\"full\"><figcaption><h3>As more clients come</h3><p>Good answers only, with their 95 % intervals.</p></figcaption>{}{}",
+        draw(Size::Full),
+        draw(Size::Narrow)
+    );
+    let entries = stacks.iter().enumerate();
+    legend(
+        &mut out,
+        entries.map(|(n, (_, title))| (colour(n), (*title).to_owned())),
+    );
+    out.push_str("</figure>\n");
+    out
+}
+
+/// What kind of error, as the style sheet's colours go.
+fn error_class(outcome: Outcome) -> (&'static str, &'static str) {
+    match (outcome, outcome.kind()) {
+        (Outcome::Status5xx, _) => ("e5xx", "5xx"),
+        (Outcome::Timeout, _) => ("etimeout", "time-outs"),
+        (_, Kind::Connect) => ("econnect", "refused"),
+        (_, Kind::Answer) => ("ebody", "wrong answers"),
+        (_, _) => ("etransport", "broken off"),
+    }
+}
+
+/// Errors per second by class.
+fn errors_of(line: &Line) -> BTreeMap<(&'static str, &'static str), f64> {
+    let mut rates = BTreeMap::new();
+    for (outcome, count) in &line.errors {
+        *rates.entry(error_class(*outcome)).or_default() += *count as f64 * line.per_request();
+    }
+    rates
+}
+
+/// For each stack that had errors: good answers with the errors stacked on them. One line called
+/// "requests per second" hides which is which.
+pub fn stacks(cells: &[&Cell]) -> String {
+    let failing: Vec<(&str, &str)> = stacks_of(cells)
+        .into_iter()
+        .filter(|(stack, _)| {
+            let levels = levels_of(cells, stack);
+            levels.len() > 1 && levels.iter().any(|(_, line)| line.error_share() > 0.0)
+        })
+        .collect();
+    if failing.is_empty() {
+        return "<p class=\"notes below\">No stack gave an error at any level.</p>\n".to_owned();
+    }
+    let mut out = String::from("<div class=\"plots\">");
+    for (stack, title) in failing {
+        let levels = levels_of(cells, stack);
+        let xs: Vec<f64> = levels.iter().map(|(clients, _)| *clients).collect();
+        let mut layers: Vec<(&str, &str, Vec<f64>)> = vec![(
+            "good",
+            "good",
+            levels.iter().map(|(_, line)| line.good).collect(),
+        )];
+        let mut classes: Vec<(&str, &str)> = levels
+            .iter()
+            .flat_map(|(_, line)| errors_of(line).into_keys())
+            .collect();
+        classes.sort_unstable();
+        classes.dedup();
+        for (class, name) in classes {
+            let rate = |line: &Line| errors_of(line).get(&(class, name)).copied().unwrap_or(0.0);
+            let rates = levels.iter().map(|(_, line)| rate(line)).collect();
+            layers.push((class, name, rates));
+        }
+        let top = |at: usize| layers.iter().map(|(_, _, rates)| rates[at]).sum::<f64>();
+        let draw = |size: Size| {
+            let y = Scale::from_zero((0..xs.len()).map(top));
+            let x = Scale::from_zero(xs.iter().copied());
+            let alt = format!("{title}: good answers and errors over clients");
+            let mut plot = Plot::new(size, x, y, &alt);
+            plot.y_axis("per second", words::rate);
+            plot.x_axis("clients", |clients| format!("{clients:.0}"));
+            let mut floor = vec![0.0; xs.len()];
+            for (class, _, rates) in &layers {
+                let ceiling: Vec<f64> = floor.iter().zip(rates).map(|(a, b)| a + b).collect();
+                plot.area(class, &xs, &floor, &ceiling);
+                floor = ceiling;
+            }
+            plot.finish()
+        };
+        let _ = write!(
+            out,
+            "<figure><figcaption><h3>{}</h3><p>Errors stacked on good answers.</p></figcaption>{}{}",
+            escape(title),
+            draw(Size::Half),
+            draw(Size::Narrow)
+        );
+        let entries = layers.iter();
+        legend(
+            &mut out,
+            entries.map(|(class, name, _)| ((*class).to_owned(), (*name).to_owned())),
+        );
+        out.push_str("</figure>");
+    }
+    out.push_str("</div>\n");
+    out
+}
+
+/// Each row against the first one: a dot and its interval on a logarithmic scale, and what may be said.
+pub fn ratios(cell: &Cell) -> String {
+    let judged: Vec<(&Line, f64, f64, f64)> = cell
+        .rows
+        .iter()
+        .filter_map(|line| {
+            let judgement = line.against.as_ref()?;
+            let interval = judgement.interval?;
+            let sound = [judgement.ratio, interval.low, interval.high];
+            sound
+                .iter()
+                .all(|ratio| ratio.is_finite() && *ratio > 0.0)
+                .then_some((line, judgement.ratio, interval.low, interval.high))
+        })
+        .collect();
+    if judged.is_empty() {
+        return String::new();
+    }
+    let low = judged.iter().map(|j| j.2).fold(1.0, f64::min) / 1.1;
+    let high = judged.iter().map(|j| j.3).fold(1.0, f64::max) * 1.1;
+    let place = |ratio: f64| (ratio / low).ln() / (high / low).ln() * 100.0;
+    let base = cell.rows.iter().find(|line| line.stack == cell.base);
+    let base = base.map_or(cell.base.as_str(), |line| line.title.as_str());
+    let mut out = format!(
+        "<figure><figcaption><h3>Against {}</h3><p>Ratio of good answers per second, block by block, with its 95 % interval; \
+         the line is “equal”.</p></figcaption><table class=\"ratios\">",
+        escape(base)
+    );
+    for (line, ratio, from, to) in judged {
+        let Some(judgement) = &line.against else {
+            continue;
+        };
+        let said = answer::outcome(judgement, base, &line.title);
+        let sure = matches!(
+            judgement.verdict,
+            Verdict::Faster { .. } | Verdict::Slower { .. } | Verdict::Same { .. }
+        );
+        let _ = write!(
+            out,
+            "<tr><td>{}<div class=\"ratio\"><s style=\"left:{:.2}%\"></s><i style=\"left:{:.2}%;width:{:.2}%\"></i>\
+             <b class=\"{}\" style=\"left:{:.2}%\"></b></div><small>{}</small></td></tr>",
+            escape(&line.title),
+            place(1.0),
+            place(from),
+            (place(to) - place(from)).max(0.5),
+            if sure { "" } else { "unsure" },
+            place(ratio),
+            escape(&said)
+        );
+    }
+    out.push_str("</table></figure>\n");
+    out
+}
+
+/// Latency of the good answers by percentile; the axis gives each further nine as much room as the last.
+pub fn percentiles(cell: &Cell) -> String {
+    let known = |line: &Line| -> Vec<(f64, f64)> {
+        let below = line
+            .percentiles
+            .iter()
+            .filter(|(percentile, _)| *percentile < 100.0);
+        below
+            .map(|(percentile, seconds)| (1.0 / (1.0 - percentile / 100.0), *seconds))
+            .collect()
+    };
+    type Curve<'a> = (usize, &'a Line, Vec<(f64, f64)>);
+    let lines: Vec<Curve<'_>> = cell
+        .rows
+        .iter()
+        .enumerate()
+        .map(|(at, line)| (at, line, known(line)))
+        .filter(|(_, _, points)| points.len() > 1)
+        .collect();
+    if lines.is_empty() {
+        return String::new();
+    }
+    let most = lines
+        .iter()
+        .flat_map(|(_, _, points)| points)
+        .map(|(x, _)| *x);
+    let most = most.fold(10.0, f64::max);
+    let draw = |size: Size| {
+        let seconds = || {
+            lines
+                .iter()
+                .flat_map(|(_, _, points)| points)
+                .map(|(_, y)| *y)
+        };
+        let y = Scale::log_around(seconds());
+        let x = Scale::Log {
+            min: 1.0,
+            max: most,
+        };
+        let alt = "Latency of good answers by percentile";
+        let mut plot = Plot::new(size, x, y, alt);
+        plot.y_axis("latency", words::duration);
+        let ticks: Vec<f64> = [1.0, 2.0, 10.0, 100.0, 1000.0]
+            .into_iter()
+            .filter(|tick| *tick <= most * 1.001)
+            .collect();
+        plot.x_ticks("percentile", &ticks, |x| {
+            format!("{} %", ((1.0 - 1.0 / x) * 1000.0).round() / 10.0)
+        });
+        for (at, line, points) in &lines {
+            let dotted = if line.trap.is_some() { " dotted" } else { "" };
+            plot.line(&format!("{}{dotted}", colour(*at)), points);
+            if let Some((x, y)) = points.last() {
+                plot.dot(&colour(*at), *x, *y, &line.title);
+            }
+        }
+        plot.finish()
+    };
+    let mut out = format!(
+        "<figure><figcaption><h3>Latency by percentile</h3><p>Good answers, all windows together, as far as enough of them lie beyond.</p></figcaption>{}{}",
+        draw(Size::Half),
+        draw(Size::Narrow)
+    );
+    let entries = lines.iter();
+    legend(
+        &mut out,
+        entries.map(|(at, line, _)| (colour(*at), line.title.clone())),
+    );
+    out.push_str("</figure>\n");
+    out
+}

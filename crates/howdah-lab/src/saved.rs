@@ -1,0 +1,60 @@
+//! Results that were saved, read back: a file, or a folder of `--out` with several.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::LabError;
+use crate::table::{SCHEMA, Table};
+
+/// All results of these files and folders, in the order given; of a folder, by name.
+///
+/// # Errors
+/// One of them cannot be read, is none, or is of another version.
+pub fn read(paths: &[PathBuf]) -> Result<Vec<Table>, LabError> {
+    let mut tables = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            let entries = fs::read_dir(path).map_err(LabError::file(path))?;
+            let mut files: Vec<PathBuf> = entries
+                .filter_map(|entry| Some(entry.ok()?.path()))
+                .filter(|file| {
+                    file.extension()
+                        .is_some_and(|extension| extension == "json")
+                })
+                .collect();
+            files.sort();
+            if files.is_empty() {
+                return Err(LabError::NotAResult {
+                    path: path.clone(),
+                    why: "there is no .json in it".to_owned(),
+                });
+            }
+            for file in files {
+                tables.push(one(&file)?);
+            }
+        } else {
+            tables.push(one(path)?);
+        }
+    }
+    Ok(tables)
+}
+
+fn one(path: &Path) -> Result<Table, LabError> {
+    let wrong = |why: String| LabError::NotAResult {
+        path: path.to_owned(),
+        why,
+    };
+    let text = fs::read_to_string(path).map_err(LabError::file(path))?;
+    let value: serde_json::Value =
+        serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    match value.get("schema").and_then(serde_json::Value::as_u64) {
+        Some(schema) if schema == u64::from(SCHEMA) => {}
+        Some(schema) => {
+            return Err(wrong(format!(
+                "its form is version {schema}, this program reads version {SCHEMA}: measure again"
+            )));
+        }
+        None => return Err(wrong("it has no `schema`".to_owned())),
+    }
+    serde_json::from_value(value).map_err(|error| wrong(error.to_string()))
+}

@@ -1,0 +1,166 @@
+//! Made-up results of the real benchmarks, for tests of how they are told.
+
+#![allow(
+    dead_code,
+    reason = "every test binary uses its own part of this module"
+)]
+
+use std::collections::BTreeMap;
+
+use howdah_bench::outcome::Outcome;
+use howdah_bench::run::Machine;
+use howdah_bench::stats::bootstrap::mean_interval;
+use howdah_bench::stats::paired::{Better, Judgement, Question, Settings, judge};
+use howdah_lab::answer::{self, Answer};
+use howdah_lab::stack::Stack;
+use howdah_lab::suite::Suite;
+use howdah_lab::table::{Cell, Line, Missing, SCHEMA, Table};
+
+/// Windows around a rate, a few per cent apart, the same for the same rate.
+fn windows(rate: f64) -> Vec<f64> {
+    (0..10)
+        .map(|n| rate * (1.0 + 0.01 * f64::from((n * 7) % 5 - 2)))
+        .collect()
+}
+
+fn judged(base: &[f64], candidate: &[f64]) -> Judgement {
+    let pairs: Vec<(f64, f64)> = base
+        .iter()
+        .copied()
+        .zip(candidate.iter().copied())
+        .collect();
+    let again: Vec<(f64, f64)> = base
+        .iter()
+        .enumerate()
+        .map(|(n, rate)| (*rate, rate * if n % 2 == 0 { 1.004 } else { 0.997 }))
+        .collect();
+    let question = Question {
+        metric: "good answers per second",
+        primary: true,
+        better: Better::Higher,
+        pairs: &pairs,
+        control: &again,
+    };
+    judge(&[question], &[], Settings::default()).remove(0)
+}
+
+/// What a row did: good answers per second at 10 clients, and its share of errors at the highest level.
+fn line(suite: &Suite, row: usize, page: usize, level: u32) -> Line {
+    let of = &suite.rows[row];
+    let speed = 400.0 * (1.0 + row as f64 * 0.6);
+    let good = windows(speed / (1.0 + f64::from(level) / 2000.0));
+    let mean = good.iter().sum::<f64>() / good.len() as f64;
+    let share = match &of.trap {
+        Some(_) if of.stack.starts_with("nginx") => 0.86,
+        _ => 0.0,
+    };
+    let requests = (mean * 6.0 / (1.0 - share)) as u64;
+    let errors = (requests as f64 * share) as u64;
+    let typical = f64::from(level) / mean;
+    let percentiles = [1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 100.0];
+    Line {
+        stack: of.stack.clone(),
+        title: Stack::find(&of.stack).unwrap().title.to_owned(),
+        stands_for: of.stands_for.clone(),
+        reported: suite.reported_for(of, &suite.pages[page], level).cloned(),
+        trap: of.trap.clone(),
+        as_ab: mean / (1.0 - share),
+        good: mean,
+        interval: mean_interval(&good, 0.95, 1),
+        requests,
+        errors: match errors {
+            0 => BTreeMap::new(),
+            count => BTreeMap::from([(Outcome::Status5xx, count)]),
+        },
+        p50: Some(typical),
+        p99: Some(typical * 2.5),
+        percentiles: percentiles
+            .into_iter()
+            .map(|p| (p, typical * (0.4 + p * p / 8000.0)))
+            .collect(),
+        slowest: typical * 4.0,
+        cpu: 0.000_4,
+        memory: 120 << 20,
+        against: None,
+        generator_bound: (row == 1).then(|| "it used 93 % of a core".to_owned()),
+        windows: good,
+    }
+}
+
+fn cell(suite: &Suite, page: usize, level: u32) -> Cell {
+    let mut rows: Vec<Line> = (0..suite.rows.len())
+        .map(|row| line(suite, row, page, level))
+        .collect();
+    let base = rows[0].windows.clone();
+    for row in rows.iter_mut().skip(1).filter(|row| row.trap.is_none()) {
+        row.against = Some(judged(&base, &row.windows));
+    }
+    Cell {
+        page: suite.pages[page].name.clone(),
+        concurrency: level,
+        base: suite.rows[0].stack.clone(),
+        noise_floor: Some(1.004),
+        rows,
+    }
+}
+
+/// A result of one of the five at these levels.
+pub fn table(name: &str, levels: &[u32]) -> Table {
+    let suite = Suite::named(name).unwrap();
+    let cells: Vec<Cell> = (0..suite.pages.len())
+        .flat_map(|page| levels.iter().map(move |level| (page, *level)))
+        .map(|(page, level)| cell(&suite, page, level))
+        .collect();
+    let mut answers = Vec::new();
+    for asked in &suite.asked {
+        for cell in &cells {
+            let of = |stack: &str| cell.rows.iter().find(|line| line.stack == stack);
+            let (Some(with), Some(without)) = (of(&asked.stack), of(&asked.against)) else {
+                continue;
+            };
+            answers.push(Answer {
+                what: asked.what.clone(),
+                stack: asked.stack.clone(),
+                against: asked.against.clone(),
+                page: cell.page.clone(),
+                concurrency: cell.concurrency,
+                judgement: judged(&without.windows, &with.windows),
+            });
+        }
+    }
+    Table {
+        schema: SCHEMA,
+        benchmark: name.to_owned(),
+        machine: Machine {
+            host: "reference".to_owned(),
+            kernel: "Linux 6.18".to_owned(),
+            cpu: "a processor".to_owned(),
+            cores: 2,
+            memory: 4 << 30,
+            ..Machine::default()
+        },
+        versions: vec![
+            "howdah 0.1.0".to_owned(),
+            "nginx version: nginx/1.22.1".to_owned(),
+        ],
+        effort: vec!["10 blocks of 0.6 s after 0.3 s of warm-up.".to_owned()],
+        command: format!("howdah compare {name}"),
+        options: String::new(),
+        started: 1_795_000_000.0,
+        took: 200.0,
+        interrupted: false,
+        foreign: 0.02,
+        flat: answer::flat(&cells),
+        answers,
+        cells,
+        missing: vec![Missing {
+            stack: "frankenphp".to_owned(),
+            title: "FrankenPHP".to_owned(),
+            at: None,
+            name: "NotHere".to_owned(),
+            message: "NotHere: FrankenPHP is not installed: see https://frankenphp.dev/docs/"
+                .to_owned(),
+        }],
+        suite,
+    }
+}

@@ -1,0 +1,119 @@
+//! Saved results told again: read back as they were, and written into a document between marks.
+
+mod made;
+
+use howdah_lab::report::{markdown, text};
+use howdah_lab::saved;
+use howdah_lab::table::Table;
+use made::table;
+
+const DOCUMENT: &str = "# Performance\n\nWritten by hand.\n\n## What falls short\n\n- much\n";
+
+fn written(document: &str, tables: &[Table]) -> String {
+    markdown::write("performance.md", document, tables).unwrap()
+}
+
+#[test]
+fn results_written_twice_leave_the_same_bytes_and_other_sections_alone() {
+    let both = [table("b1", &[10]), table("b3", &[500])];
+    let once = written(DOCUMENT, &both);
+    assert!(once.starts_with(DOCUMENT.trim_end()), "{once}");
+    assert_eq!(written(&once, &both), once);
+    // A newer result of one replaces that one; what was written between and behind stays.
+    let edited = once.replacen(
+        "<!-- howdah compare b3: written",
+        "By hand, between.\n\n<!-- howdah compare b3: written",
+        1,
+    ) + "\nBy hand, at the end.\n";
+    let mut newer = table("b1", &[10]);
+    newer.cells[0].rows[0].good = 777.0;
+    let again = written(&edited, &[newer.clone()]);
+    assert!(again.contains("**777**") && !once.contains("**777**"));
+    assert!(again.contains("By hand, between."));
+    assert!(again.ends_with("\nBy hand, at the end.\n"));
+    let b3 = |text: &str| text[text.find("By hand, between.").unwrap()..].to_owned();
+    assert_eq!(b3(&again), b3(&edited));
+    assert_eq!(written(&again, &[newer]), again);
+    // A third one goes behind the last.
+    let third = written(&again, &[table("b5", &[100])]);
+    let at = |mark: &str| third.find(mark).unwrap();
+    assert!(at("compare b3: end") < at("compare b5: written"));
+    assert!(at("compare b5: end") < at("By hand, at the end."));
+    assert_eq!(written(&third, &[table("b5", &[100])]), third);
+}
+
+#[test]
+fn marks_that_are_not_in_order_leave_the_document_as_it_is() {
+    let good = written(DOCUMENT, &[table("b1", &[10])]);
+    let cut = good.replace("<!-- howdah compare b1: end -->", "");
+    let twice = format!("{good}{good}");
+    for document in [cut, twice] {
+        let error =
+            markdown::write("performance.md", &document, &[table("b1", &[10])]).unwrap_err();
+        assert_eq!(error.name(), "Marks");
+        assert!(error.to_string().contains("performance.md"), "{error}");
+    }
+}
+
+#[test]
+fn a_section_holds_the_answers_the_rows_and_the_command() {
+    let table = table("b3", &[500]);
+    let section = written("", std::slice::from_ref(&table));
+    for part in [
+        "## b3: Unix socket or TCP to php-fpm",
+        "- A unix socket instead of TCP: ",
+        "ab would report",
+        "| nginx + php-fpm, unix socket with a backlog of 16 (trap) | ",
+        "| 86 % |",
+        "Again: `howdah compare b3`",
+        "FrankenPHP was not measured: NotHere",
+        "What the post’s figures hid: 8603",
+    ] {
+        assert!(section.contains(part), "{part}: {section}");
+    }
+}
+
+#[test]
+fn a_saved_result_is_read_back_as_it_was_and_other_files_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = table("b4", &[10, 100, 500]);
+    let json = serde_json::to_string_pretty(&table).unwrap();
+    std::fs::write(folder.path().join("b4.json"), &json).unwrap();
+    let read = saved::read(&[folder.path().to_owned()]).unwrap();
+    assert_eq!(serde_json::to_string_pretty(&read[0]).unwrap(), json);
+    assert_eq!(text::render(&read[0]), text::render(&table));
+
+    for (content, expected) in [
+        ("{", "EOF"),
+        ("{}", "it has no `schema`"),
+        ("{\"schema\": 1}", "its form is version 1"),
+        ("{\"schema\": 2}", "missing field"),
+    ] {
+        let file = folder.path().join("other.json");
+        std::fs::write(&file, content).unwrap();
+        let error = saved::read(&[file]).unwrap_err().to_string();
+        assert!(
+            error.starts_with("NotAResult: ") && error.contains(expected),
+            "{error}"
+        );
+    }
+    let empty = tempfile::tempdir().unwrap();
+    let error = saved::read(&[empty.path().to_owned()]).unwrap_err();
+    assert!(error.to_string().contains("no .json"), "{error}");
+}
+
+#[test]
+fn every_row_says_how_to_measure_it_again_beside_the_one_it_is_compared_with() {
+    let mut table = table("b3", &[500]);
+    table.options = " --full".to_owned();
+    let cell = &table.cells[1];
+    let line = cell
+        .rows
+        .iter()
+        .find(|line| line.stack == "howdah-embed")
+        .unwrap();
+    assert_eq!(
+        table.again(cell, line),
+        "howdah compare b3 --stacks nginx-fpm-unix,howdah-embed --pages mysql --concurrency 500 --full"
+    );
+}
