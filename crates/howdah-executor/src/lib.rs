@@ -130,6 +130,20 @@ pub trait Executor: Send + Sync {
         })
     }
 
+    /// As [`Executor::start`], for a FastCGI application that says whether the request may be
+    /// answered (role Authorizer, §6.3): its head of status 200 allows it. Only the modes that speak
+    /// FastCGI can; the configuration asks no other.
+    fn authorize(&self, request: ScriptRequest) -> Box<dyn Run> {
+        drop(request);
+        programs::outlet::FutureRun::boxed(|_| async {
+            Err(ExecError::PoolDown {
+                name: "NoAuthorizer".to_owned(),
+                message: "the pool's mode has no authorizers; name a pool of mode `fastcgi` or `pool` in the rule"
+                    .to_owned(),
+            })
+        })
+    }
+
     /// The scoreboard and counters of now.
     fn status(&self) -> status::PoolStatus;
 

@@ -11,6 +11,7 @@
 //! The configuration is taken once, at the top: a reload shows in the next request, on the same
 //! connection.
 
+mod authorize;
 mod cached;
 mod file;
 mod script;
@@ -225,10 +226,19 @@ impl Front {
                 exchange,
             );
         }
+        if route.needs_permission() {
+            // Boxed: a connection's memory is that of its largest state.
+            let asked = authorize::ask(self, exchange, site, &mut route, out, record);
+            if let authorize::Word::Answered = Box::pin(asked).await? {
+                return Ok(None);
+            }
+        }
         let allow_all = Action::Options { allow: "" };
         match std::mem::replace(&mut route.action, allow_all) {
             Action::Script(target) => {
-                let Some((_, part)) = cache.filter(|_| !target.program) else {
+                // Nothing is kept of what is not for everybody.
+                let shared = !target.program && !route.needs_permission();
+                let Some((_, part)) = cache.filter(|_| shared) else {
                     let edit = |head: &mut ResponseHead| site.edit_headers(&route, head);
                     let run =
                         script::answer(self, exchange, site, &target, &edit, body, out, record);

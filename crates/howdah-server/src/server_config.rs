@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use howdah_executor::{Executor, Run, ScriptRequest};
+use howdah_executor::{ExecError, Executor, Run, ScriptRequest};
 use howdah_proto::request::IniKind;
 
 use crate::admin::StatusPage;
@@ -16,10 +16,11 @@ use crate::cache::PageCache;
 use crate::client_address::TrustedProxies;
 use crate::encoding::EncodingConfig;
 use crate::log::AccessLog;
+use crate::respond::Failure;
 use crate::script::body::PROGRESS_NAME;
 use crate::script::frame::SiteVariables;
 use crate::script::pump::PumpConfig;
-use crate::site::config::{HostPattern, RuleAction};
+use crate::site::config::{Authorizer, HostPattern, RuleAction};
 use crate::site::{ScriptTarget, Site, Sites};
 
 /// Settings of the front beside sites and pools.
@@ -110,6 +111,18 @@ impl SiteService {
         other.unwrap_or(&self.executor)
     }
 
+    /// Starts the run of an authorizer. The configuration has been checked: its pool is there.
+    pub fn authorize(
+        &self,
+        authorizer: &Authorizer,
+        request: ScriptRequest,
+    ) -> Result<Box<dyn Run>, Failure> {
+        match self.others.get(&authorizer.pool) {
+            Some(executor) => Ok(executor.authorize(request)),
+            None => Err(Failure::Run(ExecError::Stopping)),
+        }
+    }
+
     /// Starts the run of a script, or of a program.
     pub fn start(&self, target: &ScriptTarget, request: ScriptRequest) -> Box<dyn Run> {
         let executor = self.executor(target);
@@ -153,7 +166,12 @@ impl ServerConfig {
             };
             let mut others = HashMap::new();
             for rule in &site.config().rules {
-                if let RuleAction::Pool(name) | RuleAction::Cgi(name) = &rule.action {
+                let name = match &rule.action {
+                    RuleAction::Pool(name) | RuleAction::Cgi(name) => Some(name),
+                    RuleAction::Authorize(authorizer) => Some(&authorizer.pool),
+                    _ => None,
+                };
+                if let Some(name) = name {
                     match pools.get(&**name) {
                         Some(executor) => drop(others.insert(name.clone(), executor.clone())),
                         None => errors.push(none(name)),

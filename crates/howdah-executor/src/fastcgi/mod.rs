@@ -40,6 +40,7 @@ use crate::status::{BackendRow, PoolStatus};
 use crate::{ExecError, Executor, Log, Run, ScriptRequest, front_thread};
 
 use balance::{Entry, Health};
+use howdah_proto::fastcgi::Role;
 use run::FastCgiRun;
 use shared::Shared;
 
@@ -99,8 +100,8 @@ impl FastCgiPool {
     }
 }
 
-impl Executor for FastCgiPool {
-    fn start(&self, request: ScriptRequest) -> Box<dyn Run> {
+impl FastCgiPool {
+    fn start_as(&self, role: Role, request: ScriptRequest) -> Box<dyn Run> {
         let shared = &self.shared;
         let front = match front_thread::index() {
             Some(index) if (index as usize) < shared.fronts => index as usize,
@@ -113,6 +114,7 @@ impl Executor for FastCgiPool {
         };
         if shared.closing.load(Ordering::SeqCst) {
             return match shared.successor.get() {
+                Some(next) if role == Role::Authorizer => next.authorize(request),
                 Some(next) => next.start(request),
                 None => self.refuse(ExecError::Stopping),
             };
@@ -131,7 +133,18 @@ impl Executor for FastCgiPool {
             let down = shared.unreachable(now, true);
             return self.refuse(down.unwrap_or(ExecError::QueueFull));
         }
-        Box::new(FastCgiRun::new(shared.clone(), front, request, entry, now))
+        let shared = shared.clone();
+        Box::new(FastCgiRun::new(shared, front, role, request, entry, now))
+    }
+}
+
+impl Executor for FastCgiPool {
+    fn start(&self, request: ScriptRequest) -> Box<dyn Run> {
+        self.start_as(Role::Responder, request)
+    }
+
+    fn authorize(&self, request: ScriptRequest) -> Box<dyn Run> {
+        self.start_as(Role::Authorizer, request)
     }
 
     fn takes_unknown_length(&self) -> bool {

@@ -18,6 +18,15 @@ pub type Roots = [(String, String)];
 /// Variables that hold a path of this machine.
 const PATHS: [&[u8]; 3] = [b"SCRIPT_FILENAME", b"DOCUMENT_ROOT", b"PATH_TRANSLATED"];
 
+/// What an authorizer is not told (§6.3). It is asked about a request, not to run a script: a script
+/// only if it is PHP, which has to be told one.
+const NOT_FOR_AUTHORIZERS: [&[u8]; 4] = [
+    b"CONTENT_LENGTH",
+    b"PATH_INFO",
+    b"PATH_TRANSLATED",
+    b"SCRIPT_NAME",
+];
+
 /// Writes BEGIN_REQUEST and PARAMS.
 ///
 /// `PHP_SELF` stays out: PHP makes it itself (`sapi_cgi_register_variables`). The site's settings
@@ -25,14 +34,19 @@ const PATHS: [&[u8]; 3] = [b"SCRIPT_FILENAME", b"DOCUMENT_ROOT", b"PATH_TRANSLAT
 /// (`fpm_php_apply_defines_ex`); a client cannot send them, since its fields become `HTTP_*`.
 pub fn head(
     out: &mut Vec<u8>,
+    role: Role,
     frame: &RequestFrame,
     roots: &Roots,
     keep: bool,
 ) -> Result<(), VariableTooLong> {
-    encode::begin(out, Role::Responder, keep);
+    encode::begin(out, role, keep);
     let mut params = Params::new(out);
     for (name, value) in frame.variables() {
         if name == b"PHP_SELF" {
+            continue;
+        }
+        let nameless = || name == b"SCRIPT_FILENAME" && value.is_empty();
+        if role == Role::Authorizer && (NOT_FOR_AUTHORIZERS.contains(&name) || nameless()) {
             continue;
         }
         if !roots.is_empty() && PATHS.contains(&name) {
@@ -193,7 +207,7 @@ mod tests {
 
     fn params(frame: &RequestFrame, roots: &Roots) -> Vec<(String, String)> {
         let mut out = Vec::new();
-        head(&mut out, frame, roots, false).unwrap();
+        head(&mut out, Role::Responder, frame, roots, false).unwrap();
         let content = &out[16 + 8..];
         let length = usize::from(u16::from_be_bytes([out[16 + 4], out[16 + 5]]));
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();

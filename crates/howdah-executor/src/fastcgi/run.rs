@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use howdah_proto::fastcgi::End;
+use howdah_proto::fastcgi::{End, Role};
 use tokio::time::Sleep;
 
 use super::answer::Answer;
@@ -52,6 +52,7 @@ pub struct FastCgiRun {
     pub shared: Arc<Shared>,
     front: usize,
     pub id: u64,
+    pub role: Role,
     pub frame: howdah_proto::request::RequestFrame,
     pub body: Outgoing,
     idempotent: bool,
@@ -68,6 +69,7 @@ impl FastCgiRun {
     pub fn new(
         shared: Arc<Shared>,
         front: usize,
+        role: Role,
         request: ScriptRequest,
         entry: Entry<Connection>,
         now: Instant,
@@ -76,6 +78,7 @@ impl FastCgiRun {
             shared,
             front,
             id: request.id,
+            role,
             idempotent: request::is_idempotent(&request.frame),
             frame: request.frame,
             body: Outgoing::new(request.body),

@@ -112,7 +112,9 @@ impl FastCgiRun {
     fn poll_send(&mut self, cx: &mut Context<'_>, talk: &mut Talk) -> Result<(), Fault> {
         if talk.untouched && talk.out.is_empty() {
             let roots = &self.shared.config.script_root;
-            if let Err(long) = request::head(&mut talk.out, &self.frame, roots, talk.keep) {
+            if let Err(long) =
+                request::head(&mut talk.out, self.role, &self.frame, roots, talk.keep)
+            {
                 let length = long.length;
                 return Err(Fault::Error(ExecError::VariableTooLong { length }));
             }

@@ -123,8 +123,8 @@ async fn render(order: &mut Order, part: &SiteCache) -> Result<Outcome, Pass> {
     let Action::Script(target) = std::mem::replace(&mut route.action, none) else {
         return Err(Pass::SentFile);
     };
-    if target.program {
-        // Not PHP: nothing is known of what it does.
+    if target.program || route.needs_permission() {
+        // Not PHP: nothing is known of what it does. Or not for everybody.
         return Err(Pass::RunFailed);
     }
     let service = order.config.service(&order.site);

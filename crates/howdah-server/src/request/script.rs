@@ -75,6 +75,7 @@ pub(super) async fn answer(
                 id: exchange.id,
             };
             let mut run = service.start(target, request);
+            // Not `pass_on`: a future within a future takes its room twice in every connection.
             let mut pump = Pump::new(&exchange.config.pump, exchange.request, edit, true);
             let ended = poll_fn(|cx| {
                 let turn = pump.poll(cx, &mut *run, out);
@@ -113,6 +114,33 @@ pub(super) async fn answer(
     }
 }
 
+/// Passes on what a run says to a request whose body nobody reads.
+pub(super) async fn pass_on(
+    front: &Front,
+    exchange: Exchange<'_>,
+    site: &Site,
+    run: &mut dyn Run,
+    edit: Edit<'_>,
+    out: &mut Responder,
+    record: &mut Record,
+) -> Result<(), Failure> {
+    let mut pump = Pump::new(&exchange.config.pump, exchange.request, edit, true);
+    let ended = poll_fn(|cx| {
+        let turn = pump.poll(cx, run, out);
+        note_spill_error(front, exchange, &mut pump);
+        turn
+    })
+    .await;
+    record.run = run.timing();
+    note_repairs(front, exchange, &pump);
+    drop(pump);
+    match ended {
+        Ended::Complete | Ended::LocalRedirect(_) => Ok(()),
+        Ended::Failed(failure) | Ended::CutOff(failure) => Err(failure),
+        Ended::SendFile(head) => send_file(exchange, site, &head, edit, out).await,
+    }
+}
+
 impl Exchange<'_> {
     fn frame(
         &self,
@@ -147,6 +175,7 @@ pub(crate) fn build_frame(
         document_root: script.document_root(),
         query: target.query.as_deref(),
         redirect_url: redirect_url.map(UrlPath::as_bytes),
+        granted: &target.granted,
     };
     frame::build(
         Vec::with_capacity(FRAME_CAPACITY),

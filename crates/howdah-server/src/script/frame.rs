@@ -62,6 +62,8 @@ pub struct ScriptNames<'a> {
     pub query: Option<&'a [u8]>,
     /// `REDIRECT_URL`, if a rewrite or front controller led here
     pub redirect_url: Option<&'a [u8]>,
+    /// Variables that an authorizer has set.
+    pub granted: &'a [(Vec<u8>, Vec<u8>)],
 }
 
 /// Builds the frame in `buffer`, whose capacity is kept. `local` is the address the client
@@ -107,11 +109,11 @@ pub fn build(
             frame.var(Var::ContentLength, Digits::new(length).as_bytes());
         }
         headers(&mut frame, request, client);
-        settings(&mut frame, site);
+        settings(&mut frame, site, script.granted);
         return frame.finish(Some(length), site.number);
     }
     headers(&mut frame, request, client);
-    settings(&mut frame, site);
+    settings(&mut frame, site, script.granted);
     frame.finish(None, site.number)
 }
 
@@ -251,9 +253,12 @@ fn speaks_for_a_cache(name: &[u8]) -> bool {
     }
 }
 
-fn settings(frame: &mut FrameBuilder, site: &SiteVariables) {
+fn settings(frame: &mut FrameBuilder, site: &SiteVariables, granted: &[(Vec<u8>, Vec<u8>)]) {
     for (kind, name, value) in &site.settings {
         frame.ini(*kind, name, value);
+    }
+    for (name, value) in granted {
+        frame.ini(IniKind::Environment, name, value);
     }
 }
 

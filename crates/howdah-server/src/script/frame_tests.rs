@@ -14,6 +14,7 @@ const NAMES: ScriptNames<'static> = ScriptNames {
     document_root: b"/srv/app",
     query: None,
     redirect_url: None,
+    granted: &[],
 };
 
 fn server(

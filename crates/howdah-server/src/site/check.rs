@@ -220,7 +220,7 @@ fn check_rule(rule: &Rule, errors: &mut Vec<ConfigError>) {
             }
         }
         // That it is there is known where the pools are: `ServerConfig::new`.
-        RuleAction::Pool(_) | RuleAction::Cgi(_) => {}
+        RuleAction::Pool(_) | RuleAction::Cgi(_) | RuleAction::Authorize(_) => {}
         RuleAction::Header(edit) => {
             if let Err(error) = edit.check() {
                 errors.push(error);

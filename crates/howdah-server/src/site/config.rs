@@ -71,6 +71,15 @@ pub struct SiteConfig {
 }
 
 impl SiteConfig {
+    /// Rules that name an authorizer, with their numbers.
+    pub fn authorizers(&self) -> impl Iterator<Item = (usize, &Authorizer)> {
+        let rules = self.rules.iter().enumerate();
+        rules.filter_map(|(number, rule)| match &rule.action {
+            RuleAction::Authorize(authorizer) => Some((number, authorizer)),
+            _ => None,
+        })
+    }
+
     /// A site with every field at its default.
     pub fn new(name: impl Into<String>, root: impl Into<PathBuf>) -> SiteConfig {
         SiteConfig {
@@ -276,8 +285,19 @@ pub enum RuleAction {
     /// `cgi = POOL`: what the path names is a program, executed as it is by this pool of mode `cgi`.
     /// Nothing there is ever sent as a file.
     Cgi(Arc<str>),
+    /// `authorizer = POOL`: somebody who says first whether the request may be answered.
+    Authorize(Authorizer),
     /// `set_header`, `add_header`, `unset_header`; later rules still apply.
     Header(HeaderEdit),
+}
+
+/// A FastCGI application in the role Authorizer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Authorizer {
+    /// `authorizer`: the pool that runs it.
+    pub pool: Arc<str>,
+    /// `authorizer_script`: its SCRIPT_FILENAME, for PHP, which has to be told one; else empty.
+    pub script: String,
 }
 
 /// A change of the response's header, of files and scripts alike.

@@ -25,7 +25,11 @@ impl Site {
     /// Where a request goes, in words.
     pub fn explain(&self, head: &RequestHead) -> String {
         let route = self.route(head);
-        let mut text = route.to_string();
+        let mut text = String::new();
+        for authorizer in self.authorizers(&route) {
+            text += &format!("if pool {} allows it: ", authorizer.pool);
+        }
+        text += &route.to_string();
         if let Some(refusal) = route.passed_over {
             text += &format!(" (the path itself is never sent: {refusal})");
         }

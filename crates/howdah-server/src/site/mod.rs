@@ -58,6 +58,8 @@ pub struct Site {
     serving: serve::Serving,
     internal: Vec<accel::Internal>,
     sendfile_roots: Vec<Arc<RootDir>>,
+    /// Numbers of the rules that name an authorizer.
+    authorizers: Vec<usize>,
 }
 
 impl Site {
@@ -80,6 +82,7 @@ impl Site {
                 serving: serve::Serving::new(&config),
                 internal,
                 sendfile_roots,
+                authorizers: config.authorizers().map(|(number, _)| number).collect(),
                 config,
             }),
             _ => Err(errors),

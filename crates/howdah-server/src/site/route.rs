@@ -32,6 +32,15 @@ pub struct Route {
     pub passed_over: Option<Refusal>,
     /// Numbers of the header rules that matched.
     pub(super) edits: Vec<usize>,
+    /// Numbers of the rules whose authorizers are to be asked first, in order.
+    pub(super) authorizers: Vec<usize>,
+}
+
+impl Route {
+    /// Somebody is to be asked before the action is taken.
+    pub fn needs_permission(&self) -> bool {
+        !self.authorizers.is_empty()
+    }
 }
 
 /// What is to be done.
@@ -87,6 +96,8 @@ pub struct ScriptTarget {
     pub pool: Option<Arc<str>>,
     /// It is a program, to be executed as it is (a `cgi` rule).
     pub program: bool,
+    /// Variables for it that authorizers have set. The router leaves it empty.
+    pub granted: Box<[(Vec<u8>, Vec<u8>)]>,
 }
 
 impl Action {
@@ -130,6 +141,7 @@ impl Site {
             },
             passed_over: None,
             edits: Vec::new(),
+            authorizers: Vec::new(),
         };
         if head.path() == b"*" && head.method() == b"OPTIONS" {
             return route;
@@ -147,6 +159,7 @@ impl Site {
             }
             Err(refusal) => Action::refused(refusal),
         };
+        self.guard_what_was_found(head.method(), &mut route);
         route
     }
 
@@ -154,6 +167,7 @@ impl Site {
         if self.denies(walk.path.as_bytes()) {
             return Action::refused(Refusal::Denied);
         }
+        self.guard(walk.path.as_bytes(), walk.head.method(), route);
         let tree = &Tree {
             root: self.root_at(now),
             now,
@@ -179,6 +193,7 @@ impl Site {
                 redirected: true,
                 pool: walk.pool,
                 program: false,
+                granted: Box::default(),
             }),
             Searched::Here(Found::Script(script)) => Action::Script(ScriptTarget {
                 script,
@@ -186,6 +201,7 @@ impl Site {
                 redirected: walk.rewritten,
                 pool: walk.pool,
                 program: false,
+                granted: Box::default(),
             }),
             Searched::Here(Found::File(plan)) => match walk.head.method() {
                 b"GET" | b"HEAD" => Action::Static(plan),

@@ -1,7 +1,7 @@
 //! A site's rules, one by one: whether a rule is for this request, and what it does to it.
 
 use super::Site;
-use super::config::{HeaderEdit, Rule, RuleAction};
+use super::config::{Authorizer, HeaderEdit, Rule, RuleAction};
 use super::path::UrlPath;
 use super::refusal::Refusal;
 use super::route::{Action, Route, ScriptTarget, Walk};
@@ -25,6 +25,46 @@ impl Site {
                 head.header(name.as_bytes(), value.as_bytes());
             }
         }
+    }
+
+    /// Notes the authorizers whose rules are for this path. Asked for the client's path, for each a
+    /// rule rewrites it to, and for the file or script that is found ([`Site::guard_what_was_found`]):
+    /// whatever leads to what is guarded, somebody is asked; the order of the rules does not matter.
+    pub(super) fn guard(&self, path: &[u8], method: &[u8], route: &mut Route) {
+        for &number in &self.authorizers {
+            let rule = &self.config.rules[number];
+            if rule.is_for(method)
+                && !route.authorizers.contains(&number)
+                && rule.pattern.is_match(path)
+            {
+                route.authorizers.push(number);
+                route.authorizers.sort_unstable();
+            }
+        }
+    }
+
+    /// See [`Site::guard`].
+    pub(super) fn guard_what_was_found(&self, method: &[u8], route: &mut Route) {
+        if self.authorizers.is_empty() {
+            return;
+        }
+        let name = match &route.action {
+            Action::Script(target) => target.script.script_name().to_vec(),
+            Action::Static(plan) => [b"/", &plan.relative[..]].concat(),
+            _ => return,
+        };
+        self.guard(&name, method, route);
+    }
+
+    /// Who is to be asked before the route is taken, in the order of the rules.
+    pub fn authorizers<'s>(&'s self, route: &'s Route) -> impl Iterator<Item = &'s Authorizer> {
+        route
+            .authorizers
+            .iter()
+            .filter_map(|number| match &self.config.rules[*number].action {
+                RuleAction::Authorize(authorizer) => Some(authorizer),
+                _ => None,
+            })
     }
 
     pub(super) fn denies(&self, path: &[u8]) -> bool {
@@ -114,6 +154,8 @@ impl Site {
                 route.edits.push(number);
                 None
             }
+            // Noted by `guard`, wherever the rule stands.
+            RuleAction::Authorize(_) => None,
             RuleAction::Cgi(pool) => Some(match ScriptPath::program(&tree.root, &walk.path) {
                 Ok(script) => Action::Script(ScriptTarget {
                     script,
@@ -121,6 +163,7 @@ impl Site {
                     redirected: walk.rewritten,
                     pool: Some(pool.clone()),
                     program: true,
+                    granted: Box::default(),
                 }),
                 Err(refusal) => Action::refused(refusal),
             }),
@@ -164,6 +207,7 @@ impl Site {
                 }
                 match UrlPath::from_decoded(&target) {
                     Ok(path) => {
+                        self.guard(path.as_bytes(), walk.head.method(), route);
                         walk.path = path;
                         walk.rewritten = true;
                         None

@@ -441,6 +441,10 @@ options! {
         "deny": Kind::Integer(400, 499), "", "Refuses: 403, 404 or 410.", "";
         "cgi": Kind::Text, "",
             "What the path names is a program, executed as it is by the pool of this name, of mode `cgi`: `prefix = \"/cgi-bin/\", cgi = \"programs\"`. It has to be an executable file; nothing there is sent as a file.", "";
+        "authorizer": Kind::Text, "",
+            "A FastCGI application, run by the pool of this name (mode `fastcgi` or `pool`), says first whether the request may be answered: 200 allows it, and its fields `Variable-NAME` become variables of whoever answers; any other answer is the client's. For the path a client names, what rules make of it and the file or script it leads to, wherever the rule stands; several are asked in order. Nothing there comes from the page cache.", "";
+        "authorizer_script": Kind::Path, "",
+            "The script of an authorizer that is PHP.", "";
         "return": Kind::Integer(200, 599), "", "Answers with this status and `body`.", "";
         "body": Kind::Text, "", "The body of `return`.", "";
         "pool": Kind::Text, "",

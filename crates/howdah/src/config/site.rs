@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use howdah_executor::Mode;
 use howdah_server::site::config::{
-    self, ConfigError, FrontController, HeaderEdit, HostPattern, InternalLocation,
+    self, Authorizer, ConfigError, FrontController, HeaderEdit, HostPattern, InternalLocation,
     RequestBuffering, RootResolution, Rule, RuleAction, SiteConfig, StaticRule, TryFile,
 };
 use howdah_server::site::pattern::{Pattern, PatternError};
@@ -166,6 +166,7 @@ fn site(
         .flat_map(|section| rules_of(section, pools))
         .collect();
     check_programs(section, &rules, pools);
+    check_authorizers(section, &rules, pools);
     rules.append(&mut site.rules);
     site.rules = rules;
     check_settings(section, &site, pools);
@@ -202,6 +203,31 @@ fn check_programs(section: &Section<'_, '_, '_>, rules: &[Rule], pools: &[Mode])
             name.escape_debug()
         );
         section.file().mistake(section.place_of("rule"), message);
+    }
+}
+
+/// An `authorizer` rule names a pool that speaks FastCGI.
+fn check_authorizers(section: &Section<'_, '_, '_>, rules: &[Rule], pools: &[Mode]) {
+    for rule in rules {
+        let RuleAction::Authorize(authorizer) = &rule.action else {
+            continue;
+        };
+        let place = section.place_of("rule");
+        if rule.if_missing {
+            let message = "authorizer: what may be seen cannot depend on if_missing: a file that comes or goes would open the rest";
+            section.file().mistake(place.clone(), message);
+        }
+        let name = &*authorizer.pool;
+        let why = match pools.iter().find(|pool| pool.name() == name) {
+            Some(Mode::FastCgi(_) | Mode::Pool(_)) => continue,
+            Some(other) => format!("is of mode `{}`", other.word()),
+            None => "is not configured".to_owned(),
+        };
+        let message = format!(
+            "authorizer: the pool `{}` {why}; FastCGI authorizers need one of mode `fastcgi` (they run elsewhere) or `pool` (they are started here)",
+            name.escape_debug()
+        );
+        section.file().mistake(place, message);
     }
 }
 
@@ -396,13 +422,14 @@ fn pattern(section: &Section<'_, '_, '_>) -> Option<Pattern> {
     pattern.map_err(note).ok()
 }
 
-const ACTIONS: [&str; 9] = [
+const ACTIONS: [&str; 10] = [
     "redirect",
     "rewrite",
     "deny",
     "return",
     "pool",
     "cgi",
+    "authorizer",
     "set_header",
     "add_header",
     "unset_header",
@@ -430,6 +457,7 @@ fn rules_of(section: &Section<'_, '_, '_>, pools: &[Mode]) -> Vec<Rule> {
         ("status", "redirect"),
         ("body", "return"),
         ("type", "return"),
+        ("authorizer_script", "authorizer"),
     ] {
         if section.has(key) && !section.has(of) {
             let message = format!("{key}: belongs to a rule with `{of}`");
@@ -488,6 +516,13 @@ fn action(section: &Section<'_, '_, '_>, key: &str) -> Option<RuleAction> {
         "rewrite" => template().map(RuleAction::Rewrite),
         "deny" => number("deny").map(RuleAction::Deny),
         "cgi" => section.text("cgi").map(|pool| RuleAction::Cgi(pool.into())),
+        "authorizer" => Some(RuleAction::Authorize(Authorizer {
+            pool: section.text("authorizer")?.into(),
+            script: section
+                .path("authorizer_script")
+                .map(|path| path.display().to_string())
+                .unwrap_or_default(),
+        })),
         _ => Some(RuleAction::Return {
             status: number("return")?,
             content_type: section.text("type").unwrap_or_default(),
