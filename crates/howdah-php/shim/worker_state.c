@@ -326,7 +326,9 @@ static void forget(void)
 /* Their request functions keep nothing of the boot (session: see there). */
 static zend_module_entry *filter_module, *zlib_module, *random_module, *session_module;
 static php_ps_globals *session;
-static zval session_handlers[PS_NUM_APIS];
+/* An array of zvals, or since PHP 8.3 a struct of nothing but zvals. */
+#define HANDLERS (sizeof(((php_ps_globals *)NULL)->mod_user_names) / sizeof(zval))
+static zval session_handlers[HANDLERS];
 static zend_string *session_class;
 static bool session_implemented;
 
@@ -335,8 +337,9 @@ static void keep_session(void)
 	if (!session) {
 		return;
 	}
-	for (size_t i = 0; i < PS_NUM_APIS; i++) {
-		ZVAL_COPY(&session_handlers[i], &session->mod_user_names.names[i]);
+	const zval *set = (const zval *)&session->mod_user_names;
+	for (size_t i = 0; i < HANDLERS; i++) {
+		ZVAL_COPY(&session_handlers[i], &set[i]);
 	}
 	session_class = session->mod_user_class_name ? zend_string_copy(session->mod_user_class_name) : NULL;
 	session_implemented = session->mod_user_implemented;
@@ -345,8 +348,9 @@ static void keep_session(void)
 /* The session module frees the handlers that the boot has registered together with a request's. */
 static void put_back_session_handlers(void)
 {
-	for (size_t i = 0; i < PS_NUM_APIS; i++) {
-		ZVAL_COPY(&session->mod_user_names.names[i], &session_handlers[i]);
+	zval *set = (zval *)&session->mod_user_names;
+	for (size_t i = 0; i < HANDLERS; i++) {
+		ZVAL_COPY(&set[i], &session_handlers[i]);
 	}
 	session->mod_user_class_name = session_class ? zend_string_copy(session_class) : NULL;
 	session->mod_user_implemented = session_implemented;

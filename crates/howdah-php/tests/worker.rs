@@ -136,7 +136,8 @@ fn a_fatal_error_answers_as_ever_with_the_boots_shutdown_functions_and_ends_the_
         ),
         ("set_time_limit(1); while (true);", "Maximum execution time"),
         ("trigger_error('by hand', E_USER_ERROR);", "by hand"),
-        ("eval('class A {} class A {}');", "Cannot declare class A"),
+        // "Cannot declare", and since PHP 8.3 "Cannot redeclare".
+        ("eval('class A {} class A {}');", "declare class A"),
         (
             "register_shutdown_function(function () { trigger_error('late', E_USER_ERROR); });",
             "late",
