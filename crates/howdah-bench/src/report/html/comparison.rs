@@ -1,0 +1,216 @@
+//! The page of servers measured in turns, or of saved runs side by side.
+
+use std::fmt::Write;
+
+use crate::experiment::Comparison;
+use crate::histogram::Histogram;
+use crate::stats::{Invalid, Verdict};
+
+use super::super::experiments;
+use super::super::judge;
+use super::super::words::{self, percent};
+use super::plots;
+use super::svg::escape;
+use super::{Page, capital, lamp, lamps, rate};
+
+pub(super) fn comparison(comparison: &Comparison) -> Page<'_> {
+    let first = comparison.windows.first().map(|w| &w.run);
+    let base = comparison.arms.first().map_or("A", |arm| &arm.name);
+    let judged = judge::comparison(comparison);
+    let mut out = String::new();
+    if let Some(run) = first {
+        let _ = writeln!(
+            out,
+            "<p class=\"kicker\">howdah bench --vs · {}</p>",
+            words::timestamp(run.started)
+        );
+    }
+    let sentences: Vec<String> = judged
+        .iter()
+        .map(|against| {
+            let candidate = &comparison.arms[against.arm].name;
+            capital(&against.primary().verdict.sentence(base, candidate))
+        })
+        .collect();
+    let invalid: Vec<&Invalid> = judged
+        .iter()
+        .filter_map(|against| match &against.primary().verdict {
+            Verdict::Invalid { because } => Some(because),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    let title = if invalid.is_empty() {
+        sentences.join(". ")
+    } else {
+        "These servers cannot be compared by this measurement".to_owned()
+    };
+    let _ = writeln!(out, "<h1>{}</h1>", escape(&title));
+    if let Some(against) = judged.first() {
+        let primary = against.primary();
+        let _ = writeln!(
+            out,
+            "<p class=\"sub\">By {}, over {} of windows measured in turns; 95 % interval in brackets.</p>",
+            escape(&primary.metric),
+            words::plural(primary.pairs.len() as u64, "pair", "pairs")
+        );
+    }
+    if !invalid.is_empty() {
+        out.push_str(
+            "<div class=\"banner\"><strong>Invalid, whatever the ratios below say:</strong>",
+        );
+        let reasons: Vec<String> = judged
+            .iter()
+            .filter_map(|against| match &against.primary().verdict {
+                Verdict::Invalid { because } => Some((against.arm, because)),
+                _ => None,
+            })
+            .flat_map(|(arm, because)| {
+                let candidate = &comparison.arms[arm].name;
+                because
+                    .iter()
+                    .map(move |why| escape(&why.sentence(base, candidate)))
+            })
+            .collect();
+        let _ = writeln!(out, "{}.</div>", capital(&reasons.join("; ")));
+    }
+    comparison_lamps(&mut out, comparison, &judged, &invalid);
+    arms_table(&mut out, comparison);
+    out.push_str("<div class=\"plots\">\n");
+    for against in &judged {
+        let candidate = &comparison.arms[against.arm].name;
+        let class = plots::arm_class(against.arm, false);
+        out.push_str(&plots::ratios(against.primary(), class, base, candidate));
+    }
+    let curves: Vec<_> = comparison
+        .arms
+        .iter()
+        .enumerate()
+        .map(|(i, arm)| {
+            let mut all = Histogram::new();
+            for run in comparison.runs(i) {
+                all.add(&run.latency());
+            }
+            ((plots::arm_class(i, arm.control), arm.name.clone()), all)
+        })
+        .collect();
+    out.push_str(&plots::percentiles(&curves));
+    out.push_str(&plots::windows(comparison));
+    out.push_str("</div>\n");
+    judgements_table(&mut out, comparison, &judged);
+    (title, out, first)
+}
+
+fn comparison_lamps(
+    out: &mut String,
+    comparison: &Comparison,
+    judged: &[judge::Against],
+    invalid: &[&Invalid],
+) {
+    let mut all = Vec::new();
+    for why in invalid {
+        all.push(lamp("bad", why.name().replace('-', " ")));
+    }
+    if invalid.is_empty() {
+        all.push(lamp(
+            "",
+            "same error rates, bodies, protocol and keep-alive",
+        ));
+        all.push(lamp("", "the load tester had room"));
+    }
+    if let Some(against) = judged.first() {
+        let primary = against.primary();
+        all.push(match primary.noise_floor {
+            Some(floor) => lamp(
+                if floor - 1.0 < primary.margin {
+                    ""
+                } else {
+                    "warn"
+                },
+                format!("A against itself: ±{:.1} %", (floor - 1.0) * 100.0),
+            ),
+            None => lamp("warn", "no control was run"),
+        });
+        if !primary.disturbed.is_empty() {
+            all.push(lamp(
+                "warn",
+                format!(
+                    "{} far from the others, kept",
+                    words::plural(primary.disturbed.len() as u64, "pair", "pairs")
+                ),
+            ));
+        }
+    }
+    if comparison
+        .windows
+        .iter()
+        .any(|w| w.run.machine.shared_with_server)
+    {
+        all.push(lamp("warn", "servers and load tester share a machine"));
+    }
+    lamps(out, &all);
+}
+
+fn arms_table(out: &mut String, comparison: &Comparison) {
+    out.push_str(
+        "<div class=\"scroll\"><table><tr><th></th><th>server</th><th class=\"n\">good/s</th><th class=\"n\">p50</th>\
+         <th class=\"n\">p99</th><th class=\"n\">longest</th><th class=\"n\">errors</th></tr>\n",
+    );
+    for (i, arm) in comparison.arms.iter().enumerate() {
+        let runs = comparison.runs(i);
+        let rates: Vec<f64> = runs.iter().map(|run| run.good_rate()).collect();
+        let errors: u64 = runs.iter().map(|run| run.errors()).sum();
+        let ended: u64 = runs.iter().map(|run| run.ended_requests()).sum();
+        let longest = runs
+            .iter()
+            .map(|run| run.latency().max())
+            .max()
+            .unwrap_or(0);
+        let at = |p: f64| {
+            judge::merged_percentile(&runs, p).map_or("too few".to_owned(), |ns| {
+                format!("{} ms", words::ms(ns as f64))
+            })
+        };
+        let _ = writeln!(
+            out,
+            "<tr><td><i class=\"{}\"></i>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+             <td class=\"n\">{}</td><td class=\"n\">{} ms</td><td class=\"n\">{}</td></tr>",
+            plots::arm_class(i, arm.control),
+            escape(&arm.name),
+            escape(&arm.url),
+            if rates.is_empty() {
+                "none".into()
+            } else {
+                rate(crate::stats::median(&rates))
+            },
+            at(50.0),
+            at(99.0),
+            words::ms(longest as f64),
+            percent(errors as f64 / ended.max(1) as f64)
+        );
+    }
+    out.push_str("</table></div>\n");
+}
+
+fn judgements_table(out: &mut String, comparison: &Comparison, judged: &[judge::Against]) {
+    out.push_str(
+        "<h2>Every figure that was compared</h2>\n<div class=\"scroll\"><table><tr><th></th><th>figure</th>\
+         <th>verdict</th><th>ratio, interval, p</th></tr>\n",
+    );
+    let base = &comparison.arms[0].name;
+    for against in judged {
+        let candidate = &comparison.arms[against.arm].name;
+        for judgement in &against.figures {
+            let _ = writeln!(
+                out,
+                "<tr><td>{}</td><td>{}{}</td><td>{}</td><td>{}</td></tr>",
+                escape(candidate),
+                escape(&judgement.metric),
+                if judgement.primary { " (decides)" } else { "" },
+                escape(&judgement.verdict.sentence(base, candidate)),
+                escape(&experiments::numbers(judgement))
+            );
+        }
+    }
+    out.push_str("</table></div>\n");
+}

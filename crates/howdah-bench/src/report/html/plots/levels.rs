@@ -1,0 +1,212 @@
+//! Plots over a level: the number of clients of a sweep, the rate of a search.
+
+use crate::experiment::{Search, Sweep};
+use crate::outcome::Outcome;
+use crate::run::Run;
+
+use super::super::super::experiments::SweepFindings;
+use super::super::super::words;
+use super::super::svg::{Plot, Scale, Size};
+use super::{Key, figure, ms_tick, number_tick, outcome_class};
+
+/// Throughput over concurrency, errors on top, with the law where there is one.
+pub fn sweep(sweep: &Sweep, findings: &SweepFindings) -> String {
+    let mut points: Vec<_> = sweep.points.iter().collect();
+    points.sort_by_key(|p| p.concurrency);
+    let present: Vec<Outcome> = Outcome::ALL
+        .iter()
+        .copied()
+        .filter(|o| *o == Outcome::Good || points.iter().any(|p| p.run.count(*o) > 0))
+        .collect();
+    let mut keys: Vec<Key> = present
+        .iter()
+        .map(|o| (outcome_class(*o), o.words().to_owned()))
+        .collect();
+    if findings.law.is_ok() {
+        keys.push(("law", "scalability law".into()));
+    }
+    let mut levels: Vec<f64> = points.iter().map(|p| f64::from(p.concurrency)).collect();
+    levels.dedup();
+    let draw = |size| {
+        let y = Scale::from_zero(points.iter().map(|p| p.run.achieved_rate()));
+        let x = level_scale(&levels);
+        let mut plot = Plot::new(size, x, y, "Answers per second by number of clients");
+        plot.y_axis("answers per second", number_tick);
+        level_axis(&mut plot, &levels, size);
+        // Stacks of each level's mean over its repetitions.
+        let mut below = vec![0.0; levels.len()];
+        for outcome in &present {
+            let high: Vec<f64> = levels
+                .iter()
+                .zip(&below)
+                .map(|(level, below)| {
+                    let of: Vec<f64> = points
+                        .iter()
+                        .filter(|p| f64::from(p.concurrency) == *level)
+                        .map(|p| p.run.count(*outcome) as f64 / p.run.elapsed.max(1e-9))
+                        .collect();
+                    below + crate::stats::mean(&of)
+                })
+                .collect();
+            plot.area(outcome_class(*outcome), &levels, &below, &high);
+            below = high;
+        }
+        if let Ok(fit) = &findings.law {
+            // Only where it was fitted: levels with errors are another system.
+            let steps = 80;
+            let line: Vec<(f64, f64)> = (0..=steps)
+                .map(|i| levels[0] * (fit.up_to / levels[0]).powf(f64::from(i) / f64::from(steps)))
+                .map(|n| (n, fit.rate(n)))
+                .collect();
+            plot.line("law", &line);
+        }
+        for point in &points {
+            let rate = point.run.good_rate();
+            let title = format!(
+                "{} clients: {} good per second",
+                point.concurrency,
+                words::rate(rate)
+            );
+            plot.dot("good", f64::from(point.concurrency), rate, &title);
+        }
+        plot.finish()
+    };
+    figure(
+        Size::Full,
+        "Throughput by number of clients",
+        "Dots: measured. Errors stand on top of the good answers and are no throughput.",
+        &keys,
+        draw,
+    )
+}
+
+/// Latency over concurrency.
+pub fn sweep_latency(sweep: &Sweep) -> String {
+    let mut points: Vec<_> = sweep.points.iter().collect();
+    points.sort_by_key(|p| (p.concurrency, p.repetition));
+    points.retain(|p| p.run.good() > 0);
+    if points.is_empty() {
+        return String::new();
+    }
+    let lines: [(&'static str, &str, f64); 3] = [
+        ("p50", "p50", 0.5),
+        ("p99", "p99", 0.99),
+        ("pmax", "longest", 1.0),
+    ];
+    let keys: Vec<Key> = lines
+        .iter()
+        .map(|(c, n, _)| (*c, (*n).to_owned()))
+        .collect();
+    let mut levels: Vec<f64> = points.iter().map(|p| f64::from(p.concurrency)).collect();
+    levels.dedup();
+    let draw = |size| {
+        let at = |run: &Run, q: f64| run.latency().quantile(q) as f64 / 1e6;
+        let y = Scale::log_around(
+            points
+                .iter()
+                .flat_map(|p| [at(&p.run, 0.5), at(&p.run, 1.0)]),
+        );
+        let mut plot = Plot::new(
+            size,
+            level_scale(&levels),
+            y,
+            "Latency by number of clients",
+        );
+        plot.y_axis("latency", ms_tick);
+        level_axis(&mut plot, &levels, size);
+        for (class, _, q) in lines {
+            let line: Vec<_> = points
+                .iter()
+                .map(|p| (f64::from(p.concurrency), at(&p.run, q)))
+                .collect();
+            plot.line(class, &line);
+        }
+        plot.finish()
+    };
+    figure(
+        Size::Full,
+        "Latency by number of clients",
+        "Beyond saturation each further client only adds waiting: a straight rise is the queue.",
+        &keys,
+        draw,
+    )
+}
+
+fn level_scale(levels: &[f64]) -> Scale {
+    let (low, high) = (levels[0], levels[levels.len() - 1]);
+    Scale::Log {
+        min: low * 0.95,
+        max: (high * 1.05).max(low * 1.5),
+    }
+}
+
+fn level_axis(plot: &mut Plot, levels: &[f64], size: Size) {
+    let least = if size == Size::Narrow { 30.0 } else { 26.0 };
+    let mut shown: Vec<f64> = Vec::new();
+    for level in levels.iter().rev() {
+        if shown
+            .last()
+            .is_none_or(|last| plot.at_x(*last) - plot.at_x(*level) >= least)
+        {
+            shown.push(*level);
+        }
+    }
+    shown.reverse();
+    plot.x_ticks("clients", &shown, |t| format!("{t:.0}"));
+}
+
+/// Offered and good rate of every trial of a search.
+pub fn trials(search: &Search) -> String {
+    if search.trials.is_empty() {
+        return String::new();
+    }
+    let keys: Vec<Key> = vec![
+        ("good", "held".into()),
+        ("e5xx", "broke".into()),
+        ("one", "all answered well".into()),
+    ];
+    let draw = |size| {
+        let rates = || search.trials.iter().map(|t| t.rate);
+        let x = Scale::from_zero(rates());
+        let mut plot = Plot::new(size, x, x, "Good answers per second by offered rate");
+        plot.y_axis("good per second", number_tick);
+        plot.x_axis("offered per second", number_tick);
+        let top = rates().fold(0.0, f64::max);
+        plot.line("one", &[(0.0, 0.0), (top, top)]);
+        if let Some(found) = search.found {
+            plot.upright("law", found);
+            plot.note(
+                "",
+                found,
+                0.0,
+                &format!("{} per second", words::rate(found)),
+            );
+        }
+        for trial in &search.trials {
+            let class = if trial.broken.is_empty() {
+                "good"
+            } else {
+                "e5xx"
+            };
+            let title = format!(
+                "{} offered, {} good: {}",
+                words::rate(trial.rate),
+                words::rate(trial.run.good_rate()),
+                if trial.broken.is_empty() {
+                    "held".to_owned()
+                } else {
+                    trial.broken.join("; ")
+                }
+            );
+            plot.dot(class, trial.rate, trial.run.good_rate(), &title);
+        }
+        plot.finish()
+    };
+    figure(
+        Size::Half,
+        "Offered and good rate",
+        "On the line every request was answered well; below it the server could not keep up.",
+        &keys,
+        draw,
+    )
+}

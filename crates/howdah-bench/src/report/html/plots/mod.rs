@@ -1,0 +1,98 @@
+//! The plots of the report, each drawn wide and narrow, with its title, a sentence that says how to
+//! read it, and a legend.
+//!
+//! - [`run`]: of one run; [`comparison`]: of servers measured in turns; [`levels`]: of sweeps and searches.
+
+mod comparison;
+mod levels;
+mod run;
+
+use std::fmt::Write;
+
+use crate::outcome::{Kind, Outcome};
+
+use super::svg::{Size, escape};
+
+pub use comparison::{ratios, windows};
+pub use levels::{sweep, sweep_latency, trials};
+pub use run::{latency_over_time, percentiles, processors, throughput};
+
+/// A name in the legend with its colour.
+pub type Key = (&'static str, String);
+
+/// Puts a plot into the page.
+pub(super) fn figure(
+    size: Size,
+    title: &str,
+    how: &str,
+    keys: &[Key],
+    draw: impl Fn(Size) -> String,
+) -> String {
+    let mut out = format!(
+        "<figure{}>\n<figcaption><h3>{}</h3><p>{}</p></figcaption>\n",
+        if size == Size::Full {
+            " class=\"full\""
+        } else {
+            ""
+        },
+        escape(title),
+        escape(how)
+    );
+    out.push_str(&draw(size));
+    out.push_str(&draw(Size::Narrow));
+    if keys.len() > 1 {
+        out.push_str("<ul class=\"legend\">");
+        for (class, name) in keys {
+            let _ = write!(out, "<li><i class=\"{class}\"></i>{}</li>", escape(name));
+        }
+        out.push_str("</ul>\n");
+    }
+    out.push_str("</figure>\n");
+    out
+}
+
+/// The colour class of an arm: the base, the candidates in turn, the control.
+pub fn arm_class(index: usize, control: bool) -> &'static str {
+    const CLASSES: [&str; 5] = ["a0", "a1", "a2", "a3", "a4"];
+    if control {
+        "control"
+    } else {
+        CLASSES[index % CLASSES.len()]
+    }
+}
+
+/// The colour class of an outcome.
+pub fn outcome_class(outcome: Outcome) -> &'static str {
+    match (outcome, outcome.kind()) {
+        (Outcome::Good, _) => "good",
+        (Outcome::Status5xx, _) => "e5xx",
+        (Outcome::Status4xx, _) => "e4xx",
+        (Outcome::WrongBody, _) => "ebody",
+        (_, Kind::Answer) => "eanswer",
+        (Outcome::Timeout, _) => "etimeout",
+        (_, Kind::Connect) => "econnect",
+        (_, _) => "etransport",
+    }
+}
+
+pub(super) fn ms_tick(value: f64) -> String {
+    match value {
+        0.0 => "0".into(),
+        v if v < 1.0 => format!("{} µs", trim(v * 1e3)),
+        v if v < 1000.0 => format!("{} ms", trim(v)),
+        v => format!("{} s", trim(v / 1e3)),
+    }
+}
+
+pub(super) fn number_tick(value: f64) -> String {
+    match value.abs() {
+        v if v >= 1e6 => format!("{} M", trim(value / 1e6)),
+        v if v >= 1e4 => format!("{} k", trim(value / 1e3)),
+        _ => trim(value),
+    }
+}
+
+fn trim(value: f64) -> String {
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}

@@ -1,0 +1,271 @@
+//! Plots of one run: latency by percentile, and what happened second by second.
+
+use crate::histogram::Histogram;
+use crate::outcome::Outcome;
+use crate::run::{Run, Second};
+use crate::stats::quantile;
+
+use super::super::super::words;
+use super::super::svg::{Plot, Scale, Size};
+use super::{Key, figure, ms_tick, number_tick, outcome_class, trim};
+
+/// Columns of a plot over time at most: longer runs are drawn in steps of several seconds.
+const COLUMNS: usize = 240;
+
+/// Latency by percentile: one curve for each histogram.
+pub fn percentiles(curves: &[(Key, Histogram)]) -> String {
+    let curves: Vec<&(Key, Histogram)> = curves.iter().filter(|(_, h)| !h.is_empty()).collect();
+    if curves.is_empty() {
+        return String::new();
+    }
+    let keys: Vec<Key> = curves.iter().map(|(key, _)| key.clone()).collect();
+    let most = curves.iter().map(|(_, h)| h.len()).max().unwrap_or(1) as f64;
+    let nines = most.log10().ceil().clamp(2.0, 6.0);
+    let draw = |size| {
+        let x = Scale::Linear {
+            min: 0.0,
+            max: nines,
+        };
+        let values = curves
+            .iter()
+            .flat_map(|(_, h)| [h.quantile(0.01) as f64 / 1e6, h.max() as f64 / 1e6]);
+        let mut plot = Plot::new(
+            size,
+            x,
+            Scale::log_around(values),
+            "Latency by percentile; the same figures are in the report's text",
+        );
+        plot.y_axis("latency", ms_tick);
+        let mut ticks = vec![2f64.log10()];
+        ticks.extend((1..=nines as u32).map(f64::from));
+        plot.x_ticks("answers served within", &ticks, |t| {
+            // 1 − 10^−t, with as many nines as there are.
+            let share = 100.0 - 100.0 / 10f64.powf(t);
+            let decimals = (t - 2.0).max(0.0).round() as usize;
+            format!("{share:.decimals$} %")
+        });
+        for ((class, name), histogram) in &curves {
+            let n = histogram.len() as f64;
+            // Beyond the last ten answers it is a tale of single ones: dotted.
+            let sure = (n / quantile::BEYOND).log10().max(0.0);
+            let end = n.log10();
+            let at = |t: f64| {
+                let q = 1.0 - 10f64.powf(-t);
+                (t, histogram.quantile(q) as f64 / 1e6)
+            };
+            let steps = |from: f64, to: f64| -> Vec<(f64, f64)> {
+                let count = ((to - from) / 0.04).ceil().max(1.0) as usize;
+                (0..=count)
+                    .map(|i| at(from + (to - from) * i as f64 / count as f64))
+                    .collect()
+            };
+            plot.line(class, &steps(0.0, sure.min(end)));
+            if end > sure {
+                plot.line(&format!("{class} dotted"), &steps(sure, end));
+            }
+            let max = histogram.max() as f64;
+            let title = format!("{name}: longest {} ms", words::ms(max));
+            plot.dot(class, end.min(nines), max / 1e6, &title);
+            if curves.len() == 1 {
+                let text = format!("max {} ms", words::ms(max));
+                plot.note("", end.min(nines), max / 1e6, &text);
+            }
+        }
+        plot.finish()
+    };
+    figure(
+        Size::Half,
+        "Latency by percentile",
+        "Of how many good answers it is true that they took no longer. Each step to the right is ten times rarer; \
+         dotted where fewer than ten answers lie beyond, so that another run would draw it elsewhere.",
+        &keys,
+        draw,
+    )
+}
+
+/// Seconds put together so that there are no more than [`COLUMNS`]. A last second that was cut very
+/// short is left out: its rates are noise.
+fn columns(seconds: &[Second]) -> Vec<&[Second]> {
+    let seconds = match seconds {
+        [whole @ .., last] if last.length < 0.2 && !whole.is_empty() => whole,
+        all => all,
+    };
+    let step = seconds.len().div_ceil(COLUMNS).max(1);
+    seconds.chunks(step).collect()
+}
+
+/// Throughput second by second: good answers, and on top of them what was not good, by what it was.
+pub fn throughput(run: &Run) -> String {
+    if run.seconds.len() < 2 {
+        return String::new();
+    }
+    let columns = columns(&run.seconds);
+    let present: Vec<Outcome> = Outcome::ALL
+        .iter()
+        .copied()
+        .filter(|outcome| *outcome == Outcome::Good || run.count(*outcome) > 0)
+        .collect();
+    let keys: Vec<Key> = present
+        .iter()
+        .map(|outcome| (outcome_class(*outcome), outcome.words().to_owned()))
+        .collect();
+    let rate = |column: &[Second], outcome: Option<Outcome>| -> f64 {
+        let length: f64 = column.iter().map(|s| s.length).sum();
+        let count: u64 = column
+            .iter()
+            .flat_map(|s| s.outcomes.iter())
+            .filter(|(have, _)| outcome.is_none_or(|wanted| **have == wanted))
+            .map(|(_, n)| n)
+            .sum();
+        count as f64 / length.max(1e-9)
+    };
+    let draw = |size| {
+        // A cut last second has a rate as noisy as it is short.
+        let end = run.seconds.last().map_or(1.0, |s| s.end);
+        let x = Scale::Linear { min: 0.0, max: end };
+        let y = Scale::from_zero(columns.iter().map(|c| rate(c, None)));
+        let mut plot = Plot::new(size, x, y, "Answers per second over the run");
+        plot.y_axis("answers per second", number_tick);
+        plot.x_axis("seconds", trim);
+        for column in &columns {
+            let from = column[0].end - column[0].length;
+            let to = column[column.len() - 1].end;
+            let mut below = 0.0;
+            for outcome in &present {
+                let value = rate(column, Some(*outcome));
+                if value > 0.0 {
+                    let title = format!(
+                        "{:.0}–{:.0} s: {} {} per second",
+                        from,
+                        to,
+                        words::rate(value),
+                        outcome.words()
+                    );
+                    let class = outcome_class(*outcome);
+                    plot.bar(class, (from, to), (below, below + value), &title);
+                }
+                below += value;
+            }
+        }
+        plot.finish()
+    };
+    figure(
+        Size::Half,
+        "Throughput",
+        "Good answers per second; errors stand on top, in their own colours, and are no throughput.",
+        &keys,
+        draw,
+    )
+}
+
+/// Latency second by second.
+pub fn latency_over_time(run: &Run) -> String {
+    let columns = columns(&run.seconds);
+    let merged: Vec<(f64, Histogram)> = columns
+        .iter()
+        .map(|column| {
+            let mut all = Histogram::new();
+            for second in column.iter() {
+                if let Ok(histogram) = Histogram::decode(&second.latency) {
+                    all.add(&histogram);
+                }
+            }
+            let middle = (column[0].end - column[0].length + column[column.len() - 1].end) / 2.0;
+            (middle, all)
+        })
+        .collect();
+    if merged.iter().filter(|(_, h)| !h.is_empty()).count() < 2 {
+        return String::new();
+    }
+    let lines: [(&'static str, &str, f64); 3] = [
+        ("p50", "p50", 0.5),
+        ("p99", "p99", 0.99),
+        ("pmax", "longest", 1.0),
+    ];
+    let keys: Vec<Key> = lines
+        .iter()
+        .map(|(c, n, _)| (*c, (*n).to_owned()))
+        .collect();
+    let at = |h: &Histogram, q: f64| {
+        if h.is_empty() {
+            f64::NAN
+        } else {
+            h.quantile(q) as f64 / 1e6
+        }
+    };
+    let draw = |size| {
+        let end = run.seconds.last().map_or(1.0, |s| s.end);
+        let y = Scale::log_around(merged.iter().flat_map(|(_, h)| [at(h, 0.5), at(h, 1.0)]));
+        let x = Scale::Linear { min: 0.0, max: end };
+        let mut plot = Plot::new(size, x, y, "Latency over the run");
+        plot.y_axis("latency", ms_tick);
+        plot.x_axis("seconds", trim);
+        for (class, _, q) in lines {
+            let points: Vec<_> = merged.iter().map(|(x, h)| (*x, at(h, q))).collect();
+            plot.line(class, &points);
+        }
+        plot.finish()
+    };
+    figure(
+        Size::Half,
+        "Latency over the run",
+        "Of good answers, second by second. A gap is a second without any.",
+        &keys,
+        draw,
+    )
+}
+
+/// What the load tester and, if watched, the server used.
+pub fn processors(run: &Run) -> String {
+    if run.seconds.len() < 2 {
+        return String::new();
+    }
+    let of = |figure: fn(&Second) -> f64| -> Vec<(f64, f64)> {
+        columns(&run.seconds)
+            .iter()
+            .map(|column| {
+                let mean = column.iter().map(figure).sum::<f64>() / column.len() as f64;
+                (column[column.len() - 1].end, mean)
+            })
+            .collect()
+    };
+    let server: Vec<(f64, f64)> = run
+        .server
+        .iter()
+        .filter_map(|s| Some((s.at, s.process?.cpu)))
+        .collect();
+    let mut lines: Vec<(Key, Vec<(f64, f64)>)> = vec![
+        (("client", "load tester".into()), of(|s| s.client_cpu)),
+        (
+            ("wait", "load tester waiting for a core".into()),
+            of(|s| s.client_wait),
+        ),
+    ];
+    if !server.is_empty() {
+        lines.push((("server", "server".into()), server));
+    }
+    let cores = f64::from(run.machine.cores.max(1));
+    let keys: Vec<Key> = lines.iter().map(|(key, _)| key.clone()).collect();
+    let draw = |size| {
+        let end = run.seconds.last().map_or(1.0, |s| s.end);
+        let x = Scale::Linear { min: 0.0, max: end };
+        let y = Scale::Linear {
+            min: 0.0,
+            max: cores,
+        };
+        let mut plot = Plot::new(size, x, y, "Processor use over the run");
+        plot.y_axis("cores", trim);
+        plot.x_axis("seconds", trim);
+        for ((class, _), points) in &lines {
+            plot.line(class, points);
+        }
+        plot.finish()
+    };
+    figure(
+        Size::Half,
+        "Who used the processors",
+        "In cores. A load tester near one core per thread measures itself.",
+        &keys,
+        draw,
+    )
+}

@@ -1,0 +1,195 @@
+//! The page of one run.
+
+use std::fmt::Write;
+
+use crate::plan::Arrivals;
+use crate::run::{Ended, Run};
+use crate::stats::steady::Steadiness;
+
+use super::super::bottleneck::{self, Weight};
+use super::super::misled;
+use super::super::text;
+use super::super::words::{self, grouped, percent};
+use super::plots;
+use super::svg::escape;
+use super::{Lamp, capital, kicker, lamp, lamps, number, rate};
+
+pub(super) fn run(run: &Run) -> String {
+    let mut out = String::new();
+    kicker(&mut out, "howdah bench", run);
+    let _ = writeln!(out, "<h1>{}</h1>", escape(&headline(run)));
+    let _ = writeln!(
+        out,
+        "<p class=\"sub\">{}.</p>",
+        escape(&capital(&text::mode(run)))
+    );
+    if let Some(evidence) = bottleneck::bound(run) {
+        let _ = writeln!(
+            out,
+            "<div class=\"banner\"><strong>The load tester was the bottleneck: these figures are its own.</strong>{}.</div>",
+            escape(&capital(&evidence))
+        );
+    }
+    lamps(&mut out, &run_lamps(run));
+    let notes: Vec<String> = bottleneck::findings(run)
+        .into_iter()
+        .filter(|finding| finding.weight == Weight::Notice)
+        .map(|finding| format!("{}.", capital(&finding.sentence)))
+        .collect();
+    if !notes.is_empty() {
+        let _ = writeln!(
+            out,
+            "<p class=\"notes\">About the load tester: {}</p>",
+            escape(&notes.join(" "))
+        );
+    }
+    numbers(&mut out, run);
+    out.push_str("<div class=\"plots\">\n");
+    out.push_str(&plots::percentiles(&[(
+        ("a0", "good".into()),
+        run.latency(),
+    )]));
+    out.push_str(&plots::throughput(run));
+    out.push_str(&plots::latency_over_time(run));
+    out.push_str(&plots::processors(run));
+    out.push_str("</div>\n");
+    outcomes(&mut out, run);
+    misleading(&mut out, run);
+    out
+}
+
+pub(super) fn headline(run: &Run) -> String {
+    if run.good() == 0 {
+        return format!(
+            "Not one good answer to {}",
+            words::plural(run.begun, "request", "requests")
+        );
+    }
+    let latency = run.latency();
+    let mut title = format!("{} good answers per second", rate(run.good_rate()));
+    let errors = run.errors();
+    if errors > 0 {
+        let _ = write!(
+            title,
+            ", and {} of the requests failed",
+            percent(errors as f64 / run.ended_requests() as f64)
+        );
+    } else {
+        let _ = write!(
+            title,
+            ", half of them within {} ms",
+            words::ms(latency.quantile(0.5) as f64)
+        );
+    }
+    title
+}
+
+fn run_lamps(run: &Run) -> Vec<Lamp> {
+    let mut all = Vec::new();
+    let errors = run.errors();
+    all.push(if errors == 0 {
+        lamp("", "no errors")
+    } else {
+        lamp("bad", format!("{} errors", grouped(errors)))
+    });
+    let findings = bottleneck::findings(run);
+    let worst = findings.iter().map(|f| f.weight).max();
+    all.push(match worst {
+        None => lamp("", "the load tester had room"),
+        Some(Weight::Notice) => lamp("warn", "a note about the load tester"),
+        Some(Weight::Bound) => lamp("bad", "the load tester was the bottleneck"),
+    });
+    all.push(match text::steady_class(run) {
+        Steadiness::Flat => lamp("", "steady"),
+        Steadiness::TooShort => lamp("warn", "too short to see whether it was steady"),
+        Steadiness::Warming { .. } => lamp("warn", "still warming up"),
+        Steadiness::Slowing { .. } => lamp("bad", "slowing down"),
+        Steadiness::Unsteady { .. } => lamp("warn", "unsteady"),
+    });
+    if run.plan.connection.keep_alive {
+        all.push(if run.connections.refused_to_keep == 0 {
+            lamp("", "connections kept")
+        } else {
+            lamp("warn", "the server closed connections")
+        });
+    }
+    if run.in_flight.count > 0 && run.in_flight.oldest > run.latency().max() as f64 / 1e9 {
+        all.push(lamp(
+            "bad",
+            format!("unanswered at the end: {}", grouped(run.in_flight.count)),
+        ));
+    }
+    if run.unsent > 0 {
+        all.push(lamp("bad", format!("never sent: {}", grouped(run.unsent))));
+    }
+    if run.ended == Ended::Interrupted {
+        all.push(lamp("warn", "interrupted"));
+    }
+    all
+}
+
+fn numbers(out: &mut String, run: &Run) {
+    out.push_str("<dl class=\"numbers\">");
+    if let Arrivals::Open { .. } = run.plan.arrivals {
+        number(out, "", "offered", &rate(run.offered_rate()), "/s");
+    }
+    number(out, "", "good answers", &rate(run.good_rate()), "/s");
+    let share = run.errors() as f64 / run.ended_requests().max(1) as f64;
+    let class = if run.errors() > 0 { "bad" } else { "" };
+    number(out, class, "errors", &percent(share), "");
+    let latency = run.latency();
+    for (name, p) in [("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p99.9", 99.9)] {
+        if let Some(ns) = crate::stats::quantile::trusted(&latency, p) {
+            number(out, "", name, &words::ms(ns as f64), "ms");
+        }
+    }
+    if !latency.is_empty() {
+        number(out, "", "longest", &words::ms(latency.max() as f64), "ms");
+    }
+    out.push_str("</dl>\n");
+}
+
+fn outcomes(out: &mut String, run: &Run) {
+    out.push_str(
+        "<h2>How the requests ended</h2>\n<div class=\"scroll\"><table><tr><th></th><th class=\"n\">requests</th>\
+         <th class=\"n\">share</th><th class=\"n\">p50</th><th class=\"n\">p99</th><th class=\"n\">longest</th></tr>\n",
+    );
+    let ended = run.ended_requests().max(1);
+    for (outcome, tally) in run.outcomes.iter().filter(|(_, tally)| tally.count > 0) {
+        let ms = |q: f64| format!("{} ms", words::ms(tally.latency.quantile(q) as f64));
+        let _ = writeln!(
+            out,
+            "<tr><td><i class=\"{}\"></i>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+             <td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
+            plots::outcome_class(*outcome),
+            escape(outcome.words()),
+            grouped(tally.count),
+            percent(tally.count as f64 / ended as f64),
+            ms(0.5),
+            ms(0.99),
+            ms(1.0)
+        );
+    }
+    out.push_str("</table></div>\n");
+}
+
+fn misleading(out: &mut String, run: &Run) {
+    let lines = misled::lines(run);
+    if lines.is_empty() {
+        return;
+    }
+    out.push_str(
+        "<h2>What ab would have said</h2>\n<div class=\"scroll\"><table><tr><th>ab’s figure</th>\
+         <th>would say</th><th>what is the case</th></tr>\n",
+    );
+    for line in lines {
+        let _ = writeln!(
+            out,
+            "<tr><td><q>{}</q></td><td>{}</td><td>{}</td></tr>",
+            escape(line.figure),
+            escape(&line.ab_says),
+            escape(&line.truth)
+        );
+    }
+    out.push_str("</table></div>\n");
+}
