@@ -78,6 +78,16 @@ pub enum LabError {
         /// What was expected.
         wanted: String,
     },
+    /// A user's own application cannot be measured as asked.
+    OwnApp {
+        /// All reasons, each with what to do.
+        mistakes: Vec<String>,
+    },
+    /// A comparison that was begun belongs to another program, configuration or machine.
+    Changed {
+        /// What is different.
+        what: Vec<String>,
+    },
     /// A preparing command failed.
     Preparation {
         /// The command.
@@ -100,6 +110,8 @@ impl LabError {
             LabError::Suite { .. } => "Suite",
             LabError::NotAResult { .. } => "NotAResult",
             LabError::Marks { .. } => "Marks",
+            LabError::OwnApp { .. } => "OwnApp",
+            LabError::Changed { .. } => "Changed",
             LabError::Preparation { .. } => "Preparation",
         }
     }
@@ -149,6 +161,16 @@ impl fmt::Display for LabError {
                 f,
                 "Marks: {file}: expected {wanted}; put the marks right, or remove both"
             ),
+            LabError::OwnApp { mistakes } => {
+                f.write_str("OwnApp: the application cannot be measured so")?;
+                write_log(f, &mistakes.join("\n"))
+            }
+            LabError::Changed { what } => {
+                f.write_str(
+                    "Changed: figures of two set-ups are not mixed; begin anew. Since this comparison began there is another",
+                )?;
+                write_log(f, &what.join("\n"))
+            }
             LabError::Preparation { command, said } => {
                 write!(f, "Preparation: {command}")?;
                 write_log(f, said)

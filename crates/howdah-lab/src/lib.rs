@@ -11,6 +11,7 @@
 //! - [`measure`]: runs a suite: blocks, windows, checks; [`effort`]: how long; [`site`]: what it is about.
 //! - [`table`]: from windows to rows; [`answer`]: what was asked; [`report`]: how they are told;
 //!   [`saved`]: read back.
+//! - [`own`]: the same for a user's own application (`--app`).
 //! - [`fixture`]: pages, WordPress and the database.
 //!
 //! Everything runs on loopback, in private directories, without root's rights.
@@ -25,6 +26,7 @@ pub mod folder;
 pub mod ini;
 pub mod measure;
 pub mod need;
+pub mod own;
 pub mod process;
 pub mod report;
 pub mod saved;

@@ -162,6 +162,7 @@ impl Lab {
                 front_controller: sites.front_controller(suite.pages[page].site),
                 children: suite.children,
                 clients: level.max(100),
+                environment: Vec::new(),
                 ini: ini.clone(),
                 ini_without_opcache: ini_without_opcache.clone(),
                 howdah: self.howdah.clone(),

@@ -30,6 +30,10 @@ pub fn mod_php(job: &Job, folder: &Folder) -> Result<Running, LabError> {
 pub fn mod_fcgid(job: &Job, folder: &Folder) -> Result<Running, LabError> {
     let children = job.children;
     let place = folder.path().display();
+    let environment = job.environment.iter();
+    let environment: String = environment
+        .map(|(name, value)| format!("FcgidInitialEnv {name} \"{value}\"\n"))
+        .collect();
     // Without the larger limits of the last lines mod_fcgid answers 503 after 60 s of queueing, or
     // ends processes in the middle of a run.
     let conf = format!(
@@ -39,7 +43,7 @@ pub fn mod_fcgid(job: &Job, folder: &Folder) -> Result<Running, LabError> {
          FcgidMaxProcesses {children}\nFcgidMaxProcessesPerClass {children}\n\
          FcgidMinProcessesPerClass {children}\nFcgidMaxRequestsPerProcess 0\n\
          FcgidIOTimeout 300\nFcgidBusyTimeout 300\nFcgidConnectTimeout 60\n\
-         <FilesMatch \"\\.php$\">\n    SetHandler fcgid-script\n    Options +ExecCGI\n</FilesMatch>\n",
+         {environment}<FilesMatch \"\\.php$\">\n    SetHandler fcgid-script\n    Options +ExecCGI\n</FilesMatch>\n",
         php = need::PHP_CGI.find()?.display(),
         ini = job.ini.file.display(),
         scan = job.ini.scan_directory.display(),
@@ -123,6 +127,9 @@ fn run(
         Some(script) => format!("FallbackResource {script}"),
         None => String::new(),
     };
+    for (name, value) in &job.environment {
+        let _ = writeln!(conf, "SetEnv {name} \"{value}\"");
+    }
     let _ = write!(
         conf,
         "ServerName localhost\nListen {address}\nListenBacklog 4096\nDocumentRoot {root}\n\

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::process::Command;
 
-use super::Job;
+use super::{Job, environment};
 use crate::LabError;
 use crate::folder::Folder;
 use crate::need;
@@ -26,6 +26,7 @@ pub fn php_cgi_ports(
             .args(["-b", &address.to_string(), "-c"])
             .arg(&job.ini.file)
             .env("PHP_INI_SCAN_DIR", &job.ini.scan_directory)
+            .envs(environment(job))
             // As in the post: never replaced. PHP's default is 500.
             .env("PHP_FCGI_MAX_REQUESTS", "0");
         let log = folder.join(format!("{name}.log"));

@@ -55,12 +55,16 @@ pub fn start(
         Address::Tcp(address) => address.to_string(),
     };
     let backlog = backlog.map_or(String::new(), |n| format!("listen.backlog = {n}\n"));
+    let environment = job.environment.iter();
+    let environment: String = environment
+        .map(|(name, value)| format!("env[{name}] = \"{value}\"\n"))
+        .collect();
     let conf = folder.write(
         "php-fpm.conf",
         format!(
             "[global]\nerror_log = /dev/stderr\ndaemonize = no\n\
              [lab]\nlisten = {listen}\n{backlog}pm = static\npm.max_children = {}\n\
-             catch_workers_output = yes\n",
+             catch_workers_output = yes\n{environment}",
             job.children
         ),
     )?;

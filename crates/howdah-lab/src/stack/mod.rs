@@ -4,6 +4,7 @@
 
 mod apache;
 mod backend;
+pub mod configured;
 mod fpm;
 mod go;
 mod howdah;
@@ -32,6 +33,8 @@ pub struct Job {
     pub children: u32,
     /// Clients at once that the web servers in front must have room for.
     pub clients: u32,
+    /// What PHP finds in its environment. Plain words: written into every configuration as they are.
+    pub environment: Vec<(String, String)>,
     /// PHP's settings, with the opcode cache.
     pub ini: Ini,
     /// The same without it.
@@ -191,6 +194,12 @@ stacks! {
         |job, folder| howdah::serve(job, folder, &["--mode", "cgi"]);
     "howdah-worker", "Howdah, mode worker", [], howdah::worker;
     "howdah-run", "Howdah, running the Swoole script", [], howdah::run_script;
+}
+
+/// For `Command::envs`.
+fn environment(job: &Job) -> impl Iterator<Item = (&str, &str)> {
+    let pairs = job.environment.iter();
+    pairs.map(|(name, value)| (name.as_str(), value.as_str()))
 }
 
 impl Job {

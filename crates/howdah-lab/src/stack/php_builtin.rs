@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use super::{Job, Running};
+use super::{Job, Running, environment};
 use crate::LabError;
 use crate::folder::Folder;
 use crate::need;
@@ -20,6 +20,7 @@ pub fn start(job: &Job, folder: &Folder) -> Result<Running, LabError> {
         .args(["-S", &address.to_string(), "-t"])
         .arg(&job.root)
         .env("PHP_INI_SCAN_DIR", &job.ini.scan_directory)
+        .envs(environment(job))
         .env("PHP_CLI_SERVER_WORKERS", job.children.to_string());
     if let Some(script) = &job.front_controller {
         let router = format!(
@@ -42,6 +43,7 @@ pub fn frankenphp(job: &Job, folder: &Folder) -> Result<Running, LabError> {
         .args(["php-server", "--listen", &address.to_string(), "--root"])
         .arg(&job.root)
         .env("FRANKENPHP_NUM_THREADS", job.children.to_string())
+        .envs(environment(job))
         .env("XDG_CONFIG_HOME", folder.join("config"))
         .env("XDG_DATA_HOME", folder.join("data"));
     let log = folder.join("frankenphp.log");

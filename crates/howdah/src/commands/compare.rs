@@ -19,6 +19,7 @@ use howdah_lab::suite::{FIVE, Suite};
 use howdah_lab::table::{self, Table, Told};
 use howdah_lab::{report, saved, versions};
 
+use super::compare_own::{self, Own};
 use super::interrupt;
 use crate::exit;
 
@@ -65,6 +66,9 @@ pub struct Compare {
     /// Print the stacks, and which can run here
     #[arg(long)]
     pub list: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub own: Own,
 }
 
 /// What does not measure.
@@ -112,6 +116,15 @@ pub fn run(arguments: &Compare) -> ExitCode {
     }
     if arguments.list {
         return list();
+    }
+    if arguments.own.is_asked() {
+        return compare_own::run(arguments, &mut Progress::new("app"), listen_for_signals);
+    }
+    if let Some(stray) = arguments.own.strays() {
+        eprintln!(
+            "howdah: {stray} belongs to a comparison on an application: --app DIR is missing"
+        );
+        return exit::configuration();
     }
     let suites = match suites(arguments) {
         Ok(suites) => suites,

@@ -5,6 +5,7 @@ pub mod cache;
 pub mod check;
 mod client;
 pub mod compare;
+mod compare_own;
 mod interrupt;
 pub mod modes;
 pub mod run;

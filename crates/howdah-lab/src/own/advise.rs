@@ -1,0 +1,364 @@
+//! What to choose, how sure that is, and why: from pairs of windows to settings. Pure.
+//!
+//! Four questions are asked of the default (mode `embed`, children as Howdah chooses, no page cache):
+//! is another mode faster, another number of children, the page cache, and how does the best rival
+//! compare? A setting changes only where the pairs show it; "cannot tell" keeps the default. The
+//! settings are measured one by one, not together.
+
+use howdah_bench::report::{bottleneck, judge, words};
+use howdah_bench::run::Run;
+use howdah_bench::stats::paired::{Judgement, Settings};
+use howdah_bench::stats::verdict::Invalid;
+use howdah_bench::stats::{Verdict, holm};
+use serde::{Deserialize, Serialize};
+
+use super::arm::{Arm, Choice, DEFAULT, Mode, Way};
+use super::rows::{Row, SEED};
+use super::run::{Block, Window};
+
+/// A difference below it does not count, and of two numbers of children so close the smaller is asked
+/// about.
+const MARGIN: f64 = 0.03;
+/// What intervals and tests claim.
+const LEVEL: f64 = 0.95;
+
+/// `max_children` goes no further.
+const MOST_CHILDREN: u64 = 1000;
+
+/// What is asked of the default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Question {
+    /// Which `mode`.
+    Mode,
+    /// Which `max_children`.
+    Children,
+    /// Whether `cache`.
+    Cache,
+    /// How the best rival compares.
+    Rival,
+}
+
+/// All, in the order they are told.
+pub const QUESTIONS: [Question; 4] = [
+    Question::Mode,
+    Question::Children,
+    Question::Cache,
+    Question::Rival,
+];
+
+/// A question's answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Decision {
+    /// The question.
+    pub question: Question,
+    /// Who was asked about; none: nobody could be.
+    pub challenger: Option<String>,
+    /// Good answers per second, challenger to default, in pairs; ratios above 1 favour the
+    /// challenger. None: not measured.
+    pub judgement: Option<Judgement>,
+    /// The challenger is shown to be faster.
+    pub better: bool,
+    /// The figures, as a sentence.
+    pub evidence: String,
+    /// What follows, as a sentence.
+    pub therefore: String,
+}
+
+/// What to choose.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Advice {
+    /// The settings.
+    pub choice: Choice,
+    /// Why.
+    pub decisions: Vec<Decision>,
+    /// Bytes that one child more takes; none: it could not be seen.
+    pub memory_per_child: Option<f64>,
+    /// Children that fit into 60 % of this machine's memory, 1000 at most.
+    pub children_that_fit: Option<u64>,
+}
+
+/// What is known beside the windows.
+#[derive(Clone, Debug)]
+pub struct Facts<'a> {
+    /// All that give the right pages.
+    pub arms: &'a [Arm],
+    /// The look's rows at the deciding level.
+    pub look: &'a [Row],
+    /// Blocks of the decision.
+    pub blocks: &'a [Block],
+    /// Requests say who they are.
+    pub personal: bool,
+    /// Pages that the cache kept.
+    pub kept_by_cache: &'a [String],
+    /// Pages that change from request to request.
+    pub changing: &'a [String],
+    /// What `max_children = "auto"` comes to.
+    pub auto_children: u32,
+    /// Memory of this machine, bytes.
+    pub machine_memory: u64,
+}
+
+/// Who is worth a decision, by the look: the fastest of each kind; of numbers of children that are
+/// equally fast the smallest.
+pub fn challengers<'a>(arms: &'a [Arm], look: &[Row]) -> Vec<(Question, &'a Arm)> {
+    let rate = |arm: &Arm| {
+        let row = look
+            .iter()
+            .find(|row| row.arm == arm.name && row.is_healthy());
+        row.map(|row| row.good)
+    };
+    let fastest = |wanted: &dyn Fn(&Arm) -> bool| {
+        let of = arms.iter().filter(|arm| wanted(arm));
+        let of = of.filter_map(|arm| Some((rate(arm)?, arm)));
+        of.max_by(|a, b| a.0.total_cmp(&b.0))
+    };
+    let embed = |arm: &Arm| {
+        arm.choice()
+            .is_some_and(|c| c.mode == Mode::Embed && !c.cache)
+    };
+    let sweep = |arm: &Arm| embed(arm) && arm.choice().is_some_and(|c| c.children.is_some());
+    let mut out = Vec::new();
+    let mode = fastest(&|arm| arm.choice().is_some_and(|c| c.mode != Mode::Embed));
+    out.extend(mode.map(|(_, arm)| (Question::Mode, arm)));
+    if let Some((most, _)) = fastest(&sweep) {
+        let close = arms.iter().filter(|arm| sweep(arm));
+        let close = close.filter(|arm| rate(arm).is_some_and(|r| r >= most / (1.0 + MARGIN)));
+        let smallest = close.min_by_key(|arm| arm.choice().and_then(|c| c.children));
+        out.extend(smallest.map(|arm| (Question::Children, arm)));
+    }
+    let cache = fastest(&|arm| arm.choice().is_some_and(|c| c.cache));
+    out.extend(cache.map(|(_, arm)| (Question::Cache, arm)));
+    let rival = fastest(&|arm| matches!(arm.way, Way::Rival(_)));
+    out.extend(rival.map(|(_, arm)| (Question::Rival, arm)));
+    out
+}
+
+/// The answers.
+pub fn advise(facts: &Facts<'_>) -> Advice {
+    let asked = challengers(facts.arms, facts.look);
+    let mut judged: Vec<(Question, Option<(Judgement, bool)>)> = asked
+        .iter()
+        .map(|(question, arm)| (*question, judgement(facts.blocks, &arm.name)))
+        .collect();
+    adjust(&mut judged);
+    let title = |name: &str| {
+        let arm = facts.arms.iter().find(|arm| arm.name == name);
+        arm.map_or(name.to_owned(), |arm| arm.title.clone())
+    };
+    let mut choice = Choice::DEFAULT;
+    let mut decisions = Vec::new();
+    for question in QUESTIONS {
+        let arm = asked.iter().find(|(q, _)| *q == question);
+        let arm = arm.map(|(_, arm)| *arm);
+        let found = judged.iter_mut().find(|(q, _)| *q == question);
+        let found = found.and_then(|(_, judgement)| judgement.take());
+        let evidence = match (&arm, &found) {
+            (Some(arm), Some((judgement, better))) => {
+                evidence(judgement, *better, &title(DEFAULT), &arm.title)
+            }
+            (Some(arm), None) => format!("{} was not measured beside the default", arm.title),
+            (None, _) => "there was nobody to compare with".to_owned(),
+        };
+        let (judgement, better) = found.map_or((None, false), |(j, better)| (Some(j), better));
+        let settings = arm.and_then(Arm::choice);
+        let therefore = match question {
+            Question::Mode => mode(&mut choice, settings, better),
+            Question::Children => {
+                children(facts, &mut choice, settings, judgement.as_ref(), better)
+            }
+            Question::Cache => cache(facts, &mut choice, settings, better),
+            Question::Rival => "for comparison only".to_owned(),
+        };
+        decisions.push(Decision {
+            question,
+            challenger: arm.map(|arm| arm.title.clone()),
+            judgement,
+            better,
+            evidence,
+            therefore,
+        });
+    }
+    let memory_per_child = super::rows::memory_per_child(facts.look);
+    Advice {
+        choice,
+        decisions,
+        memory_per_child,
+        children_that_fit: memory_per_child
+            .map(|bytes| ((facts.machine_memory as f64 * 0.6 / bytes) as u64).min(MOST_CHILDREN)),
+    }
+}
+
+/// Challenger and default in pairs of the same block; and whether the challenger is faster.
+fn judgement(blocks: &[Block], challenger: &str) -> Option<(Judgement, bool)> {
+    let of = |block: &'_ Block, name: &str, control: bool| -> Option<usize> {
+        let wanted = |w: &Window| w.arm == name && w.control == control;
+        block.windows.iter().position(wanted)
+    };
+    let pairs = |name: &str, control: bool| -> Vec<(&Run, &Run)> {
+        let pair = |block: &'_ Block| Some((of(block, DEFAULT, false)?, of(block, name, control)?));
+        blocks
+            .iter()
+            .filter_map(|block| {
+                let (base, other) = pair(block)?;
+                Some((&block.windows[base].run, &block.windows[other].run))
+            })
+            .collect()
+    };
+    let died = blocks
+        .iter()
+        .flat_map(|block| &block.failed)
+        .any(|failed| failed.arm == challenger || failed.arm == DEFAULT);
+    let compared = pairs(challenger, false);
+    if compared.len() < 2 || died {
+        return None;
+    }
+    let settings = Settings {
+        margin: MARGIN,
+        level: LEVEL,
+        seed: SEED,
+    };
+    let figures = judge::figures(&compared, &pairs(DEFAULT, true), settings);
+    let judgement = figures.into_iter().next()?;
+    let base_bound = compared
+        .iter()
+        .any(|(base, _)| bottleneck::bound(base).is_some());
+    let better = is_better(&judgement, base_bound);
+    Some((judgement, better))
+}
+
+/// Faster, or at least so much faster that the load tester could not follow: a rate that is too low
+/// for the challenger alone takes nothing from "faster".
+fn is_better(judgement: &Judgement, base_bound: bool) -> bool {
+    match &judgement.verdict {
+        Verdict::Faster { .. } => true,
+        Verdict::Invalid { because } => {
+            let bound = |why: &Invalid| matches!(why, Invalid::GeneratorBound { .. });
+            let low = judgement
+                .interval
+                .as_ref()
+                .map_or(0.0, |interval| interval.low);
+            because.iter().all(bound)
+                && !base_bound
+                && low > 1.0 + MARGIN
+                && judgement.p <= 1.0 - LEVEL
+        }
+        _ => false,
+    }
+}
+
+/// Holm's adjustment over all questions; what does not hold then is not claimed.
+fn adjust(judged: &mut [(Question, Option<(Judgement, bool)>)]) {
+    let mut all: Vec<&mut (Judgement, bool)> =
+        judged.iter_mut().filter_map(|(_, j)| j.as_mut()).collect();
+    let raw: Vec<f64> = all.iter().map(|(judgement, _)| judgement.p).collect();
+    let questions = raw.len() as f64;
+    for ((judgement, better), adjusted) in all.iter_mut().zip(holm::adjust(&raw)) {
+        judgement.p_adjusted = adjusted;
+        if adjusted <= 1.0 - LEVEL {
+            continue;
+        }
+        *better = false;
+        let have = judgement.pairs.len();
+        if let Verdict::Faster { .. } | Verdict::Slower { .. } = judgement.verdict {
+            let enough = |n: &usize| questions * 2f64.powi(1 - *n as i32) <= 1.0 - LEVEL;
+            let needed = (1..64).find(enough).unwrap_or(64);
+            judgement.verdict = Verdict::CannotTell {
+                more_pairs: Some(needed.saturating_sub(have).max(1)),
+            };
+        }
+    }
+}
+
+fn evidence(judgement: &Judgement, better: bool, base: &str, challenger: &str) -> String {
+    let pairs = words::plural(judgement.pairs.len() as u64, "pair", "pairs");
+    let percent = |ratio: f64| format!("{:+.0} %", (ratio - 1.0) * 100.0);
+    let range = judgement
+        .interval
+        .as_ref()
+        .map_or(String::new(), |interval| {
+            format!(" [{}, {}]", percent(interval.low), percent(interval.high))
+        });
+    let figures = format!(
+        "{}{range} good answers per second, {pairs}, p {:.3}",
+        percent(judgement.ratio),
+        judgement.p_adjusted
+    );
+    let sentence = match (&judgement.verdict, better) {
+        (Verdict::Invalid { .. }, true) => {
+            format!("{challenger} is faster than {base} by more than the load tester could follow")
+        }
+        (verdict, _) => verdict.sentence(base, challenger),
+    };
+    format!("{sentence} ({figures})")
+}
+
+fn mode(choice: &mut Choice, settings: Option<Choice>, better: bool) -> String {
+    match (settings, better) {
+        (Some(settings), true) => {
+            choice.mode = settings.mode;
+            format!("mode {}", settings.mode.word())
+        }
+        _ => "mode embed, the default".to_owned(),
+    }
+}
+
+fn children(
+    facts: &Facts<'_>,
+    choice: &mut Choice,
+    settings: Option<Choice>,
+    judgement: Option<&Judgement>,
+    better: bool,
+) -> String {
+    let auto = facts.auto_children;
+    if choice.mode != Mode::Embed {
+        return format!(
+            "measured in mode embed, and mode {} is recommended: as many as Howdah chooses, at most {auto}",
+            choice.mode.word()
+        );
+    }
+    let number = settings.and_then(|settings| settings.children);
+    if let (Some(number), true) = (number, better) {
+        choice.children = Some(number);
+        return format!("max_children = {number}");
+    }
+    let same = judgement.is_some_and(|j| matches!(j.verdict, Verdict::Same { .. }));
+    match number {
+        Some(number) if same && number < auto => format!(
+            "as many as Howdah chooses, at most {auto}: they wait for slow requests; {number} are as fast, where memory is short"
+        ),
+        _ => format!("as many as Howdah chooses, at most {auto}, the default"),
+    }
+}
+
+fn cache(facts: &Facts<'_>, choice: &mut Choice, settings: Option<Choice>, better: bool) -> String {
+    let still = facts
+        .kept_by_cache
+        .iter()
+        .find(|url| facts.changing.contains(url));
+    if facts.personal {
+        return "off, the default: the requests said who they are, and such pages are never shared"
+            .to_owned();
+    }
+    if settings.is_none() || facts.kept_by_cache.is_empty() {
+        return "off, the default: none of the pages was kept; howdah cache explain says why"
+            .to_owned();
+    }
+    if let Some(url) = still {
+        return format!(
+            "off, the default: {url} changes from request to request and would stand still; you know whether it may"
+        );
+    }
+    if !better {
+        return "off, the default".to_owned();
+    }
+    choice.cache = true;
+    format!(
+        "on: kept were {}; what it cannot see is in docs/cache.md",
+        facts.kept_by_cache.join(", ")
+    )
+}
+
+#[cfg(test)]
+#[path = "advise_tests.rs"]
+mod tests;

@@ -1,0 +1,322 @@
+//! What is to be measured: the directory, the pages asked for, and what PHP must be told besides.
+//! Reads the words of a command line, all mistakes at once; writes nothing, starts nothing.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// Pages at most: each is asked for from every stack before anything is counted.
+const MOST_URLS: usize = 100;
+/// Longest path with its query: nginx' and Apache's limit of a request line, less a margin.
+const LONGEST_URL: usize = 4096;
+/// Who is asked for when nobody says.
+pub const LOCALHOST: &str = "localhost";
+
+/// An application, and what is asked of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct App {
+    /// The directory, absolute.
+    pub directory: PathBuf,
+    /// The one whose files have URLs: the same, or below it.
+    pub root: PathBuf,
+    /// The script for what is no file, as `/index.php`.
+    pub front_controller: Option<String>,
+    /// Whether that was said by the user, not recognised.
+    pub front_controller_given: bool,
+    /// What was recognised, as a sentence.
+    pub found: String,
+    /// Value of `Host` in every request.
+    pub host: String,
+    /// Paths with their queries, in the order they are asked for.
+    pub urls: Vec<String>,
+    /// Fields sent along, cookies among them.
+    pub headers: Vec<(String, String)>,
+    /// What PHP finds in its environment.
+    pub environment: Vec<(String, String)>,
+    /// The script of mode `worker`.
+    pub worker: Option<PathBuf>,
+    /// The user's php.ini.
+    pub php_ini: Option<PhpIni>,
+    /// What `max_children = "auto"` comes to here.
+    pub auto_children: u32,
+    /// Cores of this machine.
+    pub cores: u32,
+}
+
+/// A php.ini of the user's own: read once, so that all stacks and a resumed run have the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PhpIni {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// What it says.
+    pub text: String,
+}
+
+impl App {
+    /// Fields by name: `Cookie` and others whose values give access must be in no report.
+    pub fn header_names(&self) -> Vec<&str> {
+        self.headers.iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// Whether requests say who they are: then a page cache has nothing to share.
+    pub fn is_personal(&self) -> bool {
+        let personal = ["cookie", "authorization"];
+        self.headers
+            .iter()
+            .any(|(name, _)| personal.contains(&name.to_ascii_lowercase().as_str()))
+    }
+}
+
+/// The pages as they were typed: `/`, `/blog/?page=2`, or `http://HOST/…`, whose host is sent and
+/// never contacted.
+///
+/// # Errors
+/// A sentence for each mistake.
+pub fn pages(words: &[String]) -> Result<(String, Vec<String>), Vec<String>> {
+    let mut mistakes = Vec::new();
+    let mut host: Option<String> = None;
+    let mut urls: Vec<String> = Vec::new();
+    for word in words {
+        match page(word) {
+            Ok((named, path)) => {
+                match (&host, named) {
+                    (Some(before), Some(named)) if *before != named => mistakes.push(format!(
+                        "--url {word}: the host is `{named}`, before it was `{before}`: one site is measured at a time"
+                    )),
+                    (_, Some(named)) => host = Some(named),
+                    (_, None) => {}
+                }
+                if !urls.contains(&path) {
+                    urls.push(path);
+                }
+            }
+            Err(why) => mistakes.push(format!("--url {word}: {why}")),
+        }
+    }
+    if words.is_empty() {
+        mistakes.push("--app needs the pages to ask for: --url / --url /blog/".to_owned());
+    }
+    if urls.len() > MOST_URLS {
+        mistakes.push(format!(
+            "--url: {} pages; at most {MOST_URLS} are asked for",
+            urls.len()
+        ));
+    }
+    match mistakes.is_empty() {
+        true => Ok((host.unwrap_or_else(|| LOCALHOST.to_owned()), urls)),
+        false => Err(mistakes),
+    }
+}
+
+/// One page: the host, if it names one, and path and query.
+fn page(word: &str) -> Result<(Option<String>, String), String> {
+    if let Some(bad) = word
+        .chars()
+        .find(|c| c.is_control() || !c.is_ascii() || " \"<>\\^`{|}".contains(*c))
+    {
+        return Err(format!(
+            "{bad:?} cannot stand in a URL: encode it, a space as %20"
+        ));
+    }
+    if word.len() > LONGEST_URL {
+        return Err(format!("it is longer than {LONGEST_URL} bytes"));
+    }
+    // A fragment is the browser's own and never sent.
+    let word = word.split('#').next().unwrap_or_default();
+    if word.starts_with('/') && !word.starts_with("//") {
+        return Ok((None, word.to_owned()));
+    }
+    let lower = word.to_ascii_lowercase();
+    if lower.starts_with("https://") {
+        return Err(
+            "the stacks are asked without TLS: write http://…, and for an application that wants to \
+             see https add what its proxy would say, as --header 'X-Forwarded-Proto: https'"
+                .to_owned(),
+        );
+    }
+    let Some(rest) = lower
+        .starts_with("http://")
+        .then(|| &word["http://".len()..])
+    else {
+        return Err("expected a path, as /blog/, or http://HOST/blog/".to_owned());
+    };
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (host, path) = rest.split_at(end);
+    let plain = |c: char| c.is_ascii_alphanumeric() || ".-_:[]".contains(c);
+    if host.is_empty() || !host.chars().all(plain) {
+        return Err(format!("`{host}` is no host"));
+    }
+    let path = match path.starts_with('/') {
+        true => path.to_owned(),
+        false => format!("/{path}"),
+    };
+    Ok((Some(host.to_owned()), path))
+}
+
+/// `NAME: VALUE` for each `--header`, and one `Cookie` field of all `--cookie`.
+pub fn headers(
+    headers: &[String],
+    cookies: &[String],
+) -> Result<Vec<(String, String)>, Vec<String>> {
+    let mut mistakes = Vec::new();
+    let mut out = Vec::new();
+    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    let value = |text: &str| !text.chars().any(char::is_control);
+    for word in headers {
+        match word.split_once(':') {
+            Some((name, text))
+                if !name.is_empty() && name.bytes().all(token) && value(text.trim()) =>
+            {
+                let ours = ["host", "connection", "content-length", "transfer-encoding"];
+                match ours.contains(&name.to_ascii_lowercase().as_str()) {
+                    true => mistakes.push(format!(
+                        "--header: `{name}` is set by the load tester; a host is named by --url http://HOST/…"
+                    )),
+                    false => out.push((name.to_owned(), text.trim().to_owned())),
+                }
+            }
+            // What it says may be a secret: not repeated.
+            _ => mistakes.push("--header: expected `NAME: VALUE`".to_owned()),
+        }
+    }
+    for cookie in cookies {
+        if !cookie.contains('=') || !value(cookie) {
+            mistakes.push("--cookie: expected `NAME=VALUE`".to_owned());
+        }
+    }
+    if !cookies.is_empty() {
+        out.push(("Cookie".to_owned(), cookies.join("; ")));
+    }
+    match mistakes.is_empty() {
+        true => Ok(out),
+        false => Err(mistakes),
+    }
+}
+
+/// `NAME=VALUE` for each `--env`, in words that every stack's configuration can hold.
+pub fn environment(words: &[String]) -> Result<Vec<(String, String)>, Vec<String>> {
+    let mut mistakes = Vec::new();
+    let mut out = Vec::new();
+    for word in words {
+        let Some((name, value)) = word.split_once('=') else {
+            mistakes.push(format!("--env {word}: expected NAME=VALUE"));
+            continue;
+        };
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let digit = |c: char| c.is_ascii_digit();
+        if name.is_empty() || !name.chars().all(plain) || name.starts_with(digit) {
+            mistakes.push(format!(
+                "--env: `{name}` is no name: letters, digits and `_`"
+            ));
+        } else if value.chars().any(|c| c.is_control() || "\"\\$".contains(c)) {
+            mistakes.push(format!(
+                "--env {name}: a quotation mark, `\\`, `$` or line end in the value would be read \
+                 differently by php-fpm, Apache and Howdah: let the application read it from a file"
+            ));
+        } else {
+            out.push((name.to_owned(), value.to_owned()));
+        }
+    }
+    match mistakes.is_empty() {
+        true => Ok(out),
+        false => Err(mistakes),
+    }
+}
+
+/// Whether a path can be written into every stack's configuration as it is.
+pub fn writable_in_configurations(path: &Path) -> Result<(), String> {
+    let plain = |c: char| c.is_alphanumeric() || "/._-+@,=~".contains(c);
+    match path.to_str() {
+        Some(text) if text.chars().all(plain) => Ok(()),
+        Some(text) => Err(format!(
+            "{text}: {:?} in a path means something else in nginx' or Apache's configuration: name \
+             the directory by a symbolic link without it",
+            text.chars().find(|c| !plain(*c)).unwrap_or(' ')
+        )),
+        None => Err(format!(
+            "{}: the path is no UTF-8: name the directory by a symbolic link",
+            path.display()
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(list: &[&str]) -> Vec<String> {
+        list.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    #[test]
+    fn pages_are_paths_or_urls_of_one_host() {
+        let (host, urls) = pages(&words(&["/", "/blog/?p=2#top", "/"])).unwrap();
+        assert_eq!(
+            (host.as_str(), urls),
+            ("localhost", words(&["/", "/blog/?p=2"]))
+        );
+        let (host, urls) = pages(&words(&["http://shop.test:81?a", "/b"])).unwrap();
+        assert_eq!(
+            (host.as_str(), urls),
+            ("shop.test:81", words(&["/?a", "/b"]))
+        );
+    }
+
+    #[test]
+    fn every_page_that_is_none_is_told_with_what_to_write() {
+        for (word, part) in [
+            ("blog/", "expected a path, as /blog/"),
+            ("//cdn/x", "expected a path"),
+            ("ftp://x/", "expected a path"),
+            ("https://x/", "X-Forwarded-Proto"),
+            ("http:///x", "`` is no host"),
+            ("http://u@x/", "`u@x` is no host"),
+            ("/a b", "' ' cannot stand in a URL"),
+            ("/{seq}", "'{' cannot stand in a URL"),
+            ("/\u{e9}", "encode it"),
+        ] {
+            let mistakes = pages(&words(&[word, "/"])).unwrap_err();
+            assert_eq!(mistakes.len(), 1, "{mistakes:?}");
+            assert!(mistakes[0].contains(part), "{mistakes:?}");
+        }
+        let two = pages(&words(&["http://a/", "http://b/"])).unwrap_err();
+        assert!(two[0].contains("one site is measured at a time"), "{two:?}");
+        assert!(pages(&[]).unwrap_err()[0].contains("--url / --url"));
+    }
+
+    #[test]
+    fn a_secret_is_not_repeated_in_a_mistake() {
+        let mistakes = headers(
+            &words(&["Authorization Basic c2VjcmV0"]),
+            &words(&["secret"]),
+        )
+        .unwrap_err();
+        assert_eq!(mistakes.len(), 2);
+        assert!(!mistakes.join("").to_lowercase().contains("c2vjcmv0"));
+        let fields = headers(&words(&["X-A:  b "]), &words(&["a=b", "c=d"])).unwrap();
+        let expected = [("X-A", "b"), ("Cookie", "a=b; c=d")];
+        assert_eq!(
+            fields,
+            expected.map(|(n, v)| (n.to_owned(), v.to_owned())).to_vec()
+        );
+        assert!(headers(&words(&["Host: x"]), &[]).is_err());
+    }
+
+    #[test]
+    fn an_environment_that_stacks_would_read_differently_is_refused() {
+        assert_eq!(
+            environment(&words(&["A_1=b c"])).unwrap(),
+            [("A_1".to_owned(), "b c".to_owned())]
+        );
+        for bad in ["A", "1A=b", "A-B=c", "A=\"", "A=$HOME", "A=b\n"] {
+            assert_eq!(environment(&words(&[bad])).unwrap_err().len(), 1, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_configurations_would_cut_is_refused() {
+        assert!(writable_in_configurations(Path::new("/srv/site-1.2/web")).is_ok());
+        let why = writable_in_configurations(Path::new("/srv/my site")).unwrap_err();
+        assert!(why.contains("' '") && why.contains("symbolic link"));
+    }
+}

@@ -1,0 +1,338 @@
+//! Before anything is measured: does every stack give the page? The reference is the most usual set-up
+//! that is here. Its answers teach what is constant in each page ([`super::shape`]); whoever gives
+//! something else is named with the place where it differs, and not measured.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use howdah_bench::report::words;
+use serde::{Deserialize, Serialize};
+
+use super::app::App;
+use super::arm::{Arm, DEFAULT, Way};
+use super::fetch::{self, Answer};
+use super::schedule::Cost;
+use super::shape::{Shape, normalised};
+use crate::LabError;
+use crate::folder::Folder;
+use crate::stack::{Job, Running};
+
+/// Answers of the reference that teach a page's shape.
+const LESSONS: usize = 3;
+/// Answers asked of every other stack: a page cache admits a page with a query at its second visit
+/// and gives it at its third.
+const QUESTIONS: usize = 3;
+
+/// A page, as the reference gives it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Page {
+    /// Path and query.
+    pub url: String,
+    /// `Content-Type` without parameters.
+    pub media_type: String,
+    /// Length of an answer.
+    pub bytes: usize,
+    /// What is constant in it.
+    pub shape: Shape,
+    /// The fastest of the first answers, seconds.
+    pub service: f64,
+}
+
+/// An arm that is not measured, or no more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failed {
+    /// Its name.
+    pub arm: String,
+    /// For people.
+    pub title: String,
+    /// `NotHere`, `WrongPage`, `Died` …
+    pub name: String,
+    /// The whole message.
+    pub message: String,
+}
+
+impl Failed {
+    /// Why an arm failed.
+    pub fn new(arm: &Arm, error: &LabError) -> Failed {
+        Failed {
+            arm: arm.name.clone(),
+            title: arm.title.clone(),
+            name: error.name().to_owned(),
+            message: error.to_string(),
+        }
+    }
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// The stack the others were compared with.
+    pub reference: String,
+    /// Its pages.
+    pub pages: Vec<Page>,
+    /// Arms that give all of them.
+    pub fit: Vec<Arm>,
+    /// What each of those costs to start.
+    pub costs: Vec<Cost>,
+    /// The others.
+    pub failed: Vec<Failed>,
+    /// Pages that Howdah's page cache kept.
+    pub kept_by_cache: Vec<String>,
+}
+
+/// Asks everybody for every page.
+///
+/// # Errors
+/// A page is none (404 …), or nobody can serve them. Somebody's failure is in the result.
+pub fn check(
+    app: &App,
+    arms: &[Arm],
+    job: &Job,
+    folder: &Folder,
+    told: &mut dyn FnMut(&Arm, Option<&LabError>),
+) -> Result<Checked, LabError> {
+    let mut checked = Checked {
+        reference: String::new(),
+        pages: Vec::new(),
+        fit: Vec::new(),
+        costs: Vec::new(),
+        failed: Vec::new(),
+        kept_by_cache: Vec::new(),
+    };
+    // Rivals first: what people have today says what the page is.
+    let is_rival = |arm: &&Arm| matches!(arm.way, Way::Rival(_));
+    let order = arms.iter().filter(is_rival);
+    let order = order.chain(arms.iter().filter(|arm| !is_rival(arm)));
+    let mut reference: Option<Running> = None;
+    for arm in order {
+        // Another number of children makes no other page; each gives a right one before its windows.
+        if is_sweep(arm) {
+            follow_default(arm, &mut checked);
+            continue;
+        }
+        told(arm, None);
+        let begun = Instant::now();
+        let result = arm.here().and_then(|()| arm.start(app, job, folder));
+        let result = result.and_then(|running| match &reference {
+            None => {
+                checked.pages = learn(app, arm, &running)?;
+                checked.reference = arm.title.clone();
+                Ok(Some(running))
+            }
+            Some(of) => {
+                let cached = compare(app, arm, &running, of.address, &mut checked.pages)?;
+                if arm.choice().is_some_and(|choice| choice.cache) {
+                    checked.kept_by_cache = cached;
+                }
+                drop(running);
+                Ok(None)
+            }
+        });
+        match result {
+            Ok(running) => {
+                if let Some(running) = running {
+                    reference = Some(running);
+                }
+                checked.fit.push(arm.clone());
+                checked.costs.push(Cost {
+                    name: arm.name.clone(),
+                    start: begun.elapsed().as_secs_f64(),
+                    expendable: 0,
+                });
+            }
+            // A page that is none is none everywhere: nothing is to be measured.
+            Err(error @ LabError::OwnApp { .. }) => return Err(error),
+            Err(error) => {
+                told(arm, Some(&error));
+                checked.failed.push(Failed::new(arm, &error));
+            }
+        }
+    }
+    if checked.fit.is_empty() {
+        let said = checked.failed.iter();
+        let mut mistakes = vec!["nothing that is here can serve it".to_owned()];
+        mistakes.extend(said.map(|failed| format!("{}: {}", failed.title, failed.message)));
+        return Err(LabError::OwnApp { mistakes });
+    }
+    Ok(checked)
+}
+
+fn is_sweep(arm: &Arm) -> bool {
+    arm.choice().is_some_and(|choice| choice.children.is_some())
+}
+
+/// What holds of the default holds of it with another number of children.
+fn follow_default(arm: &Arm, checked: &mut Checked) {
+    match checked.costs.iter().find(|cost| cost.name == DEFAULT) {
+        Some(cost) => {
+            let cost = Cost {
+                name: arm.name.clone(),
+                ..cost.clone()
+            };
+            checked.costs.push(cost);
+            checked.fit.push(arm.clone());
+        }
+        None => checked.failed.push(Failed {
+            arm: arm.name.clone(),
+            title: arm.title.clone(),
+            name: "WrongPage".to_owned(),
+            message: "as with the number of children that Howdah chooses".to_owned(),
+        }),
+    }
+}
+
+/// The pages of the reference, each asked for several times.
+fn learn(app: &App, arm: &Arm, running: &Running) -> Result<Vec<Page>, LabError> {
+    let mut pages = Vec::new();
+    let mut mistakes = Vec::new();
+    for url in &app.urls {
+        let mut samples = Vec::new();
+        let mut service = f64::INFINITY;
+        let mut last = Answer::default();
+        for _ in 0..LESSONS {
+            last = ask(app, arm, running, url)?;
+            if !(200..300).contains(&last.status) {
+                break;
+            }
+            service = service.min(last.took);
+            samples.push(normalised(&last.body, running.address));
+        }
+        if samples.len() < LESSONS {
+            mistakes.push(no_page(url, &last, arm));
+            continue;
+        }
+        pages.push(Page {
+            url: url.clone(),
+            media_type: last.media_type,
+            bytes: last.body.len(),
+            shape: Shape::learn(&samples),
+            service,
+        });
+    }
+    match mistakes.is_empty() {
+        true => Ok(pages),
+        false => Err(LabError::OwnApp { mistakes }),
+    }
+}
+
+/// Why a status other than 2xx is not measured, and what to do.
+fn no_page(url: &str, answer: &Answer, arm: &Arm) -> String {
+    let status = answer.status;
+    let remedy = match (&answer.location, status) {
+        (Some(location), 300..=399) => format!(
+            "it leads to {location}: ask for that; if the host is another, name it by --url http://HOST/…"
+        ),
+        (_, 401 | 403) => {
+            "it wants a login: --cookie or --header; or its files cannot be read by the user the stacks run as".to_owned()
+        }
+        (_, 404) => {
+            "there is no such page: give another --url, or name the script that answers for what is no file by --front-controller /index.php".to_owned()
+        }
+        (_, 500..) => {
+            "the application failed: its log is in the folder of the results; --env and --php-ini tell PHP what it needs".to_owned()
+        }
+        _ => "only pages with a status of 2xx are measured".to_owned(),
+    };
+    format!("--url {url}: {} answers {status}: {remedy}", arm.title)
+}
+
+/// Asks for all pages; gives those that came from a page cache.
+fn compare(
+    app: &App,
+    arm: &Arm,
+    running: &Running,
+    reference: SocketAddr,
+    pages: &mut [Page],
+) -> Result<Vec<String>, LabError> {
+    let mut cached = Vec::new();
+    for page in pages {
+        for question in 0..QUESTIONS {
+            let answer = ask(app, arm, running, &page.url)?;
+            let got = normalised(&answer.body, running.address);
+            if let Err(mut why) = differs(page, &answer, &got) {
+                // What changes by the clock may not have changed while the shape was learnt.
+                let again = fetch::get(reference, &app.host, &page.url, &app.headers);
+                let same = again.is_ok_and(|again| {
+                    let lesson = normalised(&again.body, reference);
+                    page.shape.widen(&lesson);
+                    match differs(page, &answer, &got) {
+                        Ok(()) => true,
+                        Err(still) => {
+                            why = still;
+                            false
+                        }
+                    }
+                });
+                if !same {
+                    let mut error = wrong(arm, running, &page.url, why);
+                    // A page that is merely another says nothing in the log.
+                    if let (LabError::WrongPage { log, .. }, 200..=299) =
+                        (&mut error, answer.status)
+                    {
+                        log.clear();
+                    }
+                    return Err(error);
+                }
+            }
+            if question + 1 == QUESTIONS && answer.from_cache {
+                cached.push(page.url.clone());
+            }
+        }
+    }
+    Ok(cached)
+}
+
+/// Whether it is the page.
+fn differs(page: &Page, answer: &Answer, normalised: &[u8]) -> Result<(), String> {
+    if !(200..300).contains(&answer.status) {
+        return Err(format!("status {}", answer.status));
+    }
+    if answer.media_type != page.media_type {
+        return Err(format!(
+            "Content-Type `{}` in place of `{}`",
+            answer.media_type, page.media_type
+        ));
+    }
+    page.shape.matches(normalised).map_err(|why| {
+        format!(
+            "another page than the reference's ({} in place of {}): {why}",
+            words::bytes(answer.body.len() as f64),
+            words::bytes(page.bytes as f64)
+        )
+    })
+}
+
+/// One right answer of a stack that has just been started, for every page.
+///
+/// # Errors
+/// [`LabError::WrongPage`]
+pub fn recheck(app: &App, arm: &Arm, running: &Running, pages: &[Page]) -> Result<(), LabError> {
+    for page in pages {
+        let answer = ask(app, arm, running, &page.url)?;
+        // By now a clock has moved on: the whole shape was compared before.
+        let known = |mark: &String| {
+            let bytes = mark.as_bytes();
+            answer.body.windows(bytes.len()).any(|at| at == bytes)
+        };
+        let right = (200..300).contains(&answer.status) && page.shape.marks().iter().all(known);
+        if !right {
+            let why = format!("status {}, without the page's text", answer.status);
+            return Err(wrong(arm, running, &page.url, why));
+        }
+    }
+    Ok(())
+}
+
+fn ask(app: &App, arm: &Arm, running: &Running, url: &str) -> Result<Answer, LabError> {
+    fetch::get(running.address, &app.host, url, &app.headers)
+        .map_err(|why| wrong(arm, running, url, format!("no answer: it {why}")))
+}
+
+fn wrong(arm: &Arm, running: &Running, url: &str, got: String) -> LabError {
+    LabError::WrongPage {
+        stack: arm.title.clone(),
+        url: url.to_owned(),
+        got,
+        log: running.log_tails(),
+    }
+}

@@ -1,0 +1,174 @@
+//! One GET on a connection of its own, read whole: to compare what stacks answer. Measures nothing.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use howdah_bench::response::{End, Reader, Sink};
+
+/// An answer takes at most so long.
+const LIMIT: Duration = Duration::from_secs(30);
+/// Longest answer that is compared, head included.
+const LONGEST: usize = 16 << 20;
+
+/// An answer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Answer {
+    /// Its status.
+    pub status: u16,
+    /// `Content-Type` without parameters, in lower case.
+    pub media_type: String,
+    /// `Location`.
+    pub location: Option<String>,
+    /// Whether a page cache says that it had it (`X-Cache: HIT`).
+    pub from_cache: bool,
+    /// The body, without chunk framing.
+    pub body: Vec<u8>,
+    /// How long it took, seconds.
+    pub took: f64,
+}
+
+#[derive(Default)]
+struct Parts {
+    fields: Vec<(String, String)>,
+    body: Vec<u8>,
+}
+
+impl Sink for Parts {
+    fn field(&mut self, name: &[u8], value: &[u8]) {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        self.fields
+            .push((text(name).to_ascii_lowercase(), text(value)));
+    }
+
+    fn body(&mut self, bytes: &[u8]) {
+        self.body.extend_from_slice(bytes);
+    }
+}
+
+/// Asks for `path` of `host` at `address`.
+///
+/// # Errors
+/// A sentence: no answer, none that is complete, or none within 30 s.
+pub fn get(
+    address: SocketAddr,
+    host: &str,
+    path: &str,
+    headers: &[(String, String)],
+) -> Result<Answer, String> {
+    let begun = Instant::now();
+    // In one write: some servers hang up on a request that comes in pieces.
+    let mut request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
+    for (name, value) in headers {
+        request += &format!("{name}: {value}\r\n");
+    }
+    request += "\r\n";
+    let mut stream =
+        TcpStream::connect(address).map_err(|e| format!("cannot be connected to: {e}"))?;
+    stream
+        .write_all(request.as_bytes())
+        .map_err(|e| format!("took no request: {e}"))?;
+    let mut parts = Parts::default();
+    let mut reader = Reader::default();
+    reader.begin(false);
+    let mut bytes = vec![0; 64 << 10];
+    let mut total = 0;
+    while !reader.is_done() {
+        let left = LIMIT.saturating_sub(begun.elapsed());
+        if left.is_zero() {
+            return Err(format!("did not answer within {} s", LIMIT.as_secs()));
+        }
+        stream
+            .set_read_timeout(Some(left))
+            .map_err(|e| e.to_string())?;
+        let length = match stream.read(&mut bytes) {
+            Ok(length) => length,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(format!("did not answer: {error}")),
+        };
+        if length == 0 {
+            match reader.end() {
+                End::Complete => break,
+                End::Nothing => return Err("closed the connection without an answer".to_owned()),
+                End::Truncated => return Err("cut its answer off".to_owned()),
+            }
+        }
+        total += length;
+        if total > LONGEST {
+            return Err(format!("answered with more than {} MiB", LONGEST >> 20));
+        }
+        // A head that comes in pieces is shown again from its beginning.
+        if reader.head().is_none() {
+            parts.fields.clear();
+        }
+        reader
+            .feed(&bytes[..length], &mut parts)
+            .map_err(|fault| format!("answered what is no HTTP: {}", fault.words()))?;
+    }
+    let field = |name: &str| {
+        let found = parts.fields.iter().find(|(n, _)| n == name);
+        found.map(|(_, value)| value.clone())
+    };
+    let media_type = field("content-type").unwrap_or_default();
+    let media_type = media_type.split(';').next().unwrap_or_default();
+    Ok(Answer {
+        status: reader.head().map_or(0, |head| head.status),
+        media_type: media_type.trim().to_ascii_lowercase(),
+        location: field("location"),
+        from_cache: field("x-cache").is_some_and(|word| word.eq_ignore_ascii_case("hit")),
+        body: parts.body,
+        took: begun.elapsed().as_secs_f64(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// Answers one connection with these bytes and closes it.
+    fn answer(bytes: &'static [u8]) -> Result<Answer, String> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 1024];
+            let length = stream.read(&mut request).unwrap();
+            stream.write_all(bytes).unwrap();
+            String::from_utf8_lossy(&request[..length]).into_owned()
+        });
+        let got = get(address, "shop.test", "/a?b", &[("X-A".into(), "1".into())]);
+        let request = server.join().unwrap();
+        assert!(request.starts_with("GET /a?b HTTP/1.1\r\nHost: shop.test\r\n"));
+        assert!(request.contains("\r\nX-A: 1\r\n"));
+        got
+    }
+
+    #[test]
+    fn an_answer_is_read_whole_however_it_is_framed() {
+        let chunked = answer(
+            b"HTTP/1.1 200 OK\r\nContent-Type: Text/HTML; charset=x\r\nX-Cache: HIT\r\n\
+              Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n",
+        )
+        .unwrap();
+        assert_eq!(
+            (chunked.status, chunked.media_type.as_str()),
+            (200, "text/html")
+        );
+        assert!(chunked.from_cache);
+        assert_eq!(chunked.body, b"abc");
+        let moved = answer(b"HTTP/1.1 301 X\r\nLocation: /c\r\n\r\nrest").unwrap();
+        assert_eq!(moved.location.as_deref(), Some("/c"));
+        assert_eq!(moved.body, b"rest");
+    }
+
+    #[test]
+    fn an_answer_that_is_cut_off_is_none() {
+        let error = answer(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc").unwrap_err();
+        assert_eq!(error, "cut its answer off");
+        let error = answer(b"").unwrap_err();
+        assert_eq!(error, "closed the connection without an answer");
+        assert!(answer(b"hello").is_err());
+    }
+}

@@ -1,0 +1,29 @@
+//! `howdah compare --app`: which mode, how many children, page cache or not, for the user's own
+//! application, measured on his own pages beside the rivals he has, with a configuration file at its end.
+//!
+//! - [`app`]: what is measured; [`arm`]: who takes part.
+//! - [`fetch`], [`shape`], [`check`]: does everybody give the same page?
+//! - [`schedule`]: how long and how often; [`run`]: the windows, block by block.
+//! - [`saved`], [`identity`]: a run that can be gone on with, and when it must not be.
+//! - [`rows`], [`advise`]: what the figures say; [`howdah_toml`]: the configuration that follows.
+//! - [`study`]: all of it in order; [`report`]: how it is told.
+//!
+//! The application's directory is served where it lies, and nothing is written into it: every generated
+//! file, PHP's sessions and temporary files are in the run's folder. What the application itself writes
+//! when a page is asked for, it writes here as well; [`tree`] tells what that was.
+
+pub mod advise;
+pub mod app;
+pub mod arm;
+pub mod check;
+pub mod fetch;
+pub mod howdah_toml;
+pub mod identity;
+pub mod report;
+pub mod rows;
+pub mod run;
+pub mod saved;
+pub mod schedule;
+pub mod shape;
+pub mod study;
+pub mod tree;

@@ -1,0 +1,344 @@
+//! The result as one page, complete in itself: no script, no network; dark and light, readable on a
+//! phone and on paper. Order: what to choose, whether it may be believed, why; the configuration; the
+//! curves over children and clients; the figures; who was not measured; how to measure it again.
+
+use std::fmt::Write as _;
+
+use howdah_bench::report::html::STYLE;
+use howdah_bench::report::html::svg::{Plot, Scale, Size, escape};
+use howdah_bench::report::words;
+
+use super::super::rows::{Level, Row};
+use super::super::study::Outcome;
+use super::{heading, text};
+
+/// Renders it.
+pub fn page(outcome: &Outcome) -> String {
+    let mut out = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
+         content=\"width=device-width, initial-scale=1\">\n<title>{}</title>\n<style>\n{STYLE}{}</style>\n</head>\n<body>\n",
+        escape(&headline(outcome)),
+        include_str!("../../report/lab.css")
+    );
+    let _ = writeln!(
+        out,
+        "<p class=\"kicker\">howdah compare --app · {}</p>\n<h1>{}</h1>\n<p class=\"sub\">{}</p>",
+        words::timestamp(outcome.began),
+        escape(&headline(outcome)),
+        escape(&outcome.found)
+    );
+    lamps(&mut out, outcome);
+    decisions(&mut out, outcome);
+    config(&mut out, outcome);
+    plots(&mut out, outcome);
+    for level in &outcome.levels {
+        figures(&mut out, level);
+    }
+    pages(&mut out, outcome);
+    missing(&mut out, outcome);
+    let _ = writeln!(
+        out,
+        "<details><summary>The report as text</summary><pre>{}</pre></details>",
+        escape(&text::render(outcome))
+    );
+    footer(&mut out, outcome);
+    out.push_str("</body>\n</html>\n");
+    out
+}
+
+fn headline(outcome: &Outcome) -> String {
+    match &outcome.advice {
+        _ if outcome.interrupted => "Interrupted: nothing is recommended yet".to_owned(),
+        None => "No mode of Howdah gives these pages".to_owned(),
+        Some(advice) => {
+            let choice = advice.choice;
+            let children = choice.children.map_or(String::new(), |n| {
+                format!(", {}", words::plural(n.into(), "child", "children"))
+            });
+            let cache = if choice.cache { "on" } else { "off" };
+            format!("Mode {}{children}, page cache {cache}", choice.mode.word())
+        }
+    }
+}
+
+fn lamps(out: &mut String, outcome: &Outcome) {
+    let mut lamps = vec![(
+        "",
+        format!(
+            "every stack gave the pages of {} before it was measured",
+            outcome.reference
+        ),
+    )];
+    if outcome.interrupted {
+        lamps.push(("bad", "interrupted: --resume goes on".to_owned()));
+    }
+    match outcome.config.as_ref().map(|config| &config.trial) {
+        Some(Ok(said)) => lamps.push(("", said.clone())),
+        Some(Err(_)) => lamps.push(("bad", "the configuration was tried and failed".to_owned())),
+        None => {}
+    }
+    lamps.extend(text::busy(outcome).map(|sentence| ("warn", sentence)));
+    lamps.extend(text::memory(outcome).map(|sentence| ("", sentence)));
+    if !outcome.failed.is_empty() {
+        lamps.push(("warn", format!("{} not measured", outcome.failed.len())));
+    }
+    lamps.extend(outcome.notes.iter().map(|note| ("warn", note.clone())));
+    out.push_str("<ul class=\"lamps\">");
+    for (class, text) in lamps {
+        let _ = write!(out, "<li class=\"{class}\">{}</li>", escape(&text));
+    }
+    out.push_str("</ul>\n");
+}
+
+fn decisions(out: &mut String, outcome: &Outcome) {
+    let Some(advice) = &outcome.advice else {
+        return;
+    };
+    out.push_str("<section><h2>Why</h2>");
+    for decision in &advice.decisions {
+        let _ = write!(
+            out,
+            "<h3>{}: {}</h3><p>{}</p>",
+            heading(decision.question),
+            escape(&decision.therefore),
+            escape(&decision.evidence)
+        );
+    }
+    out.push_str(
+        "<p class=\"sub\">Each was compared with the default in pairs of windows, by itself; p is adjusted \
+         for the number of questions (Holm).</p></section>\n",
+    );
+}
+
+fn config(out: &mut String, outcome: &Outcome) {
+    let Some(config) = &outcome.config else {
+        return;
+    };
+    let _ = write!(
+        out,
+        "<section><h2>howdah.toml</h2><pre>{}</pre>",
+        escape(&config.text)
+    );
+    if let Err(why) = &config.trial {
+        let _ = write!(
+            out,
+            "<p>It was tried and failed:</p><pre>{}</pre>",
+            escape(why)
+        );
+    }
+    out.push_str("</section>\n");
+}
+
+type Points = Vec<(f64, f64, String)>;
+
+fn plots(out: &mut String, outcome: &Outcome) {
+    let by_children: Vec<(String, Points)> = outcome
+        .levels
+        .iter()
+        .map(|level| {
+            let rows = level.rows.iter();
+            let points = rows.filter_map(|row| Some((f64::from(row.children?), row.good, row)));
+            let points = points.map(|(n, good, row)| (n, good, label(row, level)));
+            let clients = words::plural(level.concurrency.into(), "client", "clients");
+            (clients, points.collect())
+        })
+        .collect();
+    curves(
+        out,
+        "Over the number of children",
+        "Mode embed, as many children as said.",
+        "children",
+        &by_children,
+    );
+    let mut by_clients: Vec<(String, Points)> = Vec::new();
+    for level in &outcome.levels {
+        for row in &level.rows {
+            let point = (f64::from(level.concurrency), row.good, label(row, level));
+            match by_clients.iter_mut().find(|(title, _)| *title == row.title) {
+                Some((_, points)) => points.push(point),
+                None => by_clients.push((row.title.clone(), vec![point])),
+            }
+        }
+    }
+    // The cache would press all others to the ground; its figures are in the tables.
+    by_clients.retain(|(title, _)| !title.ends_with("page cache"));
+    curves(
+        out,
+        "Over the number of clients",
+        "Good answers only. The page cache is left out for the scale's sake.",
+        "clients",
+        &by_clients,
+    );
+}
+
+fn label(row: &Row, level: &Level) -> String {
+    format!(
+        "{}, {}: {} good a second, {} errors",
+        row.title,
+        words::plural(level.concurrency.into(), "client", "clients"),
+        words::rate(row.good),
+        words::percent(row.error_share())
+    )
+}
+
+/// A curve for each series that has two points at least.
+fn curves(out: &mut String, title: &str, says: &str, axis: &str, series: &[(String, Points)]) {
+    let series: Vec<&(String, Points)> = series.iter().filter(|s| s.1.len() > 1).collect();
+    if series.is_empty() {
+        return;
+    }
+    let draw = |size: Size| {
+        let points = || series.iter().flat_map(|(_, points)| points);
+        let mut plot = Plot::new(
+            size,
+            Scale::from_zero(points().map(|p| p.0)),
+            Scale::from_zero(points().map(|p| p.1)),
+            &format!("Good answers per second over the number of {axis}"),
+        );
+        plot.y_axis("good answers per second", words::rate);
+        plot.x_axis(axis, |n| format!("{n:.0}"));
+        for (at, (_, points)) in series.iter().enumerate() {
+            let class = format!("s{}", at % 10);
+            let line: Vec<(f64, f64)> = points.iter().map(|p| (p.0, p.1)).collect();
+            plot.line(&class, &line);
+            for (x, y, label) in points {
+                plot.dot(&class, *x, *y, label);
+            }
+        }
+        plot.finish()
+    };
+    let _ = write!(
+        out,
+        "<figure class=\"full\"><figcaption><h3>{}</h3><p>{}</p></figcaption>{}{}<ul class=\"legend\">",
+        escape(title),
+        escape(says),
+        draw(Size::Full),
+        draw(Size::Narrow)
+    );
+    for (at, (name, _)) in series.iter().enumerate() {
+        let _ = write!(
+            out,
+            "<li class=\"s{}\"><i></i>{}</li>",
+            at % 10,
+            escape(name)
+        );
+    }
+    out.push_str("</ul></figure>\n");
+}
+
+fn figures(out: &mut String, level: &Level) {
+    let clients = words::plural(level.concurrency.into(), "client", "clients");
+    let _ = write!(out, "<section><h2>{clients}</h2>");
+    out.push_str(
+        "<div class=\"scroll\"><table><tr><th>stack</th><th class=\"n\">good per second</th>\
+         <th class=\"n\">errors</th><th class=\"n\">p50</th><th class=\"n\">p99</th>\
+         <th class=\"n\">CPU per request</th><th class=\"n\">memory</th><th class=\"n\">windows</th></tr>\n",
+    );
+    for row in &level.rows {
+        table_row(out, row);
+    }
+    out.push_str("</table></div></section>\n");
+}
+
+fn table_row(out: &mut String, row: &Row) {
+    let interval = row.interval.as_ref().map_or(String::new(), |interval| {
+        format!(
+            "<br><small>[{}, {}]</small>",
+            words::rate(interval.low),
+            words::rate(interval.high)
+        )
+    });
+    let time = |seconds: Option<f64>| seconds.map_or("–".to_owned(), words::duration);
+    let classes = row.errors.iter();
+    let classes: Vec<String> = classes
+        .map(|(outcome, count)| format!("{} {}", words::count(*count), outcome.words()))
+        .collect();
+    let errors = match classes.is_empty() {
+        true => "none".to_owned(),
+        false => format!(
+            "{}<br><small>{}</small>",
+            words::percent(row.error_share()),
+            escape(&classes.join(", "))
+        ),
+    };
+    let bound = row.generator_bound.as_ref().map_or(String::new(), |why| {
+        format!("<small>a lower bound: {}</small>", escape(why))
+    });
+    let _ = writeln!(
+        out,
+        "<tr class=\"{}\"><td class=\"stack\">{}{bound}</td><td class=\"n\">{}{interval}</td>\
+         <td class=\"n\">{errors}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+         <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
+        if row.ours { "ours" } else { "theirs" },
+        escape(&row.title),
+        words::rate(row.good),
+        time(row.p50),
+        time(row.p99),
+        words::duration(row.cpu),
+        match row.memory {
+            0 => "–".to_owned(),
+            bytes => words::bytes(bytes as f64),
+        },
+        row.windows
+    );
+}
+
+fn pages(out: &mut String, outcome: &Outcome) {
+    out.push_str(
+        "<section><h2>The pages</h2><div class=\"scroll\"><table><tr><th>page</th><th>type</th>\
+         <th class=\"n\">length</th><th class=\"n\">alone</th><th class=\"n\">constant</th>\
+         <th>page cache</th></tr>\n",
+    );
+    for page in &outcome.pages {
+        let _ = writeln!(
+            out,
+            "<tr><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+             <td class=\"n\">{} %</td><td>{}</td></tr>",
+            escape(&page.url),
+            escape(&page.media_type),
+            words::bytes(page.bytes as f64),
+            words::duration(page.service),
+            page.constant,
+            if page.kept_by_cache {
+                "keeps it"
+            } else {
+                "does not keep it"
+            }
+        );
+    }
+    out.push_str("</table></div></section>\n");
+}
+
+fn missing(out: &mut String, outcome: &Outcome) {
+    if outcome.failed.is_empty() {
+        return;
+    }
+    out.push_str("<section><h2>Not measured</h2><ul>");
+    for failed in &outcome.failed {
+        let _ = write!(
+            out,
+            "<li><strong>{}</strong><pre>{}</pre></li>",
+            escape(&failed.title),
+            escape(&failed.message)
+        );
+    }
+    out.push_str("</ul></section>\n");
+}
+
+fn footer(out: &mut String, outcome: &Outcome) {
+    out.push_str("<footer>");
+    for (name, value) in &outcome.machine {
+        let _ = write!(out, "<p>{}: {}</p>", escape(name), escape(value));
+    }
+    for version in &outcome.versions {
+        let _ = write!(out, "<p>{}</p>", escape(version));
+    }
+    let _ = writeln!(
+        out,
+        "<p>{}.</p><p>Measured in {}. Again: <code>{}</code></p><p>The generated configuration of \
+         every stack lies beside this page.</p></footer>",
+        escape(&outcome.effort),
+        words::duration(outcome.took),
+        escape(&outcome.command)
+    );
+}

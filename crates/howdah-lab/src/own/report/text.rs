@@ -1,0 +1,161 @@
+//! The terminal's form: what to choose and why, then the figures, then who was not measured.
+
+use std::fmt::Write as _;
+
+use howdah_bench::report::words;
+
+use super::super::rows::{Level, Row};
+use super::super::study::Outcome;
+
+/// Renders it.
+pub fn render(outcome: &Outcome) -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "{}", outcome.found);
+    for page in &outcome.pages {
+        let kept = match page.kept_by_cache {
+            true => ", kept by the page cache",
+            false => "",
+        };
+        let _ = writeln!(
+            out,
+            "  {}  {}, {}, {} alone, {} % constant{kept}",
+            page.url,
+            page.media_type,
+            words::bytes(page.bytes as f64),
+            words::duration(page.service),
+            page.constant
+        );
+    }
+    let machine: Vec<String> = outcome
+        .machine
+        .iter()
+        .map(|(name, value)| format!("{name} {value}"))
+        .collect();
+    let _ = writeln!(out, "  {}", machine.join(" · "));
+    let _ = writeln!(out, "  {}", outcome.effort);
+    let _ = writeln!(
+        out,
+        "  The pages are {}'s; all below give the same.",
+        outcome.reference
+    );
+    if outcome.interrupted {
+        let _ = writeln!(
+            out,
+            "  Interrupted: nothing is recommended; --resume goes on."
+        );
+    }
+    if let Some(sentence) = busy(outcome) {
+        let _ = writeln!(out, "  {sentence}");
+    }
+    if let Some(advice) = &outcome.advice {
+        out.push('\n');
+        for decision in &advice.decisions {
+            let heading = super::heading(decision.question);
+            let _ = writeln!(out, "  {heading}: {}", decision.therefore);
+            let _ = writeln!(out, "      {}", decision.evidence);
+        }
+        if let Some(sentence) = memory(outcome) {
+            let _ = writeln!(out, "  {sentence}");
+        }
+    } else {
+        let _ = writeln!(out, "\n  No mode of Howdah gives these pages: see below.");
+    }
+    for level in &outcome.levels {
+        write_level(&mut out, level);
+    }
+    if !outcome.failed.is_empty() {
+        let _ = writeln!(out, "\n  Not measured:");
+        for failed in &outcome.failed {
+            let _ = writeln!(out, "    {}: {}", failed.title, failed.message);
+        }
+    }
+    if !outcome.notes.is_empty() {
+        let _ = writeln!(out, "\n  To know:");
+        for note in &outcome.notes {
+            let _ = writeln!(out, "    - {note}");
+        }
+    }
+    if let Some(config) = &outcome.config {
+        let _ = writeln!(out, "\n{}", config.text);
+        let _ = match &config.trial {
+            Ok(said) => writeln!(out, "  {}: {said}", config.path.display()),
+            Err(why) => writeln!(
+                out,
+                "  {} was tried and failed: {why}",
+                config.path.display()
+            ),
+        };
+    }
+    let _ = writeln!(out, "  Again: {}", outcome.command);
+    out
+}
+
+/// That other programs took the processor, if they did.
+pub fn busy(outcome: &Outcome) -> Option<String> {
+    let cores = outcome.machine.iter().find(|(name, _)| name == "cores");
+    let cores: f64 = cores.and_then(|(_, n)| n.parse().ok()).unwrap_or(1.0);
+    (outcome.load > cores * 0.5).then(|| {
+        format!(
+            "The machine was busy before it began (load {:.1} on {cores} cores): expect wide intervals.",
+            outcome.load
+        )
+    })
+}
+
+/// What a child takes.
+pub fn memory(outcome: &Outcome) -> Option<String> {
+    let advice = outcome.advice.as_ref()?;
+    let bytes = words::bytes(advice.memory_per_child?);
+    Some(format!(
+        "A child takes about {bytes} of memory (the slope over their number); {} fit into 60 % of this machine's.",
+        match advice.children_that_fit? {
+            1000.. => "as many as may be configured (1000)".to_owned(),
+            some => some.to_string(),
+        }
+    ))
+}
+
+fn write_level(out: &mut String, level: &Level) {
+    let clients = words::plural(level.concurrency.into(), "client", "clients");
+    let _ = writeln!(
+        out,
+        "\n  {:<50} {:>9}  {:<17} {:>8} {:>9} {:>9} {:>9} {:>9}",
+        clients, "good/s", "95 %", "errors", "p50", "p99", "CPU/req", "memory"
+    );
+    for row in &level.rows {
+        write_row(out, row);
+    }
+}
+
+fn write_row(out: &mut String, row: &Row) {
+    let interval = row.interval.as_ref().map_or(String::new(), |interval| {
+        format!(
+            "[{}, {}]",
+            words::rate(interval.low),
+            words::rate(interval.high)
+        )
+    });
+    let time = |seconds: Option<f64>| seconds.map_or("-".to_owned(), words::duration);
+    let _ = writeln!(
+        out,
+        "    {:<48} {:>9}  {:<17} {:>8} {:>9} {:>9} {:>9} {:>9}",
+        row.title,
+        words::rate(row.good),
+        interval,
+        words::percent(row.error_share()),
+        time(row.p50),
+        time(row.p99),
+        words::duration(row.cpu),
+        match row.memory {
+            0 => "-".to_owned(),
+            bytes => words::bytes(bytes as f64),
+        },
+    );
+    if !row.errors.is_empty() {
+        let classes = row.errors.iter();
+        let classes: Vec<String> = classes
+            .map(|(outcome, count)| format!("{} {}", words::count(*count), outcome.words()))
+            .collect();
+        let _ = writeln!(out, "      errors: {}", classes.join(", "));
+    }
+}

@@ -1,0 +1,358 @@
+//! The windows: blocks of the look and of the decision, each saved when it is finished. Every stack is
+//! started afresh for its turn, gives a right page before anything is counted, and is measured at the
+//! levels in a changing order. Judges nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use howdah_bench::engine::{self, Control};
+use howdah_bench::plan::check::{BodyCheck, Pattern};
+use howdah_bench::plan::{Arrivals, Plan, Stop, Target, Template};
+use howdah_bench::run::{Ended, Run};
+use serde::{Deserialize, Serialize};
+
+use super::app::App;
+use super::arm::Arm;
+use super::check::{self, Failed, Page};
+use super::saved::Saved;
+use super::schedule::Schedule;
+use crate::LabError;
+use crate::measure::Watch;
+use crate::process::{Memory, usage_of};
+use crate::stack::Job;
+
+/// Which part of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stage {
+    /// Everything, at every level.
+    Look,
+    /// Those in question, at one level.
+    Decide,
+}
+
+impl Stage {
+    fn word(self) -> &'static str {
+        match self {
+            Stage::Look => "look",
+            Stage::Decide => "decide",
+        }
+    }
+}
+
+/// One arm at one level, once.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Window {
+    /// The arm's name.
+    pub arm: String,
+    /// The default once more, to see the noise.
+    pub control: bool,
+    /// Clients.
+    pub concurrency: u32,
+    /// What the generator saw; fields that were sent are concealed.
+    pub run: Run,
+    /// CPU time of the whole stack for each request, warm-up included, seconds.
+    pub cpu: f64,
+    /// Proportional memory of the whole stack after it, bytes; 0: not ours to see.
+    pub memory: u64,
+}
+
+/// Every arm once.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Block {
+    /// Of which stage.
+    pub stage: Stage,
+    /// From 0.
+    pub number: u32,
+    /// In the order measured.
+    pub windows: Vec<Window>,
+    /// Arms that failed in it.
+    pub failed: Vec<Failed>,
+}
+
+/// What surrounds the windows.
+pub struct Bench<'a> {
+    /// The application.
+    pub app: &'a App,
+    /// What every stack is told.
+    pub job: &'a Job,
+    /// Its pages.
+    pub pages: &'a [Page],
+    /// How long and how often.
+    pub schedule: &'a Schedule,
+    /// Where blocks are kept.
+    pub saved: &'a Saved,
+    /// Set to end it after the window under way; the block is measured again on resume.
+    pub interrupt: Arc<AtomicBool>,
+    /// No window begins after it.
+    pub deadline: Option<Instant>,
+}
+
+/// How a stage ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// With its last block.
+    Finished,
+    /// Somebody interrupted it.
+    Interrupted,
+    /// The time was over.
+    OutOfTime,
+}
+
+/// An arm's turn.
+#[derive(Clone, Debug)]
+pub struct Turn {
+    /// Which.
+    pub arm: Arm,
+    /// It is the default once more.
+    pub control: bool,
+}
+
+impl Bench<'_> {
+    /// Measures the blocks of a stage that are not saved yet; gives all, and how it ended.
+    ///
+    /// # Errors
+    /// A block cannot be saved or read. A stack's failure is in its block.
+    pub fn stage(
+        &self,
+        stage: Stage,
+        turns: &[Turn],
+        watch: &mut dyn Watch,
+    ) -> Result<(Vec<Block>, End), LabError> {
+        let (count, levels) = match stage {
+            Stage::Look => (self.schedule.looks, self.schedule.levels.clone()),
+            Stage::Decide => (self.schedule.blocks, vec![self.schedule.deciding]),
+        };
+        let of = count as usize * turns.len();
+        let begun = Instant::now();
+        let (mut measured, mut blocks) = (0, Vec::new());
+        for number in 0..count {
+            let name = format!("blocks/{}-{number:03}", stage.word());
+            if let Some(block) = self.saved.kept::<Block>(&name)? {
+                blocks.push(block);
+                continue;
+            }
+            let mut block = Block {
+                stage,
+                number,
+                windows: Vec::new(),
+                failed: Vec::new(),
+            };
+            for (place, turn) in turned(turns, number).into_iter().enumerate() {
+                if self.interrupt.load(Ordering::Relaxed) {
+                    return Ok((blocks, End::Interrupted));
+                }
+                if self
+                    .deadline
+                    .is_some_and(|deadline| Instant::now() >= deadline)
+                {
+                    return Ok((blocks, End::OutOfTime));
+                }
+                if has_failed(&blocks, &block, &turn.arm) {
+                    continue;
+                }
+                let done = number as usize * turns.len() + place;
+                let left = (measured > 0).then(|| begun.elapsed() / measured * (of - done) as u32);
+                watch.window(
+                    done,
+                    of,
+                    &format!("{}: {}", stage.word(), turn.arm.title),
+                    left,
+                );
+                measured += 1;
+                match self.turn(turn, &levels, number) {
+                    Ok(windows) => block.windows.extend(windows),
+                    Err(_) if self.interrupt.load(Ordering::Relaxed) => {
+                        return Ok((blocks, End::Interrupted));
+                    }
+                    Err(error) => {
+                        watch.failed(&turn.arm.title, &error);
+                        block.failed.push(Failed::new(&turn.arm, &error));
+                    }
+                }
+            }
+            self.saved.keep(&name, &block)?;
+            blocks.push(block);
+        }
+        Ok((blocks, End::Finished))
+    }
+
+    /// One arm, started afresh, at all levels.
+    fn turn(&self, turn: &Turn, levels: &[u32], number: u32) -> Result<Vec<Window>, LabError> {
+        let arm = &turn.arm;
+        let mut running = arm.start(self.app, self.job, self.saved.folder())?;
+        check::recheck(self.app, arm, &running, self.pages)?;
+        let mut order = levels.to_vec();
+        order.rotate_left(number as usize % levels.len());
+        let mut windows = Vec::new();
+        for level in order {
+            let plan = plan(self.app, self.pages, self.schedule, running.address, level)
+                .map_err(|why| not_measured(arm, why))?;
+            let sessions = running.sessions();
+            let [before] = usage_of([&sessions], Memory::Leave);
+            // A run of its own: what was begun in an engine's warm-up and answered in its window is in
+            // no count, which is much of a short window of slow pages.
+            let mut warmup = plan.clone();
+            warmup.stop.time = Some(Duration::from_secs_f64(self.schedule.warmup));
+            let warmed = self.drive(&warmup);
+            let run = warmed.and_then(|warmed| Ok((warmed, self.drive(&plan)?)));
+            let [after] = usage_of([&sessions], Memory::Read);
+            // Its death explains whatever the load tester says.
+            running.alive()?;
+            let (warmed, mut run) = run.map_err(|why| not_measured(arm, why))?;
+            if run.ended == Ended::Interrupted {
+                return Err(not_measured(arm, "the window was interrupted".to_owned()));
+            }
+            for (_, value) in &mut run.plan.request.headers {
+                *value = Template::new("(concealed)");
+            }
+            let requests = run.ended_requests() + warmed.ended_requests();
+            let used = after.cpu.saturating_sub(before.cpu).as_secs_f64();
+            windows.push(Window {
+                arm: arm.name.clone(),
+                control: turn.control,
+                concurrency: level,
+                run,
+                cpu: used / requests.max(1) as f64,
+                memory: after.memory,
+            });
+        }
+        Ok(windows)
+    }
+
+    fn drive(&self, plan: &Plan) -> Result<Run, String> {
+        let control = Control {
+            interrupt: self.interrupt.clone(),
+            ..Control::default()
+        };
+        engine::run(plan, control).map_err(|error| error.to_string())
+    }
+}
+
+fn has_failed(blocks: &[Block], block: &Block, arm: &Arm) -> bool {
+    let mut failed = blocks.iter().chain([block]).flat_map(|block| &block.failed);
+    failed.any(|failed| failed.arm == arm.name)
+}
+
+/// Another one begins each block, and every other block runs backwards.
+fn turned(turns: &[Turn], block: u32) -> Vec<&Turn> {
+    let mut order: Vec<&Turn> = turns.iter().collect();
+    if !order.is_empty() {
+        order.rotate_left((block / 2) as usize % turns.len());
+    }
+    if block % 2 == 1 {
+        order.reverse();
+    }
+    order
+}
+
+fn plan(
+    app: &App,
+    pages: &[Page],
+    schedule: &Schedule,
+    address: std::net::SocketAddr,
+    level: u32,
+) -> Result<Plan, String> {
+    let target = |page: &Page| {
+        Target::parse(&format!("http://{address}{}", page.url)).map_err(|e| e.to_string())
+    };
+    let targets: Vec<Target> = pages.iter().map(target).collect::<Result<_, _>>()?;
+    let first = targets.first().ok_or("there is no page")?.clone();
+    let stop = Stop {
+        requests: None,
+        time: Some(Duration::from_secs_f64(schedule.window)),
+    };
+    let mut plan = Plan::new(first, Arrivals::Closed { concurrency: level }, stop);
+    plan.targets = targets;
+    let host = [("Host".to_owned(), Template::new(&app.host))];
+    let sent = app
+        .headers
+        .iter()
+        .map(|(n, v)| (n.clone(), Template::new(v)));
+    plan.request.headers = host.into_iter().chain(sent).collect();
+    plan.checks.body = checks(pages)?;
+    Ok(plan)
+}
+
+/// That an answer holds a page's own text, and its end. With several pages: those of any of them.
+/// None if a page has no constant text: then the status alone decides.
+fn checks(pages: &[Page]) -> Result<Vec<BodyCheck>, String> {
+    if pages.iter().any(|page| page.shape.marks().is_empty()) {
+        return Ok(Vec::new());
+    }
+    if let [page] = pages {
+        let marks = page.shape.marks().iter().cloned();
+        return Ok(marks.map(BodyCheck::Contains).collect());
+    }
+    let any = |pick: fn(&[String]) -> Option<&String>| {
+        let texts = pages.iter().filter_map(|page| pick(page.shape.marks()));
+        let mut texts: Vec<String> = texts.map(|text| literal(text)).collect();
+        texts.sort();
+        texts.dedup();
+        Pattern::new(&texts.join("|"))
+            .map(BodyCheck::Matches)
+            .map_err(|e| e.to_string())
+    };
+    Ok(vec![
+        any(|marks| marks.first())?,
+        any(|marks| marks.last())?,
+    ])
+}
+
+/// A text as a regular expression that finds it. Only what means something is escaped: `\<` would.
+fn literal(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() * 2);
+    for c in text.chars() {
+        if r"\.+*?()|[]{}^$#&-~".contains(c) {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out
+}
+
+fn not_measured(arm: &Arm, why: String) -> LabError {
+    LabError::NotMeasured {
+        stack: arm.title.clone(),
+        why,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shape::Shape;
+    use super::*;
+
+    fn page(url: &str, body: &str) -> Page {
+        Page {
+            url: url.to_owned(),
+            media_type: "text/html".to_owned(),
+            bytes: body.len(),
+            shape: Shape::learn(&[body.as_bytes().to_vec()]),
+            service: 0.01,
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_none_of_the_pages_fails_the_checks() {
+        let one = page("/a", "<h1>Elephants (all) of $5</h1>\n<p>bye</p>");
+        let two = page("/b", "<h1>Tigers [none]*</h1>\n");
+        for pages in [vec![one.clone()], vec![one, two]] {
+            let checks = checks(&pages).unwrap();
+            let passes = |body: &str| checks.iter().all(|check| check.passes(body.as_bytes()));
+            assert!(passes("<h1>Elephants (all) of $5</h1>\n<p>bye</p>"));
+            assert_eq!(passes("<h1>Tigers [none]*</h1>"), pages.len() == 2);
+            assert!(!passes("<h1>Tigers n*</h1>"));
+            assert!(!passes("<b>Fatal error</b>"));
+        }
+        assert!(checks(&[page("/", "1")]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn every_mark_is_a_literal() {
+        let awkward = "a.b*c(d)[e]{f}^$|\\?+-#&~ \u{e9}\n/";
+        let pattern = Pattern::new(&literal(awkward)).unwrap();
+        assert!(BodyCheck::Matches(pattern).passes(awkward.as_bytes()));
+    }
+}

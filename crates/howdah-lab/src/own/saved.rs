@@ -1,0 +1,239 @@
+//! The folder of a comparison that may take a night: what was asked for, what it is measured on, and
+//! every finished block, each saved whole or not at all. Whatever ends the program (Ctrl-C, `kill -9`,
+//! a power cut), the next `--resume` goes on after the last finished block.
+//!
+//! ```text
+//! plan.json          what was asked for; readable by its owner only, for it has cookies
+//! schedule.json      how long and how often, once that is known
+//! tree.json          the application's files before the first request
+//! blocks/NAME.json   one each, written beside and renamed
+//! ```
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::app::App;
+use super::arm::Arm;
+use super::identity::Identity;
+use super::schedule::Effort;
+use crate::LabError;
+use crate::folder::Folder;
+
+/// Version of the files.
+pub const SCHEMA: u32 = 1;
+const PLAN: &str = "plan.json";
+
+/// What was asked for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Version of this form: [`SCHEMA`].
+    pub schema: u32,
+    /// The application.
+    pub app: App,
+    /// What takes part, the default first.
+    pub arms: Vec<Arm>,
+    /// How long and how often.
+    pub effort: Effort,
+    /// What it is measured on.
+    pub identity: Identity,
+    /// When it began: seconds since 1970.
+    pub began: f64,
+    /// The command line, secrets concealed.
+    pub command: String,
+}
+
+/// The folder, ours alone while this value lives.
+#[derive(Debug)]
+pub struct Saved {
+    folder: Folder,
+    _lock: File,
+}
+
+impl Saved {
+    /// A new comparison in `folder`.
+    ///
+    /// # Errors
+    /// One is there already, or it cannot be written.
+    pub fn begin(folder: &Folder, plan: &Plan) -> Result<Saved, LabError> {
+        let path = folder.join(PLAN);
+        if path.exists() {
+            return Err(unfit(format!(
+                "{} holds a comparison already: go on with it by --resume, or name another --out",
+                folder.path().display()
+            )));
+        }
+        folder.directory("blocks")?;
+        write_whole(&path, &json(plan), 0o600)?;
+        let lock = lock(&path)?;
+        Ok(Saved {
+            folder: folder.clone(),
+            _lock: lock,
+        })
+    }
+
+    /// One that was begun before.
+    ///
+    /// # Errors
+    /// There is none, somebody else is at it, or it was saved by another version.
+    pub fn resume(folder: &Folder) -> Result<(Saved, Plan), LabError> {
+        let path = folder.join(PLAN);
+        if !path.is_file() {
+            return Err(unfit(format!(
+                "--resume: there is no comparison in {} ({PLAN} is missing)",
+                folder.path().display()
+            )));
+        }
+        let lock = lock(&path)?;
+        let plan: Plan = read(&path)?;
+        let saved = Saved {
+            folder: folder.clone(),
+            _lock: lock,
+        };
+        Ok((saved, plan))
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Folder {
+        &self.folder
+    }
+
+    /// Saves `value` as `NAME.json`.
+    pub fn keep(&self, name: &str, value: &impl Serialize) -> Result<(), LabError> {
+        write_whole(&self.path(name), &json(value), 0o600)
+    }
+
+    /// What was saved as `NAME.json`.
+    ///
+    /// # Errors
+    /// It is there, and damaged.
+    pub fn kept<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, LabError> {
+        let path = self.path(name);
+        match path.exists() {
+            true => read(&path).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.json"))
+    }
+}
+
+fn unfit(mistake: String) -> LabError {
+    LabError::OwnApp {
+        mistakes: vec![mistake],
+    }
+}
+
+/// Only one program at a time; the system forgets the lock with the program.
+fn lock(path: &Path) -> Result<File, LabError> {
+    let file = File::open(path).map_err(LabError::file(path))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(_) => Err(unfit(format!(
+            "{}: another howdah compare is at work there",
+            path.display()
+        ))),
+    }
+}
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("plain data becomes JSON") + "\n"
+}
+
+fn read<T: DeserializeOwned>(path: &Path) -> Result<T, LabError> {
+    #[derive(Deserialize)]
+    struct Version {
+        schema: Option<u32>,
+    }
+    let text = fs::read_to_string(path).map_err(LabError::file(path))?;
+    if let Ok(Version {
+        schema: Some(schema),
+    }) = serde_json::from_str(&text)
+        && schema != SCHEMA
+    {
+        return Err(unfit(format!(
+            "{}: saved in version {schema} of the form, this program reads version {SCHEMA}: begin anew",
+            path.display()
+        )));
+    }
+    serde_json::from_str(&text).map_err(|error| {
+        unfit(format!(
+            "{} is damaged ({error}): remove it to measure that part again",
+            path.display()
+        ))
+    })
+}
+
+/// Either the old file is there afterwards or the whole new one.
+fn write_whole(path: &Path, text: &str, mode: u32) -> Result<(), LabError> {
+    let beside = path.with_extension("json.new");
+    let write = || -> std::io::Result<()> {
+        // A half-written one keeps its mode, whatever is written into it.
+        let _ = fs::remove_file(&beside);
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(mode)
+            .open(&beside)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&beside, path)?;
+        match path.parent() {
+            Some(directory) => File::open(directory)?.sync_all(),
+            None => Ok(()),
+        }
+    };
+    write().map_err(LabError::file(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::Servant;
+
+    fn folder() -> (tempfile::TempDir, Folder) {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = Folder::create(directory.path().join("run"), Servant::Ourselves).unwrap();
+        (directory, folder)
+    }
+
+    #[test]
+    fn what_is_no_comparison_is_told_apart_from_a_damaged_one() {
+        let (_directory, folder) = folder();
+        let error = Saved::resume(&folder).unwrap_err().to_string();
+        assert!(error.contains("there is no comparison in"), "{error}");
+        folder.write(PLAN, "{\"schema\":99}").unwrap();
+        let error = Saved::resume(&folder).unwrap_err().to_string();
+        assert!(error.contains("version 99"), "{error}");
+        folder.write(PLAN, "{\"schema\":1").unwrap();
+        let error = Saved::resume(&folder).unwrap_err().to_string();
+        assert!(error.contains("is damaged"), "{error}");
+    }
+
+    #[test]
+    fn a_file_is_there_whole_or_not_at_all_and_only_for_its_owner() {
+        use std::os::unix::fs::PermissionsExt;
+        let (_directory, folder) = folder();
+        let path = folder.join("x.json");
+        write_whole(&path, "1", 0o600).unwrap();
+        // What a killed program left half written is no part of it.
+        fs::write(folder.join("x.json.new"), "2 is half wr").unwrap();
+        assert_eq!(read::<u32>(&path).unwrap(), 1);
+        write_whole(&path, "3", 0o600).unwrap();
+        assert_eq!(read::<u32>(&path).unwrap(), 3);
+        let mode = path.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let held = lock(&path).unwrap();
+        let error = lock(&path).unwrap_err().to_string();
+        assert!(error.contains("another howdah compare"), "{error}");
+        drop(held);
+        lock(&path).unwrap();
+    }
+}

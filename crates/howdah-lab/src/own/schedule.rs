@@ -1,0 +1,250 @@
+//! How long and how often, so that a quick comparison ends in time. Pure.
+//!
+//! Two stages. The *look* starts everything once or more and measures each at every level: it shows
+//! the shapes, and picks who is worth a decision. The *decision* measures those few and the default
+//! in new pairs, at one level: choosing the best of ten by the figures that made it look best would
+//! flatter it.
+
+use std::time::Duration;
+
+use howdah_bench::report::words;
+use serde::{Deserialize, Serialize};
+
+/// How much is asked for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Effort {
+    /// The whole may take so long, seconds; none: as long as it takes.
+    pub budget: Option<f64>,
+    /// Pairs of each question of the decision; none: as many as can be significant.
+    pub blocks: Option<u32>,
+    /// Length of a window, seconds; none: chosen.
+    pub window: Option<f64>,
+    /// Levels of concurrency; empty: chosen.
+    pub levels: Vec<u32>,
+}
+
+/// What was made of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Schedule {
+    /// Clients at once, ascending.
+    pub levels: Vec<u32>,
+    /// The level at which is decided, named before anything is measured.
+    pub deciding: u32,
+    /// Blocks of the look.
+    pub looks: u32,
+    /// Blocks of the decision.
+    pub blocks: u32,
+    /// Length of a window, seconds.
+    pub window: f64,
+    /// Before each window, unmeasured, seconds.
+    pub warmup: f64,
+    /// Arms left out for want of time.
+    pub left_out: Vec<String>,
+}
+
+/// An arm, as far as time is concerned.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cost {
+    /// Its name.
+    pub name: String,
+    /// To start and end it, seconds.
+    pub start: f64,
+    /// It may be left out, the higher the sooner; 0: never.
+    pub expendable: u32,
+}
+
+/// Questions asked: mode, children, cache, rival.
+pub const QUESTIONS: u32 = 4;
+/// With Holm's adjustment for four questions, eight pairs can reach 0.05 (4 / 2^7), seven cannot.
+pub const PAIRS: u32 = 8;
+/// A page that takes longer is not measured in shorter windows: so many answers in each, on each core.
+const ANSWERS: f64 = 20.0;
+/// The shortest window that is worth its start, seconds.
+const SHORTEST: f64 = 0.3;
+const QUICK_LONGEST: f64 = 1.5;
+/// A slow page gets windows so long and no longer, seconds.
+const LONGEST: f64 = 30.0;
+
+impl Effort {
+    /// Done within two minutes.
+    pub fn quick() -> Effort {
+        Effort {
+            budget: Some(112.0),
+            blocks: None,
+            window: None,
+            levels: Vec::new(),
+        }
+    }
+
+    /// A night's: an hour or several.
+    pub fn full() -> Effort {
+        Effort {
+            budget: None,
+            blocks: Some(30),
+            window: Some(5.0),
+            levels: Vec::new(),
+        }
+    }
+
+    /// The schedule for these arms. `service`: what a page takes alone, seconds; `left`: of the
+    /// budget, seconds.
+    pub fn schedule(
+        &self,
+        cores: u32,
+        service: f64,
+        costs: &[Cost],
+        left: Option<f64>,
+    ) -> Schedule {
+        let quick = left.is_some();
+        let deciding = 8 * cores;
+        let mut levels = match (self.levels.is_empty(), quick) {
+            (false, _) => self.levels.clone(),
+            (true, true) => vec![cores, deciding],
+            (true, false) => vec![1, cores, 4 * cores, deciding, 32 * cores],
+        };
+        levels.sort_unstable();
+        levels.dedup();
+        let deciding = match self.levels.is_empty() {
+            true => deciding,
+            false => levels.last().copied().unwrap_or(deciding),
+        };
+        let least = (ANSWERS * service / f64::from(cores)).clamp(SHORTEST, LONGEST);
+        let mut schedule = Schedule {
+            levels,
+            deciding,
+            looks: if quick { 1 } else { 5 },
+            blocks: self.blocks.unwrap_or(PAIRS),
+            window: self.window.unwrap_or(least),
+            warmup: 0.0,
+            left_out: Vec::new(),
+        };
+        schedule.warm_up();
+        let Some(left) = left else {
+            return schedule;
+        };
+        let mut costs = costs.to_vec();
+        costs.sort_by_key(|cost| cost.expendable);
+        // What does not fit is given up in this order: arms that seldom win, the lower levels, pairs.
+        while schedule.takes(&costs) > left {
+            if let Some(last) = costs.pop_if(|cost| cost.expendable > 0) {
+                schedule.left_out.push(last.name);
+            } else if schedule.levels.len() > 1 {
+                schedule.levels.retain(|level| *level == deciding);
+            } else if schedule.blocks > 2 && self.blocks.is_none() {
+                schedule.blocks -= 1;
+            } else {
+                break;
+            }
+        }
+        // What is left over makes the windows longer, and a second look.
+        if self.window.is_none() {
+            for tenths in (1..=(QUICK_LONGEST * 20.0) as u32).rev() {
+                let mut longer = schedule.clone();
+                longer.window = f64::from(tenths) / 20.0;
+                longer.warm_up();
+                if longer.window > schedule.window && longer.takes(&costs) <= left {
+                    schedule = longer;
+                    break;
+                }
+            }
+        }
+        schedule
+    }
+
+    /// Until when, from the start of the whole.
+    pub fn limit(&self) -> Option<Duration> {
+        self.budget.map(Duration::from_secs_f64)
+    }
+}
+
+impl Schedule {
+    fn warm_up(&mut self) {
+        self.warmup = (self.window * 0.4).clamp(0.15, 2.0);
+    }
+
+    /// How long the whole will take, seconds.
+    pub fn takes(&self, costs: &[Cost]) -> f64 {
+        let measuring = self.warmup + self.window;
+        let levels = self.levels.len() as f64;
+        let starts: f64 = costs.iter().map(|cost| cost.start).sum();
+        let look = starts + costs.len() as f64 * levels * measuring;
+        let mean = starts / costs.len().max(1) as f64;
+        // The default twice, and a challenger for each question.
+        let decision = f64::from(QUESTIONS + 2) * (mean + measuring);
+        f64::from(self.looks) * look + f64::from(self.blocks) * decision
+    }
+
+    /// In words.
+    pub fn sentence(&self) -> String {
+        let clients: Vec<String> = self.levels.iter().map(u32::to_string).collect();
+        format!(
+            "{} of {} s of each at {} clients, then {} at {} clients for those in question",
+            words::plural(self.looks.into(), "window", "windows"),
+            words::digits(self.window),
+            clients.join(", "),
+            words::plural(self.blocks.into(), "pair", "pairs"),
+            self.deciding
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn costs(n: usize, start: f64) -> Vec<Cost> {
+        (0..n)
+            .map(|at| Cost {
+                name: format!("arm{at}"),
+                start,
+                expendable: at.saturating_sub(5) as u32,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_quick_run_fits_its_time_whatever_starts_and_pages_cost() {
+        for start in [0.1, 0.4, 1.0, 2.0] {
+            for service in [0.0005, 0.01, 0.1] {
+                for arms in [3, 8, 14] {
+                    let costs = costs(arms, start);
+                    let schedule = Effort::quick().schedule(2, service, &costs, Some(100.0));
+                    let kept: Vec<Cost> = costs
+                        .into_iter()
+                        .filter(|cost| !schedule.left_out.contains(&cost.name))
+                        .collect();
+                    let takes = schedule.takes(&kept);
+                    assert!(takes <= 100.0, "{start} {service} {arms}: {takes}");
+                    assert!(schedule.blocks >= 2 && schedule.window >= SHORTEST);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn with_time_enough_nothing_is_left_out_and_windows_grow() {
+        let schedule = Effort::quick().schedule(2, 0.002, &costs(11, 0.3), Some(100.0));
+        assert_eq!(schedule.left_out, Vec::<String>::new());
+        assert_eq!((schedule.blocks, schedule.deciding), (PAIRS, 16));
+        assert_eq!(schedule.levels, [2, 16]);
+        assert!(schedule.window > SHORTEST, "{schedule:?}");
+    }
+
+    #[test]
+    fn a_slow_page_is_measured_in_longer_windows() {
+        let full = Effort {
+            window: None,
+            ..Effort::full()
+        };
+        assert_eq!(full.schedule(2, 1.0, &costs(5, 0.3), None).window, 10.0);
+        let schedule = Effort::full().schedule(2, 0.01, &costs(5, 0.3), None);
+        assert_eq!((schedule.window, schedule.blocks), (5.0, 30));
+        assert_eq!(schedule.levels, [1, 2, 8, 16, 64]);
+    }
+
+    #[test]
+    fn eight_pairs_can_answer_four_questions_and_seven_cannot() {
+        let least = |pairs: u32| f64::from(QUESTIONS) * 2f64.powi(1 - pairs as i32);
+        assert!(least(PAIRS) <= 0.05 && least(PAIRS - 1) > 0.05);
+    }
+}

@@ -1,0 +1,562 @@
+//! A comparison on a user's application from its first question to its configuration file. Order only:
+//! what each step means is in the modules beside this one.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::advise::{self, Advice, Facts};
+use super::app::App;
+use super::arm::{Arm, DEFAULT, Mode, Way};
+use super::check::{self, Checked, Failed};
+use super::howdah_toml::{self, Reasons, Wanted};
+use super::rows::{self, Level};
+use super::run::{Bench, Block, End, Stage, Turn};
+use super::saved::{Plan, SCHEMA, Saved};
+use super::schedule::Schedule;
+use super::tree::{Changes, Tree};
+use crate::LabError;
+use crate::folder::Folder;
+use crate::ini::Ini;
+use crate::measure::Watch;
+use crate::process::Servant;
+use crate::report::text::capital;
+use crate::stack::{Job, Running, configured};
+
+/// Kept of a quick run's time for the configuration's trial and the report, seconds.
+const RESERVE: f64 = 6.0;
+
+/// What came of it; also the JSON of `howdah compare --app`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Version of this form.
+    pub schema: u32,
+    /// The directory.
+    pub directory: PathBuf,
+    /// What was recognised in it.
+    pub found: String,
+    /// The host that was asked for.
+    pub host: String,
+    /// Names of fields that were sent along; their values are in no report.
+    pub headers: Vec<String>,
+    /// The pages.
+    pub pages: Vec<PageFacts>,
+    /// The stack that said what the pages are.
+    pub reference: String,
+    /// The machine, a line for each of its properties.
+    pub machine: Vec<(String, String)>,
+    /// Its load before it began.
+    pub load: f64,
+    /// Versions of what took part.
+    pub versions: Vec<String>,
+    /// How long and how often.
+    pub schedule: Schedule,
+    /// The same in words.
+    pub effort: String,
+    /// The command line that measures it again.
+    pub command: String,
+    /// When it began, seconds since 1970.
+    pub began: f64,
+    /// How long this session took, seconds.
+    pub took: f64,
+    /// It was stopped before its end: go on with `--resume`.
+    pub interrupted: bool,
+    /// Who did what, at each level.
+    pub levels: Vec<Level>,
+    /// What to choose; none: no mode of Howdah gives the right pages.
+    pub advice: Option<Advice>,
+    /// The configuration file; none as above.
+    pub config: Option<Config>,
+    /// Who was not measured, and why.
+    pub failed: Vec<Failed>,
+    /// What else should be known, a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// A page, for the report.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PageFacts {
+    /// Path and query.
+    pub url: String,
+    /// `Content-Type` without parameters.
+    pub media_type: String,
+    /// Length of an answer.
+    pub bytes: usize,
+    /// How much of it is constant, per cent.
+    pub constant: u8,
+    /// What it takes alone, seconds.
+    pub service: f64,
+    /// The page cache kept it.
+    pub kept_by_cache: bool,
+}
+
+/// The configuration file that is recommended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Config {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// What it says.
+    pub text: String,
+    /// What `howdah check` said of it, and what a server started from it served; or why not.
+    pub trial: Result<String, String>,
+}
+
+/// A comparison that is about to be made.
+pub struct Study {
+    /// What was asked for.
+    pub plan: Plan,
+    /// Its folder.
+    pub saved: Saved,
+    /// The `howdah` program.
+    pub howdah: PathBuf,
+    /// Set to end it after the window under way.
+    pub interrupt: Arc<AtomicBool>,
+    /// When this session began.
+    pub started: Instant,
+}
+
+/// Looks before anything is made: mistakes of the directory, all at once.
+///
+/// # Errors
+/// A sentence for each.
+pub fn examine(app: &App) -> Result<Tree, Vec<String>> {
+    let mut mistakes = Vec::new();
+    for path in [&app.directory, &app.root] {
+        if let Err(why) = super::app::writable_in_configurations(path)
+            && !mistakes.contains(&why)
+        {
+            mistakes.push(why);
+        }
+    }
+    let tree = Tree::of(&app.directory);
+    if !tree.has_scripts() {
+        mistakes.push(format!(
+            "{}: there is no .php file in it: nothing to compare, files are served alike in every mode",
+            app.directory.display()
+        ));
+    }
+    match mistakes.is_empty() {
+        true => Ok(tree),
+        false => Err(mistakes),
+    }
+}
+
+/// Whether whoever the stacks run as can get at the application and at the results.
+///
+/// # Errors
+/// Which of them he cannot read.
+pub fn readable(app: &App, folder: &Folder) -> Result<(), LabError> {
+    use std::os::unix::process::CommandExt;
+    let Servant::Other { uid, gid } = folder.servant() else {
+        return Ok(());
+    };
+    let mut mistakes = Vec::new();
+    for path in [app.root.as_path(), folder.path()] {
+        let mut test = Command::new("test");
+        let test = test.arg("-r").arg(path).args(["-a", "-x"]).arg(path);
+        if !test.uid(uid).gid(gid).status().is_ok_and(|s| s.success()) {
+            mistakes.push(format!(
+                "{}: www-data, who the stacks run as when root starts them, cannot read it: chmod a+rX \
+                 it and what is above, or run the comparison as its owner",
+                path.display()
+            ));
+        }
+    }
+    match mistakes.is_empty() {
+        true => Ok(()),
+        false => Err(LabError::OwnApp { mistakes }),
+    }
+}
+
+impl Study {
+    /// Makes it.
+    ///
+    /// # Errors
+    /// Nothing can be measured, or nothing saved. A stack's failure is in the outcome.
+    pub fn run(self, tree: Tree, watch: &mut dyn Watch) -> Result<Outcome, LabError> {
+        let Study { plan, saved, .. } = &self;
+        let app = &plan.app;
+        let folder = saved.folder();
+        readable(app, folder)?;
+        let before = match saved.kept::<Tree>("tree")? {
+            Some(before) => before,
+            None => {
+                saved.keep("tree", &tree)?;
+                tree
+            }
+        };
+        let job = self.job(folder, 64 * app.cores)?;
+        let load = load();
+        let mut asked = 0;
+        let mut told = |arm: &Arm, error: Option<&LabError>| match error {
+            None => {
+                let what = format!("the right pages? {}", arm.title);
+                watch.window(asked, plan.arms.len(), &what, None);
+                asked += 1;
+            }
+            Some(error) => watch.failed(&arm.title, error),
+        };
+        let checked = check::check(app, &plan.arms, &job, folder, &mut told)?;
+        let schedule = match saved.kept::<Schedule>("schedule")? {
+            Some(schedule) => schedule,
+            None => {
+                let schedule = self.schedule(&checked);
+                saved.keep("schedule", &schedule)?;
+                schedule
+            }
+        };
+        let mut arms: Vec<Arm> = checked.fit.clone();
+        arms.retain(|arm| !schedule.left_out.contains(&arm.name));
+        // The default first, then as they were named.
+        arms.sort_by_key(|arm| plan.arms.iter().position(|a| a.name == arm.name));
+        let most = schedule.levels.iter().max().copied().unwrap_or(1);
+        let job = Job {
+            clients: most.max(100),
+            ..job
+        };
+        let bench = Bench {
+            app,
+            job: &job,
+            pages: &checked.pages,
+            schedule: &schedule,
+            saved,
+            interrupt: self.interrupt.clone(),
+            deadline: plan
+                .effort
+                .limit()
+                .map(|limit| self.started + limit - Duration::from_secs_f64(RESERVE)),
+        };
+        let turn = |arm: &Arm, control| Turn {
+            arm: arm.clone(),
+            control,
+        };
+        let all: Vec<Turn> = arms.iter().map(|arm| turn(arm, false)).collect();
+        let (look, mut end) = bench.stage(Stage::Look, &all, watch)?;
+        let at_deciding = rows::levels(&arms, &look, &[schedule.deciding]);
+        let look_rows = at_deciding.first().map_or(&[][..], |level| &level.rows);
+        let default = arms.iter().find(|arm| arm.name == DEFAULT);
+        let mut decided = Vec::new();
+        if let (End::Finished, Some(default)) = (end, default) {
+            let mut turns = vec![turn(default, false)];
+            let asked = advise::challengers(&arms, look_rows);
+            turns.extend(asked.iter().map(|(_, arm)| turn(arm, false)));
+            turns.push(turn(default, true));
+            (decided, end) = bench.stage(Stage::Decide, &turns, watch)?;
+        }
+        let changes = before.changes(&Tree::of(&app.directory));
+        let changing: Vec<String> = checked
+            .pages
+            .iter()
+            .filter(|page| page.shape.constant() < 100)
+            .map(|page| page.url.clone())
+            .collect();
+        let advice = default.map(|_| {
+            advise::advise(&Facts {
+                arms: &arms,
+                look: look_rows,
+                blocks: &decided,
+                personal: app.is_personal(),
+                kept_by_cache: &checked.kept_by_cache,
+                changing: &changing,
+                auto_children: app.auto_children,
+                machine_memory: memory_of(&plan.identity.machine),
+            })
+        });
+        let interrupted = end == End::Interrupted;
+        let config = match (&advice, interrupted) {
+            (Some(advice), false) => Some(self.configure(advice, &checked, &schedule)?),
+            _ => None,
+        };
+        let mut blocks = look;
+        blocks.extend(decided);
+        let levels = rows::levels(&arms, &blocks, &schedule.levels);
+        let notes = self.notes(&checked, &schedule, &changes, end, &levels);
+        Ok(Outcome {
+            schema: SCHEMA,
+            directory: app.directory.clone(),
+            found: app.found.clone(),
+            host: app.host.clone(),
+            headers: app.header_names().into_iter().map(str::to_owned).collect(),
+            pages: facts(&checked),
+            reference: checked.reference.clone(),
+            machine: plan.identity.machine.clone(),
+            load,
+            versions: plan.identity.versions.clone(),
+            effort: schedule.sentence(),
+            command: plan.command.clone(),
+            began: plan.began,
+            took: self.started.elapsed().as_secs_f64(),
+            interrupted,
+            levels,
+            advice,
+            config,
+            failed: failures(&checked, &blocks),
+            notes,
+            schedule: schedule.clone(),
+        })
+    }
+
+    /// What every stack is told.
+    fn job(&self, folder: &Folder, clients: u32) -> Result<Job, LabError> {
+        let app = &self.plan.app;
+        let ini = Ini::write(folder, true, &[])?;
+        if let Some(theirs) = &app.php_ini {
+            // Theirs, but for what would leave the folder.
+            let kept = std::fs::read_to_string(&ini.file).map_err(LabError::file(&ini.file))?;
+            let ours = ["session.save_path", "sys_temp_dir", "upload_tmp_dir"];
+            let ours = kept
+                .lines()
+                .filter(|line| ours.iter().any(|name| line.starts_with(name)));
+            let ours: Vec<&str> = ours.collect();
+            folder.write(
+                "php/php.ini",
+                format!("{}\n[PHP]\n{}\n", theirs.text, ours.join("\n")),
+            )?;
+        }
+        Ok(Job {
+            root: app.root.clone(),
+            front_controller: app.front_controller.clone(),
+            children: app.auto_children,
+            clients: clients.max(100),
+            environment: app.environment.clone(),
+            ini_without_opcache: ini.clone(),
+            ini,
+            howdah: self.howdah.clone(),
+        })
+    }
+
+    fn schedule(&self, checked: &Checked) -> Schedule {
+        let plan = &self.plan;
+        let left = plan.effort.limit().map(|limit| {
+            (limit.as_secs_f64() - self.started.elapsed().as_secs_f64() - RESERVE).max(0.0)
+        });
+        let mut costs = checked.costs.clone();
+        for cost in &mut costs {
+            let arm = plan.arms.iter().find(|arm| arm.name == cost.name);
+            cost.expendable = arm.map_or(0, |arm| expendable(arm, &checked.reference));
+        }
+        let pages = checked.pages.iter().map(|page| page.service);
+        let service = pages.sum::<f64>() / checked.pages.len().max(1) as f64;
+        plan.effort.schedule(plan.app.cores, service, &costs, left)
+    }
+
+    /// Writes the recommended file, has `howdah check` look at it, and serves the pages from it.
+    fn configure(
+        &self,
+        advice: &Advice,
+        checked: &Checked,
+        schedule: &Schedule,
+    ) -> Result<Config, LabError> {
+        let app = &self.plan.app;
+        let folder = self.saved.folder();
+        let said = |question| {
+            let found = advice.decisions.iter().find(|d| d.question == question);
+            found.map_or(String::new(), |d| {
+                format!("{}. {}.", capital(&d.therefore), capital(&d.evidence))
+            })
+        };
+        let mut reasons = Reasons {
+            mode: said(advise::Question::Mode),
+            children: said(advise::Question::Children),
+            cache: said(advise::Question::Cache),
+        };
+        if let Some(bytes) = advice.memory_per_child {
+            reasons.children += &format!(
+                " A child takes about {} of memory.",
+                howdah_bench::report::words::bytes(bytes)
+            );
+        }
+        if advice.choice.mode == Mode::Fastcgi {
+            reasons.mode +=
+                " Set pm = static and pm.max_children to max_connections in php-fpm's pool.";
+        }
+        let head = format!("For {}. {}", app.directory.display(), schedule.sentence());
+        let head = [
+            "Written by howdah compare --app; figures and caveats are in the report beside it.",
+            &head,
+        ];
+        let text = |fastcgi: Option<&str>| {
+            howdah_toml::text(&Wanted {
+                app,
+                choice: advice.choice,
+                fastcgi,
+                comment: &head,
+                reasons: &reasons,
+                user: match folder.servant() {
+                    Servant::Other { .. } => Some("www-data"),
+                    Servant::Ourselves => None,
+                },
+                php_ini: app.php_ini.as_ref().map(|ini| ini.path.as_path()),
+            })
+        };
+        let ready = text(None);
+        let path = folder.write("howdah.toml", &ready)?;
+        let trial = self.try_out(&path, advice, checked, &text);
+        Ok(Config {
+            path,
+            text: ready,
+            trial: trial.map_err(|error| error.to_string()),
+        })
+    }
+
+    fn try_out(
+        &self,
+        path: &Path,
+        advice: &Advice,
+        checked: &Checked,
+        text: &dyn Fn(Option<&str>) -> String,
+    ) -> Result<String, LabError> {
+        let said = crate::folder::run(
+            Command::new(&self.howdah)
+                .args(["check", "--config"])
+                .arg(path),
+        )?;
+        let folder = self.saved.folder().directory("trial")?;
+        let job = self.job(self.saved.folder(), 100)?;
+        let with_fpm = advice.choice.mode == Mode::Fastcgi;
+        let running: Running = configured::start(&job, &folder, with_fpm, text)?;
+        let arm = Arm {
+            name: "trial".to_owned(),
+            title: "the recommended configuration".to_owned(),
+            way: Way::Howdah(advice.choice),
+        };
+        check::recheck(&self.plan.app, &arm, &running, &checked.pages)?;
+        let said = said.lines().next().unwrap_or_default();
+        let (_, verdict) = said.rsplit_once(": ").unwrap_or(("", said));
+        let pages = checked.pages.len() as u64;
+        let words = howdah_bench::report::words::plural(pages, "page", "pages");
+        Ok(format!(
+            "howdah check: {verdict}; served, it gave {words} rightly"
+        ))
+    }
+
+    fn notes(
+        &self,
+        checked: &Checked,
+        schedule: &Schedule,
+        changes: &Changes,
+        end: End,
+        levels: &[Level],
+    ) -> Vec<String> {
+        let mut notes = Vec::new();
+        if end == End::OutOfTime {
+            notes.push(
+                "the time was over before all blocks were measured: --full has no such limit"
+                    .to_owned(),
+            );
+        }
+        if !schedule.left_out.is_empty() {
+            notes.push(format!(
+                "left out for want of time: {}; --full measures them",
+                schedule.left_out.join(", ")
+            ));
+        }
+        for page in &checked.pages {
+            if page.shape.marks().is_empty() {
+                notes.push(format!(
+                    "{} has no constant text: during the load the status alone tells a right answer",
+                    page.url
+                ));
+            }
+        }
+        for page in &checked.pages {
+            let part = format!("{} gave another page", page.url);
+            let wrong = checked
+                .failed
+                .iter()
+                .filter(|f| f.message.contains(&part))
+                .count();
+            if wrong > 1 {
+                notes.push(format!(
+                    "{} is another page under {wrong} stacks: if it shows which server it runs under, leave it out",
+                    page.url
+                ));
+            }
+        }
+        notes.extend(changes.sentence());
+        let scripts = changes.scripts();
+        if let Some(first) = scripts.first() {
+            notes.push(format!(
+                "{} changed during the comparison ({} …): if that was a deployment, figures of two \
+                 versions are mixed here",
+                howdah_bench::report::words::plural(scripts.len() as u64, "script", "scripts"),
+                first.display()
+            ));
+        }
+        if changes.cut {
+            notes.push(
+                "the directory has more than 200000 files: changes in the others were not watched"
+                    .to_owned(),
+            );
+        }
+        let rows = levels.iter().flat_map(|level| &level.rows);
+        if rows.clone().any(|row| row.memory == 0) {
+            notes.push("memory of processes of another user is not ours to see: run it as root, or as that user".to_owned());
+        }
+        let bound = rows.filter(|row| row.generator_bound.is_some()).count();
+        if bound > 0 {
+            notes.push(format!(
+                "in {} the load tester was the bottleneck: these rates are lower bounds",
+                howdah_bench::report::words::plural(bound as u64, "row", "rows")
+            ));
+        }
+        notes
+    }
+}
+
+/// What is left out first when time is short.
+fn expendable(arm: &Arm, reference: &str) -> u32 {
+    match (&arm.way, arm.choice()) {
+        _ if arm.name == DEFAULT || arm.title == reference => 0,
+        (Way::Rival(_), _) => 4,
+        (_, Some(choice)) => match choice.mode {
+            Mode::Embed if choice.cache => 0,
+            Mode::Embed | Mode::Worker => 1,
+            Mode::Fastcgi => 2,
+            Mode::Pool => 3,
+            Mode::Cgi => 5,
+        },
+        (Way::Howdah(_), None) => 5,
+    }
+}
+
+fn facts(checked: &Checked) -> Vec<PageFacts> {
+    let pages = checked.pages.iter();
+    pages
+        .map(|page| PageFacts {
+            url: page.url.clone(),
+            media_type: page.media_type.clone(),
+            bytes: page.bytes,
+            constant: page.shape.constant(),
+            service: page.service,
+            kept_by_cache: checked.kept_by_cache.contains(&page.url),
+        })
+        .collect()
+}
+
+fn failures(checked: &Checked, blocks: &[Block]) -> Vec<Failed> {
+    let mut all = checked.failed.clone();
+    for failed in blocks.iter().flat_map(|block| &block.failed) {
+        if !all.contains(failed) {
+            all.push(failed.clone());
+        }
+    }
+    all
+}
+
+fn load() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let first = text.split_whitespace().next();
+    first.and_then(|word| word.parse().ok()).unwrap_or(0.0)
+}
+
+/// Of the machine's line `memory: N kB`, bytes.
+fn memory_of(machine: &[(String, String)]) -> u64 {
+    let line = machine.iter().find(|(name, _)| name == "memory");
+    let kib = line.and_then(|(_, value)| value.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}

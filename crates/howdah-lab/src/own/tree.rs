@@ -1,0 +1,134 @@
+//! What lies in the application's directory, so that a run can say what changed there meanwhile. The
+//! lab writes nothing into it; PHP may, as it does for every visitor: caches, counters, logs.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// Files looked at; what lies beyond is not watched, and that is said.
+const MOST_FILES: usize = 200_000;
+
+/// Files of a directory, by path below it: length, and modification time in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tree {
+    files: BTreeMap<PathBuf, (u64, i128)>,
+    /// There were more than are watched.
+    pub cut: bool,
+}
+
+/// What became of a directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Changes {
+    /// Files written, new or gone.
+    pub files: Vec<PathBuf>,
+    /// Not all could be watched.
+    pub cut: bool,
+}
+
+impl Tree {
+    /// Looks at it. Symbolic links are not followed; what cannot be read is not there.
+    pub fn of(directory: &Path) -> Tree {
+        use std::os::unix::fs::MetadataExt;
+        let mut tree = Tree::default();
+        let mut open = vec![directory.to_owned()];
+        while let Some(at) = open.pop() {
+            for entry in fs::read_dir(&at).into_iter().flatten().flatten() {
+                let path = entry.path();
+                let Ok(meta) = entry.metadata() else { continue };
+                if meta.is_dir() {
+                    open.push(path);
+                    continue;
+                }
+                if tree.files.len() >= MOST_FILES {
+                    tree.cut = true;
+                    return tree;
+                }
+                let below = path.strip_prefix(directory).unwrap_or(&path).to_owned();
+                let time = i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec());
+                tree.files.insert(below, (meta.len(), time));
+            }
+        }
+        tree
+    }
+
+    /// Whether there is a PHP script anywhere.
+    pub fn has_scripts(&self) -> bool {
+        let mut files = self.files.keys();
+        files.any(|path| path.extension().is_some_and(|e| e == "php"))
+    }
+
+    /// What is different now.
+    pub fn changes(&self, now: &Tree) -> Changes {
+        let mut files: Vec<PathBuf> = Vec::new();
+        for (path, state) in &now.files {
+            if self.files.get(path) != Some(state) {
+                files.push(path.clone());
+            }
+        }
+        let gone = self.files.keys().filter(|p| !now.files.contains_key(*p));
+        files.extend(gone.cloned());
+        files.sort();
+        Changes {
+            files,
+            cut: self.cut || now.cut,
+        }
+    }
+}
+
+impl Changes {
+    /// Scripts among them: another application is measured from then on.
+    pub fn scripts(&self) -> Vec<&Path> {
+        let scripts = self.files.iter().map(PathBuf::as_path);
+        scripts
+            .filter(|path| path.extension().is_some_and(|e| e == "php"))
+            .collect()
+    }
+
+    /// A sentence; none when nothing changed.
+    pub fn sentence(&self) -> Option<String> {
+        let named: Vec<String> = self
+            .files
+            .iter()
+            .take(5)
+            .map(|p| p.display().to_string())
+            .collect();
+        let more = match self.files.len().saturating_sub(named.len()) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        (!named.is_empty()).then(|| {
+            format!(
+                "the application's own PHP wrote into its directory, as it does for visitors: {}{more}",
+                named.join(", ")
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_made_and_removed_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::create_dir(at("sub")).unwrap();
+        for name in ["a.php", "sub/b", "c"] {
+            fs::write(at(name), "1").unwrap();
+        }
+        let before = Tree::of(directory.path());
+        assert!(before.has_scripts());
+        assert_eq!(before.changes(&Tree::of(directory.path())).sentence(), None);
+        fs::write(at("sub/b"), "longer").unwrap();
+        fs::write(at("new.php"), "1").unwrap();
+        fs::remove_file(at("c")).unwrap();
+        let changes = before.changes(&Tree::of(directory.path()));
+        let expected: Vec<PathBuf> = ["c", "new.php", "sub/b"].map(PathBuf::from).to_vec();
+        assert_eq!(changes.files, expected);
+        assert_eq!(changes.scripts(), [Path::new("new.php")]);
+        assert!(changes.sentence().unwrap().ends_with("c, new.php, sub/b"));
+    }
+}

@@ -1,0 +1,401 @@
+//! `howdah compare --app`: the command line of a comparison on the user's own application, and where
+//! its results go. The work is the lab's (`howdah_lab::own`).
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use howdah_executor::auto_children::auto_children;
+use howdah_lab::LabError;
+use howdah_lab::folder::Folder;
+use howdah_lab::measure::Watch;
+use howdah_lab::own::app::{self, App, PhpIni};
+use howdah_lab::own::arm::{self, Arm};
+use howdah_lab::own::identity::Identity;
+use howdah_lab::own::report::{html, text};
+use howdah_lab::own::saved::{Plan, SCHEMA, Saved};
+use howdah_lab::own::schedule::Effort;
+use howdah_lab::own::study::{self, Outcome, Study};
+use howdah_lab::process::Servant;
+use howdah_server::site::recognise::recognise;
+
+use super::compare::Compare;
+use crate::exit;
+
+/// Longest path of the results: unix sockets are made below it, and theirs may have 107 bytes.
+const LONGEST_OUT: usize = 60;
+
+/// Options of a comparison on one's own application.
+#[derive(Args, Debug, Default)]
+#[command(next_help_heading = "Your own application")]
+pub struct Own {
+    /// Compare on the application in this directory, and recommend mode, children and cache
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["benchmarks", "pages"])]
+    pub app: Option<PathBuf>,
+    /// A page of it: a path, or http://HOST/path for an application that wants its own host; may be
+    /// repeated
+    #[arg(long, value_name = "URL")]
+    pub url: Vec<String>,
+    /// Cookie to send with every request, NAME=VALUE; may be repeated
+    #[arg(long, value_name = "COOKIE")]
+    pub cookie: Vec<String>,
+    /// Header field to send with every request, NAME: VALUE; may be repeated
+    #[arg(long, value_name = "LINE")]
+    pub header: Vec<String>,
+    /// What PHP finds in its environment, NAME=VALUE; may be repeated
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub env: Vec<String>,
+    /// Script for what is no file, as /index.php, where it is not recognised
+    #[arg(long, value_name = "SCRIPT")]
+    pub front_controller: Option<String>,
+    /// Script of mode worker, where none is found
+    #[arg(long, value_name = "FILE")]
+    pub worker: Option<PathBuf>,
+    /// php.ini of all stacks in place of Debian's production values
+    #[arg(long, value_name = "FILE")]
+    pub php_ini: Option<PathBuf>,
+    /// Go on with a comparison that was interrupted, in its folder
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["app", "url", "benchmarks", "out", "full", "quick", "stacks", "pages", "concurrency", "blocks", "window"])]
+    pub resume: Option<PathBuf>,
+}
+
+impl Own {
+    /// Whether it is meant.
+    pub fn is_asked(&self) -> bool {
+        self.app.is_some() || self.resume.is_some()
+    }
+
+    /// Options that mean nothing without `--app`.
+    pub fn strays(&self) -> Option<&'static str> {
+        let given = [
+            ("--url", !self.url.is_empty()),
+            ("--cookie", !self.cookie.is_empty()),
+            ("--header", !self.header.is_empty()),
+            ("--env", !self.env.is_empty()),
+            ("--front-controller", self.front_controller.is_some()),
+            ("--worker", self.worker.is_some()),
+            ("--php-ini", self.php_ini.is_some()),
+        ];
+        let stray = given.into_iter().find(|(_, given)| *given);
+        stray.map(|(name, _)| name).filter(|_| !self.is_asked())
+    }
+}
+
+/// Runs it. `listen`: begins to take signals.
+pub fn run(
+    arguments: &Compare,
+    watch: &mut dyn Watch,
+    listen: fn(Arc<AtomicBool>) -> Result<(), LabError>,
+) -> ExitCode {
+    let started = Instant::now();
+    let prepared = match &arguments.own.resume {
+        Some(folder) => resumed(folder),
+        None => begun(arguments),
+    };
+    let (plan, saved, tree) = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            eprintln!("howdah: {error}");
+            return match error {
+                LabError::OwnApp { .. } | LabError::Changed { .. } => exit::configuration(),
+                _ => exit::failed(),
+            };
+        }
+    };
+    let folder = saved.folder().clone();
+    let interrupt = Arc::new(AtomicBool::new(false));
+    let result = listen(interrupt.clone()).and_then(|()| {
+        let howdah = program()?;
+        let study = Study {
+            plan,
+            saved,
+            howdah,
+            interrupt,
+            started,
+        };
+        let outcome = study.run(tree, watch)?;
+        keep(&folder, &outcome)?;
+        Ok(outcome)
+    });
+    match result {
+        Ok(outcome) => told(arguments, &folder, &outcome),
+        Err(error) => {
+            eprintln!("howdah: {error}");
+            match error {
+                LabError::OwnApp { .. } => exit::configuration(),
+                _ => exit::failed(),
+            }
+        }
+    }
+}
+
+fn told(arguments: &Compare, folder: &Folder, outcome: &Outcome) -> ExitCode {
+    let place = folder.path().display();
+    if arguments.json {
+        println!(
+            "{}",
+            serde_json::to_string_pretty(outcome).unwrap_or_default()
+        );
+    } else {
+        println!("{}", text::render(outcome));
+        println!("{place}/app.html");
+        println!("Every generated file is beside it.");
+    }
+    if outcome.interrupted {
+        eprintln!("howdah: go on with: howdah compare --resume {place}");
+        return ExitCode::from(130);
+    }
+    match &outcome.config {
+        Some(config) if config.trial.is_ok() => exit::done(),
+        _ => exit::failed(),
+    }
+}
+
+fn keep(folder: &Folder, outcome: &Outcome) -> Result<(), LabError> {
+    let json = serde_json::to_string_pretty(outcome).unwrap_or_default();
+    folder.write("app.json", json)?;
+    folder.write("app.txt", text::render(outcome))?;
+    folder.write("app.html", html::page(outcome))?;
+    Ok(())
+}
+
+fn program() -> Result<PathBuf, LabError> {
+    std::env::current_exe().map_err(|error| LabError::File {
+        path: PathBuf::from("/proc/self/exe"),
+        error,
+    })
+}
+
+type Prepared = (Plan, Saved, howdah_lab::own::tree::Tree);
+
+/// A new comparison: all mistakes of the command line at once, and nothing made before they are gone.
+fn begun(arguments: &Compare) -> Result<Prepared, LabError> {
+    let mut mistakes = Vec::new();
+    let app = application(&arguments.own, &mut mistakes);
+    let out = out(arguments, app.as_ref(), &mut mistakes);
+    let tree = app.as_ref().and_then(|app| match study::examine(app) {
+        Ok(tree) => Some(tree),
+        Err(more) => {
+            mistakes.extend(more);
+            None
+        }
+    });
+    let arms = app
+        .as_ref()
+        .map(|app| chosen(arguments, app, &mut mistakes))
+        .unwrap_or_default();
+    let (Some(app), Some(tree), true) = (app, tree, mistakes.is_empty()) else {
+        return Err(LabError::OwnApp { mistakes });
+    };
+    let mut effort = match arguments.full {
+        true => Effort::full(),
+        false => Effort::quick(),
+    };
+    effort.blocks = arguments.blocks.or(effort.blocks);
+    effort.window = arguments
+        .window
+        .map(|window| window.as_secs_f64())
+        .or(effort.window);
+    effort.levels.clone_from(&arguments.concurrency);
+    let folder = Folder::create(&out, Servant::choose()?)?;
+    study::readable(&app, &folder)?;
+    let plan = Plan {
+        schema: SCHEMA,
+        command: again(arguments, &app),
+        arms,
+        effort,
+        identity: Identity::now(&program()?),
+        began: SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0.0, |since| since.as_secs_f64()),
+        app,
+    };
+    let saved = Saved::begin(&folder, &plan)?;
+    Ok((plan, saved, tree))
+}
+
+/// One that was begun before, if it still belongs to this machine and these programs.
+fn resumed(folder: &Path) -> Result<Prepared, LabError> {
+    if !folder.is_dir() {
+        return Err(LabError::OwnApp {
+            mistakes: vec![format!(
+                "--resume: there is no directory {}",
+                folder.display()
+            )],
+        });
+    }
+    let (saved, plan) = Saved::resume(&Folder::create(folder, Servant::choose()?)?)?;
+    let what = plan.identity.differences(&Identity::now(&program()?));
+    if !what.is_empty() {
+        return Err(LabError::Changed { what });
+    }
+    let tree = study::examine(&plan.app).map_err(|mistakes| LabError::OwnApp { mistakes })?;
+    Ok((plan, saved, tree))
+}
+
+fn application(own: &Own, mistakes: &mut Vec<String>) -> Option<App> {
+    fn sorted<T>(result: Result<T, Vec<String>>, mistakes: &mut Vec<String>) -> Option<T> {
+        result.map_err(|more| mistakes.extend(more)).ok()
+    }
+    let pages = sorted(app::pages(&own.url), mistakes);
+    let headers = sorted(app::headers(&own.header, &own.cookie), mistakes);
+    let environment = sorted(app::environment(&own.env), mistakes);
+    let php_ini = own.php_ini.as_ref().map(|path| {
+        let text = std::fs::read_to_string(path);
+        let text = text.map_err(|e| mistakes.push(format!("--php-ini {}: {e}", path.display())));
+        (path, text.ok())
+    });
+    if let Some(script) = &own.front_controller
+        && !(script.starts_with('/') && script.ends_with(".php"))
+    {
+        mistakes.push(format!(
+            "--front-controller {script}: expected the URL path of a script, as /index.php"
+        ));
+    }
+    let directory = own.app.as_ref()?;
+    let found = match recognise(directory) {
+        Ok(found) => found,
+        Err(error) => {
+            mistakes.push(format!("--app {}: {error}", directory.display()));
+            return None;
+        }
+    };
+    let directory = directory.canonicalize().ok()?;
+    let absolute = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+    let worker = match &own.worker {
+        Some(path) if !path.is_file() => {
+            mistakes.push(format!(
+                "--worker {}: there is no such file",
+                path.display()
+            ));
+            None
+        }
+        Some(path) => Some(absolute(path)),
+        None => arm::worker_script(&directory, &found.config.root),
+    };
+    let recognised = found.config.front_controller.map(|c| c.script);
+    let (host, urls) = pages?;
+    Some(App {
+        root: found.config.root,
+        front_controller: own.front_controller.clone().or(recognised),
+        front_controller_given: own.front_controller.is_some(),
+        found: found.sentence,
+        host,
+        urls,
+        headers: headers?,
+        environment: environment?,
+        worker,
+        php_ini: php_ini.and_then(|(path, text)| {
+            Some(PhpIni {
+                path: absolute(path),
+                text: text?,
+            })
+        }),
+        auto_children: auto_children(),
+        cores: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+        directory,
+    })
+}
+
+/// Who takes part: all that make sense, or those named, and the default in any case.
+fn chosen(arguments: &Compare, app: &App, mistakes: &mut Vec<String>) -> Vec<Arm> {
+    let quick = !arguments.full;
+    if arguments.stacks.is_empty() {
+        return arm::arms(app, quick);
+    }
+    // Whoever names one gets it, also in a quick comparison.
+    let all = arm::arms(app, false);
+    for name in &arguments.stacks {
+        if !all.iter().any(|arm| arm.is_called(name)) {
+            let known: Vec<&str> = all.iter().map(|arm| arm.name.as_str()).collect();
+            mistakes.push(format!(
+                "--stacks: there is no `{name}` for an application; there are {}",
+                known.join(", ")
+            ));
+        }
+    }
+    let named = |arm: &Arm| arguments.stacks.iter().any(|name| arm.is_called(name));
+    let wanted = all.into_iter();
+    wanted
+        .filter(|arm| arm.name == arm::DEFAULT || named(arm))
+        .collect()
+}
+
+/// The folder of results: never inside the application's.
+fn out(arguments: &Compare, app: Option<&App>, mistakes: &mut Vec<String>) -> PathBuf {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let name = format!("howdah-compare-{}", now.map_or(0, |t| t.as_secs()));
+    let here = std::env::current_dir().unwrap_or_default();
+    let inside = |path: &Path| app.is_some_and(|app| path.starts_with(&app.directory));
+    let out = match &arguments.out {
+        Some(out) => here.join(out),
+        // /var/tmp outlives a reboot.
+        None if inside(&here) => Path::new("/var/tmp").join(name),
+        None => here.join(name),
+    };
+    // What is not there yet has no canonical path; what is above it may have.
+    let above = out.ancestors().find_map(|path| {
+        let real = path.canonicalize().ok()?;
+        Some(real.join(out.strip_prefix(path).ok()?))
+    });
+    let out = above.unwrap_or(out);
+    if inside(&out) {
+        mistakes.push(format!(
+            "--out {}: inside the application's directory, in which nothing is written",
+            out.display()
+        ));
+    }
+    if out.as_os_str().len() > LONGEST_OUT {
+        mistakes.push(format!(
+            "--out {}: {} bytes; with more than {LONGEST_OUT} unix sockets below it would be too long",
+            out.display(),
+            out.as_os_str().len()
+        ));
+    }
+    out
+}
+
+/// The command line that measures it again, without values that may be secret.
+fn again(arguments: &Compare, app: &App) -> String {
+    let own = &arguments.own;
+    let mut words = vec![format!("howdah compare --app {}", app.directory.display())];
+    words.extend(own.url.iter().map(|url| format!("--url '{url}'")));
+    words.extend(own.cookie.iter().map(|_| "--cookie '…'".to_owned()));
+    let names = own.header.iter().filter_map(|line| line.split_once(':'));
+    words.extend(names.map(|(name, _)| format!("--header '{name}: …'")));
+    words.extend(
+        app.environment
+            .iter()
+            .map(|(name, _)| format!("--env '{name}=…'")),
+    );
+    words.extend(
+        own.front_controller
+            .iter()
+            .map(|s| format!("--front-controller {s}")),
+    );
+    let paths = [("--worker", &own.worker), ("--php-ini", &own.php_ini)];
+    for (name, path) in paths {
+        words.extend(path.iter().map(|path| format!("{name} {}", path.display())));
+    }
+    if arguments.full {
+        words.push("--full".to_owned());
+    }
+    if !arguments.stacks.is_empty() {
+        words.push(format!("--stacks {}", arguments.stacks.join(",")));
+    }
+    if !arguments.concurrency.is_empty() {
+        let levels: Vec<String> = arguments.concurrency.iter().map(u32::to_string).collect();
+        words.push(format!("--concurrency {}", levels.join(",")));
+    }
+    words.extend(arguments.blocks.iter().map(|n| format!("--blocks {n}")));
+    words.extend(
+        arguments
+            .window
+            .iter()
+            .map(|w| format!("--window {}", w.as_secs_f64())),
+    );
+    words.join(" ")
+}
