@@ -7,6 +7,8 @@
 //! Names are matched after they were read as PHP reads them; path segments anywhere in the path, so
 //! that an application in a subfolder is meant as well.
 
+use crate::cookie::php_name;
+
 /// How a name is matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name {
@@ -52,7 +54,7 @@ pub struct Preset {
     /// GET requests below this segment that carry one of these parameters write.
     pub writing_gets: &'static [(&'static str, &'static [&'static str])],
     /// Writes that change no page: parameter and value, in the query or a form.
-    pub noise: &'static [(&'static str, &'static [&'static str])],
+    pub noise: &'static [Noise],
     /// Segments of paths where a write changes no page.
     pub noise_segments: &'static [&'static str],
     /// Longest lifetime, seconds; nonces in pages end before.
@@ -253,18 +255,22 @@ pub static PRESETS: &[Preset] = &[
             ("wp-cron.php", &["doing_wp_cron"]),
         ],
         noise: &[
-            (
-                "action",
-                &[
+            Noise {
+                segment: "admin-ajax.php",
+                name: "action",
+                of: Of::Request,
+                values: &[
                     "heartbeat",
                     "wp-compression-test",
                     "dashboard-widgets",
                     "closed-postboxes",
                 ],
-            ),
-            (
-                "wc-ajax",
-                &[
+            },
+            Noise {
+                segment: "",
+                name: "wc-ajax",
+                of: Of::Query,
+                values: &[
                     "get_refreshed_fragments",
                     "add_to_cart",
                     "remove_from_cart",
@@ -274,7 +280,7 @@ pub static PRESETS: &[Preset] = &[
                     "update_shipping_method",
                     "get_cart_totals",
                 ],
-            ),
+            },
         ],
         noise_segments: &["wp-login.php"],
         // Nonces are good for 12 to 24 hours; plugins keep pages 10 for that reason.
@@ -431,6 +437,70 @@ pub static PRESETS: &[Preset] = &[
     },
 ];
 
+/// A write that changes no page: what a parameter says.
+#[derive(Debug)]
+pub struct Noise {
+    /// Only below this segment of the path; empty: anywhere.
+    pub segment: &'static str,
+    /// The parameter.
+    pub name: &'static str,
+    /// Where the application looks for it.
+    pub of: Of,
+    /// What it says then.
+    pub values: &'static [&'static str],
+}
+
+/// Where an application looks for a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// `$_GET`
+    Query,
+    /// `$_REQUEST`: the form's goes before the query's.
+    Request,
+}
+
+/// The form a request carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form<'a> {
+    /// None, and no body of any kind.
+    Absent,
+    /// `application/x-www-form-urlencoded`
+    Read(&'a [u8]),
+    /// A body that was not looked into.
+    Unread,
+}
+
+impl Noise {
+    fn is_meant(&self, query: &[u8], form: Form<'_>) -> bool {
+        let value = match (self.of, form) {
+            (Of::Query, _) | (Of::Request, Form::Absent) => self.last(query),
+            (Of::Request, Form::Unread) => return false,
+            (Of::Request, Form::Read(text)) => match self.last(text) {
+                Some(None) => self.last(query),
+                said => said,
+            },
+        };
+        matches!(value, Some(Some(value)) if self.values.iter().any(|v| v.as_bytes() == value))
+    }
+
+    /// What the parameter says, as PHP reads the text: the last one counts. The outer none: it is
+    /// spelt in another way, and what PHP makes of it is not looked into.
+    fn last<'t>(&self, text: &'t [u8]) -> Option<Option<&'t [u8]>> {
+        let mut last = None;
+        for pair in text.split(|b| *b == b'&') {
+            let end = pair.iter().position(|b| *b == b'=').unwrap_or(pair.len());
+            if php_name(&pair[..end]).ok()? == self.name.as_bytes() {
+                if pair[..end] != *self.name.as_bytes() {
+                    // `action[]`, `%61ction`: an array, or somebody's trick.
+                    return None;
+                }
+                last = Some(pair.get(end + 1..).unwrap_or_default());
+            }
+        }
+        Some(last)
+    }
+}
+
 impl Preset {
     /// By name.
     pub fn find(name: &str) -> Option<&'static Preset> {
@@ -448,21 +518,14 @@ impl Preset {
     }
 
     /// Whether a request that would be a write (any method but GET, HEAD, OPTIONS, TRACE) changes no
-    /// page; `form` is its body if it is a form.
-    pub fn is_noise(&self, path: &[u8], query: Option<&[u8]>, form: Option<&[u8]>) -> bool {
-        let named = |text: Option<&[u8]>| {
-            text.is_some_and(|text| {
-                text.split(|b| *b == b'&').any(|pair| {
-                    let end = pair.iter().position(|b| *b == b'=').unwrap_or(pair.len());
-                    let value = pair.get(end + 1..).unwrap_or_default();
-                    self.noise.iter().any(|(name, values)| {
-                        name.as_bytes() == &pair[..end]
-                            && values.iter().any(|v| v.as_bytes() == value)
-                    })
-                })
+    /// page.
+    pub fn is_noise(&self, path: &[u8], query: Option<&[u8]>, form: Form<'_>) -> bool {
+        let query = query.unwrap_or_default();
+        has_segment(path, self.noise_segments)
+            || self.noise.iter().any(|noise| {
+                let here = noise.segment.is_empty() || has_segment(path, &[noise.segment]);
+                here && noise.is_meant(query, form)
             })
-        };
-        has_segment(path, self.noise_segments) || named(query) || named(form)
     }
 
     /// Whether a GET writes all the same.

@@ -31,11 +31,11 @@ fn a_link_in_the_dashboard_writes_and_a_heartbeat_does_not() {
     assert!(!w.get_writes(b"/wp-admin/edit.php", Some(b"paged=2")));
     assert!(!w.get_writes(b"/", Some(b"action=x")));
     let ajax = b"/wp-admin/admin-ajax.php";
-    assert!(w.is_noise(ajax, None, Some(b"interval=60&action=heartbeat")));
-    assert!(!w.is_noise(ajax, None, Some(b"action=inline-save")));
-    assert!(w.is_noise(b"/", Some(b"wc-ajax=get_refreshed_fragments"), None));
-    assert!(w.is_noise(b"/wp-login.php", None, None));
-    assert!(!w.is_noise(b"/wp-comments-post.php", None, None));
+    assert!(w.is_noise(ajax, None, Form::Read(b"interval=60&action=heartbeat")));
+    assert!(!w.is_noise(ajax, None, Form::Read(b"action=inline-save")));
+    assert!(w.is_noise(b"/", Some(b"wc-ajax=get_refreshed_fragments"), Form::Absent));
+    assert!(w.is_noise(b"/wp-login.php", None, Form::Absent));
+    assert!(!w.is_noise(b"/wp-comments-post.php", None, Form::Absent));
 }
 
 #[test]
@@ -168,9 +168,9 @@ fn woocommerce_has_a_basket() {
         &["/shop/", "/product/seat/", "/shop/?orderby=price"],
     );
     let wordpress = wordpress();
-    assert!(wordpress.is_noise(b"/", Some(b"wc-ajax=add_to_cart"), None));
+    assert!(wordpress.is_noise(b"/", Some(b"wc-ajax=add_to_cart"), Form::Absent));
     assert!(
-        !wordpress.is_noise(b"/", Some(b"wc-ajax=checkout"), None),
+        !wordpress.is_noise(b"/", Some(b"wc-ajax=checkout"), Form::Absent),
         "stock changes"
     );
 }
@@ -385,5 +385,38 @@ fn where_an_application_forbids_caching_the_advice_names_its_setting() {
     for preset in ["joomla", "phpbb", "magento"] {
         let advice = Preset::find(preset).unwrap().advice;
         assert!(advice.contains("not stored"), "{preset}: {advice}");
+    }
+}
+
+#[test]
+fn a_write_is_noise_only_if_php_takes_it_for_that() {
+    let w = Preset::find("wordpress").unwrap();
+    let ajax: &[u8] = b"/blog/wp-admin/admin-ajax.php";
+    let beats: &[u8] = b"action=heartbeat";
+    for (path, query, form, noise) in [
+        (ajax, None, Form::Read(beats), true),
+        (ajax, Some(beats), Form::Absent, true),
+        (ajax, Some(beats), Form::Read(b"interval=60"), true),
+        (ajax, Some(beats), Form::Unread, false),
+        (ajax, Some(beats), Form::Read(b"action=delete-post"), false),
+        (
+            ajax,
+            None,
+            Form::Read(b"action=heartbeat&action=delete-post"),
+            false,
+        ),
+        (
+            ajax,
+            None,
+            Form::Read(b"action=heartbeat&%61ction=delete-post"),
+            false,
+        ),
+        (ajax, None, Form::Read(b"action[]=heartbeat"), false),
+        (ajax, None, Form::Read(b"action=heartbeat&a%00=1"), false),
+        (b"/wp-comments-post.php", None, Form::Read(beats), false),
+        (b"/", Some(b"wc-ajax=add_to_cart"), Form::Unread, true),
+        (b"/", None, Form::Read(b"wc-ajax=add_to_cart"), false),
+    ] {
+        assert_eq!(w.is_noise(path, query, form), noise, "{query:?} {form:?}");
     }
 }

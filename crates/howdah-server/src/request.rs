@@ -65,6 +65,8 @@ struct Record {
     failure: Option<Failure>,
     /// What the page cache did, where a site has it on.
     cache: Option<Verdict>,
+    /// Where the form goes that a request carries, if it may be a write that changes no page.
+    form: Option<cached::ReadForm>,
 }
 
 /// One request, while it is answered.

@@ -207,3 +207,27 @@ fn scripts_purge_by_their_answers_in_litespeeds_words_and_clients_do_not_see_it(
         assert_eq!(served.renders_anew(&PAGES), purged, "{line}");
     }
 }
+
+/// The dashboard's heartbeat is a POST every minute; it was taken for a write, and every page rendered
+/// anew because of it.
+#[test]
+fn a_dashboards_heartbeat_makes_no_page_old_and_another_post_does() {
+    let fixture = Fixture::named("purge-heartbeat")
+        .script("page.php", PAGE)
+        .script("wp-admin/admin-ajax.php", "<?php echo 'beat';")
+        .site("cache = \"on\"\ncache_preset = \"wordpress\"")
+        .start();
+    let served = Served(fixture);
+    let ajax = "/wp-admin/admin-ajax.php";
+    assert_eq!(served.renders_anew(&PAGES), PAGES);
+    for (query, form, purged) in [
+        ("", "interval=60&action=heartbeat&_nonce=1", &[][..]),
+        ("?action=heartbeat", "interval=60", &[]),
+        ("?action=heartbeat", "action=inline-save", &PAGES),
+        ("", "action=heartbeat&%61ction=inline-save", &PAGES),
+    ] {
+        let answer = served.ask("POST", &format!("{ajax}{query}"), "", form);
+        assert_eq!(answer.text(), "beat");
+        assert_eq!(served.renders_anew(&PAGES), purged, "{query} {form}");
+    }
+}

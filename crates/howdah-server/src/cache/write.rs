@@ -5,6 +5,7 @@
 
 use howdah_cache::generation::{Force, Purge};
 use howdah_cache::key::{Key, QueryRules, Url};
+use howdah_cache::preset::Form;
 
 use super::SiteCache;
 use crate::client_address::Client;
@@ -20,13 +21,13 @@ pub struct Write {
     keys: Vec<Vec<u8>>,
 }
 
-/// Whether a request writes, and what. `form`: its body, if that is a form in memory.
+/// Whether a request writes, and what.
 pub fn of(
     part: &SiteCache,
     site: &Site,
     request: &RequestHead,
     client: &Client<'_>,
-    form: Option<&[u8]>,
+    form: Form<'_>,
 ) -> Option<Write> {
     let (path, query) = (request.path(), request.query());
     let preset = part.rules().preset;

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 use std::future::poll_fn;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use howdah_cache::flight::{Outcome, Seat, Ticket};
@@ -11,6 +11,7 @@ use howdah_cache::generation::{Force, Purge};
 use howdah_cache::key::Key;
 use howdah_cache::object::{Draft, Object};
 use howdah_cache::policy::{Scheme, State};
+use howdah_cache::preset::Form;
 use howdah_cache::status::Verdict;
 use howdah_cache::store::Found;
 use howdah_cache::{Pass, Storable};
@@ -558,6 +559,9 @@ impl<'a> Asked<'a> {
     }
 }
 
+/// The form a request carried, once it has been received.
+pub(super) type ReadForm = Arc<OnceLock<Bytes>>;
+
 /// A script's run that the cache does not share: tells the client why, and makes old what the run
 /// may have changed.
 pub(super) struct Around<'a> {
@@ -566,7 +570,7 @@ pub(super) struct Around<'a> {
     site: &'a Site,
     route: &'a Route,
     verdict: Verdict,
-    write: Option<Write>,
+    form: ReadForm,
 }
 
 impl<'a> Around<'a> {
@@ -581,14 +585,31 @@ impl<'a> Around<'a> {
         let verdict = Verdict::Pass(why);
         part.count(verdict);
         record.cache = Some(verdict);
+        let form = ReadForm::default();
+        record.form = Some(form.clone());
         Around {
             part,
             exchange,
             site,
             route,
             verdict,
-            write: write::of(part, site, exchange.request, exchange.client, None),
+            form,
         }
+    }
+
+    /// What the run writes as far as its request says it. Asked when its body has been received.
+    fn write(&self) -> Option<Write> {
+        let Exchange {
+            request, client, ..
+        } = self.exchange;
+        let has_body = request.header(b"content-length").is_some()
+            || request.header(b"transfer-encoding").is_some();
+        let form = match self.form.get() {
+            Some(form) => Form::Read(form),
+            None if has_body => Form::Unread,
+            None => Form::Absent,
+        };
+        write::of(self.part, self.site, request, client, form)
     }
 
     /// Before the answer's head is sent: who wrote must not read an older page after it.
@@ -596,7 +617,7 @@ impl<'a> Around<'a> {
         dialect::obey(self.part, self.exchange.request.method(), head);
         self.site.edit_headers(self.route, head);
         tell(head, self.verdict);
-        let Some(write) = &self.write else { return };
+        let Some(write) = self.write() else { return };
         write.happened(self.part, head.status);
         for (name, value) in head.fields() {
             let names = |known: &[u8]| name.eq_ignore_ascii_case(known);
@@ -612,7 +633,7 @@ impl<'a> Around<'a> {
     /// The run is through: what it wrote after its head counts as well, and what it wrote before it
     /// failed.
     pub(super) fn through(&self, failure: Option<&Failure>) {
-        if let Some(write) = &self.write {
+        if let Some(write) = self.write() {
             write.happened(self.part, failure.map_or(200, Failure::status));
         }
     }

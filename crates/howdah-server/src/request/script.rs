@@ -68,6 +68,7 @@ pub(super) async fn answer(
     };
     let ended = match received {
         Received::Whole(script_body, length) => {
+            note_form(exchange.request, &script_body, record);
             let frame = exchange.frame(service, target, length)?;
             let request = ScriptRequest {
                 frame,
@@ -138,6 +139,22 @@ pub(super) async fn pass_on(
         Ended::Complete | Ended::LocalRedirect(_) => Ok(()),
         Ended::Failed(failure) | Ended::CutOff(failure) => Err(failure),
         Ended::SendFile(head) => send_file(exchange, site, &head, edit, out).await,
+    }
+}
+
+/// Keeps a small form for who wants to know what its request writes.
+fn note_form(request: &RequestHead, body: &ScriptBody, record: &Record) {
+    let (Some(form), ScriptBody::Memory(bytes)) = (&record.form, body) else {
+        return;
+    };
+    const URLENCODED: &[u8] = b"application/x-www-form-urlencoded";
+    let is_form = request
+        .header(b"content-type")
+        .and_then(|value| value.get(..URLENCODED.len()))
+        .is_some_and(|start| start.eq_ignore_ascii_case(URLENCODED));
+    if is_form {
+        // Given once: a request has one body.
+        let _ = form.set(bytes.clone());
     }
 }
 
