@@ -7,8 +7,10 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use howdah_proto::effect;
 use howdah_proto::request::layout;
 use howdah_proto::response::{MAX_HEAD, MAX_LOG, kind};
+use howdah_proto::sql::{Dialect, Kind};
 use howdah_proto::variables::NAMES;
 
 const SHIM: &[&str] = &[
@@ -18,6 +20,9 @@ const SHIM: &[&str] = &[
     "variables.c",
     "settings.c",
     "effects.c",
+    "statements.c",
+    "mysqlnd.c",
+    "database_calls.c",
     "functions.c",
     "filters.c",
     "signals.c",
@@ -192,6 +197,8 @@ fn frame_header() -> String {
         ("OFF_INI_COUNT", layout::OFF_INI_COUNT as u64),
         ("OFF_INI_TABLE", layout::OFF_INI_TABLE as u64),
         ("OFF_SITE", layout::OFF_SITE as u64),
+        ("OFF_FLAGS", layout::OFF_FLAGS as u64),
+        ("FLAG_EFFECTS", u64::from(layout::FLAG_EFFECTS)),
         ("VAR_REF_LEN", layout::VAR_REF_LEN as u64),
         ("INI_REF_LEN", layout::INI_REF_LEN as u64),
         ("VAR_ID_TEXT", u64::from(layout::VAR_ID_TEXT)),
@@ -203,11 +210,30 @@ fn frame_header() -> String {
         ("KIND_LOG", u64::from(kind::LOG)),
         ("KIND_FINISH", u64::from(kind::FINISH)),
         ("KIND_EFFECT", u64::from(kind::EFFECT)),
+        ("MAX_DESCRIPTION", effect::MAX_DESCRIPTION as u64),
+        ("DIALECT_MYSQL", Dialect::Mysql as u64),
+        ("DIALECT_SQLITE", Dialect::Sqlite as u64),
+        ("DIALECT_POSTGRES", Dialect::Postgres as u64),
+        ("DIALECT_OTHER", Dialect::Other as u64),
+        ("READS", Kind::Read as u64),
+        ("CONTROLS", Kind::Control as u64),
+        ("WRITES", Kind::Write as u64),
         ("MAX_HEAD", MAX_HEAD as u64),
         ("MAX_LOG", MAX_LOG as u64),
         ("VAR_COUNT", NAMES.len() as u64),
     ] {
         let _ = writeln!(text, "#define HOWDAH_{name} {value}u");
+    }
+    for (name, value) in [
+        ("SESSION", effect::SESSION),
+        ("NO_CACHE", effect::NO_CACHE),
+        ("FATAL", effect::FATAL),
+        ("COOKIE", effect::COOKIE),
+        ("WRITE", effect::WRITE),
+        ("WROTE", effect::WROTE),
+    ] {
+        let value = value.escape_ascii();
+        let _ = writeln!(text, "#define HOWDAH_EFFECT_{name} \"{value}\"");
     }
     text.push_str("enum howdah_var {\n");
     for (i, name) in NAMES.iter().enumerate() {

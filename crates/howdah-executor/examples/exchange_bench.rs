@@ -84,6 +84,7 @@ async fn client(
             frame: frame.clone(),
             body: ScriptBody::Empty,
             id: 1,
+            effects: None,
         });
         loop {
             match poll_fn(|cx| run.poll_event(cx)).await {

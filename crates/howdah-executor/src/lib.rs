@@ -53,6 +53,17 @@ pub struct ScriptRequest {
     pub body: ScriptBody,
     /// Number of the request in the logs.
     pub id: u64,
+    /// Who is told what the run does beside answering. The frame must ask for it
+    /// ([`howdah_proto::request::FrameBuilder::ask_for_effects`]), and only PHP of our own tells.
+    pub effects: Option<Arc<dyn EffectSink>>,
+}
+
+/// Is told what a run does beside answering, when the front reads it from the child: while the run is
+/// polled, and when nobody waits for it any more. Called under locks of the pool: it must return at
+/// once and not come back to the pool.
+pub trait EffectSink: std::fmt::Debug + Send + Sync {
+    /// An effect by its name ([`howdah_proto::effect`]), and what there is to say about it.
+    fn effect(&self, name: &[u8], value: &[u8]);
 }
 
 /// Where a request body comes from.
@@ -84,9 +95,8 @@ pub enum Event {
     Body(Bytes),
     /// The script has flushed: pass on now what was given so far.
     Flush,
-    /// The run did something beside answering: its name, and what there is to say about it. For
-    /// whoever would give the answer to others. Only from PHP of our own.
-    Effect(Bytes, Bytes),
+    /// The run did something beside answering, which [`ScriptRequest::effects`] has been told.
+    Effect,
     /// The response is complete (the script may still run).
     End,
 }

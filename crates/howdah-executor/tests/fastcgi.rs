@@ -74,6 +74,7 @@ fn posting(body: ScriptBody) -> ScriptRequest {
         frame: b.finish(Some(length as u64), 0).unwrap(),
         body,
         id: 7,
+        effects: None,
     }
 }
 
@@ -357,6 +358,7 @@ fn a_variable_that_no_record_holds_is_refused_and_nothing_is_sent() {
             frame: b.finish(Some(0), 0).unwrap(),
             body: ScriptBody::Empty,
             id: 1,
+            effects: None,
         };
         let error = finish(rig.pool.start(request)).await.unwrap_err();
         assert_eq!(error.name(), "VariableTooLong");

@@ -125,6 +125,14 @@ static PHP_MINFO_FUNCTION(howdah)
 	php_info_print_table_end();
 }
 
+/* Shutdown functions, destructors and output callbacks have run, and shared extensions have ended; the
+ * session and the constants are still there. */
+static PHP_RSHUTDOWN_FUNCTION(howdah)
+{
+	howdah_tell_effects();
+	return SUCCESS;
+}
+
 /* Runs just before sapi_deactivate(), which would read what is left of a request body: a
  * multi-gigabyte upload the script did not want is the front's to drop. */
 static ZEND_MODULE_POST_ZEND_DEACTIVATE_D(howdah)
@@ -140,7 +148,7 @@ zend_module_entry howdah_module = {
 	PHP_MINIT(howdah),
 	NULL,
 	PHP_RINIT(howdah),
-	NULL,
+	PHP_RSHUTDOWN(howdah),
 	PHP_MINFO(howdah),
 	PHP_VERSION,
 	NO_MODULE_GLOBALS,
@@ -156,5 +164,29 @@ zif_handler howdah_wrap_function(const char *name, zif_handler ours)
 	}
 	zif_handler stock = function->internal_function.handler;
 	function->internal_function.handler = ours;
+	return stock;
+}
+
+zif_handler howdah_wrap_method(const char *class_name, const char *name, zif_handler ours)
+{
+	zend_class_entry *base = zend_hash_str_find_ptr(CG(class_table), class_name, strlen(class_name));
+	zend_function *method =
+	    base ? zend_hash_str_find_ptr(&base->function_table, name, strlen(name)) : NULL;
+	if (!method || method->type != ZEND_INTERNAL_FUNCTION) {
+		return NULL;
+	}
+	zif_handler stock = method->internal_function.handler;
+	/* A class inherits an internal method as a copy, handler included (zend_duplicate_internal_function). */
+	zend_class_entry *class;
+	ZEND_HASH_FOREACH_PTR(CG(class_table), class) {
+		if (class->type != ZEND_INTERNAL_CLASS || !instanceof_function(class, base)) {
+			continue;
+		}
+		method = zend_hash_str_find_ptr(&class->function_table, name, strlen(name));
+		if (method && method->type == ZEND_INTERNAL_FUNCTION
+		    && method->internal_function.handler == stock) {
+			method->internal_function.handler = ours;
+		}
+	} ZEND_HASH_FOREACH_END();
 	return stock;
 }

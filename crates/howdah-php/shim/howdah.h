@@ -30,6 +30,11 @@ bool howdah_write_body(const char *bytes, size_t len);
 bool howdah_write_frame(uint32_t kind, const char *payload, size_t len);
 /* Shows the front what was written so far. False: the client is gone. */
 bool howdah_publish(void);
+/* Lets the front see what was written when it looks, without waking it. */
+void howdah_show(void);
+/* Reads an SQL text (howdah_proto::sql): HOWDAH_READS, _CONTROLS or _WRITES. Of a write, `out` gets what
+ * is told of it, at most HOWDAH_MAX_DESCRIPTION bytes. */
+uint32_t howdah_describe(uint32_t dialect, const char *sql, size_t len, char *out, size_t cap, size_t *used);
 /* Fills `out`, waiting for the client; returns less than `len` only at the body's end. */
 size_t howdah_read_body(char *out, size_t len);
 /* Hands the request back to the front; nothing of the frame may be read afterwards. */
@@ -74,6 +79,8 @@ typedef struct {
 	const howdah_var_ref *known[HOWDAH_VAR_COUNT];
 	/* Claimed and not yet handed back. */
 	bool open;
+	/* The front wants to know what the run does beside answering. */
+	bool effects;
 	/* The final head has been written. */
 	bool head_sent;
 	/* fastcgi_finish_request(): the client has everything, later output goes nowhere. */
@@ -173,8 +180,48 @@ void howdah_signals_keep(void);
  * there is no such function (its extension is not loaded). */
 zif_handler howdah_wrap_function(const char *name, zif_handler ours);
 
-/* ---- effects.c ---- */
+/* As howdah_wrap_function(), for a method, in the class and in those of PHP's that have it from there.
+ * Names in lower case. */
+zif_handler howdah_wrap_method(const char *class_name, const char *name, zif_handler ours);
 
+/* ---- effects.c: what a run does beside answering ---- */
+
+void howdah_wrap_effects(void);
+/* A request begins: nothing has been told of it. */
+void howdah_effects_begin(void);
+/* Whether anybody wants to know. */
+bool howdah_effects_wanted(void);
+/* Tells one, with the place in the script (`place`: not for one that needs none) and `len` bytes behind. */
+void howdah_tell(const char *name, bool place, const char *text, size_t len);
+/* Tells what is to be seen at the run's end, once. */
 void howdah_tell_effects(void);
+/* sapi_module_struct.header_handler */
+int howdah_see_header(sapi_header_struct *header, sapi_header_op_enum op, sapi_headers_struct *headers);
+
+/* ---- statements.c: what is sent to databases, whatever extension sends it ---- */
+
+/* What is known of a statement. */
+typedef struct {
+	uint32_t kind; /* HOWDAH_READS, _CONTROLS, _WRITES */
+	size_t len;
+	char text[HOWDAH_MAX_DESCRIPTION];
+} howdah_statement;
+
+void howdah_statements_begin(void);
+/* Whether statements are looked at now; asked first, since most requests are of sites without a cache. */
+bool howdah_statements_watched(void);
+/* Reads a statement's text; NULL: not known, and so a write to any table. */
+void howdah_statement_read(howdah_statement *statement, uint32_t dialect, const char *sql, size_t len);
+/* It is about to be executed, and has been: `kind` as read. */
+void howdah_statement_starts(const howdah_statement *statement);
+void howdah_statement_ended(uint32_t kind);
+/* Both of the above, of a text; returns its kind. */
+uint32_t howdah_statement_begins(uint32_t dialect, const char *sql, size_t len);
+
+/* mysqlnd.c: mysqli and PDO_MySQL. database_calls.c: PDO, SQLite3, pgsql. */
+/* Whether the extension `name` was built on a mysqlnd that is watched. */
+bool howdah_is_watched_below(const char *name);
+void howdah_watch_mysqlnd(void);
+void howdah_watch_database_calls(void);
 
 #endif

@@ -47,6 +47,9 @@ int howdah_php_startup(const char *ini_path, bool no_ini, const char *ini_entrie
 	howdah_hook_environment();
 	howdah_wrap_filters();
 	howdah_wrap_signals();
+	howdah_wrap_effects();
+	howdah_watch_mysqlnd();
+	howdah_watch_database_calls();
 	if (worker) {
 		howdah_worker_prepare();
 	}
@@ -118,6 +121,11 @@ bool howdah_open_frame(const char *frame)
 	memcpy(&howdah_current.site, frame + HOWDAH_OFF_SITE, 4);
 	howdah_current.vars = (const howdah_var_ref *)(frame + var_table);
 	howdah_current.inis = (const howdah_ini_ref *)(frame + ini_table);
+	uint32_t flags;
+	memcpy(&flags, frame + HOWDAH_OFF_FLAGS, 4);
+	howdah_current.effects = flags & HOWDAH_FLAG_EFFECTS;
+	howdah_effects_begin();
+	howdah_statements_begin();
 	for (uint32_t i = 0; i < howdah_current.var_count; i++) {
 		if (howdah_current.vars[i].id < HOWDAH_VAR_COUNT) {
 			howdah_current.known[howdah_current.vars[i].id] = &howdah_current.vars[i];

@@ -169,6 +169,7 @@ sapi_module_struct howdah_sapi = {
 	.flush = flush,
 	.getenv = howdah_getenv,
 	.sapi_error = php_error,
+	.header_handler = howdah_see_header,
 	.send_headers = howdah_send_headers,
 	.read_post = read_post,
 	.read_cookies = howdah_read_cookies,

@@ -104,6 +104,7 @@ static void end_request(void)
 		php_output_end_all();
 	} zend_end_try();
 	settle(&exit);
+	howdah_tell_effects();
 	/* Writes the session. */
 	howdah_state_end_modules();
 	settle(&exit);
@@ -141,6 +142,8 @@ static void end_request(void)
 static void begin_request(void)
 {
 	howdah_worker = HOWDAH_SERVING;
+	/* An uncaught exception of the last request is not this one's. */
+	EG(exit_status) = 0;
 	PG(during_request_startup) = 1;
 	PG(header_is_being_sent) = 0;
 	PG(connection_status) = PHP_CONNECTION_NORMAL;

@@ -72,6 +72,11 @@ pub fn write_frame(kind: u32, payload: &[u8]) -> bool {
     })
 }
 
+/// Lets the front see what was written when it looks, without waking it.
+pub fn show() {
+    with_job((), |job, _| job.writer.show(&job.claim));
+}
+
 /// Shows the front what was written; `false` when the client is gone.
 pub fn publish() -> bool {
     with_job(false, |job, bells| {

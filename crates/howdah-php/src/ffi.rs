@@ -10,7 +10,9 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 use std::process::ExitCode;
 
+use howdah_proto::effect;
 use howdah_proto::request::RequestFrame;
+use howdah_proto::sql::Dialect;
 
 use crate::arguments::PhpIni;
 use crate::{exchange, worker};
@@ -235,6 +237,38 @@ extern "C" fn howdah_write_frame(kind: u32, payload: *const u8, len: usize) -> b
 #[unsafe(no_mangle)]
 extern "C" fn howdah_publish() -> bool {
     exchange::publish()
+}
+
+/// See `shim/howdah.h`.
+#[unsafe(no_mangle)]
+extern "C" fn howdah_show() {
+    exchange::show();
+}
+
+/// See `shim/howdah.h`.
+#[unsafe(no_mangle)]
+extern "C" fn howdah_describe(
+    dialect: u32,
+    sql: *const u8,
+    len: usize,
+    out: *mut u8,
+    cap: usize,
+    used: *mut usize,
+) -> u32 {
+    let text = if len == 0 {
+        &[]
+    } else {
+        // SAFETY: the caller passes `len` readable bytes that nobody changes during the call.
+        unsafe { std::slice::from_raw_parts(sql, len) }
+    };
+    let (kind, told) = effect::describe(Dialect::from_number(dialect), text);
+    let fits = told.len().min(cap);
+    // SAFETY: the caller passes `cap` writable bytes and a place for a number, both its own.
+    unsafe {
+        std::ptr::copy_nonoverlapping(told.as_ptr(), out, fits);
+        *used = fits;
+    }
+    kind as u32
 }
 
 /// See `shim/howdah.h`.

@@ -33,6 +33,10 @@ pub mod layout {
     pub const OFF_INI_TABLE: usize = 28;
     /// `u32 site`: number of the site in the configuration, for caches kept per site.
     pub const OFF_SITE: usize = 32;
+    /// `u32 flags`: [`FLAG_EFFECTS`] or nothing.
+    pub const OFF_FLAGS: usize = 36;
+    /// The run is to tell what it does beside answering ([`crate::effect`]).
+    pub const FLAG_EFFECTS: u32 = 1;
     /// Where the first string may stand.
     pub const HEAD_LEN: usize = 40;
     /// `VarRef { u16 id; u16 name_len; u32 name_off; u32 value_off; u32 value_len }`.
@@ -85,6 +89,7 @@ pub struct FrameBuilder {
     buf: Vec<u8>,
     vars: Vec<[u32; 4]>,
     inis: Vec<[u32; 5]>,
+    flags: u32,
     error: Option<FrameError>,
 }
 
@@ -97,6 +102,7 @@ impl FrameBuilder {
             buf,
             vars: Vec::with_capacity(40),
             inis: Vec::new(),
+            flags: 0,
             error: None,
         }
     }
@@ -155,6 +161,11 @@ impl FrameBuilder {
         self.inis.push([kind as u32, name_off, name_len, off, len]);
     }
 
+    /// Asks the run to tell what it does beside answering.
+    pub fn ask_for_effects(&mut self) {
+        self.flags |= FLAG_EFFECTS;
+    }
+
     /// Closes the frame. `content_length` is the body's size in bytes, `None` when not known.
     pub fn finish(
         mut self,
@@ -192,6 +203,7 @@ impl FrameBuilder {
         put(OFF_INI_COUNT, &inis.to_ne_bytes());
         put(OFF_INI_TABLE, &ini_table.to_ne_bytes());
         put(OFF_SITE, &site.to_ne_bytes());
+        put(OFF_FLAGS, &self.flags.to_ne_bytes());
         Ok(RequestFrame(self.buf))
     }
 }

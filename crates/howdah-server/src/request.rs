@@ -30,6 +30,7 @@ use howdah_cache::status::Verdict;
 use howdah_executor::RunTiming;
 
 use crate::admin::{Connections, Counters, ServerStatus, StatusForm};
+use crate::cache::watch::Watch;
 use crate::cache::{SiteCache, protocol, steer};
 use crate::client_address::Client;
 use crate::http::message::{RequestHead, ResponseHead};
@@ -67,6 +68,8 @@ struct Record {
     cache: Option<Verdict>,
     /// Where the form goes that a request carries, if it may be a write that changes no page.
     form: Option<cached::ReadForm>,
+    /// Who is told what the run does, where a site has it on.
+    watch: Option<Arc<Watch>>,
 }
 
 /// One request, while it is answered.
@@ -238,15 +241,15 @@ impl Front {
         let allow_all = Action::Options { allow: "" };
         match std::mem::replace(&mut route.action, allow_all) {
             Action::Script(target) => {
-                // Nothing is kept of what is not for everybody.
-                let shared = !target.program && !route.needs_permission();
-                let Some((_, part)) = cache.filter(|_| shared) else {
+                // Nothing is kept of what is not for everybody; what it writes counts.
+                let shared = !route.needs_permission();
+                let Some(cache) = cache.filter(|_| !target.program) else {
                     let edit = |head: &mut ResponseHead| site.edit_headers(&route, head);
                     let run =
                         script::answer(self, exchange, site, &target, &edit, body, out, record);
                     return run.await;
                 };
-                if let Some(asked) = asked {
+                if let Some(asked) = asked.filter(|_| shared) {
                     // Boxed: a connection's memory is that of its largest state.
                     match Box::pin(asked.answer(self, &route, &target, out, record)).await? {
                         cached::Answered::Yes => return Ok(None),
@@ -254,8 +257,11 @@ impl Front {
                         cached::Answered::No(why) => passed = Some(why),
                     }
                 }
-                let why = passed.unwrap_or(Pass::OutdatedRender);
-                let around = cached::Around::new(part, exchange, site, &route, why, record);
+                let why = match shared {
+                    true => passed.unwrap_or(Pass::OutdatedRender),
+                    false => Pass::Authorization,
+                };
+                let around = cached::Around::new(cache, exchange, site, &route, why, record);
                 let edit = |head: &mut ResponseHead| around.head(head);
                 let run = script::answer(self, exchange, site, &target, &edit, body, out, record);
                 let answered = Box::pin(run).await;
@@ -420,6 +426,7 @@ impl Front {
                 user_agent: b"",
                 run: RunTiming::default(),
                 cache: None,
+                cache_cause: None,
                 error: Some(name),
                 id,
             });
@@ -440,6 +447,8 @@ impl Front {
         let Some(log) = &config.settings.access_log else {
             return;
         };
+        let cause = record.watch.as_ref().and_then(|watch| watch.forbidden());
+        let cause = cause.map(ToString::to_string);
         let field = |name| request.header(name).unwrap_or_default();
         log.write(&AccessEntry {
             at: SystemTime::now(),
@@ -457,6 +466,7 @@ impl Front {
             user_agent: field(b"user-agent"),
             run: record.run,
             cache: record.cache,
+            cache_cause: cause.as_deref(),
             error: record.failure.as_ref().map(Failure::name),
             id,
         });

@@ -248,6 +248,7 @@ fn service(
             number: site.number(),
             name: name.unwrap_or_default(),
             settings,
+            effects: config.cache.is_some(),
         },
         body_limit: match config.max_body_size {
             0 => u64::MAX,

@@ -5,7 +5,7 @@
 //! child dies, the supervisor. It outlives the run: while a child holds its slot, the slot stays
 //! accounted for.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use howdah_proto::response::{Frame, Parser, ResponseError};
 use howdah_proto::shm::{ChildId, FrontPort, SlotState};
 
 use super::sys;
-use crate::{Event, ExecError};
+use crate::{EffectSink, Event, ExecError};
 
 /// Where a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +63,8 @@ pub(crate) struct State {
     flush_due: bool,
     /// The child has sent what is no response.
     unreadable: bool,
+    /// Who is told what the run does beside answering.
+    effects: Option<Arc<dyn EffectSink>>,
     parser: Parser,
     /// Bytes copied out of the slot, and how far they have been parsed.
     input: Bytes,
@@ -93,7 +95,13 @@ pub(crate) enum Step {
 }
 
 impl Exchange {
-    pub fn new(id: u64, frame: RequestFrame, started_ns: u64, body_complete: bool) -> Exchange {
+    pub fn new(
+        id: u64,
+        frame: RequestFrame,
+        started_ns: u64,
+        body_complete: bool,
+        effects: Option<Arc<dyn EffectSink>>,
+    ) -> Exchange {
         Exchange {
             id,
             frame,
@@ -110,6 +118,7 @@ impl Exchange {
                 ended: false,
                 flush_due: false,
                 unreadable: false,
+                effects,
                 parser: Parser::default(),
                 input: Bytes::new(),
                 at: 0,
@@ -180,10 +189,10 @@ impl State {
                     Some(Step::Event(Event::End))
                 }
                 Frame::Effect(name, value) => {
-                    let after = self.input.slice(end - value.len()..end);
-                    let start = end - value.len() - name.len();
-                    let name = self.input.slice(start..start + name.len());
-                    Some(Step::Event(Event::Effect(name, after)))
+                    if let Some(effects) = &self.effects {
+                        effects.effect(name, value);
+                    }
+                    Some(Step::Event(Event::Effect))
                 }
             };
             self.at = end;

@@ -211,6 +211,7 @@ impl Executor for EmbedPool {
             request.frame,
             sys::now_ns(),
             body.is_complete(),
+            request.effects,
         ));
         lane.submit(shared, exchange.clone());
         let home = self.homes[front as usize].clone();

@@ -142,7 +142,7 @@ pub async fn finish(mut run: Box<dyn Run>) -> Result<Answer, ExecError> {
             Event::Head(head) => answer.head = head,
             Event::Body(bytes) => answer.body.extend_from_slice(&bytes),
             Event::Flush => answer.flushes.push(answer.body.len()),
-            Event::Effect(..) => {}
+            Event::Effect => {}
             Event::End => return Ok(answer),
         }
     }
@@ -163,6 +163,7 @@ pub fn request(uri: &str, body: ScriptBody) -> ScriptRequest {
         frame: b.finish(length, 0).unwrap(),
         body,
         id: 7,
+        effects: None,
     }
 }
 

@@ -133,6 +133,7 @@ impl Site {
             frame: b.finish(length, 0).unwrap(),
             body,
             id: 7,
+            effects: None,
         }
     }
 

@@ -166,6 +166,7 @@ pub fn request(script: &Path, query: &str, body: ScriptBody) -> ScriptRequest {
         frame: b.finish(length, 0).unwrap(),
         body,
         id: 7,
+        effects: None,
     }
 }
 

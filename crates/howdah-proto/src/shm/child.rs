@@ -312,6 +312,12 @@ impl ResponseWriter {
         claim.head().resp_w.0.store(self.w, Ordering::Release);
     }
 
+    /// Lets the front see everything written so far when it looks, without telling it to: what a
+    /// child has done must not be lost with it, and is not worth a wake-up.
+    pub fn show(&mut self, claim: &Claim) {
+        self.store_position(claim);
+    }
+
     /// Shows the front everything written so far.
     pub fn publish(&mut self, claim: &Claim) -> Bell {
         self.store_position(claim);

@@ -82,8 +82,12 @@ impl StatusPage {
     /// Whether this request is for the page, and from somebody who may see it. To everybody else
     /// the path means what it would mean without a status page.
     pub fn answers(&self, path: &[u8], client: Option<IpAddr>) -> bool {
-        path == self.path.as_bytes()
-            && client.is_some_and(|client| self.allow.iter().any(|n| n.contains(client)))
+        path == self.path.as_bytes() && self.allows(client)
+    }
+
+    /// Whether this client may see what the page shows.
+    pub fn allows(&self, client: Option<IpAddr>) -> bool {
+        client.is_some_and(|client| self.allow.iter().any(|n| n.contains(client)))
     }
 }
 

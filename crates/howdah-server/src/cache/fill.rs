@@ -17,9 +17,10 @@ use howdah_cache::key::Key;
 use howdah_cache::object::{Draft, Object};
 use howdah_cache::policy::response::{ResponseFacts, judge};
 use howdah_cache::{Millis, Pass, Storable};
-use howdah_executor::{Event, Head, ScriptBody, ScriptRequest};
+use howdah_executor::{Event, Head, Run, ScriptBody, ScriptRequest};
 
 use super::dialect;
+use super::watch::Watch;
 use super::{Line, PageCache, SiteCache, fields, lookup, now, remembered};
 use crate::client_address::Client;
 use crate::http::head::{self as request_head, HeadLimits};
@@ -91,8 +92,9 @@ pub fn start(order: Order, ticket: Ticket) {
                 part.rendered(true);
                 outcome
             }
-            Err(why) => {
+            Err(Unstored { pass: why, text }) => {
                 part.rendered(why.is_failure());
+                part.reasons.passed(&order.variant, why, &text);
                 if remembered(why) {
                     let until = now() + super::PASSED_FOR;
                     order.cache.memory.passed(&order.variant, why, until);
@@ -104,7 +106,33 @@ pub fn start(order: Order, ticket: Ticket) {
     });
 }
 
-async fn render(order: &mut Order, part: &SiteCache) -> Result<Outcome, Pass> {
+/// Why a render was not stored, and what the script did, if that is known.
+struct Unstored {
+    pass: Pass,
+    text: Arc<str>,
+}
+
+impl From<Pass> for Unstored {
+    fn from(pass: Pass) -> Unstored {
+        Unstored {
+            pass,
+            text: "".into(),
+        }
+    }
+}
+
+/// Lets a run that has written end by itself: who asked for it need not wait, but it is not to be
+/// cut off in the middle of what it does.
+async fn let_end(mut run: Box<dyn Run>, watch: Arc<Watch>) {
+    while let Ok(event) = poll_fn(|cx| run.poll_event(cx)).await {
+        if matches!(event, Event::End) {
+            break;
+        }
+    }
+    watch.settle();
+}
+
+async fn render(order: &mut Order, part: &SiteCache) -> Result<Outcome, Unstored> {
     // Before anything else: what is written from now on makes this render old.
     let born = part.generations.now();
     let requested = now();
@@ -121,19 +149,21 @@ async fn render(order: &mut Order, part: &SiteCache) -> Result<Outcome, Pass> {
     let mut route = order.site.route(&request);
     let none = Action::Options { allow: "" };
     let Action::Script(target) = std::mem::replace(&mut route.action, none) else {
-        return Err(Pass::SentFile);
+        return Err(Pass::SentFile.into());
     };
     if target.program || route.needs_permission() {
         // Not PHP: nothing is known of what it does. Or not for everybody.
-        return Err(Pass::RunFailed);
+        return Err(Pass::RunFailed.into());
     }
     let service = order.config.service(&order.site);
     let frame = build_frame(&request, &client, local, service, &target, BodyLength::None)
         .map_err(|_| Pass::RunFailed)?;
+    let watch = Watch::new(&order.cache, &order.site);
     let mut run = service.executor(&target).start(ScriptRequest {
         frame,
         body: ScriptBody::Empty,
         id: order.id,
+        effects: Some(watch.clone()),
     });
     let mut stored: Option<(Storable, Vec<Line>, Head)> = None;
     let mut pieces: Vec<Bytes> = Vec::new();
@@ -157,7 +187,19 @@ async fn render(order: &mut Order, part: &SiteCache) -> Result<Outcome, Pass> {
                 }
                 pieces.push(bytes);
             }
-            Event::Effect(name, _) => return Err(effect(&name)),
+            Event::Effect => {
+                let Some(cause) = watch.forbidden() else {
+                    continue;
+                };
+                let unstored = Unstored {
+                    pass: cause.pass,
+                    text: cause.text.clone(),
+                };
+                if watch.has_written() {
+                    tokio::spawn(let_end(run, watch.clone()));
+                }
+                return Err(unstored);
+            }
             Event::End => break,
         }
     }
@@ -217,15 +259,6 @@ fn nobody(order: &Order) -> Result<Visitor, Pass> {
         },
         local: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 80))),
     })
-}
-
-/// What an effect of a run means for its page; one that is not known forbids as well.
-pub fn effect(name: &[u8]) -> Pass {
-    match name {
-        b"session" => Pass::SessionOpened,
-        b"fatal" => Pass::FatalError,
-        _ => Pass::DoNotCachePage,
-    }
 }
 
 /// The request nobody made.

@@ -8,6 +8,7 @@
 //! - [`fill`]: a page is rendered for the cache, by a request the server makes itself.
 //! - [`steer`]: purges and explanations for an administrator.
 //! - [`tee`]: a visitor's own answer is kept while it is sent (`cache = rfc`).
+//! - [`watch`]: what a run does beside answering; [`reasons`]: what is remembered of it for people.
 //! - [`write`]: what a write, or a purge, makes invalid.
 //!
 //! One value per configuration: a reload, which may bring new code, begins with an empty memory.
@@ -16,9 +17,11 @@ pub mod dialect;
 pub mod fill;
 pub mod lookup;
 pub mod protocol;
+pub mod reasons;
 pub mod send;
 pub mod steer;
 pub mod tee;
+pub mod watch;
 pub mod write;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -44,6 +47,8 @@ pub struct CacheConfig {
     pub flush_on_write: bool,
     /// Who may purge over HTTP.
     pub purge: protocol::Access,
+    /// `cache_ignore_writes`: tables whose writes change no page, beside those of the preset.
+    pub ignore_writes: Vec<String>,
 }
 
 /// How long a page that passed is not tried again, in milliseconds; Varnish's uncacheable_ttl.
@@ -66,6 +71,8 @@ pub struct SiteCache {
     passes: PassCounters,
     /// Renders for the cache, in a row, that were not stored.
     unstored: AtomicU32,
+    /// For people.
+    pub reasons: reasons::Reasons,
 }
 
 impl SiteCache {
@@ -78,6 +85,7 @@ impl SiteCache {
             stored: AtomicU64::new(0),
             passes: PassCounters::default(),
             unstored: AtomicU32::new(0),
+            reasons: reasons::Reasons::default(),
         }
     }
 
@@ -151,7 +159,12 @@ impl PageCache {
 
     /// A site's part, if it has the cache on.
     pub fn site(&self, site: &Site) -> Option<&SiteCache> {
-        self.sites.get(site.number() as usize)?.as_ref()
+        self.site_by_number(site.number())
+    }
+
+    /// The part of the site with this number.
+    pub fn site_by_number(&self, number: u32) -> Option<&SiteCache> {
+        self.sites.get(number as usize)?.as_ref()
     }
 
     /// For the status.

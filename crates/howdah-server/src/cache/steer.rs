@@ -230,6 +230,9 @@ fn explain(
                 if let Some(pass) = cache.memory.passed_before(&variant, now()) {
                     out.push_str("not tried again yet, because of ");
                     why(&mut out, pass);
+                    if let Some(text) = part.reasons.why(&variant, pass) {
+                        let _ = writeln!(out, "  {text}");
+                    }
                 }
             }
             if let Some(variants) = cache.memory.varies(key.as_bytes()) {
@@ -238,6 +241,15 @@ fn explain(
                 }
             }
         }
+    }
+    for write in part.reasons.writes() {
+        let _ = writeln!(
+            out,
+            "pages were made old by {} ({} times, {} s ago)",
+            write.text,
+            write.times,
+            now().saturating_sub(write.at) / 1000
+        );
     }
     Ok(out)
 }

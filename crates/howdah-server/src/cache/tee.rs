@@ -1,13 +1,14 @@
 //! A run whose events are kept while they pass, for `cache = rfc`, where a visitor's own answer is
 //! stored. The first event may have been taken already, to look at the head.
 
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use howdah_cache::Pass;
 use howdah_executor::{Event, ExecError, Run, RunTiming};
 
-use super::fill::effect;
+use super::watch::Watch;
 
 /// See the module.
 pub struct Tee {
@@ -17,12 +18,12 @@ pub struct Tee {
     length: u64,
     limit: u64,
     ended: bool,
-    effect: Option<Pass>,
+    watch: Option<Arc<Watch>>,
 }
 
 impl Tee {
     /// Passes `first` on, then what `inner` says; keeps up to `limit` bytes of body (0: none).
-    pub fn new(inner: Box<dyn Run>, first: Event, limit: u64) -> Tee {
+    pub fn new(inner: Box<dyn Run>, first: Event, limit: u64, watch: Option<Arc<Watch>>) -> Tee {
         Tee {
             inner,
             first: Some(first),
@@ -30,15 +31,15 @@ impl Tee {
             length: 0,
             limit,
             ended: false,
-            effect: None,
+            watch,
         }
     }
 
     /// The whole body, if it ended as it should, was not too long, and the run did nothing that
     /// forbids to keep it.
     pub fn body(self) -> Result<Bytes, Pass> {
-        if let Some(effect) = self.effect {
-            return Err(effect);
+        if let Some(cause) = self.watch.as_ref().and_then(|watch| watch.forbidden()) {
+            return Err(cause.pass);
         }
         let mut pieces = self.kept.filter(|_| self.ended).ok_or(Pass::Incomplete)?;
         Ok(match pieces.len() {
@@ -57,7 +58,6 @@ impl Tee {
                     kept.push(bytes.clone());
                 }
             }
-            Event::Effect(name, _) => self.effect = Some(effect(name)),
             Event::End => self.ended = true,
             _ => {}
         }

@@ -60,6 +60,8 @@ pub struct AccessEntry<'a> {
     pub run: RunTiming,
     /// What the page cache did, where it is on.
     pub cache: Option<Verdict>,
+    /// What the script did for which its page is not shared, where it is known.
+    pub cache_cause: Option<&'a str>,
     /// The one name of what went wrong.
     pub error: Option<&'a str>,
     /// The request's number: the same in the error log.
@@ -208,6 +210,10 @@ impl AccessEntry<'_> {
                 put(out, format_args!(",\"cache_reason\":\"{why}\""));
             }
         }
+        if let Some(cause) = self.cache_cause {
+            out.extend_from_slice(b",\"cache_cause\":");
+            escape::json(out, cause.as_bytes());
+        }
         let error = self.error.unwrap_or_default().as_bytes();
         for (name, text) in [
             ("user", self.user),
@@ -284,6 +290,7 @@ mod tests {
             user_agent: b"curl/8 \xff",
             run: RunTiming::default(),
             cache: None,
+            cache_cause: None,
             error: None,
             id: 17,
         }

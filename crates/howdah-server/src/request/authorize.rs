@@ -49,6 +49,7 @@ pub(super) async fn ask(
             frame,
             body: ScriptBody::Empty,
             id: exchange.id,
+            effects: None,
         };
         let service = exchange.config.service(site);
         let mut run = service.authorize(authorizer, request)?;
@@ -64,7 +65,7 @@ pub(super) async fn ask(
             head.local_redirect = false;
             let route = &*route;
             let edit = |head: &mut ResponseHead| site.edit_headers(route, head);
-            let mut answer = Tee::new(run, Event::Head(head), 0);
+            let mut answer = Tee::new(run, Event::Head(head), 0, None);
             pass_on(front, exchange, site, &mut answer, &edit, out, record).await?;
             return Ok(Word::Answered);
         }

@@ -23,6 +23,7 @@ use crate::cache::dialect;
 use crate::cache::fill::{self, Order, Visitor};
 use crate::cache::lookup::{self, Lookup};
 use crate::cache::tee::Tee;
+use crate::cache::watch::Watch;
 use crate::cache::write::{self, Write};
 use crate::cache::{Line, PageCache, SEEN_WITHIN, SiteCache, now, send};
 use crate::client_address::Client;
@@ -382,21 +383,20 @@ impl<'a> Asked<'a> {
             target,
             BodyLength::None,
         )?;
+        let watch = Watch::new(self.cache, self.site);
         let mut run = service.executor(target).start(ScriptRequest {
             frame,
             body: ScriptBody::Empty,
             id,
+            effects: Some(watch.clone()),
         });
-        // An effect may come before the head: output is held until the script is through.
-        let mut effect = None;
         let first = loop {
             match poll_fn(|cx| run.poll_event(cx)).await {
                 Ok(Event::Informational(early)) => {
                     out.informational(&head::informational(&early));
                 }
-                Ok(Event::Effect(name, _)) => effect = Some(fill::effect(&name)),
                 // Nothing to pass on yet: the head is told by the script's next word.
-                Ok(Event::Flush) => {}
+                Ok(Event::Flush | Event::Effect) => {}
                 Ok(event) => break event,
                 Err(error) => {
                     if self.serve_old(out, record) {
@@ -431,8 +431,8 @@ impl<'a> Asked<'a> {
                 return Ok(Answered::Yes);
             }
             judged = fill::verdict(head, &lines, self.part, (requested, received), authorized);
-            if let Some(effect) = effect {
-                judged = Err(effect);
+            if let Some(cause) = watch.forbidden() {
+                judged = Err(cause.pass);
             }
             script = Some(head.clone());
         }
@@ -452,10 +452,11 @@ impl<'a> Asked<'a> {
         record.cache = Some(verdict);
         let edit = |head: &mut ResponseHead| {
             dialect::obey(self.part, self.exchange.request.method(), head);
+            watch.settle();
             self.site.edit_headers(route, head);
             tell(head, verdict);
         };
-        let mut tee = Tee::new(run, first, limit);
+        let mut tee = Tee::new(run, first, limit, Some(watch.clone()));
         let mut pump = Pump::new(&config.pump, self.exchange.request, &edit, true);
         let ended = poll_fn(|cx| {
             let turn = pump.poll(cx, &mut tee, out);
@@ -463,6 +464,7 @@ impl<'a> Asked<'a> {
             turn
         })
         .await;
+        watch.settle();
         record.run = howdah_executor::Run::timing(&tee);
         super::script::note_repairs(front, self.exchange, &pump);
         match ended {
@@ -571,11 +573,12 @@ pub(super) struct Around<'a> {
     route: &'a Route,
     verdict: Verdict,
     form: ReadForm,
+    watch: Arc<Watch>,
 }
 
 impl<'a> Around<'a> {
     pub(super) fn new(
-        part: &'a SiteCache,
+        (cache, part): (&Arc<PageCache>, &'a SiteCache),
         exchange: Exchange<'a>,
         site: &'a Site,
         route: &'a Route,
@@ -587,6 +590,8 @@ impl<'a> Around<'a> {
         record.cache = Some(verdict);
         let form = ReadForm::default();
         record.form = Some(form.clone());
+        let watch = Watch::new(cache, site);
+        record.watch = Some(watch.clone());
         Around {
             part,
             exchange,
@@ -594,6 +599,7 @@ impl<'a> Around<'a> {
             route,
             verdict,
             form,
+            watch,
         }
     }
 
@@ -617,6 +623,15 @@ impl<'a> Around<'a> {
         dialect::obey(self.part, self.exchange.request.method(), head);
         self.site.edit_headers(self.route, head);
         tell(head, self.verdict);
+        self.watch.settle();
+        // Where files are is nobody's business but an administrator's.
+        let status = self.exchange.config.settings.status.as_ref();
+        if let Some(cause) = self.watch.forbidden()
+            && status.is_some_and(|page| page.allows(self.exchange.client.address))
+        {
+            let text = cause.to_string().replace(|c: char| !c.is_ascii(), "?");
+            head.header(b"Howdah-Cache-Cause", text.as_bytes());
+        }
         let Some(write) = self.write() else { return };
         write.happened(self.part, head.status);
         for (name, value) in head.fields() {
@@ -633,6 +648,7 @@ impl<'a> Around<'a> {
     /// The run is through: what it wrote after its head counts as well, and what it wrote before it
     /// failed.
     pub(super) fn through(&self, failure: Option<&Failure>) {
+        self.watch.settle();
         if let Some(write) = self.write() {
             write.happened(self.part, failure.map_or(200, Failure::status));
         }

@@ -6,10 +6,11 @@ use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
-use howdah_executor::{Head, Run, ScriptBody, ScriptRequest};
+use howdah_executor::{EffectSink, Head, Run, ScriptBody, ScriptRequest};
 use howdah_proto::request::RequestFrame;
 
 use super::{Exchange, Front, Record, file};
@@ -74,6 +75,7 @@ pub(super) async fn answer(
                 frame,
                 body: script_body,
                 id: exchange.id,
+                effects: sink(record),
             };
             let mut run = service.start(target, request);
             // Not `pass_on`: a future within a future takes its room twice in every connection.
@@ -156,6 +158,12 @@ fn note_form(request: &RequestHead, body: &ScriptBody, record: &Record) {
         // Given once: a request has one body.
         let _ = form.set(bytes.clone());
     }
+}
+
+/// Who is told what the run does.
+fn sink(record: &Record) -> Option<Arc<dyn EffectSink>> {
+    let watch = record.watch.clone()?;
+    Some(watch)
 }
 
 impl Exchange<'_> {
@@ -246,6 +254,7 @@ async fn arriving(
         frame,
         body: ScriptBody::Stream(from),
         id: exchange.id,
+        effects: sink(record),
     };
     let mut run: Box<dyn Run> = service.start(target, request);
     let mut pump = Pump::new(&exchange.config.pump, exchange.request, edit, false);

@@ -43,6 +43,8 @@ pub struct SiteVariables {
     pub name: Vec<u8>,
     /// `php_value`, `php_admin_value` and `env`, in this order of kinds.
     pub settings: Vec<(IniKind, Vec<u8>, Vec<u8>)>,
+    /// The site has the page cache on: PHP is to tell what its runs do beside answering.
+    pub effects: bool,
 }
 
 /// The names of the script, as the router found them.
@@ -78,6 +80,9 @@ pub fn build(
     body: BodyLength,
 ) -> Result<RequestFrame, FrameError> {
     let mut frame = FrameBuilder::new(buffer);
+    if site.effects {
+        frame.ask_for_effects();
+    }
     frame.var(Var::RequestMethod, request.method());
     frame.var(Var::RequestUri, request.target());
     frame.var(

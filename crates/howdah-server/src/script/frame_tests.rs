@@ -252,6 +252,7 @@ fn settings_of_the_site_travel_with_the_frame() {
             (IniKind::Value, b"memory_limit".to_vec(), b"64M".to_vec()),
             (IniKind::Environment, b"APP_ENV".to_vec(), b"prod".to_vec()),
         ],
+        effects: true,
     };
     let frame = build(
         Vec::new(),

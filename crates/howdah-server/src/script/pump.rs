@@ -376,7 +376,7 @@ impl<'a> Pump<'a> {
                 self.body(bytes, out)
             }
             // The page cache's business.
-            Event::Effect(..) => Ok(()),
+            Event::Effect => Ok(()),
             Event::Flush => {
                 if self.replaced {
                     return Ok(());

@@ -39,6 +39,7 @@ pub fn without_section(arguments: &Serve, top: &Section<'_, '_, '_>, site: &mut 
         },
         flush_on_write: true,
         purge: Access::default(),
+        ignore_writes: Vec::new(),
     });
     announce(site);
     advise(top, None, site);
@@ -61,6 +62,7 @@ pub fn of_section(
         rules: Rules { scheme, ..rules },
         flush_on_write: section.on("cache_flush_on_write"),
         purge: purge_access(section),
+        ignore_writes: ignore_writes(top, section),
     });
     if section.on("cache_litespeed") {
         announce(site);
@@ -120,6 +122,23 @@ fn announce(site: &mut SiteConfig) {
             site.env.push((name.to_owned(), value.to_owned()));
         }
     }
+}
+
+/// Tables whose writes change no page. One star stands for a whole name, or for every name: the latter
+/// would make pages live beyond every write.
+fn ignore_writes(top: &Section<'_, '_, '_>, section: &Section<'_, '_, '_>) -> Vec<String> {
+    let texts = section.texts("cache_ignore_writes").into_iter();
+    let patterns: Vec<String> = texts.map(|text| text.value).collect();
+    for pattern in &patterns {
+        if pattern.trim_matches('*').is_empty() {
+            let message = format!(
+                "cache_ignore_writes: `{pattern}` means every table; use `cache_flush_on_write = \"off\"` for that"
+            );
+            top.file()
+                .mistake(section.place_of("cache_ignore_writes"), message);
+        }
+    }
+    patterns
 }
 
 fn rules(section: &Section<'_, '_, '_>, site: &SiteConfig) -> Rules {

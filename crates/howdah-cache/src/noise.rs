@@ -1,0 +1,293 @@
+//! Database writes that change no page: bookkeeping that applications do on ordinary visits. Data by
+//! preset, from the applications' own schemas; without it every visit that counts itself would make
+//! the whole site old. A write is noise only if its table, or every row it is known to touch, is named
+//! here; what is not known is no noise.
+//!
+//! Tables have the prefix of an installation, so most patterns begin with `*`. Letter case does not
+//! matter.
+
+/// What is noise for one application.
+#[derive(Debug)]
+struct Noise {
+    preset: &'static str,
+    /// Tables that nothing is rendered from.
+    tables: &'static [&'static str],
+    /// Rows of tables that pages are rendered from: table, column, values of that column.
+    rows: &'static [(&'static str, &'static str, &'static [&'static str])],
+}
+
+static NOISE: &[Noise] = &[
+    Noise {
+        preset: "wordpress",
+        tables: &[
+            // WooCommerce: baskets; Action Scheduler's queue.
+            "*woocommerce_sessions",
+            "*actionscheduler_actions",
+            "*actionscheduler_claims",
+            "*actionscheduler_groups",
+            "*actionscheduler_logs",
+            // Counters of visits: WP Statistics, WordPress Popular Posts, Post Views Counter.
+            "*statistics_visit",
+            "*statistics_visitor",
+            "*statistics_visitor_relationships",
+            "*statistics_pages",
+            "*statistics_useronline",
+            "*statistics_historical",
+            "*popularpostsdata",
+            "*popularpostssummary",
+            "*post_views",
+            // Redirection's logs, Wordfence's books.
+            "*redirection_logs",
+            "*redirection_404",
+            "*wfhits",
+            "*wflogins",
+            "*wfconfig",
+            "*wfstatus",
+            // Yoast makes these when a page is first seen; an edit writes the post as well.
+            "*yoast_indexable",
+            "*yoast_indexable_hierarchy",
+        ],
+        rows: &[
+            (
+                "*options",
+                "option_name",
+                &[
+                    "_transient_*",
+                    "_site_transient_*",
+                    "cron",
+                    "action_scheduler_lock_*",
+                    "auto_updater.lock",
+                    "core_updater.lock",
+                    "can_compress_scripts",
+                ],
+            ),
+            ("*sitemeta", "meta_key", &["_site_transient_*"]),
+            (
+                "*usermeta",
+                "meta_key",
+                &[
+                    "session_tokens",
+                    "wc_last_active",
+                    "_woocommerce_persistent_cart*",
+                    "*user-settings",
+                    "*user-settings-time",
+                    "*dashboard_quick_press_last_post_id",
+                    "community-events-location",
+                ],
+            ),
+            (
+                "*postmeta",
+                "meta_key",
+                &[
+                    "_edit_lock",
+                    "_encloseme",
+                    "_pingme",
+                    "views",
+                    "post_views_count",
+                ],
+            ),
+            // Not to be seen before they become something else, which is another write.
+            ("*posts", "post_type", &["revision"]),
+            ("*posts", "post_status", &["auto-draft"]),
+        ],
+    },
+    Noise {
+        preset: "mediawiki",
+        tables: &[
+            "*objectcache",
+            "*l10n_cache",
+            "*module_deps",
+            "*job",
+            "*querycache",
+            "*querycachetwo",
+            "*querycache_info",
+            "*site_stats",
+            "*watchlist",
+            "*uploadstash",
+            "*updatelog",
+            "*searchindex",
+            // Written with every edit, beside page and revision; and tidied up by visits.
+            "*recentchanges",
+        ],
+        rows: &[],
+    },
+    Noise {
+        preset: "drupal",
+        tables: &[
+            "*cache_*",
+            "*sessions",
+            "*semaphore",
+            "*watchdog",
+            "*flood",
+            "*history",
+            "*node_counter",
+            "*key_value_expire",
+            "*queue",
+            "*batch",
+        ],
+        rows: &[("*key_value", "name", &["system.cron_last"])],
+    },
+    Noise {
+        preset: "joomla",
+        tables: &["*session", "*action_logs", "*scheduler_tasks"],
+        rows: &[],
+    },
+    Noise {
+        preset: "phpbb",
+        tables: &[
+            "*sessions",
+            "*sessions_keys",
+            "*search_results",
+            "*login_attempts",
+        ],
+        rows: &[],
+    },
+    Noise {
+        preset: "magento",
+        tables: &[
+            "*session",
+            "*cache",
+            "*cache_tag",
+            "*cron_schedule",
+            "*customer_visitor",
+            "*report_event",
+            "*report_viewed_product_index",
+            "*queue_message",
+            "*queue_message_status",
+            "*quote",
+            "*quote_*",
+        ],
+        rows: &[],
+    },
+    Noise {
+        preset: "laravel",
+        tables: &[
+            "*sessions",
+            "*cache",
+            "*cache_locks",
+            "*jobs",
+            "*job_batches",
+            "*failed_jobs",
+        ],
+        rows: &[],
+    },
+    Noise {
+        preset: "symfony",
+        tables: &[
+            "*sessions",
+            "*messenger_messages",
+            "*cache_items",
+            "*lock_keys",
+        ],
+        rows: &[],
+    },
+];
+
+/// Whether a write changes no page of an application. `table`: none, if it may be any. `values`:
+/// columns and literals that every row written has, or is chosen by; all of a column, or none.
+pub fn is_noise<'a>(
+    preset: &str,
+    table: Option<&[u8]>,
+    values: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
+) -> bool {
+    let Some(table) = table else { return false };
+    NOISE.iter().filter(|n| n.preset == preset).any(|noise| {
+        noise.tables.iter().any(|pattern| matches(pattern, table))
+            || noise.rows.iter().any(|(of, column, known)| {
+                let mut told = values
+                    .clone()
+                    .filter(|(name, _)| name.eq_ignore_ascii_case(column.as_bytes()))
+                    .map(|(_, value)| known.iter().any(|pattern| matches(pattern, value)))
+                    .peekable();
+                matches(of, table) && told.peek().is_some() && told.all(|is| is)
+            })
+    })
+}
+
+/// Whether a text is meant by a pattern: `*` at its beginning or end stands for anything.
+pub fn matches(pattern: &str, text: &[u8]) -> bool {
+    let pattern = pattern.as_bytes();
+    let (pattern, before) = match pattern.strip_prefix(b"*") {
+        Some(rest) => (rest, true),
+        None => (pattern, false),
+    };
+    let (pattern, behind) = match pattern.strip_suffix(b"*") {
+        Some(rest) => (rest, true),
+        None => (pattern, false),
+    };
+    let same = |part: &[u8]| part.eq_ignore_ascii_case(pattern);
+    let Some(room) = text.len().checked_sub(pattern.len()) else {
+        return false;
+    };
+    match (before, behind) {
+        (false, false) => same(text),
+        (true, false) => same(&text[room..]),
+        (false, true) => same(&text[..pattern.len()]),
+        (true, true) => (0..=room).any(|at| same(&text[at..at + pattern.len()])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::preset::Preset;
+
+    fn noise(preset: &str, table: &str, values: &[(&str, &str)]) -> bool {
+        let values = values.iter().map(|(c, v)| (c.as_bytes(), v.as_bytes()));
+        is_noise(preset, Some(table.as_bytes()), values)
+    }
+
+    #[test]
+    fn a_visit_of_wordpress_is_noise_and_an_edit_is_not() {
+        for (table, values, is) in [
+            ("wp_options", &[("option_name", "_transient_x")][..], true),
+            ("wp_2_Options", &[("OPTION_NAME", "cron")], true),
+            ("wp_options", &[("option_name", "blogname")], false),
+            (
+                "wp_options",
+                &[("option_name", "cron"), ("option_name", "blogname")],
+                false,
+            ),
+            ("wp_options", &[("option_value", "cron")], false),
+            ("wp_options", &[], false),
+            ("wp_woocommerce_sessions", &[], true),
+            ("wp_usermeta", &[("meta_key", "session_tokens")], true),
+            ("wp_usermeta", &[("meta_key", "nickname")], false),
+            ("wp_posts", &[], false),
+            (
+                "wp_posts",
+                &[("post_type", "post"), ("post_status", "publish")],
+                false,
+            ),
+            ("wp_posts", &[("post_type", "revision")], true),
+        ] {
+            assert_eq!(noise("wordpress", table, values), is, "{table} {values:?}");
+        }
+        assert!(!noise("php", "wp_options", &[("option_name", "cron")]));
+        assert!(!is_noise("wordpress", None, std::iter::empty()));
+    }
+
+    #[test]
+    fn a_pattern_may_be_open_at_either_end() {
+        for (pattern, text, is) in [
+            ("a", "A", true),
+            ("a", "ab", false),
+            ("*b", "ab", true),
+            ("*b", "b", true),
+            ("*b", "ba", false),
+            ("a*", "ab", true),
+            ("*a*", "bab", true),
+            ("*", "anything", true),
+            ("abc", "ab", false),
+        ] {
+            assert_eq!(matches(pattern, text.as_bytes()), is, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn every_list_belongs_to_a_preset() {
+        for noise in NOISE {
+            assert!(Preset::find(noise.preset).is_some(), "{}", noise.preset);
+        }
+    }
+}

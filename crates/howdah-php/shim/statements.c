@@ -1,0 +1,133 @@
+/* Statements on their way to a database, from whatever extension: tells the front about writes.
+ *
+ * `write` is told before a statement that writes is executed, once a request for the same table and
+ * values, and can be seen by the front from then on: if this process dies in the middle, it is known that
+ * something may have been written. What was written may be read by others only after the statement, or
+ * its COMMIT, has been executed, and a page rendered meanwhile is old; the front knows that a run that
+ * has told a write may have written until its answer leaves. Only what is executed after that needs a
+ * word of its own, `wrote`: once the head was handed on, once the client was let go
+ * (fastcgi_finish_request()), and now and then in a script that takes its time.
+ *
+ * Not seen: what goes past PHP's extensions (FFI, another process), and code of a worker script
+ * outside of its requests, of which the next request tells. */
+#include "howdah.h"
+
+#include "worker.h"
+
+#include <time.h>
+
+/* As many different writes of a request are known by heart; the rest is told each time. */
+#define REMEMBERED 64
+/* Milliseconds after which a script that writes is taken for one that goes on for long. */
+#define NOW_AND_THEN 100
+
+static uint64_t remembered[REMEMBERED];
+static size_t remembered_count;
+/* The run has told a write; when it last said so, in milliseconds. */
+static bool has_written;
+static uint64_t said_at;
+/* The worker script wrote while it handled no request. */
+static bool wrote_outside;
+
+static uint64_t milliseconds(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static bool is_outside(void)
+{
+	return !howdah_current.open && howdah_worker_speaks_itself();
+}
+
+void howdah_statements_begin(void)
+{
+	remembered_count = 0;
+	has_written = false;
+	if (wrote_outside && howdah_effects_wanted()) {
+		static const char any[] = "WORKER\0";
+		wrote_outside = false;
+		has_written = true;
+		howdah_tell(HOWDAH_EFFECT_WRITE, true, any, sizeof(any));
+	}
+}
+
+bool howdah_statements_watched(void)
+{
+	return howdah_effects_wanted() || is_outside();
+}
+
+void howdah_statement_read(howdah_statement *statement, uint32_t dialect, const char *sql, size_t len)
+{
+	if (sql) {
+		statement->kind = howdah_describe(dialect, sql, len, statement->text,
+		                                  sizeof(statement->text), &statement->len);
+	} else {
+		static const char any[] = "UNREADABLE\0";
+		statement->kind = HOWDAH_WRITES;
+		statement->len = sizeof(any);
+		memcpy(statement->text, any, sizeof(any));
+	}
+}
+
+static bool is_new(const howdah_statement *statement)
+{
+	uint64_t hash = zend_hash_func(statement->text, statement->len);
+	for (size_t i = 0; i < remembered_count; i++) {
+		if (remembered[i] == hash) {
+			return false;
+		}
+	}
+	if (remembered_count < REMEMBERED) {
+		remembered[remembered_count++] = hash;
+	}
+	return true;
+}
+
+void howdah_statement_starts(const howdah_statement *statement)
+{
+	if (statement->kind != HOWDAH_WRITES) {
+		return;
+	}
+	if (is_outside()) {
+		wrote_outside = true;
+		return;
+	}
+	if (!howdah_effects_wanted() || !is_new(statement)) {
+		return;
+	}
+	if (!has_written) {
+		has_written = true;
+		said_at = milliseconds();
+	}
+	howdah_tell(HOWDAH_EFFECT_WRITE, true, statement->text, statement->len);
+	howdah_show();
+}
+
+void howdah_statement_ended(uint32_t kind)
+{
+	if (kind == HOWDAH_READS || !has_written || !howdah_effects_wanted()) {
+		return;
+	}
+	bool waits = !howdah_current.head_sent && !howdah_current.finished;
+	if (waits && milliseconds() - said_at < NOW_AND_THEN) {
+		return;
+	}
+	howdah_tell(HOWDAH_EFFECT_WROTE, false, NULL, 0);
+	if (!waits && !howdah_current.finished) {
+		/* A wake-up would send what the script has not flushed; the front reads this before the rest. */
+		howdah_show();
+		return;
+	}
+	said_at = milliseconds();
+	(void)howdah_publish();
+}
+
+uint32_t howdah_statement_begins(uint32_t dialect, const char *sql, size_t len)
+{
+	howdah_statement statement;
+	howdah_statement_read(&statement, dialect, sql, len);
+	howdah_statement_starts(&statement);
+	return statement.kind;
+}

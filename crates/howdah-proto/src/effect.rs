@@ -1,0 +1,119 @@
+//! What a run did beside answering, as its [`crate::response::Frame::Effect`] frames say it: names, and
+//! the value of a write. The value of the others is where it was done, `file:line`, or empty.
+//!
+//! ```text
+//! write value = where | NUL | verb | NUL | table | NUL | { column | NUL | literal | NUL }*
+//! ```
+//! An empty table is any. A claim like all of a response: what cannot be parsed is a write to any
+//! table, which forbids more and never less.
+
+use crate::sql::{Dialect, Kind, MAX_NAME, MAX_TOLD, classify};
+
+/// A session was opened.
+pub const SESSION: &[u8] = b"session";
+/// `DONOTCACHEPAGE` or `LSCACHE_NO_CACHE` was defined.
+pub const NO_CACHE: &[u8] = b"nocache";
+/// The script ended by a fatal error.
+pub const FATAL: &[u8] = b"fatal";
+/// A cookie was set, whether or not it was taken back.
+pub const COOKIE: &[u8] = b"cookie";
+/// A statement that writes is about to be executed: told once a run for the same table and values.
+pub const WRITE: &[u8] = b"write";
+/// A statement was executed that may have made visible what was told by [`WRITE`] before.
+pub const WROTE: &[u8] = b"wrote";
+
+/// Most bytes [`describe`] gives.
+pub const MAX_DESCRIPTION: usize = 16 + MAX_NAME + MAX_TOLD + 8;
+
+/// What a write effect says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Write<'a> {
+    /// `file:line`, perhaps with the caller's behind it; may be empty.
+    pub place: &'a [u8],
+    /// The statement's first word, in capitals.
+    pub verb: &'a [u8],
+    /// The table; none: any.
+    pub table: Option<&'a [u8]>,
+    values: &'a [u8],
+}
+
+impl<'a> Write<'a> {
+    /// Reads the value of a write effect.
+    pub fn parse(value: &'a [u8]) -> Write<'a> {
+        let mut parts = value.splitn(4, |b| *b == 0);
+        let mut next = || parts.next().unwrap_or_default();
+        let (place, verb, table, values) = (next(), next(), next(), next());
+        Write {
+            place,
+            verb,
+            table: (!table.is_empty()).then_some(table),
+            values,
+        }
+    }
+
+    /// Columns and literals: all that every row has, or is chosen by ([`crate::sql::Verdict::values`]).
+    pub fn values(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
+        let mut parts = self.values.split(|b| *b == 0);
+        std::iter::from_fn(move || Some((parts.next()?, parts.next()?)))
+    }
+}
+
+/// What a statement does and, of a write, what is told of it behind its place: the writing side of
+/// [`Write::parse`].
+pub fn describe(dialect: Dialect, sql: &[u8]) -> (Kind, Vec<u8>) {
+    let verdict = classify(dialect, sql);
+    if verdict.kind != Kind::Write {
+        return (verdict.kind, Vec::new());
+    }
+    let mut out = Vec::with_capacity(64);
+    for part in [verdict.verb.as_bytes(), verdict.table.unwrap_or_default()] {
+        out.extend_from_slice(part);
+        out.push(0);
+    }
+    for (column, literal) in verdict.values {
+        for part in [column, literal] {
+            out.extend_from_slice(part);
+            out.push(0);
+        }
+    }
+    (verdict.kind, out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_of_a_write_is_read_back() {
+        let sql = b"UPDATE o SET v=1 WHERE n IN ('a','b') AND m='c'";
+        let (kind, told) = describe(Dialect::Mysql, sql);
+        assert_eq!(kind, Kind::Write);
+        let value = [&b"/srv/a.php:7\0"[..], &told].concat();
+        let write = Write::parse(&value);
+        assert_eq!(write.place, b"/srv/a.php:7");
+        assert_eq!((write.verb, write.table), (&b"UPDATE"[..], Some(&b"o"[..])));
+        let values: Vec<_> = write.values().collect();
+        let expected: [(&[u8], &[u8]); 3] = [(b"n", b"a"), (b"n", b"b"), (b"m", b"c")];
+        assert_eq!(values, expected);
+    }
+
+    #[test]
+    fn nonsense_is_a_write_to_any_table() {
+        for value in [&b""[..], b"x", b"\0\0\0", b"a\0b"] {
+            let write = Write::parse(value);
+            assert_eq!(write.table, None, "{value:?}");
+            assert!(write.values().count() <= 1);
+        }
+    }
+
+    #[test]
+    fn what_is_told_is_never_longer_than_its_bound() {
+        let column = "c".repeat(200);
+        let value = "v".repeat(200);
+        let conditions: Vec<_> = (0..40).map(|n| format!("{column}{n}='{value}'")).collect();
+        let table = "t".repeat(MAX_NAME);
+        let sql = format!("UPDATE {table} SET a=1 WHERE {}", conditions.join(" AND "));
+        let (_, told) = describe(Dialect::Mysql, sql.as_bytes());
+        assert!(told.len() <= MAX_DESCRIPTION, "{}", told.len());
+    }
+}

@@ -1,0 +1,126 @@
+//! Reads an SQL statement far enough to tell whether it writes, and where: cheap, strict, and without
+//! a grammar. What is not known to read is a write, what cannot be read is a write to any table, and a
+//! table or a value is told only where it is beyond doubt.
+//!
+//! Not seen in a text, and so not here: functions and procedures that write when a `SELECT` calls
+//! them, triggers, foreign keys that cascade. They write because something else did, or are named in
+//! docs/cache.md.
+//!
+//! - [`token`]: the words of a statement, in each database's own quoting.
+//! - [`statement`]: what one statement does.
+
+mod statement;
+mod token;
+
+#[cfg(test)]
+mod tests;
+
+/// Longest table name told; a longer one is any table.
+pub const MAX_NAME: usize = 128;
+/// Longest value told.
+pub const MAX_VALUE: usize = 200;
+/// Most bytes of names and values told of one statement; columns beyond it are left out.
+pub const MAX_TOLD: usize = 1024;
+
+/// Whose quoting a statement uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Dialect {
+    /// MySQL and MariaDB: backslashes escape, `#` comments, backquotes.
+    Mysql = 0,
+    /// SQLite: no backslashes; `[name]`.
+    Sqlite = 1,
+    /// PostgreSQL: no backslashes but in `E''`, `$tag$` quoting, nested comments.
+    Postgres = 2,
+    /// Any other, read as the standard says.
+    Other = 3,
+}
+
+impl Dialect {
+    /// By its number; an unknown one is [`Dialect::Other`].
+    pub fn from_number(number: u32) -> Dialect {
+        match number {
+            0 => Dialect::Mysql,
+            1 => Dialect::Sqlite,
+            2 => Dialect::Postgres,
+            _ => Dialect::Other,
+        }
+    }
+}
+
+/// What a statement does to what others read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum Kind {
+    /// Nothing.
+    Read = 0,
+    /// Nothing by itself, but it may make visible what was written before: `COMMIT` and its kin,
+    /// and whatever commits on its way (`BEGIN`, `LOCK TABLES`).
+    Control = 1,
+    /// It writes.
+    Write = 2,
+}
+
+/// A statement, or several in one text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict<'a> {
+    /// What it does.
+    pub kind: Kind,
+    /// Of a write: its first word in capitals, at most 16 bytes; `MULTI` for several, `UNREADABLE`
+    /// for a text that ends inside a quote, empty otherwise.
+    pub verb: String,
+    /// Of a write: the table, without schema and quotes; none: any.
+    pub table: Option<&'a [u8]>,
+    /// Values that every row written has, or is chosen by, as columns and literals: of an `INSERT`
+    /// its rows, of `UPDATE` and `DELETE` the conditions that all must hold. All values of a column
+    /// are here, or none.
+    pub values: Vec<(&'a [u8], &'a [u8])>,
+}
+
+impl Verdict<'_> {
+    fn harmless(kind: Kind) -> Verdict<'static> {
+        Verdict {
+            kind,
+            verb: String::new(),
+            table: None,
+            values: Vec::new(),
+        }
+    }
+
+    fn anything(verb: &str) -> Verdict<'static> {
+        Verdict {
+            kind: Kind::Write,
+            verb: verb.to_owned(),
+            table: None,
+            values: Vec::new(),
+        }
+    }
+}
+
+/// Reads a text of one or more statements.
+pub fn classify(dialect: Dialect, sql: &[u8]) -> Verdict<'_> {
+    let mut tokens = Vec::new();
+    for token in token::Tokens::new(dialect, sql) {
+        if token == token::Token::Unreadable {
+            return Verdict::anything("UNREADABLE");
+        }
+        tokens.push(token);
+        // What stands first decides for most: a page reads far more than it writes.
+        if tokens.len() == 1 && statement::reads_whatever_follows(&tokens[0], dialect, sql) {
+            return Verdict::harmless(Kind::Read);
+        }
+    }
+    let mut all: Option<Verdict<'_>> = None;
+    for part in tokens.split(|token| *token == token::Token::Symbol(b';')) {
+        let next = statement::classify(dialect, part);
+        all = Some(match all {
+            None => next,
+            Some(before) if before.kind == Kind::Write && next.kind == Kind::Write => {
+                Verdict::anything("MULTI")
+            }
+            Some(before) if before.kind >= next.kind => before,
+            Some(_) => next,
+        });
+    }
+    all.unwrap_or_else(|| Verdict::harmless(Kind::Read))
+}

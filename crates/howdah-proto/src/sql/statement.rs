@@ -1,0 +1,427 @@
+//! What one statement does: its first word decides, and for writes a few more tell the table and the
+//! values. Anything that is not as expected ends in less being told, never in more.
+
+use super::token::Token;
+use super::{Dialect, Kind, MAX_NAME, MAX_TOLD, MAX_VALUE, Verdict};
+
+const READS: [&str; 11] = [
+    "SELECT", "SHOW", "DESCRIBE", "DESC", "EXPLAIN", "USE", "HELP", "VALUES", "TABLE", "FETCH",
+    "CLOSE",
+];
+const CONTROLS: [&str; 29] = [
+    "BEGIN",
+    "START",
+    "COMMIT",
+    "END",
+    "ROLLBACK",
+    "ABORT",
+    "SAVEPOINT",
+    "RELEASE",
+    "SET",
+    "RESET",
+    "LOCK",
+    "UNLOCK",
+    "XA",
+    "PRAGMA",
+    "ATTACH",
+    "DETACH",
+    "ANALYZE",
+    "VACUUM",
+    "OPTIMIZE",
+    "CHECK",
+    "REINDEX",
+    "LISTEN",
+    "UNLISTEN",
+    "NOTIFY",
+    "DISCARD",
+    "DEALLOCATE",
+    "KILL",
+    // They compile; what runs the result (`EXECUTE`) is a write.
+    "PREPARE",
+    "CHECKPOINT",
+];
+const WRITES: [&str; 5] = ["INSERT", "UPDATE", "DELETE", "REPLACE", "MERGE"];
+const MAX_ROWS: usize = 64;
+/// Words that may stand between a table's alias and its conditions, or end them.
+const TAIL: [&str; 6] = ["ORDER", "LIMIT", "RETURNING", "GROUP", "HAVING", "ON"];
+
+/// Whether a text that begins so reads, whatever follows: a `SELECT` where it cannot write, and in
+/// which there is no second statement.
+pub(super) fn reads_whatever_follows(first: &Token<'_>, dialect: Dialect, sql: &[u8]) -> bool {
+    matches!(dialect, Dialect::Mysql | Dialect::Sqlite)
+        && first.is("SELECT")
+        && !sql.contains(&b';')
+        && !sql
+            .windows(3)
+            .any(|window| matches!(window, b"/*!" | b"*M!"))
+}
+
+/// Reads the words of one statement.
+pub(super) fn classify<'a>(dialect: Dialect, tokens: &[Token<'a>]) -> Verdict<'a> {
+    let open = tokens
+        .iter()
+        .position(|t| *t != Token::Symbol(b'('))
+        .unwrap_or(tokens.len());
+    let tokens = &tokens[open..];
+    let Some((first, rest)) = tokens.split_first() else {
+        return Verdict::harmless(Kind::Read);
+    };
+    let Token::Word(word) = first else {
+        return Verdict::anything("");
+    };
+    // The standard's SELECT INTO makes a table; MySQL's fills a variable or a file.
+    let into = first.is("SELECT") && !matches!(dialect, Dialect::Mysql | Dialect::Sqlite);
+    if into && rest.iter().any(|t| t.is("INTO")) {
+        return Verdict::anything("SELECT");
+    }
+    if first.is("WITH") || first.is("EXPLAIN") {
+        return within(first.is("WITH"), rest);
+    }
+    if first.is_any(&READS) {
+        return Verdict::harmless(Kind::Read);
+    }
+    let temporary = rest
+        .first()
+        .is_some_and(|t| t.is_any(&["TEMPORARY", "TEMP"]));
+    if first.is_any(&CONTROLS) || (first.is_any(&["CREATE", "DROP"]) && temporary) {
+        return Verdict::harmless(Kind::Control);
+    }
+    let verb: String = word
+        .iter()
+        .take(16)
+        .map(|b| char::from(b.to_ascii_uppercase()))
+        .filter(char::is_ascii_alphanumeric)
+        .collect();
+    let mut reader = Reader { tokens: rest };
+    let (table, values) = match verb.as_str() {
+        "INSERT" | "REPLACE" => reader.insert(),
+        "UPDATE" => reader.update(),
+        "DELETE" => reader.delete(),
+        "TRUNCATE" => {
+            reader.skip_any(&["TABLE", "ONLY"]);
+            (reader.table(), Vec::new())
+        }
+        "MERGE" => {
+            reader.skip_any(&["INTO", "ONLY"]);
+            (reader.table(), Vec::new())
+        }
+        _ => (None, Vec::new()),
+    };
+    let table =
+        table.filter(|name| !name.is_empty() && name.len() <= MAX_NAME && !name.contains(&0));
+    Verdict {
+        kind: Kind::Write,
+        verb,
+        values: if table.is_some() {
+            tellable(values)
+        } else {
+            Vec::new()
+        },
+        table,
+    }
+}
+
+/// Statements with others inside them: `WITH` may write in any of its parts, `EXPLAIN ANALYZE` runs
+/// what it explains.
+fn within<'a>(runs: bool, tokens: &[Token<'a>]) -> Verdict<'a> {
+    if !runs && !tokens.iter().any(|t| t.is("ANALYZE")) {
+        return Verdict::harmless(Kind::Read);
+    }
+    let writes = tokens.iter().enumerate().any(|(at, token)| {
+        let before = at.checked_sub(1).map(|at| &tokens[at]);
+        let locks = before.is_some_and(|t| t.is_any(&["FOR", "KEY"]));
+        let function = tokens.get(at + 1) == Some(&Token::Symbol(b'('));
+        let makes = token.is("INTO");
+        (token.is_any(&WRITES) && !locks && !function) || makes
+    });
+    if writes {
+        Verdict::anything("WITH")
+    } else {
+        Verdict::harmless(Kind::Read)
+    }
+}
+
+type Values<'a> = Vec<(&'a [u8], Option<&'a [u8]>)>;
+
+/// Columns all of whose values are known, as far as they fit.
+fn tellable<'a>(values: Values<'a>) -> Vec<(&'a [u8], &'a [u8])> {
+    let known = |column: &[u8]| {
+        let mut all = values
+            .iter()
+            .filter(|(c, _)| c.eq_ignore_ascii_case(column));
+        all.all(|(_, value)| value.is_some_and(|v| v.len() <= MAX_VALUE && !v.contains(&0)))
+    };
+    let size = |column: &[u8]| -> usize {
+        let all = values
+            .iter()
+            .filter(|(c, _)| c.eq_ignore_ascii_case(column));
+        all.map(|(c, v)| c.len() + v.map_or(0, <[u8]>::len) + 2)
+            .sum()
+    };
+    let mut columns: Vec<&[u8]> = Vec::new();
+    let mut told = 0;
+    for (column, _) in &values {
+        let seen = columns.iter().any(|c| c.eq_ignore_ascii_case(column));
+        if seen || column.contains(&0) || !known(column) || told + size(column) > MAX_TOLD {
+            continue;
+        }
+        told += size(column);
+        columns.push(column);
+    }
+    let wanted = |column: &[u8]| columns.iter().any(|c| c.eq_ignore_ascii_case(column));
+    let kept = values.iter().filter(|(column, _)| wanted(column));
+    kept.filter_map(|(column, value)| Some((*column, (*value)?)))
+        .collect()
+}
+
+struct Reader<'t, 'a> {
+    tokens: &'t [Token<'a>],
+}
+
+impl<'a> Reader<'_, 'a> {
+    fn peek(&self) -> Option<&Token<'a>> {
+        self.tokens.first()
+    }
+
+    fn take(&mut self) -> Option<Token<'a>> {
+        let (first, rest) = self.tokens.split_first()?;
+        self.tokens = rest;
+        Some(*first)
+    }
+
+    fn take_symbol(&mut self, symbol: u8) -> bool {
+        let is = self.peek() == Some(&Token::Symbol(symbol));
+        if is {
+            self.take();
+        }
+        is
+    }
+
+    fn skip_any(&mut self, keywords: &[&str]) {
+        while self.peek().is_some_and(|t| t.is_any(keywords)) {
+            self.take();
+        }
+    }
+
+    /// `OR IGNORE` and its kin of SQLite.
+    fn skip_or(&mut self) {
+        if self.peek().is_some_and(|t| t.is("OR")) {
+            self.take();
+            self.take();
+        }
+    }
+
+    fn name(&mut self) -> Option<&'a [u8]> {
+        match self.take()? {
+            Token::Word(name) | Token::Name(name) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// A name with or without its schema: the last part.
+    fn table(&mut self) -> Option<&'a [u8]> {
+        let mut name = self.name()?;
+        while self.take_symbol(b'.') {
+            name = self.name()?;
+        }
+        Some(name)
+    }
+
+    fn insert(&mut self) -> (Option<&'a [u8]>, Values<'a>) {
+        self.skip_or();
+        self.skip_any(&["LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE"]);
+        self.skip_any(&["INTO", "ONLY"]);
+        let table = self.table();
+        (table, self.rows().unwrap_or_default())
+    }
+
+    /// `(columns) VALUES (row), (row) …`
+    fn rows(&mut self) -> Option<Values<'a>> {
+        let mut columns = Vec::new();
+        if !self.take_symbol(b'(') {
+            return None;
+        }
+        loop {
+            columns.push(self.name()?);
+            match self.take()? {
+                Token::Symbol(b',') => {}
+                Token::Symbol(b')') => break,
+                _ => return None,
+            }
+        }
+        if !self.take()?.is_any(&["VALUES", "VALUE"]) {
+            return None;
+        }
+        let mut values = Vec::new();
+        for _ in 0..MAX_ROWS {
+            if !self.take_symbol(b'(') {
+                return None;
+            }
+            for (at, column) in columns.iter().enumerate() {
+                let (value, end) = self.value()?;
+                values.push((*column, value));
+                let last = at + 1 == columns.len();
+                if end != (if last { b')' } else { b',' }) {
+                    return None;
+                }
+            }
+            if !self.take_symbol(b',') {
+                return Some(values);
+            }
+        }
+        None
+    }
+
+    /// One value of a row, and the comma or parenthesis behind it; an expression is no value known.
+    fn value(&mut self) -> Option<(Option<&'a [u8]>, u8)> {
+        let mut value = None;
+        let mut depth = 0u32;
+        let mut length = 0;
+        loop {
+            let token = self.take()?;
+            match token {
+                Token::Symbol(end @ (b',' | b')')) if depth == 0 => {
+                    return Some((value.filter(|_| length == 1), end));
+                }
+                Token::Symbol(b'(') => depth += 1,
+                Token::Symbol(b')') => depth -= 1,
+                Token::Text(text) if length == 0 => value = text,
+                _ => {}
+            }
+            length += 1;
+        }
+    }
+
+    fn update(&mut self) -> (Option<&'a [u8]>, Values<'a>) {
+        self.skip_or();
+        self.skip_any(&["LOW_PRIORITY", "IGNORE", "ONLY"]);
+        let table = self.table();
+        // An alias may follow; anything else is another table.
+        if self.peek().is_some_and(|t| t.is("AS")) {
+            self.take();
+        }
+        if !self.peek().is_some_and(|t| t.is("SET")) {
+            self.take();
+        }
+        if !self.take().is_some_and(|t| t.is("SET")) {
+            return (None, Vec::new());
+        }
+        let mut set = Vec::new();
+        let mut depth = 0u32;
+        let mut at_column = true;
+        while let Some(token) = self.peek().copied() {
+            if depth == 0 && token.is("WHERE") {
+                break;
+            }
+            // PostgreSQL and SQLite choose rows by another table then.
+            if depth == 0 && token.is("FROM") {
+                return (table, Vec::new());
+            }
+            if at_column && depth == 0 {
+                match self.table() {
+                    Some(column) => set.push(column),
+                    None => return (table, Vec::new()),
+                }
+                at_column = false;
+                continue;
+            }
+            self.take();
+            match token {
+                Token::Symbol(b'(') => depth += 1,
+                Token::Symbol(b')') => depth = depth.saturating_sub(1),
+                Token::Symbol(b',') if depth == 0 => at_column = true,
+                _ => {}
+            }
+        }
+        let mut values = self.conditions();
+        // What it changes is not what the row is chosen by afterwards.
+        values.retain(|(column, _)| !set.iter().any(|c| c.eq_ignore_ascii_case(column)));
+        (table, values)
+    }
+
+    fn delete(&mut self) -> (Option<&'a [u8]>, Values<'a>) {
+        self.skip_any(&["LOW_PRIORITY", "QUICK", "IGNORE"]);
+        if !self.take().is_some_and(|t| t.is("FROM")) {
+            return (None, Vec::new());
+        }
+        self.skip_any(&["ONLY"]);
+        let table = self.table();
+        let alone = |t: &Token<'_>| t.is("WHERE") || t.is_any(&TAIL);
+        if self.peek().is_some_and(|t| t.is("AS")) {
+            self.take();
+        }
+        if self.peek().is_some_and(|t| !alone(t)) {
+            // An alias, then the same.
+            self.take();
+            if self.peek().is_some_and(|t| !alone(t)) {
+                return (None, Vec::new());
+            }
+        }
+        (table, self.conditions())
+    }
+
+    /// The conditions behind `WHERE` that are `column = 'text'` or `column IN ('text', …)`, if all of
+    /// them must hold.
+    fn conditions(&mut self) -> Values<'a> {
+        let mut values = Vec::new();
+        if !self.take().is_some_and(|t| t.is("WHERE")) {
+            return values;
+        }
+        loop {
+            let before = self.tokens;
+            if let Some(found) = self.condition() {
+                values.extend(found);
+            } else {
+                self.tokens = before;
+                // Some other condition: it can only choose fewer rows.
+                let mut depth = 0u32;
+                while let Some(token) = self.peek() {
+                    match token {
+                        Token::Symbol(b'(') => depth += 1,
+                        Token::Symbol(b')') => depth = depth.saturating_sub(1),
+                        _ if depth > 0 => {}
+                        // MySQL's `||` and `&&`, and what AND means something else in.
+                        Token::Symbol(b'|' | b'&') => return Vec::new(),
+                        t if t.is_any(&["OR", "XOR", "BETWEEN", "CASE"]) => return Vec::new(),
+                        t if t.is("AND") || t.is_any(&TAIL) => break,
+                        _ => {}
+                    }
+                    self.take();
+                }
+            }
+            match self.take() {
+                None => return values,
+                Some(t) if t.is("AND") => {}
+                Some(t) if t.is_any(&TAIL) => return values,
+                Some(_) => return Vec::new(),
+            }
+        }
+    }
+
+    /// One condition up to what joins it to the next.
+    fn condition(&mut self) -> Option<Values<'a>> {
+        let column = self.table()?;
+        let mut values = Vec::new();
+        match self.take()? {
+            Token::Symbol(b'=') => match self.take()? {
+                Token::Text(text) => values.push((column, text)),
+                _ => return None,
+            },
+            t if t.is("IN") => {
+                if !self.take_symbol(b'(') {
+                    return None;
+                }
+                loop {
+                    let (value, end) = self.value()?;
+                    values.push((column, value));
+                    if end == b')' {
+                        break;
+                    }
+                }
+            }
+            _ => return None,
+        }
+        let ends = self.peek().is_none_or(|t| t.is("AND") || t.is_any(&TAIL));
+        ends.then_some(values)
+    }
+}

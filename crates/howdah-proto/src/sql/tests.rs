@@ -1,0 +1,208 @@
+use super::*;
+
+/// What is told of a text: `r` and `c` for reads and controls; for a write its verb, table and values.
+fn told(dialect: Dialect, sql: &str) -> String {
+    let verdict = classify(dialect, sql.as_bytes());
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    match verdict.kind {
+        Kind::Read => "r".to_owned(),
+        Kind::Control => "c".to_owned(),
+        Kind::Write => {
+            let mut out = format!(
+                "{} {}",
+                verdict.verb,
+                verdict.table.map_or("*".to_owned(), text)
+            );
+            for (column, value) in verdict.values {
+                out += &format!(" {}={}", text(column), text(value));
+            }
+            out
+        }
+    }
+}
+
+fn check(dialect: Dialect, cases: &[(&str, &str)]) {
+    for (sql, expected) in cases {
+        assert_eq!(told(dialect, sql), *expected, "{dialect:?}: {sql}");
+    }
+}
+
+#[test]
+fn what_wordpress_sends_is_told_with_its_table_and_the_name_of_its_row() {
+    check(
+        Dialect::Mysql,
+        &[
+            (
+                "SELECT option_value FROM wp_options WHERE option_name = 'cron' LIMIT 1",
+                "r",
+            ),
+            (
+                "SELECT ID FROM wp_posts WHERE post_title = 'a; DELETE FROM b'",
+                "r",
+            ),
+            ("SET SESSION sql_mode='NO_ENGINE_SUBSTITUTION'", "c"),
+            (
+                "UPDATE `wp_options` SET `option_value` = 'a:3:{s:4:\\\"cron\\\";}' WHERE `option_name` = 'cron'",
+                "UPDATE wp_options option_name=cron",
+            ),
+            (
+                "INSERT INTO `wp_options` (`option_name`, `option_value`, `autoload`) VALUES ('_transient_timeout_x', '1700000000', 'no') ON DUPLICATE KEY UPDATE `option_name` = VALUES(`option_name`), `option_value` = VALUES(`option_value`)",
+                "INSERT wp_options option_name=_transient_timeout_x option_value=1700000000 autoload=no",
+            ),
+            (
+                "UPDATE `wp_usermeta` SET `meta_value` = 'x' WHERE `user_id` = 1 AND `meta_key` = 'session_tokens'",
+                "UPDATE wp_usermeta meta_key=session_tokens",
+            ),
+            (
+                "DELETE FROM `wp_options` WHERE `option_name` = '_transient_doing_cron'",
+                "DELETE wp_options option_name=_transient_doing_cron",
+            ),
+            (
+                "DELETE a, b FROM wp_options a, wp_options b WHERE a.option_name LIKE '\\\\_transient\\\\_%'",
+                "DELETE *",
+            ),
+            ("TRUNCATE TABLE `wp_log`", "TRUNCATE wp_log"),
+            ("REPLACE INTO db.t (a) VALUES ('x')", "REPLACE t a=x"),
+            (
+                "/* a comment */ -- and\n# another\n UPDATE t SET a=1",
+                "UPDATE t",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn a_value_is_told_only_where_every_row_written_has_it() {
+    let none = "UPDATE o";
+    check(
+        Dialect::Mysql,
+        &[
+            ("UPDATE o SET v='1' WHERE n='a' OR 1=1", none),
+            ("UPDATE o SET v='1' WHERE n='a' || 1", none),
+            ("UPDATE o SET v='1' WHERE NOT n='a'", none),
+            ("UPDATE o SET v='1' WHERE n='a' 'b'", none),
+            ("UPDATE o SET v='1' WHERE n=_utf8'a'", none),
+            ("UPDATE o SET v='1' WHERE n='it''s'", none),
+            ("UPDATE o SET v='1' WHERE n='a\\'b'", none),
+            ("UPDATE o SET v='1' WHERE n<>'a'", none),
+            ("UPDATE o SET v='1' WHERE x BETWEEN 1 AND n='a'", none),
+            ("UPDATE o SET n='b' WHERE n='a'", none),
+            ("UPDATE o SET v='x WHERE n=\\'a\\''", none),
+            (
+                "UPDATE o SET v='1' WHERE (n='b' OR 1) AND n='a'",
+                "UPDATE o n=a",
+            ),
+            (
+                "UPDATE o SET v=(SELECT 1 WHERE n='b') WHERE n='a' ORDER BY 1",
+                "UPDATE o n=a",
+            ),
+            (
+                "UPDATE o SET v='1' WHERE n IN ('a','b') LIMIT 2",
+                "UPDATE o n=a n=b",
+            ),
+            ("UPDATE o SET v='1' WHERE n IN ('a',f('b'))", none),
+            ("UPDATE o x SET x.v='1' WHERE x.n='a'", "UPDATE o n=a"),
+            ("UPDATE o, p SET o.v=1 WHERE n='a'", "UPDATE *"),
+            ("UPDATE o JOIN p ON 1 SET o.v=1 WHERE n='a'", "UPDATE *"),
+            (
+                "INSERT INTO o (n,v) VALUES ('a',1),('b',2)",
+                "INSERT o n=a n=b",
+            ),
+            ("INSERT INTO o (n,v) VALUES ('a',1),(f('b'),2)", "INSERT o"),
+            ("INSERT INTO o (n) SELECT n FROM p", "INSERT o"),
+            ("INSERT INTO o SET n='a'", "INSERT o"),
+            ("INSERT IGNORE o VALUES ('a')", "INSERT o"),
+            ("DELETE FROM o USING o JOIN p WHERE n='a'", "DELETE *"),
+            ("DELETE FROM o AS x WHERE x.n='a'", "DELETE o n=a"),
+        ],
+    );
+}
+
+#[test]
+fn what_is_not_known_to_read_is_a_write() {
+    check(
+        Dialect::Mysql,
+        &[
+            ("", "r"),
+            ("(SELECT 1) UNION (SELECT 2)", "r"),
+            ("SELECT 1; DELETE FROM t", "DELETE t"),
+            ("DELETE FROM t; INSERT INTO u VALUES (1)", "MULTI *"),
+            ("COMMIT; SELECT 1", "c"),
+            ("CALL do_it()", "CALL *"),
+            ("LOAD DATA INFILE 'x' INTO TABLE t", "LOAD *"),
+            ("EXECUTE s", "EXECUTE *"),
+            ("DROP TABLE t", "DROP *"),
+            ("CREATE TEMPORARY TABLE t (a int)", "c"),
+            ("WITH a AS (SELECT 1) SELECT * FROM a", "r"),
+            ("WITH a AS (SELECT 1) DELETE FROM t", "WITH *"),
+            ("EXPLAIN DELETE FROM t", "r"),
+            ("EXPLAIN ANALYZE DELETE FROM t", "WITH *"),
+            ("SELECT /*!99999 1; */ 1", "UNREADABLE *"),
+            ("/*! DELETE FROM t */", "UNREADABLE *"),
+            ("INSERT INTO t VALUES ('a", "UNREADABLE *"),
+            ("{t}", " *"),
+        ],
+    );
+    check(
+        Dialect::Postgres,
+        &[
+            ("SELECT * FROM t WHERE a = 'x\\'", "r"),
+            ("SELECT * INTO u FROM t", "SELECT *"),
+            (
+                "WITH d AS (DELETE FROM t RETURNING *) SELECT * FROM d",
+                "WITH *",
+            ),
+            ("SELECT * FROM t FOR UPDATE", "r"),
+            (
+                "WITH a AS (SELECT * FROM t FOR UPDATE) SELECT * FROM a",
+                "r",
+            ),
+            ("SELECT $x$ ; DELETE FROM t $x$, $1", "r"),
+            ("SELECT E'\\'; DELETE FROM t; --'", "r"),
+            ("SELECT '\\'; DELETE FROM t; --'", "DELETE t"),
+            (
+                "INSERT INTO public.\"T\" (\"a\") VALUES ('x')",
+                "INSERT T a=x",
+            ),
+            ("/* /* nested */ DELETE */ SELECT 1", "r"),
+            ("COPY t FROM STDIN", "COPY *"),
+            ("DO $$ BEGIN DELETE FROM t; END $$", "DO *"),
+        ],
+    );
+    check(
+        Dialect::Sqlite,
+        &[
+            (
+                "INSERT OR REPLACE INTO [my t] (a) VALUES ('x')",
+                "INSERT my t a=x",
+            ),
+            (
+                "UPDATE OR IGNORE t SET a = 1 FROM u WHERE n='a'",
+                "UPDATE t",
+            ),
+            ("SELECT 'x\\'", "r"),
+            ("SELECT '\\'; DELETE FROM t", "DELETE t"),
+            ("PRAGMA journal_mode=WAL", "c"),
+            ("VACUUM", "c"),
+        ],
+    );
+}
+
+#[test]
+fn what_is_told_is_bounded() {
+    let long = "x".repeat(MAX_VALUE + 1);
+    let sql = format!("UPDATE t SET a=1 WHERE n='{long}' AND m='y'");
+    assert_eq!(told(Dialect::Mysql, &sql), "UPDATE t m=y");
+    let name = "t".repeat(MAX_NAME + 1);
+    assert_eq!(
+        told(Dialect::Mysql, &format!("DELETE FROM {name}")),
+        "DELETE *"
+    );
+    let rows = vec!["('v')"; 65].join(",");
+    let sql = format!("INSERT INTO t (n) VALUES {rows}");
+    assert_eq!(told(Dialect::Mysql, &sql), "INSERT t");
+    let rows = (0..60).map(|n| format!("('{n}{}')", "v".repeat(100)));
+    let rows: Vec<_> = rows.collect();
+    let sql = format!("INSERT INTO t (n) VALUES {}", rows.join(","));
+    assert_eq!(told(Dialect::Mysql, &sql), "INSERT t");
+}

@@ -1,0 +1,238 @@
+//! The words of an SQL text. Follows the lexical rules of MySQL ("Language Structure"), SQLite
+//! (tokenize.c) and PostgreSQL ("Lexical Structure") as far as they decide where a string, a name or a
+//! comment ends. Where a server can be told to read otherwise (`ANSI_QUOTES`,
+//! `NO_BACKSLASH_ESCAPES`), its default is followed.
+
+use super::Dialect;
+
+/// One word. Comments and blanks are none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Token<'a> {
+    /// A keyword or a bare name.
+    Word(&'a [u8]),
+    /// A quoted name, what is between its quotes.
+    Name(&'a [u8]),
+    /// A string, what is between its quotes; none if it has escapes and so is not what it looks like.
+    Text(Option<&'a [u8]>),
+    /// A number, a parameter.
+    Other,
+    /// Any other byte.
+    Symbol(u8),
+    /// The text ends in the middle of something, or has what only some servers execute (`/*! */`).
+    Unreadable,
+}
+
+impl Token<'_> {
+    /// Whether it is this keyword.
+    pub fn is(&self, keyword: &str) -> bool {
+        matches!(self, Token::Word(word) if word.eq_ignore_ascii_case(keyword.as_bytes()))
+    }
+
+    /// Whether it is one of these keywords.
+    pub fn is_any(&self, keywords: &[&str]) -> bool {
+        keywords.iter().any(|keyword| self.is(keyword))
+    }
+}
+
+/// The words of a text, one after the other. After [`Token::Unreadable`] nothing follows.
+pub(super) struct Tokens<'a> {
+    dialect: Dialect,
+    sql: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Tokens<'a> {
+    pub fn new(dialect: Dialect, sql: &'a [u8]) -> Tokens<'a> {
+        Tokens {
+            dialect,
+            sql,
+            at: 0,
+        }
+    }
+
+    fn byte(&self, ahead: usize) -> Option<u8> {
+        self.sql.get(self.at + ahead).copied()
+    }
+
+    fn unreadable(&mut self) -> Option<Token<'a>> {
+        self.at = self.sql.len();
+        Some(Token::Unreadable)
+    }
+
+    /// Skips blanks and comments; `false`: a comment does not end, or some servers execute it.
+    fn skip(&mut self) -> bool {
+        loop {
+            match (self.byte(0), self.byte(1)) {
+                (Some(b), _) if b.is_ascii_whitespace() || b == 0x0b => self.at += 1,
+                (Some(b'#'), _) if self.dialect == Dialect::Mysql => self.skip_line(),
+                (Some(b'-'), Some(b'-')) => {
+                    // MySQL wants a blank behind it: `5--1` is a sum there.
+                    let blank = self.byte(2).is_none_or(|b| b <= b' ');
+                    if self.dialect == Dialect::Mysql && !blank {
+                        return true;
+                    }
+                    self.skip_line();
+                }
+                (Some(b'/'), Some(b'*')) => {
+                    let rest = &self.sql[self.at + 2..];
+                    if rest.starts_with(b"!") || rest.starts_with(b"M!") {
+                        return false;
+                    }
+                    if !self.skip_block() {
+                        return false;
+                    }
+                }
+                _ => return true,
+            }
+        }
+    }
+
+    fn skip_line(&mut self) {
+        let rest = &self.sql[self.at..];
+        self.at += rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len());
+    }
+
+    fn skip_block(&mut self) -> bool {
+        let mut depth = 0usize;
+        while let Some(byte) = self.byte(0) {
+            match (byte, self.byte(1)) {
+                (b'/', Some(b'*')) if depth == 0 || self.dialect == Dialect::Postgres => {
+                    depth += 1;
+                    self.at += 2;
+                }
+                (b'*', Some(b'/')) => {
+                    depth -= 1;
+                    self.at += 2;
+                    if depth == 0 {
+                        return true;
+                    }
+                }
+                _ => self.at += 1,
+            }
+        }
+        false
+    }
+
+    /// What is between the quote here and its like; a doubled one stands for itself.
+    fn quoted(&mut self, close: u8, backslash: bool) -> Option<(&'a [u8], bool)> {
+        let start = self.at + 1;
+        let mut at = start;
+        let mut plain = true;
+        loop {
+            let byte = *self.sql.get(at)?;
+            let doubled = byte == close && self.sql.get(at + 1) == Some(&close);
+            if doubled || (byte == b'\\' && backslash) {
+                plain = false;
+                at += 2;
+            } else if byte == close {
+                self.at = at + 1;
+                return Some((&self.sql[start..at], plain));
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    fn text(&mut self, quote: u8, backslash: bool) -> Option<Token<'a>> {
+        match self.quoted(quote, backslash) {
+            Some((text, plain)) => Some(Token::Text(plain.then_some(text))),
+            None => self.unreadable(),
+        }
+    }
+
+    fn name(&mut self, close: u8) -> Option<Token<'a>> {
+        match self.quoted(close, false) {
+            // A name with a quote in it is nobody's table: it may stand, unread.
+            Some((name, plain)) => Some(if plain {
+                Token::Name(name)
+            } else {
+                Token::Other
+            }),
+            None => self.unreadable(),
+        }
+    }
+
+    /// `$tag$ … $tag$`, or `$1`.
+    fn dollar(&mut self) -> Option<Token<'a>> {
+        let rest = &self.sql[self.at + 1..];
+        let tag = rest
+            .iter()
+            .position(|b| !(b.is_ascii_alphanumeric() || *b == b'_' || *b >= 0x80))
+            .unwrap_or(rest.len());
+        let quotes = rest.get(tag) == Some(&b'$') && !rest[..tag].starts_with_digit();
+        if !quotes {
+            self.at += 1 + tag;
+            return Some(Token::Other);
+        }
+        let mark = &self.sql[self.at..self.at + tag + 2];
+        let inside = self.at + mark.len();
+        let found = self.sql[inside..]
+            .windows(mark.len())
+            .position(|window| window == mark);
+        match found {
+            Some(end) => {
+                self.at = inside + end + mark.len();
+                Some(Token::Text(None))
+            }
+            None => self.unreadable(),
+        }
+    }
+
+    fn word(&mut self) -> Token<'a> {
+        let start = self.at;
+        while self.byte(0).is_some_and(is_word) {
+            self.at += 1;
+        }
+        Token::Word(&self.sql[start..self.at])
+    }
+}
+
+trait StartsWithDigit {
+    fn starts_with_digit(&self) -> bool;
+}
+
+impl StartsWithDigit for [u8] {
+    fn starts_with_digit(&self) -> bool {
+        self.first().is_some_and(u8::is_ascii_digit)
+    }
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'$' || byte >= 0x80
+}
+
+impl<'a> Iterator for Tokens<'a> {
+    type Item = Token<'a>;
+
+    fn next(&mut self) -> Option<Token<'a>> {
+        if !self.skip() {
+            return self.unreadable();
+        }
+        let mysql = self.dialect == Dialect::Mysql;
+        match self.byte(0)? {
+            b'\'' => self.text(b'\'', mysql),
+            b'"' if mysql => self.text(b'"', true),
+            b'"' => self.name(b'"'),
+            b'`' => self.name(b'`'),
+            b'[' if self.dialect == Dialect::Sqlite => self.name(b']'),
+            b'$' if self.dialect == Dialect::Postgres => self.dollar(),
+            b'e' | b'E' if self.dialect == Dialect::Postgres && self.byte(1) == Some(b'\'') => {
+                self.at += 1;
+                self.text(b'\'', true)
+            }
+            b'0'..=b'9' => {
+                self.word();
+                Some(Token::Other)
+            }
+            byte if is_word(byte) => Some(self.word()),
+            b'?' => {
+                self.at += 1;
+                Some(Token::Other)
+            }
+            byte => {
+                self.at += 1;
+                Some(Token::Symbol(byte))
+            }
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! What one run does beside answering, as PHP of our own tells it: forbids to store its page, and makes
+//! the site's pages old when it writes. Told as soon as it is known, also when nobody waits for the run
+//! any more (after `fastcgi_finish_request()`, or when the client has left).
+//!
+//! The order that keeps a page from being older than a write (docs/cache.md): a render's generation is
+//! taken before PHP starts; a write makes pages old when it is announced, when the writer's head is
+//! sent, after each statement behind that, and when the run is through. So whatever was rendered before
+//! the write could be read is old by the time the writer's answer leaves.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use howdah_cache::Pass;
+use howdah_cache::generation::{Force, Purge};
+use howdah_cache::noise;
+use howdah_executor::EffectSink;
+use howdah_proto::effect;
+
+use super::{PageCache, SiteCache};
+use crate::site::Site;
+
+/// Most bytes of a cause; file names are longer only by intent.
+const MAX_CAUSE: usize = 1200;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Watch {
+    cache: Arc<PageCache>,
+    site: u32,
+    wrote: AtomicBool,
+    /// The first thing that forbids to store the page.
+    forbidden: OnceLock<Cause>,
+}
+
+/// Why a page is not stored, and what did it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// The reason.
+    pub pass: Pass,
+    /// For people: `INSERT wp_posts at /srv/…/class-wpdb.php:2351 < /srv/…/post.php:4562`; empty if
+    /// nothing is known.
+    pub text: Arc<str>,
+}
+
+impl std::fmt::Display for Cause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &*self.text {
+            "" => write!(f, "{}", self.pass),
+            text => write!(f, "{}: {text}", self.pass),
+        }
+    }
+}
+
+impl Watch {
+    /// For a run of `site`, which has the cache on.
+    pub fn new(cache: &Arc<PageCache>, site: &Site) -> Arc<Watch> {
+        Arc::new(Watch {
+            cache: cache.clone(),
+            site: site.number(),
+            wrote: AtomicBool::new(false),
+            forbidden: OnceLock::new(),
+        })
+    }
+
+    /// What forbids to store the page, so far.
+    pub fn forbidden(&self) -> Option<&Cause> {
+        self.forbidden.get()
+    }
+
+    /// Whether the run has announced a write that is no noise.
+    pub fn has_written(&self) -> bool {
+        self.wrote.load(Ordering::SeqCst)
+    }
+
+    /// Something of the run is about to be seen, or the run is through: if it has written, pages are old
+    /// once more, because what it wrote may only now be read by others.
+    pub fn settle(&self) {
+        if self.has_written()
+            && let Some(part) = self.cache.site_by_number(self.site)
+        {
+            flush(part);
+        }
+    }
+
+    fn forbid(&self, pass: Pass, text: &str) {
+        // Only the first counts.
+        let _ = self.forbidden.set(Cause {
+            pass,
+            text: text.into(),
+        });
+    }
+
+    fn write(&self, part: &SiteCache, value: &[u8]) {
+        let write = effect::Write::parse(value);
+        if is_noise(part, &write) {
+            return;
+        }
+        let text = describe(&write);
+        part.reasons.written(&text, super::now());
+        self.forbid(Pass::DatabaseWrite, &text);
+        self.wrote.store(true, Ordering::SeqCst);
+        flush(part);
+    }
+}
+
+/// The last who knows of the run lets go: it is through, or its process is dead.
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.settle();
+    }
+}
+
+impl EffectSink for Watch {
+    fn effect(&self, name: &[u8], value: &[u8]) {
+        let Some(part) = self.cache.site_by_number(self.site) else {
+            return;
+        };
+        match name {
+            effect::WRITE => self.write(part, value),
+            effect::WROTE => self.settle(),
+            effect::SESSION => self.forbid(Pass::SessionOpened, &place(value)),
+            effect::COOKIE => self.forbid(Pass::SetCookie, &place(value)),
+            effect::FATAL => self.forbid(Pass::FatalError, &place(value)),
+            // One that is not known forbids as well.
+            _ => self.forbid(Pass::DoNotCachePage, &place(value)),
+        }
+    }
+}
+
+/// Whether a write changes no page of the site: by its preset, or by `cache_ignore_writes`.
+pub fn is_noise(part: &SiteCache, write: &effect::Write<'_>) -> bool {
+    let ignored = |table| {
+        let mut patterns = part.config.ignore_writes.iter();
+        patterns.any(|pattern| noise::matches(pattern, table))
+    };
+    // Values in the form the list is asked with: it goes through them more than once.
+    let values: Vec<_> = write.values().collect();
+    write.table.is_some_and(ignored)
+        || noise::is_noise(part.rules().preset.name, write.table, values.into_iter())
+}
+
+/// Makes every page of a site old.
+pub fn flush(part: &SiteCache) {
+    if part.config.flush_on_write {
+        part.generations.purge(&Purge::All, Force::Hard);
+    }
+}
+
+/// A write in words.
+pub fn describe(write: &effect::Write<'_>) -> String {
+    let verb = readable(write.verb);
+    let table = write.table.map_or_else(|| "any table".to_owned(), readable);
+    match place(write.place) {
+        at if at.is_empty() => format!("{verb} {table}"),
+        at => format!("{verb} {table} {at}"),
+    }
+}
+
+/// A place in a script, in words; empty if it is not known.
+fn place(value: &[u8]) -> String {
+    if value.is_empty() {
+        return String::new();
+    }
+    format!("at {}", readable(value))
+}
+
+/// A process' bytes as text of one line.
+fn readable(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_CAUSE)]);
+    text.chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_says_is_shown_on_one_line() {
+        let write = effect::Write::parse(b"/a\n.php:7\0INSERT\0t\x1b\0");
+        assert_eq!(describe(&write), "INSERT t? at /a?.php:7");
+        assert_eq!(describe(&effect::Write::parse(b"\0X\0\0")), "X any table");
+    }
+}

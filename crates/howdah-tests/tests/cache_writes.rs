@@ -1,0 +1,361 @@
+//! The page cache and databases: a write that PHP makes by any of its extensions makes pages old before
+//! the writer's answer leaves, whatever the request was. All requests here are GETs: nothing but the
+//! statement itself tells of the write.
+
+use std::net::SocketAddr;
+
+use howdah_tests::fixture::Fixture;
+use howdah_tests::http::{Response, exchange};
+use howdah_tests::mariadb::Mariadb;
+
+/// Shows what is in the database, and what `via` and `how` ask for is done to it.
+const SQLITE: &str = r#"<?php
+$file = 'SCRATCH/db/site.sqlite';
+function lite() { global $file; $db = new SQLite3($file); $db->busyTimeout(20000); return $db; }
+function pdo() { global $file; return new PDO("sqlite:$file", null, null, [PDO::ATTR_TIMEOUT => 20]); }
+$value = $_GET['value'] ?? '';
+$sql = "UPDATE page SET text = '$value' WHERE id = 1";
+switch ($_GET['via'] ?? 'read') {
+case 'make':
+    $db = lite();
+    $db->exec('CREATE TABLE page (id INTEGER, text TEXT); CREATE TABLE counter (n INTEGER); CREATE TABLE log (name TEXT)');
+    $db->exec("INSERT INTO page VALUES (1, 'first'); INSERT INTO counter VALUES (0)");
+    break;
+case 'read':
+    $text = pdo()->query('SELECT text FROM page WHERE id = 1')->fetchColumn();
+    if (@unlink('SCRATCH/db/stand')) { require 'GATES'; stand_at('slow'); }
+    echo "text=$text end";
+    exit;
+case 'pdo-exec': pdo()->exec($sql); break;
+case 'pdo-query': pdo()->query($sql); break;
+case 'pdo-prepared':
+    pdo()->prepare('UPDATE page SET text = ? WHERE id = 1')->execute([$value]);
+    break;
+case 'pdo-transaction':
+    $db = pdo(); $db->beginTransaction(); $db->exec($sql); $db->commit();
+    break;
+case 'sqlite3-exec': lite()->exec($sql); break;
+case 'sqlite3-query': lite()->query($sql); break;
+case 'sqlite3-single': lite()->querySingle($sql); break;
+case 'sqlite3-prepared':
+    $statement = lite()->prepare('UPDATE page SET text = :v WHERE id = 1');
+    $statement->bindValue(':v', $value);
+    $statement->execute();
+    break;
+case 'subclass':
+    class Mine extends PDO { function exec(string $s): int|false { return parent::exec($s); } }
+    (new Mine("sqlite:$file"))->exec($sql);
+    break;
+case 'shutdown':
+    register_shutdown_function(function () use ($sql) { pdo()->exec($sql); });
+    break;
+case 'destructor':
+    class Late { function __destruct() { pdo()->exec($GLOBALS['sql']); } }
+    $late = new Late;
+    break;
+case 'flushed':
+    echo str_repeat('.', 100); flush();
+    pdo()->exec($sql);
+    break;
+case 'died':
+    pdo()->exec($sql);
+    posix_kill(getmypid(), 9);
+    break;
+case 'finished':
+    require 'GATES';
+    echo 'finished';
+    fastcgi_finish_request();
+    stand_at($_GET['gate']);
+    pdo()->exec($sql);
+    touch('SCRATCH/db/written');
+    exit;
+case 'counter': pdo()->exec('UPDATE counter SET n = n + 1'); break;
+case 'noise': pdo()->exec("INSERT INTO log (name) VALUES ('x')"); break;
+case 'nothing': pdo()->exec('PRAGMA user_version'); pdo()->query('SELECT 1'); break;
+}
+echo 'done';
+"#;
+
+const MYSQL: &str = r#"<?php
+mysqli_report(MYSQLI_REPORT_ERROR | MYSQLI_REPORT_STRICT);
+function my() { return new mysqli('localhost', 'site', 'secret', 'site', 0, 'SOCKET'); }
+function pdo($emulate = true) {
+    return new PDO('mysql:unix_socket=SOCKET;dbname=site', 'site', 'secret', [PDO::ATTR_EMULATE_PREPARES => $emulate]);
+}
+$value = $_GET['value'] ?? '';
+$sql = "UPDATE page SET text = '$value' WHERE id = 1";
+switch ($_GET['via'] ?? 'read') {
+case 'read':
+    echo 'text=', my()->query('SELECT text FROM page WHERE id = 1')->fetch_row()[0], ' end';
+    exit;
+case 'mysqli-query': my()->query($sql); break;
+case 'mysqli-real': mysqli_real_query(my(), $sql); break;
+case 'mysqli-multi':
+    $db = my(); $db->multi_query("SELECT 1; $sql");
+    do { $db->store_result(); } while ($db->more_results() && $db->next_result());
+    break;
+case 'mysqli-async':
+    $db = my(); $db->query($sql, MYSQLI_ASYNC); $db->reap_async_query();
+    break;
+case 'mysqli-prepared':
+    $db = my();
+    $statement = $db->prepare('UPDATE page SET text = ? WHERE id = 1');
+    $statement->bind_param('s', $value);
+    $statement->execute();
+    break;
+case 'mysqli-transaction':
+    $db = my(); $db->begin_transaction(); $db->query($sql); $db->commit();
+    break;
+case 'mysqli-procedure': my()->query("CALL put('$value')"); break;
+case 'pdo-exec': pdo()->exec($sql); break;
+case 'pdo-emulated':
+    pdo()->prepare('UPDATE page SET text = ? WHERE id = 1')->execute([$value]);
+    break;
+case 'pdo-prepared':
+    pdo(false)->prepare('UPDATE page SET text = ? WHERE id = 1')->execute([$value]);
+    break;
+case 'pdo-transaction':
+    $db = pdo(); $db->beginTransaction(); $db->exec($sql); $db->commit();
+    break;
+}
+echo 'done';
+"#;
+
+/// The presets' lists are WordPress' here: rows are told by their names.
+const WORDPRESS_SCHEMA: &str = r#"<?php
+mysqli_report(MYSQLI_REPORT_ERROR | MYSQLI_REPORT_STRICT);
+$db = new PDO('mysql:unix_socket=SOCKET;dbname=site', 'site', 'secret', [PDO::ATTR_EMULATE_PREPARES => true]);
+switch ($_GET['via'] ?? 'read') {
+case 'read': echo 'text=', $db->query('SELECT COUNT(*) FROM wp_options')->fetchColumn(), ' end'; exit;
+case 'transient':
+    $db->prepare('INSERT INTO wp_options (option_name, option_value) VALUES (?, ?) ON DUPLICATE KEY UPDATE option_value = VALUES(option_value)')
+        ->execute(['_transient_x', 'it\'s']);
+    break;
+case 'cron': $db->exec("UPDATE `wp_options` SET `option_value` = 'x' WHERE `option_name` = 'cron'"); break;
+case 'option': $db->exec("INSERT INTO wp_options (option_name, option_value) VALUES ('blogname', 'x')"); break;
+}
+echo 'done';
+"#;
+
+fn ask(address: SocketAddr, path: &str) -> Response {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: example.org\r\nConnection: close\r\n\r\n");
+    exchange(address, request.as_bytes()).unwrap_or_else(|why| panic!("{path}: {why}"))
+}
+
+fn is_hit(response: &Response) -> bool {
+    response.header("X-Cache") == Some("HIT")
+}
+
+/// The page as the next reader gets it: its text, and whether it was in the cache.
+fn read(fixture: &Fixture, script: &str) -> (String, bool) {
+    let page = ask(fixture.address(), script);
+    let text = page.text();
+    let text = text
+        .strip_prefix("text=")
+        .and_then(|t| t.strip_suffix(" end"));
+    let text = text.unwrap_or_else(|| panic!("{script}: {}", page.text()));
+    (text.to_owned(), is_hit(&page))
+}
+
+fn sqlite(name: &str, lines: &str) -> Fixture {
+    let builder = Fixture::named(name).children(3);
+    builder.scratch().writable_dir("db");
+    let fixture = builder
+        .script("page.php", SQLITE)
+        .site(&format!("cache = \"on\"\n{lines}"))
+        .start();
+    assert_eq!(ask(fixture.address(), "/page.php?via=make").text(), "done");
+    fixture
+}
+
+/// Asks for `path` once: a page in the cache is old afterwards, and shows `value`.
+fn check_write(fixture: &Fixture, script: &str, via: &str) {
+    read(fixture, script);
+    assert!(read(fixture, script).1, "{via}: the page is in the cache");
+    let value = format!("by-{via}");
+    let written = ask(
+        fixture.address(),
+        &format!("{script}?via={via}&value={value}"),
+    );
+    assert!(
+        written.text().ends_with("done"),
+        "{via}: {}",
+        written.text()
+    );
+    let (text, hit) = read(fixture, script);
+    assert_eq!((text, hit), (value, false), "{via}");
+}
+
+#[test]
+fn a_write_to_sqlite_by_any_way_php_has_makes_pages_old_before_its_answer() {
+    let fixture = sqlite("cache-writes-sqlite", "");
+    for via in [
+        "pdo-exec",
+        "pdo-query",
+        "pdo-prepared",
+        "pdo-transaction",
+        "sqlite3-exec",
+        "sqlite3-query",
+        "sqlite3-single",
+        "sqlite3-prepared",
+        "subclass",
+        "shutdown",
+        "destructor",
+        "flushed",
+    ] {
+        check_write(&fixture, "/page.php", via);
+    }
+    read(&fixture, "/page.php");
+    assert_eq!(
+        ask(fixture.address(), "/page.php?via=nothing").text(),
+        "done"
+    );
+    assert!(
+        read(&fixture, "/page.php").1,
+        "what reads makes nothing old"
+    );
+}
+
+#[test]
+fn a_run_that_wrote_is_never_stored_and_explain_says_where() {
+    let fixture = sqlite("cache-writes-refused", "");
+    let path = "/page.php?via=pdo-exec&value=x";
+    let told: Vec<String> = (0..3)
+        .map(|_| ask(fixture.address(), path))
+        .map(|page| page.header("Cache-Status").unwrap_or_default().to_owned())
+        .collect();
+    assert_eq!(
+        told[1], "Howdah; fwd=miss; detail=DatabaseWrite",
+        "{told:?}"
+    );
+    assert_eq!(told[2], "Howdah; fwd=miss; detail=PassedBefore", "{told:?}");
+    let url = format!("http://example.org{path}");
+    let output = fixture.control(&["cache", "explain", &url]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = 1 + SQLITE
+        .lines()
+        .position(|l| l.starts_with("case 'pdo-exec'"))
+        .unwrap();
+    let place = format!("page.php:{line}");
+    assert!(said.contains("because of DatabaseWrite"), "{said}");
+    assert!(
+        said.contains("UPDATE page at ") && said.contains(&place),
+        "{said}"
+    );
+    assert!(
+        said.contains("pages were made old by UPDATE page"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_render_under_way_when_something_is_written_is_not_kept() {
+    let fixture = sqlite("cache-writes-race", "");
+    let path = "/page.php";
+    fixture.write("db/stand", "");
+    let gate = fixture.gate("slow");
+    let reader = fixture.get_meanwhile(path);
+    let standing = gate.wait();
+    let written = ask(fixture.address(), "/page.php?via=pdo-exec&value=later");
+    assert_eq!(written.text(), "done");
+    standing.open();
+    assert_eq!(
+        reader.answer().text(),
+        "text=later end",
+        "it is rendered anew"
+    );
+    assert_eq!(read(&fixture, path).0, "later");
+}
+
+#[test]
+fn what_is_written_after_the_client_was_let_go_or_by_a_process_that_dies_counts() {
+    let fixture = sqlite("cache-writes-late", "");
+    read(&fixture, "/page.php");
+    let gate = fixture.gate("late");
+    let finished = ask(
+        fixture.address(),
+        "/page.php?via=finished&gate=late&value=late",
+    );
+    assert_eq!(finished.text(), "finished");
+    let standing = gate.wait();
+    read(&fixture, "/page.php");
+    assert!(read(&fixture, "/page.php").1, "nothing was written yet");
+    standing.open();
+    fixture.wait("the late write to be seen", |fixture| {
+        read(fixture, "/page.php").0 == "late"
+    });
+    assert!(fixture.path("db/written").exists());
+    read(&fixture, "/page.php");
+    let died = ask(fixture.address(), "/page.php?via=died&value=dead");
+    assert_eq!(died.status(), 502, "{}", died.text());
+    assert_eq!(read(&fixture, "/page.php").0, "dead");
+}
+
+#[test]
+fn noise_makes_nothing_old() {
+    let fixture = sqlite("cache-writes-noise", "cache_ignore_writes = [\"count*\"]");
+    read(&fixture, "/page.php");
+    assert_eq!(
+        ask(fixture.address(), "/page.php?via=counter").text(),
+        "done"
+    );
+    assert!(read(&fixture, "/page.php").1, "a counter is noise");
+    // A page that only counts itself may be kept.
+    ask(fixture.address(), "/page.php?via=counter");
+    let counted = ask(fixture.address(), "/page.php?via=counter");
+    assert!(is_hit(&counted) || counted.header("Cache-Status").unwrap().contains("stored"));
+    assert_eq!(ask(fixture.address(), "/page.php?via=noise").text(), "done");
+    assert!(!read(&fixture, "/page.php").1, "another table is none");
+}
+
+fn mysql(name: &str, mariadb: &Mariadb, script: &str, lines: &str) -> Fixture {
+    let script = script.replace("SOCKET", &mariadb.socket().display().to_string());
+    Fixture::named(name)
+        .children(3)
+        .script("page.php", &script)
+        .site(&format!("cache = \"on\"\n{lines}"))
+        .start()
+}
+
+#[test]
+fn a_write_to_mariadb_by_any_way_php_has_makes_pages_old_and_transients_do_not() {
+    let mariadb = Mariadb::start();
+    mariadb.create("site", "site", "secret");
+    mariadb.sql(
+        "CREATE TABLE site.page (id INT, text TEXT); INSERT INTO site.page VALUES (1, 'first');
+         CREATE PROCEDURE site.put(t TEXT) UPDATE site.page SET text = t;
+         CREATE TABLE site.wp_options (option_name VARCHAR(191) PRIMARY KEY, option_value TEXT);
+         INSERT INTO site.wp_options VALUES ('cron', '')",
+    );
+    let fixture = mysql("cache-writes-mysql", &mariadb, MYSQL, "");
+    for via in [
+        "mysqli-query",
+        "mysqli-real",
+        "mysqli-multi",
+        "mysqli-async",
+        "mysqli-prepared",
+        "mysqli-transaction",
+        "mysqli-procedure",
+        "pdo-exec",
+        "pdo-emulated",
+        "pdo-prepared",
+        "pdo-transaction",
+    ] {
+        check_write(&fixture, "/page.php", via);
+    }
+    drop(fixture);
+    let preset = "cache_preset = \"wordpress\"";
+    let fixture = mysql(
+        "cache-writes-transients",
+        &mariadb,
+        WORDPRESS_SCHEMA,
+        preset,
+    );
+    read(&fixture, "/page.php");
+    for via in ["transient", "cron"] {
+        ask(fixture.address(), &format!("/page.php?via={via}"));
+        assert!(read(&fixture, "/page.php").1, "{via} is noise");
+    }
+    ask(fixture.address(), "/page.php?via=option");
+    assert_eq!(read(&fixture, "/page.php"), ("3".to_owned(), false));
+}
