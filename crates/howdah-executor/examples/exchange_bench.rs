@@ -211,6 +211,7 @@ fn configuration(program: PathBuf, children: u32) -> PoolConfig {
         group: None,
         environment: Vec::new(),
         clear_env: false,
+        watch: Vec::new(),
         worker: None,
         patience: Patience::default(),
     }

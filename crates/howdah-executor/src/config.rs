@@ -79,9 +79,6 @@ impl Mode {
 pub struct WorkerConfig {
     /// The script each child boots, absolute.
     pub script: PathBuf,
-    /// Patterns of files; when one changes all workers are replaced. Relative ones count from the
-    /// script's directory.
-    pub watch: Vec<String>,
 }
 
 /// How long a pool's processes may take for what is none of a request's business.
@@ -147,6 +144,10 @@ pub struct PoolConfig {
     pub environment: Vec<(String, String)>,
     /// php-fpm's `clear_env`: start from an empty environment (PATH is kept).
     pub clear_env: bool,
+    /// Patterns of files; when one changes a zygote with a fresh opcache is started and all children
+    /// are replaced by its. Relative ones count from the worker script's directory; without a worker
+    /// script they are absolute.
+    pub watch: Vec<String>,
     /// The worker script that each child boots once for many requests; none: each request names
     /// its own script.
     pub worker: Option<WorkerConfig>,
@@ -185,6 +186,9 @@ pub struct FastCgiConfig {
     pub restart_time: Duration,
     /// Directories here, and what they are called where the scripts run.
     pub script_root: Vec<(String, String)>,
+    /// Bodies that were stored in a file get a name in this directory while their request lasts, and
+    /// php-fpm reads them there (`REQUEST_BODY_FILE`). On the file system they are stored on.
+    pub request_body_directory: Option<PathBuf>,
 }
 
 /// As whom and with which environment the programs of a pool run (modes `cgi` and `pool`).

@@ -31,6 +31,7 @@ fn config(backends: &[&Fake]) -> FastCgiConfig {
         read_timeout: None,
         restart_time: PATIENCE,
         script_root: Vec::new(),
+        request_body_directory: None,
     }
 }
 

@@ -32,6 +32,7 @@ fn config(backends: Vec<Backend>) -> FastCgiConfig {
         read_timeout: None,
         restart_time: PATIENCE,
         script_root: Vec::new(),
+        request_body_directory: None,
     }
 }
 

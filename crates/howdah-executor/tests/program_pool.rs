@@ -52,6 +52,7 @@ fn config(processes: Processes, children: u32) -> ProgramPoolConfig {
             read_timeout: None,
             restart_time: PATIENCE,
             script_root: Vec::new(),
+            request_body_directory: None,
         },
     }
 }

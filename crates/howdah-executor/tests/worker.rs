@@ -3,10 +3,8 @@
 
 mod support;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use howdah_executor::config::WorkerConfig;
 use howdah_executor::{ExecError, Executor, ScriptBody};
 use support::php::Site;
 use support::{config, on_front, until};
@@ -314,10 +312,7 @@ fn a_drain_lets_workers_tidy_up() {
 #[test]
 fn a_watched_file_that_changes_brings_new_workers_and_loses_no_request() {
     let mut config = config(2);
-    config.worker = Some(WorkerConfig {
-        script: PathBuf::new(),
-        watch: vec!["lib/**/*.{php,ini}".to_owned()],
-    });
+    config.watch = vec!["lib/**/*.{php,ini}".to_owned()];
     let text = "<?php $v = @file_get_contents(__DIR__ . '/lib/deep/version.ini') ?: 'none';
         while (frankenphp_handle_request(function () use ($v) { echo $v, ' ', getmypid(); })) {}";
     let site = Site::worker(config, text);

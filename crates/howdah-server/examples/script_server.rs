@@ -52,6 +52,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             group: None,
             environment: Vec::new(),
             clear_env: true,
+            watch: Vec::new(),
             worker: None,
             patience: Patience::default(),
         },

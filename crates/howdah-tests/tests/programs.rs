@@ -2,10 +2,12 @@
 //! `cgi`, programs of a `cgi` rule, and reloads while requests run.
 
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::Duration;
 
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http;
+use howdah_tests::load::{Load, Stop};
 use howdah_tests::rig::{Howdah, Server};
 use howdah_tests::wordpress_home::{HOST, MARK, WordpressHome};
 
@@ -92,11 +94,47 @@ fn reload_follows_reload_in_mode_pool_and_no_request_fails() {
 /// A script last changed so many seconds ago: opcache looks at whole seconds, and keeps no file that
 /// is younger than two.
 fn script_of_age(fixture: &Fixture, text: &str, seconds: u64) {
-    let path = fixture.path("site/changed.php");
-    std::fs::write(&path, format!("<?php echo '{text}';")).unwrap();
-    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    write_aged(&fixture.path("site/changed.php"), text, seconds);
+}
+
+fn write_aged(path: &Path, text: &str, seconds: u64) {
+    std::fs::write(path, format!("<?php echo '{text}';")).unwrap();
+    let file = std::fs::File::options().write(true).open(path).unwrap();
     let then = std::time::SystemTime::now() - Duration::from_secs(seconds);
     file.set_modified(then).unwrap();
+}
+
+#[test]
+fn in_production_watched_files_and_a_moved_link_take_effect_by_themselves() {
+    let builder = Fixture::named("deploy")
+        .children(2)
+        .pool("profile = \"production\"\nwatch = [\"SCRATCH/current/**/*.php\"]")
+        .root("current")
+        .site("default = true");
+    let scratch = builder.scratch().path().to_owned();
+    let release = |number: &str, text: &str| {
+        let directory = scratch.join("releases").join(number);
+        std::fs::create_dir_all(&directory).unwrap();
+        write_aged(&directory.join("changed.php"), text, 100);
+    };
+    release("1", "1");
+    release("2", "2");
+    std::os::unix::fs::symlink("releases/1", scratch.join("current")).unwrap();
+    let fixture = builder.start();
+    let load = Load::new(fixture.address(), "/changed.php", "").expecting(|_| true);
+    let load = load.clients(2).start(Stop::WhenTold);
+    let shows = |text: &str| fixture.wait(text, |f| f.get("/changed.php").text() == text);
+    shows("1");
+    release("1", "patched");
+    shows("patched");
+    std::os::unix::fs::symlink("releases/2", scratch.join("next")).unwrap();
+    std::fs::rename(scratch.join("next"), scratch.join("current")).unwrap();
+    shows("2");
+    // The new release is watched in its turn.
+    fixture.wait_for_log(&["PoolRestart", "watched file"]);
+    release("2", "again");
+    shows("again");
+    load.finish().only(&["200"]);
 }
 
 #[test]

@@ -70,6 +70,7 @@ impl Bench {
             group: None,
             environment: Vec::new(),
             clear_env: false,
+            watch: Vec::new(),
             worker: None,
             patience: Patience::default(),
         };

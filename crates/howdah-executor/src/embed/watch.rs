@@ -1,8 +1,9 @@
-//! Watches files for a pool of workers by inotify: has one changed that the patterns name? Decides
-//! nothing about what follows. Directories are watched, not files, so that editors and deployments
-//! that replace a file are seen, and files that come.
+//! Watches files for a pool by inotify: has one changed that the patterns name? Decides nothing about
+//! what follows. Directories are watched, not files, so that editors and deployments that replace a
+//! file are seen, and files that come; so are the links on the way to them, so that a deployment that
+//! moves `current` to another release is a change.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,6 +22,8 @@ pub(super) struct Watch {
     inotify: OwnedFd,
     globs: Vec<Glob>,
     directories: HashMap<i32, PathBuf>,
+    /// Links that the patterns lead through.
+    links: HashSet<PathBuf>,
     /// What could not be watched, to be told once.
     complaint: Option<String>,
 }
@@ -38,9 +41,11 @@ impl Watch {
             inotify,
             globs: globs.clone(),
             directories: HashMap::new(),
+            links: HashSet::new(),
             complaint: None,
         };
         for glob in &globs {
+            watch.add_links(&glob.root());
             watch.add(&glob.root(), glob.is_deep());
         }
         Ok(watch)
@@ -79,7 +84,9 @@ impl Watch {
             };
             let path = directory.join(name);
             let comes = what.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO);
-            if what.contains(ReadFlags::ISDIR) {
+            if comes && self.links.contains(&path) {
+                changed = Some(path);
+            } else if what.contains(ReadFlags::ISDIR) {
                 if comes {
                     self.add(&path, true);
                 }
@@ -90,8 +97,18 @@ impl Watch {
         changed
     }
 
+    /// Watches for another target of each link in a path.
+    fn add_links(&mut self, path: &Path) {
+        for link in path.ancestors().filter(|path| path.is_symlink()) {
+            if let Some(parent) = link.parent() {
+                self.links.insert(link.to_owned());
+                self.add(parent, false);
+            }
+        }
+    }
+
     /// Watches a directory and, if asked to, those below it. Links are not followed; `.git` and
-    /// `node_modules` hold nothing that a worker runs.
+    /// `node_modules` hold no script that is run.
     fn add(&mut self, directory: &Path, deep: bool) {
         if self.directories.len() >= MOST_DIRECTORIES {
             let why = format!("more than {MOST_DIRECTORIES} directories: name fewer in `watch`");
@@ -156,6 +173,25 @@ mod tests {
         std::fs::remove_file(dir.join("src/new/c.php")).unwrap();
         assert_eq!(watch.changed(), Some(dir.join("src/new/c.php")));
         assert_eq!((watch.changed(), watch.take_complaint()), (None, None));
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn a_link_that_leads_to_another_release_is_a_change() {
+        let dir = std::env::temp_dir().join(format!("howdah-links-{}", std::process::id()));
+        for release in ["1", "2"] {
+            std::fs::create_dir_all(dir.join(release).join("src")).unwrap();
+        }
+        std::os::unix::fs::symlink("1", dir.join("current")).unwrap();
+        let mut watch = Watch::start(&["current/**/*.php".to_owned()], &dir).unwrap();
+        assert_eq!((watch.changed(), watch.take_complaint()), (None, None));
+        std::fs::write(dir.join("1/src/a.php"), "").unwrap();
+        assert_eq!(watch.changed(), Some(dir.join("current/src/a.php")));
+        std::fs::write(dir.join("2/src/a.php"), "").unwrap();
+        std::os::unix::fs::symlink("2", dir.join("next")).unwrap();
+        assert_eq!(watch.changed(), None);
+        std::fs::rename(dir.join("next"), dir.join("current")).unwrap();
+        assert_eq!(watch.changed(), Some(dir.join("current")));
         std::fs::remove_dir_all(&dir).unwrap();
     }
 

@@ -8,6 +8,7 @@
 //!
 //! - `address`: where backends listen. `balance`: who gets which, the queue, limits, kept
 //!   connections: pure decisions.
+//! - `body_file`: a stored body under a name, for php-fpm.
 //! - `connection`: a socket. `request`, `answer`: records both ways, as bytes. `run`: one request
 //!   from the queue to its end, over as many attempts as are safe; `talk`: one of them.
 //! - `keeper`: what happens between requests. `shared`: what all of them share.
@@ -20,6 +21,7 @@
 pub mod address;
 mod answer;
 pub(crate) mod balance;
+mod body_file;
 pub(crate) mod connection;
 pub(crate) mod keeper;
 mod request;
@@ -77,6 +79,11 @@ impl FastCgiPool {
         let name = format!("pool-{}", config.name);
         let fronts = fronts.max(1) as usize;
         let shared = Arc::new(Shared::new(config, log, fronts, watched));
+        if let Some(directory) = &shared.config.request_body_directory
+            && let Err(error) = body_file::clear(directory)
+        {
+            shared.cannot_name_bodies(&error);
+        }
         std::thread::Builder::new()
             .name(name.chars().take(15).collect())
             .spawn({

@@ -1,7 +1,9 @@
 //! A script request as FastCGI records: what of the frame goes where, and the body in pieces that
 //! can be sent again. Writes into a buffer; sends nothing.
 
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::task::{Context, Poll};
 
 use howdah_proto::fastcgi::{Params, Role, VariableTooLong, encode};
@@ -11,6 +13,19 @@ use crate::{BodyCutOff, ExecError, ScriptBody};
 
 /// Bytes of body put into the buffer at once.
 const CHUNK: usize = 64 << 10;
+
+/// What is said beside the frame.
+#[derive(Clone, Copy, Debug)]
+pub struct About<'a> {
+    /// What the application is asked to be.
+    pub role: Role,
+    /// Directories that are called otherwise there.
+    pub roots: &'a Roots,
+    /// The connection is to stay.
+    pub keep: bool,
+    /// Where the body is read, in place of STDIN.
+    pub body_file: Option<&'a Path>,
+}
 
 /// Directories here, and what they are called where the scripts run.
 pub type Roots = [(String, String)];
@@ -34,11 +49,15 @@ const NOT_FOR_AUTHORIZERS: [&[u8]; 4] = [
 /// (`fpm_php_apply_defines_ex`); a client cannot send them, since its fields become `HTTP_*`.
 pub fn head(
     out: &mut Vec<u8>,
-    role: Role,
     frame: &RequestFrame,
-    roots: &Roots,
-    keep: bool,
+    about: &About<'_>,
 ) -> Result<(), VariableTooLong> {
+    let About {
+        role,
+        roots,
+        keep,
+        body_file,
+    } = *about;
     encode::begin(out, role, keep);
     let mut params = Params::new(out);
     for (name, value) in frame.variables() {
@@ -55,6 +74,10 @@ pub fn head(
         } else {
             params.pair(name, value)?;
         }
+    }
+    if let Some(path) = body_file {
+        let (prefix, rest) = elsewhere(path.as_os_str().as_bytes(), roots);
+        params.parts(b"REQUEST_BODY_FILE", &[prefix, rest])?;
     }
     let (mut values, mut admin_values) = (Vec::new(), Vec::new());
     for (kind, name, value) in frame.settings() {
@@ -207,7 +230,13 @@ mod tests {
 
     fn params(frame: &RequestFrame, roots: &Roots) -> Vec<(String, String)> {
         let mut out = Vec::new();
-        head(&mut out, Role::Responder, frame, roots, false).unwrap();
+        let about = About {
+            role: Role::Responder,
+            roots,
+            keep: false,
+            body_file: None,
+        };
+        head(&mut out, frame, &about).unwrap();
         let content = &out[16 + 8..];
         let length = usize::from(u16::from_be_bytes([out[16 + 4], out[16 + 5]]));
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();

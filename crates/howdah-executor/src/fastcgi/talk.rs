@@ -9,6 +9,7 @@ use howdah_proto::fastcgi::End;
 
 use super::answer::Answer;
 use super::balance::SILENCE;
+use super::body_file::BodyFile;
 use super::connection::Connection;
 use super::request;
 use super::run::{FastCgiRun, LOOK};
@@ -111,10 +112,13 @@ impl FastCgiRun {
 
     fn poll_send(&mut self, cx: &mut Context<'_>, talk: &mut Talk) -> Result<(), Fault> {
         if talk.untouched && talk.out.is_empty() {
-            let roots = &self.shared.config.script_root;
-            if let Err(long) =
-                request::head(&mut talk.out, self.role, &self.frame, roots, talk.keep)
-            {
+            let about = request::About {
+                role: self.role,
+                roots: &self.shared.config.script_root,
+                keep: talk.keep,
+                body_file: self.body_file.as_ref().map(BodyFile::path),
+            };
+            if let Err(long) = request::head(&mut talk.out, &self.frame, &about) {
                 let length = long.length;
                 return Err(Fault::Error(ExecError::VariableTooLong { length }));
             }

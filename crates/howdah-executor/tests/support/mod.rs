@@ -93,6 +93,7 @@ pub fn config(children: u32) -> PoolConfig {
         group: None,
         environment: Vec::new(),
         clear_env: false,
+        watch: Vec::new(),
         worker: None,
         patience: Patience::default(),
     }

@@ -60,8 +60,7 @@ impl Site {
         Site::prepared(config, 1, |dir, config| {
             let script = dir.join("worker.php");
             std::fs::write(&script, text).unwrap();
-            let watch = config.worker.take().map_or_else(Vec::new, |w| w.watch);
-            config.worker = Some(WorkerConfig { script, watch });
+            config.worker = Some(WorkerConfig { script });
         })
     }
 

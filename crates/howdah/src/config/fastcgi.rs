@@ -1,6 +1,7 @@
 //! A pool of mode `fastcgi`: `[pool.NAME]` and `--fastcgi` into the executor's settings.
 
 use std::collections::HashSet;
+use std::os::unix::fs::MetadataExt;
 
 use howdah_executor::config::FastCgiConfig;
 use howdah_executor::fastcgi::address::{Backend, MAX_BACKENDS, parse};
@@ -33,7 +34,25 @@ pub fn pool(
         read_timeout: section.time("read_timeout"),
         restart_time: time("restart_time"),
         script_root: roots.map(|pair| pair.value).collect(),
+        request_body_directory: section.path("request_body_directory"),
     };
+    if let Some(directory) = &config.request_body_directory {
+        let place = section.place_of("request_body_directory");
+        match directory.metadata() {
+            Ok(meta) if meta.is_dir() && meta.mode() & 0o001 == 0 => {}
+            Ok(meta) if meta.is_dir() => section.file().advise(
+                place,
+                format!(
+                    "request_body_directory: everybody may enter {} and read what is uploaded: chgrp it to php-fpm's group and chmod o-rwx",
+                    directory.display()
+                ),
+            ),
+            _ => section.file().mistake(
+                place,
+                format!("request_body_directory: {} is no directory", directory.display()),
+            ),
+        }
+    }
     for (here, there) in &config.script_root {
         if !here.starts_with('/') || !there.starts_with('/') {
             section.file().mistake(

@@ -271,8 +271,8 @@ options! {
         "worker": Kind::Path, "",
             "Mode `worker`: the script that each process boots once; it then asks for requests by `frankenphp_handle_request()`. All requests of the pool go to it. `--worker SCRIPT` on the command line says the same.", "";
         "watch": Kind::Texts, "",
-            "Mode `worker`: patterns of files (`src/**/*.php`, relative to the worker script's directory); when one changes, workers are replaced by newly booted ones, one after the other.",
-            "for development; in production a deployment ends with `howdah reload`";
+            "Modes `embed` and `worker`: patterns of files (`src/**/*.php`; relative to this file's directory, in mode `worker` to the worker script's); when one changes, or a link on the way to them, all processes are replaced, one after the other, by new ones with a fresh opcache. With `profile = \"production\"` a deployment takes effect by itself. At most 8192 directories (`WatchIncomplete`).",
+            "a deployment that ends with `howdah reload` needs no watching";
         "pm": Kind::Word(&["static", "dynamic", "ondemand"]), "dynamic",
             "`static`: always max_children processes. `dynamic`: between the spares. `ondemand`: as requests come. With `--children N` on the command line and no pm here it is `static`; so it is in mode `worker`.",
             "php-fpm's words; idle memory follows the load";
@@ -341,6 +341,8 @@ options! {
             "php-fpm restarts within a second or two";
         "script_root": Kind::Pairs, "",
             "Mode `fastcgi`: `[pool.NAME.script_root]`: directories here and what they are called where the scripts run (another container, a chroot), as `\"/srv/site\" = \"/var/www/html\"`.", "";
+        "request_body_directory": Kind::Path, "",
+            "Mode `fastcgi`, for php-fpm alone: a body that was stored in a file (`limits.body_memory`) gets a name in this directory while its request lasts, and PHP reads it there (`REQUEST_BODY_FILE`) in place of the connection. On the file system of `limits.spill_directory`; php-fpm's group must be able to enter it, nobody else should.", "";
     }
     "site" {
         "name": Kind::Text, "", "Its name in logs and status; by default its first host.", "";

@@ -100,11 +100,6 @@ pub fn pools(
             if worker {
                 pool.worker = Some(WorkerConfig {
                     script: worker_script(section, arguments),
-                    watch: section
-                        .texts("watch")
-                        .into_iter()
-                        .map(|t| t.value)
-                        .collect(),
                 });
                 return Mode::Worker(pool);
             }
@@ -121,7 +116,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("process_lifetime", &["pool"]),
     ("ports", &["pool"]),
     ("worker", &["worker"]),
-    ("watch", &["worker"]),
+    ("watch", &["worker", "embed"]),
     ("fastcgi", &["fastcgi"]),
     ("max_connections", &["fastcgi", "pool"]),
     ("keep_connections", &["fastcgi", "pool"]),
@@ -131,6 +126,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("read_timeout", &["fastcgi", "pool"]),
     ("restart_time", &["fastcgi"]),
     ("script_root", &["fastcgi"]),
+    ("request_body_directory", &["fastcgi"]),
 ];
 
 /// What is about processes of our own, which mode `fastcgi` has none of.
@@ -335,6 +331,15 @@ fn embed(
         group,
         environment: plain_pairs(section, "env"),
         clear_env: section.on("clear_env"),
+        watch: section
+            .texts("watch")
+            .into_iter()
+            .map(|text| match worker {
+                // From the script's directory, which the executor knows.
+                true => text.value,
+                false => section.file().path(&text.value).display().to_string(),
+            })
+            .collect(),
         worker: None,
         patience: Patience::default(),
     }

@@ -118,6 +118,7 @@ pub fn program_pool(
             read_timeout: section.time("read_timeout"),
             restart_time: time("restart_time"),
             script_root: Vec::new(),
+            request_body_directory: None,
         },
     }
 }

@@ -233,8 +233,18 @@ fn check_authorizers(section: &Section<'_, '_, '_>, rules: &[Rule], pools: &[Mod
 
 /// PHP that is started takes its settings at its start, not with a request.
 fn check_settings(section: &Section<'_, '_, '_>, site: &SiteConfig, pools: &[Mode]) {
-    let pool = pools.iter().find(|pool| pool.name() == site.pool);
-    let Some(mode @ (Mode::Cgi(_) | Mode::Pool(_))) = pool else {
+    let named = site.rules.iter().filter_map(|rule| match &rule.action {
+        RuleAction::Pool(name) => Some(&**name),
+        _ => None,
+    });
+    let mut names = [&*site.pool].into_iter().chain(named);
+    let Some(mode) = names.find_map(|name| {
+        let started = |pool: &&Mode| matches!(pool, Mode::Cgi(_) | Mode::Pool(_));
+        pools
+            .iter()
+            .filter(started)
+            .find(|pool| pool.name() == name)
+    }) else {
         return;
     };
     for (key, given) in [
@@ -245,7 +255,7 @@ fn check_settings(section: &Section<'_, '_, '_>, site: &SiteConfig, pools: &[Mod
             let message = format!(
                 "{key}: a site's settings do not reach PHP in mode `{}`; say it in [pool.{}.php_value], a pool for each site",
                 mode.word(),
-                site.pool
+                mode.name()
             );
             section.file().mistake(section.place_of(key), message);
         }

@@ -285,7 +285,7 @@ impl Supervisor {
                     .config
                     .max_memory
                     .is_some_and(|limit| super::resident_bytes(child.pid) > limit);
-            let outdated = worker && child.generation < self.generation;
+            let outdated = self.restarts() && child.generation < self.generation;
             if too_large || outdated || self.shared.port.child(child.id.index).spent {
                 worn.push(child.id);
             }

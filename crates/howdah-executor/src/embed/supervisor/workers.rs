@@ -1,6 +1,6 @@
-//! What a pool of workers has beside: scripts that boot, and fail to; and the restart of all
-//! workers by a zygote of their own, so that they boot with a fresh opcache, while the old ones
-//! serve on until each has its successor.
+//! What a pool of workers has beside: scripts that boot, and fail to; and, also for a pool without a
+//! worker script that watches files, the restart of all children by a zygote of their own, so that
+//! they begin with a fresh opcache, while the old ones serve on until each has its successor.
 //!
 //! ```text
 //! Restart → a second zygote starts → Ready: it is the pool's zygote, the first becomes a former
@@ -184,16 +184,22 @@ impl Supervisor {
         }
     }
 
-    /// Begins to replace all workers, now or as soon as it can be done.
+    /// Whether the pool's children are ever replaced by those of a second zygote.
+    pub(super) fn restarts(&self) -> bool {
+        let config = &self.shared.config;
+        config.worker.is_some() || !config.watch.is_empty()
+    }
+
+    /// Begins to replace all children, now or as soon as it can be done.
     pub(super) fn restart_workers(&mut self, why: &'static str) {
-        if self.shared.config.worker.is_some() && self.drain_until.is_none() {
+        if self.restarts() && self.drain_until.is_none() {
             self.workers.wanted = Some(why);
         }
     }
 
     /// Does what is due; returns how long nothing will be.
     pub(super) fn tend_workers(&mut self, now: Instant) -> Duration {
-        if self.shared.config.worker.is_none() {
+        if !self.restarts() {
             return Duration::from_secs(3600);
         }
         self.end_boots_that_take_too_long(now);
@@ -266,10 +272,10 @@ impl Supervisor {
     }
 
     fn begin_to_watch(&self) -> Watching {
-        let patterns = match &self.shared.config.worker {
-            Some(worker) if !worker.watch.is_empty() => &worker.watch,
-            _ => return Watching::Nothing,
-        };
+        let patterns = &self.shared.config.watch;
+        if patterns.is_empty() {
+            return Watching::Nothing;
+        }
         let script = self.worker_script();
         let base = script.parent().unwrap_or(&script);
         match Watch::start(patterns, base) {
@@ -286,11 +292,11 @@ impl Supervisor {
         self.workers.restarted_at = Some(now);
         // What was not there to be watched may be by now.
         self.workers.watch = self.begin_to_watch();
-        self.say(
-            NOTICE,
-            "WorkerRestart",
-            &format!("{why}: workers are replaced by newly booted ones"),
-        );
+        let (name, what) = match self.shared.config.worker {
+            Some(_) => ("WorkerRestart", "workers are replaced by newly booted ones"),
+            None => ("PoolRestart", "children are replaced, with a fresh opcache"),
+        };
+        self.say(NOTICE, name, &format!("{why}: {what}"));
         match Link::start(&self.shared, self.launcher.as_ref()) {
             Ok((link, output)) => {
                 self.outputs.push(output);
@@ -306,7 +312,7 @@ impl Supervisor {
             link.kill();
             link.ended();
         }
-        let message = format!("{message}; the workers there are serve on with the code they have");
+        let message = format!("{message}; those who serve go on with the code they have");
         self.say(ERROR, name, &message);
     }
 
