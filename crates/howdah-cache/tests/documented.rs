@@ -1,6 +1,7 @@
 //! docs/cache.md lists every reason, with the words of the code.
 
 use howdah_cache::Pass;
+use howdah_cache::store::disk::Fault;
 
 #[test]
 fn every_reason_is_in_the_documentation() {
@@ -15,5 +16,15 @@ fn every_reason_is_in_the_documentation() {
             "{line}\nshould say: {}",
             pass.meaning()
         );
+    }
+}
+
+#[test]
+fn every_fault_of_the_disk_is_in_the_documentation() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cache.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    for fault in Fault::ALL {
+        let row = format!("| `{fault}` | {} | ", fault.meaning());
+        assert!(text.contains(&row), "docs/cache.md lacks: {row}");
     }
 }

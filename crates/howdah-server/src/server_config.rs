@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use howdah_cache::store::disk::Disk;
 use howdah_executor::{ExecError, Executor, Run, ScriptRequest};
 use howdah_proto::request::IniKind;
 
@@ -46,6 +47,8 @@ pub struct FrontSettings {
     pub spill_directory: PathBuf,
     /// `cache.memory`: bytes of pages kept in memory. Default 128 MiB.
     pub cache_memory: u64,
+    /// `cache.path`: pages on disk; one for all configurations of the process.
+    pub cache_disk: Option<Arc<Disk>>,
 }
 
 impl Default for FrontSettings {
@@ -61,6 +64,7 @@ impl Default for FrontSettings {
             response_spill: 1 << 30,
             spill_directory: std::env::temp_dir(),
             cache_memory: 128 << 20,
+            cache_disk: None,
         }
     }
 }
@@ -188,7 +192,7 @@ impl ServerConfig {
         }
         let mut names: Vec<_> = pools.keys().collect();
         names.sort();
-        let cache = PageCache::new(&sites, settings.cache_memory).map(Arc::new);
+        let cache = PageCache::new(&sites, &settings).map(Arc::new);
         Ok(ServerConfig {
             cache,
             sites,

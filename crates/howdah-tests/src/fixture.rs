@@ -31,6 +31,7 @@ pub struct Builder {
 pub struct Fixture {
     /// The server.
     pub howdah: Howdah,
+    site: Site,
     scratch: Scratch,
 }
 
@@ -142,6 +143,7 @@ impl Builder {
         }
         Fixture {
             howdah: Howdah::start(&self.site),
+            site: self.site,
             scratch: self.scratch,
         }
     }
@@ -173,6 +175,44 @@ impl Fixture {
             "hold.php",
             "<?php require 'GATES'; stand_at($_GET['gate']); echo 'released';",
         )
+    }
+
+    /// Stops the server as an administrator does, and starts it again, on another port.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    pub fn restart(&mut self) {
+        self.howdah.process.stop();
+        self.howdah = Howdah::start(&self.site);
+    }
+
+    /// `kill -9` of all its processes, the front first.
+    ///
+    /// # Panics
+    /// If one of them survives that.
+    pub fn kill_all(&mut self) {
+        let front = self.try_front();
+        let others = self.processes().into_iter().map(|entry| entry.pid);
+        let all: Vec<i32> = front
+            .into_iter()
+            .chain([self.master()])
+            .chain(others)
+            .collect();
+        for pid in &all {
+            // Some leave by themselves when the first is gone.
+            let _ = Pid::from_raw(*pid).map(|pid| kill_process(pid, Signal::KILL));
+        }
+        wait_until("all to be gone", Duration::from_secs(20), || {
+            !self.howdah.process.is_running() && !all.iter().any(|pid| process_tree::is_alive(*pid))
+        });
+    }
+
+    /// Starts the server after [`Fixture::kill_all`].
+    ///
+    /// # Panics
+    /// If it does not come up.
+    pub fn start_again(&mut self) {
+        self.howdah = Howdah::start(&self.site);
     }
 
     /// Where it listens.

@@ -300,3 +300,39 @@ fn the_page_cache_knows_the_application_in_a_subfolder_and_says_which_it_does_no
     let told = "what is known of wordpress is used for the whole site, not what is known of MediaWiki in /wiki";
     assert!(err.contains(told), "{err}");
 }
+
+#[test]
+fn the_page_cache_s_directory_lies_in_no_root_and_no_root_in_it() {
+    let scratch = Scratch::new("cache-path");
+    for directory in ["web/cache", "pages", "all/web"] {
+        std::fs::create_dir_all(scratch.0.join(directory)).unwrap();
+    }
+    std::os::unix::fs::symlink("web/cache", scratch.0.join("link")).unwrap();
+    scratch.write("file", "");
+    for (path, root, mistake) in [
+        ("web/cache", "web", "lie in each other"),
+        ("web/new", "web", "lie in each other"),
+        ("link", "web", "lie in each other"),
+        ("all", "all/web", "lie in each other"),
+        ("no/such", "web", "cannot make"),
+        ("file", "web", "is not a directory"),
+        ("pages", "web", ""),
+        ("new", "web", ""),
+    ] {
+        let text = format!("[cache]\npath = {path:?}\n[[site]]\nroot = {root:?}\ncache = \"on\"\n");
+        scratch.write("a.toml", &text);
+        let (code, _, err) = run(howdah(["check", "--config", "a.toml"])
+            .current_dir(&scratch.0)
+            .env("HOWDAH_PHP", scratch.fitting_stand_in()));
+        assert_eq!(
+            code,
+            if mistake.is_empty() { 0 } else { 3 },
+            "{path}: {err}"
+        );
+        assert!(err.contains(mistake), "{path}: {err}");
+        assert!(
+            mistake.is_empty() || err.contains("a.toml:2"),
+            "{path}: {err}"
+        );
+    }
+}

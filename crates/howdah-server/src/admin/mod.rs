@@ -3,8 +3,9 @@
 //!
 //! - [`counters`]: requests, statuses, failures by name; a share per thread.
 //! - [`status`]: [`ServerStatus`], the data of the status page and of `howdah status`.
-//! - [`render`]: text, JSON, OpenMetrics.
+//! - [`render`]: text, JSON, OpenMetrics; [`cache_disk`]: what of it is about pages on disk.
 
+mod cache_disk;
 pub mod counters;
 pub mod render;
 pub mod status;

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use howdah_executor::status::BackendRow;
 
+use super::cache_disk;
 use super::status::ServerStatus;
 use crate::cache::CacheStatus;
 use crate::http::message::RequestHead;
@@ -190,6 +191,9 @@ fn cache_text(out: &mut String, cache: &CacheStatus) {
         cache.capacity / 1024,
         cache.evictions
     );
+    if let Some(disk) = &cache.disk {
+        cache_disk::text(out, disk);
+    }
     for site in &cache.sites {
         let _ = writeln!(
             out,
@@ -216,6 +220,9 @@ fn cache_metrics(m: &mut Metrics, cache: &CacheStatus) {
         "Pages pushed out by others.",
     );
     m.value("howdah_cache_evictions_total", &[], cache.evictions);
+    if let Some(disk) = &cache.disk {
+        cache_disk::metrics(m, disk);
+    }
     m.family(
         "howdah_cache_requests",
         "counter",
@@ -252,7 +259,7 @@ fn cache_metrics(m: &mut Metrics, cache: &CacheStatus) {
     }
 }
 
-fn list(out: &mut String, title: &str, items: impl Iterator<Item = (String, u64)>) {
+pub(super) fn list(out: &mut String, title: &str, items: impl Iterator<Item = (String, u64)>) {
     let items: Vec<_> = items
         .filter(|(_, n)| *n > 0)
         .map(|(name, n)| format!("{name} {n}"))
@@ -488,14 +495,19 @@ fn backends(m: &mut Metrics, s: &ServerStatus) {
     }
 }
 
-struct Metrics(String);
+pub(super) struct Metrics(String);
 
 impl Metrics {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
+    pub(super) fn family(&mut self, name: &str, kind: &str, help: &str) {
         let _ = writeln!(self.0, "# TYPE {name} {kind}\n# HELP {name} {help}");
     }
 
-    fn value(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+    pub(super) fn value(
+        &mut self,
+        name: &str,
+        labels: &[(&str, &str)],
+        value: impl std::fmt::Display,
+    ) {
         self.0.push_str(name);
         for (at, (label, text)) in labels.iter().enumerate() {
             self.0.push(if at == 0 { '{' } else { ',' });

@@ -2,6 +2,7 @@
 //! nothing about what may be kept; that is the policy's.
 //!
 //! - [`dialect`]: what a script's head orders in the words of other caches.
+//! - [`disk`]: whose the pages on disk are.
 //! - [`lookup`]: before the script: is there a page, or why is none looked for.
 //! - [`protocol`]: purge requests over HTTP, and who may send them.
 //! - [`send`]: a stored page becomes an answer.
@@ -11,9 +12,11 @@
 //! - [`watch`]: what a run does beside answering; [`reasons`]: what is remembered of it for people.
 //! - [`write`]: what a write, or a purge, makes invalid.
 //!
-//! One value per configuration: a reload, which may bring new code, begins with an empty memory.
+//! One value per configuration: a reload, which may bring new code, begins with an empty memory. The
+//! disk below it is one for all configurations of a process; a reload empties it as well.
 
 pub mod dialect;
+mod disk;
 pub mod fill;
 pub mod lookup;
 pub mod protocol;
@@ -24,6 +27,7 @@ pub mod tee;
 pub mod watch;
 pub mod write;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::SystemTime;
 
@@ -33,9 +37,14 @@ pub use howdah_cache::policy::{Rules, Scheme};
 pub use howdah_cache::preset::{PRESETS, Preset};
 use howdah_cache::status::Verdict;
 use howdah_cache::store::Memory;
+pub use howdah_cache::store::disk as disk_store;
+use howdah_cache::store::disk::DiskSites;
 use howdah_cache::{Millis, Pass, flight::Flights};
 use serde::Serialize;
 
+pub use disk::DiskStatus;
+
+use crate::server_config::FrontSettings;
 use crate::site::{Site, Sites};
 
 /// What a site has configured about the cache.
@@ -63,12 +72,14 @@ const RARELY: u32 = 16;
 pub struct SiteCache {
     /// What it is configured with.
     pub config: CacheConfig,
-    /// Its purges.
-    pub generations: Generations,
+    /// Its purges; with a disk, every configuration of the process has the same.
+    pub generations: Arc<Generations>,
     hits: AtomicU64,
     stale: AtomicU64,
     stored: AtomicU64,
     passes: PassCounters,
+    /// The generation it began with.
+    first: u64,
     /// Renders for the cache, in a row, that were not stored.
     unstored: AtomicU32,
     /// For people.
@@ -79,7 +90,8 @@ impl SiteCache {
     fn new(config: CacheConfig) -> SiteCache {
         SiteCache {
             config,
-            generations: Generations::default(),
+            first: 1,
+            generations: Arc::default(),
             hits: AtomicU64::new(0),
             stale: AtomicU64::new(0),
             stored: AtomicU64::new(0),
@@ -139,19 +151,32 @@ pub struct PageCache {
 
 impl PageCache {
     /// The cache of these sites; none if all have it off.
-    pub fn new(sites: &Sites, memory: u64) -> Option<PageCache> {
-        let sites: Vec<_> = sites
+    pub fn new(sites: &Sites, settings: &FrontSettings) -> Option<PageCache> {
+        let memory = settings.cache_memory;
+        let disk = settings.cache_disk.clone().map(|disk| {
+            let owners = disk::owners(sites, &settings.encoding);
+            Arc::new(DiskSites::new(disk, &owners))
+        });
+        let mut sites: Vec<_> = sites
             .all()
             .iter()
             .map(|site| site.config().cache.clone().map(SiteCache::new))
             .collect();
+        if let Some(disk) = &disk {
+            for (number, site) in sites.iter_mut().enumerate() {
+                if let (Some(site), Some(written)) = (site, disk.generations(number as u32)) {
+                    site.generations = written.clone();
+                    site.first = written.now();
+                }
+            }
+        }
         let largest = sites
             .iter()
             .flatten()
             .map(|site| site.rules().max_object)
             .max()?;
         Some(PageCache {
-            memory: Memory::new(memory, largest.min(memory / 2)),
+            memory: Memory::over(disk, memory, largest.min(memory / 2)),
             flights: Flights::default(),
             sites,
         })
@@ -176,6 +201,7 @@ impl PageCache {
             bytes: usage.bytes,
             capacity: usage.capacity,
             evictions: usage.evictions,
+            disk: self.memory.disk().map(|disk| disk.disk().usage().into()),
             sites: each
                 .filter_map(|(site, cache)| Some((site, cache.as_ref()?)))
                 .map(|(site, cache)| SiteCacheStatus {
@@ -183,7 +209,7 @@ impl PageCache {
                     hits: cache.hits.load(Ordering::Relaxed),
                     stale: cache.stale.load(Ordering::Relaxed),
                     stored: cache.stored.load(Ordering::Relaxed),
-                    purges: cache.generations.now() - 1,
+                    purges: cache.generations.now() - cache.first,
                     passes: cache.passes.sums(),
                 })
                 .collect(),
@@ -202,6 +228,9 @@ pub struct CacheStatus {
     pub capacity: u64,
     /// Pages pushed out by others.
     pub evictions: u64,
+    /// The disk below, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskStatus>,
     /// A site each that has the cache on.
     pub sites: Vec<SiteCacheStatus>,
 }
@@ -227,7 +256,7 @@ pub struct SiteCacheStatus {
 pub type Line = (Vec<u8>, Vec<u8>);
 
 /// The time as the cache counts it.
-pub(crate) fn now() -> Millis {
+pub fn now() -> Millis {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.map_or(0, |since| since.as_millis() as Millis)
 }

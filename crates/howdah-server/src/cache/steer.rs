@@ -224,6 +224,10 @@ fn explain(
                 key.target().escape_ascii()
             );
             if let Ok((_, variant)) = lookup::keyed(cache, &key, &request) {
+                let disk = cache.memory.disk();
+                if disk.is_some_and(|disk| disk.may_have(&variant, now())) {
+                    out.push_str("it may be on disk: a request would look\n");
+                }
                 if cache.flights.is_flying(&variant) {
                     out.push_str("it is being rendered\n");
                 }

@@ -223,6 +223,9 @@ impl<'a> Asked<'a> {
         out: &mut Responder,
         record: &mut Record,
     ) -> Result<Answered, Failure> {
+        if self.old.is_none() && self.look_on_disk(out, record).await {
+            return Ok(Answered::Yes);
+        }
         for attempt in 0..LOOKS {
             if attempt > 0 && self.look_again(out, record) {
                 return Ok(Answered::Yes);
@@ -269,6 +272,38 @@ impl<'a> Asked<'a> {
             }
         }
         Ok(Answered::No(Pass::OutdatedRender))
+    }
+
+    /// Serves a page that is on disk and not in memory. What is too old to be served as it is stands by
+    /// for when PHP fails, or to be validated.
+    async fn look_on_disk(&mut self, out: &mut Responder, record: &mut Record) -> bool {
+        let memory = &self.cache.memory;
+        if memory.disk().is_none() {
+            return false;
+        }
+        let request = self.exchange.request;
+        let variant = |names: &[Vec<u8>]| lookup::variant(&self.key, names, request);
+        let generations = &self.part.generations;
+        let found = memory.fetch(self.key.as_bytes(), variant, generations, now());
+        let Found::Page(page, state) = found.await else {
+            return false;
+        };
+        self.old = Some((page.clone(), state));
+        match state {
+            State::Grace => self.refresh_behind(),
+            State::Fresh => {}
+            State::IfError | State::Stale => return false,
+        }
+        let conditional = is_conditional(request);
+        serve(
+            self.exchange,
+            self.part,
+            (&page, state),
+            conditional,
+            out,
+            record,
+        );
+        true
     }
 
     /// Whether a render for the cache is to be tried.

@@ -1,5 +1,7 @@
 //! `[cache]` and the options of a site that begin with `cache`, into the page cache's settings.
 
+use std::path::{Path, PathBuf};
+
 use howdah_server::cache::protocol::{Access, Token};
 use howdah_server::cache::{CacheConfig, PRESETS, Preset, Rules, Scheme};
 use howdah_server::site::config::SiteConfig;
@@ -9,6 +11,59 @@ use howdah_server::site::subfolder;
 use super::reader::{Place, Section};
 use super::suggest;
 use crate::arguments::Serve;
+
+/// Where pages are kept on disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheDisk {
+    /// The directory.
+    pub path: PathBuf,
+    /// Most bytes.
+    pub size: u64,
+}
+
+/// `cache.path`, if it is set.
+pub fn disk(top: &Section<'_, '_, '_>, sites: &[SiteConfig]) -> Option<CacheDisk> {
+    let section = top.section("cache", "cache");
+    let size = section.size("disk_size").unwrap_or_default();
+    // Whole, whatever directory a process of ours is in.
+    let path = std::path::absolute(section.path("path")?).ok()?;
+    let place = section.place_of("path");
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    // Behind links: a directory that is served must not be reached by another name either.
+    let real = match path.canonicalize() {
+        Ok(real) if real.is_dir() => real,
+        Ok(_) => {
+            let message = format!("path: {} is not a directory", path.display());
+            section.file().mistake(place, message);
+            return None;
+        }
+        Err(_) => match parent.canonicalize() {
+            Ok(real) => real.join(path.file_name().unwrap_or_default()),
+            Err(error) => {
+                let message = format!(
+                    "path: cannot make {}: {}: {error}",
+                    path.display(),
+                    parent.display()
+                );
+                section.file().mistake(place, message);
+                return None;
+            }
+        },
+    };
+    for site in sites {
+        let root = site.root.canonicalize();
+        if root.is_ok_and(|root| real.starts_with(&root) || root.starts_with(&real)) {
+            let message = format!(
+                "path: {} and the root of site `{}` lie in each other: pages of the cache would be served as files, and files be taken for pages",
+                path.display(),
+                site.name
+            );
+            section.file().mistake(place, message);
+            return None;
+        }
+    }
+    Some(CacheDisk { path, size })
+}
 
 /// What `--cache` or `cache` says: off, or which scheme.
 fn scheme(word: &str) -> Option<Scheme> {

@@ -69,6 +69,8 @@ pub struct Settings {
     pub encoding: EncodingConfig,
     /// `cache.memory`: bytes.
     pub cache_memory: u64,
+    /// `cache.path` and `cache.disk_size`.
+    pub cache_disk: Option<cache::CacheDisk>,
     /// `[trusted_proxies]`
     pub trusted_proxies: TrustedProxies,
     /// `[status]`: path and who may see it.
@@ -237,6 +239,7 @@ fn settings(arguments: &Serve, top: &Section<'_, '_, '_>, php_unfit: &mut bool) 
             .section("cache", "cache")
             .size("memory")
             .unwrap_or_default(),
+        cache_disk: cache::disk(top, &sites),
         trusted_proxies,
         status: server::status(top),
         pools,

@@ -232,6 +232,10 @@ options! {
     }
     "cache" {
         "memory": Kind::Size(M, T), "128M", "Bytes of pages kept in memory, of all sites together.", "ten thousand pages";
+        "path": Kind::Path, "",
+            "Directory for pages beyond those in memory, which a restart keeps; of this server alone, private to its user (made with mode 0700), and outside of every site's root. Without it pages are in memory only.",
+            "a cache in memory asks for no care";
+        "disk_size": Kind::Size(M, 1024 * T), "1G", "Bytes of pages kept below `path`, of all sites together.", "a hundred thousand pages";
     }
     "trusted_proxies" {
         "networks": Kind::Texts, "",

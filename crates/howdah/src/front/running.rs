@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 
 use howdah_executor::{Executor, Log, Pool, pool};
 use howdah_server::admin::{Connections, StatusPage};
+use howdah_server::cache::disk_store::{self, Disk, Fault, Notice, OpenError};
 use howdah_server::http::proxy_protocol::TrustedPeers;
 use howdah_server::listener::{Control, ListenerConfig, ListenerId, Server, ThreadHooks};
+use howdah_server::log::error::level;
 use howdah_server::log::{AccessFormat, AccessLog, ErrorLog, ErrorStyle, LogTarget, Sink};
 use howdah_server::request::Front;
 use howdah_server::server_config::{FrontSettings, ServerConfig};
@@ -25,6 +27,8 @@ type Pools = HashMap<String, Arc<dyn Pool>>;
 
 /// After the last request, how long the processes of a pool may take to leave.
 const LEAVING: Duration = Duration::from_secs(2);
+/// At the end, how long pages on disk may take to be flushed; the master waits five seconds.
+const FLUSHING: Duration = Duration::from_secs(3);
 
 /// See the module.
 pub struct Running {
@@ -81,7 +85,8 @@ pub fn take(
         .iter()
         .map(|(name, pool)| (name.clone(), pool.clone() as Arc<dyn Executor>))
         .collect();
-    let front_settings = front_settings(&settings, access_log.as_ref().map(|a| a.2.clone()));
+    let mut front_settings = front_settings(&settings, access_log.as_ref().map(|a| a.2.clone()));
+    front_settings.cache_disk = cache_disk(&settings, shared, &error_log).map_err(one)?;
     let config = ServerConfig::new(front_settings, sites, &executors)
         .map_err(|list| list.iter().map(ToString::to_string).collect::<Vec<_>>())?;
     let config = Arc::new(config);
@@ -199,6 +204,57 @@ impl Running {
             self.control.remove_listener(id);
         }
         Ok(())
+    }
+}
+
+/// The directory of pages, if one is configured. It stays open over reloads that do not move it. What
+/// is configured wrongly is refused; a disk that cannot be written is told, and pages are kept in
+/// memory alone.
+fn cache_disk(
+    settings: &Settings,
+    shared: &Shared,
+    log: &Arc<ErrorLog>,
+) -> Result<Option<Arc<Disk>>, String> {
+    let Some(wanted) = &settings.cache_disk else {
+        return Ok(None);
+    };
+    if settings.sites.iter().all(|site| site.cache.is_none()) {
+        return Ok(None);
+    }
+    let former = shared.front.get().map(|front| front.config());
+    if let Some(disk) = former.and_then(|config| config.settings.cache_disk.clone())
+        && disk.path() == wanted.path
+    {
+        disk.resize(wanted.size);
+        return Ok(Some(disk));
+    }
+    let heard = log.clone();
+    let mut options =
+        disk_store::Options::new(wanted.path.clone(), wanted.size, howdah_server::cache::now);
+    options.notify = Box::new(move |notice| match notice {
+        Notice::Failed(fault, detail) => {
+            let message = format!("page cache: {} {detail}", fault.meaning());
+            heard.problem(level::WARNING, fault.name(), message.trim_end());
+        }
+        Notice::WorksAgain => {
+            heard.problem(
+                level::NOTICE,
+                "DiskWorksAgain",
+                "page cache: pages are written to disk again",
+            );
+        }
+    });
+    match Disk::open(options) {
+        Ok(disk) => Ok(Some(disk)),
+        Err(OpenError::Io { what, error }) => {
+            let message = format!(
+                "page cache: cannot {what} {}: {error}; pages are kept in memory only until the next reload or start",
+                wanted.path.display()
+            );
+            log.problem(level::ERROR, Fault::DiskUnwritable.name(), &message);
+            Ok(None)
+        }
+        Err(error) => Err(format!("cache.path: {}: {error}", wanted.path.display())),
     }
 }
 
@@ -359,10 +415,16 @@ pub fn finish(shared: &Shared, limit: Duration) {
         // Who is still there then is told by its pool's closed sockets.
         let _ = runtime.block_on(async { tokio::time::timeout(left + LEAVING, gone).await });
     }
-    if let Some(front) = shared.front.get()
-        && let Some(log) = &front.config().settings.access_log
-    {
-        log.sink().flush();
+    if let Some(front) = shared.front.get() {
+        let config = front.config();
+        if let Some(disk) = &config.settings.cache_disk {
+            // What is not flushed by then is not believed after the machine was stopped; it is after a
+            // restart.
+            disk.close(FLUSHING);
+        }
+        if let Some(log) = &config.settings.access_log {
+            log.sink().flush();
+        }
     }
     if let Some(log) = shared.error_log.get() {
         log.sink().flush();

@@ -1,10 +1,10 @@
 //! A configuration on its way to the front: at the start, after a crash, at a reload. It is taken
 //! as a whole or not at all: on any mistake the one before goes on.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown};
 use std::path::PathBuf;
 
 use howdah_server::log::LogTarget;
@@ -15,7 +15,7 @@ use super::{GENERATIONS, Master, State, notify, process, say, say_mistakes};
 use crate::arguments::Serve;
 use crate::config::{self, Settings, Source};
 use crate::link::{Link, ToFront, text_file};
-use crate::{exit, php};
+use crate::{exit, php, sys};
 
 /// A reload in progress.
 pub struct Pending {
@@ -79,6 +79,35 @@ pub fn open_logs(settings: &Settings) -> io::Result<Logs> {
     })
 }
 
+/// The directory of the page cache belongs to the user the front runs as, who may not be allowed to
+/// make it. One that is somebody's already, or holds something, is left as it is.
+fn give_cache_directory(settings: &Settings) -> io::Result<()> {
+    let (Some(disk), Some((user, group))) = (&settings.cache_disk, super::owner(settings)) else {
+        return Ok(());
+    };
+    if !sys::is_root() {
+        return Ok(());
+    }
+    let path = &disk.path;
+    let failed = |error: io::Error| {
+        let text = format!(
+            "cannot make the directory {} of the page cache: {error}",
+            path.display()
+        );
+        io::Error::new(error.kind(), text)
+    };
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+        _ => {}
+    }
+    let root_s = fs::symlink_metadata(path).map_err(failed)?;
+    let is_free = root_s.is_dir() && root_s.uid() == 0;
+    if is_free && fs::read_dir(path).map_err(failed)?.next().is_none() {
+        chown(path, Some(user), Some(group)).map_err(failed)?;
+    }
+    Ok(())
+}
+
 /// Tells the front to serve this.
 pub fn send_configuration(
     link: &Link,
@@ -90,6 +119,7 @@ pub fn send_configuration(
 ) -> io::Result<()> {
     let text = text_file(source.map_or("", |source| &source.text))?;
     let logs = open_logs(settings)?;
+    give_cache_directory(settings)?;
     let (numbers, sockets) = listeners.sockets();
     let message = ToFront::Serve {
         generation,

@@ -15,6 +15,7 @@
 //! A body is one run of bytes at an offset the description tells, so it can be sent from the file.
 
 use bytes::Bytes;
+use siphasher::sip128::SipHasher24;
 
 use crate::Millis;
 use crate::object::{CODINGS, Form, Object};
@@ -37,6 +38,17 @@ pub struct Owner {
     pub site: [u8; 16],
     /// Its configuration.
     pub policy: [u8; 16],
+}
+
+impl Owner {
+    /// Of what names a site, and of everything that makes its pages what they are.
+    pub fn new(site: &[u8], policy: &[u8]) -> Owner {
+        let digest = |bytes: &[u8]| SipHasher24::new().hash(bytes).as_bytes();
+        Owner {
+            site: digest(site),
+            policy: digest(policy),
+        }
+    }
 }
 
 /// What a file holds.

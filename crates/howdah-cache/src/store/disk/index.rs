@@ -107,6 +107,11 @@ impl Index {
         evicted
     }
 
+    /// Another limit of bytes.
+    pub fn resize(&self, capacity: u64) {
+        self.files.set_capacity(capacity);
+    }
+
     /// A file is gone.
     pub fn remove(&self, name: Name) {
         self.files.remove(&name);

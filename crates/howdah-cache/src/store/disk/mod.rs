@@ -89,7 +89,7 @@ impl Options {
         Options {
             path,
             capacity,
-            patience: Duration::from_secs(5),
+            patience: Duration::from_secs(3),
             pause: Duration::from_secs(10),
             now,
             notify: Box::new(|_| {}),
@@ -264,6 +264,11 @@ impl Disk {
             shared.order(Order::LookThrough);
         }
         all
+    }
+
+    /// Another limit of bytes; what has to go for it goes with the next page that is written.
+    pub fn resize(&self, capacity: u64) {
+        self.shared.order(Order::Resize(capacity));
     }
 
     /// Writes what waits, flushes everything, and says so in the journal: after that the machine may

@@ -42,6 +42,8 @@ pub(super) enum Order {
     },
     /// Somebody found something wrong with this file, or did not find it.
     Inspect(Name),
+    /// Keep at most so many bytes.
+    Resize(u64),
     /// See what a former process has left.
     LookThrough,
     /// Flush everything; tell whether that worked.
@@ -100,6 +102,11 @@ impl Writer {
                 Some(Order::Page { owner, key, page }) => self.page(&owner, &key, &page),
                 Some(Order::Varies { owner, key, names }) => self.varies(&owner, &key, &names),
                 Some(Order::Inspect(name)) => self.inspect(name),
+                Some(Order::Resize(capacity)) => {
+                    self.shared.index.resize(capacity);
+                    // What had to go is not told: whatever is not in the index any more is found.
+                    self.begin_to_look();
+                }
                 Some(Order::LookThrough) => self.begin_to_look(),
                 Some(Order::Close(done)) => {
                     // Who asked may have given up.

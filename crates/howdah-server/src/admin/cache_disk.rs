@@ -1,0 +1,80 @@
+//! The status of pages on disk, for people and as metrics.
+
+use std::fmt::Write;
+
+use super::render::{Metrics, list};
+use crate::cache::DiskStatus;
+
+/// For people.
+pub(super) fn text(out: &mut String, disk: &DiskStatus) {
+    let state = match (&disk.condition, disk.indexing) {
+        (Some(fault), _) => format!(", not written: {fault}"),
+        (None, true) => ", being looked through".to_owned(),
+        (None, false) => String::new(),
+    };
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        out,
+        "  on disk: {} entries, {} of {} KB, {} evicted, {} hits, {} written{state}",
+        disk.entries,
+        disk.bytes / 1024,
+        disk.capacity / 1024,
+        disk.evictions,
+        disk.hits,
+        disk.written
+    );
+    list(out, "    faults", disk.faults.iter().cloned());
+}
+
+/// As metrics.
+pub(super) fn metrics(m: &mut Metrics, disk: &DiskStatus) {
+    for (name, value, help) in [
+        (
+            "howdah_cache_disk_entries",
+            disk.entries,
+            "Pages and variants on disk.",
+        ),
+        (
+            "howdah_cache_disk_bytes",
+            disk.bytes,
+            "Bytes of disk they take.",
+        ),
+        (
+            "howdah_cache_disk_waiting",
+            disk.waiting,
+            "Pages that wait to be written.",
+        ),
+        (
+            "howdah_cache_disk_writable",
+            u64::from(disk.condition.is_none()),
+            "1: pages and purges are written; 0: a fault keeps them from it.",
+        ),
+    ] {
+        m.family(name, "gauge", help);
+        m.value(name, &[], value);
+    }
+    for (name, value, help) in [
+        (
+            "howdah_cache_disk_hits",
+            disk.hits,
+            "Pages taken from a file.",
+        ),
+        ("howdah_cache_disk_writes", disk.written, "Pages written."),
+        (
+            "howdah_cache_disk_evictions",
+            disk.evictions,
+            "Pages removed for others.",
+        ),
+    ] {
+        m.family(name, "counter", help);
+        m.value(&format!("{name}_total"), &[], value);
+    }
+    m.family(
+        "howdah_cache_disk_faults",
+        "counter",
+        "What went wrong with the disk, by name.",
+    );
+    for (name, n) in &disk.faults {
+        m.value("howdah_cache_disk_faults_total", &[("name", name)], *n);
+    }
+}

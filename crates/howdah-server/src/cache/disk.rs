@@ -1,0 +1,84 @@
+//! Whose the pages on disk are: a site, and everything that makes its pages what they are. A page of
+//! another configuration is not found, whatever its age: the configuration is part of its name.
+
+use std::fs;
+
+use howdah_cache::store::disk::{DiskUsage, Owner};
+use serde::Serialize;
+
+use crate::encoding::EncodingConfig;
+use crate::site::{Site, Sites};
+
+/// An owner for each site that has the cache on.
+pub(super) fn owners(sites: &Sites, encoding: &EncodingConfig) -> Vec<Option<Owner>> {
+    let mut owners: Vec<Option<Owner>> = Vec::new();
+    for site in sites.all() {
+        let owner = site.config().cache.is_some().then(|| owner(site, encoding));
+        // Two that cannot be told apart by the next start: one of them is kept in memory only.
+        let twice = owners
+            .iter()
+            .flatten()
+            .any(|o| owner.is_some_and(|new| o.site == new.site));
+        owners.push(owner.filter(|_| !twice));
+    }
+    owners
+}
+
+fn owner(site: &Site, encoding: &EncodingConfig) -> Owner {
+    let config = site.config();
+    // The directory behind links: a new release behind the same link has new pages.
+    let root = fs::canonicalize(&config.root).unwrap_or_else(|_| config.root.clone());
+    let name = format!("{:?} {:?} {:?}", config.name, config.root, config.hosts);
+    // More than counts is in it, and nothing is left out that does: rules, header fields, the cache's
+    // own options, the pool, the levels of compressors.
+    let policy = format!(
+        "{} {root:?} {config:?} {encoding:?}",
+        env!("CARGO_PKG_VERSION")
+    );
+    Owner::new(name.as_bytes(), policy.as_bytes())
+}
+
+/// The pages on disk at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DiskStatus {
+    /// The directory.
+    pub path: String,
+    /// Pages, and notes of what pages vary by.
+    pub entries: u64,
+    /// Bytes they take on disk.
+    pub bytes: u64,
+    /// Most bytes.
+    pub capacity: u64,
+    /// Pages removed for others.
+    pub evictions: u64,
+    /// Pages taken from a file.
+    pub hits: u64,
+    /// Pages written.
+    pub written: u64,
+    /// Pages and other orders that wait to be written.
+    pub waiting: u64,
+    /// Whether what a former process has left is still being looked through.
+    pub indexing: bool,
+    /// Why pages are not written at present, by name.
+    pub condition: Option<String>,
+    /// What went wrong, by name.
+    pub faults: Vec<(String, u64)>,
+}
+
+impl From<DiskUsage> for DiskStatus {
+    fn from(usage: DiskUsage) -> DiskStatus {
+        DiskStatus {
+            path: usage.path,
+            entries: usage.entries,
+            bytes: usage.bytes,
+            capacity: usage.capacity,
+            evictions: usage.evictions,
+            hits: usage.hits,
+            written: usage.written,
+            waiting: usage.waiting,
+            indexing: usage.indexing,
+            condition: usage.condition.map(str::to_owned),
+            faults: usage.faults,
+        }
+    }
+}
