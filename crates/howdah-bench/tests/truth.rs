@@ -273,6 +273,33 @@ fn a_server_that_refuses_to_keep_connections_is_seen_to() {
     assert_eq!((run.connections.opened, server.accepted()), (200, 200));
 }
 
+/// Apache's prefork and its `lingering_close`: a process closes half of a connection and serves nobody until
+/// the client has closed the rest, or two seconds are over. A client that dawdles measures itself.
+#[test]
+fn a_connection_is_closed_as_soon_as_the_server_has_closed_its_half() {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        // One after the other: there is one process.
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request);
+            let _ = stream
+                .write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok");
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
+    });
+    let mut plan = closed(&url, 2, 60);
+    plan.connection.keep_alive = false;
+    // A second for each would be a minute.
+    plan.stop.time = Some(std::time::Duration::from_secs(20));
+    let run = measure(&plan);
+    assert_eq!((run.good(), run.errors()), (60, 0), "{:?}", run.reasons);
+}
+
 #[test]
 fn a_body_that_ends_with_the_connection_is_complete() {
     let bytes = b"HTTP/1.1 200 OK\r\n\r\nto the end".to_vec();

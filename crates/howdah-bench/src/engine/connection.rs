@@ -477,7 +477,10 @@ impl Connection {
             .answer(self.ticket.measured, answer, good, server);
         self.served += 1;
         // An answer before the request was sent ends the connection: the rest has no place to go.
-        if !(kept && keep_alive) || ended || self.phase == Phase::Sending {
+        if ended {
+            // The server has closed first.
+            self.close(context);
+        } else if !(kept && keep_alive) || self.phase == Phase::Sending {
             self.leave(context);
         }
         self.finish(context, outcome, status, now)
@@ -543,7 +546,7 @@ impl Connection {
     fn leave(&mut self, context: &mut Context) {
         if let Some(stream) = self.stream.take() {
             context.recorder.closed();
-            context.leave(stream);
+            context.leave(stream, self.token());
         }
     }
 }

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use rustix::event::epoll::{self, CreateFlags};
+use rustix::event::epoll::{self, CreateFlags, EventFlags};
 
 use super::clock::{Clock, SECOND};
 use super::recorder::{First, Recorder};
@@ -21,6 +21,17 @@ use crate::plan::check::LONGEST_CHECKED_BODY;
 
 /// Connections left to the server to close, at most, per thread.
 const MOST_LEAVING: usize = 64;
+
+/// A connection left to the server to close.
+#[derive(Debug)]
+struct Leaving {
+    /// Held open.
+    #[expect(dead_code, reason = "dropping it closes the connection")]
+    stream: Stream,
+    /// Of its events.
+    token: u64,
+    since: u64,
+}
 
 /// What the threads of a run share.
 #[derive(Debug)]
@@ -72,7 +83,7 @@ pub struct Context {
     /// For TLS records.
     pub scratch: Box<[u8]>,
     pub server_field: Option<String>,
-    leaving: VecDeque<(Stream, u64)>,
+    leaving: VecDeque<Leaving>,
 }
 
 impl Context {
@@ -131,11 +142,28 @@ impl Context {
     }
 
     /// Keeps a connection open until the server has had time to close it.
-    pub fn leave(&mut self, stream: Stream) {
+    pub fn leave(&mut self, stream: Stream, token: u64) {
         if self.leaving.len() >= MOST_LEAVING {
             self.leaving.pop_front();
         }
-        self.leaving.push_back((stream, self.clock.now()));
+        let since = self.clock.now();
+        self.leaving.push_back(Leaving {
+            stream,
+            token,
+            since,
+        });
+    }
+
+    /// An event of a connection that waits for the server to close: it has, so we do. Apache closes half and
+    /// then waits up to two seconds for us, and its process serves nobody meanwhile (`lingering_close`).
+    /// Whether it was one of those.
+    #[inline]
+    pub fn left(&mut self, token: u64, flags: EventFlags) -> bool {
+        if !flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
+            return false;
+        }
+        let at = self.leaving.iter().position(|left| left.token == token);
+        at.and_then(|at| self.leaving.remove(at)).is_some()
     }
 }
 
@@ -176,7 +204,7 @@ impl Context {
 
     /// Closes those that the server has had a second to close.
     pub fn close_those_left(&mut self, now: u64) {
-        let over = |(_, since): &(Stream, u64)| now.saturating_sub(*since) > SECOND;
+        let over = |left: &Leaving| now.saturating_sub(left.since) > SECOND;
         while self.leaving.front().is_some_and(over) {
             self.leaving.pop_front();
         }

@@ -106,6 +106,9 @@ impl Fleet for Connections {
         flags: EventFlags,
         steps: &mut Vec<(u32, Step)>,
     ) {
+        if context.left(token, flags) {
+            return;
+        }
         let client = token as u32;
         let connection = &mut self.all[client as usize];
         // Else an event of a socket that has been closed since.
