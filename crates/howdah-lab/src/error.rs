@@ -39,6 +39,11 @@ pub enum LabError {
         /// Why.
         error: io::Error,
     },
+    /// What a page needs could not be made: its database, its application.
+    Site {
+        /// What kept it, in its own words.
+        why: String,
+    },
     /// A stack that runs gave something else than the page.
     WrongPage {
         /// Which stack.
@@ -105,6 +110,7 @@ impl LabError {
             LabError::DoesNotStart { .. } => "DoesNotStart",
             LabError::Died { .. } => "Died",
             LabError::File { .. } => "File",
+            LabError::Site { .. } => "Site",
             LabError::WrongPage { .. } => "WrongPage",
             LabError::NotMeasured { .. } => "NotMeasured",
             LabError::Suite { .. } => "Suite",
@@ -113,6 +119,16 @@ impl LabError {
             LabError::OwnApp { .. } => "OwnApp",
             LabError::Changed { .. } => "Changed",
             LabError::Preparation { .. } => "Preparation",
+        }
+    }
+
+    /// The same failure for another place that it keeps from a result.
+    pub(crate) fn again(&self) -> LabError {
+        match self {
+            LabError::NotHere { what, install } => LabError::NotHere { what, install },
+            other => LabError::Site {
+                why: other.to_string(),
+            },
         }
     }
 
@@ -138,6 +154,7 @@ impl fmt::Display for LabError {
                 write_log(f, log)
             }
             LabError::File { path, error } => write!(f, "File: {}: {error}", path.display()),
+            LabError::Site { why } => write!(f, "Site: {why}"),
             LabError::WrongPage {
                 stack,
                 url,

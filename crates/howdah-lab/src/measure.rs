@@ -5,6 +5,7 @@
 //! neither drift nor a neighbour's habits favour anybody. One stack is measured twice in each block:
 //! what separates it from itself is the noise that no verdict may go below.
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,10 +55,10 @@ pub struct Window {
 /// Why a row has no figures, or no more.
 #[derive(Debug)]
 pub struct Failure {
-    /// Which row.
-    pub row: usize,
-    /// On which page, at which level.
-    pub at: Option<(usize, u32)>,
+    /// Which row; none: every one, for what they serve is not there.
+    pub row: Option<usize>,
+    /// On which page, and at which level; none: everywhere.
+    pub at: Option<(usize, Option<u32>)>,
     /// What happened.
     pub error: LabError,
 }
@@ -104,7 +105,8 @@ impl Lab {
     /// Measures a suite.
     ///
     /// # Errors
-    /// The sites could not be made. A stack's failure is in the result.
+    /// The lab's own files could not be written. A stack's failure, or a page's, is in the result: the
+    /// others go on.
     pub fn measure(
         &self,
         suite: &Suite,
@@ -113,124 +115,37 @@ impl Lab {
     ) -> Result<Measured, LabError> {
         let begun = Instant::now();
         let folder = self.folder.directory(&suite.name)?;
-        let mut sites = Sites::make(&folder, suite.pages.iter().map(|page| page.site))?;
-        let ini = Ini::write(&folder, true, &[])?;
-        let ini_without_opcache = Ini::write(&folder, false, &[])?;
-        let levels = effort.of(&suite.load.concurrency);
-        let mut measured = Measured {
-            windows: Vec::new(),
-            failures: Vec::new(),
-            interrupted: false,
-            took: Duration::ZERO,
+        let sites = Sites::make(&folder, suite.pages.iter().map(|page| page.site))?;
+        let mut course = Course {
+            lab: self,
+            suite,
+            effort,
+            watch,
+            ini: Ini::write(&folder, true, &[])?,
+            ini_without_opcache: Ini::write(&folder, false, &[])?,
+            folder,
+            sites,
+            measured: Measured {
+                windows: Vec::new(),
+                failures: Vec::new(),
+                interrupted: false,
+                took: Duration::ZERO,
+            },
+            begun,
+            done: 0,
+            of: 0,
         };
-        let mut arms = Vec::new();
-        for (row, of) in suite.rows.iter().enumerate() {
-            match stack(of).here() {
-                Ok(()) => arms.push(Arm {
-                    row,
-                    control: false,
-                }),
-                Err(error) => {
-                    watch.failed(stack(of).title, &error);
-                    measured.failures.push(Failure {
-                        row,
-                        at: None,
-                        error,
-                    });
-                }
+        let mut arms = course.arms();
+        let cells = course.cells();
+        course.of = cells.len() * effort.blocks as usize * arms.len();
+        for (page, level) in cells {
+            if course.cell(&mut arms, page, level).is_break() {
+                course.measured.interrupted = true;
+                break;
             }
         }
-        if let Some(first) = arms.iter().find(|arm| suite.rows[arm.row].trap.is_none()) {
-            arms.push(Arm {
-                control: true,
-                ..*first
-            });
-        }
-        // Levels in random order: a machine that warms up must not look like a curve.
-        let mut cells: Vec<(usize, u32)> = (0..suite.pages.len())
-            .flat_map(|page| levels.iter().map(move |level| (page, *level)))
-            .collect();
-        let mut random = Random::new(1, 0);
-        for at in (1..cells.len()).rev() {
-            cells.swap(at, random.between(0, at as u64) as usize);
-        }
-        let total = cells.len() * effort.blocks as usize * arms.len();
-        let mut done = 0;
-        'cells: for (page, level) in cells {
-            let job = Job {
-                root: sites.root(suite.pages[page].site),
-                front_controller: sites.front_controller(suite.pages[page].site),
-                children: suite.children,
-                clients: level.max(100),
-                environment: Vec::new(),
-                ini: ini.clone(),
-                ini_without_opcache: ini_without_opcache.clone(),
-                howdah: self.howdah.clone(),
-            };
-            let mut failed: Vec<usize> = Vec::new();
-            for block in 0..effort.blocks {
-                for arm in turned(&arms, block) {
-                    if self.interrupted() {
-                        measured.interrupted = true;
-                        break 'cells;
-                    }
-                    let row = &suite.rows[arm.row];
-                    let what = format!(
-                        "{} · {} · {level} clients",
-                        stack(row).title,
-                        suite.pages[page].name
-                    );
-                    let left =
-                        (done > 0).then(|| begun.elapsed() / done as u32 * (total - done) as u32);
-                    watch.window(done, total, &what, left);
-                    done += 1;
-                    if failed.contains(&arm.row) {
-                        continue;
-                    }
-                    sites.alive()?;
-                    let place = Place {
-                        suite,
-                        row,
-                        page,
-                        level,
-                        effort,
-                    };
-                    match self.window(&place, &job, &folder, &sites) {
-                        Ok(seen) => measured.windows.push(Window {
-                            row: arm.row,
-                            control: arm.control,
-                            page,
-                            concurrency: level,
-                            block,
-                            run: seen.run,
-                            cpu_per_request: seen.cpu_per_request,
-                            memory: seen.memory,
-                            foreign: seen.foreign,
-                        }),
-                        // It was cut short, not slow.
-                        Err(_) if self.interrupted() => {
-                            measured.interrupted = true;
-                            break 'cells;
-                        }
-                        Err(error) => {
-                            watch.failed(&what, &error);
-                            failed.push(arm.row);
-                            // What was measured of it in this cell is no sample of a healthy server.
-                            measured.windows.retain(|w| {
-                                (w.row, w.page, w.concurrency) != (arm.row, page, level)
-                            });
-                            measured.failures.push(Failure {
-                                row: arm.row,
-                                at: Some((page, level)),
-                                error,
-                            });
-                        }
-                    }
-                }
-            }
-        }
-        measured.took = begun.elapsed();
-        Ok(measured)
+        course.measured.took = begun.elapsed();
+        Ok(course.measured)
     }
 
     /// Warms the stack up by a run of its own. The generator's own warm-up would not do: a request begun in it
@@ -268,8 +183,16 @@ impl Lab {
     ) -> Result<Seen, LabError> {
         let row = place.row;
         let mut running = stack(row).start(job, folder)?;
-        let plan = plan(place, &running)?;
-        check_page(row, &plan, &running)?;
+        let seen = self.seen(place, &running, sites);
+        // Its death explains whatever the load tester says.
+        running.alive()?;
+        seen
+    }
+
+    fn seen(&self, place: &Place<'_>, running: &Running, sites: &Sites) -> Result<Seen, LabError> {
+        let row = place.row;
+        let plan = plan(place, running)?;
+        check_page(row, &plan, running)?;
         self.warm_up(place, &plan)?;
         let sessions = [running.sessions(), sites.sessions()];
         let groups = [&sessions[0][..], &sessions[1][..]];
@@ -279,12 +202,9 @@ impl Lab {
             interrupt: self.interrupt.clone(),
             ..Control::default()
         };
-        let run = engine::run(&plan, control).map_err(|error| bench(row, &error.to_string()));
+        let run = engine::run(&plan, control).map_err(|error| bench(row, &error.to_string()))?;
         let took = begun.elapsed();
         let after = Moment::now(groups, Memory::Read);
-        // Its death explains whatever the load tester says.
-        running.alive()?;
-        let run = run?;
         if run.ended == Ended::Interrupted {
             return Err(bench(row, "the window was interrupted"));
         }
@@ -294,6 +214,153 @@ impl Lab {
             foreign: foreign(&before, &after, took, run.machine.cores),
             run,
         })
+    }
+}
+
+/// A suite under way.
+struct Course<'a> {
+    lab: &'a Lab,
+    suite: &'a Suite,
+    effort: &'a Effort,
+    watch: &'a mut dyn Watch,
+    folder: Folder,
+    sites: Sites,
+    ini: Ini,
+    ini_without_opcache: Ini,
+    measured: Measured,
+    begun: Instant,
+    /// Windows, for the progress: done, and all.
+    done: usize,
+    of: usize,
+}
+
+impl Course<'_> {
+    /// The stacks that are here, and the first one a second time.
+    fn arms(&mut self) -> Vec<Arm> {
+        let mut arms = Vec::new();
+        for (row, of) in self.suite.rows.iter().enumerate() {
+            match stack(of).here() {
+                Ok(()) => arms.push(Arm {
+                    row,
+                    control: false,
+                }),
+                Err(error) => self.failed(stack(of).title, Some(row), None, error),
+            }
+        }
+        let ranked = |arm: &&Arm| self.suite.rows[arm.row].trap.is_none();
+        if let Some(first) = arms.iter().find(ranked) {
+            arms.push(Arm {
+                control: true,
+                ..*first
+            });
+        }
+        arms
+    }
+
+    /// Pages and levels in random order: a machine that warms up must not look like a curve. Pages whose site
+    /// could not be made are told and left out.
+    fn cells(&mut self) -> Vec<(usize, u32)> {
+        let levels = self.effort.of(&self.suite.load.concurrency);
+        let mut cells: Vec<(usize, u32)> = Vec::new();
+        for (page, of) in self.suite.pages.iter().enumerate() {
+            match self.sites.lacks(of.site) {
+                None => cells.extend(levels.iter().map(|level| (page, *level))),
+                Some(error) => self.failed(&of.name, None, Some((page, None)), error),
+            }
+        }
+        let mut random = Random::new(1, 0);
+        for at in (1..cells.len()).rev() {
+            cells.swap(at, random.between(0, at as u64) as usize);
+        }
+        cells
+    }
+
+    /// All blocks of a page at a level. A stack that does not start is taken out of `arms`: it would not start at
+    /// the next level either, and each attempt may take half a minute. Breaks if it was interrupted.
+    fn cell(&mut self, arms: &mut Vec<Arm>, page: usize, level: u32) -> ControlFlow<()> {
+        let of = &self.suite.pages[page];
+        let job = Job {
+            root: self.sites.root(of.site),
+            front_controller: self.sites.front_controller(of.site),
+            children: self.suite.children,
+            clients: level.max(100),
+            environment: Vec::new(),
+            ini: self.ini.clone(),
+            ini_without_opcache: self.ini_without_opcache.clone(),
+            howdah: self.lab.howdah.clone(),
+        };
+        let mut failed: Vec<usize> = Vec::new();
+        for block in 0..self.effort.blocks {
+            for arm in turned(arms, block) {
+                if self.lab.interrupted() {
+                    return ControlFlow::Break(());
+                }
+                let row = &self.suite.rows[arm.row];
+                let what = format!("{} · {} · {level} clients", stack(row).title, of.name);
+                self.progress(&what);
+                if failed.contains(&arm.row) {
+                    continue;
+                }
+                if let Err(error) = self.sites.alive() {
+                    self.failed(&of.name, None, Some((page, Some(level))), error);
+                    return ControlFlow::Continue(());
+                }
+                let place = Place {
+                    suite: self.suite,
+                    row,
+                    page,
+                    level,
+                    effort: self.effort,
+                };
+                match self.lab.window(&place, &job, &self.folder, &self.sites) {
+                    Ok(seen) => self.measured.windows.push(Window {
+                        row: arm.row,
+                        control: arm.control,
+                        page,
+                        concurrency: level,
+                        block,
+                        run: seen.run,
+                        cpu_per_request: seen.cpu_per_request,
+                        memory: seen.memory,
+                        foreign: seen.foreign,
+                    }),
+                    // It was cut short, not slow.
+                    Err(_) if self.lab.interrupted() => return ControlFlow::Break(()),
+                    Err(error) => {
+                        if matches!(error, LabError::DoesNotStart { .. }) {
+                            arms.retain(|other| other.row != arm.row);
+                        }
+                        failed.push(arm.row);
+                        // What was measured of it in this cell is no sample of a healthy server.
+                        self.measured
+                            .windows
+                            .retain(|w| (w.row, w.page, w.concurrency) != (arm.row, page, level));
+                        let at = Some((page, Some(level)));
+                        self.failed(&what, Some(arm.row), at, error);
+                    }
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn progress(&mut self, what: &str) {
+        let done = self.done;
+        let rest = self.of.saturating_sub(done);
+        let left = (done > 0).then(|| self.begun.elapsed() / done as u32 * rest as u32);
+        self.watch.window(done, self.of.max(done), what, left);
+        self.done += 1;
+    }
+
+    fn failed(
+        &mut self,
+        what: &str,
+        row: Option<usize>,
+        at: Option<(usize, Option<u32>)>,
+        error: LabError,
+    ) {
+        self.watch.failed(what, &error);
+        self.measured.failures.push(Failure { row, at, error });
     }
 }
 

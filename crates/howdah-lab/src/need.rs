@@ -36,8 +36,10 @@ needs! {
     MOD_FCGID: "mod_fcgid", ["/usr/lib/apache2/modules/mod_fcgid.so"], "apt-get install libapache2-mod-fcgid";
     VARNISH: "Varnish", ["varnishd"], "apt-get install varnish";
     GO: "Go", ["go", "/usr/local/go/bin/go", "/usr/lib/go/bin/go"], "apt-get install golang-go";
-    FRANKENPHP: "FrankenPHP", ["frankenphp"], "see https://frankenphp.dev/docs/";
-    ROADRUNNER: "RoadRunner", ["rr"], "see https://docs.roadrunner.dev/";
+    FRANKENPHP: "FrankenPHP", ["frankenphp"], "put the program `frankenphp` into PATH, https://frankenphp.dev/docs/#install";
+    ROADRUNNER: "RoadRunner", ["rr"], "put the program `rr` into PATH, https://docs.roadrunner.dev/docs/general/install";
+    ROADRUNNER_PHP: "RoadRunner's PHP side", ["/usr/local/lib/howdah-lab/roadrunner/vendor/autoload.php"], "composer require --working-dir=/usr/local/lib/howdah-lab/roadrunner spiral/roadrunner-http nyholm/psr7";
+    SWOOLE: "PHP's extension swoole", ["/usr/lib/php/20220829/swoole.so", "/usr/lib/php/20220829/openswoole.so"], "apt-get install php8.2-dev && pecl install swoole";
     MARIADB: "MariaDB", ["mariadbd"], "apt-get install mariadb-server";
     WORDPRESS: "WordPress", ["/usr/share/wordpress/wp-load.php"], "apt-get install wordpress wordpress-theme-twentytwentyone";
 }

@@ -13,25 +13,26 @@ use crate::suite::Site;
 #[derive(Debug)]
 pub struct Sites {
     pages: PathBuf,
-    wordpress: Option<PathBuf>,
-    mariadb: Option<Mariadb>,
+    /// None: not wanted.
+    wordpress: Option<Result<PathBuf, LabError>>,
+    /// None: not wanted.
+    mariadb: Option<Result<Mariadb, LabError>>,
 }
 
 impl Sites {
-    /// Makes what is wanted.
+    /// Makes what is wanted. A site that cannot be made costs its own pages: [`Sites::lacks`].
     ///
     /// # Errors
-    /// A package is missing ([`LabError::NotHere`]), or a fixture cannot be made.
+    /// Not even the small pages can be written.
     pub fn make(folder: &Folder, wanted: impl Iterator<Item = Site>) -> Result<Sites, LabError> {
         let wanted: Vec<Site> = wanted.collect();
         let blog = wanted.contains(&Site::Wordpress);
-        let mariadb = match blog || wanted.contains(&Site::Database) {
-            true => Some(Mariadb::start(folder)?),
-            false => None,
-        };
-        let pages = Pages::write(folder, mariadb.as_ref())?.root;
-        let wordpress = match &mariadb {
-            Some(mariadb) if blog => Some(wordpress::install(folder, mariadb)?),
+        let data = blog || wanted.contains(&Site::Database);
+        let mariadb = data.then(|| Mariadb::start(folder));
+        let database = mariadb.as_ref().and_then(|made| made.as_ref().ok());
+        let pages = Pages::write(folder, database)?.root;
+        let wordpress = match database {
+            Some(database) if blog => Some(wordpress::install(folder, database)),
             _ => None,
         };
         Ok(Sites {
@@ -41,10 +42,21 @@ impl Sites {
         })
     }
 
+    /// Why a site's pages cannot be served; none: they can.
+    pub fn lacks(&self, site: Site) -> Option<LabError> {
+        let database = || self.mariadb.as_ref()?.as_ref().err();
+        let error = match site {
+            Site::Pages => None,
+            Site::Database => database(),
+            Site::Wordpress => database().or_else(|| self.wordpress.as_ref()?.as_ref().err()),
+        };
+        error.map(LabError::again)
+    }
+
     /// The document root.
     pub fn root(&self, site: Site) -> PathBuf {
         match (site, &self.wordpress) {
-            (Site::Wordpress, Some(root)) => root.clone(),
+            (Site::Wordpress, Some(Ok(root))) => root.clone(),
             _ => self.pages.clone(),
         }
     }
@@ -56,11 +68,15 @@ impl Sites {
 
     /// The database's session, if there is one.
     pub fn sessions(&self) -> Vec<u32> {
-        self.mariadb.iter().map(Mariadb::session).collect()
+        let running = self.mariadb.iter().flatten();
+        running.map(Mariadb::session).collect()
     }
 
     /// Whether the database still runs: without it everything is fast, and wrong.
     pub fn alive(&mut self) -> Result<(), LabError> {
-        self.mariadb.as_mut().map_or(Ok(()), Mariadb::alive)
+        match &mut self.mariadb {
+            Some(Ok(mariadb)) => mariadb.alive(),
+            _ => Ok(()),
+        }
     }
 }

@@ -124,16 +124,29 @@ pub struct Line {
 /// A stack without figures.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Missing {
-    /// The stack's name.
-    pub stack: String,
+    /// The stack's name; none: every one.
+    pub stack: Option<String>,
     /// For people.
     pub title: String,
-    /// On which page and level; none: everywhere.
-    pub at: Option<(String, u32)>,
+    /// On which page; none: everywhere.
+    pub page: Option<String>,
+    /// At how many clients; none: everywhere.
+    pub concurrency: Option<u32>,
     /// The name of what happened: `NotHere`, `DoesNotStart`, `Died` …
     pub name: String,
     /// The whole message.
     pub message: String,
+}
+
+impl Missing {
+    /// Where, to be put behind its title: ` (blog, 10 clients)`; nothing for everywhere.
+    pub fn place(&self) -> String {
+        match (&self.page, self.concurrency) {
+            (Some(page), Some(clients)) => format!(" ({page}, {clients} clients)"),
+            (Some(page), None) => format!(" ({page})"),
+            _ => String::new(),
+        }
+    }
 }
 
 impl Line {
@@ -210,13 +223,12 @@ pub fn table(suite: &Suite, effort: &Effort, measured: &Measured, told: Told) ->
     let foreign: Vec<f64> = measured.windows.iter().map(|w| w.foreign).collect();
     let flat = answer::flat(&cells);
     let missing = measured.failures.iter().map(|failure| {
-        let row = &suite.rows[failure.row];
+        let row = failure.row.map(|row| suite.rows[row].stack.as_str());
         Missing {
-            stack: row.stack.clone(),
-            title: title(&row.stack),
-            at: failure
-                .at
-                .map(|(page, level)| (suite.pages[page].name.clone(), level)),
+            stack: row.map(str::to_owned),
+            title: row.map_or_else(|| "every stack".to_owned(), title),
+            page: failure.at.map(|(page, _)| suite.pages[page].name.clone()),
+            concurrency: failure.at.and_then(|(_, level)| level),
             name: failure.error.name().to_owned(),
             message: failure.error.to_string(),
         }

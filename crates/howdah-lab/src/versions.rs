@@ -14,6 +14,7 @@ const WORDS: &[(Need, &[&str])] = &[
     (need::GO, &["version"]),
     (need::MARIADB, &["--version"]),
     (need::FRANKENPHP, &["version"]),
+    (need::ROADRUNNER, &["--version"]),
 ];
 
 /// A line for each program that is here, Howdah first.

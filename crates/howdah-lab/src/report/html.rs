@@ -311,10 +311,7 @@ fn missing(out: &mut String, table: &Table) {
     }
     out.push_str("<section><h2>Not measured</h2><ul>");
     for missing in &table.missing {
-        let place = match &missing.at {
-            Some((page, level)) => format!(" ({page}, {level} clients)"),
-            None => String::new(),
-        };
+        let place = missing.place();
         let _ = write!(
             out,
             "<li><strong>{}</strong>{}<pre>{}</pre></li>",

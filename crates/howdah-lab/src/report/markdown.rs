@@ -107,10 +107,7 @@ fn section(table: &Table) -> String {
     }
     let mut notes: Vec<String> = Vec::new();
     for missing in &table.missing {
-        let place = match &missing.at {
-            Some((page, level)) => format!(" on {page} at {level} clients"),
-            None => String::new(),
-        };
+        let place = missing.place();
         let first = missing.message.lines().next().unwrap_or_default();
         let note = format!(
             "{}{place} was not measured: {}",

@@ -42,10 +42,7 @@ pub fn render(table: &Table) -> String {
     if !table.missing.is_empty() {
         let _ = writeln!(out, "\n  Not measured:");
         for missing in &table.missing {
-            let place = match &missing.at {
-                Some((page, level)) => format!(" ({page}, {level} clients)"),
-                None => String::new(),
-            };
+            let place = missing.place();
             let _ = writeln!(out, "    {}{place}: {}", missing.title, missing.message);
         }
     }

@@ -6,10 +6,12 @@ mod apache;
 mod backend;
 pub mod configured;
 mod fpm;
+mod frankenphp;
 mod go;
 mod howdah;
 mod nginx;
 mod php_builtin;
+mod roadrunner;
 mod swoole;
 mod varnish;
 
@@ -172,12 +174,13 @@ stacks! {
     "varnish", "Varnish before nginx + php-fpm", [VARNISH, NGINX, PHP_FPM], varnish::start;
     "go", "Go net/http", [GO], go::start;
     "php-builtin", "PHP's built-in server (php -S)", [PHP_CLI], php_builtin::start;
-    "frankenphp", "FrankenPHP", [FRANKENPHP], php_builtin::frankenphp;
-    "swoole", "Swoole, BASE mode", [PHP_CLI], swoole::start;
+    "frankenphp", "FrankenPHP, classic mode", [FRANKENPHP], frankenphp::start;
+    "roadrunner", "RoadRunner", [PHP_CLI, ROADRUNNER, ROADRUNNER_PHP], roadrunner::start;
+    "swoole", "Swoole, BASE mode", [PHP_CLI, SWOOLE], swoole::start;
     "howdah-embed", "Howdah, mode embed", [],
         |job, folder| howdah::serve(job, folder, &["--mode", "embed"]);
     "howdah-embed-no-opcache", "Howdah, mode embed, no opcode cache", [],
-        |job, folder| howdah::serve(&job.without_opcache(), folder, &["--mode", "embed"]);
+        |job, folder| howdah::serve(&job.without_opcache(), folder, &["--mode", "embed", "-d", "opcache.enable=0"]);
     "howdah-embed-cache", "Howdah, mode embed, page cache", [],
         |job, folder| howdah::serve(job, folder, &["--mode", "embed", "--cache", "on"]);
     "howdah-fastcgi-unix", "Howdah, mode fastcgi: php-fpm, unix socket", [PHP_FPM],
@@ -189,7 +192,7 @@ stacks! {
     "howdah-pool", "Howdah, mode pool: php-cgi", [PHP_CGI],
         |job, folder| howdah::serve(job, folder, &["--mode", "pool"]);
     "howdah-pool-no-opcache", "Howdah, mode pool: php-cgi, no opcode cache", [PHP_CGI],
-        |job, folder| howdah::serve(&job.without_opcache(), folder, &["--mode", "pool"]);
+        |job, folder| howdah::serve(&job.without_opcache(), folder, &["--mode", "pool", "-d", "opcache.enable=0"]);
     "howdah-cgi", "Howdah, mode cgi: php-cgi", [PHP_CGI],
         |job, folder| howdah::serve(job, folder, &["--mode", "cgi"]);
     "howdah-worker", "Howdah, mode worker", [], howdah::worker;
@@ -212,8 +215,26 @@ impl Job {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// A job for tests of what is written for a stack.
+    pub fn job(root: &str, children: u32) -> Job {
+        let ini = || Ini {
+            file: PathBuf::from("/ini/php.ini"),
+            scan_directory: PathBuf::from("/ini/conf.d"),
+        };
+        Job {
+            root: PathBuf::from(root),
+            front_controller: None,
+            children,
+            clients: 100,
+            environment: Vec::new(),
+            ini: ini(),
+            ini_without_opcache: ini(),
+            howdah: PathBuf::from("howdah"),
+        }
+    }
 
     #[test]
     fn every_stack_has_a_name_of_its_own_that_can_be_a_directory() {

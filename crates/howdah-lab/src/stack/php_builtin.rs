@@ -1,4 +1,4 @@
-//! Servers that have PHP inside and need nothing else: `php -S`, and FrankenPHP where it is.
+//! PHP's own server for development, `php -S`.
 
 use std::process::Command;
 
@@ -33,21 +33,4 @@ pub fn start(job: &Job, folder: &Folder) -> Result<Running, LabError> {
     let mut php = Process::start("php -S", &command, log, folder.servant())?;
     php.wait_for_listener(address)?;
     Ok(Running::new(address, vec![php]))
-}
-
-/// FrankenPHP in its classic mode, with threads instead of processes.
-pub fn frankenphp(job: &Job, folder: &Folder) -> Result<Running, LabError> {
-    let address = free_address()?;
-    let mut command = Command::new(need::FRANKENPHP.find()?);
-    command
-        .args(["php-server", "--listen", &address.to_string(), "--root"])
-        .arg(&job.root)
-        .env("FRANKENPHP_NUM_THREADS", job.children.to_string())
-        .envs(environment(job))
-        .env("XDG_CONFIG_HOME", folder.join("config"))
-        .env("XDG_DATA_HOME", folder.join("data"));
-    let log = folder.join("frankenphp.log");
-    let mut server = Process::start("frankenphp", &command, log, folder.servant())?;
-    server.wait_for_listener(address)?;
-    Ok(Running::new(address, vec![server]))
 }

@@ -1,6 +1,5 @@
 //! Swoole (or Open Swoole), where PHP has it: the post's script on an address of ours.
 
-use std::path::PathBuf;
 use std::process::Command;
 
 use super::{Job, Running};
@@ -36,20 +35,18 @@ pub fn workers() -> String {
 
 /// Starts it with PHP's command line.
 pub fn start(_: &Job, folder: &Folder) -> Result<Running, LabError> {
-    let php: PathBuf = need::PHP_CLI.find()?;
+    let php = need::PHP_CLI.find()?;
+    let extension = need::SWOOLE.find()?;
     let modules = run(Command::new(&php).arg("-m"))?;
-    if !modules
-        .lines()
-        .any(|name| matches!(name, "swoole" | "openswoole"))
-    {
-        return Err(LabError::NotHere {
-            what: "PHP's extension swoole",
-            install: "pecl install swoole",
-        });
-    }
+    let loaded = |name: &str| matches!(name, "swoole" | "openswoole");
     let address = free_address()?;
     let script = folder.write("server.php", SCRIPT)?;
     let mut command = Command::new(php);
+    if !modules.lines().any(loaded) {
+        command
+            .arg("-d")
+            .arg(format!("extension={}", extension.display()));
+    }
     command
         // The classic names are aliases that newer versions have behind this switch.
         .args([

@@ -154,9 +154,10 @@ pub fn table(name: &str, levels: &[u32]) -> Table {
         answers,
         cells,
         missing: vec![Missing {
-            stack: "frankenphp".to_owned(),
+            stack: Some("frankenphp".to_owned()),
             title: "FrankenPHP".to_owned(),
-            at: None,
+            page: None,
+            concurrency: None,
             name: "NotHere".to_owned(),
             message: "NotHere: FrankenPHP is not installed: see https://frankenphp.dev/docs/"
                 .to_owned(),

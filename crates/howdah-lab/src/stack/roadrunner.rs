@@ -1,0 +1,99 @@
+//! RoadRunner, where it is: a server in Go that hands requests to PHP programs which stay in memory. It can run no
+//! ordinary `index.php`, so it answers the tiny page only, with the PSR-7 worker of its manual.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+use super::{Job, Running, environment};
+use crate::LabError;
+use crate::folder::Folder;
+use crate::need;
+use crate::process::{Process, free_address};
+
+/// Starts it with as many workers as the others have processes.
+pub fn start(job: &Job, folder: &Folder) -> Result<Running, LabError> {
+    let address = free_address()?;
+    let worker = folder.write("worker.php", worker(&need::ROADRUNNER_PHP.find()?))?;
+    let php = need::PHP_CLI.find()?;
+    let config = folder.write(".rr.yaml", config(job, &php, &worker, address))?;
+    let mut command = Command::new(need::ROADRUNNER.find()?);
+    command
+        .args(["serve", "-c"])
+        .arg(config)
+        .arg("-w")
+        .arg(folder.path())
+        .envs(environment(job))
+        .env("PHP_INI_SCAN_DIR", &job.ini.scan_directory);
+    let log = folder.join("roadrunner.log");
+    let mut server = Process::start("rr", &command, log, folder.servant())?;
+    server.wait_for_listener(address)?;
+    Ok(Running::new(address, vec![server]))
+}
+
+fn worker(autoload: &Path) -> String {
+    format!(
+        "<?php
+require '{}';
+$factory = new Nyholm\\Psr7\\Factory\\Psr17Factory();
+$worker = new Spiral\\RoadRunner\\Http\\PSR7Worker(Spiral\\RoadRunner\\Worker::create(), $factory, $factory, $factory);
+while ($worker->waitRequest()) {{
+    $worker->respond(new Nyholm\\Psr7\\Response(200, ['Content-Type' => 'text/html'], \"<h1>Hello World!</h1>\\n\"));
+}}
+",
+        autoload.display()
+    )
+}
+
+fn config(job: &Job, php: &Path, worker: &Path, address: SocketAddr) -> String {
+    // A list, so that no shell or splitting is between the words.
+    format!(
+        "version: \"3\"
+server:
+  command: [\"{}\", \"-c\", \"{}\", \"-d\", \"opcache.enable_cli=1\", \"{}\"]
+http:
+  address: \"{address}\"
+  pool:
+    num_workers: {}
+logs:
+  level: error
+",
+        php.display(),
+        job.ini.file.display(),
+        worker.display(),
+        job.children
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_gets_the_same_number_and_the_same_ini_as_the_others() {
+        let job = crate::stack::tests::job("/srv", 4);
+        let address = "127.0.0.1:4711".parse().unwrap();
+        let text = config(
+            &job,
+            Path::new("/usr/bin/php8.2"),
+            Path::new("/w/worker.php"),
+            address,
+        );
+        for part in [
+            "num_workers: 4",
+            "address: \"127.0.0.1:4711\"",
+            "[\"/usr/bin/php8.2\", \"-c\", \"/ini/php.ini\", ",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+        let script = worker(Path::new("/x/vendor/autoload.php"));
+        assert!(
+            script.contains("require '/x/vendor/autoload.php';"),
+            "{script}"
+        );
+        assert!(
+            script.contains("new Spiral\\RoadRunner\\Http\\PSR7Worker("),
+            "{script}"
+        );
+    }
+}

@@ -1,0 +1,338 @@
+//! `howdah compare` as a user runs it: what goes wrong with one stack costs that stack only, and nothing is left
+//! running however the comparison ends. The stacks are those of the distribution; Howdah's own need no test here.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use support::{HOWDAH, Scratch, run, wait_until};
+
+/// A benchmark of one small page.
+fn suite(scratch: &Scratch, stacks: &[&str], page: &str) -> PathBuf {
+    let rows: String = stacks
+        .iter()
+        .map(|stack| format!("[[row]]\nstack = \"{stack}\"\n"))
+        .collect();
+    let (path, contains) = match page {
+        "file" => ("/tiny.html", "Hello"),
+        _ => ("/foreach_test.php", "500500"),
+    };
+    scratch.write(
+        "mine.toml",
+        &format!(
+            "name = \"mine\"\ntitle = \"Mine\"\nquestion = \"Which?\"\npost = \"none\"\nhid = []\nchildren = 1\n\
+             load = {{ requests = 50, concurrency = [2], keepalive = false }}\n\
+             [[page]]\nname = \"{page}\"\nsite = \"pages\"\npath = \"{path}\"\ncontains = \"{contains}\"\n{rows}"
+        ),
+    )
+}
+
+fn compare(scratch: &Scratch, suite: &Path, arguments: &[&str]) -> Command {
+    // The stacks run as another user when root starts them, who must reach the folder.
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(&scratch.0, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new(HOWDAH);
+    command
+        .arg("compare")
+        .arg(suite)
+        .args(arguments)
+        .arg("--out")
+        .arg(scratch.path("out"));
+    command
+}
+
+fn tables(stdout: &str) -> Value {
+    serde_json::from_str(stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"))
+}
+
+/// Processes, as `/proc` has them: number and session; zombies are none.
+fn processes() -> Vec<(u32, u32)> {
+    let of = |pid: u32| -> Option<(u32, u32)> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let (_, fields) = stat.rsplit_once(')')?;
+        let fields: Vec<&str> = fields.split_whitespace().collect();
+        (fields[0] != "Z").then_some((pid, fields[3].parse().ok()?))
+    };
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter_map(of).collect()
+}
+
+/// The programs a comparison has started: sessions whose first process has the folder in its command line.
+fn started(out: &Path) -> BTreeSet<u32> {
+    let out = out.display().to_string();
+    let ours = |pid: u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(&out)
+    };
+    let leaders = processes()
+        .into_iter()
+        .filter(|(pid, session)| pid == session);
+    leaders
+        .map(|(pid, _)| pid)
+        .filter(|pid| ours(*pid))
+        .collect()
+}
+
+fn signal(pid: u32, name: &str) {
+    let status = Command::new("kill")
+        .args(["-s", name, &pid.to_string()])
+        .status();
+    assert!(status.unwrap().success());
+}
+
+/// Waits until a stack's log shows that it is being asked: past its start and its first page.
+fn wait_until_measured(out: &Path, log: &str) {
+    let log = out.join(log);
+    wait_until("requests in the log", || {
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        text.lines().count() > 40
+    });
+}
+
+/// A comparison in the middle of a window of a minute.
+fn in_a_long_window(scratch: &Scratch) -> (Child, PathBuf, BTreeSet<u32>) {
+    let suite = suite(scratch, &["php-builtin", "apache-mod-fcgid"], "sum");
+    let mut command = compare(
+        scratch,
+        &suite,
+        &["--json", "--window", "60", "--blocks", "1"],
+    );
+    let stdout = fs::File::create(scratch.path("stdout")).unwrap();
+    let child = command
+        .stdout(stdout)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let out = scratch.path("out");
+    wait_until_measured(&out, "mine/php-builtin/php.log");
+    let sessions = started(&out);
+    assert!(!sessions.is_empty());
+    (child, out, sessions)
+}
+
+fn wait_until_gone(sessions: &BTreeSet<u32>, out: &Path) {
+    wait_until("everything that was started to be gone", || {
+        started(out).is_empty()
+            && processes()
+                .iter()
+                .all(|(_, session)| !sessions.contains(session))
+    });
+}
+
+#[test]
+fn after_a_kill_nothing_is_left_running() {
+    let scratch = Scratch::new("compare-kill");
+    let (mut child, out, sessions) = in_a_long_window(&scratch);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_until_gone(&sessions, &out);
+}
+
+#[test]
+fn an_interrupt_ends_it_at_once_and_prints_what_there_is() {
+    let scratch = Scratch::new("compare-interrupt");
+    let (mut child, out, sessions) = in_a_long_window(&scratch);
+    signal(child.id(), "INT");
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    wait_until_gone(&sessions, &out);
+    let told = tables(&fs::read_to_string(scratch.path("stdout")).unwrap());
+    assert_eq!(told[0]["interrupted"], true);
+    // A window that was cut short is neither a result nor a failure of the stack.
+    assert_eq!(told[0]["missing"], serde_json::json!([]));
+    assert!(out.join("mine.html").exists());
+}
+
+#[test]
+fn a_stack_that_dies_under_load_is_invalid_with_its_reason_and_the_others_go_on() {
+    let scratch = Scratch::new("compare-death");
+    let suite = suite(&scratch, &["php-builtin", "nginx-static"], "file");
+    // Long enough to be met in its window, and over at once for a stack that is gone.
+    let mut command = compare(
+        &scratch,
+        &suite,
+        &["--json", "--window", "4", "--blocks", "1"],
+    );
+    let stdout = fs::File::create(scratch.path("stdout")).unwrap();
+    let mut child = command
+        .stdout(stdout)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let out = scratch.path("out");
+    wait_until_measured(&out, "mine/php-builtin/php.log");
+    let sessions = started(&out);
+    assert_eq!(sessions.len(), 1, "{sessions:?}");
+    signal(*sessions.first().unwrap(), "KILL");
+    assert!(child.wait().unwrap().success());
+    let told = tables(&fs::read_to_string(scratch.path("stdout")).unwrap());
+    let missing = &told[0]["missing"][0];
+    assert_eq!(missing["name"], "Died", "{missing}");
+    assert_eq!(missing["stack"], "php-builtin");
+    let message = missing["message"].as_str().unwrap();
+    assert!(message.contains("signal: 9"), "{message}");
+    assert!(message.contains("    | "), "its last words: {message}");
+    let rows = told[0]["cells"][0]["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    assert_eq!(rows[0]["stack"], "nginx-static");
+    assert!(rows[0]["good"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn what_is_not_here_or_does_not_start_says_so_and_the_others_are_measured() {
+    let scratch = Scratch::new("compare-start");
+    // Programs of those names that cannot do what they are there for.
+    for (name, script) in [
+        ("php-fpm8.2", "echo 'no room for a pool' >&2; exit 78"),
+        (
+            "frankenphp",
+            "echo 'Error: this is not FrankenPHP' >&2; exit 1",
+        ),
+    ] {
+        use std::os::unix::fs::PermissionsExt;
+        let program = scratch.write(&format!("bin/{name}"), &format!("#!/bin/sh\n{script}\n"));
+        fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::set_permissions(scratch.path("bin"), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let path = format!(
+        "{}:{}",
+        scratch.path("bin").display(),
+        std::env::var("PATH").unwrap_or_default()
+    );
+    let stacks = ["nginx-fpm-unix", "frankenphp", "roadrunner", "php-builtin"];
+    let suite = suite(&scratch, &stacks, "sum");
+    let arguments = ["--json", "--window", "0.2", "--blocks", "2"];
+    let mut command = compare(&scratch, &suite, &arguments);
+    let (code, stdout, stderr) = run(command.env("PATH", path));
+    assert_eq!(code, 0, "{stderr}");
+    let told = tables(&stdout);
+    let message = |stack: &str| -> String {
+        let missing = told[0]["missing"].as_array().unwrap();
+        let found = missing.iter().find(|missing| missing["stack"] == stack);
+        found.unwrap_or_else(|| panic!("{stack}: {missing:?}"))["message"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    let fpm = message("nginx-fpm-unix");
+    assert!(
+        fpm.starts_with("DoesNotStart: php-fpm: it ended (exit status: 78)"),
+        "{fpm}"
+    );
+    assert!(fpm.contains("    | no room for a pool"), "{fpm}");
+    let franken = message("frankenphp");
+    assert!(
+        franken.contains("    | Error: this is not FrankenPHP"),
+        "{franken}"
+    );
+    let runner = message("roadrunner");
+    assert!(runner.starts_with("NotHere: RoadRunner"), "{runner}");
+    assert!(runner.contains("https://docs.roadrunner.dev/"), "{runner}");
+    // Once each, though there were two blocks.
+    assert_eq!(told[0]["missing"].as_array().unwrap().len(), 3);
+    let rows = told[0]["cells"][0]["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    assert_eq!(rows[0]["stack"], "php-builtin");
+    assert!(stderr.contains("no room for a pool"), "{stderr}");
+}
+
+#[test]
+fn one_row_is_measured_again_by_the_command_that_its_page_shows() {
+    let scratch = Scratch::new("compare-again");
+    let suite = suite(&scratch, &["nginx-static", "php-builtin"], "file");
+    let (code, stdout, stderr) = run(&mut compare(
+        &scratch,
+        &suite,
+        &["--json", "--window", "0.2", "--blocks", "2"],
+    ));
+    assert_eq!(code, 0, "{stderr}");
+    let told = tables(&stdout);
+    assert_eq!(told[0]["cells"][0]["rows"].as_array().unwrap().len(), 2);
+    let page = fs::read_to_string(scratch.path("out/mine.html")).unwrap();
+    let command = page
+        .lines()
+        .find_map(|line| {
+            line.find("howdah compare ")
+                .map(|at| &line[at..])
+                .filter(|l| l.contains("--pages"))
+        })
+        .unwrap();
+    let words: Vec<&str> = command.split_whitespace().skip(1).collect();
+    let again = scratch.path("again");
+    let (code, stdout, stderr) = run(Command::new(HOWDAH)
+        .args(&words)
+        .args(["--json", "--out"])
+        .arg(&again));
+    assert_eq!(code, 0, "{command}: {stderr}");
+    let told = tables(&stdout);
+    let rows = told[0]["cells"][0]["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 1, "{command}: {rows:?}");
+    assert_eq!(rows[0]["stack"], "nginx-static");
+    assert_eq!(told[0]["cells"][0]["concurrency"], 2);
+}
+
+#[test]
+fn the_posts_own_number_of_requests_is_sent_as_posted() {
+    let scratch = Scratch::new("compare-posted");
+    let suite = suite(&scratch, &["nginx-static"], "file");
+    let (code, stdout, stderr) = run(&mut compare(&scratch, &suite, &["--json", "--as-posted"]));
+    assert_eq!(code, 0, "{stderr}");
+    let told = tables(&stdout);
+    assert_eq!(told[0]["cells"][0]["rows"][0]["requests"], 50);
+    let effort = told[0]["effort"].to_string();
+    assert!(
+        effort.contains("1 block of the post's own 50 requests"),
+        "{effort}"
+    );
+}
+
+#[test]
+fn a_document_gets_the_sections_of_saved_results_and_keeps_the_rest() {
+    let scratch = Scratch::new("compare-report");
+    let suite = suite(&scratch, &["nginx-static"], "file");
+    let arguments = ["--window", "0.2", "--blocks", "2"];
+    let (code, _, stderr) = run(&mut compare(&scratch, &suite, &arguments));
+    assert_eq!(code, 0, "{stderr}");
+    let document = scratch.write("performance.md", "# Performance\n\nBy hand.\n");
+    let report = || {
+        run(Command::new(HOWDAH)
+            .args(["compare", "report", "--write"])
+            .arg(&document)
+            .arg(scratch.path("out")))
+    };
+    let (code, _, stderr) = report();
+    assert_eq!(code, 0, "{stderr}");
+    let once = fs::read_to_string(&document).unwrap();
+    assert!(
+        once.starts_with("# Performance\n\nBy hand.\n\n<!-- howdah compare mine: "),
+        "{once}"
+    );
+    assert!(once.contains("| nginx, files only | "), "{once}");
+    report();
+    assert_eq!(fs::read_to_string(&document).unwrap(), once);
+
+    let (code, _, stderr) = run(Command::new(HOWDAH)
+        .args(["compare", "report"])
+        .arg(&document));
+    assert_eq!(code, 1);
+    assert!(stderr.contains("NotAResult: "), "{stderr}");
+}
+
+#[test]
+fn unknown_stacks_and_pages_are_named_before_anything_is_started() {
+    let scratch = Scratch::new("compare-names");
+    let suite = suite(&scratch, &["nginx-static"], "file");
+    for (arguments, expected) in [
+        (["--stacks", "nginx-fmp"], "there is no stack `nginx-fmp`"),
+        (["--pages", "hom"], "there is no page `hom`; there are file"),
+    ] {
+        let (code, _, stderr) = run(&mut compare(&scratch, &suite, &arguments));
+        assert_ne!(code, 0);
+        assert!(stderr.contains(expected), "{stderr}");
+        assert!(!scratch.path("out").exists());
+    }
+}
