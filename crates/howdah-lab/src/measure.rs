@@ -284,6 +284,7 @@ impl Course<'_> {
             front_controller: self.sites.front_controller(of.site),
             children: self.suite.children,
             clients: level.max(100),
+            server_name: "localhost".to_owned(),
             environment: Vec::new(),
             ini: self.ini.clone(),
             ini_without_opcache: self.ini_without_opcache.clone(),

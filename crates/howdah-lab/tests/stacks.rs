@@ -45,6 +45,7 @@ fn job(folder: &Folder, root: PathBuf) -> Job {
         front_controller: None,
         children: 2,
         clients: 50,
+        server_name: "localhost".to_owned(),
         environment: Vec::new(),
         ini: Ini::write(folder, true, &[]).unwrap(),
         ini_without_opcache: Ini::write(folder, false, &[]).unwrap(),

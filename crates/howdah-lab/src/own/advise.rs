@@ -12,9 +12,10 @@ use howdah_bench::stats::verdict::Invalid;
 use howdah_bench::stats::{Verdict, holm};
 use serde::{Deserialize, Serialize};
 
-use super::arm::{Arm, Choice, DEFAULT, Mode, Way};
+use super::arm::{Arm, Choice, DEFAULT, Mode};
 use super::rows::{Row, SEED};
 use super::run::{Block, Window};
+use crate::report::text::capital;
 
 /// A difference below it does not count, and of two numbers of children so close the smaller is asked
 /// about.
@@ -37,6 +38,18 @@ pub enum Question {
     Cache,
     /// How the best rival compares.
     Rival,
+}
+
+impl Question {
+    /// What is asked about an arm; none: it is the default.
+    pub fn about(arm: &Arm) -> Option<Question> {
+        match arm.choice() {
+            None => Some(Question::Rival),
+            Some(choice) if choice.cache => Some(Question::Cache),
+            Some(choice) if choice.mode != Mode::Embed => Some(Question::Mode),
+            Some(choice) => choice.children.map(|_| Question::Children),
+        }
+    }
 }
 
 /// All, in the order they are told.
@@ -108,29 +121,25 @@ pub fn challengers<'a>(arms: &'a [Arm], look: &[Row]) -> Vec<(Question, &'a Arm)
             .find(|row| row.arm == arm.name && row.is_healthy());
         row.map(|row| row.good)
     };
-    let fastest = |wanted: &dyn Fn(&Arm) -> bool| {
-        let of = arms.iter().filter(|arm| wanted(arm));
-        let of = of.filter_map(|arm| Some((rate(arm)?, arm)));
-        of.max_by(|a, b| a.0.total_cmp(&b.0))
+    let of = |question: Question| {
+        let of = arms
+            .iter()
+            .filter(move |arm| Question::about(arm) == Some(question));
+        of.filter_map(|arm| Some((rate(arm)?, arm)))
     };
-    let embed = |arm: &Arm| {
-        arm.choice()
-            .is_some_and(|c| c.mode == Mode::Embed && !c.cache)
-    };
-    let sweep = |arm: &Arm| embed(arm) && arm.choice().is_some_and(|c| c.children.is_some());
+    let fastest = |question| of(question).max_by(|a, b| a.0.total_cmp(&b.0));
     let mut out = Vec::new();
-    let mode = fastest(&|arm| arm.choice().is_some_and(|c| c.mode != Mode::Embed));
-    out.extend(mode.map(|(_, arm)| (Question::Mode, arm)));
-    if let Some((most, _)) = fastest(&sweep) {
-        let close = arms.iter().filter(|arm| sweep(arm));
-        let close = close.filter(|arm| rate(arm).is_some_and(|r| r >= most / (1.0 + MARGIN)));
-        let smallest = close.min_by_key(|arm| arm.choice().and_then(|c| c.children));
-        out.extend(smallest.map(|arm| (Question::Children, arm)));
+    for question in QUESTIONS {
+        let Some((most, mut arm)) = fastest(question) else {
+            continue;
+        };
+        if question == Question::Children {
+            let close = of(question).filter(|(rate, _)| *rate >= most / (1.0 + MARGIN));
+            let fewest = close.min_by_key(|(_, arm)| arm.choice().and_then(|c| c.children));
+            arm = fewest.map_or(arm, |(_, arm)| arm);
+        }
+        out.push((question, arm));
     }
-    let cache = fastest(&|arm| arm.choice().is_some_and(|c| c.cache));
-    out.extend(cache.map(|(_, arm)| (Question::Cache, arm)));
-    let rival = fastest(&|arm| matches!(arm.way, Way::Rival(_)));
-    out.extend(rival.map(|(_, arm)| (Question::Rival, arm)));
     out
 }
 
@@ -158,7 +167,7 @@ pub fn advise(facts: &Facts<'_>) -> Advice {
                 evidence(judgement, *better, &title(DEFAULT), &arm.title)
             }
             (Some(arm), None) => format!("{} was not measured beside the default", arm.title),
-            (None, _) => "there was nobody to compare with".to_owned(),
+            (None, _) => "There was nobody to compare with".to_owned(),
         };
         let (judgement, better) = found.map_or((None, false), |(j, better)| (Some(j), better));
         let settings = arm.and_then(Arm::choice);
@@ -290,7 +299,7 @@ fn evidence(judgement: &Judgement, better: bool, base: &str, challenger: &str) -
         }
         (verdict, _) => verdict.sentence(base, challenger),
     };
-    format!("{sentence} ({figures})")
+    format!("{} ({figures})", capital(&sentence))
 }
 
 fn mode(choice: &mut Choice, settings: Option<Choice>, better: bool) -> String {

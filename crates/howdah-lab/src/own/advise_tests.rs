@@ -1,5 +1,6 @@
 use howdah_bench::stats::paired::{Better, Question as Asked, judge};
 
+use super::super::arm::Way;
 use super::super::rows::made_up;
 use super::*;
 

@@ -53,6 +53,14 @@ pub struct PhpIni {
 }
 
 impl App {
+    /// The host without its port.
+    pub fn host_name(&self) -> &str {
+        match self.host.rsplit_once(':') {
+            Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
+            _ => &self.host,
+        }
+    }
+
     /// Fields by name: `Cookie` and others whose values give access must be in no report.
     pub fn header_names(&self) -> Vec<&str> {
         self.headers.iter().map(|(name, _)| name.as_str()).collect()

@@ -8,6 +8,7 @@ use std::time::Instant;
 use howdah_bench::report::words;
 use serde::{Deserialize, Serialize};
 
+use super::advise::Question;
 use super::app::App;
 use super::arm::{Arm, DEFAULT, Way};
 use super::fetch::{self, Answer};
@@ -138,6 +139,7 @@ pub fn check(
                     name: arm.name.clone(),
                     start: begun.elapsed().as_secs_f64(),
                     expendable: 0,
+                    question: Question::about(arm),
                 });
             }
             // A page that is none is none everywhere: nothing is to be measured.
@@ -167,6 +169,7 @@ fn follow_default(arm: &Arm, checked: &mut Checked) {
         Some(cost) => {
             let cost = Cost {
                 name: arm.name.clone(),
+                question: Question::about(arm),
                 ..cost.clone()
             };
             checked.costs.push(cost);

@@ -83,16 +83,7 @@ pub fn text(wanted: &Wanted<'_>) -> String {
     }
     out.push_str("\n[[site]]\n");
     if app.host != LOCALHOST {
-        let host = app
-            .host
-            .rsplit_once(':')
-            .map_or(app.host.as_str(), |(host, port)| {
-                match port.bytes().all(|b| b.is_ascii_digit()) {
-                    true => host,
-                    false => app.host.as_str(),
-                }
-            });
-        let _ = writeln!(out, "hosts = [{}]", quoted(host));
+        let _ = writeln!(out, "hosts = [{}]", quoted(app.host_name()));
     }
     let _ = writeln!(out, "default = \"on\"\nroot = {}", path(&app.directory));
     out.push_str("recognise = \"on\"\n");

@@ -19,8 +19,11 @@ use super::saved::Saved;
 use super::schedule::Schedule;
 use crate::LabError;
 use crate::measure::Watch;
-use crate::process::{Memory, usage_of};
+use crate::process::{Memory, busy_time, own_time, usage_of};
 use crate::stack::Job;
+
+/// Requests of a warm-up at most, but for one of each client.
+const MOST_WARMING: u64 = 10_000;
 
 /// Which part of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +59,8 @@ pub struct Window {
     pub cpu: f64,
     /// Proportional memory of the whole stack after it, bytes; 0: not ours to see.
     pub memory: u64,
+    /// Share of the cores that others took meanwhile, a database of the application's among them.
+    pub foreign: f64,
 }
 
 /// Every arm once.
@@ -191,11 +196,8 @@ impl Bench<'_> {
                 .map_err(|why| not_measured(arm, why))?;
             let sessions = running.sessions();
             let [before] = usage_of([&sessions], Memory::Leave);
-            // A run of its own: what was begun in an engine's warm-up and answered in its window is in
-            // no count, which is much of a short window of slow pages.
-            let mut warmup = plan.clone();
-            warmup.stop.time = Some(Duration::from_secs_f64(self.schedule.warmup));
-            let warmed = self.drive(&warmup);
+            let began = (Instant::now(), busy_time(), own_time());
+            let warmed = self.drive(&warm_up(&plan, self.pages, self.schedule, self.app.cores));
             let run = warmed.and_then(|warmed| Ok((warmed, self.drive(&plan)?)));
             let [after] = usage_of([&sessions], Memory::Read);
             // Its death explains whatever the load tester says.
@@ -209,6 +211,9 @@ impl Bench<'_> {
             }
             let requests = run.ended_requests() + warmed.ended_requests();
             let used = after.cpu.saturating_sub(before.cpu).as_secs_f64();
+            let took = began.0.elapsed().as_secs_f64() * f64::from(self.app.cores);
+            let busy = busy_time().saturating_sub(began.1).as_secs_f64();
+            let ours = own_time().saturating_sub(began.2).as_secs_f64() + used;
             windows.push(Window {
                 arm: arm.name.clone(),
                 control: turn.control,
@@ -216,6 +221,7 @@ impl Bench<'_> {
                 run,
                 cpu: used / requests.max(1) as f64,
                 memory: after.memory,
+                foreign: ((busy - ours) / took).clamp(0.0, 1.0),
             });
         }
         Ok(windows)
@@ -273,6 +279,29 @@ fn plan(
     plan.request.headers = host.into_iter().chain(sent).collect();
     plan.checks.body = checks(pages)?;
     Ok(plan)
+}
+
+/// A run of its own, ended by the number of its requests, all of them answered: a server that still
+/// works for clients who are gone would be slow in the window.
+fn warm_up(plan: &Plan, pages: &[Page], schedule: &Schedule, cores: u32) -> Plan {
+    let mut warm = plan.clone();
+    let service = mean_service(pages).max(1e-4);
+    let fit = (schedule.warmup * f64::from(cores) / service) as u64;
+    let clients = u64::from(plan.arrivals.connections());
+    let requests = fit.clamp(clients, clients.max(MOST_WARMING));
+    let expected = requests as f64 * service / f64::from(cores);
+    warm.stop = Stop {
+        requests: Some(requests),
+        // For what hangs, or is many times slower than the reference was alone.
+        time: Some(Duration::from_secs_f64((4.0 * expected).clamp(2.0, 120.0))),
+    };
+    warm
+}
+
+/// What a page takes alone, on average, seconds.
+pub fn mean_service(pages: &[Page]) -> f64 {
+    let sum: f64 = pages.iter().map(|page| page.service).sum();
+    sum / pages.len().max(1) as f64
 }
 
 /// That an answer holds a page's own text, and its end. With several pages: those of any of them.

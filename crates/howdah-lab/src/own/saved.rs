@@ -4,7 +4,8 @@
 //!
 //! ```text
 //! plan.json          what was asked for; readable by its owner only, for it has cookies
-//! schedule.json      how long and how often, once that is known
+//! schedule.json      how long and how often, once that is known; schedule-decision.json for the
+//!                    second stage
 //! tree.json          the application's files before the first request
 //! blocks/NAME.json   one each, written beside and renamed
 //! ```

@@ -10,6 +10,8 @@ use std::time::Duration;
 use howdah_bench::report::words;
 use serde::{Deserialize, Serialize};
 
+use super::advise::{QUESTIONS, Question};
+
 /// How much is asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Effort {
@@ -51,17 +53,19 @@ pub struct Cost {
     pub start: f64,
     /// It may be left out, the higher the sooner; 0: never.
     pub expendable: u32,
+    /// What is asked about it; none: it is the default.
+    pub question: Option<Question>,
 }
 
-/// Questions asked: mode, children, cache, rival.
-pub const QUESTIONS: u32 = 4;
 /// With Holm's adjustment for four questions, eight pairs can reach 0.05 (4 / 2^7), seven cannot.
 pub const PAIRS: u32 = 8;
-/// A page that takes longer is not measured in shorter windows: so many answers in each, on each core.
-const ANSWERS: f64 = 20.0;
+/// A page that takes longer is not measured in shorter windows: so many answers in each, of each core.
+const ANSWERS: f64 = 10.0;
 /// The shortest window that is worth its start, seconds.
 const SHORTEST: f64 = 0.3;
 const QUICK_LONGEST: f64 = 1.5;
+/// Of the time that is left so much is given out: starts take longer when much is going on.
+const PART: f64 = 0.9;
 /// A slow page gets windows so long and no longer, seconds.
 const LONGEST: f64 = 30.0;
 
@@ -108,20 +112,26 @@ impl Effort {
             true => deciding,
             false => levels.last().copied().unwrap_or(deciding),
         };
-        let least = (ANSWERS * service / f64::from(cores)).clamp(SHORTEST, LONGEST);
+        let least = (ANSWERS * service).clamp(SHORTEST, LONGEST);
         let mut schedule = Schedule {
             levels,
             deciding,
-            looks: if quick { 1 } else { 5 },
+            looks: match quick {
+                true => 1,
+                false => self.blocks.unwrap_or(PAIRS).min(5),
+            },
             blocks: self.blocks.unwrap_or(PAIRS),
             window: self.window.unwrap_or(least),
             warmup: 0.0,
             left_out: Vec::new(),
         };
-        schedule.warm_up();
+        // Every client is answered once before anything is counted.
+        let once = f64::from(deciding) * service / f64::from(cores);
+        schedule.warm_up(once);
         let Some(left) = left else {
             return schedule;
         };
+        let left = left * PART;
         let mut costs = costs.to_vec();
         costs.sort_by_key(|cost| cost.expendable);
         // What does not fit is given up in this order: arms that seldom win, the lower levels, pairs.
@@ -141,7 +151,7 @@ impl Effort {
             for tenths in (1..=(QUICK_LONGEST * 20.0) as u32).rev() {
                 let mut longer = schedule.clone();
                 longer.window = f64::from(tenths) / 20.0;
-                longer.warm_up();
+                longer.warm_up(once);
                 if longer.window > schedule.window && longer.takes(&costs) <= left {
                     schedule = longer;
                     break;
@@ -158,8 +168,8 @@ impl Effort {
 }
 
 impl Schedule {
-    fn warm_up(&mut self) {
-        self.warmup = (self.window * 0.4).clamp(0.15, 2.0);
+    fn warm_up(&mut self, once: f64) {
+        self.warmup = (self.window * 0.4).clamp(0.15, 2.0).max(once);
     }
 
     /// How long the whole will take, seconds.
@@ -169,9 +179,24 @@ impl Schedule {
         let starts: f64 = costs.iter().map(|cost| cost.start).sum();
         let look = starts + costs.len() as f64 * levels * measuring;
         let mean = starts / costs.len().max(1) as f64;
-        // The default twice, and a challenger for each question.
-        let decision = f64::from(QUESTIONS + 2) * (mean + measuring);
+        // The default twice, and a challenger for each question that can be asked.
+        let asked = |question: &&Question| costs.iter().any(|c| c.question == Some(**question));
+        let turns = 2 + QUESTIONS.iter().filter(asked).count();
+        let decision = turns as f64 * (mean + measuring);
         f64::from(self.looks) * look + f64::from(self.blocks) * decision
+    }
+
+    /// For the decision, when the look took longer than was thought: shorter windows, so that all
+    /// pairs fit. `overhead`: what a turn takes beside its windows, seconds; `left`: of the time.
+    pub fn for_decision(&self, overhead: f64, turns: usize, left: f64) -> Schedule {
+        let all = f64::from(self.blocks) * turns.max(1) as f64;
+        let each = left * PART / all - overhead;
+        let share = (each / (self.window + self.warmup)).clamp(0.0, 1.0);
+        Schedule {
+            window: (self.window * share).max(SHORTEST.min(self.window)),
+            warmup: (self.warmup * share).max(0.1),
+            ..self.clone()
+        }
     }
 
     /// In words.
@@ -198,6 +223,7 @@ mod tests {
                 name: format!("arm{at}"),
                 start,
                 expendable: at.saturating_sub(5) as u32,
+                question: (at > 0).then(|| QUESTIONS[at % QUESTIONS.len()]),
             })
             .collect()
     }
@@ -231,6 +257,21 @@ mod tests {
     }
 
     #[test]
+    fn a_look_that_took_too_long_shortens_the_windows_of_the_decision_and_no_pairs() {
+        let schedule = Effort::quick().schedule(2, 0.002, &costs(11, 0.3), Some(100.0));
+        assert_eq!(schedule.for_decision(0.3, 6, 1000.0), schedule);
+        let shorter = schedule.for_decision(0.3, 6, 45.0);
+        assert!(shorter.window < schedule.window && shorter.window >= SHORTEST);
+        assert_eq!(shorter.blocks, PAIRS);
+        let turns = f64::from(PAIRS) * 6.0;
+        assert!(
+            turns * (0.3 + shorter.window + shorter.warmup) <= 45.0,
+            "{shorter:?}"
+        );
+        assert_eq!(schedule.for_decision(0.3, 6, 0.0).window, SHORTEST);
+    }
+
+    #[test]
     fn a_slow_page_is_measured_in_longer_windows() {
         let full = Effort {
             window: None,
@@ -244,7 +285,7 @@ mod tests {
 
     #[test]
     fn eight_pairs_can_answer_four_questions_and_seven_cannot() {
-        let least = |pairs: u32| f64::from(QUESTIONS) * 2f64.powi(1 - pairs as i32);
+        let least = |pairs: u32| QUESTIONS.len() as f64 * 2f64.powi(1 - pairs as i32);
         assert!(least(PAIRS) <= 0.05 && least(PAIRS - 1) > 0.05);
     }
 }

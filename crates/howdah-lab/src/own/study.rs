@@ -15,7 +15,7 @@ use super::arm::{Arm, DEFAULT, Mode, Way};
 use super::check::{self, Checked, Failed};
 use super::howdah_toml::{self, Reasons, Wanted};
 use super::rows::{self, Level};
-use super::run::{Bench, Block, End, Stage, Turn};
+use super::run::{self, Bench, Block, End, Stage, Turn};
 use super::saved::{Plan, SCHEMA, Saved};
 use super::schedule::Schedule;
 use super::tree::{Changes, Tree};
@@ -235,7 +235,9 @@ impl Study {
             control,
         };
         let all: Vec<Turn> = arms.iter().map(|arm| turn(arm, false)).collect();
+        let begun = Instant::now();
         let (look, mut end) = bench.stage(Stage::Look, &all, watch)?;
+        let looked = begun.elapsed().as_secs_f64();
         let at_deciding = rows::levels(&arms, &look, &[schedule.deciding]);
         let look_rows = at_deciding.first().map_or(&[][..], |level| &level.rows);
         let default = arms.iter().find(|arm| arm.name == DEFAULT);
@@ -245,6 +247,14 @@ impl Study {
             let asked = advise::challengers(&arms, look_rows);
             turns.extend(asked.iter().map(|(_, arm)| turn(arm, false)));
             turns.push(turn(default, true));
+            let overhead = looked / f64::from(schedule.looks) / all.len().max(1) as f64
+                - schedule.levels.len() as f64 * (schedule.window + schedule.warmup);
+            let decision = self.for_decision(&schedule, overhead, turns.len(), bench.deadline)?;
+            let bench = Bench {
+                schedule: &decision,
+                interrupt: self.interrupt.clone(),
+                ..bench
+            };
             (decided, end) = bench.stage(Stage::Decide, &turns, watch)?;
         }
         let changes = before.changes(&Tree::of(&app.directory));
@@ -274,7 +284,8 @@ impl Study {
         let mut blocks = look;
         blocks.extend(decided);
         let levels = rows::levels(&arms, &blocks, &schedule.levels);
-        let notes = self.notes(&checked, &schedule, &changes, end, &levels);
+        let mut notes = self.notes(&checked, &schedule, &changes, end, &levels);
+        notes.extend(foreign(&blocks));
         Ok(Outcome {
             schema: SCHEMA,
             directory: app.directory.clone(),
@@ -322,6 +333,7 @@ impl Study {
             front_controller: app.front_controller.clone(),
             children: app.auto_children,
             clients: clients.max(100),
+            server_name: app.host_name().to_owned(),
             environment: app.environment.clone(),
             ini_without_opcache: ini.clone(),
             ini,
@@ -339,9 +351,32 @@ impl Study {
             let arm = plan.arms.iter().find(|arm| arm.name == cost.name);
             cost.expendable = arm.map_or(0, |arm| expendable(arm, &checked.reference));
         }
-        let pages = checked.pages.iter().map(|page| page.service);
-        let service = pages.sum::<f64>() / checked.pages.len().max(1) as f64;
+        let service = run::mean_service(&checked.pages);
         plan.effort.schedule(plan.app.cores, service, &costs, left)
+    }
+
+    /// The schedule of the decision: the same for all its blocks, also after a resume.
+    fn for_decision(
+        &self,
+        schedule: &Schedule,
+        overhead: f64,
+        turns: usize,
+        deadline: Option<Instant>,
+    ) -> Result<Schedule, LabError> {
+        const NAME: &str = "schedule-decision";
+        if let Some(kept) = self.saved.kept(NAME)? {
+            return Ok(kept);
+        }
+        let given = self.plan.effort.window.is_some();
+        let decision = match deadline {
+            Some(deadline) if !given => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                schedule.for_decision(overhead.max(0.0), turns, left.as_secs_f64())
+            }
+            _ => schedule.clone(),
+        };
+        self.saved.keep(NAME, &decision)?;
+        Ok(decision)
     }
 
     /// Writes the recommended file, has `howdah check` look at it, and serves the pages from it.
@@ -552,6 +587,19 @@ fn load() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let first = text.split_whitespace().next();
     first.and_then(|word| word.parse().ok()).unwrap_or(0.0)
+}
+
+/// What others took of the cores, if it was enough to matter.
+fn foreign(blocks: &[Block]) -> Option<String> {
+    let windows = blocks.iter().flat_map(|block| &block.windows);
+    let shares: Vec<f64> = windows.map(|window| window.foreign).collect();
+    let mean = howdah_bench::stats::mean(&shares);
+    (mean > 0.1).then(|| {
+        format!(
+            "{} of the cores went to programs that are not the stacks' nor ours: a database of the application's, or others that disturb",
+            howdah_bench::report::words::percent(mean)
+        )
+    })
 }
 
 /// Of the machine's line `memory: N kB`, bytes.

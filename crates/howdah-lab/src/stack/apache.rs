@@ -132,13 +132,14 @@ fn run(
     }
     let _ = write!(
         conf,
-        "ServerName localhost\nListen {address}\nListenBacklog 4096\nDocumentRoot {root}\n\
+        "ServerName {name}\nListen {address}\nListenBacklog 4096\nDocumentRoot {root}\n\
          PidFile {place}/apache.pid\nDefaultRuntimeDir {place}\nMutex file:{place}\n\
          ErrorLog /dev/stderr\nTypesConfig /etc/mime.types\n\
          KeepAliveTimeout 60\nMaxKeepAliveRequests 0\n\
          <Directory />\n    Require all denied\n</Directory>\n\
          <Directory {root}>\n    Require all granted\n    Options FollowSymLinks ExecCGI\n    \
          AllowOverride None\n    DirectoryIndex index.php index.html\n    {fallback}\n</Directory>\n{more}",
+        name = job.server_name,
         root = job.root.display(),
     );
     let conf = folder.write("apache.conf", conf)?;

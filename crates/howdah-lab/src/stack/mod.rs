@@ -35,6 +35,8 @@ pub struct Job {
     pub children: u32,
     /// Clients at once that the web servers in front must have room for.
     pub clients: u32,
+    /// The site's name: what scripts find as `SERVER_NAME`.
+    pub server_name: String,
     /// What PHP finds in its environment. Plain words: written into every configuration as they are.
     pub environment: Vec<(String, String)>,
     /// PHP's settings, with the opcode cache.
@@ -229,6 +231,7 @@ pub(crate) mod tests {
             front_controller: None,
             children,
             clients: 100,
+            server_name: "localhost".to_owned(),
             environment: Vec::new(),
             ini: ini(),
             ini_without_opcache: ini(),

@@ -185,13 +185,14 @@ http {{
     {http}
     server {{
         listen {address} backlog=4096;
-        server_name localhost;
+        server_name {name};
         root {root};
         index index.php index.html;
         {locations}
     }}
 }}
 ",
+        name = job.server_name,
         workers = workers(),
         files = 2 * connections + 256,
     )

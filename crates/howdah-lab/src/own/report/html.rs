@@ -152,7 +152,8 @@ fn plots(out: &mut String, outcome: &Outcome) {
     );
     let mut by_clients: Vec<(String, Points)> = Vec::new();
     for level in &outcome.levels {
-        for row in &level.rows {
+        // Numbers of children have their own plot.
+        for row in level.rows.iter().filter(|row| row.children.is_none()) {
             let point = (f64::from(level.concurrency), row.good, label(row, level));
             match by_clients.iter_mut().find(|(title, _)| *title == row.title) {
                 Some((_, points)) => points.push(point),
@@ -230,7 +231,7 @@ fn figures(out: &mut String, level: &Level) {
     let clients = words::plural(level.concurrency.into(), "client", "clients");
     let _ = write!(out, "<section><h2>{clients}</h2>");
     out.push_str(
-        "<div class=\"scroll\"><table><tr><th>stack</th><th class=\"n\">good per second</th>\
+        "<div class=\"scroll\"><table class=\"figures\"><tr><th>stack</th><th class=\"n\">good per second</th>\
          <th class=\"n\">errors</th><th class=\"n\">p50</th><th class=\"n\">p99</th>\
          <th class=\"n\">CPU per request</th><th class=\"n\">memory</th><th class=\"n\">windows</th></tr>\n",
     );
@@ -264,23 +265,35 @@ fn table_row(out: &mut String, row: &Row) {
     let bound = row.generator_bound.as_ref().map_or(String::new(), |why| {
         format!("<small>a lower bound: {}</small>", escape(why))
     });
-    let _ = writeln!(
+    let _ = write!(
         out,
-        "<tr class=\"{}\"><td class=\"stack\">{}{bound}</td><td class=\"n\">{}{interval}</td>\
-         <td class=\"n\">{errors}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
-         <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
+        "<tr class=\"{}\"><td class=\"stack\">{}{bound}</td>",
         if row.ours { "ours" } else { "theirs" },
-        escape(&row.title),
-        words::rate(row.good),
-        time(row.p50),
-        time(row.p99),
-        words::duration(row.cpu),
-        match row.memory {
-            0 => "–".to_owned(),
-            bytes => words::bytes(bytes as f64),
-        },
-        row.windows
+        escape(&row.title)
     );
+    let memory = match row.memory {
+        0 => "–".to_owned(),
+        bytes => words::bytes(bytes as f64),
+    };
+    // On a phone a row is a card, and each figure says what it is.
+    for (is, value) in [
+        (
+            "good per second",
+            format!("{}{interval}", words::rate(row.good)),
+        ),
+        ("errors", errors),
+        ("p50", time(row.p50)),
+        ("p99", time(row.p99)),
+        ("CPU per request", words::duration(row.cpu)),
+        ("memory", memory),
+        ("windows", row.windows.to_string()),
+    ] {
+        let _ = write!(
+            out,
+            "<td class=\"n\" data-is=\"{is}\"><span class=\"value\">{value}</span></td>"
+        );
+    }
+    out.push_str("</tr>\n");
 }
 
 fn pages(out: &mut String, outcome: &Outcome) {

@@ -1,0 +1,470 @@
+//! `howdah compare --app` through the real program: what is recommended has been served, a stack that
+//! gives another page is named and not measured, mistakes are told at once, and a run that was
+//! interrupted or killed goes on where it was.
+
+use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, SystemTime};
+
+use howdah_tests::process::wait_until;
+use howdah_tests::rig::howdah_program;
+use howdah_tests::scratch::{Scratch, copy_tree, repository, run};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// Bounds a wait; nothing is measured by it.
+const LONG: Duration = Duration::from_secs(120);
+
+fn compare(arguments: &[&str]) -> Command {
+    let mut command = Command::new(howdah_program());
+    command.arg("compare").args(arguments);
+    command
+}
+
+fn output(command: &mut Command) -> Output {
+    command.output().expect("howdah can be run")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().expect("a path of ours")
+}
+
+/// Command lines of processes that still have the folder in them.
+fn left_behind(folder: &Path) -> Vec<String> {
+    let folder = folder.display().to_string();
+    let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    let lines = lines.map(|line| text(&line).replace('\0', " "));
+    lines.filter(|line| line.contains(&folder)).collect()
+}
+
+/// Every file with its content and time.
+fn contents(directory: &Path) -> BTreeMap<PathBuf, (Vec<u8>, SystemTime)> {
+    let mut all = BTreeMap::new();
+    for entry in std::fs::read_dir(directory).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            all.extend(contents(&path));
+        } else {
+            let time = entry.metadata().unwrap().modified().unwrap();
+            all.insert(path.clone(), (std::fs::read(&path).unwrap(), time));
+        }
+    }
+    all
+}
+
+/// A level's rows by the arms' names.
+fn rows(outcome: &Value, level: usize) -> BTreeMap<String, Value> {
+    let rows = outcome["levels"][level]["rows"].as_array().expect("rows");
+    let named = |row: &Value| (row["arm"].as_str().unwrap().to_owned(), row.clone());
+    rows.iter().map(named).collect()
+}
+
+#[test]
+fn the_guestbook_is_measured_untouched_and_gets_a_configuration_that_serves_it() {
+    let scratch = Scratch::new("own-book");
+    copy_tree(&repository().join("demo"), &scratch.join("site"));
+    let data = scratch.writable_dir("data");
+    let seed = scratch.join("site/seed.php");
+    run(Command::new("php8.2").arg(seed).env("DEMO_DATA", &data));
+    run(Command::new("chmod").args(["-R", "a+rwX"]).arg(&data));
+    let before = contents(&scratch.join("site"));
+    let site = scratch.join("site");
+    let out = scratch.join("run");
+    let data = format!("DEMO_DATA={}", data.display());
+    let output = output(&mut compare(&[
+        "--app",
+        path(&site),
+        "--url",
+        "/",
+        "--url",
+        "/api/entries",
+        "--env",
+        &data,
+        "--cookie",
+        "taste=very-secret",
+        "--stacks",
+        "nginx-fpm-unix,howdah-embed-2",
+        "--blocks",
+        "2",
+        "--window",
+        "0.2",
+        "--concurrency",
+        "4",
+        "--json",
+        "--out",
+        path(&out),
+    ]));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let outcome: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(outcome["reference"], "nginx + php-fpm, unix socket");
+    let rows = rows(&outcome, 0);
+    for arm in ["howdah-embed", "howdah-embed-2", "nginx-fpm-unix"] {
+        let row = rows.get(arm).unwrap_or_else(|| panic!("{arm}: {outcome}"));
+        assert!(row["good"].as_f64() > Some(0.0), "{row}");
+        assert_eq!(row["errors"], serde_json::json!({}), "{row}");
+        assert!(row["memory"].as_u64() > Some(1 << 20), "{row}");
+    }
+    // Two pairs can prove nothing: the default stays, and says so.
+    let advice = &outcome["advice"];
+    assert_eq!(advice["choice"]["mode"], "embed");
+    assert!(advice["choice"]["children"].is_null(), "{advice}");
+    let decisions = advice["decisions"].as_array().expect("decisions");
+    let children = decisions
+        .iter()
+        .find(|d| d["question"] == "children")
+        .unwrap();
+    let evidence = children["evidence"].as_str().unwrap();
+    assert!(!children["better"].as_bool().unwrap(), "{evidence}");
+
+    let config = std::fs::read_to_string(out.join("howdah.toml")).expect("the configuration");
+    assert!(
+        config.contains("mode = \"embed\"") && config.contains("DEMO_DATA"),
+        "{config}"
+    );
+    assert_eq!(outcome["config"]["text"], config);
+    let trial = outcome["config"]["trial"]["Ok"]
+        .as_str()
+        .expect("the trial went well");
+    assert!(
+        trial.contains("no mistakes") && trial.contains("2 pages rightly"),
+        "{trial}"
+    );
+
+    assert_eq!(
+        contents(&site),
+        before,
+        "nothing was written into the application"
+    );
+    let page = std::fs::read_to_string(out.join("app.html")).expect("the page");
+    for from_elsewhere in ["src=", "href=", "url(", "@import", "<script"] {
+        assert!(!page.contains(from_elsewhere), "{from_elsewhere}");
+    }
+    assert!(
+        page.contains("<h1>Mode embed, page cache off</h1>"),
+        "{page}"
+    );
+    // Who was asked with a cookie keeps it.
+    for (file, (bytes, _)) in contents(&out) {
+        let told = text(&bytes).contains("very-secret");
+        assert_eq!(told, file.ends_with("plan.json"), "{}", file.display());
+    }
+    assert_eq!(left_behind(scratch.path()), Vec::<String>::new());
+}
+
+/// A site whose page changes with every request, and is another under CGI.
+fn moody(scratch: &Scratch, script: &str) -> PathBuf {
+    scratch.write("site/index.php", script);
+    scratch.join("site")
+}
+
+#[test]
+fn a_stack_that_gives_another_page_is_named_and_the_others_go_on() {
+    let scratch = Scratch::new("own-moody");
+    let site = moody(
+        &scratch,
+        "<?php echo '<h1>A caravan of elephants</h1><p>', uniqid(), '</p>';\n\
+         echo PHP_SAPI === 'cgi-fcgi' ? '<p>Tents: none</p>' : '<p>Tents: 25</p>', '</html>';\n",
+    );
+    let out = scratch.join("run");
+    let output = output(&mut compare(&[
+        "--app",
+        path(&site),
+        "--url",
+        "/",
+        "--stacks",
+        "nginx-fpm-unix,howdah-pool",
+        "--blocks",
+        "2",
+        "--window",
+        "0.2",
+        "--concurrency",
+        "4",
+        "--json",
+        "--out",
+        path(&out),
+    ]));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let outcome: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let failed = &outcome["failed"][0];
+    assert_eq!(
+        (&failed["arm"], &failed["name"]),
+        (&"howdah-pool".into(), &"WrongPage".into())
+    );
+    let message = failed["message"].as_str().unwrap();
+    assert!(
+        message.contains("Tents: none") && message.contains("Tents: 25"),
+        "{message}"
+    );
+    let rows = rows(&outcome, 0);
+    assert!(rows.contains_key("howdah-embed") && !rows.contains_key("howdah-pool"));
+    let constant = outcome["pages"][0]["constant"].as_u64().unwrap();
+    assert!((50..100).contains(&constant), "{constant}");
+}
+
+#[test]
+fn where_no_mode_gives_the_page_nothing_is_recommended() {
+    let scratch = Scratch::new("own-none");
+    let site = moody(
+        &scratch,
+        "<?php echo 'I run under ', $_SERVER['SERVER_SOFTWARE'];\n",
+    );
+    let out = scratch.join("run");
+    let output = output(&mut compare(&[
+        "--app",
+        path(&site),
+        "--url",
+        "/",
+        "--stacks",
+        "nginx-fpm-unix",
+        "--blocks",
+        "2",
+        "--window",
+        "0.2",
+        "--concurrency",
+        "2",
+        "--out",
+        path(&out),
+    ]));
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    assert!(
+        said.contains("No mode of Howdah gives these pages"),
+        "{said}"
+    );
+    assert!(said.contains("in place of `I run under nginx"), "{said}");
+    assert!(!out.join("howdah.toml").exists());
+}
+
+#[test]
+fn a_page_that_is_none_ends_it_before_anything_is_measured() {
+    let scratch = Scratch::new("own-404");
+    let site = moody(
+        &scratch,
+        "<?php if (isset($_GET['go'])) { header('Location: http://shop.test/', true, 301); exit; }\n\
+         echo 'A caravan of elephants';\n",
+    );
+    let out = scratch.join("run");
+    let output = output(&mut compare(&[
+        "--app",
+        path(&site),
+        "--url",
+        "/",
+        "--url",
+        "/nope",
+        "--url",
+        "/?go",
+        "--stacks",
+        "nginx-fpm-unix",
+        "--out",
+        path(&out),
+    ]));
+    assert_eq!(output.status.code(), Some(3));
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("--url /nope: nginx + php-fpm, unix socket answers 404"),
+        "{said}"
+    );
+    assert!(said.contains("--front-controller"), "{said}");
+    assert!(
+        said.contains("answers 301: it leads to http://shop.test/"),
+        "{said}"
+    );
+    assert!(!out.join("blocks/look-000.json").exists());
+    assert_eq!(left_behind(scratch.path()), Vec::<String>::new());
+}
+
+#[test]
+fn where_nothing_is_installed_every_reason_is_told() {
+    let scratch = Scratch::new("own-nothing");
+    let site = moody(&scratch, "<?php echo 'A caravan of elephants';\n");
+    let out = scratch.join("run");
+    let mut command = compare(&[
+        "--app",
+        path(&site),
+        "--url",
+        "/",
+        "--stacks",
+        "howdah-embed",
+        "--out",
+        path(&out),
+    ]);
+    let output = output(command.env("HOWDAH_PHP", "/nowhere/howdah-php"));
+    assert_eq!(output.status.code(), Some(3));
+    let said = text(&output.stderr);
+    assert!(said.contains("nothing that is here can serve it"), "{said}");
+    assert!(said.contains("PhpMissing"), "{said}");
+}
+
+#[test]
+fn all_mistakes_are_told_at_once_and_nothing_is_made() {
+    let scratch = Scratch::new("own-mistakes");
+    scratch.write("site/style.css", "p {}");
+    let site = scratch.join("site");
+    let inside = site.join("results");
+    let output_of = |arguments: &[&str]| {
+        let output = output(compare(arguments).current_dir(scratch.path()));
+        assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+        text(&output.stderr)
+    };
+    let said = output_of(&[
+        "--app",
+        path(&site),
+        "--url",
+        "blog",
+        "--url",
+        "https://x/",
+        "--env",
+        "1=2",
+        "--php-ini",
+        "/nowhere.ini",
+        "--front-controller",
+        "index",
+        "--out",
+        path(&inside),
+    ]);
+    for part in [
+        "--url blog: expected a path",
+        "--url https://x/: the stacks are asked without TLS",
+        "--env: `1` is no name",
+        "--php-ini /nowhere.ini: No such file",
+        "--front-controller index: expected",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let said = output_of(&[
+        "--app",
+        path(&site),
+        "--url",
+        "/",
+        "--stacks",
+        "nginx",
+        "--out",
+        path(&inside),
+    ]);
+    for part in [
+        "there is no .php file in it",
+        "inside the application's directory",
+        "--stacks: there is no `nginx`",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(!inside.exists());
+    let said = output_of(&["--app", "/nowhere", "--url", "/"]);
+    assert!(said.contains("--app /nowhere: No such file"), "{said}");
+    let said = output_of(&["--url", "/"]);
+    assert!(
+        said.contains("--url belongs to a comparison on an application"),
+        "{said}"
+    );
+    let said = output_of(&["--resume", "/nowhere"]);
+    assert!(said.contains("there is no directory /nowhere"), "{said}");
+    let said = output_of(&["--resume", path(scratch.path())]);
+    assert!(said.contains("there is no comparison in"), "{said}");
+    let made: Vec<_> = std::fs::read_dir(scratch.path())
+        .unwrap()
+        .flatten()
+        .collect();
+    assert_eq!(made.len(), 1, "{made:?}");
+}
+
+#[test]
+fn a_run_that_was_killed_goes_on_after_its_last_block_and_never_with_another_set_up() {
+    let scratch = Scratch::new("own-resume");
+    let site = moody(&scratch, "<?php echo '<h1>A caravan of elephants</h1>';\n");
+    let out = scratch.join("run");
+    let begin = [
+        "--app",
+        path(&site),
+        "--url",
+        "/",
+        "--full",
+        "--stacks",
+        "nginx-fpm-unix",
+        "--blocks",
+        "2",
+        "--window",
+        "0.2",
+        "--concurrency",
+        "2",
+        "--out",
+        path(&out),
+    ];
+    let resume = ["--resume", path(&out), "--json"];
+    let first = out.join("blocks/look-000.json");
+    let until = |arguments: &[&str], block: &Path, signal| {
+        let child = compare(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("howdah can be run");
+        wait_until("a finished block", LONG, || block.exists());
+        let pid = Pid::from_raw(child.id() as i32).expect("a process");
+        // It may have ended meanwhile: then the status says so.
+        let _ = kill_process(pid, signal);
+        let output = child.wait_with_output().expect("its end");
+        let gone = || left_behind(scratch.path()).is_empty();
+        wait_until("its programs to end", LONG, gone);
+        output
+    };
+    let killed = until(&begin, &first, Signal::KILL);
+    assert_eq!(killed.status.signal(), Some(9));
+    let kept = std::fs::read(&first).expect("the block");
+
+    let stopped = until(&resume, &out.join("blocks/look-001.json"), Signal::INT);
+    assert_eq!(
+        stopped.status.code(),
+        Some(130),
+        "{}",
+        text(&stopped.stderr)
+    );
+    let said = text(&stopped.stderr);
+    assert!(
+        said.contains("go on with: howdah compare --resume"),
+        "{said}"
+    );
+    let outcome: Value = serde_json::from_slice(&stopped.stdout).expect("JSON");
+    assert_eq!(outcome["interrupted"], true);
+    assert!(outcome["config"].is_null(), "nothing is recommended yet");
+
+    // Another program, or another version of one: figures are not mixed.
+    let plan = out.join("plan.json");
+    let right = std::fs::read_to_string(&plan).unwrap();
+    let howdah = howdah_program().canonicalize().unwrap();
+    let other = right.replace("\"cores\",\"", "\"cores\",\"9");
+    assert_ne!(other, right);
+    std::fs::write(&plan, other).unwrap();
+    let refused = output(&mut compare(&resume));
+    assert_eq!(refused.status.code(), Some(3));
+    let said = text(&refused.stderr);
+    assert!(
+        said.contains("Changed: ") && said.contains("cores: "),
+        "{said}"
+    );
+    let sums = right.replace(
+        &format!("{}\",\"", path(&howdah)),
+        &format!("{}\",\"0", path(&howdah)),
+    );
+    std::fs::write(&plan, sums).unwrap();
+    let said = text(&output(&mut compare(&resume)).stderr);
+    assert!(said.contains("howdah is another program"), "{said}");
+    std::fs::write(&plan, right).unwrap();
+
+    let done = output(&mut compare(&resume));
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let outcome: Value = serde_json::from_slice(&done.stdout).expect("JSON");
+    assert_eq!(outcome["interrupted"], false);
+    // Two of the look, two of the decision.
+    assert_eq!(rows(&outcome, 0)["howdah-embed"]["windows"], 4);
+    assert_eq!(std::fs::read(&first).unwrap(), kept, "measured once");
+    // Begun anew in the same folder it would mix two comparisons.
+    let again = output(&mut compare(&begin));
+    assert_eq!(again.status.code(), Some(3));
+    assert!(text(&again.stderr).contains("holds a comparison already"));
+}
