@@ -2,11 +2,12 @@
 //! connections, and whether Howdah's rate holds up to five hundred.
 
 use howdah_tests::http;
+use howdah_tests::process_tree;
 use howdah_tests::rig::{Kind, Server};
 use howdah_tests::wordpress_home::{HOST, MARK, WordpressHome};
 use howdah_tests::wrk::{self, Load};
 
-use super::{Options, print_table, progress};
+use super::{Options, Spread, print_table, progress};
 
 /// Processes for WordPress, which computes: more than cores only hides waits for the database.
 const CHILDREN: usize = 8;
@@ -76,31 +77,81 @@ pub fn measure(options: &Options) {
     print_table(&kinds, &reports);
 }
 
-/// Howdah and nginx with php-fpm, more and more connections.
+/// Howdah and nginx with php-fpm, from few connections to many and back again: in rising order alone,
+/// a host that slows down and processes that grow with age would be taken for the connections' doing.
 pub fn sweep(options: &Options) {
     let home = WordpressHome::prepare();
     // A slow page at 500 connections: a run must last for several answers per connection.
     let seconds = options.seconds.max(15);
-    println!("\nsweep: WordPress' home page, {seconds} s each");
+    println!("\nsweep: WordPress' home page, {seconds} s each, up and down by turns");
     for kind in [Kind::Howdah, Kind::NginxFpm] {
         let server = start(kind, &home);
         wrk::run(server.address(), &load(10, 3));
-        let mut peak: f64 = 0.0;
-        for connections in SWEEP {
-            progress(&format!("sweep {} c={connections}", kind.name()));
-            let report = wrk::run(server.address(), &load(*connections, seconds));
-            peak = peak.max(report.good_per_second);
-            progress("");
+        let mut reports = vec![Vec::new(); SWEEP.len()];
+        for round in 0..options.rounds.max(2) {
+            for step in 0..SWEEP.len() {
+                let level = if round % 2 == 0 {
+                    step
+                } else {
+                    SWEEP.len() - 1 - step
+                };
+                let connections = SWEEP[level];
+                progress(&format!(
+                    "sweep {} round {} c={connections}",
+                    kind.name(),
+                    round + 1
+                ));
+                let before = cpu_ticks();
+                let report = wrk::run(server.address(), &load(connections, seconds));
+                let pages = report.good_per_second * f64::from(seconds);
+                // A tick is 10 ms.
+                let cost = cpu_ticks().map(|(name, ticks)| {
+                    let before = before.iter().find(|(n, _)| *n == name);
+                    let used = ticks.saturating_sub(before.map_or(0, |(_, ticks)| *ticks));
+                    format!("{name} {:.2}", used as f64 * 10.0 / pages)
+                });
+                progress("");
+                println!(
+                    "  {:<10} round {} c={connections:<4} {:>7.1} good/s  CPU ms a page: {}",
+                    kind.name(),
+                    round + 1,
+                    report.good_per_second,
+                    cost.join(", "),
+                );
+                reports[level].push(report);
+            }
+        }
+        let rates = reports
+            .iter()
+            .map(|runs| Spread::of(runs.iter().map(|r| r.good_per_second)));
+        let rates: Vec<Spread> = rates.collect();
+        let peak = rates.iter().map(|rate| rate.median).fold(0.0, f64::max);
+        for ((connections, rate), runs) in SWEEP.iter().zip(&rates).zip(&reports) {
             println!(
-                "  {:<10} c={connections:<4} {:>7.1} good/s ({:.2} of the peak so far)  p50 {:.0} ms  p99 {:.0} ms  errors {}",
+                "  {:<10} c={connections:<4} {:>22} good/s  {:.2} of the peak  p50 {} ms  p99 {} ms  errors {}",
                 kind.name(),
-                report.good_per_second,
-                report.good_per_second / peak,
-                report.p50,
-                report.p99,
-                report.errors,
+                rate.show(1),
+                rate.median / peak,
+                Spread::of(runs.iter().map(|r| r.p50)).show(0),
+                Spread::of(runs.iter().map(|r| r.p99)).show(0),
+                runs.iter().map(|r| r.errors).sum::<u64>(),
             );
         }
         check_page(server.as_ref());
     }
+}
+
+/// CPU time so far of the server, of PHP and of the database, in clock ticks.
+fn cpu_ticks() -> [(&'static str, u64); 3] {
+    let mut sums = [("server", 0), ("PHP", 0), ("database", 0)];
+    for entry in process_tree::below(std::process::id().cast_signed()) {
+        let which = match entry.program.as_str() {
+            "howdah" | "nginx" => 0,
+            "mariadbd" => 2,
+            name if name.contains("php") => 1,
+            _ => continue,
+        };
+        sums[which].1 += process_tree::cpu_ticks(entry.pid).unwrap_or(0);
+    }
+    sums
 }
