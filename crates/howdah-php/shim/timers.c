@@ -126,7 +126,8 @@ void howdah_timer_before_input(void)
 
 void howdah_timer_before_script(void)
 {
-	bool limited = zend_ini_long("max_execution_time", sizeof("max_execution_time") - 1, 0) > 0;
+	/* max_execution_time, as its on_modify handler keeps it. */
+	bool limited = EG(timeout_seconds) > 0;
 	for_script = limited && PG(max_input_time) != -1;
 	if (left_over && !limited) {
 		disarm();

@@ -25,6 +25,8 @@ pub(crate) struct LaneCounters {
     pub accepted: AtomicU64,
     pub futex_wakes: AtomicU64,
     pub front_sleeps: AtomicU64,
+    /// Requests that came when all children the pool may have were busy.
+    pub max_children_reached: AtomicU64,
 }
 
 /// See the module. Aligned so that two threads never share a cache line (or a pair of them).

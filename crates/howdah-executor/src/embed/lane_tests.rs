@@ -92,7 +92,7 @@ impl Bench {
         let mut frame = FrameBuilder::new(Vec::new());
         frame.var(Var::RequestUri, b"/");
         let frame = frame.finish(Some(0), 0).unwrap();
-        self.home.shared.enter().unwrap();
+        self.home.shared.enter(0).unwrap();
         let exchange = Arc::new(Exchange::new(1, frame, sys::now_ns(), true, None));
         self.home.lane().submit(&self.home.shared, exchange.clone());
         EmbedRun::new(self.home.clone(), exchange, Feed::new(ScriptBody::Empty))

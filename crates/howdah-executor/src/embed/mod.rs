@@ -187,7 +187,7 @@ impl Executor for EmbedPool {
                 message: "a run must be started on one of the pool's front threads".to_owned(),
             });
         };
-        match shared.enter() {
+        match shared.enter(front) {
             Ok(()) => {}
             Err(ExecError::Stopping) if let Some(next) = shared.successor.get() => {
                 return next.start(request);
@@ -245,7 +245,7 @@ impl Executor for EmbedPool {
             max_queue: counters.max_queue.load(Ordering::Relaxed),
             queue_size: shared.config.queue_size,
             max_active_processes: counters.max_active.load(Ordering::Relaxed),
-            max_children_reached: counters.max_children_reached.load(Ordering::Relaxed),
+            max_children_reached: shared.sum(|c| &c.max_children_reached),
             slow_requests: counters.slow.load(Ordering::Relaxed),
             failures: ExecError::NAMES
                 .iter()

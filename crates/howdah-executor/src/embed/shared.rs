@@ -63,9 +63,22 @@ pub(crate) struct BoardRow {
 pub(crate) struct Counters {
     pub max_queue: AtomicU32,
     pub max_active: AtomicU32,
-    pub max_children_reached: AtomicU64,
     pub slow: AtomicU64,
     pub failures: [AtomicU64; ExecError::NAMES.len()],
+}
+
+/// What every thread writes with every request lies on a cache line of its own, away from what all
+/// read.
+#[repr(align(128))]
+#[derive(Debug, Default)]
+pub(crate) struct Alone(AtomicU32);
+
+impl std::ops::Deref for Alone {
+    type Target = AtomicU32;
+
+    fn deref(&self) -> &AtomicU32 {
+        &self.0
+    }
 }
 
 /// See the module.
@@ -81,7 +94,7 @@ pub(crate) struct Shared {
     pub bells: Vec<OwnedFd>,
     pub counters: Counters,
     /// Requests started and not yet through (waiting, published or claimed).
-    pub outstanding: AtomicU32,
+    pub outstanding: Alone,
     /// At most so many may be outstanding: one a child, and the queue.
     pub capacity: u32,
     /// No new requests; see [`Condition::Draining`].
@@ -129,7 +142,7 @@ impl Shared {
             lanes: (0..fronts).map(|front| Lane::new(region, front)).collect(),
             bells: (0..fronts).map(|_| sys::bell()).collect::<Result<_, _>>()?,
             counters: Counters::default(),
-            outstanding: AtomicU32::new(0),
+            outstanding: Alone::default(),
             capacity: config.max_children.saturating_add(config.queue_size),
             closing: AtomicBool::new(false),
             down: AtomicBool::new(false),
@@ -148,8 +161,8 @@ impl Shared {
         })
     }
 
-    /// Lets a request in, if there is room in the queue.
-    pub fn enter(&self) -> Result<(), ExecError> {
+    /// Lets a request of front thread `front` in, if there is room in the queue.
+    pub fn enter(&self, front: u32) -> Result<(), ExecError> {
         if self.closing.load(Ordering::Acquire) {
             return Err(ExecError::Stopping);
         }
@@ -170,7 +183,8 @@ impl Shared {
         raise(&self.counters.max_active, outstanding.min(max_children));
         if outstanding > max_children {
             raise(&self.counters.max_queue, outstanding - max_children);
-            self.counters
+            self.lanes[front as usize]
+                .counters
                 .max_children_reached
                 .fetch_add(1, Ordering::Relaxed);
         }
