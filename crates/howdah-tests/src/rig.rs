@@ -217,7 +217,7 @@ impl PhpIni {
 }
 
 /// Whether servers must be told to leave root.
-fn is_root() -> bool {
+pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
