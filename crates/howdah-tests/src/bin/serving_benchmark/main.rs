@@ -9,6 +9,7 @@ mod cached;
 mod cost;
 mod fastcgi;
 mod memory;
+mod opcache;
 mod options;
 mod pool;
 mod swoole;
@@ -105,6 +106,9 @@ fn main() {
     }
     if options.wants("cost") {
         cost::measure(&options, &scratch);
+    }
+    if options.wants("opcache") {
+        opcache::measure(&options, &scratch);
     }
     if options.wants("memory") {
         memory::measure(&options, &scratch);

@@ -20,6 +20,7 @@ serving_benchmark [SCENARIO]... [--rounds N] [--seconds N] [--children N]
   cache       hits of the page cache, 24 bytes, 100 connections: nginx' fastcgi_cache, Varnish
   cache-wordpress  the same for WordPress' home page
   cost        system calls (strace) and context switches per hello request
+  opcache     CPU per request of hello.php and WordPress by opcache's settings, and in mode cgi
   memory      resident memory: a PHP child, 10 000 idle connections
 
 Without a scenario: all. Build the release binaries first (`make build`).
@@ -36,6 +37,7 @@ const OTHERS: &[&str] = &[
     "cache",
     "cache-wordpress",
     "cost",
+    "opcache",
     "memory",
 ];
 
