@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::key::target_of;
 
@@ -56,6 +56,20 @@ pub enum Force {
 pub trait Journal: fmt::Debug + Send + Sync {
     /// Writes a purge down; when this returns, it outlives the process.
     fn record(&self, number: u64, what: &Purge, force: Force);
+
+    /// Writes down whether any write is under way. One that is when the process dies may be done or
+    /// not, and its purge was not: after that nothing of the site is believed.
+    fn under_way(&self, any: bool);
+}
+
+/// A write is under way; when this is dropped, it is through, and what it made old was purged.
+#[derive(Debug)]
+pub struct UnderWay(Arc<Generations>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.count_writes(|count| count - 1);
+    }
 }
 
 /// What a purge made of a page.
@@ -179,6 +193,8 @@ pub struct Generations {
     named_last: AtomicU64,
     named: RwLock<Named>,
     journal: Option<Box<dyn Journal>>,
+    /// Writes under way.
+    writes: Mutex<u64>,
 }
 
 impl Default for Generations {
@@ -198,6 +214,7 @@ impl Generations {
             named_last: AtomicU64::new(0),
             named: RwLock::default(),
             journal: None,
+            writes: Mutex::default(),
         }
     }
 
@@ -212,6 +229,7 @@ impl Generations {
             named_last: copy(&self.named_last),
             named: RwLock::new(named.clone()),
             journal: Some(journal),
+            writes: Mutex::default(),
         }
     }
 
@@ -277,6 +295,24 @@ impl Generations {
         };
         self.note(&mut named, number, what, force);
         number
+    }
+
+    /// A write begins. To be called before the first thing is written.
+    pub fn write_begins(self: &Arc<Self>) -> UnderWay {
+        self.count_writes(|count| count + 1);
+        UnderWay(self.clone())
+    }
+
+    fn count_writes(&self, change: impl FnOnce(u64) -> u64) {
+        let Some(journal) = &self.journal else {
+            return;
+        };
+        let mut writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *writes, 0);
+        *writes = change(before);
+        if (before == 0) != (*writes == 0) {
+            journal.under_way(*writes > 0);
+        }
     }
 
     /// Everything born before `number` is gone, as it is written down already.

@@ -139,6 +139,29 @@ fn a_restart_and_a_kill_keep_pages_and_purges() {
 }
 
 #[test]
+fn a_write_that_a_kill_cut_off_leaves_no_older_page_behind() {
+    let mut fixture = with_disk("disk-cut")
+        .script(
+            "cut.php",
+            "<?php require 'GATES'; file_put_contents('SCRATCH/version', 7); stand_at('cut');",
+        )
+        .start();
+    assert_eq!(version(0, &ask(&fixture, 0)), 0);
+    wait_for_files(&fixture);
+    let gate = fixture.gate("cut");
+    let address = fixture.address();
+    let cut = std::thread::spawn(move || try_ask(address, "POST", "/cut.php"));
+    let standing = gate.wait();
+    // It has written, and nobody but PHP knows.
+    fixture.kill_all();
+    drop(standing);
+    assert!(cut.join().unwrap().is_err());
+    fixture.start_again();
+    let fresh = ask(&fixture, 0);
+    assert_eq!((is_hit(&fresh), version(0, &fresh)), (false, 7));
+}
+
+#[test]
 fn a_file_that_was_changed_is_a_miss_by_name() {
     let mut fixture = with_disk("disk-damage").start();
     ask(&fixture, 0);

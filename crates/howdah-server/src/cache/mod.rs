@@ -27,9 +27,9 @@ pub mod tee;
 pub mod watch;
 pub mod write;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::SystemTime;
+use std::sync::{Arc, OnceLock};
+use std::time::{Instant, SystemTime};
 
 use howdah_cache::generation::Generations;
 use howdah_cache::pass::PassCounters;
@@ -257,8 +257,30 @@ pub type Line = (Vec<u8>, Vec<u8>);
 
 /// The time as the cache counts it.
 pub fn now() -> Millis {
+    static START: OnceLock<Instant> = OnceLock::new();
+    static CLOCK: SteadyClock = SteadyClock(AtomicU64::new(0));
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_millis() as Millis)
+    let wall = since.map_or(0, |since| since.as_millis() as Millis);
+    CLOCK.read(
+        wall,
+        START.get_or_init(Instant::now).elapsed().as_millis() as Millis,
+    )
+}
+
+/// The wall clock, but for its steps back: pages would be as young again as they were. Holds the
+/// largest distance seen between the wall clock and one that only goes on.
+#[derive(Debug)]
+struct SteadyClock(AtomicU64);
+
+impl SteadyClock {
+    fn read(&self, wall: Millis, steady: Millis) -> Millis {
+        let distance = wall.saturating_sub(steady);
+        let mut largest = self.0.load(Ordering::Relaxed);
+        if distance > largest {
+            largest = self.0.fetch_max(distance, Ordering::Relaxed).max(distance);
+        }
+        largest + steady
+    }
 }
 
 /// A response head's fields as the policy reads them.
@@ -274,6 +296,16 @@ pub(crate) fn remembered(why: Pass) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_clock_set_back_goes_on_and_one_set_forward_is_followed() {
+        let clock = SteadyClock(AtomicU64::new(0));
+        assert_eq!(clock.read(1_000_000, 0), 1_000_000);
+        assert_eq!(clock.read(1_000_500, 500), 1_000_500);
+        assert_eq!(clock.read(400_000, 1000), 1_001_000);
+        assert_eq!(clock.read(5_000_000, 2000), 5_000_000);
+        assert_eq!(clock.read(1_003_000, 3000), 5_001_000);
+    }
 
     #[test]
     fn a_site_that_stores_nothing_is_tried_now_and_then_and_one_success_ends_that() {

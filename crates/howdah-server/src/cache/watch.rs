@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use howdah_cache::Pass;
-use howdah_cache::generation::{Force, Purge};
+use howdah_cache::generation::{Force, Purge, UnderWay};
 use howdah_cache::noise;
 use howdah_executor::EffectSink;
 use howdah_proto::effect;
@@ -28,6 +28,8 @@ pub struct Watch {
     cache: Arc<PageCache>,
     site: u32,
     wrote: AtomicBool,
+    /// It writes, or may: a process that dies meanwhile must not find older pages at its next start.
+    under_way: OnceLock<UnderWay>,
     /// The first thing that forbids to store the page.
     forbidden: OnceLock<Cause>,
 }
@@ -58,8 +60,17 @@ impl Watch {
             cache: cache.clone(),
             site: site.number(),
             wrote: AtomicBool::new(false),
+            under_way: OnceLock::new(),
             forbidden: OnceLock::new(),
         })
+    }
+
+    /// The run may write: to be called before it starts.
+    pub fn may_write(&self) {
+        if let Some(part) = self.cache.site_by_number(self.site) {
+            self.under_way
+                .get_or_init(|| part.generations.write_begins());
+        }
     }
 
     /// What forbids to store the page, so far.
@@ -99,6 +110,7 @@ impl Watch {
         part.reasons.written(&text, super::now());
         self.forbid(Pass::DatabaseWrite, &text);
         self.wrote.store(true, Ordering::SeqCst);
+        self.may_write();
         flush(part);
     }
 }

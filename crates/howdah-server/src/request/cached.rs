@@ -627,6 +627,14 @@ impl<'a> Around<'a> {
         record.form = Some(form.clone());
         let watch = Watch::new(cache, site);
         record.watch = Some(watch.clone());
+        let (method, path) = (exchange.request.method(), exchange.request.path());
+        let get_writes = part
+            .rules()
+            .preset
+            .get_writes(path, exchange.request.query());
+        if get_writes || !matches!(method, b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE") {
+            watch.may_write();
+        }
         Around {
             part,
             exchange,

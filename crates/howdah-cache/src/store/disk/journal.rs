@@ -95,6 +95,8 @@ struct Header {
 struct Site {
     policy: [u8; 16],
     generations: Generations,
+    /// A write has begun and is not through.
+    under_way: bool,
 }
 
 /// A site's purges go to the journal.
@@ -107,6 +109,10 @@ struct Pen {
 impl generation::Journal for Pen {
     fn record(&self, number: u64, what: &Purge, force: Force) {
         self.journal.record(&self.site, number, what, force);
+    }
+
+    fn under_way(&self, any: bool) {
+        self.journal.under_way(&self.site, any);
     }
 }
 
@@ -179,7 +185,13 @@ impl PurgeJournal {
             let next = state.next;
             let site = match before.remove(&owner.site) {
                 Some(mut site) => {
-                    if all || site.policy != owner.policy {
+                    // At a start, a write that was under way died with its process: nobody knows what it
+                    // has written. At a reload those under way go on.
+                    let cut_off = site.under_way && !all;
+                    if cut_off {
+                        site.under_way = false;
+                    }
+                    if all || cut_off || site.policy != owner.policy {
                         site.policy = owner.policy;
                         site.generations.replay(next, &Purge::All, Force::Hard);
                     }
@@ -191,6 +203,7 @@ impl PurgeJournal {
                     Site {
                         policy: owner.policy,
                         generations,
+                        under_way: false,
                     }
                 }
             };
@@ -225,8 +238,22 @@ impl PurgeJournal {
         let record = purge_record(site, number, what, force);
         if state.append(&record).is_err() {
             state.give_up(&self.directory);
-        } else if state.length > LONG && state.length > 4 * state.compact {
-            let _ = state.rewrite(&self.directory);
+        } else {
+            state.shorten(&self.directory);
+        }
+    }
+
+    /// Writes down whether a site's writes are under way.
+    pub fn under_way(&self, site: &[u8; 16], any: bool) {
+        let mut state = self.lock();
+        let Some(known) = state.sites.get_mut(site) else {
+            return;
+        };
+        known.under_way = any;
+        if state.append(&under_way_record(site, any)).is_err() {
+            state.give_up(&self.directory);
+        } else {
+            state.shorten(&self.directory);
         }
     }
 
@@ -293,6 +320,13 @@ impl State {
         Ok(())
     }
 
+    /// Writes it anew when it has grown; what goes wrong is told by the error it leaves.
+    fn shorten(&mut self, directory: &Path) {
+        if self.length > LONG && self.length > 4 * self.compact {
+            let _ = self.rewrite(directory);
+        }
+    }
+
     fn write_header(&mut self) -> io::Result<()> {
         match &self.file {
             Some(file) => file
@@ -329,6 +363,9 @@ impl State {
             text.extend_from_slice(&site.policy);
             text.extend_from_slice(&site.generations.now().to_le_bytes());
             out.extend_from_slice(&framed(&text));
+            if site.under_way {
+                out.extend_from_slice(&under_way_record(id, true));
+            }
             for (number, what, force) in site.generations.purges() {
                 out.extend_from_slice(&purge_record(id, number, &what, force));
             }
@@ -405,6 +442,10 @@ pub fn framed(text: &[u8]) -> Vec<u8> {
     out
 }
 
+fn under_way_record(site: &[u8; 16], any: bool) -> Vec<u8> {
+    framed(&[b"W", &site[..], &[u8::from(any)]].concat())
+}
+
 fn purge_record(site: &[u8; 16], number: u64, what: &Purge, force: Force) -> Vec<u8> {
     let (kind, name): (u8, &[u8]) = match what {
         Purge::All => (b'A', b""),
@@ -464,9 +505,20 @@ fn take_record(state: &mut State, text: &mut Reader<'_>) -> Result<(), Damage> {
                 Site {
                     policy,
                     generations,
+                    under_way: false,
                 },
             );
             clock.saturating_add(1)
+        }
+        b"W" => {
+            let id: [u8; 16] = text.array()?;
+            let any = text.take(1)?[0];
+            let site = state.sites.get_mut(&id).ok_or(Damage::Corrupt)?;
+            site.under_way = match any {
+                0 | 1 => any == 1,
+                _ => return Err(Damage::Corrupt),
+            };
+            0
         }
         b"P" => {
             let id: [u8; 16] = text.array()?;
@@ -592,6 +644,33 @@ mod tests {
         assert_eq!(third[0].judge(kept, b"k", &[]), Validity::Valid);
         let fourth = journal.begin(&[changed, B], true);
         assert_eq!(fourth[0].judge(kept, b"k", &[]), Validity::Gone, "a reload");
+    }
+
+    #[test]
+    fn a_write_cut_off_by_a_kill_spoils_its_site_and_one_that_was_through_does_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let (journal, _) = open(directory.path());
+        let sites: Vec<_> = journal
+            .begin(&[A, B], false)
+            .into_iter()
+            .map(Arc::new)
+            .collect();
+        let (a, b) = (sites[0].now(), sites[1].now());
+        drop((sites[0].write_begins(), sites[0].write_begins()));
+        let (first, second) = (sites[1].write_begins(), sites[1].write_begins());
+        drop(first);
+        // A reload goes on with what is under way.
+        drop(journal.begin(&[A, B], true));
+        let (journal, _) = open(directory.path());
+        let again = journal.begin(&[A, B], false);
+        assert!(again[0].now() > a && again[1].now() > again[0].now());
+        let born = [again[0].now(), again[1].now()];
+        drop(second);
+        drop(journal);
+        let (journal, _) = open(directory.path());
+        let third = journal.begin(&[A, B], false);
+        assert_eq!([third[0].now(), third[1].now()], born, "told once");
+        assert_eq!(third[1].judge(b, b"k", &[]), Validity::Gone);
     }
 
     #[test]
