@@ -81,7 +81,7 @@ pub struct Checked {
     pub kept_by_cache: Vec<String>,
 }
 
-/// Asks everybody for every page.
+/// Asks everybody for every page. After `until` only the default is asked.
 ///
 /// # Errors
 /// A page is none (404 …), or nobody can serve them. Somebody's failure is in the result.
@@ -90,6 +90,7 @@ pub fn check(
     arms: &[Arm],
     job: &Job,
     folder: &Folder,
+    until: Option<Instant>,
     told: &mut dyn FnMut(&Arm, Option<&LabError>),
 ) -> Result<Checked, LabError> {
     let mut checked = Checked {
@@ -111,12 +112,21 @@ pub fn check(
             follow_default(arm, &mut checked);
             continue;
         }
+        if is_over(until) && reference.is_some() && arm.name != DEFAULT {
+            checked.failed.push(Failed {
+                arm: arm.name.clone(),
+                title: arm.title.clone(),
+                name: "LeftOut".to_owned(),
+                message: "LeftOut: the pages are too slow to ask everybody: --full does".to_owned(),
+            });
+            continue;
+        }
         told(arm, None);
         let begun = Instant::now();
         let result = arm.here().and_then(|()| arm.start(app, job, folder));
         let result = result.and_then(|running| match &reference {
             None => {
-                checked.pages = learn(app, arm, &running)?;
+                checked.pages = learn(app, arm, &running, until)?;
                 checked.reference = arm.title.clone();
                 Ok(Some(running))
             }
@@ -159,6 +169,10 @@ pub fn check(
     Ok(checked)
 }
 
+fn is_over(until: Option<Instant>) -> bool {
+    until.is_some_and(|until| Instant::now() >= until)
+}
+
 fn is_sweep(arm: &Arm) -> bool {
     arm.choice().is_some_and(|choice| choice.children.is_some())
 }
@@ -185,7 +199,12 @@ fn follow_default(arm: &Arm, checked: &mut Checked) {
 }
 
 /// The pages of the reference, each asked for several times.
-fn learn(app: &App, arm: &Arm, running: &Running) -> Result<Vec<Page>, LabError> {
+fn learn(
+    app: &App,
+    arm: &Arm,
+    running: &Running,
+    until: Option<Instant>,
+) -> Result<Vec<Page>, LabError> {
     let mut pages = Vec::new();
     let mut mistakes = Vec::new();
     for url in &app.urls {
@@ -193,6 +212,12 @@ fn learn(app: &App, arm: &Arm, running: &Running) -> Result<Vec<Page>, LabError>
         let mut service = f64::INFINITY;
         let mut last = Answer::default();
         for _ in 0..LESSONS {
+            if is_over(until) {
+                mistakes.push(format!(
+                    "--url {url}: the pages up to it took all the time that --quick has for looking at them: --full, or fewer pages"
+                ));
+                return Err(LabError::OwnApp { mistakes });
+            }
             last = ask(app, arm, running, url)?;
             if !(200..300).contains(&last.status) {
                 break;

@@ -148,10 +148,7 @@ impl Bench<'_> {
                 if self.interrupt.load(Ordering::Relaxed) {
                     return Ok((blocks, End::Interrupted));
                 }
-                if self
-                    .deadline
-                    .is_some_and(|deadline| Instant::now() >= deadline)
-                {
+                if self.is_out_of_time() {
                     return Ok((blocks, End::OutOfTime));
                 }
                 if has_failed(&blocks, &block, &turn.arm) {
@@ -166,7 +163,12 @@ impl Bench<'_> {
                     left,
                 );
                 measured += 1;
-                match self.turn(turn, &levels, number) {
+                let turned = self.turn(turn, &levels, number);
+                if self.is_out_of_time() {
+                    // Its windows may have been cut short.
+                    return Ok((blocks, End::OutOfTime));
+                }
+                match turned {
                     Ok(windows) => block.windows.extend(windows),
                     Err(_) if self.interrupt.load(Ordering::Relaxed) => {
                         return Ok((blocks, End::Interrupted));
@@ -227,12 +229,24 @@ impl Bench<'_> {
         Ok(windows)
     }
 
+    fn is_out_of_time(&self) -> bool {
+        let deadline = self.deadline;
+        deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    /// Not beyond the deadline, however slow the server is.
     fn drive(&self, plan: &Plan) -> Result<Run, String> {
+        let mut plan = plan.clone();
+        if let Some(deadline) = self.deadline {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let left = left.max(Duration::from_millis(100));
+            plan.stop.time = plan.stop.time.map(|time| time.min(left));
+        }
         let control = Control {
             interrupt: self.interrupt.clone(),
             ..Control::default()
         };
-        engine::run(plan, control).map_err(|error| error.to_string())
+        engine::run(&plan, control).map_err(|error| error.to_string())
     }
 }
 

@@ -134,12 +134,16 @@ impl Effort {
         let left = left * PART;
         let mut costs = costs.to_vec();
         costs.sort_by_key(|cost| cost.expendable);
-        // What does not fit is given up in this order: arms that seldom win, the lower levels, pairs.
+        // What does not fit is given up in this order: arms that seldom win, the lower levels,
+        // half of the window, pairs.
         while schedule.takes(&costs) > left {
             if let Some(last) = costs.pop_if(|cost| cost.expendable > 0) {
                 schedule.left_out.push(last.name);
             } else if schedule.levels.len() > 1 {
                 schedule.levels.retain(|level| *level == deciding);
+            } else if schedule.window > (least * 0.5).max(SHORTEST) && self.window.is_none() {
+                schedule.window = (least * 0.5).max(SHORTEST);
+                schedule.warm_up(once);
             } else if schedule.blocks > 2 && self.blocks.is_none() {
                 schedule.blocks -= 1;
             } else {

@@ -30,6 +30,9 @@ use crate::stack::{Job, Running, configured};
 /// Kept of a quick run's time for the configuration's trial and the report, seconds.
 const RESERVE: f64 = 6.0;
 
+/// Of a quick run's time so much may go into asking everybody for the pages.
+const LOOKING: f64 = 0.4;
+
 /// What came of it; also the JSON of `howdah compare --app`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Outcome {
@@ -191,6 +194,8 @@ impl Study {
         };
         let job = self.job(folder, 64 * app.cores)?;
         let load = load();
+        let limit = plan.effort.limit();
+        let until = limit.map(|limit| self.started + limit.mul_f64(LOOKING));
         let mut asked = 0;
         let mut told = |arm: &Arm, error: Option<&LabError>| match error {
             None => {
@@ -200,7 +205,7 @@ impl Study {
             }
             Some(error) => watch.failed(&arm.title, error),
         };
-        let checked = check::check(app, &plan.arms, &job, folder, &mut told)?;
+        let checked = check::check(app, &plan.arms, &job, folder, until, &mut told)?;
         let schedule = match saved.kept::<Schedule>("schedule")? {
             Some(schedule) => schedule,
             None => {
