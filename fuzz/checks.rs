@@ -2,8 +2,10 @@
 //! replays their corpora (`crates/howdah-server/tests/fuzz_corpora.rs`).
 
 use howdah_proto::cgi_response::{CgiError, CgiHead, CgiParser};
+use howdah_proto::effect::{MAX_DESCRIPTION, Write, describe};
 use howdah_proto::fastcgi::{Decoder, End, Params, Piece, RecordError, encode};
 use howdah_proto::response::{Frame, Parser};
+use howdah_proto::sql::{Dialect, Kind, classify};
 use howdah_server::http::BadRequest;
 use howdah_server::http::chunk::ChunkDecoder;
 use howdah_server::http::head::{self, HeadLimits, Parsed};
@@ -303,4 +305,28 @@ pub fn received_request(data: &[u8]) {
         (Ok(pieces), Ok(whole)) => assert_eq!(pieces, whole),
         (pieces, whole) => assert_eq!(pieces.is_err(), whole.is_err()),
     }
+}
+
+/// What is told of a statement is what was read of it, and bounded; whatever it is, a write behind it is
+/// seen.
+pub fn sql_statement(data: &[u8]) {
+    let Some((dialect, sql)) = data.split_first() else {
+        return;
+    };
+    let dialect = Dialect::from_number(u32::from(dialect & 3));
+    let verdict = classify(dialect, sql);
+    let (kind, told) = describe(dialect, sql);
+    assert_eq!(kind, verdict.kind);
+    assert!(told.len() <= MAX_DESCRIPTION);
+    if kind == Kind::Write {
+        let value = [&b"\0"[..], &told].concat();
+        let write = Write::parse(&value);
+        assert_eq!(write.verb, verdict.verb.as_bytes());
+        assert_eq!(write.table, verdict.table);
+        assert!(write.values().eq(verdict.values.iter().copied()));
+    } else {
+        assert!(told.is_empty() && verdict.table.is_none());
+    }
+    let more = [sql, b"\n;DELETE FROM t"].concat();
+    assert_eq!(classify(dialect, &more).kind, Kind::Write);
 }

@@ -31,6 +31,7 @@ const SHIM: &[&str] = &[
     "opcache.c",
     "trace.c",
     "title.c",
+    "cli.c",
     "worker.c",
     "worker_calls.c",
     "worker_state.c",

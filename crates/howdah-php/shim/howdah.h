@@ -218,6 +218,18 @@ void howdah_statement_ended(uint32_t kind);
 /* Both of the above, of a text; returns its kind. */
 uint32_t howdah_statement_begins(uint32_t dialect, const char *sql, size_t len);
 
+/* ---- cli.c: PHP as on a command line ---- */
+
+extern sapi_module_struct howdah_cli_sapi;
+/* PHP's start, for `script`. `is_server`: its output may be closed. False: PHP has said why. */
+bool howdah_cli_startup(const char *ini_path, bool no_ini, const char *ini_entries, const char *script,
+                        bool is_server);
+/* php_request_startup() and what a command line adds. Under a zend_try. */
+bool howdah_cli_begin(int argc, char **argv);
+void howdah_cli_register_streams(void);
+
+/* ---- statements.c, the extensions ---- */
+
 /* mysqlnd.c: mysqli and PDO_MySQL. database_calls.c: PDO, SQLite3, pgsql. */
 /* Whether the extension `name` was built on a mysqlnd that is watched. */
 bool howdah_is_watched_below(const char *name);

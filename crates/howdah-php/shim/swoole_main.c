@@ -1,10 +1,5 @@
-/* `howdah-php run`: PHP as on a command line, with the classes of Swoole's HTTP server. Follows
- * main() and do_cli() of sapi/cli/php_cli.c for one script; interactive mode and the development
- * server are left out. Owns the zend_try around the whole script.
- *
- * The SAPI's name is "cli": Symfony Console, Laravel and Swoole itself ask for it. opcache is off
- * there unless php.ini or -d say opcache.enable_cli=1, as under php: the script is compiled once
- * and stays. */
+/* `howdah-php run`: PHP as on a command line (cli.c), with the classes of Swoole's HTTP server. Owns
+ * the zend_try around the whole script. */
 #include "howdah.h"
 #include "swoole.h"
 
@@ -19,7 +14,6 @@
 #include "zend_exceptions.h"
 #include "zend_signal.h"
 
-static const char *script_name = "";
 static const char *process_title = "";
 
 void howdah_swoole_log(bool warns, const char *format, ...)
@@ -30,72 +24,6 @@ void howdah_swoole_log(bool warns, const char *format, ...)
 	vsnprintf(line, sizeof(line), format, args);
 	va_end(args);
 	howdah_run_log(warns, line);
-}
-
-/* ---- SAPI ---- */
-
-static size_t ub_write(const char *bytes, size_t len)
-{
-	size_t done = 0;
-	while (done < len) {
-		ssize_t n = write(STDOUT_FILENO, bytes + done, len - done);
-		if (n < 0 && errno == EINTR) {
-			continue;
-		}
-		if (n <= 0) {
-			/* A closed terminal must not end a server. */
-			break;
-		}
-		done += (size_t)n;
-	}
-	return len;
-}
-
-static void flush(void *server_context)
-{
-}
-
-static void send_header(sapi_header_struct *header, void *server_context)
-{
-}
-
-/* Nothing: sapi_cli_header_handler() likewise drops what header() says. */
-static int header_handler(sapi_header_struct *header, sapi_header_op_enum op,
-                          sapi_headers_struct *headers)
-{
-	return 0;
-}
-
-static int send_headers(sapi_headers_struct *headers)
-{
-	return SAPI_HEADER_SENT_SUCCESSFULLY;
-}
-
-static char *read_cookies(void)
-{
-	return NULL;
-}
-
-static void log_message(const char *message, int syslog_type)
-{
-	fprintf(stderr, "%s\n", message);
-}
-
-static void register_variables(zval *array)
-{
-	php_import_environment_variables(array);
-	const char *names[] = {"PHP_SELF", "SCRIPT_NAME", "SCRIPT_FILENAME", "PATH_TRANSLATED"};
-	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-		php_register_variable(names[i], script_name, array);
-	}
-	php_register_variable("DOCUMENT_ROOT", "", array);
-}
-
-static void ini_defaults(HashTable *configuration)
-{
-	zval one;
-	ZVAL_NEW_STR(&one, zend_string_init("1", 1, 1));
-	zend_hash_str_update(configuration, "display_errors", sizeof("display_errors") - 1, &one);
 }
 
 /* ---- the module, under both names that scripts ask extension_loaded() for ---- */
@@ -235,49 +163,6 @@ static int startup(sapi_module_struct *module)
 	return php_module_startup(module, &swoole_module);
 }
 
-static sapi_module_struct cli = {
-	.name = "cli",
-	.pretty_name = "Howdah, Swoole scripts",
-	.startup = startup,
-	.shutdown = php_module_shutdown_wrapper,
-	.ub_write = ub_write,
-	.flush = flush,
-	.sapi_error = php_error,
-	.header_handler = header_handler,
-	.send_headers = send_headers,
-	.send_header = send_header,
-	.read_post = howdah_swoole_read_post,
-	.read_cookies = read_cookies,
-	.register_server_variables = register_variables,
-	.log_message = log_message,
-	.ini_defaults = ini_defaults,
-	.php_ini_ignore_cwd = 1,
-	.phpinfo_as_text = 1,
-};
-
-/* STDIN, STDOUT and STDERR: cli_register_file_handles(). */
-static void register_streams(void)
-{
-	static const struct {
-		const char *name, *url, *mode;
-	} streams[] = {
-		{"STDIN", "php://stdin", "rb"}, {"STDOUT", "php://stdout", "wb"}, {"STDERR", "php://stderr", "wb"},
-	};
-	for (size_t i = 0; i < 3; i++) {
-		php_stream *stream =
-		    php_stream_open_wrapper_ex(streams[i].url, streams[i].mode, 0, NULL, NULL);
-		if (!stream) {
-			continue;
-		}
-		stream->flags |= PHP_STREAM_FLAG_NO_CLOSE;
-		zend_constant constant;
-		php_stream_to_zval(stream, &constant.value);
-		ZEND_CONSTANT_SET_FLAGS(&constant, 0, 0);
-		constant.name = zend_string_init_interned(streams[i].name, strlen(streams[i].name), 0);
-		zend_register_constant(&constant);
-	}
-}
-
 /* Takes every variable as it is. ext/filter's would put those of a multipart body into $_POST, and
  * keep a copy of each for filter_input(), for ever. */
 static unsigned int accept_input(int source, const char *name, char **value, size_t len,
@@ -304,47 +189,30 @@ int howdah_run_script(const char *ini_path, bool no_ini, const char *ini_entries
                       char **argv)
 {
 	volatile int status = 0;
-	howdah_title_prepare();
-	signal(SIGPIPE, SIG_IGN);
-	/* A crash is a crash: the Rust runtime's handlers look for its own stack overflows. */
-	signal(SIGSEGV, SIG_DFL);
-	signal(SIGBUS, SIG_DFL);
-	zend_signal_startup();
-	sapi_startup(&cli);
-	cli.php_ini_path_override = (char *)ini_path;
-	cli.php_ini_ignore = no_ini;
-	cli.ini_entries = (char *)ini_entries;
-	cli.executable_location = argv[0];
-	SG(options) |= SAPI_OPTION_NO_CHDIR;
-	if (cli.startup(&cli) == FAILURE) {
+	howdah_cli_sapi.pretty_name = "Howdah, Swoole scripts";
+	howdah_cli_sapi.startup = startup;
+	howdah_cli_sapi.read_post = howdah_swoole_read_post;
+	howdah_cli_sapi.executable_location = argv[0];
+	if (!howdah_cli_startup(ini_path, no_ini, ini_entries, argv[0], true)) {
 		fprintf(stderr, "howdah run: PhpStartup: PHP did not start; the lines above say why\n");
 		return 1;
 	}
-	howdah_opcache_started();
 	sapi_register_input_filter(accept_input, NULL);
 	howdah_swoole_set_defaults();
 
-	script_name = argv[0];
+	const char *script_name = argv[0];
 	zend_first_try {
 		zend_file_handle file;
 		zend_stream_init_filename(&file, script_name);
-		SG(request_info).argc = argc;
-		SG(request_info).argv = argv;
-		SG(request_info).path_translated = (char *)script_name;
-		if (php_request_startup() == FAILURE) {
+		if (!howdah_cli_begin(argc, argv)) {
 			fprintf(stderr, "howdah run: PhpStartup: PHP could not begin the script\n");
 			return 1;
 		}
-		SG(headers_sent) = 1;
-		SG(request_info).no_headers = 1;
-		CG(skip_shebang) = 1;
-		zend_is_auto_global(ZSTR_KNOWN(ZEND_STR_AUTOGLOBAL_SERVER));
-		PG(during_request_startup) = 0;
 		if (access(script_name, R_OK) != 0) {
 			fprintf(stderr, "howdah run: ScriptUnreadable: %s: %s\n", script_name, strerror(errno));
 			EG(exit_status) = 1;
 		} else {
-			register_streams();
+			howdah_cli_register_streams();
 			howdah_swoole_check_first_script(script_name);
 			file.primary_script = 1;
 			php_execute_script(&file);

@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 
+use howdah_proto::response::kind::EFFECT;
 use howdah_proto::shm::{Bell, BodyRead, Claim, ResponseWriter};
 
 use crate::sys;
@@ -21,16 +22,25 @@ pub struct Job {
 struct Exchange {
     job: Option<Job>,
     bells: Vec<i32>,
+    /// On a command line: where effects are told.
+    effects: Option<i32>,
 }
 
 thread_local! {
     /// This process's one request. A child has one thread.
-    static EXCHANGE: RefCell<Exchange> = const { RefCell::new(Exchange { job: None, bells: Vec::new() }) };
+    static EXCHANGE: RefCell<Exchange> = const {
+        RefCell::new(Exchange { job: None, bells: Vec::new(), effects: None })
+    };
 }
 
 /// Sets the bells (eventfds), by number of front thread.
 pub fn set_bells(bells: Vec<i32>) {
     EXCHANGE.with_borrow_mut(|e| e.bells = bells);
+}
+
+/// There is no front: effects go to this pipe, each behind its length (`u32`, native-endian).
+pub fn tell_effects_to(fd: i32) {
+    EXCHANGE.with_borrow_mut(|e| e.effects = Some(fd));
 }
 
 /// Makes `claim` the request being run.
@@ -60,6 +70,13 @@ pub fn write_body(bytes: &[u8]) -> bool {
 
 /// Appends a frame of another kind; `false` when the client is gone.
 pub fn write_frame(kind: u32, payload: &[u8]) -> bool {
+    if kind == EFFECT
+        && let Some(fd) = EXCHANGE.with_borrow(|e| e.effects)
+    {
+        // At once: a pipe takes so few bytes as a whole, from a process that the script forked, too.
+        let packet = [&(payload.len() as u32).to_ne_bytes(), payload].concat();
+        return sys::write(fd, &packet);
+    }
     with_job(false, |job, bells| {
         while !job.writer.begin(&job.claim, kind, payload.len() as u32) {
             if !job.make_room(bells) {

@@ -43,6 +43,15 @@ unsafe extern "C" {
         argc: c_int,
         argv: *mut *mut c_char,
     ) -> c_int;
+    fn howdah_run_command_line(
+        ini_path: *const c_char,
+        no_ini: bool,
+        ini_entries: *const c_char,
+        code: *const c_char,
+        tells: bool,
+        argc: c_int,
+        argv: *mut *mut c_char,
+    ) -> c_int;
     fn howdah_php_trace(pid: c_int, out: *mut c_char, cap: usize) -> usize;
     fn howdah_title_prepare();
     fn howdah_title_set(title: *const c_char);
@@ -85,11 +94,7 @@ pub enum WorkerEnd {
 /// `worker`: the children will run a worker script.
 pub fn php_startup(ini: PhpIni, ini_entries: CString, worker: bool) -> Result<(), StartError> {
     let entries = ini_entries.into_raw();
-    let (path, none) = match ini {
-        PhpIni::Search => (std::ptr::null(), false),
-        PhpIni::File(path) => (path.into_raw().cast_const(), false),
-        PhpIni::Nothing => (std::ptr::null(), true),
-    };
+    let (path, none) = ini_path(ini);
     // SAFETY: called once, before any thread; both strings are leaked on purpose, since PHP keeps
     // the pointers as long as it lives.
     if unsafe { howdah_php_startup(path, none, entries, worker) } != 0 {
@@ -174,20 +179,51 @@ pub fn php_run_worker(boot: &RequestFrame) -> WorkerEnd {
 /// Runs a script as PHP on a command line does, with the classes of a Swoole server; says what it
 /// exits with. In a forked worker of the script, never returns.
 pub fn run_script(ini: PhpIni, ini_entries: CString, arguments: Vec<CString>) -> ExitCode {
-    let (path, none) = match ini {
-        PhpIni::Search => (std::ptr::null(), false),
-        PhpIni::File(path) => (path.into_raw().cast_const(), false),
-        PhpIni::Nothing => (std::ptr::null(), true),
-    };
-    let argc = c_int::try_from(arguments.len()).unwrap_or(c_int::MAX);
-    let mut argv: Vec<*mut c_char> = arguments.into_iter().map(CString::into_raw).collect();
-    argv.push(std::ptr::null_mut());
+    let (path, none) = ini_path(ini);
+    let (argc, mut argv) = leaked(arguments);
     // SAFETY: called once, before any thread; all strings are leaked on purpose, since PHP keeps
     // the pointers as long as it lives; `argv` outlives the call and is ended by NULL. C owns every
     // zend_try, so no bailout reaches this frame.
     let status =
         unsafe { howdah_run_script(path, none, ini_entries.into_raw(), argc, argv.as_mut_ptr()) };
     ExitCode::from((status & 0xff) as u8)
+}
+
+/// Runs `code`, or the script that is the first argument, as php on a command line would. `tells`: what it
+/// writes to databases is told ([`exchange::tell_effects_to`]).
+pub fn run_command_line(
+    ini: PhpIni,
+    ini_entries: CString,
+    code: Option<CString>,
+    tells: bool,
+    arguments: Vec<CString>,
+) -> ExitCode {
+    let (path, none) = ini_path(ini);
+    let code = code.map_or(std::ptr::null(), |code| code.into_raw().cast_const());
+    let (argc, mut argv) = leaked(arguments);
+    let entries = ini_entries.into_raw();
+    // SAFETY: as in `run_script`; `code` is NULL or leaked.
+    let status = unsafe {
+        howdah_run_command_line(path, none, entries, code, tells, argc, argv.as_mut_ptr())
+    };
+    ExitCode::from((status & 0xff) as u8)
+}
+
+/// A php.ini as the shim takes it: its path, or NULL, and whether there is to be none.
+fn ini_path(ini: PhpIni) -> (*const c_char, bool) {
+    match ini {
+        PhpIni::Search => (std::ptr::null(), false),
+        PhpIni::File(path) => (path.into_raw().cast_const(), false),
+        PhpIni::Nothing => (std::ptr::null(), true),
+    }
+}
+
+/// Arguments as C takes them, ended by NULL; the strings live on.
+fn leaked(arguments: Vec<CString>) -> (c_int, Vec<*mut c_char>) {
+    let argc = c_int::try_from(arguments.len()).unwrap_or(c_int::MAX);
+    let mut argv: Vec<*mut c_char> = arguments.into_iter().map(CString::into_raw).collect();
+    argv.push(std::ptr::null_mut());
+    (argc, argv)
 }
 
 /// The PHP stack of a child, a line a call, innermost first; empty when it runs no PHP.

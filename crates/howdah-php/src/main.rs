@@ -1,13 +1,14 @@
 //! `howdah-php`: the PHP process of a pool. Started by the front as a *zygote*, which does PHP's
 //! module startup once and then forks *children*; a child runs one script request at a time that
 //! it takes from shared memory. No HTTP, no sockets, no configuration file here: the front
-//! decides, this process runs PHP. The exception is [`run`], which has no front.
+//! decides, this process runs PHP. The exceptions are [`run`] and [`cli`], which have no front.
 //!
 //! - [`arguments`]: the command line.
 //! - [`zygote`]: module startup, then a loop: fork, reap, signal, trace.
 //! - [`child`]: claim, run, sleep; [`worker`]: a child that boots a script once for many requests.
 //! - [`exchange`]: the response and the body of the request being run.
 //! - [`identity`]: the user a pool runs as.
+//! - [`cli`]: PHP as on a command line, for `howdah php`.
 //! - [`run`]: scripts written for Swoole's HTTP server, which accept connections themselves.
 //! - [`ffi`]: the border to the C shim (`shim/*.c`), which owns everything of PHP.
 //! - [`sys`]: system calls. These two are the modules with `unsafe`, and their like in [`run`].
@@ -16,6 +17,7 @@
 
 mod arguments;
 mod child;
+mod cli;
 mod exchange;
 mod ffi;
 mod identity;
@@ -32,6 +34,9 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1).peekable();
     if arguments.next_if(|first| first == "run").is_some() {
         return run::run(arguments);
+    }
+    if arguments.next_if(|first| first == "php").is_some() {
+        return cli::run(arguments);
     }
     match arguments::parse(arguments) {
         Ok(Action::Version) => {

@@ -93,6 +93,17 @@ pub fn tidy_stdio() {
     }
 }
 
+/// Writes a packet to a pipe; `false`: nobody reads it any more.
+pub fn write(fd: i32, packet: &[u8]) -> bool {
+    loop {
+        // SAFETY: the pointer and the length are those of a slice.
+        let n = unsafe { libc::write(fd, packet.as_ptr().cast(), packet.len()) };
+        if n >= 0 || std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted {
+            return n >= 0;
+        }
+    }
+}
+
 /// Rings the bell (eventfd) of a front thread. A full counter means it is ringing already.
 pub fn ring(fd: i32) {
     let one = 1u64.to_ne_bytes();

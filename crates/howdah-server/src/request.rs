@@ -67,11 +67,10 @@ struct Alone(AtomicU64);
 #[derive(Default)]
 struct Record {
     run: RunTiming,
-    failure: Option<Failure>,
+    /// Boxed: an idle connection keeps the room for it.
+    failure: Option<Box<Failure>>,
     /// What the page cache did, where a site has it on.
     cache: Option<Verdict>,
-    /// Where the form goes that a request carries, if it may be a write that changes no page.
-    form: Option<cached::ReadForm>,
     /// Who is told what the run does, where a site has it on.
     watch: Option<Arc<Watch>>,
 }
@@ -265,7 +264,10 @@ impl Front {
                     true => passed.unwrap_or(Pass::OutdatedRender),
                     false => Pass::Authorization,
                 };
-                let around = cached::Around::new(cache, exchange, site, &route, why, record);
+                // Boxed, as above.
+                let around = Box::new(cached::Around::new(
+                    cache, exchange, site, &route, why, record,
+                ));
                 let edit = |head: &mut ResponseHead| around.head(head);
                 let run = script::answer(self, exchange, site, &target, &edit, body, out, record);
                 let answered = Box::pin(run).await;
@@ -471,7 +473,7 @@ impl Front {
             run: record.run,
             cache: record.cache,
             cache_cause: cause.as_deref(),
-            error: record.failure.as_ref().map(Failure::name),
+            error: record.failure.as_deref().map(Failure::name),
             id,
         });
     }
@@ -503,8 +505,9 @@ impl Handler for Front {
         body: &'a mut RequestBody,
         out: &'a mut Responder,
     ) {
-        let since = Instant::now();
         self.counters.started();
+        // Counted also when the future is dropped, at the end of a graceful stop.
+        let mut unfinished = Unfinished(Some(&self.counters), Instant::now());
         let config = self.config.load_full();
         let client = config
             .settings
@@ -519,8 +522,6 @@ impl Handler for Front {
             id,
         };
         let mut record = Record::default();
-        // Counted also when the future is dropped, at the end of a graceful stop.
-        let mut unfinished = Unfinished(Some(&self.counters), since);
         let answered = match self.answer(exchange, body, out, &mut record).await {
             Ok(None) => Ok(()),
             // Boxed: a connection's memory is that of its largest state.
@@ -532,10 +533,10 @@ impl Handler for Front {
         };
         if let Err(failure) = answered {
             self.fail(exchange, &failure, out);
-            record.failure = Some(failure);
+            record.failure = Some(Box::new(failure));
         }
         unfinished.0 = None;
-        self.write_down(exchange, &record, out, since);
+        self.write_down(exchange, &record, out, unfinished.1);
     }
 
     fn notice(&self, notice: &Notice<'_>) {

@@ -87,6 +87,11 @@ fn proxy_headers() {
 }
 
 #[test]
+fn sql_statement() {
+    exercise("sql_statement", checks::sql_statement);
+}
+
+#[test]
 fn response_frames() {
     exercise("response_frames", checks::response_frames);
 }

@@ -162,3 +162,69 @@ fn nobody_reads_anothers_page_or_one_older_than_what_was_written() {
     );
     assert!(hits > 20, "{hits} hits of {reads}");
 }
+
+/// What plugins and jobs do, without any request to the page: asked for by GET.
+const DO: &str = r"<?php
+require __DIR__ . '/wp-load.php';
+$what = $_GET['what'];
+switch ($what) {
+case 'publish': wp_insert_post(['post_title' => 'Published by itself', 'post_content' => 'x', 'post_status' => 'publish']); break;
+case 'edit': wp_update_post(['ID' => 1, 'post_title' => 'Edited title']); break;
+case 'comment':
+    $id = wp_insert_comment(['comment_post_ID' => 1, 'comment_content' => 'Approved words', 'comment_approved' => 0, 'comment_author' => 'C']);
+    wp_set_comment_status($id, 'approve');
+    break;
+case 'option': update_option('blogname', 'Renamed by itself'); break;
+case 'shutdown': register_shutdown_function(fn() => update_option('blogname', 'Renamed at last')); break;
+case 'noise':
+    set_transient('visits', uniqid(), 3600);
+    set_site_transient('visits', uniqid());
+    delete_transient('visits');
+    wp_schedule_single_event(time() + 3600, 'nobody', [uniqid()]);
+    update_post_meta(1, 'post_views_count', uniqid());
+    break;
+}
+echo 'done';
+";
+
+#[test]
+fn what_is_published_edited_approved_or_set_without_any_request_to_the_page_is_read_next() {
+    let home = WordpressHome::prepare();
+    let mut site = home.site().children(3);
+    std::fs::write(site.root.join("do.php"), DO).expect("the site can be written to");
+    site.howdah_arguments = ["--cache", "on"].map(str::to_owned).to_vec();
+    let server = Howdah::start(&site);
+    let address = server.address();
+    let get = |path: &str| {
+        let page = ask(address, "GET", path, "", "");
+        assert_eq!(page.status(), 200, "{path}: {}", page.text());
+        (page.text(), page.header("X-Cache") == Some("HIT"))
+    };
+    let run = |what: &str| assert_eq!(get(&format!("/do.php?what={what}")).0, "done");
+    // Its first visits make what is made once.
+    run("noise");
+    for (what, path, words) in [
+        ("publish", "/", "Published by itself"),
+        ("edit", "/", "Edited title"),
+        ("comment", "/?p=1", "Approved words"),
+        ("option", "/", "Renamed by itself"),
+        ("shutdown", "/", "Renamed at last"),
+    ] {
+        // A page with a query is stored at its second visit.
+        get(path);
+        get(path);
+        let (text, hit) = get(path);
+        assert!(
+            hit && !text.contains(words),
+            "{what}: {path} is in the cache"
+        );
+        run("noise");
+        assert!(
+            get(path).1,
+            "{what}: a visit that counts itself makes nothing old"
+        );
+        run(what);
+        let (text, hit) = get(path);
+        assert!(!hit && text.contains(words), "{what}: {path}: {text}");
+    }
+}

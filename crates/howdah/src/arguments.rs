@@ -29,6 +29,8 @@ pub enum Command {
     Serve(Box<Serve>),
     /// Run a script written for Swoole's HTTP server.
     Run(Run),
+    /// Run PHP on the command line; what it writes to databases reaches the server's page cache.
+    Php(Php),
     /// Check a configuration file: all mistakes at once.
     Check(Check),
     /// Show what the server and its PHP processes are doing.
@@ -126,6 +128,36 @@ pub struct Run {
     /// The script, and what it finds in $argv
     #[arg(
         required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "SCRIPT"
+    )]
+    pub script: Vec<std::ffi::OsString>,
+}
+
+/// `howdah php`
+#[derive(Args, Debug)]
+pub struct Php {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub target: Target,
+    /// Tell only the site of this name [default: all sites with a page cache]
+    #[arg(long)]
+    pub site: Option<String>,
+    /// php.ini in place of the one PHP would find
+    #[arg(short = 'c', long, value_name = "FILE")]
+    pub php_ini: Option<PathBuf>,
+    /// Read no php.ini
+    #[arg(short = 'n', long, conflicts_with = "php_ini")]
+    pub no_php_ini: bool,
+    /// PHP setting, as php's own -d; may be repeated
+    #[arg(short = 'd', value_name = "NAME=VALUE")]
+    pub define: Vec<String>,
+    /// Run this PHP code, without <?php, in place of a script
+    #[arg(short = 'r', value_name = "CODE", allow_hyphen_values = true)]
+    pub run: Option<String>,
+    /// The script, and what it finds in $argv; without one, or `-`, it is read from the standard input
+    #[arg(
         trailing_var_arg = true,
         allow_hyphen_values = true,
         value_name = "SCRIPT"

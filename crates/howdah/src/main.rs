@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         Command::Front(front) => front::run(front.link),
         Command::Spawner(arguments) => spawner::run(*arguments),
         Command::Run(run) => commands::run::run(&run),
+        Command::Php(php) => commands::command_line::run(&php),
         Command::Check(check) => commands::check::run(&check),
         Command::Status(status) => commands::status::run(&status),
         Command::Cache(cache) => commands::cache::run(cache),

@@ -41,7 +41,7 @@ struct Options {
 }
 
 /// What every command-line PHP has, whatever php.ini says (`HARDCODED_INI` of sapi/cli).
-const COMMAND_LINE_INI: &str = "html_errors=0\nregister_argc_argv=1\nimplicit_flush=1\n\
+pub(crate) const COMMAND_LINE_INI: &str = "html_errors=0\nregister_argc_argv=1\nimplicit_flush=1\n\
      output_buffering=0\nmax_execution_time=0\nmax_input_time=-1\n";
 
 /// Runs the script to its end; in a worker, never returns.
@@ -90,15 +90,7 @@ fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Options, Strin
                 options.php_ini = PhpIni::File(path);
             }
             "--no-php-ini" => options.php_ini = PhpIni::Nothing,
-            "-d" => {
-                let setting = value()?;
-                options.ini_entries.extend_from_slice(setting.as_bytes());
-                if !setting.as_bytes().contains(&b'=') {
-                    // As under php: a switch.
-                    options.ini_entries.extend_from_slice(b"=1");
-                }
-                options.ini_entries.push(b'\n');
-            }
+            "-d" => setting(&mut options.ini_entries, value()?.as_bytes()),
             "--" => {
                 options.arguments = strings(arguments)?;
                 break;
@@ -118,6 +110,16 @@ fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Options, Strin
         return Err("Required: the script to run".to_owned());
     }
     Ok(options)
+}
+
+/// Adds a setting of `-d` to the lines of a php.ini.
+pub(crate) fn setting(entries: &mut Vec<u8>, setting: &[u8]) {
+    entries.extend_from_slice(setting);
+    if !setting.contains(&b'=') {
+        // As under php: a switch.
+        entries.extend_from_slice(b"=1");
+    }
+    entries.push(b'\n');
 }
 
 fn strings(arguments: impl Iterator<Item = OsString>) -> Result<Vec<CString>, String> {

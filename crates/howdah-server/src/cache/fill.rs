@@ -94,8 +94,11 @@ pub fn start(order: Order, ticket: Ticket) {
             }
             Err(Unstored { pass: why, text }) => {
                 part.rendered(why.is_failure());
+                // What a page writes once, when it is first seen, it may not write again.
+                let once =
+                    why == Pass::DatabaseWrite && part.reasons.why(&order.variant, why).is_none();
                 part.reasons.passed(&order.variant, why, &text);
-                if remembered(why) {
+                if remembered(why) && !once {
                     let until = now() + super::PASSED_FOR;
                     order.cache.memory.passed(&order.variant, why, until);
                 }

@@ -1,16 +1,17 @@
 //! What an administrator asks of the page cache: purge this, explain that. Words in, words out; who
 //! may ask is the control socket's business.
 
-use std::fmt::Write;
+use std::fmt::Write as _;
 
 use howdah_cache::Pass;
 use howdah_cache::generation::Force;
 use howdah_cache::policy::State;
 use howdah_cache::purge::{self, Order};
+use howdah_proto::effect::Write;
 use serde::{Deserialize, Serialize};
 
 use super::lookup::{self, Lookup};
-use super::{PageCache, SiteCache, fill, now};
+use super::{PageCache, SiteCache, fill, now, watch};
 use crate::client_address::Client;
 use crate::server_config::ServerConfig;
 use crate::site::Site;
@@ -30,6 +31,13 @@ pub enum Ask {
         tags: Vec<String>,
         /// They may still be served while they are rendered anew.
         soft: bool,
+    },
+    /// PHP on a command line wrote to databases.
+    Wrote {
+        /// Only this site's pages show it; otherwise any site's may.
+        site: Option<String>,
+        /// What it said ([`howdah_proto::effect::Write`]).
+        writes: Vec<String>,
     },
     /// What would happen to an anonymous request for this.
     Explain {
@@ -59,6 +67,7 @@ pub fn answer(config: &ServerConfig, ask: &Ask) -> Result<String, String> {
             let force = if *soft { Force::Soft } else { Force::Hard };
             purge_all_of(config, cache, site.as_deref(), (*all, urls, tags), force)
         }
+        Ask::Wrote { site, writes } => wrote(config, cache, site.as_deref(), writes),
         Ask::Explain { url, fields } => explain(config, cache, url, fields),
     }
 }
@@ -157,6 +166,27 @@ pub(crate) fn carry_out<'a>(orders: impl Iterator<Item = (&'a SiteCache, &'a Ord
         .map(|(how, what)| format!("{how}: {}", what.join(", ")))
         .collect();
     told.join("; ")
+}
+
+/// Makes pages old by writes that were made elsewhere.
+fn wrote(
+    config: &ServerConfig,
+    cache: &PageCache,
+    site: Option<&str>,
+    writes: &[String],
+) -> Result<String, String> {
+    let parts = sites(config, cache, site, None)?;
+    for (_, part) in &parts {
+        for write in writes {
+            watch::written_elsewhere(part, write.as_bytes());
+        }
+    }
+    Ok(format!("told {} sites", parts.len()))
+}
+
+/// A write, as [`Ask::Wrote`] has it, for people.
+pub fn in_words(write: &str) -> String {
+    watch::describe(&Write::parse(write.as_bytes()))
 }
 
 fn explain(

@@ -10,6 +10,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
 use howdah_cache::Pass;
 use howdah_cache::generation::{Force, Purge, UnderWay};
 use howdah_cache::noise;
@@ -32,6 +33,8 @@ pub struct Watch {
     under_way: OnceLock<UnderWay>,
     /// The first thing that forbids to store the page.
     forbidden: OnceLock<Cause>,
+    /// The form its request carried, once it has been received.
+    pub form: OnceLock<Bytes>,
 }
 
 /// Why a page is not stored, and what did it.
@@ -62,6 +65,7 @@ impl Watch {
             wrote: AtomicBool::new(false),
             under_way: OnceLock::new(),
             forbidden: OnceLock::new(),
+            form: OnceLock::new(),
         })
     }
 
@@ -149,6 +153,15 @@ pub fn is_noise(part: &SiteCache, write: &effect::Write<'_>) -> bool {
     let values: Vec<_> = write.values().collect();
     write.table.is_some_and(ignored)
         || noise::is_noise(part.rules().preset.name, write.table, values.into_iter())
+}
+
+/// A write of PHP that this server does not run makes pages old, unless it is noise.
+pub fn written_elsewhere(part: &SiteCache, value: &[u8]) {
+    let write = effect::Write::parse(value);
+    if !is_noise(part, &write) {
+        part.reasons.written(&describe(&write), super::now());
+        flush(part);
+    }
 }
 
 /// Makes every page of a site old.

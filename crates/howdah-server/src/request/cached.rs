@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 use std::future::poll_fn;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use howdah_cache::flight::{Outcome, Seat, Ticket};
@@ -596,9 +596,6 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// The form a request carried, once it has been received.
-pub(super) type ReadForm = Arc<OnceLock<Bytes>>;
-
 /// A script's run that the cache does not share: tells the client why, and makes old what the run
 /// may have changed.
 pub(super) struct Around<'a> {
@@ -607,7 +604,6 @@ pub(super) struct Around<'a> {
     site: &'a Site,
     route: &'a Route,
     verdict: Verdict,
-    form: ReadForm,
     watch: Arc<Watch>,
 }
 
@@ -623,8 +619,6 @@ impl<'a> Around<'a> {
         let verdict = Verdict::Pass(why);
         part.count(verdict);
         record.cache = Some(verdict);
-        let form = ReadForm::default();
-        record.form = Some(form.clone());
         let watch = Watch::new(cache, site);
         record.watch = Some(watch.clone());
         let (method, path) = (exchange.request.method(), exchange.request.path());
@@ -641,7 +635,6 @@ impl<'a> Around<'a> {
             site,
             route,
             verdict,
-            form,
             watch,
         }
     }
@@ -653,7 +646,7 @@ impl<'a> Around<'a> {
         } = self.exchange;
         let has_body = request.header(b"content-length").is_some()
             || request.header(b"transfer-encoding").is_some();
-        let form = match self.form.get() {
+        let form = match self.watch.form.get() {
             Some(form) => Form::Read(form),
             None if has_body => Form::Unread,
             None => Form::Absent,

@@ -146,7 +146,7 @@ pub(super) async fn pass_on(
 
 /// Keeps a small form for who wants to know what its request writes.
 fn note_form(request: &RequestHead, body: &ScriptBody, record: &Record) {
-    let (Some(form), ScriptBody::Memory(bytes)) = (&record.form, body) else {
+    let (Some(watch), ScriptBody::Memory(bytes)) = (&record.watch, body) else {
         return;
     };
     const URLENCODED: &[u8] = b"application/x-www-form-urlencoded";
@@ -156,7 +156,7 @@ fn note_form(request: &RequestHead, body: &ScriptBody, record: &Record) {
         .is_some_and(|start| start.eq_ignore_ascii_case(URLENCODED));
     if is_form {
         // Given once: a request has one body.
-        let _ = form.set(bytes.clone());
+        let _ = watch.form.set(bytes.clone());
     }
 }
 

@@ -4,6 +4,7 @@ pub mod bench;
 pub mod cache;
 pub mod check;
 mod client;
+pub mod command_line;
 pub mod compare;
 mod compare_own;
 mod interrupt;
