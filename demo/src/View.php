@@ -22,11 +22,15 @@ final class View
     {
         http_response_code($status);
         header('Content-Type: text/html; charset=utf-8');
-        header('Cache-Control: no-store');
         header("Content-Security-Policy: default-src 'self'");
         header('X-Content-Type-Options: nosniff');
         $body = $this->render($template, $values);
-        echo $this->render('layout', ['title' => $title, 'body' => $body]);
+        $page = $this->render('layout', ['title' => $title, 'body' => $body]);
+        // Who has a session gets a page of his own; all others get the same.
+        if (session_status() === PHP_SESSION_ACTIVE) {
+            header('Cache-Control: no-store');
+        }
+        echo $page;
     }
 
     public function fail(int $status, string $message): void

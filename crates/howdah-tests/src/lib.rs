@@ -25,6 +25,7 @@ pub mod mariadb;
 pub mod oracle;
 pub mod process;
 pub mod process_tree;
+pub mod readers;
 pub mod rig;
 pub mod scratch;
 pub mod wordpress_home;

@@ -19,6 +19,7 @@ pub const MARK: &str = "Welcome to WordPress";
 #[derive(Debug)]
 pub struct WordpressHome {
     scratch: Scratch,
+    folder: &'static str,
     _mariadb: Mariadb,
 }
 
@@ -29,6 +30,7 @@ $_SERVER['REQUEST_URI'] = '/';
 require 'SITE/wp-load.php';
 require ABSPATH . 'wp-admin/includes/upgrade.php';
 wp_install('Caravan', 'owner', 'owner@example.org', true, '', 'carry the howdah');
+wp_create_user('rider', 'ride the elephant', 'rider@example.org');
 echo get_option('siteurl');
 ";
 
@@ -38,10 +40,22 @@ impl WordpressHome {
     /// # Panics
     /// If a package is missing or the installation fails.
     pub fn prepare() -> WordpressHome {
+        WordpressHome::prepare_in("")
+    }
+
+    /// The same in a subfolder of the site, as `/blog`, with a page of somebody else's at the root.
+    ///
+    /// # Panics
+    /// As [`WordpressHome::prepare`].
+    pub fn prepare_in(folder: &'static str) -> WordpressHome {
         let mariadb = Mariadb::start();
         mariadb.create("wordpress", "wordpress", "database password");
         let scratch = Scratch::new("wordpress-home");
-        let site = scratch.join("site");
+        let place = format!("site{folder}");
+        let site = scratch.join(&place);
+        if !folder.is_empty() {
+            scratch.write("site/index.html", "<h1>The firm</h1>");
+        }
         copy_tree(Path::new("/usr/share/wordpress"), &site);
         let config = format!(
             "<?php
@@ -51,8 +65,8 @@ define('DB_PASSWORD', 'database password');
 define('DB_HOST', 'localhost:{}');
 define('DB_CHARSET', 'utf8mb4');
 define('DB_COLLATE', '');
-define('WP_HOME', 'http://{HOST}');
-define('WP_SITEURL', 'http://{HOST}');
+define('WP_HOME', 'http://{HOST}{folder}');
+define('WP_SITEURL', 'http://{HOST}{folder}');
 define('DISABLE_WP_CRON', true);
 define('WP_HTTP_BLOCK_EXTERNAL', true);
 define('AUTOMATIC_UPDATER_DISABLED', true);
@@ -62,7 +76,7 @@ require_once ABSPATH . 'wp-settings.php';
 ",
             mariadb.socket().display()
         );
-        scratch.write("site/wp-config.php", config);
+        scratch.write(format!("{place}/wp-config.php"), config);
         let install = scratch.write(
             "install.php",
             INSTALL.replace("SITE", &site.display().to_string()),
@@ -71,14 +85,17 @@ require_once ABSPATH . 'wp-settings.php';
         assert!(said.contains(HOST), "the installation said: {said}");
         WordpressHome {
             scratch,
+            folder,
             _mariadb: mariadb,
         }
     }
 
     /// To be served by any server.
     pub fn site(&self) -> Site {
-        Site::new(self.scratch.join("site"))
-            .front_controller("/index.php")
-            .ini("display_errors", "Off")
+        let site = Site::new(self.scratch.join("site")).ini("display_errors", "Off");
+        match self.folder {
+            "" => site.front_controller("/index.php"),
+            _ => site,
+        }
     }
 }
