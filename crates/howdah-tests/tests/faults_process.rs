@@ -197,3 +197,25 @@ fn howdah_stop_lets_a_running_request_finish() {
         std::thread::spawn(move || stop.wait());
     });
 }
+
+#[test]
+fn a_stop_ends_with_the_last_script_that_runs_on_behind_its_answer() {
+    let fixture = Fixture::named("runs-on")
+        .config("[timeouts]\nstop = \"10m\"")
+        .script(
+            "on.php",
+            "<?php require 'GATES'; echo 'answered'; fastcgi_finish_request(); stand_at('on');",
+        )
+        .start();
+    let gate = fixture.gate("on");
+    assert_eq!(fixture.get("/on.php").text(), "answered");
+    let standing = gate.wait();
+    let (master, port) = (fixture.master(), fixture.address());
+    signal(master, Signal::TERM);
+    wait_until("the listener to close", Duration::from_secs(20), || {
+        std::net::TcpStream::connect(port).is_err()
+    });
+    assert!(process_tree::is_alive(standing.pid), "it runs on");
+    standing.open();
+    fixture.wait("the server to leave", |f| f.try_front().is_none());
+}

@@ -8,6 +8,9 @@ use super::{
     Ask, Condition, ExecError, KILL_GRACE, LEAVE_LIMIT, Life, Ordering, Supervisor, Zygote,
 };
 
+/// How often to look, at an end, for what children hand back: they ring front threads only.
+const HANDED_BACK: Duration = Duration::from_millis(10);
+
 impl Supervisor {
     pub(super) fn open_letter(&mut self, letter: Ask) {
         let now = Instant::now();
@@ -28,8 +31,15 @@ impl Supervisor {
     pub(super) fn drain(&mut self, until: Instant, now: Instant) -> Duration {
         let late = until <= now;
         if self.shared.outstanding.load(Ordering::Acquire) > 0 {
+            // A front thread whose last client is gone has left; a script that ran on behind its
+            // answer then hands its slot back to nobody but us.
+            for lane in &self.shared.lanes {
+                lane.take_notified(&self.shared);
+            }
+        }
+        if self.shared.outstanding.load(Ordering::Acquire) > 0 {
             if !late {
-                return until - now;
+                return (until - now).min(HANDED_BACK);
             }
             self.refuse_all(&ExecError::Stopping);
             self.fail_claimed(&ExecError::Stopping);
