@@ -1,5 +1,5 @@
-//! The page cache over HTTP: what is shared and what never is, one render for many, writes that make
-//! pages old. The attacks are those that other caches fell to.
+//! The page cache over HTTP: what is shared and what never is, writes that make pages old. One render
+//! for many: `cache_flights.rs`; what other caches fell to: `cache_attacks`.
 
 use std::net::SocketAddr;
 
@@ -16,7 +16,6 @@ if (isset($_GET['silent'])) { ini_set('session.use_cookies', '0'); session_cache
 if (isset($_GET['nocache'])) define('DONOTCACHEPAGE', true);
 if (isset($_GET['fatal'])) { echo 'half'; flush(); no_such_function(); }
 if (isset($_GET['fail'])) http_response_code(500);
-if (isset($_GET['gate'])) { touch('SCRATCH/waiting'); while (!file_exists('SCRATCH/open')) { usleep(2000); clearstatcache(); } }
 if ($_SERVER['REQUEST_METHOD'] === 'POST') file_put_contents('SCRATCH/text', file_get_contents('php://input'));
 $text = @file_get_contents('SCRATCH/text');
 echo "text=$text ";
@@ -175,28 +174,6 @@ fn urls_that_can_be_read_in_two_ways_are_not_cached() {
             "{host} has a page of its own"
         );
     }
-}
-
-#[test]
-fn many_who_ask_for_a_cold_page_cost_one_render() {
-    let slow = PAGE.replace("isset($_GET['gate'])", "true");
-    let fixture = Fixture::named("cache-stampede")
-        .children(4)
-        .script("slow.php", &slow)
-        .site("cache = \"on\"")
-        .start();
-    let readers: Vec<_> = (0..40)
-        .map(|_| fixture.get_meanwhile("/slow.php"))
-        .collect();
-    fixture.wait("the render has begun", |f| f.path("waiting").exists());
-    std::fs::write(fixture.path("open"), "").unwrap();
-    let mut collapsed = 0;
-    for reader in readers {
-        let answer = reader.answer();
-        assert_eq!(answer.status(), 200, "{}", answer.text());
-        collapsed += usize::from(cache(&answer).ends_with("collapsed"));
-    }
-    assert_eq!(renders(&fixture), 1, "{collapsed} waited");
 }
 
 #[test]

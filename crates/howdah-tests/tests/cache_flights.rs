@@ -1,0 +1,164 @@
+//! One render for many, and pages beyond their lifetime, with real PHP that counts its renders.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::thread::JoinHandle;
+
+use howdah_tests::fixture::Fixture;
+use howdah_tests::http::{Response, exchange};
+
+/// Most that wait for a page in these tests.
+const READERS: usize = 500;
+
+/// Counts its renders, stands at a gate while there is one, shows a text that can be changed.
+const PAGE: &str = r#"<?php require 'GATES';
+file_put_contents('SCRATCH/renders', 'x', FILE_APPEND | LOCK_EX);
+if (file_exists('SCRATCH/gates/render')) { stand_at('render'); @unlink('SCRATCH/gates/render'); }
+if (file_exists('SCRATCH/personal')) setcookie('visitor', bin2hex(random_bytes(8)));
+if (file_exists('SCRATCH/broken')) { http_response_code(500); exit('broken'); }
+echo 'text=', @file_get_contents('SCRATCH/text');
+"#;
+
+fn server(name: &str, lines: &str) -> Fixture {
+    Fixture::named(name)
+        .children(4)
+        .pool("queue_size = 1024")
+        .script("page.php", PAGE)
+        .site(&format!("cache = \"on\"\n{lines}"))
+        .start()
+}
+
+fn ask(address: SocketAddr) -> Response {
+    let request = "GET /page.php HTTP/1.1\r\nHost: example.org\r\nConnection: close\r\n\r\n";
+    exchange(address, request.as_bytes()).unwrap_or_else(|why| panic!("{why}"))
+}
+
+fn told(answer: &Response) -> String {
+    answer.header("Cache-Status").unwrap_or("none").to_owned()
+}
+
+fn renders(fixture: &Fixture) -> usize {
+    std::fs::read(fixture.path("renders")).map_or(0, |bytes| bytes.len())
+}
+
+/// Has so many readers ask, and waits until the server has all their requests in hand.
+fn crowd(fixture: &Fixture, readers: usize) -> Vec<JoinHandle<Response>> {
+    let address = fixture.address();
+    let active = |f: &Fixture| f.status()["requests_active"].as_u64().unwrap();
+    let before = active(fixture);
+    let crowd = (0..readers)
+        .map(|_| {
+            let thread = std::thread::Builder::new().stack_size(256 << 10);
+            thread.spawn(move || ask(address)).expect("a thread")
+        })
+        .collect();
+    fixture.wait("all of them to ask", |f| {
+        active(f) >= before + readers as u64
+    });
+    crowd
+}
+
+#[test]
+fn five_hundred_who_ask_for_a_cold_page_cost_one_render() {
+    let fixture = server("flight-cold", "");
+    let gate = fixture.gate("render");
+    let crowd = crowd(&fixture, READERS);
+    let standing = gate.wait();
+    standing.open();
+    let mut collapsed = 0;
+    for reader in crowd {
+        let answer = reader.join().unwrap();
+        assert_eq!(answer.status(), 200, "{}", answer.text());
+        assert_eq!(answer.text(), "text=");
+        collapsed += usize::from(told(&answer) == "Howdah; fwd=miss; stored; collapsed");
+    }
+    assert_eq!((renders(&fixture), collapsed), (1, READERS - 1));
+    assert!(told(&ask(fixture.address())).starts_with("Howdah; hit"));
+}
+
+/// Who waited for a page that turns out to be somebody's own goes for himself, at once; nobody after
+/// him waits or has it rendered twice (hit-for-miss).
+#[test]
+fn who_waits_for_a_page_that_is_not_shared_gets_his_own() {
+    let fixture = server("flight-personal", "");
+    fixture.write("personal", "");
+    let gate = fixture.gate("render");
+    let crowd = crowd(&fixture, 60);
+    let standing = gate.wait();
+    standing.open();
+    let mut cookies = HashSet::new();
+    for reader in crowd {
+        let answer = reader.join().unwrap();
+        assert_eq!(told(&answer), "Howdah; fwd=miss; detail=SetCookie");
+        let cookie = answer.header("Set-Cookie").expect("his own").to_owned();
+        assert!(cookies.insert(cookie), "{cookies:?}");
+    }
+    // One in the clean room, one for each of them.
+    assert_eq!(renders(&fixture), 61);
+    for n in 1..=3 {
+        let answer = ask(fixture.address());
+        assert_eq!(told(&answer), "Howdah; fwd=miss; detail=PassedBefore");
+        assert_eq!(renders(&fixture), 61 + n);
+    }
+}
+
+#[test]
+fn a_stale_page_is_served_at_once_while_one_render_makes_it_anew() {
+    let fixture = server("flight-grace", "cache_grace = \"1h\"");
+    fixture.write("text", "old");
+    assert_eq!(told(&ask(fixture.address())), "Howdah; fwd=miss; stored");
+    fixture.write("text", "new");
+    let gate = fixture.gate("render");
+    assert!(
+        fixture
+            .control(&["cache", "purge", "--soft", "--all"])
+            .status
+            .success()
+    );
+    for _ in 0..5 {
+        let answer = ask(fixture.address());
+        let stale = (answer.text(), answer.header("X-Cache").map(str::to_owned));
+        assert!(
+            stale.0 == "text=old" && stale.1.is_some_and(|x| x != "MISS" && x != "PASS"),
+            "{:?}",
+            answer.head
+        );
+    }
+    let standing = gate.wait();
+    standing.open();
+    fixture.wait("the new page", |f| ask(f.address()).text() == "text=new");
+    assert_eq!(renders(&fixture), 2);
+}
+
+#[test]
+fn a_page_outlives_the_failure_of_its_script_but_not_a_write() {
+    let lines = "cache_grace = \"0s\"\ncache_stale_if_error = \"1h\"";
+    let fixture = server("flight-error", lines);
+    fixture.write("text", "good");
+    assert_eq!(told(&ask(fixture.address())), "Howdah; fwd=miss; stored");
+    fixture.write("broken", "");
+    assert!(
+        fixture
+            .control(&["cache", "purge", "--soft", "--all"])
+            .status
+            .success()
+    );
+    for _ in 0..3 {
+        let answer = ask(fixture.address());
+        assert_eq!(
+            (answer.status(), answer.text().as_str()),
+            (200, "text=good")
+        );
+    }
+    std::fs::remove_file(fixture.path("broken")).unwrap();
+    fixture.write("text", "better");
+    assert_eq!(ask(fixture.address()).text(), "text=better");
+    let post = "POST /page.php HTTP/1.1\r\nHost: example.org\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    exchange(fixture.address(), post.as_bytes()).unwrap();
+    fixture.write("broken", "");
+    assert_eq!(
+        ask(fixture.address()).status(),
+        500,
+        "an old page would be wrong now"
+    );
+}
