@@ -139,6 +139,11 @@ fn what_is_not_known_to_read_is_a_write() {
             ("EXPLAIN ANALYZE DELETE FROM t", "WITH *"),
             ("SELECT /*!99999 1; */ 1", "UNREADABLE *"),
             ("/*! DELETE FROM t */", "UNREADABLE *"),
+            ("SELECT /* f */  /*! STRAIGHT_JOIN */ a FROM t", "r"),
+            (
+                "SELECT /*! STRAIGHT_JOIN a INTO OUTFILE 'x' */ 1",
+                "UNREADABLE *",
+            ),
             ("INSERT INTO t VALUES ('a", "UNREADABLE *"),
             ("{t}", " *"),
         ],
@@ -172,6 +177,9 @@ fn what_is_not_known_to_read_is_a_write() {
     check(
         Dialect::Sqlite,
         &[
+            // A comment, whatever is in it: MediaWiki writes so to all.
+            ("SELECT /*! STRAIGHT_JOIN */ a FROM t", "r"),
+            ("/*! x */ DELETE FROM t", "DELETE t"),
             (
                 "INSERT OR REPLACE INTO [my t] (a) VALUES ('x')",
                 "INSERT my t a=x",

@@ -75,7 +75,9 @@ impl<'a> Tokens<'a> {
                 }
                 (Some(b'/'), Some(b'*')) => {
                     let rest = &self.sql[self.at + 2..];
-                    if rest.starts_with(b"!") || rest.starts_with(b"M!") {
+                    let executed = rest.starts_with(b"!") || rest.starts_with(b"M!");
+                    // To the others it is a comment like any.
+                    if executed && self.dialect == Dialect::Mysql && !is_hint(rest) {
                         return false;
                     }
                     if !self.skip_block() {
@@ -185,6 +187,29 @@ impl<'a> Tokens<'a> {
         }
         Token::Word(&self.sql[start..self.at])
     }
+}
+
+/// Whether what MySQL executes within `/*! */` is only how a `SELECT` is to be run: MediaWiki writes
+/// so, to SQLite as well.
+fn is_hint(comment: &[u8]) -> bool {
+    const HINTS: [&[u8]; 6] = [
+        b"STRAIGHT_JOIN",
+        b"HIGH_PRIORITY",
+        b"SQL_NO_CACHE",
+        b"SQL_BIG_RESULT",
+        b"SQL_SMALL_RESULT",
+        b"SQL_CALC_FOUND_ROWS",
+    ];
+    let Some(end) = comment.windows(2).position(|two| two == b"*/") else {
+        return false;
+    };
+    let inside = comment[..end].trim_ascii_start();
+    let inside = inside.strip_prefix(b"M").unwrap_or(inside);
+    let inside = inside.strip_prefix(b"!").unwrap_or(inside);
+    let mut words = inside
+        .split(u8::is_ascii_whitespace)
+        .filter(|word| !word.is_empty());
+    words.all(|word| HINTS.iter().any(|hint| word.eq_ignore_ascii_case(hint)))
 }
 
 trait StartsWithDigit {
