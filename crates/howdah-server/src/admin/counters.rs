@@ -17,6 +17,8 @@ pub const BUCKETS: [f64; 12] = [
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0,
 ];
 
+// A cache line (and the one the processor fetches with it) belongs to one share.
+#[repr(align(128))]
 struct Share {
     bytes: AtomicU64,
     microseconds: AtomicU64,
@@ -60,6 +62,29 @@ pub struct Sums {
     pub statuses: Vec<(u16, u64)>,
     /// Failures by their one name.
     pub failures: Vec<(String, u64)>,
+}
+
+/// One number, counted by all threads as [`Counters`] are.
+#[derive(Debug, Default)]
+pub(crate) struct Tally([TallyShare; SHARES]);
+
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct TallyShare(AtomicU64);
+
+impl Tally {
+    /// One more.
+    pub(crate) fn add(&self) {
+        self.0[share_of_this_thread()]
+            .0
+            .fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many.
+    pub(crate) fn sum(&self) -> u64 {
+        let shares = self.0.iter();
+        shares.map(|share| share.0.load(Ordering::Relaxed)).sum()
+    }
 }
 
 fn share_of_this_thread() -> usize {

@@ -11,5 +11,6 @@ pub mod render;
 pub mod status;
 
 pub use counters::Counters;
+pub(crate) use counters::Tally;
 pub use render::StatusForm;
 pub use status::{Connections, ServerStatus, StatusPage};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use howdah_cache::key::{Key, QueryRules, Url};
 use howdah_cache::policy::{RequestGate, Scheme, State};
 use howdah_cache::store::Found;
-use howdah_cache::{Object, Pass};
+use howdah_cache::{Millis, Object, Pass};
 
 use super::{Line, PageCache, SiteCache};
 use crate::client_address::Client;
@@ -28,6 +28,8 @@ pub enum Lookup {
         state: State,
         /// See above.
         conditional: bool,
+        /// When it was found.
+        now: Millis,
         /// The key, if the page has to be rendered anew.
         key: Option<Box<Key>>,
     },
@@ -76,14 +78,14 @@ pub fn look(
             return Lookup::Pass(why);
         }
         let variant = |names: &[Vec<u8>]| variant(key, names, request);
-        match cache
-            .memory
-            .look(key.as_bytes(), variant, &part.generations, super::now())
-        {
+        let now = super::now();
+        let memory = &cache.memory;
+        match memory.look(key.as_bytes(), variant, &part.generations, now) {
             Found::Page(page, state) => Lookup::Page {
                 page,
                 state,
                 conditional: gate.conditional,
+                now,
                 key: (state != State::Fresh).then(|| Box::new(key.clone())),
             },
             Found::Nothing => Lookup::None(Box::new(key.clone())),

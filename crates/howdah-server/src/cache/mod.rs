@@ -44,6 +44,7 @@ use serde::Serialize;
 
 pub use disk::DiskStatus;
 
+use crate::admin::Tally;
 use crate::server_config::FrontSettings;
 use crate::site::{Site, Sites};
 
@@ -74,7 +75,8 @@ pub struct SiteCache {
     pub config: CacheConfig,
     /// Its purges; with a disk, every configuration of the process has the same.
     pub generations: Arc<Generations>,
-    hits: AtomicU64,
+    // Every hit of every thread counts here: not beside what they all read.
+    hits: Tally,
     stale: AtomicU64,
     stored: AtomicU64,
     passes: PassCounters,
@@ -92,7 +94,7 @@ impl SiteCache {
             config,
             first: 1,
             generations: Arc::default(),
-            hits: AtomicU64::new(0),
+            hits: Tally::default(),
             stale: AtomicU64::new(0),
             stored: AtomicU64::new(0),
             passes: PassCounters::default(),
@@ -110,7 +112,7 @@ impl SiteCache {
     pub fn count(&self, verdict: Verdict) {
         match verdict {
             Verdict::Hit { ttl } if ttl < 0 => &self.stale,
-            Verdict::Hit { .. } => &self.hits,
+            Verdict::Hit { .. } => return self.hits.add(),
             Verdict::Stored { .. } | Verdict::Validated => &self.stored,
             Verdict::Pass(why) => return self.passes.add(why),
         }
@@ -206,7 +208,7 @@ impl PageCache {
                 .filter_map(|(site, cache)| Some((site, cache.as_ref()?)))
                 .map(|(site, cache)| SiteCacheStatus {
                     site: site.config().name.clone(),
-                    hits: cache.hits.load(Ordering::Relaxed),
+                    hits: cache.hits.sum(),
                     stale: cache.stale.load(Ordering::Relaxed),
                     stored: cache.stored.load(Ordering::Relaxed),
                     purges: cache.generations.now() - cache.first,

@@ -26,11 +26,12 @@ pub fn page(
     now: Millis,
     out: &mut Responder,
 ) {
-    let mut extra = Vec::with_capacity(96);
-    extra.extend_from_slice(b"Age: ");
-    number(&mut extra, (page.freshness.age(now) / 1000) as i64);
-    extra.extend_from_slice(b"\r\n");
-    verdict.fields(&mut extra);
+    let extra = |out: &mut Vec<u8>| {
+        out.extend_from_slice(b"Age: ");
+        number(out, (page.freshness.age(now) / 1000) as i64);
+        out.extend_from_slice(b"\r\n");
+        verdict.fields(out);
+    };
     if conditional {
         let mut conditions = Conditions::default();
         for (name, value) in request.headers() {
@@ -41,7 +42,9 @@ pub fn page(
         }
         let reply = reply(page, &conditions);
         if reply != Reply::Full {
-            return short(page, reply, &extra, out);
+            let mut lines = Vec::new();
+            extra(&mut lines);
+            return short(page, reply, &lines, out);
         }
     }
     let plain = page.form(0, || plain(page, encoding));
@@ -60,8 +63,8 @@ pub fn page(
     } else {
         plain
     };
-    out.begin_stored(page.status, &form.head, &extra, form.body.len() as u64);
-    out.push(form.body.clone());
+    out.begin_stored(page.status, &form.head, extra, form.body.len() as u64);
+    out.push_shared(&form.body);
     out.end();
 }
 

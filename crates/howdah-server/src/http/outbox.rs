@@ -97,12 +97,12 @@ impl Outbox {
     }
 
     /// Appends bytes.
-    pub(super) fn push(&mut self, bytes: Bytes) {
+    pub(super) fn push(&mut self, bytes: &Bytes) {
         if bytes.len() <= COPY_UP_TO {
-            self.append(|out| out.extend_from_slice(&bytes));
+            self.append(|out| out.extend_from_slice(bytes));
         } else if !self.gone {
             self.queued += bytes.len();
-            self.rest.push_back(Segment::Shared(bytes));
+            self.rest.push_back(Segment::Shared(bytes.clone()));
         }
     }
 

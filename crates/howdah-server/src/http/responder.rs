@@ -245,8 +245,14 @@ impl Responder {
 
     /// Queues a final response's head that was serialised before: `head` from the status line to its
     /// last field, with `Date` and, unless the status forbids it, a `Content-Length` of `length`;
-    /// `extra` are lines that differ each time. For stored responses. A second call is ignored.
-    pub fn begin_stored(&mut self, status: u16, head: &[u8], extra: &[u8], length: u64) {
+    /// `extra` writes the lines that differ each time. For stored responses. A second call is ignored.
+    pub fn begin_stored(
+        &mut self,
+        status: u16,
+        head: &[u8],
+        extra: impl FnOnce(&mut Vec<u8>),
+        length: u64,
+    ) {
         if self.state != State::Waiting {
             debug_assert!(false, "the response has begun already");
             return;
@@ -263,7 +269,7 @@ impl Responder {
         let before = outbox.queued();
         outbox.append(|out| {
             out.extend_from_slice(head);
-            out.extend_from_slice(extra);
+            extra(out);
             if self.io.config.server_header {
                 out.extend_from_slice(b"Server: Howdah\r\n");
             }
@@ -294,7 +300,15 @@ impl Responder {
 
     /// Queues body bytes. More than the promised length is cut off; after the end, or when the
     /// client is gone, bytes are dropped. Mind [`Responder::queued`]: the queue has no limit.
-    pub fn push(&mut self, mut bytes: Bytes) {
+    pub fn push(&mut self, bytes: Bytes) {
+        self.push_shared(&bytes);
+    }
+
+    /// As [`Responder::push`], of bytes that others send as well: few are copied, which is cheaper
+    /// than to count one more who holds them.
+    pub fn push_shared(&mut self, bytes: &Bytes) {
+        let cut;
+        let mut bytes = bytes;
         let State::Body(framing) = &mut self.state else {
             return;
         };
@@ -302,7 +316,8 @@ impl Responder {
             Framing::Suppressed => return,
             Framing::Counted { left } => {
                 if bytes.len() as u64 > *left {
-                    bytes.truncate(*left as usize);
+                    cut = bytes.slice(..*left as usize);
+                    bytes = &cut;
                 }
                 *left -= bytes.len() as u64;
             }

@@ -14,7 +14,7 @@ use howdah_cache::policy::{Scheme, State};
 use howdah_cache::preset::Form;
 use howdah_cache::status::Verdict;
 use howdah_cache::store::Found;
-use howdah_cache::{Pass, Storable};
+use howdah_cache::{Millis, Pass, Storable};
 use howdah_executor::{Event, ScriptBody, ScriptRequest};
 
 use super::script::LocalRedirect;
@@ -93,10 +93,18 @@ pub(super) fn look<'a>(
             page,
             state,
             conditional,
+            now,
             key,
         } => match key {
             None => {
-                serve(exchange, part, (&page, state), conditional, out, record);
+                serve(
+                    exchange,
+                    part,
+                    (&page, state, now),
+                    conditional,
+                    out,
+                    record,
+                );
                 Ok(None)
             }
             Some(key) => {
@@ -111,7 +119,14 @@ pub(super) fn look<'a>(
                 };
                 if state == State::Grace {
                     asked.refresh_behind();
-                    serve(exchange, part, (&page, state), conditional, out, record);
+                    serve(
+                        exchange,
+                        part,
+                        (&page, state, now),
+                        conditional,
+                        out,
+                        record,
+                    );
                     return Ok(None);
                 }
                 Ok(Some(asked))
@@ -123,12 +138,12 @@ pub(super) fn look<'a>(
 fn serve(
     exchange: Exchange<'_>,
     part: &SiteCache,
-    (page, state): (&Object, State),
+    (page, state, now): (&Object, State, Millis),
     conditional: bool,
     out: &mut Responder,
     record: &mut Record,
 ) {
-    let ttl = page.freshness.ttl(now()).div_euclid(1000);
+    let ttl = page.freshness.ttl(now).div_euclid(1000);
     let verdict = Verdict::Hit {
         ttl: match state {
             State::Fresh => ttl,
@@ -136,13 +151,21 @@ fn serve(
             _ => ttl.min(-1),
         },
     };
-    deliver(exchange, part, page, verdict, conditional, out, record);
+    deliver(
+        exchange,
+        part,
+        (page, now),
+        verdict,
+        conditional,
+        out,
+        record,
+    );
 }
 
 fn deliver(
     exchange: Exchange<'_>,
     part: &SiteCache,
-    page: &Object,
+    (page, now): (&Object, Millis),
     verdict: Verdict,
     conditional: bool,
     out: &mut Responder,
@@ -157,7 +180,7 @@ fn deliver(
         exchange.request,
         conditional,
         encoding,
-        now(),
+        now,
         out,
     );
 }
@@ -298,7 +321,7 @@ impl<'a> Asked<'a> {
         serve(
             self.exchange,
             self.part,
-            (&page, state),
+            (&page, state, now()),
             conditional,
             out,
             record,
@@ -355,13 +378,14 @@ impl<'a> Asked<'a> {
             return false;
         };
         // Looked at anew: something may have been written meanwhile.
-        match page.state(&self.part.generations, now()) {
+        let now = now();
+        match page.state(&self.part.generations, now) {
             None | Some(State::Stale) => false,
             Some(state) => {
                 serve(
                     self.exchange,
                     self.part,
-                    (page, state),
+                    (page, state, now),
                     self.conditional,
                     out,
                     record,
@@ -376,7 +400,7 @@ impl<'a> Asked<'a> {
         deliver(
             self.exchange,
             self.part,
-            page,
+            (page, now()),
             verdict,
             conditional,
             out,
