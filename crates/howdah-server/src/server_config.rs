@@ -13,7 +13,7 @@ use howdah_executor::{ExecError, Executor, Run, ScriptRequest};
 use howdah_proto::request::IniKind;
 
 use crate::admin::StatusPage;
-use crate::cache::PageCache;
+use crate::cache::{DiskStatus, PageCache};
 use crate::client_address::TrustedProxies;
 use crate::encoding::EncodingConfig;
 use crate::log::AccessLog;
@@ -49,6 +49,8 @@ pub struct FrontSettings {
     pub cache_memory: u64,
     /// `cache.path`: pages on disk; one for all configurations of the process.
     pub cache_disk: Option<Arc<Disk>>,
+    /// Why there is none although one is configured, for the status.
+    pub closed_cache_disk: Option<DiskStatus>,
 }
 
 impl Default for FrontSettings {
@@ -65,6 +67,7 @@ impl Default for FrontSettings {
             spill_directory: std::env::temp_dir(),
             cache_memory: 128 << 20,
             cache_disk: None,
+            closed_cache_disk: None,
         }
     }
 }

@@ -213,6 +213,7 @@ fn a_directory_that_cannot_be_made_costs_the_disk_and_nothing_else() {
         .config("[cache]\npath = \"/proc/howdah-cache\"")
         .start();
     fixture.wait_for_log(&["DiskUnwritable", "/proc/howdah-cache", "in memory only"]);
+    assert_eq!(disk(&fixture)["condition"], "DiskUnwritable");
     assert!(!is_hit(&ask(&fixture, 0)));
     assert!(is_hit(&ask(&fixture, 0)));
 }

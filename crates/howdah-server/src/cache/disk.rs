@@ -2,8 +2,9 @@
 //! another configuration is not found, whatever its age: the configuration is part of its name.
 
 use std::fs;
+use std::path::Path;
 
-use howdah_cache::store::disk::{DiskUsage, Owner};
+use howdah_cache::store::disk::{DiskUsage, Fault, Owner};
 use serde::Serialize;
 
 use crate::encoding::EncodingConfig;
@@ -63,6 +64,18 @@ pub struct DiskStatus {
     pub condition: Option<String>,
     /// What went wrong, by name.
     pub faults: Vec<(String, u64)>,
+}
+
+impl DiskStatus {
+    /// Of a directory that could not be opened, and why.
+    pub fn closed(path: &Path, fault: Fault) -> DiskStatus {
+        DiskStatus {
+            path: path.display().to_string(),
+            condition: Some(fault.name().to_owned()),
+            faults: vec![(fault.name().to_owned(), 1)],
+            ..DiskStatus::default()
+        }
+    }
 }
 
 impl From<DiskUsage> for DiskStatus {

@@ -147,6 +147,8 @@ pub struct PageCache {
     pub memory: Memory,
     /// Who renders what.
     pub flights: Flights,
+    /// The disk that could not be opened.
+    closed_disk: Option<DiskStatus>,
     /// By the site's number; none: `cache = off`.
     sites: Vec<Option<SiteCache>>,
 }
@@ -178,6 +180,7 @@ impl PageCache {
             .map(|site| site.rules().max_object)
             .max()?;
         Some(PageCache {
+            closed_disk: settings.closed_cache_disk.clone(),
             memory: Memory::over(disk, memory, largest.min(memory / 2)),
             flights: Flights::default(),
             sites,
@@ -203,7 +206,10 @@ impl PageCache {
             bytes: usage.bytes,
             capacity: usage.capacity,
             evictions: usage.evictions,
-            disk: self.memory.disk().map(|disk| disk.disk().usage().into()),
+            disk: match self.memory.disk() {
+                Some(disk) => Some(disk.disk().usage().into()),
+                None => self.closed_disk.clone(),
+            },
             sites: each
                 .filter_map(|(site, cache)| Some((site, cache.as_ref()?)))
                 .map(|(site, cache)| SiteCacheStatus {

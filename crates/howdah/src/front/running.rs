@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use howdah_executor::{Executor, Log, Pool, pool};
 use howdah_server::admin::{Connections, StatusPage};
+use howdah_server::cache::DiskStatus;
 use howdah_server::cache::disk_store::{self, Disk, Fault, Notice, OpenError};
 use howdah_server::http::proxy_protocol::TrustedPeers;
 use howdah_server::listener::{Control, ListenerConfig, ListenerId, Server, ThreadHooks};
@@ -86,7 +87,11 @@ pub fn take(
         .map(|(name, pool)| (name.clone(), pool.clone() as Arc<dyn Executor>))
         .collect();
     let mut front_settings = front_settings(&settings, access_log.as_ref().map(|a| a.2.clone()));
-    front_settings.cache_disk = cache_disk(&settings, shared, &error_log).map_err(one)?;
+    match cache_disk(&settings, shared, &error_log).map_err(one)? {
+        Some(Ok(disk)) => front_settings.cache_disk = Some(disk),
+        Some(Err(closed)) => front_settings.closed_cache_disk = Some(closed),
+        None => {}
+    }
     let config = ServerConfig::new(front_settings, sites, &executors)
         .map_err(|list| list.iter().map(ToString::to_string).collect::<Vec<_>>())?;
     let config = Arc::new(config);
@@ -214,7 +219,7 @@ fn cache_disk(
     settings: &Settings,
     shared: &Shared,
     log: &Arc<ErrorLog>,
-) -> Result<Option<Arc<Disk>>, String> {
+) -> Result<Option<Result<Arc<Disk>, DiskStatus>>, String> {
     let Some(wanted) = &settings.cache_disk else {
         return Ok(None);
     };
@@ -226,7 +231,7 @@ fn cache_disk(
         && disk.path() == wanted.path
     {
         disk.resize(wanted.size);
-        return Ok(Some(disk));
+        return Ok(Some(Ok(disk)));
     }
     let heard = log.clone();
     let mut options =
@@ -245,14 +250,15 @@ fn cache_disk(
         }
     });
     match Disk::open(options) {
-        Ok(disk) => Ok(Some(disk)),
+        Ok(disk) => Ok(Some(Ok(disk))),
         Err(OpenError::Io { what, error }) => {
             let message = format!(
                 "page cache: cannot {what} {}: {error}; pages are kept in memory only until the next reload or start",
                 wanted.path.display()
             );
-            log.problem(level::ERROR, Fault::DiskUnwritable.name(), &message);
-            Ok(None)
+            let fault = Fault::DiskUnwritable;
+            log.problem(level::ERROR, fault.name(), &message);
+            Ok(Some(Err(DiskStatus::closed(&wanted.path, fault))))
         }
         Err(error) => Err(format!("cache.path: {}: {error}", wanted.path.display())),
     }
