@@ -81,14 +81,15 @@ impl Effort {
         self
     }
 
-    /// The suite's levels, the first, the last and some between; the last, if there is to be but one.
+    /// The suite's levels, the first, the last and some between; the first, which posts report most of, if there is
+    /// to be but one.
     pub fn of(&self, levels: &[u32]) -> Vec<u32> {
         let all = levels.len();
         if all <= self.levels {
             return levels.to_vec();
         }
         if self.levels <= 1 {
-            return levels.last().copied().into_iter().collect();
+            return levels.first().copied().into_iter().collect();
         }
         let last = self.levels - 1;
         let pick = |n: usize| levels[n * (all - 1) / last];
@@ -171,7 +172,7 @@ mod tests {
             levels: 1,
             ..Effort::quick()
         };
-        assert_eq!(one.of(&[5, 10]), [10]);
+        assert_eq!(one.of(&[5, 10]), [5]);
     }
 
     #[test]

@@ -21,6 +21,17 @@ pub fn serve(job: &Job, folder: &Folder, arguments: &[&str]) -> Result<Running, 
     listen(command, folder, Vec::new())
 }
 
+/// `howdah serve` with the pool's opcode cache off: that is a setting of the pool, which goes before php.ini's.
+pub fn without_opcache(
+    job: &Job,
+    folder: &Folder,
+    arguments: &[&str],
+) -> Result<Running, LabError> {
+    let config = folder.write("howdah.toml", "[pool.www]\nopcache = \"off\"\n")?;
+    let config = config.display().to_string();
+    serve(job, folder, &[arguments, &["--config", &config]].concat())
+}
+
 /// `howdah serve --mode fastcgi`, with a php-fpm of our own.
 pub fn fastcgi(
     job: &Job,

@@ -182,7 +182,7 @@ stacks! {
     "howdah-embed", "Howdah, mode embed", [],
         |job, folder| howdah::serve(job, folder, &["--mode", "embed"]);
     "howdah-embed-no-opcache", "Howdah, mode embed, no opcode cache", [],
-        |job, folder| howdah::serve(&job.without_opcache(), folder, &["--mode", "embed", "-d", "opcache.enable=0"]);
+        |job, folder| howdah::without_opcache(&job.without_opcache(), folder, &["--mode", "embed"]);
     "howdah-embed-cache", "Howdah, mode embed, page cache", [],
         |job, folder| howdah::serve(job, folder, &["--mode", "embed", "--cache", "on"]);
     "howdah-fastcgi-unix", "Howdah, mode fastcgi: php-fpm, unix socket", [PHP_FPM],
@@ -194,7 +194,7 @@ stacks! {
     "howdah-pool", "Howdah, mode pool: php-cgi", [PHP_CGI],
         |job, folder| howdah::serve(job, folder, &["--mode", "pool"]);
     "howdah-pool-no-opcache", "Howdah, mode pool: php-cgi, no opcode cache", [PHP_CGI],
-        |job, folder| howdah::serve(&job.without_opcache(), folder, &["--mode", "pool", "-d", "opcache.enable=0"]);
+        |job, folder| howdah::without_opcache(&job.without_opcache(), folder, &["--mode", "pool"]);
     "howdah-cgi", "Howdah, mode cgi: php-cgi", [PHP_CGI],
         |job, folder| howdah::serve(job, folder, &["--mode", "cgi"]);
     "howdah-worker", "Howdah, mode worker", [], howdah::worker;
