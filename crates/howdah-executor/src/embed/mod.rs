@@ -103,17 +103,7 @@ impl EmbedPool {
     /// Waits until the zygote is ready, or its first attempt has failed (it is tried again all
     /// the same).
     pub async fn ready(&self) -> Result<(), ExecError> {
-        let mut condition = self.shared.condition.subscribe();
-        let settled = condition
-            .wait_for(|c| !matches!(c, Condition::Starting))
-            .await
-            .map_err(|_| ExecError::Stopping)?
-            .clone();
-        match settled {
-            Condition::Ready | Condition::Starting => Ok(()),
-            Condition::Down { name, message } => Err(ExecError::PoolDown { name, message }),
-            Condition::Draining | Condition::Closed => Err(ExecError::Stopping),
-        }
+        Condition::settled(self.shared.condition.subscribe()).await
     }
 
     /// The pool's condition now.

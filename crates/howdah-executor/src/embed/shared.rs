@@ -37,6 +37,24 @@ pub enum Condition {
     Closed,
 }
 
+impl Condition {
+    /// Waits until it is known whether there is anybody to serve requests.
+    pub(crate) async fn settled(
+        mut condition: tokio::sync::watch::Receiver<Condition>,
+    ) -> Result<(), ExecError> {
+        let settled = condition
+            .wait_for(|c| !matches!(c, Condition::Starting))
+            .await
+            .map_err(|_| ExecError::Stopping)?
+            .clone();
+        match settled {
+            Condition::Ready | Condition::Starting => Ok(()),
+            Condition::Down { name, message } => Err(ExecError::PoolDown { name, message }),
+            Condition::Draining | Condition::Closed => Err(ExecError::Stopping),
+        }
+    }
+}
+
 /// What a front thread wants of the supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {

@@ -207,19 +207,7 @@ impl Executor for ProgramPool {
 
 impl Pool for ProgramPool {
     fn ready(&self) -> Happens<'_, Result<(), ExecError>> {
-        Box::pin(async {
-            let mut condition = self.shared.condition.subscribe();
-            let settled = condition
-                .wait_for(|c| !matches!(c, Condition::Starting))
-                .await
-                .map_err(|_| ExecError::Stopping)?
-                .clone();
-            match settled {
-                Condition::Ready | Condition::Starting => Ok(()),
-                Condition::Down { name, message } => Err(ExecError::PoolDown { name, message }),
-                Condition::Draining | Condition::Closed => Err(ExecError::Stopping),
-            }
-        })
+        Box::pin(async { Condition::settled(self.shared.condition.subscribe()).await })
     }
 
     fn drain(&self, successor: Option<Arc<dyn Executor>>, limit: Duration) {

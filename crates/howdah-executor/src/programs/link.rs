@@ -124,17 +124,7 @@ impl Link {
 
     /// Waits until processes can be started, or the first attempt to get there has failed.
     pub async fn ready(&self) -> Result<(), ExecError> {
-        let mut condition = self.condition.subscribe();
-        let settled = condition
-            .wait_for(|c| !matches!(c, Condition::Starting))
-            .await
-            .map_err(|_| ExecError::Stopping)?
-            .clone();
-        match settled {
-            Condition::Ready | Condition::Starting => Ok(()),
-            Condition::Down { name, message } => Err(ExecError::PoolDown { name, message }),
-            Condition::Draining | Condition::Closed => Err(ExecError::Stopping),
-        }
+        Condition::settled(self.condition.subscribe()).await
     }
 
     /// Ends a process that may have been let go of by now.
