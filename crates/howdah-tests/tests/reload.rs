@@ -11,6 +11,8 @@ use rustix::process::Signal;
 
 /// Time spent on reloads unless `HOWDAH_TESTS_RELOADS` gives a number (1000 in the nightly run).
 const BUDGET: Duration = Duration::from_secs(15);
+/// As many at least, however slow the machine is.
+const FEWEST: u32 = 10;
 
 #[test]
 fn reload_after_reload_under_load_drops_no_request() {
@@ -29,7 +31,11 @@ fn reload_after_reload_under_load_drops_no_request() {
         .map(|n| n.parse().expect("HOWDAH_TESTS_RELOADS is a number"));
     let begun = Instant::now();
     let mut done = 0;
-    while wanted.map_or(begun.elapsed() < BUDGET && done < 1000, |n| done < n) {
+    let enough = |done: u32| match wanted {
+        Some(wanted) => done >= wanted,
+        None => done >= FEWEST && (done >= 1000 || begun.elapsed() >= BUDGET),
+    };
+    while !enough(done) {
         fixture.reload();
         done += 1;
     }
@@ -38,7 +44,6 @@ fn reload_after_reload_under_load_drops_no_request() {
     files.wait_for(100);
     let (php, files) = (php.finish(), files.finish());
     println!("{done} reloads of {each:?} each; PHP: {php}; files: {files}");
-    assert!(done >= 10, "a reload took {each:?}");
     php.only(&["200"]);
     files.only(&["200"]);
     // Old pools are drained and gone.
