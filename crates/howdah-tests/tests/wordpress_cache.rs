@@ -3,7 +3,7 @@
 //! reaches another, no page is older than what was written before it was asked for, and the cache does
 //! its work. At the root of a site, and in a subfolder.
 
-use howdah_tests::http::Response;
+use howdah_tests::http::{Response, exchange};
 use howdah_tests::readers::{Drive, Reader};
 use howdah_tests::rig::{Howdah, Server};
 use howdah_tests::wordpress_home::{HOST, WordpressHome};
@@ -165,7 +165,8 @@ fn what_is_published_edited_approved_or_set_without_any_request_to_the_page_is_r
     let server = Howdah::start(&site);
     let address = server.address();
     let get = |path: &str| {
-        let page = ask(address, "GET", path, "", "");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
+        let page = exchange(address, request.as_bytes()).expect("an answer");
         assert_eq!(page.status(), 200, "{path}: {}", page.text());
         (page.text(), page.header("X-Cache") == Some("HIT"))
     };
