@@ -1,0 +1,194 @@
+//! What a journal keeps over a kill, and what it refuses to believe.
+
+use super::*;
+use crate::generation::Validity;
+
+const BOOT: Option<[u8; 16]> = Some([7; 16]);
+const A: Owner = Owner {
+    site: [1; 16],
+    policy: [1; 16],
+};
+const B: Owner = Owner {
+    site: [2; 16],
+    policy: [1; 16],
+};
+
+fn open(directory: &Path) -> (Arc<PurgeJournal>, Option<Fresh>) {
+    at(directory, BOOT, 1000)
+}
+
+fn at(directory: &Path, boot: Option<[u8; 16]>, now: Millis) -> (Arc<PurgeJournal>, Option<Fresh>) {
+    let (journal, fresh) = PurgeJournal::open(directory, boot, now).unwrap();
+    (Arc::new(journal), fresh)
+}
+
+fn tag(name: &str) -> Purge {
+    Purge::Tag(name.as_bytes().to_vec())
+}
+
+#[test]
+fn a_purge_is_in_force_after_a_kill_and_later_pages_are_not_touched() {
+    let directory = tempfile::tempdir().unwrap();
+    let (journal, fresh) = open(directory.path());
+    assert_eq!(fresh, Some(Fresh::None));
+    let born = journal.begin(&[A, B], false)[0].now();
+    let tags = [b"t".to_vec()];
+    journal.record(&A.site, born + 1, &tag("t"), Force::Soft);
+    // Nothing is closed: as after `kill -9`.
+    let (journal, fresh) = open(directory.path());
+    assert_eq!(fresh, None);
+    let again = journal.begin(&[A, B], false);
+    assert_eq!(again[0].judge(born, b"k", &tags), Validity::Stale);
+    assert_eq!(again[0].judge(born, b"k", &[]), Validity::Valid);
+    assert_eq!(again[0].judge(born + 1, b"k", &tags), Validity::Valid);
+    assert_eq!(again[0].now(), born + 1);
+    journal.record(&A.site, born + 2, &Purge::All, Force::Hard);
+    let (journal, _) = open(directory.path());
+    let again = journal.begin(&[A, B], false);
+    assert_eq!(again[0].judge(born + 1, b"k", &[]), Validity::Gone);
+    assert_eq!(again[1].judge(again[1].now(), b"k", &[]), Validity::Valid);
+}
+
+#[test]
+fn all_of_a_site_is_gone_that_is_configured_differently_or_was_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let (journal, _) = open(directory.path());
+    let first = journal.begin(&[A, B], false);
+    let (a, b) = (first[0].now(), first[1].now());
+    let changed = Owner {
+        policy: [9; 16],
+        ..A
+    };
+    let (journal, _) = open(directory.path());
+    let second = journal.begin(&[changed], false);
+    assert_eq!(second[0].judge(a, b"k", &[]), Validity::Gone);
+    let (journal, _) = open(directory.path());
+    let third = journal.begin(&[changed, B], false);
+    assert_eq!(third[1].judge(b, b"k", &[]), Validity::Gone, "B was away");
+    let kept = second[0].now();
+    assert_eq!(third[0].judge(kept, b"k", &[]), Validity::Valid);
+    let fourth = journal.begin(&[changed, B], true);
+    assert_eq!(fourth[0].judge(kept, b"k", &[]), Validity::Gone, "a reload");
+}
+
+#[test]
+fn a_write_cut_off_by_a_kill_spoils_its_site_and_one_that_was_through_does_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let (journal, _) = open(directory.path());
+    let sites: Vec<_> = journal
+        .begin(&[A, B], false)
+        .into_iter()
+        .map(Arc::new)
+        .collect();
+    let (a, b) = (sites[0].now(), sites[1].now());
+    drop((sites[0].write_begins(), sites[0].write_begins()));
+    let (first, second) = (sites[1].write_begins(), sites[1].write_begins());
+    drop(first);
+    // A reload goes on with what is under way.
+    drop(journal.begin(&[A, B], true));
+    let (journal, _) = open(directory.path());
+    let again = journal.begin(&[A, B], false);
+    assert!(again[0].now() > a && again[1].now() > again[0].now());
+    let born = [again[0].now(), again[1].now()];
+    drop(second);
+    drop(journal);
+    let (journal, _) = open(directory.path());
+    let third = journal.begin(&[A, B], false);
+    assert_eq!([third[0].now(), third[1].now()], born, "told once");
+    assert_eq!(third[1].judge(b, b"k", &[]), Validity::Gone);
+}
+
+#[test]
+fn another_boot_believes_only_what_was_closed() {
+    let directory = tempfile::tempdir().unwrap();
+    let other = Some([8; 16]);
+    let (journal, _) = open(directory.path());
+    drop(journal);
+    let (journal, fresh) = at(directory.path(), other, 1000);
+    assert_eq!(fresh, Some(Fresh::MachineStopped));
+    journal.close(2000).unwrap();
+    let (journal, fresh) = at(directory.path(), BOOT, 3000);
+    assert_eq!(fresh, None);
+    drop(journal);
+    // Opening took the word back.
+    let (_, fresh) = at(directory.path(), other, 3000);
+    assert_eq!(fresh, Some(Fresh::MachineStopped));
+    let (_, fresh) = at(directory.path(), None, 3000);
+    assert_eq!(fresh, Some(Fresh::MachineStopped), "an unknown boot");
+}
+
+#[test]
+fn a_clock_that_was_set_back_while_the_server_was_down_is_noticed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (journal, _) = open(directory.path());
+    journal.stamp(500_000);
+    drop(journal);
+    let (_, fresh) = at(directory.path(), BOOT, 400_000);
+    assert_eq!(fresh, Some(Fresh::ClockWentBack));
+}
+
+#[test]
+fn a_record_cut_off_by_a_kill_was_never_acknowledged_and_a_damaged_one_spoils_all() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(NAME);
+    let (journal, _) = open(directory.path());
+    let born = journal.begin(&[A], false)[0].now();
+    let before = fs::read(&path).unwrap().len();
+    journal.record(&A.site, born + 1, &tag("t"), Force::Hard);
+    drop(journal);
+    let whole = fs::read(&path).unwrap();
+    for cut in before..whole.len() {
+        fs::write(&path, &whole[..cut]).unwrap();
+        let (journal, fresh) = open(directory.path());
+        assert_eq!(fresh, None, "cut at {cut}");
+        let generations = &journal.begin(&[A], false)[0];
+        assert_eq!(generations.now(), born, "cut at {cut}");
+    }
+    for at in 0..whole.len() {
+        let mut bad = whole.clone();
+        bad[at] ^= 0x41;
+        assert!(read(&bad, BOOT, 1000).is_err(), "byte {at}");
+    }
+}
+
+#[test]
+fn many_purges_do_not_make_it_long() {
+    let directory = tempfile::tempdir().unwrap();
+    let (journal, _) = open(directory.path());
+    let born = journal.begin(&[A], false)[0].now();
+    let name = vec![b'x'; 1000];
+    for n in 1..5000 {
+        let tag = Purge::Tag(name.clone());
+        journal.record(&A.site, born + n, &tag, Force::Hard);
+    }
+    let length = fs::metadata(directory.path().join(NAME)).unwrap().len();
+    assert!(length < 2 * LONG, "{length}");
+    let (journal, _) = open(directory.path());
+    let generations = &journal.begin(&[A], false)[0];
+    assert_eq!(
+        generations.judge(born + 4998, b"k", &[name]),
+        Validity::Gone
+    );
+}
+
+#[test]
+fn a_journal_that_cannot_be_written_is_removed_and_comes_back_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let (journal, _) = open(directory.path());
+    let born = journal.begin(&[A], false)[0].now();
+    // As a disk that is full: every write fails.
+    journal.lock().file = Some(File::options().write(true).open("/dev/full").unwrap());
+    journal.record(&A.site, born + 1, &tag("t"), Force::Hard);
+    assert!(!journal.is_writable() && !directory.path().join(NAME).exists());
+    let error = journal.take_error().expect("it is told");
+    assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    journal.record(&A.site, born + 2, &tag("u"), Force::Hard);
+    assert!(journal.recover());
+    let (journal, fresh) = open(directory.path());
+    assert_eq!(fresh, None);
+    let generations = &journal.begin(&[A], false)[0];
+    for name in ["t", "u"] {
+        let tags = [name.as_bytes().to_vec()];
+        assert_eq!(generations.judge(born, b"k", &tags), Validity::Gone);
+    }
+}
