@@ -19,6 +19,7 @@
 //! - [`generation`]: purges in constant time: a number compared when a page is read.
 //! - [`object`]: a stored response; [`store`]: where it is kept; [`flight`]: who renders it.
 //! - [`serve`]: conditional requests and ranges; [`status`]: `Cache-Status`.
+//! - [`compare`]: whether a fresh render is what was kept.
 //!
 //! Times are milliseconds of Unix time ([`Millis`]): a stored page outlives the process, so a
 //! monotonic clock would mean nothing to it. A clock set back makes pages older than they are
@@ -26,6 +27,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod compare;
 pub mod control;
 pub mod cookie;
 pub mod field;

@@ -91,6 +91,8 @@ passes! {
     OtherRepresentation Request;
     /// The request asks for an upgrade of the connection.
     Upgrade Request;
+    /// The cache is on trial (`cache = "dry-run"`): nothing is served from it.
+    DryRun Request;
     /// The response sets a cookie.
     SetCookie Response;
     /// `Cache-Control: no-store`

@@ -15,6 +15,7 @@ mod authorize;
 mod cached;
 mod file;
 mod script;
+mod trial;
 
 pub(crate) use script::build_frame;
 
@@ -30,6 +31,7 @@ use howdah_cache::status::Verdict;
 use howdah_executor::RunTiming;
 
 use crate::admin::{Connections, Counters, ServerStatus, StatusForm};
+use crate::cache::trial::Trial;
 use crate::cache::watch::Watch;
 use crate::cache::{SiteCache, protocol, steer};
 use crate::client_address::Client;
@@ -73,6 +75,8 @@ struct Record {
     cache: Option<Verdict>,
     /// Who is told what the run does, where a site has it on.
     watch: Option<Arc<Watch>>,
+    /// What the answer is compared with, where the cache is on trial.
+    trial: Option<Arc<Trial>>,
 }
 
 /// One request, while it is answered.
@@ -219,7 +223,13 @@ impl Front {
         if let Some((cache, part)) = cache {
             let has_body =
                 body.expected() != BodyKind::None || request.header(b"content-length").is_some();
-            match cached::look(exchange, cache, part, site, has_body, out, record) {
+            let looked = match part.config.dry_run {
+                true => Err(trial::try_out(
+                    exchange, cache, part, site, has_body, record,
+                )),
+                false => cached::look(self, exchange, cache, part, site, has_body, out, record),
+            };
+            match looked {
                 Ok(None) => return Ok(None),
                 Ok(Some(question)) => asked = Some(question),
                 Err(why) => passed = Some(why),
@@ -272,6 +282,9 @@ impl Front {
                 let run = script::answer(self, exchange, site, &target, &edit, body, out, record);
                 let answered = Box::pin(run).await;
                 around.through(answered.as_ref().err());
+                if let Some(trial) = record.trial.take() {
+                    trial.judge(cache.1, &self.error_log);
+                }
                 answered
             }
             Action::Static(plan) => {

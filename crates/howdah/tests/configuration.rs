@@ -336,3 +336,40 @@ fn the_page_cache_s_directory_lies_in_no_root_and_no_root_in_it() {
         );
     }
 }
+
+#[test]
+fn a_cache_before_php_that_tells_nothing_is_told_as_such() {
+    for (pool, told) in [
+        ("mode = \"fastcgi\"\nfastcgi = \"127.0.0.1:9000\"", true),
+        ("", false),
+    ] {
+        for cache in ["on", "dry-run", "off"] {
+            let scratch = Scratch::new("cache-mode");
+            scratch.write("web/index.php", "<?php");
+            let site = format!("[[site]]\nroot = \"web\"\ncache = \"{cache}\"\n");
+            scratch.write("a.toml", &format!("[pool.www]\n{pool}\n{site}"));
+            let (code, out, err) = run(howdah(["check", "--config", "a.toml"])
+                .current_dir(&scratch.0)
+                .env("HOWDAH_PHP", scratch.fitting_stand_in()));
+            assert_eq!(code, 0, "{err}");
+            let says = (err + &out).contains("only the header of an answer is seen");
+            assert_eq!(says, told && cache != "off", "{pool} {cache}");
+        }
+    }
+}
+
+#[test]
+fn who_may_purge_is_checked_like_everything_else() {
+    let (code, said) = check(
+        "[[site]]\nroot = \"web\"\ncache = \"on\"\ncache_purge_from = [\"unix\", \"10.0.0.1/8\"]\n\
+         cache_purge_token = \"short\"\ncache_purge_path = \"purge\"\n",
+    );
+    assert_eq!(code, 3, "{said}");
+    for words in [
+        "a.toml:4:29: cache_purge_from: `10.0.0.1/8`",
+        "openssl rand -hex 16",
+        "cache_purge_path: `purge`",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+}

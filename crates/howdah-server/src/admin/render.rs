@@ -7,7 +7,7 @@ use howdah_executor::status::BackendRow;
 
 use super::cache_disk;
 use super::status::ServerStatus;
-use crate::cache::CacheStatus;
+use crate::cache::{CacheStatus, SiteCacheStatus};
 use crate::http::message::RequestHead;
 use crate::log::escape;
 
@@ -181,7 +181,8 @@ fn backends_text(out: &mut String, backends: &[BackendRow]) {
     }
 }
 
-fn cache_text(out: &mut String, cache: &CacheStatus) {
+/// The page cache's part of the text.
+pub fn cache_text(out: &mut String, cache: &CacheStatus) {
     // Writing to a string cannot fail.
     let _ = writeln!(
         out,
@@ -197,10 +198,40 @@ fn cache_text(out: &mut String, cache: &CacheStatus) {
     for site in &cache.sites {
         let _ = writeln!(
             out,
-            "  {}: {} hits, {} stale, {} stored, {} purges and writes",
-            site.site, site.hits, site.stale, site.stored, site.purges
+            "  {}: {} hits, {} stale, {} stored, {} purges and writes; {}.{} % of requests from the store",
+            site.site,
+            site.hits,
+            site.stale,
+            site.stored,
+            site.purges,
+            site.hit_permille / 10,
+            site.hit_permille % 10
         );
+        checks_text(out, site);
         list(out, "    passes", site.passes.iter().cloned());
+    }
+}
+
+fn checks_text(out: &mut String, site: &SiteCacheStatus) {
+    let c = &site.checks;
+    if !site.dry_run && site.shadow == 0 {
+        return;
+    }
+    let what = match site.dry_run {
+        true => format!(
+            "dry run: {} would hit, {} would miss",
+            c.would_hit, c.would_miss
+        ),
+        false => format!("shadow of one hit in {}", site.shadow),
+    };
+    // As above.
+    let _ = writeln!(
+        out,
+        "    {what}; {} same, {} but for nonces, {} different, {} unchecked",
+        c.same, c.noise, c.different, c.unchecked
+    );
+    if !c.last.is_empty() {
+        let _ = writeln!(out, "    last: {}", c.last);
     }
 }
 
@@ -247,6 +278,35 @@ fn cache_metrics(m: &mut Metrics, cache: &CacheStatus) {
         for (name, n) in &site.passes {
             let labels = [("site", &site.site[..]), ("name", &name[..])];
             m.value("howdah_cache_passes_total", &labels, *n);
+        }
+    }
+    m.family(
+        "howdah_cache_checks",
+        "counter",
+        "Pages compared with a fresh answer, in a dry run or as a shadow.",
+    );
+    for site in &cache.sites {
+        let c = &site.checks;
+        for (result, n) in [
+            ("same", c.same),
+            ("nonces", c.noise),
+            ("different", c.different),
+            ("unchecked", c.unchecked),
+        ] {
+            let labels = [("site", &site.site[..]), ("result", result)];
+            m.value("howdah_cache_checks_total", &labels, n);
+        }
+    }
+    m.family(
+        "howdah_cache_dry_run",
+        "counter",
+        "Requests by what the page cache would have done.",
+    );
+    for site in cache.sites.iter().filter(|site| site.dry_run) {
+        let c = &site.checks;
+        for (result, n) in [("hit", c.would_hit), ("miss", c.would_miss)] {
+            let labels = [("site", &site.site[..]), ("result", result)];
+            m.value("howdah_cache_dry_run_total", &labels, n);
         }
     }
     m.family("howdah_cache_purges", "counter", "Purges and writes.");

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use howdah_cache::store::disk::{DiskUsage, Fault, Owner};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::encoding::EncodingConfig;
 use crate::site::{Site, Sites};
@@ -40,7 +40,7 @@ fn owner(site: &Site, encoding: &EncodingConfig) -> Owner {
 }
 
 /// The pages on disk at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskStatus {
     /// The directory.
     pub path: String,

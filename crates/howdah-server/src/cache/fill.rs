@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use howdah_cache::flight::{Outcome, Ticket};
-use howdah_cache::generation::Validity;
+use howdah_cache::generation::{Force, Purge, Validity};
 use howdah_cache::key::Key;
 use howdah_cache::object::{Draft, Object};
 use howdah_cache::policy::response::{ResponseFacts, judge};
@@ -20,11 +20,13 @@ use howdah_cache::{Millis, Pass, Storable};
 use howdah_executor::{Event, Head, Run, ScriptBody, ScriptRequest};
 
 use super::dialect;
+use super::trial::{self, Finding, Way};
 use super::watch::Watch;
 use super::{Line, PageCache, SiteCache, fields, lookup, now, remembered};
 use crate::client_address::Client;
 use crate::http::head::{self as request_head, HeadLimits};
 use crate::http::message::{RequestHead, ResponseHead};
+use crate::log::error::ErrorLog;
 use crate::request::build_frame;
 use crate::script::frame::BodyLength;
 use crate::script::head;
@@ -67,6 +69,45 @@ pub struct Order {
     pub id: u64,
     /// `cache = rfc`: the visitor's own request, in place of a clean room.
     pub visitor: Option<Visitor>,
+    /// `cache_shadow`: the page that was served, to be compared with this render.
+    pub against: Option<Against>,
+}
+
+/// A page that is checked by a fresh render, and where a difference is told.
+pub struct Against {
+    /// The page that was served.
+    pub page: Arc<Object>,
+    /// The log.
+    pub log: Arc<ErrorLog>,
+}
+
+impl Against {
+    /// Compares, counts and tells. A page that would not be kept any more is purged.
+    fn check(&self, part: &SiteCache, rendered: &Result<Outcome, Unstored>) {
+        let valid = self.page.state(&part.generations, now()).is_some();
+        let finding = match rendered {
+            _ if !valid => Finding::Unchecked,
+            Ok(Outcome::Stored(fresh)) => {
+                let lines: Vec<Line> = fresh
+                    .fields()
+                    .map(|(n, v)| (n.to_vec(), v.to_vec()))
+                    .collect();
+                trial::compare(&self.page, fresh.status, &lines, &fresh.body)
+            }
+            Err(Unstored { pass, text }) if remembered(*pass) => {
+                let url = Purge::Url(self.page.url_key.clone());
+                part.generations.purge(&url, Force::Hard);
+                let text = match &**text {
+                    "" => pass.to_string(),
+                    text => format!("{pass}: {text}"),
+                };
+                Finding::Different(format!("a fresh render would not be kept: {text}"))
+            }
+            _ => Finding::Unchecked,
+        };
+        part.checks
+            .note(&finding, Way::Shadow, &self.page, &self.log);
+    }
 }
 
 /// A visitor's request that outlives its connection.
@@ -87,7 +128,11 @@ pub fn start(order: Order, ticket: Ticket) {
         let Some(part) = cache.site(&order.site) else {
             return;
         };
-        let outcome = match render(&mut order, part).await {
+        let rendered = render(&mut order, part).await;
+        if let Some(against) = &order.against {
+            against.check(part, &rendered);
+        }
+        let outcome = match rendered {
             Ok(outcome) => {
                 part.rendered(true);
                 outcome

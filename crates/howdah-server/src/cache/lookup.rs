@@ -62,19 +62,7 @@ pub fn look(
         return Lookup::Pass(why);
     }
     KEY.with_borrow_mut(|key| {
-        let url = Url {
-            site: site.number(),
-            https: client.https,
-            host: client.host.as_deref().unwrap_or_else(|| request.host()),
-            path: request.path(),
-            query: request.query(),
-        };
-        let query = QueryRules {
-            drop_tracking: rules.scheme == Scheme::CleanRoom,
-            ignored: &rules.ignore_query,
-            never: rules.preset.never_parameters,
-        };
-        if let Err(why) = key.make(&url, &query) {
+        if let Err(why) = make(key, part, site, request, client) {
             return Lookup::Pass(why);
         }
         let variant = |names: &[Vec<u8>]| variant(key, names, request);
@@ -91,6 +79,42 @@ pub fn look(
             Found::Nothing => Lookup::None(Box::new(key.clone())),
         }
     })
+}
+
+/// Makes the key of a request.
+fn make(
+    key: &mut Key,
+    part: &SiteCache,
+    site: &Site,
+    request: &RequestHead,
+    client: &Client<'_>,
+) -> Result<(), Pass> {
+    let rules = part.rules();
+    let url = Url {
+        site: site.number(),
+        https: client.https,
+        host: client.host.as_deref().unwrap_or_else(|| request.host()),
+        path: request.path(),
+        query: request.query(),
+    };
+    let query = QueryRules {
+        drop_tracking: rules.scheme == Scheme::CleanRoom,
+        ignored: &rules.ignore_query,
+        never: rules.preset.never_parameters,
+    };
+    key.make(&url, &query)
+}
+
+/// The key of a request that was looked for, once more.
+pub fn key_of(
+    part: &SiteCache,
+    site: &Site,
+    request: &RequestHead,
+    client: &Client<'_>,
+) -> Result<Box<Key>, Pass> {
+    let mut key = Box::<Key>::default();
+    make(&mut key, part, site, request, client)?;
+    Ok(key)
 }
 
 /// The key of a request's variant.

@@ -10,6 +10,7 @@
 //! - [`steer`]: purges and explanations for an administrator.
 //! - [`tee`]: a visitor's own answer is kept while it is sent (`cache = rfc`).
 //! - [`watch`]: what a run does beside answering; [`reasons`]: what is remembered of it for people.
+//! - [`trial`]: comparing what is kept with what the application answers now.
 //! - [`write`]: what a write, or a purge, makes invalid.
 //!
 //! One value per configuration: a reload, which may bring new code, begins with an empty memory. The
@@ -24,6 +25,7 @@ pub mod reasons;
 pub mod send;
 pub mod steer;
 pub mod tee;
+pub mod trial;
 pub mod watch;
 pub mod write;
 
@@ -40,7 +42,7 @@ use howdah_cache::store::Memory;
 pub use howdah_cache::store::disk as disk_store;
 use howdah_cache::store::disk::DiskSites;
 use howdah_cache::{Millis, Pass, flight::Flights};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use disk::DiskStatus;
 
@@ -59,6 +61,10 @@ pub struct CacheConfig {
     pub purge: protocol::Access,
     /// `cache_ignore_writes`: tables whose writes change no page, beside those of the preset.
     pub ignore_writes: Vec<String>,
+    /// `cache = "dry-run"`: nothing is served from the cache.
+    pub dry_run: bool,
+    /// `cache_shadow`: one hit in so many is checked by a fresh render; 0: none.
+    pub shadow: u64,
 }
 
 /// How long a page that passed is not tried again, in milliseconds; Varnish's uncacheable_ttl.
@@ -86,6 +92,8 @@ pub struct SiteCache {
     unstored: AtomicU32,
     /// For people.
     pub reasons: reasons::Reasons,
+    /// Comparisons of what is kept with what the application answers now.
+    pub checks: trial::Checks,
 }
 
 impl SiteCache {
@@ -100,6 +108,7 @@ impl SiteCache {
             passes: PassCounters::default(),
             unstored: AtomicU32::new(0),
             reasons: reasons::Reasons::default(),
+            checks: trial::Checks::default(),
         }
     }
 
@@ -129,6 +138,16 @@ impl SiteCache {
         self.unstored
             .fetch_add(1, Ordering::Relaxed)
             .is_multiple_of(8)
+    }
+
+    /// Of a thousand requests, how many were answered from the store.
+    fn hit_permille(&self) -> u64 {
+        let n = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let hits = n(&self.hits) + n(&self.stale);
+        let passes: u64 = self.passes.sums().iter().map(|(_, n)| n).sum();
+        (hits * 1000)
+            .checked_div(hits + n(&self.stored) + passes)
+            .unwrap_or(0)
     }
 
     fn rendered(&self, stored: bool) {
@@ -219,6 +238,10 @@ impl PageCache {
                     stored: cache.stored.load(Ordering::Relaxed),
                     purges: cache.generations.now() - cache.first,
                     passes: cache.passes.sums(),
+                    hit_permille: cache.hit_permille(),
+                    dry_run: cache.config.dry_run,
+                    shadow: cache.config.shadow,
+                    checks: cache.checks.status(),
                 })
                 .collect(),
         }
@@ -226,7 +249,7 @@ impl PageCache {
 }
 
 /// The page cache at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheStatus {
     /// Pages and variants in memory.
     pub entries: u64,
@@ -244,7 +267,7 @@ pub struct CacheStatus {
 }
 
 /// One site's part.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SiteCacheStatus {
     /// Its name.
     pub site: String,
@@ -258,6 +281,14 @@ pub struct SiteCacheStatus {
     pub purges: u64,
     /// Requests the cache had no business with, by reason.
     pub passes: Vec<(String, u64)>,
+    /// Of a thousand requests, how many were answered from the store.
+    pub hit_permille: u64,
+    /// `cache = "dry-run"`
+    pub dry_run: bool,
+    /// `cache_shadow`: one hit in so many is checked; 0: none.
+    pub shadow: u64,
+    /// Comparisons of what is kept with what the application answers now.
+    pub checks: trial::ChecksStatus,
 }
 
 /// A header field: name and value.

@@ -20,7 +20,7 @@ use howdah_executor::{Event, ScriptBody, ScriptRequest};
 use super::script::LocalRedirect;
 use super::{Exchange, Front, Record, build_frame};
 use crate::cache::dialect;
-use crate::cache::fill::{self, Order, Visitor};
+use crate::cache::fill::{self, Against, Order, Visitor};
 use crate::cache::lookup::{self, Lookup};
 use crate::cache::tee::Tee;
 use crate::cache::watch::Watch;
@@ -61,7 +61,9 @@ pub(super) enum Answered {
 }
 
 /// Looks for a page and serves a fresh one at once.
+#[allow(clippy::too_many_arguments)] // The request's two halves, and what routing found.
 pub(super) fn look<'a>(
+    front: &Front,
     exchange: Exchange<'a>,
     cache: &'a Arc<PageCache>,
     part: &'a SiteCache,
@@ -105,6 +107,9 @@ pub(super) fn look<'a>(
                     out,
                     record,
                 );
+                if part.checks.is_turn(part.config.shadow) {
+                    shadow(front, exchange, cache, part, site, page);
+                }
                 Ok(None)
             }
             Some(key) => {
@@ -133,6 +138,41 @@ pub(super) fn look<'a>(
             }
         },
     }
+}
+
+/// Has the page that was just served rendered anew behind the reader's back, to be compared with it.
+fn shadow(
+    front: &Front,
+    exchange: Exchange<'_>,
+    cache: &Arc<PageCache>,
+    part: &SiteCache,
+    site: &Arc<Site>,
+    page: Arc<Object>,
+) {
+    // Another's own request is not repeated for a check.
+    if part.rules().scheme == Scheme::Rfc {
+        return;
+    }
+    let Ok(key) = lookup::key_of(part, site, exchange.request, exchange.client) else {
+        return;
+    };
+    let asked = Asked {
+        exchange,
+        cache,
+        part,
+        site,
+        key,
+        old: None,
+        conditional: false,
+    };
+    let Ok((Seat::Lead(ticket), mut order)) = asked.seat() else {
+        return;
+    };
+    order.against = Some(Against {
+        page,
+        log: front.error_log.clone(),
+    });
+    fill::start(order, ticket);
 }
 
 fn serve(
@@ -200,12 +240,13 @@ impl<'a> Asked<'a> {
             variant,
             id: self.exchange.id,
             visitor: None,
+            against: None,
         };
         Ok((seat, order))
     }
 
     /// Has the page rendered anew behind the reader's back, unless somebody does already.
-    fn refresh_behind(&self) {
+    pub(super) fn refresh_behind(&self) {
         let Ok((Seat::Lead(ticket), mut order)) = self.seat() else {
             return;
         };
@@ -330,7 +371,7 @@ impl<'a> Asked<'a> {
     }
 
     /// Whether a render for the cache is to be tried.
-    fn may_try(&self) -> Result<(), Pass> {
+    pub(super) fn may_try(&self) -> Result<(), Pass> {
         let (_, variant) = lookup::keyed(self.cache, &self.key, self.exchange.request)?;
         let at = now();
         if self.cache.memory.passed_before(&variant, at).is_some() {

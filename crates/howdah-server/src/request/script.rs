@@ -78,6 +78,9 @@ pub(super) async fn answer(
                 effects: sink(record),
             };
             let mut run = service.start(target, request);
+            if let Some(trial) = &record.trial {
+                run = trial.copy(run);
+            }
             // Not `pass_on`: a future within a future takes its room twice in every connection.
             let mut pump = Pump::new(&exchange.config.pump, exchange.request, edit, true);
             let ended = poll_fn(|cx| {

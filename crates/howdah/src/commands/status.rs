@@ -4,7 +4,10 @@ use std::fmt::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use howdah_server::admin::render::cache_text;
+use howdah_server::cache::CacheStatus;
 use howdah_server::log::escape;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::client::ask;
@@ -73,6 +76,10 @@ fn text(answer: &Answer, server: &Value) -> String {
     );
     pairs(&mut out, "answers", &server["statuses"]);
     pairs(&mut out, "failures", &server["failures"]);
+    // A server of another version may say it otherwise.
+    if let Ok(cache) = CacheStatus::deserialize(&server["cache"]) {
+        cache_text(&mut out, &cache);
+    }
     for pool in server["pools"].as_array().into_iter().flatten() {
         let _ = writeln!(
             out,

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use howdah_executor::Mode;
 use howdah_server::cache::protocol::{Access, Token};
 use howdah_server::cache::{CacheConfig, PRESETS, Preset, Rules, Scheme};
 use howdah_server::site::config::SiteConfig;
@@ -68,7 +69,7 @@ pub fn disk(top: &Section<'_, '_, '_>, sites: &[SiteConfig]) -> Option<CacheDisk
 /// What `--cache` or `cache` says: off, or which scheme.
 fn scheme(word: &str) -> Option<Scheme> {
     match word {
-        "on" => Some(Scheme::CleanRoom),
+        "on" | "dry-run" => Some(Scheme::CleanRoom),
         "rfc" => Some(Scheme::Rfc),
         _ => None,
     }
@@ -82,7 +83,10 @@ fn typed(arguments: &Serve, top: &Section<'_, '_, '_>) -> Option<String> {
 
 /// For a directory that is served without a `[[site]]`.
 pub fn without_section(arguments: &Serve, top: &Section<'_, '_, '_>, site: &mut SiteConfig) {
-    let Some(scheme) = typed(arguments, top).and_then(|word| scheme(&word)) else {
+    let Some(word) = typed(arguments, top) else {
+        return;
+    };
+    let Some(scheme) = scheme(&word) else {
         return;
     };
     let preset = preset_of(site);
@@ -95,6 +99,8 @@ pub fn without_section(arguments: &Serve, top: &Section<'_, '_, '_>, site: &mut 
         flush_on_write: true,
         purge: Access::default(),
         ignore_writes: Vec::new(),
+        dry_run: word == "dry-run",
+        shadow: 0,
     });
     announce(site);
     advise(top, None, site);
@@ -110,7 +116,10 @@ pub fn of_section(
     let typed = typed(arguments, top).filter(|_| !section.has("cache"));
     let word = typed.or_else(|| section.text("cache"));
     let rules = rules(section, site);
-    let Some(scheme) = word.and_then(|word| scheme(&word)) else {
+    let Some(word) = word else {
+        return;
+    };
+    let Some(scheme) = scheme(&word) else {
         return;
     };
     site.cache = Some(CacheConfig {
@@ -118,11 +127,32 @@ pub fn of_section(
         flush_on_write: section.on("cache_flush_on_write"),
         purge: purge_access(section),
         ignore_writes: ignore_writes(top, section),
+        dry_run: word == "dry-run",
+        shadow: section.number("cache_shadow").unwrap_or(0),
     });
     if section.on("cache_litespeed") {
         announce(site);
     }
     advise(top, section.place_of("cache"), site);
+}
+
+/// Says so where PHP cannot tell what its runs do beside answering.
+pub fn advise_of_mode(top: &Section<'_, '_, '_>, place: Place, pools: &[Mode], site: &SiteConfig) {
+    if site.cache.is_none() {
+        return;
+    }
+    let mode = pools.iter().find(|pool| pool.name() == site.pool);
+    let Some(mode @ (Mode::FastCgi(_) | Mode::Pool(_) | Mode::Cgi(_))) = mode else {
+        return;
+    };
+    let message = format!(
+        "cache: pool `{}` is of mode `{}`, where only the header of an answer is seen: a session without a cookie, \
+         DONOTCACHEPAGE, a fatal error after output and database writes are not, and `howdah_cache_purge()` \
+         does not exist; mode `embed` sees them",
+        site.pool,
+        mode.word()
+    );
+    top.file().advise(place, message);
 }
 
 /// Who may purge over HTTP.

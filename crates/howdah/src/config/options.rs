@@ -392,8 +392,8 @@ options! {
         "php_admin_value": Kind::Pairs, "", "`[site.php_admin_value]`: PHP settings that scripts cannot change.", "";
         "error_pages": Kind::Pairs, "",
             "`[site.error_pages]`: a file below the root for a status, as `404 = \"404.html\"`.", "";
-        "cache": Kind::Word(&["off", "on", "rfc"]), "off",
-            "The page cache. `on`: pages are rendered for an anonymous request the server makes itself, and served to anonymous readers. `rfc`: an HTTP cache (RFC 9111) that stores what the application explicitly allows, for applications that declare `Vary` truly.",
+        "cache": Kind::Word(&["off", "on", "rfc", "dry-run"]), "off",
+            "The page cache. `dry-run`: as `on`, but nothing is served from it; `howdah status` tells what would have been a hit, and what would have been wrong. `on`: pages are rendered for an anonymous request the server makes itself, and served to anonymous readers. `rfc`: an HTTP cache (RFC 9111) that stores what the application explicitly allows, for applications that declare `Vary` truly.",
             "a cache is switched on by somebody who knows the application";
         "cache_preset": Kind::Text, "auto",
             "What is known of the application: `wordpress`, `mediawiki`, `drupal`, `joomla`, `phpbb`, `magento`, `laravel`, `symfony`, `php`. `auto`: as the root is recognised, else the first of its subfolders that is.", "";
@@ -417,6 +417,9 @@ options! {
         "cache_flush_on_write": Kind::OnOff, "on",
             "Every request that may have written (POST, PUT, DELETE …, and what the preset knows) makes all pages of the site old. `off`: only its own URL (RFC 9111 §4.4).",
             "a cache that sees only HTTP cannot know which pages show what was written";
+        "cache_shadow": Kind::Integer(0, 1 << 30), "0",
+            "One hit in so many has its page rendered anew behind the reader's back and compared; a difference is the warning `ShadowDiffers`. 0: none.",
+            "each costs a render; 1000 is hardly noticed";
         "cache_purge_from": Kind::Texts, "",
             "Who may purge pages by HTTP requests (`PURGE /path`, …): addresses, networks, `unix` (who connects to a unix socket). The machine's own PHP comes from one of its addresses.",
             "`howdah cache purge` needs nobody's leave, and behind a proxy everybody comes from its address";

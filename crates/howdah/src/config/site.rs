@@ -35,6 +35,7 @@ pub fn sites(
                 site.pool = default_pool(pools);
                 warn_of_writable_root(top, &site.root, None);
                 super::cache::without_section(arguments, top, &mut site);
+                super::cache::advise_of_mode(top, None, pools, &site);
                 site
             })
             .collect();
@@ -50,6 +51,7 @@ pub fn sites(
             continue;
         };
         super::cache::of_section(arguments, top, section, &mut site);
+        super::cache::advise_of_mode(top, section.place_of("cache"), pools, &site);
         for (host, text) in site.hosts.iter().zip(section.texts("hosts")) {
             if let Some((_, other)) = hosts.iter().find(|(h, _)| h == host) {
                 let message = format!("hosts: `{}` belongs to site `{other}` already", text.value);

@@ -1,0 +1,218 @@
+//! Are two renders of one page the same? For trying the cache out before it is switched on, and for
+//! watching over it afterwards. Tells three things apart: the same; different only in words that look
+//! like a nonce or token, made anew for each render; different. It says where, never what: pages may
+//! be somebody's.
+//!
+//! Honest rather than clever: a number is never noise, because prices and dates are numbers, and a
+//! page whose words differ in number or order is different.
+
+/// What the comparison gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Likeness {
+    /// The same bytes.
+    Same,
+    /// The same but for words that look like nonces.
+    Noise(Noise),
+    /// Different.
+    Different(Place),
+}
+
+/// Words that look like nonces and differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Noise {
+    /// How many.
+    pub words: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+    /// Where the first one begins, in the page that was kept.
+    pub first: u64,
+}
+
+/// Where two pages differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The first byte that differs, from 0.
+    pub first: u64,
+    /// Its line, from 1.
+    pub line: u64,
+    /// Bytes of the page that was kept from there to the last that differs.
+    pub kept: u64,
+    /// The same of the fresh one.
+    pub fresh: u64,
+}
+
+/// Longest and shortest word that may be a nonce: WordPress' have 10 characters, Symfony's up to 86.
+const NONCE: std::ops::RangeInclusive<usize> = 8..=128;
+
+/// Compares the body that was kept with a fresh one. Takes time in proportion to their length.
+pub fn bodies(kept: &[u8], fresh: &[u8]) -> Likeness {
+    if kept == fresh {
+        return Likeness::Same;
+    }
+    match noise(kept, fresh) {
+        Some(noise) => Likeness::Noise(noise),
+        None => Likeness::Different(place(kept, fresh)),
+    }
+}
+
+fn place(kept: &[u8], fresh: &[u8]) -> Place {
+    let alike = |a: &mut dyn Iterator<Item = &u8>, b: &mut dyn Iterator<Item = &u8>| {
+        a.zip(b).take_while(|(x, y)| x == y).count()
+    };
+    let first = alike(&mut kept.iter(), &mut fresh.iter());
+    let (a, b) = (&kept[first..], &fresh[first..]);
+    let last = alike(&mut a.iter().rev(), &mut b.iter().rev());
+    let line = kept[..first].iter().filter(|byte| **byte == b'\n').count() as u64 + 1;
+    Place {
+        first: first as u64,
+        line,
+        kept: (a.len() - last) as u64,
+        fresh: (b.len() - last) as u64,
+    }
+}
+
+/// The differences, if all of them are nonces.
+fn noise(kept: &[u8], fresh: &[u8]) -> Option<Noise> {
+    // Nonces are as long as those they follow, so nothing else moves.
+    if kept.len() != fresh.len() {
+        return None;
+    }
+    let mut noise: Option<Noise> = None;
+    let mut at = 0;
+    while at < kept.len() {
+        if !is_word(kept[at]) {
+            if kept[at] != fresh[at] {
+                return None;
+            }
+            at += 1;
+            continue;
+        }
+        let length = |text: &[u8]| text.iter().take_while(|byte| is_word(**byte)).count();
+        let end = at + length(&kept[at..]);
+        if end != at + length(&fresh[at..]) {
+            return None;
+        }
+        let (a, b) = (&kept[at..end], &fresh[at..end]);
+        if a != b {
+            if !is_nonce(a) || !is_nonce(b) {
+                return None;
+            }
+            let known = noise.get_or_insert(Noise {
+                words: 0,
+                bytes: 0,
+                first: at as u64,
+            });
+            known.words += 1;
+            known.bytes += a.len() as u64;
+        }
+        at = end;
+    }
+    noise
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
+}
+
+/// Letters and digits mixed, as chance does it: hexadecimal, or long, and often changing between
+/// digits, small and capital letters. `2026-11-22`, `1795200000`, `Thursday` and `iPhone16Pro` are none.
+fn is_nonce(word: &[u8]) -> bool {
+    if !NONCE.contains(&word.len()) {
+        return false;
+    }
+    let count = |is: fn(&u8) -> bool| word.iter().filter(|byte| is(byte)).count();
+    let digits = count(u8::is_ascii_digit);
+    let letters = count(u8::is_ascii_alphabetic);
+    let kind = |byte: u8| match byte {
+        b'0'..=b'9' => Some(0),
+        b'a'..=b'z' => Some(1),
+        b'A'..=b'Z' => Some(2),
+        _ => None,
+    };
+    let kinds = word.windows(2).map(|pair| (kind(pair[0]), kind(pair[1])));
+    let changes = kinds
+        .filter(|(a, b)| a.is_some() && b.is_some() && a != b)
+        .count();
+    let chance = match word.iter().all(u8::is_ascii_hexdigit) {
+        true => 2,
+        false if word.len() >= 16 => 5,
+        false => return false,
+    };
+    digits >= 2 && letters >= 2 && changes >= chance
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compare(kept: &str, fresh: &str) -> Likeness {
+        bodies(kept.as_bytes(), fresh.as_bytes())
+    }
+
+    #[test]
+    fn nonces_are_noise_and_are_counted() {
+        let page = |nonce: &str, token: &str| {
+            format!("<a href=\"?_wpnonce={nonce}\">x</a>\n<input value=\"{token}\">")
+        };
+        let kept = page("3f09ab12cd", "Zk3_9dQ1xL5-pp70");
+        assert_eq!(compare(&kept, &kept), Likeness::Same);
+        let fresh = page("77e1c0ffe5", "b8K_1mW2tY6-qa93");
+        let noise = Noise {
+            words: 2,
+            bytes: 26,
+            first: 19,
+        };
+        assert_eq!(compare(&kept, &fresh), Likeness::Noise(noise));
+    }
+
+    #[test]
+    fn what_readers_read_is_never_noise() {
+        for (kept, fresh) in [
+            ("price 19.99", "price 24.99"),
+            ("on Thursday.", "on Saturday."),
+            ("2026-11-22", "2026-11-23"),
+            ("1795200000", "1795200001"),
+            ("0123456789", "0123456780"),
+            ("order-1234", "order-1235"),
+            ("user alice01x", "user bobby01x"),
+            ("iPhone15Pro", "iPhone16Pro"),
+            ("Hello Jo", "Hello Jane"),
+            ("a 3f09ab12cd b", "a 3f09ab12c b"),
+            ("3f09ab12cd x", "77e1c0ffe5 y"),
+            ("3f09ab12cd", "3f09ab12cd "),
+            ("", "x"),
+        ] {
+            let likeness = compare(kept, fresh);
+            assert!(
+                matches!(likeness, Likeness::Different(_)),
+                "{kept} {fresh} {likeness:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_difference_is_told_by_its_place_and_size() {
+        let place = |kept, fresh| match compare(kept, fresh) {
+            Likeness::Different(p) => (p.first, p.line, p.kept, p.fresh),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(place("a\nbXc", "a\nbYYc"), (3, 2, 1, 2));
+        assert_eq!(place("aa", "aaa"), (2, 1, 0, 1));
+        assert_eq!(place("", "x"), (0, 1, 0, 1));
+        assert_eq!(place("x\n\n", ""), (0, 1, 3, 0));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_two_bodies_are_compared(kept in "[a-f0-9 \n]{0,40}", fresh in "[a-f0-9 \n]{0,40}") {
+            let likeness = bodies(kept.as_bytes(), fresh.as_bytes());
+            proptest::prop_assert_eq!(likeness == Likeness::Same, kept == fresh);
+            if let Likeness::Different(p) = likeness {
+                let (first, k, f) = (p.first as usize, p.kept as usize, p.fresh as usize);
+                proptest::prop_assert!(first + k <= kept.len() && first + f <= fresh.len());
+                proptest::prop_assert_eq!(&kept[..first], &fresh[..first]);
+                proptest::prop_assert_eq!(&kept[first + k..], &fresh[first + f..]);
+            }
+        }
+    }
+}

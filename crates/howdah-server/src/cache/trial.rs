@@ -1,0 +1,285 @@
+//! Is what the cache holds what the application would answer now? Asked in two ways, by
+//! `howdah_cache::compare`: in a *dry run* (`cache = "dry-run"`) nothing is served from the cache, and each
+//! visitor's own answer is compared with the page he would have been given; as a *shadow*
+//! (`cache_shadow`) one hit in so many has its page rendered anew behind the reader's back. Counts and
+//! tells; what is done about a difference is the caller's.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use howdah_cache::Object;
+use howdah_cache::compare::{self, Likeness, Noise};
+use howdah_cache::key::target_of;
+use howdah_executor::{Event, ExecError, Head, Run, RunTiming};
+use serde::{Deserialize, Serialize};
+
+use super::{Line, SiteCache, now};
+use crate::log::error::{ErrorLog, level};
+use crate::script::head;
+
+/// What a comparison found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// The same.
+    Same,
+    /// Words that look like nonces differ.
+    Noise(Noise),
+    /// Different; in words.
+    Different(String),
+    /// There is nothing to compare: a part, a 304, something that was purged meanwhile.
+    Unchecked,
+}
+
+/// Which of the two ways it was; the name in log and status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// `cache = "dry-run"`
+    DryRun,
+    /// `cache_shadow`
+    Shadow,
+}
+
+impl Way {
+    /// The one name of a difference.
+    pub fn name(self) -> &'static str {
+        match self {
+            Way::DryRun => "DryRunDiffers",
+            Way::Shadow => "ShadowDiffers",
+        }
+    }
+}
+
+/// The counters of a site.
+#[derive(Debug, Default)]
+pub struct Checks {
+    would_hit: AtomicU64,
+    would_miss: AtomicU64,
+    same: AtomicU64,
+    noise: AtomicU64,
+    different: AtomicU64,
+    unchecked: AtomicU64,
+    turn: AtomicU64,
+    last: Mutex<String>,
+}
+
+/// The counters at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChecksStatus {
+    /// Dry run: requests that would have been answered from the cache.
+    pub would_hit: u64,
+    /// Dry run: requests for which a page would have been rendered.
+    pub would_miss: u64,
+    /// Comparisons that found no difference.
+    pub same: u64,
+    /// That found words that look like nonces.
+    pub noise: u64,
+    /// That found another page: an alarm.
+    pub different: u64,
+    /// That had nothing to compare.
+    pub unchecked: u64,
+    /// The last difference, in words.
+    pub last: String,
+}
+
+impl Checks {
+    /// Dry run: counts what the cache would have done.
+    pub fn would(&self, hit: bool) {
+        match hit {
+            true => &self.would_hit,
+            false => &self.would_miss,
+        }
+        .fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether this hit is the one in `one_in` that is checked; 0: none is.
+    pub fn is_turn(&self, one_in: u64) -> bool {
+        one_in > 0
+            && self
+                .turn
+                .fetch_add(1, Ordering::Relaxed)
+                .is_multiple_of(one_in)
+    }
+
+    /// Counts a finding about a page, and tells a difference.
+    pub fn note(&self, finding: &Finding, way: Way, page: &Object, log: &ErrorLog) {
+        let counter = match finding {
+            Finding::Same => &self.same,
+            Finding::Noise(_) => &self.noise,
+            Finding::Different(_) => &self.different,
+            Finding::Unchecked => &self.unchecked,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        let target = target_of(&page.url_key).escape_ascii();
+        match finding {
+            Finding::Different(what) => {
+                let age = page.freshness.age(now()) / 1000;
+                let text = format!("{target}: {what}; the page was kept {age} s ago");
+                log.problem(level::WARNING, way.name(), &text);
+                *lock(&self.last) = text;
+            }
+            Finding::Noise(noise) => {
+                let text = format!(
+                    "{target}: {} words that look like nonces differ, {} bytes, the first at byte {}",
+                    noise.words, noise.bytes, noise.first
+                );
+                log.problem(level::DEBUG, way.name(), &text);
+            }
+            Finding::Same | Finding::Unchecked => {}
+        }
+    }
+
+    /// The counters of now.
+    pub fn status(&self) -> ChecksStatus {
+        let n = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        ChecksStatus {
+            would_hit: n(&self.would_hit),
+            would_miss: n(&self.would_miss),
+            same: n(&self.same),
+            noise: n(&self.noise),
+            different: n(&self.different),
+            unchecked: n(&self.unchecked),
+            last: lock(&self.last).clone(),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Compares what was kept with a fresh answer to the same request.
+pub fn compare(page: &Object, status: u16, fields: &[Line], body: &[u8]) -> Finding {
+    let fresh = |name: &str| {
+        let line = fields
+            .iter()
+            .find(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes()));
+        line.map(|(_, value)| &value[..])
+    };
+    if matches!(status, 206 | 304) || fresh("content-encoding") != page.field(b"content-encoding") {
+        return Finding::Unchecked;
+    }
+    if status != page.status {
+        return Finding::Different(format!(
+            "status {} was kept, {status} is fresh",
+            page.status
+        ));
+    }
+    if fresh("set-cookie").is_some() {
+        return Finding::Different("the fresh answer sets a cookie".to_owned());
+    }
+    for name in ["Content-Type", "Location"] {
+        if fresh(name) != page.field(name.as_bytes()) {
+            return Finding::Different(format!("{name} differs"));
+        }
+    }
+    match compare::bodies(&page.body, body) {
+        Likeness::Same => Finding::Same,
+        Likeness::Noise(noise) => Finding::Noise(noise),
+        Likeness::Different(place) => {
+            let mut text = String::new();
+            // Writing to a string cannot fail.
+            let _ = write!(
+                text,
+                "differs from byte {} (line {}): {} bytes kept, {} fresh",
+                place.first, place.line, place.kept, place.fresh
+            );
+            Finding::Different(text)
+        }
+    }
+}
+
+/// A visitor's answer beside the page he would have been given.
+#[derive(Debug)]
+pub struct Trial {
+    page: Arc<Object>,
+    limit: u64,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    head: Option<Head>,
+    pieces: Vec<Bytes>,
+    length: u64,
+    ended: bool,
+}
+
+impl Trial {
+    /// Of `page`; answers longer than `limit` bytes are not compared.
+    pub fn new(page: Arc<Object>, limit: u64) -> Arc<Trial> {
+        Arc::new(Trial {
+            page,
+            limit,
+            kept: Mutex::default(),
+        })
+    }
+
+    /// Passes a run on and keeps a copy of what it says.
+    pub fn copy(self: &Arc<Trial>, run: Box<dyn Run>) -> Box<dyn Run> {
+        Box::new(Copy {
+            run,
+            trial: self.clone(),
+        })
+    }
+
+    /// The run is through.
+    pub fn judge(&self, part: &SiteCache, log: &ErrorLog) {
+        let kept = lock(&self.kept);
+        let valid = self.page.state(&part.generations, now()).is_some();
+        let finding = match &kept.head {
+            Some(head) if valid && kept.ended && kept.length <= self.limit => {
+                let status = head::orders(head).status;
+                compare(&self.page, status, &head.headers, &kept.pieces.concat())
+            }
+            _ => Finding::Unchecked,
+        };
+        part.checks.note(&finding, Way::DryRun, &self.page, log);
+    }
+}
+
+struct Copy {
+    run: Box<dyn Run>,
+    trial: Arc<Trial>,
+}
+
+impl Run for Copy {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
+        let event = std::task::ready!(self.run.poll_event(cx))?;
+        let mut kept = lock(&self.trial.kept);
+        match &event {
+            Event::Head(head) => kept.head = Some(head.clone()),
+            Event::Body(bytes) => {
+                kept.length += bytes.len() as u64;
+                if kept.length <= self.trial.limit {
+                    kept.pieces.push(bytes.clone());
+                } else {
+                    kept.pieces.clear();
+                }
+            }
+            Event::End => kept.ended = true,
+            _ => {}
+        }
+        drop(kept);
+        Poll::Ready(Ok(event))
+    }
+
+    fn timing(&self) -> RunTiming {
+        self.run.timing()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_hit_in_so_many_is_checked_and_none_if_it_is_off() {
+        let checks = Checks::default();
+        let turns = (0..100).filter(|_| checks.is_turn(10)).count();
+        assert_eq!(turns, 10);
+        assert!((0..10).all(|_| !checks.is_turn(0)));
+    }
+}
