@@ -20,6 +20,7 @@ const SHIM: &[&str] = &[
     "variables.c",
     "settings.c",
     "effects.c",
+    "cache_calls.c",
     "statements.c",
     "mysqlnd.c",
     "database_calls.c",
@@ -212,6 +213,8 @@ fn frame_header() -> String {
         ("KIND_FINISH", u64::from(kind::FINISH)),
         ("KIND_EFFECT", u64::from(kind::EFFECT)),
         ("MAX_DESCRIPTION", effect::MAX_DESCRIPTION as u64),
+        ("MAX_ASKED", effect::MAX_ASKED as u64),
+        ("MAX_TAG", effect::MAX_TAG as u64),
         ("DIALECT_MYSQL", Dialect::Mysql as u64),
         ("DIALECT_SQLITE", Dialect::Sqlite as u64),
         ("DIALECT_POSTGRES", Dialect::Postgres as u64),
@@ -231,6 +234,8 @@ fn frame_header() -> String {
         ("FATAL", effect::FATAL),
         ("COOKIE", effect::COOKIE),
         ("WRITE", effect::WRITE),
+        ("PURGE", effect::PURGE),
+        ("TAG", effect::TAG),
         ("WROTE", effect::WROTE),
     ] {
         let value = value.escape_ascii();

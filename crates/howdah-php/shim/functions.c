@@ -96,12 +96,25 @@ ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_headers_send, 0, 0, IS_LONG, 0)
 	ZEND_ARG_TYPE_INFO_WITH_DEFAULT_VALUE(0, status, IS_LONG, 0, "200")
 ZEND_END_ARG_INFO()
 
+ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_cache_purge, 0, 1, _IS_BOOL, 0)
+	ZEND_ARG_VARIADIC_TYPE_INFO(0, what, IS_STRING, 0)
+ZEND_END_ARG_INFO()
+
+ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_cache_tag, 0, 1, _IS_BOOL, 0)
+	ZEND_ARG_VARIADIC_TYPE_INFO(0, tags, IS_STRING, 0)
+ZEND_END_ARG_INFO()
+
+PHP_FUNCTION(howdah_cache_purge);
+PHP_FUNCTION(howdah_cache_tag);
+
 static const zend_function_entry functions[] = {
 	PHP_FE(fastcgi_finish_request, arginfo_finish)
 	PHP_FE(apache_request_headers, arginfo_headers)
 	PHP_FALIAS(getallheaders, apache_request_headers, arginfo_headers)
 	PHP_FE(apache_response_headers, arginfo_headers)
 	PHP_FE(headers_send, arginfo_headers_send)
+	PHP_FE(howdah_cache_purge, arginfo_cache_purge)
+	PHP_FE(howdah_cache_tag, arginfo_cache_tag)
 	PHP_FE_END
 };
 

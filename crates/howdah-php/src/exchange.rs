@@ -78,6 +78,9 @@ pub fn write_frame(kind: u32, payload: &[u8]) -> bool {
         return sys::write(fd, &packet);
     }
     with_job(false, |job, bells| {
+        if kind == EFFECT {
+            return job.tell(kind, payload, bells);
+        }
         while !job.writer.begin(&job.claim, kind, payload.len() as u32) {
             if !job.make_room(bells) {
                 return false;
@@ -174,6 +177,41 @@ impl Job {
             }
         }
         true
+    }
+
+    /// Writes what the front wants to know also of a run whose client has left: it reads on until the
+    /// run is through. `false` when there is no front any more.
+    fn tell(&mut self, kind: u32, payload: &[u8], bells: &[i32]) -> bool {
+        while !self.writer.begin(&self.claim, kind, payload.len() as u32) {
+            if !self.wait_for_room(bells) {
+                return false;
+            }
+        }
+        let mut rest = payload;
+        while !rest.is_empty() {
+            match self.writer.payload(&self.claim, rest) {
+                0 if self.wait_for_room(bells) => {}
+                0 => return false,
+                n => rest = &rest[n..],
+            }
+        }
+        true
+    }
+
+    /// As [`Job::make_room`], whether or not the client is gone.
+    fn wait_for_room(&mut self, bells: &[i32]) -> bool {
+        let bell = self.writer.publish(&self.claim);
+        self.ring(bell, bells);
+        loop {
+            let (word, seen) = self.claim.prepare_wait();
+            let ready = self.writer.has_room(&self.claim);
+            let alive = ready || sys::sleep_in_request(word, seen);
+            self.claim.end_wait();
+            if ready || !alive {
+                self.gone |= !alive;
+                return ready;
+            }
+        }
     }
 
     /// Publishes and waits until the front has read something; `false` when the client is gone.

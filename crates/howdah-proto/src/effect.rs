@@ -22,6 +22,15 @@ pub const WRITE: &[u8] = b"write";
 /// A statement was executed that may have made visible what was told by [`WRITE`] before.
 pub const WROTE: &[u8] = b"wrote";
 
+/// The script asks for a purge: its value is a path, a URL, `tag:NAME` or `*`.
+pub const PURGE: &[u8] = b"purge";
+/// The script gives its page a tag: the value.
+pub const TAG: &[u8] = b"tag";
+/// Most bytes of a [`PURGE`]: with its name it fits what a pipe takes as a whole.
+pub const MAX_ASKED: usize = 4000;
+/// Most bytes of a [`TAG`].
+pub const MAX_TAG: usize = 1024;
+
 /// Most bytes [`describe`] gives.
 pub const MAX_DESCRIPTION: usize = 16 + MAX_NAME + MAX_TOLD + 8;
 

@@ -231,3 +231,121 @@ fn a_dashboards_heartbeat_makes_no_page_old_and_another_post_does() {
         assert_eq!(served.renders_anew(&PAGES), purged, "{query} {form}");
     }
 }
+
+/// Purges and tags by the functions, and shows what they said.
+const FUNCTIONS: &str = r#"<?php
+set_error_handler(function ($level, $text) { echo 'warning: ', $text, "\n"; return true; });
+try {
+    if (isset($_GET['finish'])) { echo 'early'; fastcgi_finish_request(); }
+    if (isset($_GET['what'])) var_dump(howdah_cache_purge(...(array) $_GET['what']));
+    if (isset($_GET['tag'])) var_dump(howdah_cache_tag(...(array) $_GET['tag']));
+    if (isset($_GET['many'])) for ($i = 0; $i < 1025; $i++) howdah_cache_tag("t$i");
+    if (isset($_GET['number'])) howdah_cache_purge(7);
+    if (isset($_GET['none'])) howdah_cache_tag();
+} catch (Error $e) {
+    echo get_class($e), ': ', $e->getMessage();
+}
+"#;
+
+/// Calls `steps.php` by a POST, which purges nothing but its own URL.
+fn call(served: &Served, query: &str) -> String {
+    let answer = served.ask("POST", &format!("/steps.php?{query}"), "", "a=b");
+    assert_eq!(answer.status(), 200, "{}", answer.text());
+    answer.text().trim_end().to_owned()
+}
+
+#[test]
+fn scripts_purge_and_tag_by_functions_and_mistakes_are_told() {
+    let fixture = Fixture::named("purge-functions")
+        .script("page.php", PAGE)
+        .script("steps.php", FUNCTIONS)
+        .site("cache = \"on\"\ncache_flush_on_write = \"off\"")
+        .start();
+    let served = Served(fixture);
+    let tagged = "/steps.php?tag[]=one&tag[]=two";
+    for _ in 0..2 {
+        // A page with a query is kept at its second visit.
+        served.ask("GET", tagged, "", "");
+    }
+    let pages = [PAGES[0], PAGES[1], PAGES[2], tagged];
+    served.renders_anew(&pages);
+    assert!(served.renders_anew(&pages).is_empty());
+    for (query, purged) in [
+        ("what=/page.php/a", &pages[..1]),
+        ("what[]=/page.php/a&what[]=tag:a-b", &pages[..2]),
+        (
+            "what=http://example.org/page.php/caf%25c3%25a9",
+            &pages[2..3],
+        ),
+        ("what=/page.php/a*", &pages[..2]),
+        ("what=tag:two", &pages[3..]),
+        ("what=*", &pages),
+        ("finish&what=/page.php/a", &pages[..1]),
+    ] {
+        let said = call(&served, query);
+        let expected = match query.starts_with("finish") {
+            true => "early",
+            false => "bool(true)",
+        };
+        assert_eq!(said, expected, "{query}");
+        if query.starts_with("finish") {
+            // The script goes on when its client has everything.
+            served.0.wait("the page was purged", |_| {
+                served.renders_anew(&pages[..1]) == pages[..1]
+            });
+        } else {
+            assert_eq!(served.renders_anew(&pages), purged, "{query}");
+        }
+    }
+    for (query, told) in [
+        (
+            "what=post-17",
+            "ValueError: howdah_cache_purge(): Argument #1 must be a path (/...), a URL (http://host/...), \"tag:NAME\" or \"*\", \"post-17\" given",
+        ),
+        (
+            "what[]=/page.php/a&what[]=",
+            "ValueError: howdah_cache_purge(): Argument #2 must have 1 to 4000 bytes, 0 given",
+        ),
+        (
+            "what=/a%0ab",
+            "ValueError: howdah_cache_purge(): Argument #1 must not contain control characters",
+        ),
+        (
+            "number",
+            "TypeError: howdah_cache_purge(): Argument #1 must be of type string, int given",
+        ),
+        (
+            "none",
+            "ArgumentCountError: howdah_cache_tag() expects at least 1 argument, 0 given",
+        ),
+    ] {
+        assert_eq!(call(&served, query), told);
+    }
+    assert!(
+        served.renders_anew(&pages).is_empty(),
+        "a mistake purges nothing"
+    );
+    for _ in 0..2 {
+        served.ask("GET", "/steps.php?many", "", "");
+    }
+    let many = served.ask("GET", "/steps.php?many", "", "");
+    assert_eq!(many.header("X-Cache"), Some("PASS"));
+    let passes = served.0.status()["cache"]["sites"][0]["passes"].to_string();
+    assert!(passes.contains("TooManyTags"), "{passes}");
+}
+
+#[test]
+fn a_purge_that_reaches_no_cache_warns() {
+    let fixture = Fixture::named("purge-off")
+        .script("steps.php", FUNCTIONS)
+        .start();
+    let served = Served(fixture);
+    for query in ["what=*", "tag=a"] {
+        let said = call(&served, query);
+        let told = "The page cache of this site is off (cache = \"on\"); nothing was done";
+        assert!(
+            said.contains(told) && said.ends_with("bool(false)"),
+            "{said}"
+        );
+    }
+}

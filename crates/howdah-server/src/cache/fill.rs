@@ -251,7 +251,8 @@ async fn render(order: &mut Order, part: &SiteCache) -> Result<Outcome, Unstored
             Event::End => break,
         }
     }
-    let (storable, mut lines, head) = stored.ok_or(Pass::RunFailed)?;
+    let (mut storable, mut lines, head) = stored.ok_or(Pass::RunFailed)?;
+    watch.tag(&mut storable)?;
     let body = match pieces.len() {
         1 => pieces.remove(0),
         _ => Bytes::from(pieces.concat()),

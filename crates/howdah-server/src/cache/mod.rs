@@ -143,7 +143,7 @@ impl SiteCache {
     /// Of a thousand requests, how many were answered from the store.
     fn hit_permille(&self) -> u64 {
         let n = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let hits = n(&self.hits) + n(&self.stale);
+        let hits = self.hits.sum() + n(&self.stale);
         let passes: u64 = self.passes.sums().iter().map(|(_, n)| n).sum();
         (hits * 1000)
             .checked_div(hits + n(&self.stored) + passes)

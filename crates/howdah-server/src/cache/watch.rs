@@ -8,12 +8,13 @@
 //! the write could be read is old by the time the writer's answer leaves.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
-use howdah_cache::Pass;
 use howdah_cache::generation::{Force, Purge, UnderWay};
 use howdah_cache::noise;
+use howdah_cache::tags::Tags;
+use howdah_cache::{Pass, Storable, purge};
 use howdah_executor::EffectSink;
 use howdah_proto::effect;
 
@@ -35,6 +36,8 @@ pub struct Watch {
     forbidden: OnceLock<Cause>,
     /// The form its request carried, once it has been received.
     pub form: OnceLock<Bytes>,
+    /// Tags the script gave its page, `howdah_cache_tag()`.
+    tags: Mutex<Tags>,
 }
 
 /// Why a page is not stored, and what did it.
@@ -66,6 +69,7 @@ impl Watch {
             under_way: OnceLock::new(),
             forbidden: OnceLock::new(),
             form: OnceLock::new(),
+            tags: Mutex::default(),
         })
     }
 
@@ -75,6 +79,24 @@ impl Watch {
             self.under_way
                 .get_or_init(|| part.generations.write_begins());
         }
+    }
+
+    /// Gives a page that is to be stored the tags the script told beside its fields.
+    pub fn tag(&self, storable: &mut Storable) -> Result<(), Pass> {
+        let tags = self.tags.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tags = tags.as_slice().iter();
+        tags.try_for_each(|tag| storable.tag(tag))
+    }
+
+    /// A script purges pages of its own site, whatever host its URL names.
+    fn purge(part: &SiteCache, value: &[u8]) {
+        let asked = std::str::from_utf8(value).ok().map(purge::asked);
+        let what = match asked {
+            Some(Ok(asked)) => asked.what,
+            // PHP checks it; a claim that cannot be read purges more, never less.
+            _ => Purge::All,
+        };
+        part.generations.purge(&what, Force::Hard);
     }
 
     /// What forbids to store the page, so far.
@@ -134,6 +156,13 @@ impl EffectSink for Watch {
         match name {
             effect::WRITE => self.write(part, value),
             effect::WROTE => self.settle(),
+            effect::PURGE => Watch::purge(part, value),
+            effect::TAG => {
+                let mut tags = self.tags.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Err(why) = tags.add(value) {
+                    self.forbid(why, "");
+                }
+            }
             effect::SESSION => self.forbid(Pass::SessionOpened, &place(value)),
             effect::COOKIE => self.forbid(Pass::SetCookie, &place(value)),
             effect::FATAL => self.forbid(Pass::FatalError, &place(value)),

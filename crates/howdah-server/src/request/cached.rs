@@ -569,6 +569,10 @@ impl<'a> Asked<'a> {
         super::script::note_repairs(front, self.exchange, &pump);
         match ended {
             Ended::Complete => {
+                let judged = judged.and_then(|mut storable| {
+                    watch.tag(&mut storable)?;
+                    Ok(storable)
+                });
                 if let (Ok(storable), Some(script), Some(ticket)) = (judged, script, ticket) {
                     let made = Made {
                         storable,

@@ -211,6 +211,8 @@ impl Told<'_> {
                     self.note(value);
                 }
                 effect::WROTE => self.news = true,
+                // More than was asked, never less: it stands for all.
+                effect::PURGE => self.note(String::new()),
                 _ => {}
             }
             self.bytes.drain(..4 + length);
