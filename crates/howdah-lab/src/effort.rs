@@ -72,6 +72,9 @@ impl Effort {
         if let Some(window) = extent.window {
             self.until = Until::Time(Duration::from_secs_f64(window));
         }
+        if extent.posted {
+            self.until = Until::Posted;
+        }
         if let Some(warmup) = extent.warmup {
             self.warmup = Duration::from_secs_f64(warmup);
         }
@@ -128,8 +131,13 @@ impl Effort {
         let keep = if load.keepalive { " -k" } else { "" };
         let Until::Time(window) = self.until else {
             return vec![format!(
-                "{blocks} of the post's own {} requests{keep}, without a warm-up; what is not through after {} s is cut off there.",
+                "{blocks} of the post's own {} requests{keep}, {} a warm-up; what is not through after {} s is cut off there.",
                 load.requests,
+                if self.warmup.is_zero() {
+                    "without"
+                } else {
+                    "after"
+                },
                 POSTED_LIMIT.as_secs()
             )];
         };

@@ -69,6 +69,10 @@ pub struct Extent {
     /// Levels of concurrency at most.
     #[serde(default)]
     pub levels: Option<usize>,
+    /// Windows end by the post's number of requests: where a hundred slow ones are under way at once, a clock
+    /// cuts off too many of them.
+    #[serde(default)]
+    pub posted: bool,
 }
 
 /// Two stacks whose difference is an answer to the benchmark's question.
