@@ -171,7 +171,10 @@ fn upload_progress_is_seen_while_the_body_comes() {
          echo $p ? $p['bytes_processed'] > 0 && !$p['done'] ? 'running' : 'done' : 'none';",
     );
     let save = format!("session.save_path={}", dir.0.display());
+    // Off by default since PHP 8.2.36.
+    let on = ["-d", "session.upload_progress.enabled=1"];
     let args = ["-d", &save, "-d", "session.upload_progress.freq=1"];
+    let args = [&on[..], &args[..]].concat();
     let args = [&args[..], &["-d", "session.upload_progress.min_freq=0"]].concat();
     let mut front = Front::start(
         2,
