@@ -88,6 +88,10 @@ fn what_is_under_way_at_the_end_is_counted_and_named() {
     run.balance().unwrap();
     assert_eq!(run.ended, Ended::Time);
     assert!(run.warmup.good > 0 && run.good() > 0);
+    // What the warm-up handed over is work of the measured part.
+    assert!(run.warmup.carried_good <= 20, "{:?}", run.warmup);
+    let answered = run.good() + run.warmup.carried_good;
+    assert!((run.good_rate() * run.elapsed - answered as f64).abs() < 1e-6);
     assert!((0.19..5.0).contains(&run.elapsed), "{} s", run.elapsed);
 }
 

@@ -41,8 +41,9 @@ fn memory_depends_on_connections_and_not_on_requests() {
     let before = resident();
     measure(&server, 8, 200_000);
     let grown = resident().saturating_sub(before);
-    // A record of 32 bytes per request would be 5600 KiB.
-    assert!(grown < 2500, "{grown} KiB more after 180000 more requests");
+    // A record of 32 bytes per request would be 5600 KiB on top of what the allocator and each further
+    // second take.
+    assert!(grown < 5000, "{grown} KiB more after 180000 more requests");
 
     // Both ends are in this process, whose open files are limited: 4000 connections are 8000 of them.
     let before = resident();

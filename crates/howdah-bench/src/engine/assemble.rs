@@ -305,5 +305,7 @@ fn merge(run: &mut Run, others: &mut BTreeMap<Outcome, Histogram>, tallies: Tall
     run.warmup.sent += tallies.warmup.sent;
     run.warmup.good += tallies.warmup.good;
     run.warmup.failed += tallies.warmup.failed;
+    run.warmup.carried_good += tallies.warmup.carried_good;
+    run.warmup.carried_failed += tallies.warmup.carried_failed;
     run.samples.extend(tallies.samples);
 }

@@ -232,10 +232,14 @@ impl Recorder {
     pub fn ended(&mut self, measured: bool, outcome: Outcome, times: Times, status: u16, now: u64) {
         self.count_in_flight(now, -1);
         if !measured {
+            let carried = u64::from(self.measures(now));
+            let warmup = &mut self.total.warmup;
             if outcome == Outcome::Good {
-                self.total.warmup.good += 1;
+                warmup.good += 1;
+                warmup.carried_good += carried;
             } else {
-                self.total.warmup.failed += 1;
+                warmup.failed += 1;
+                warmup.carried_failed += carried;
             }
             return;
         }
@@ -349,5 +353,28 @@ impl Interval {
     /// Where the second of this index should end, nanoseconds from the start of the measured part.
     pub fn boundary(index: u32) -> u64 {
         (u64::from(index) + 1) * SECOND
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_warm_up_hands_over_is_told_apart() {
+        let mut recorder = Recorder::new(1000, Arc::default(), false);
+        for (now, outcome) in [
+            (999, Outcome::Good),
+            (1000, Outcome::Good),
+            (1500, Outcome::Reset),
+        ] {
+            recorder.begun(false, 900, None);
+            recorder.ended(false, outcome, Times::default(), 0, now);
+        }
+        let tallies = recorder.finish(2000);
+        let warmup = tallies.warmup;
+        assert_eq!((warmup.good, warmup.failed), (2, 1));
+        assert_eq!((warmup.carried_good, warmup.carried_failed), (1, 1));
+        assert_eq!(tallies.counts, [0; OUTCOMES]);
     }
 }

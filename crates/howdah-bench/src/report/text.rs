@@ -302,16 +302,21 @@ fn what_ab_does_not_say(out: &mut String, run: &Run) {
         line(out, "at the end", at_the_end(run));
     }
     if run.warmup.sent > 0 {
-        line(
-            out,
-            "warm-up",
-            format!(
-                "{} requests before, in no figure: {} good, {} not",
-                count(run.warmup.sent),
-                count(run.warmup.good),
-                count(run.warmup.failed)
-            ),
+        let mut text = format!(
+            "{} requests before, in no figure: {} good, {} not",
+            count(run.warmup.sent),
+            count(run.warmup.good),
+            count(run.warmup.failed)
         );
+        let carried = run.warmup.carried_good + run.warmup.carried_failed;
+        if carried > 0 {
+            let _ = write!(
+                text,
+                "; {} of them ended in the measured part and count in its rates",
+                count(carried)
+            );
+        }
+        line(out, "warm-up", text);
     }
     line(out, "client", client(run));
     for finding in bottleneck::findings(run) {

@@ -109,7 +109,9 @@ pub struct InFlight {
     pub oldest: f64,
 }
 
-/// Requests of the warm-up, and those begun in it that ended later. In no other count.
+/// Requests begun in the warm-up. In no other count and no latency; but what was answered in the measured
+/// part is work the server did in it, and counts in the rates: without it a run of few slow answers would
+/// lack as many as there are clients, for those begun in it and answered after it lack already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warmup {
     /// Sent.
@@ -118,6 +120,12 @@ pub struct Warmup {
     pub good: u64,
     /// Ended otherwise.
     pub failed: u64,
+    /// Of the good ones, those answered in the measured part.
+    #[serde(default)]
+    pub carried_good: u64,
+    /// Of the others, those that ended in it.
+    #[serde(default)]
+    pub carried_failed: u64,
 }
 
 /// One outcome.
@@ -296,12 +304,13 @@ impl Run {
 
     /// Good answers per second: the throughput.
     pub fn good_rate(&self) -> f64 {
-        rate(self.good(), self.elapsed)
+        rate(self.good() + self.warmup.carried_good, self.elapsed)
     }
 
     /// Requests that ended per second, errors too: what most tools call requests per second.
     pub fn achieved_rate(&self) -> f64 {
-        rate(self.ended_requests(), self.elapsed)
+        let carried = self.warmup.carried_good + self.warmup.carried_failed;
+        rate(self.ended_requests() + carried, self.elapsed)
     }
 
     /// Requests that were due per second.

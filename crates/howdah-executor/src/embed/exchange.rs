@@ -277,15 +277,7 @@ impl State {
                 self.at = 0;
             }
             let n = self.read_slot(port, slot).unwrap_or(0);
-            while !self.unreadable {
-                match self.parse() {
-                    Ok(Some(Step::Log(level, text))) => log(level, &text),
-                    Ok(Some(_)) => {}
-                    Ok(None) => break,
-                    // What it says cannot be parsed: from here on it is thrown away unread.
-                    Err(_) => self.unreadable = true,
-                }
-            }
+            self.read_rest(&log);
             match (n, done) {
                 (_, true) => return Discarded::All,
                 (0, false) => return Discarded::SoFar,
@@ -293,6 +285,20 @@ impl State {
             }
         }
         Discarded::Some
+    }
+
+    /// Reads what is at hand and nobody waits for: what a script did and logged behind its answer may
+    /// have come in one piece with it.
+    pub fn read_rest(&mut self, log: impl Fn(u8, &[u8])) {
+        while !self.unreadable {
+            match self.parse() {
+                Ok(Some(Step::Log(level, text))) => log(level, &text),
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                // What it says cannot be parsed: from here on it is thrown away unread.
+                Err(_) => self.unreadable = true,
+            }
+        }
     }
 
     /// The child has no more say: what its bytes amount to.

@@ -227,6 +227,23 @@ fn what_a_dead_child_had_to_log_is_logged_although_its_client_had_left() {
     bench.assert_empty();
 }
 
+/// A quick script's end behind `fastcgi_finish_request()` comes in one piece with its answer: what it
+/// logged there was lost, and the database writes it told of.
+#[test]
+fn what_comes_in_one_piece_behind_the_end_of_an_answer_is_read() {
+    let bench = Bench::new();
+    let (mut run, claim) = bench.claimed();
+    let mut writer = answer(&claim);
+    assert!(writer.begin(&claim, kind::FINISH, 0));
+    assert!(writer.begin(&claim, kind::LOG, 4 + 5));
+    assert_eq!(writer.payload(&claim, &3u32.to_ne_bytes()), 4);
+    assert_eq!(writer.payload(&claim, b"after"), 5);
+    let _ = claim.done(&mut writer);
+    assert_eq!(poll(&mut run), (b"hello".to_vec(), Poll::Ready(Ok(()))));
+    assert_eq!(*bench.log.0.lock().unwrap(), ["after"]);
+    bench.assert_empty();
+}
+
 #[test]
 fn a_request_nobody_claimed_is_taken_back_with_its_verdict_and_the_next_gets_its_slot() {
     let bench = Bench::new();

@@ -52,8 +52,14 @@ impl EmbedRun {
     /// Leaves the exchange to the lane. `error` is why, if the answer was not usable.
     fn let_go(&mut self, error: Option<&ExecError>) {
         let lane = self.home.lane();
-        if self.exchange.lock().place == Place::Left {
-            return;
+        let exchange = &self.exchange;
+        let tell = |level, text: &[u8]| log(&self.home.shared, exchange, level, text);
+        {
+            let mut state = exchange.lock();
+            if state.place == Place::Left {
+                state.read_rest(tell);
+                return;
+            }
         }
         if lane.take_back(&self.home.shared, &self.exchange, None) {
             return;
@@ -78,11 +84,8 @@ impl EmbedRun {
             let name = error.map_or("ResponseInvalid", ExecError::name);
             self.home.shared.ask(Ask::Kill(child, name));
         }
-        let exchange = &self.exchange;
         let known = state.child.is_some();
-        let discarded = state.discard(&lane.port, slot, |level, text| {
-            log(&self.home.shared, exchange, level, text);
-        });
+        let discarded = state.discard(&lane.port, slot, tell);
         drop(state);
         if discarded == Discarded::Some {
             lane.port.notify_again(slot);

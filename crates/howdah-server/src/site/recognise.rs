@@ -87,7 +87,11 @@ pub struct Recognised {
 
 /// Recognises what lies in `directory`. An error if it cannot be looked into.
 pub fn recognise(directory: &Path) -> io::Result<Recognised> {
-    let directory = directory.canonicalize()?;
+    // A link keeps its name: a deployment that moves it is followed, and the site keeps its name.
+    let directory = match directory.file_name() {
+        Some(_) => std::path::absolute(directory)?,
+        None => directory.canonicalize()?,
+    };
     std::fs::read_dir(&directory)?;
     let (known, application, root) = find(&directory);
     let mut config = SiteConfig::new(name(&directory), &root);

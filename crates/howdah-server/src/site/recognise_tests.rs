@@ -394,6 +394,18 @@ fn debians_packages_if_installed() {
 }
 
 #[test]
+fn a_link_that_deployments_move_keeps_its_name() {
+    let dir = tree(&["releases/1/index.php"]);
+    let link = dir.path().join("current");
+    std::os::unix::fs::symlink("releases/1", &link).unwrap();
+    let found = recognise(&link).unwrap();
+    assert_eq!(
+        (found.config.root, found.config.name),
+        (link, "current".to_owned())
+    );
+}
+
+#[test]
 fn what_cannot_be_looked_into_is_an_error() {
     let dir = tree(&["file"]);
     assert!(recognise(&dir.path().join("none")).is_err());
