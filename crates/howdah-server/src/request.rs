@@ -620,9 +620,8 @@ mod tests {
             size_of::<F>()
         }
         let size = size(|front, request, conn, body, out| front.handle(request, conn, body, out));
-        // An eighth of the 16 KiB that an idle connection may take, and a little.
         assert!(
-            size <= 2176,
+            size <= 2048,
             "{size} bytes are reserved in every idle connection"
         );
     }

@@ -234,10 +234,14 @@ impl Memory {
             }
             let outcome = match self.reads.board(&own) {
                 Seat::Wait(waiter) => waiter.wait().await,
-                Seat::Lead(ticket) => {
-                    let what = below.read(&own).await;
-                    self.raise(&own, what, ticket)
-                }
+                // Whoever read it before has put it into memory before he let go of his seat.
+                Seat::Lead(ticket) => match self.pages.get(&own[..]) {
+                    Some(there) => land(there, ticket),
+                    None => {
+                        let what = below.read(&own).await;
+                        self.raise(&own, what, ticket)
+                    }
+                },
             };
             match outcome {
                 Outcome::Stored(page) => return self.judged(&own, page, generations, now),
@@ -269,12 +273,7 @@ impl Memory {
             }
             GuardResult::Timeout => slot,
         };
-        let outcome = match there {
-            Slot::Page(page) => Outcome::Stored(page),
-            Slot::Varies(_) => Outcome::LookAgain,
-        };
-        ticket.land(outcome.clone());
-        outcome
+        land(there, ticket)
     }
 
     /// Stores a page that varies by `vary`; `variant` makes the key for the names that count now:
@@ -380,6 +379,16 @@ impl Memory {
             evictions: self.evictions.count.load(Ordering::Relaxed),
         }
     }
+}
+
+/// Hands what is in memory to all who wait for it.
+fn land(there: Slot, ticket: Ticket) -> Outcome {
+    let outcome = match there {
+        Slot::Page(page) => Outcome::Stored(page),
+        Slot::Varies(_) => Outcome::LookAgain,
+    };
+    ticket.land(outcome.clone());
+    outcome
 }
 
 #[cfg(test)]

@@ -60,7 +60,8 @@ pub(super) enum Answered {
     Elsewhere(LocalRedirect),
 }
 
-/// Looks for a page and serves a fresh one at once.
+/// Looks for a page and serves a fresh one at once. What is left to do is boxed: a connection's memory
+/// is that of its largest state.
 #[allow(clippy::too_many_arguments)] // The request's two halves, and what routing found.
 pub(super) fn look<'a>(
     front: &Front,
@@ -71,7 +72,7 @@ pub(super) fn look<'a>(
     has_body: bool,
     out: &mut Responder,
     record: &mut Record,
-) -> Result<Option<Asked<'a>>, Pass> {
+) -> Result<Option<Box<Asked<'a>>>, Pass> {
     let found = lookup::look(
         cache,
         part,
@@ -82,7 +83,7 @@ pub(super) fn look<'a>(
     );
     match found {
         Lookup::Pass(why) => Err(why),
-        Lookup::None(key) => Ok(Some(Asked {
+        Lookup::None(key) => Ok(Some(Box::new(Asked {
             exchange,
             cache,
             part,
@@ -90,7 +91,7 @@ pub(super) fn look<'a>(
             key,
             old: None,
             conditional: false,
-        })),
+        }))),
         Lookup::Page {
             page,
             state,
@@ -113,7 +114,7 @@ pub(super) fn look<'a>(
                 Ok(None)
             }
             Some(key) => {
-                let asked = Asked {
+                let asked = Box::new(Asked {
                     exchange,
                     cache,
                     part,
@@ -121,7 +122,7 @@ pub(super) fn look<'a>(
                     key,
                     old: Some((page.clone(), state)),
                     conditional,
-                };
+                });
                 if state == State::Grace {
                     asked.refresh_behind();
                     serve(
