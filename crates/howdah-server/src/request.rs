@@ -11,6 +11,7 @@
 //! The configuration is taken once, at the top: a reload shows in the next request, on the same
 //! connection.
 
+mod around;
 mod authorize;
 mod cached;
 mod file;
@@ -275,7 +276,7 @@ impl Front {
                     false => Pass::Authorization,
                 };
                 // Boxed, as above.
-                let around = Box::new(cached::Around::new(
+                let around = Box::new(around::Around::new(
                     cache, exchange, site, &route, why, record,
                 ));
                 let edit = |head: &mut ResponseHead| around.head(head);

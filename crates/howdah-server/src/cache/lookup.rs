@@ -128,15 +128,22 @@ pub fn variant(key: &Key, names: &[Vec<u8>], request: &RequestHead) -> Vec<u8> {
     })
 }
 
-/// What a request is rendered for: the fields its page is known to vary by, with this request's
-/// values, and the key of that variant. A value too long to be in a key is a reason to pass.
-pub fn keyed(
-    cache: &PageCache,
-    key: &Key,
-    request: &RequestHead,
-) -> Result<(Vec<Line>, Vec<u8>), Pass> {
+/// What a request is rendered for.
+#[derive(Debug, Default)]
+pub struct Variant {
+    /// The fields its page is known to vary by, with this request's values.
+    pub fields: Vec<Line>,
+    /// The key of that variant.
+    pub key: Vec<u8>,
+}
+
+/// What a request is rendered for. A value too long to be in a key is a reason to pass.
+pub fn variant_of(cache: &PageCache, key: &Key, request: &RequestHead) -> Result<Variant, Pass> {
     let Some(variants) = cache.memory.varies(key.as_bytes()) else {
-        return Ok((Vec::new(), key.as_bytes().to_vec()));
+        return Ok(Variant {
+            fields: Vec::new(),
+            key: key.as_bytes().to_vec(),
+        });
     };
     let mut fields = Vec::new();
     for (name, value) in request.headers() {
@@ -149,5 +156,5 @@ pub fn keyed(
         }
     }
     let key = variant(key, variants.names(), request);
-    Ok((fields, key))
+    Ok(Variant { fields, key })
 }

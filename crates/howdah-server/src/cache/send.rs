@@ -182,3 +182,14 @@ fn head(page: &Object, coding: Option<Coding>, encodable: bool, length: usize) -
     }
     Bytes::from(out)
 }
+
+/// Adds what the cache did to a script's head.
+pub fn tell(head: &mut ResponseHead, verdict: Verdict) {
+    let mut lines = Vec::with_capacity(96);
+    verdict.fields(&mut lines);
+    for line in lines.split(|b| *b == b'\n') {
+        if let Some(colon) = line.iter().position(|b| *b == b':') {
+            head.header(&line[..colon], line[colon + 1..].trim_ascii());
+        }
+    }
+}

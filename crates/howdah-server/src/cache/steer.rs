@@ -253,18 +253,18 @@ fn explain(
                 "not stored; PHP would see {}",
                 key.target().escape_ascii()
             );
-            if let Ok((_, variant)) = lookup::keyed(cache, &key, &request) {
+            if let Ok(variant) = lookup::variant_of(cache, &key, &request) {
                 let disk = cache.memory.disk();
-                if disk.is_some_and(|disk| disk.may_have(&variant, now())) {
+                if disk.is_some_and(|disk| disk.may_have(&variant.key, now())) {
                     out.push_str("it may be on disk: a request would look\n");
                 }
-                if cache.flights.is_flying(&variant) {
+                if cache.flights.is_flying(&variant.key) {
                     out.push_str("it is being rendered\n");
                 }
-                if let Some(pass) = cache.memory.passed_before(&variant, now()) {
+                if let Some(pass) = cache.memory.passed_before(&variant.key, now()) {
                     out.push_str("not tried again yet, because of ");
                     why(&mut out, pass);
-                    if let Some(text) = part.reasons.why(&variant, pass) {
+                    if let Some(text) = part.reasons.why(&variant.key, pass) {
                         let _ = writeln!(out, "  {text}");
                     }
                 }

@@ -1,38 +1,29 @@
 //! A request that may be answered from the cache and for which no fresh page was found: has it
 //! rendered, or waits for whoever does, or lets it pass. What may be stored is the policy's word.
 
+mod own;
+
 use std::borrow::Cow;
-use std::future::poll_fn;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use howdah_cache::flight::{Outcome, Seat, Ticket};
-use howdah_cache::generation::{Force, Purge};
+use howdah_cache::flight::{Outcome, Seat};
 use howdah_cache::key::Key;
-use howdah_cache::object::{Draft, Object};
+use howdah_cache::object::Object;
 use howdah_cache::policy::{Scheme, State};
-use howdah_cache::preset::Form;
 use howdah_cache::status::Verdict;
 use howdah_cache::store::Found;
-use howdah_cache::{Millis, Pass, Storable};
-use howdah_executor::{Event, ScriptBody, ScriptRequest};
+use howdah_cache::{Millis, Pass};
 
+use self::own::whole_request;
 use super::script::LocalRedirect;
-use super::{Exchange, Front, Record, build_frame};
-use crate::cache::dialect;
+use super::{Exchange, Front, Record};
 use crate::cache::fill::{self, Against, Order, Visitor};
-use crate::cache::lookup::{self, Lookup};
-use crate::cache::tee::Tee;
-use crate::cache::watch::Watch;
-use crate::cache::write::{self, Write};
-use crate::cache::{Line, PageCache, SEEN_WITHIN, SiteCache, now, send};
+use crate::cache::lookup::{self, Lookup, Variant};
+use crate::cache::{PageCache, SEEN_WITHIN, SiteCache, now, send};
 use crate::client_address::Client;
 use crate::http::Responder;
-use crate::http::message::{RequestHead, ResponseHead};
+use crate::http::message::RequestHead;
 use crate::respond::Failure;
-use crate::script::frame::BodyLength;
-use crate::script::head;
-use crate::script::pump::{Ended, Pump};
 use crate::site::{Route, ScriptTarget, Site};
 
 /// How often a request looks again before it goes for itself.
@@ -166,7 +157,10 @@ fn shadow(
         old: None,
         conditional: false,
     };
-    let Ok((Seat::Lead(ticket), mut order)) = asked.seat() else {
+    let Ok(variant) = asked.variant() else {
+        return;
+    };
+    let (Seat::Lead(ticket), mut order) = asked.seat(variant) else {
         return;
     };
     order.against = Some(Against {
@@ -226,29 +220,38 @@ fn deliver(
     );
 }
 
-impl<'a> Asked<'a> {
+impl Asked<'_> {
+    fn variant(&self) -> Result<Variant, Pass> {
+        lookup::variant_of(self.cache, &self.key, self.exchange.request)
+    }
+
     /// A seat in the flight of this request's page, and what the leader orders.
-    fn seat(&self) -> Result<(Seat, Order), Pass> {
-        let (fields, variant) = lookup::keyed(self.cache, &self.key, self.exchange.request)?;
-        let seat = self.cache.flights.board(&variant);
+    fn seat(&self, variant: Variant) -> (Seat, Order) {
+        let seat = self.cache.flights.board(&variant.key);
         let order = Order {
             config: self.exchange.config.clone(),
             cache: self.cache.clone(),
             site: self.site.clone(),
             key: self.key.clone(),
             https: self.exchange.client.https,
-            fields,
-            variant,
+            fields: variant.fields,
+            variant: variant.key,
             id: self.exchange.id,
             visitor: None,
             against: None,
         };
-        Ok((seat, order))
+        (seat, order)
     }
 
     /// Has the page rendered anew behind the reader's back, unless somebody does already.
     pub(super) fn refresh_behind(&self) {
-        let Ok((Seat::Lead(ticket), mut order)) = self.seat() else {
+        if let Ok(variant) = self.variant() {
+            self.render_behind(variant);
+        }
+    }
+
+    fn render_behind(&self, variant: Variant) {
+        let (Seat::Lead(ticket), mut order) = self.seat(variant) else {
             return;
         };
         if self.part.rules().scheme == Scheme::Rfc {
@@ -295,11 +298,8 @@ impl<'a> Asked<'a> {
             if attempt > 0 && self.look_again(out, record) {
                 return Ok(Answered::Yes);
             }
-            if let Err(why) = self.may_try() {
-                return Ok(Answered::No(why));
-            }
-            let (seat, order) = match self.seat() {
-                Ok(seat) => seat,
+            let (seat, order) = match self.to_try() {
+                Ok(variant) => self.seat(variant),
                 Err(why) => return Ok(Answered::No(why)),
             };
             let clean = self.part.rules().scheme == Scheme::CleanRoom;
@@ -371,26 +371,32 @@ impl<'a> Asked<'a> {
         true
     }
 
-    /// Whether a render for the cache is to be tried.
-    pub(super) fn may_try(&self) -> Result<(), Pass> {
-        let (_, variant) = lookup::keyed(self.cache, &self.key, self.exchange.request)?;
+    /// What is to be rendered for the cache, if that is to be tried.
+    fn to_try(&self) -> Result<Variant, Pass> {
+        let variant = self.variant()?;
         let at = now();
-        if self.cache.memory.passed_before(&variant, at).is_some() {
+        let key = &variant.key;
+        if self.cache.memory.passed_before(key, at).is_some() {
             return Err(Pass::PassedBefore);
         }
         if self.part.rules().scheme == Scheme::Rfc || self.old.is_some() {
-            return Ok(());
+            return Ok(variant);
         }
         if self.key.query().is_some()
-            && !self.cache.flights.is_flying(&variant)
-            && !self.cache.memory.seen_before(&variant, at, SEEN_WITHIN)
+            && !self.cache.flights.is_flying(key)
+            && !self.cache.memory.seen_before(key, at, SEEN_WITHIN)
         {
             return Err(Pass::NotYetAdmitted);
         }
         if !self.part.is_worth_a_try() {
             return Err(Pass::SiteRarelyStores);
         }
-        Ok(())
+        Ok(variant)
+    }
+
+    /// Has the page rendered for the next reader if that is to be tried, and says why if not.
+    pub(super) fn try_behind(&self) -> Result<(), Pass> {
+        self.to_try().map(|variant| self.render_behind(variant))
     }
 
     fn look_again(&mut self, out: &mut Responder, record: &mut Record) -> bool {
@@ -449,336 +455,6 @@ impl<'a> Asked<'a> {
             record,
         );
     }
-
-    /// `cache = rfc`: the visitor's own request, without what asks for less than the whole, and with
-    /// what validates the page that is stored.
-    #[allow(clippy::too_many_arguments)] // The request's two halves, and what routing found.
-    async fn own(
-        &self,
-        front: &Front,
-        route: &Route,
-        target: &ScriptTarget,
-        ticket: Ticket,
-        out: &mut Responder,
-        record: &mut Record,
-    ) -> Result<Answered, Failure> {
-        let Exchange {
-            client,
-            config,
-            conn,
-            id,
-            ..
-        } = self.exchange;
-        let validated = self.old.as_ref().map(|(page, _)| page);
-        let Some(request) = whole_request(self.exchange.request, validated.map(|p| &**p)) else {
-            return Ok(Answered::No(Pass::HeadTooLarge));
-        };
-        let born = self.part.generations.now();
-        let requested = now();
-        let service = config.service(self.site);
-        let frame = build_frame(
-            &request,
-            client,
-            conn.local,
-            service,
-            target,
-            BodyLength::None,
-        )?;
-        let watch = Watch::new(self.cache, self.site);
-        let mut run = service.executor(target).start(ScriptRequest {
-            frame,
-            body: ScriptBody::Empty,
-            id,
-            effects: Some(watch.clone()),
-        });
-        let first = loop {
-            match poll_fn(|cx| run.poll_event(cx)).await {
-                Ok(Event::Informational(early)) => {
-                    out.informational(&head::informational(&early));
-                }
-                // Nothing to pass on yet: the head is told by the script's next word.
-                Ok(Event::Flush | Event::Effect) => {}
-                Ok(event) => break event,
-                Err(error) => {
-                    if self.serve_old(out, record) {
-                        ticket.land(Outcome::Passed(Pass::RunFailed));
-                        return Ok(Answered::Yes);
-                    }
-                    return Err(Failure::Run(error));
-                }
-            }
-        };
-        let mut judged = Err(Pass::RunFailed);
-        let mut lines = Vec::new();
-        let mut script = None;
-        if let Event::Head(head) = &first {
-            let authorized = request.header(b"authorization").is_some();
-            let status = head::orders(head).status;
-            let received = now();
-            lines = fill::judged_fields(self.site, route, head);
-            if let (304, Some(page)) = (status, validated) {
-                let page = self.freshen(page, &lines, head, (requested, received), born);
-                while !matches!(
-                    poll_fn(|cx| run.poll_event(cx)).await,
-                    Ok(Event::End) | Err(_)
-                ) {}
-                record.run = run.timing();
-                ticket.land(Outcome::LookAgain);
-                self.deliver(&page, Verdict::Validated, out, record);
-                return Ok(Answered::Yes);
-            }
-            if status >= 500 && self.serve_old(out, record) {
-                ticket.land(Outcome::Passed(Pass::ServerError));
-                return Ok(Answered::Yes);
-            }
-            judged = fill::verdict(head, &lines, self.part, (requested, received), authorized);
-            if let Some(cause) = watch.forbidden() {
-                judged = Err(cause.pass);
-            }
-            script = Some(head.clone());
-        }
-        let (verdict, limit, ticket) = match &judged {
-            Ok(_) => {
-                let stored = Verdict::Stored { collapsed: false };
-                (stored, self.part.rules().max_object, Some(ticket))
-            }
-            Err(why) => {
-                // Nobody waits for an answer that is not for him.
-                // Not remembered either: nothing is rendered twice by trying.
-                ticket.land(Outcome::Passed(*why));
-                (Verdict::Pass(*why), 0, None)
-            }
-        };
-        self.part.count(verdict);
-        record.cache = Some(verdict);
-        let edit = |head: &mut ResponseHead| {
-            dialect::obey(self.part, self.exchange.request.method(), head);
-            watch.settle();
-            self.site.edit_headers(route, head);
-            tell(head, verdict);
-        };
-        let mut tee = Tee::new(run, first, limit, Some(watch.clone()));
-        let mut pump = Pump::new(&config.pump, self.exchange.request, &edit, true);
-        let ended = poll_fn(|cx| {
-            let turn = pump.poll(cx, &mut tee, out);
-            super::script::note_spill_error(front, self.exchange, &mut pump);
-            turn
-        })
-        .await;
-        watch.settle();
-        record.run = howdah_executor::Run::timing(&tee);
-        super::script::note_repairs(front, self.exchange, &pump);
-        match ended {
-            Ended::Complete => {
-                let judged = judged.and_then(|mut storable| {
-                    watch.tag(&mut storable)?;
-                    Ok(storable)
-                });
-                if let (Ok(storable), Some(script), Some(ticket)) = (judged, script, ticket) {
-                    let made = Made {
-                        storable,
-                        lines,
-                        script,
-                        request,
-                        born,
-                    };
-                    self.store(made, tee.body(), ticket);
-                }
-                Ok(Answered::Yes)
-            }
-            Ended::Failed(failure) | Ended::CutOff(failure) => Err(failure),
-            Ended::SendFile(head) => {
-                let edit: super::script::Edit<'_> = &edit;
-                let sent = super::script::send_file(self.exchange, self.site, &head, edit, out);
-                Box::pin(sent).await.map(|()| Answered::Yes)
-            }
-            Ended::LocalRedirect(target) => Ok(Answered::Elsewhere(LocalRedirect(target))),
-        }
-    }
-
-    fn store(&self, made: Made, body: Result<Bytes, Pass>, ticket: Ticket) {
-        let kept = body.and_then(|body| {
-            let lines = crate::cache::fields(&made.lines);
-            let orders = head::orders(&made.script);
-            let draft = Draft {
-                status: orders.status,
-                reason: orders.reason,
-                fields: &lines,
-                body,
-                url_key: self.key.as_bytes(),
-                born: made.born,
-            };
-            let page = Object::new(&made.storable, draft)?;
-            let key = |names: &[Vec<u8>]| lookup::variant(&self.key, names, &made.request);
-            let memory = &self.cache.memory;
-            memory.keep(self.key.as_bytes(), made.storable.vary(), key, page)
-        });
-        match kept {
-            Ok(page) => ticket.land(Outcome::Stored(page)),
-            Err(why) => ticket.land(Outcome::Passed(why)),
-        }
-    }
-
-    /// RFC 9111 §4.3.4: the stored page with the fields of a 304. One that may not be stored any more
-    /// is served this once.
-    fn freshen(
-        &self,
-        page: &Arc<Object>,
-        update: &[Line],
-        script: &howdah_executor::Head,
-        times: (u64, u64),
-        born: u64,
-    ) -> Arc<Object> {
-        let named = |name: &[u8]| update.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
-        let mut all: Vec<_> = page
-            .fields()
-            .filter(|(name, _)| !named(name))
-            .map(|(n, v)| (n.to_vec(), v.to_vec()))
-            .collect();
-        all.extend(update.iter().cloned());
-        all.retain(|(name, _)| !name.eq_ignore_ascii_case(b"content-length"));
-        let whole = howdah_executor::Head {
-            status: page.status,
-            reason: Vec::new(),
-            headers: Vec::new(),
-            rejected: script.rejected,
-            local_redirect: false,
-        };
-        let authorized = self.exchange.request.header(b"authorization").is_some();
-        let update = crate::cache::fields(update);
-        match fill::verdict(&whole, &all, self.part, times, authorized) {
-            Ok(storable) => {
-                let fresh = page.freshened(&storable, &update, born);
-                let key =
-                    |names: &[Vec<u8>]| lookup::variant(&self.key, names, self.exchange.request);
-                let memory = &self.cache.memory;
-                match memory.keep(self.key.as_bytes(), storable.vary(), key, fresh) {
-                    Ok(page) => page,
-                    Err(_) => page.clone(),
-                }
-            }
-            Err(_) => {
-                let url = Purge::Url(self.key.as_bytes().to_vec());
-                self.part.generations.purge(&url, Force::Hard);
-                page.clone()
-            }
-        }
-    }
-}
-
-/// A script's run that the cache does not share: tells the client why, and makes old what the run
-/// may have changed.
-pub(super) struct Around<'a> {
-    part: &'a SiteCache,
-    exchange: Exchange<'a>,
-    site: &'a Site,
-    route: &'a Route,
-    verdict: Verdict,
-    watch: Arc<Watch>,
-}
-
-impl<'a> Around<'a> {
-    pub(super) fn new(
-        (cache, part): (&Arc<PageCache>, &'a SiteCache),
-        exchange: Exchange<'a>,
-        site: &'a Site,
-        route: &'a Route,
-        why: Pass,
-        record: &mut Record,
-    ) -> Around<'a> {
-        let verdict = Verdict::Pass(why);
-        part.count(verdict);
-        record.cache = Some(verdict);
-        let watch = Watch::new(cache, site);
-        record.watch = Some(watch.clone());
-        let (method, path) = (exchange.request.method(), exchange.request.path());
-        let get_writes = part
-            .rules()
-            .preset
-            .get_writes(path, exchange.request.query());
-        if get_writes || !matches!(method, b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE") {
-            watch.may_write();
-        }
-        Around {
-            part,
-            exchange,
-            site,
-            route,
-            verdict,
-            watch,
-        }
-    }
-
-    /// What the run writes as far as its request says it. Asked when its body has been received.
-    fn write(&self) -> Option<Write> {
-        let Exchange {
-            request, client, ..
-        } = self.exchange;
-        let has_body = request.header(b"content-length").is_some()
-            || request.header(b"transfer-encoding").is_some();
-        let form = match self.watch.form.get() {
-            Some(form) => Form::Read(form),
-            None if has_body => Form::Unread,
-            None => Form::Absent,
-        };
-        write::of(self.part, self.site, request, client, form)
-    }
-
-    /// Before the answer's head is sent: who wrote must not read an older page after it.
-    pub(super) fn head(&self, head: &mut ResponseHead) {
-        dialect::obey(self.part, self.exchange.request.method(), head);
-        self.site.edit_headers(self.route, head);
-        tell(head, self.verdict);
-        self.watch.settle();
-        // Where files are is nobody's business but an administrator's.
-        let status = self.exchange.config.settings.status.as_ref();
-        if let Some(cause) = self.watch.forbidden()
-            && status.is_some_and(|page| page.allows(self.exchange.client.address))
-        {
-            let text = cause.to_string().replace(|c: char| !c.is_ascii(), "?");
-            head.header(b"Howdah-Cache-Cause", text.as_bytes());
-        }
-        let Some(write) = self.write() else { return };
-        write.happened(self.part, head.status);
-        for (name, value) in head.fields() {
-            let names = |known: &[u8]| name.eq_ignore_ascii_case(known);
-            if head.status < 400 && (names(b"location") || names(b"content-location")) {
-                let Exchange {
-                    client, request, ..
-                } = self.exchange;
-                write.also(self.part, self.site, client, request, value);
-            }
-        }
-    }
-
-    /// The run is through: what it wrote after its head counts as well, and what it wrote before it
-    /// failed.
-    pub(super) fn through(&self, failure: Option<&Failure>) {
-        self.watch.settle();
-        if let Some(write) = self.write() {
-            write.happened(self.part, failure.map_or(200, Failure::status));
-        }
-    }
-}
-
-/// What a visitor's own answer is stored by.
-struct Made {
-    storable: Storable,
-    lines: Vec<Line>,
-    script: howdah_executor::Head,
-    request: RequestHead,
-    born: u64,
-}
-
-/// Adds what the cache did to a script's head.
-pub(super) fn tell(head: &mut ResponseHead, verdict: Verdict) {
-    let mut lines = Vec::with_capacity(96);
-    verdict.fields(&mut lines);
-    for line in lines.split(|b| *b == b'\n') {
-        if let Some(colon) = line.iter().position(|b| *b == b':') {
-            head.header(&line[..colon], line[colon + 1..].trim_ascii());
-        }
-    }
 }
 
 fn is_conditional(request: &RequestHead) -> bool {
@@ -786,48 +462,4 @@ fn is_conditional(request: &RequestHead) -> bool {
         name.eq_ignore_ascii_case(b"range")
             || (name.len() > 3 && name[..3].eq_ignore_ascii_case(b"if-"))
     })
-}
-
-/// A request for the whole page: without conditions, ranges and codings of the client's, with the
-/// validators of the page that is stored.
-fn whole_request(request: &RequestHead, old: Option<&Object>) -> Option<RequestHead> {
-    let mut text = Vec::new();
-    for part in [
-        request.method(),
-        b" ",
-        request.target(),
-        b" ",
-        request.version().as_str().as_bytes(),
-    ] {
-        text.extend_from_slice(part);
-    }
-    let mut put = |name: &[u8], value: &[u8]| {
-        for part in [b"\r\n", name, b": ", value] {
-            text.extend_from_slice(part);
-        }
-    };
-    const LESS: [&[u8]; 7] = [
-        b"range",
-        b"if-range",
-        b"if-match",
-        b"if-none-match",
-        b"if-modified-since",
-        b"if-unmodified-since",
-        b"accept-encoding",
-    ];
-    for (name, value) in request.headers() {
-        if !LESS.iter().any(|n| name.eq_ignore_ascii_case(n)) {
-            put(name, value);
-        }
-    }
-    if let Some(old) = old {
-        if let Some(tag) = old.field(b"etag") {
-            put(b"If-None-Match", tag);
-        }
-        if let Some(date) = old.field(b"last-modified") {
-            put(b"If-Modified-Since", date);
-        }
-    }
-    text.extend_from_slice(b"\r\n\r\n");
-    fill::parsed(&text)
 }

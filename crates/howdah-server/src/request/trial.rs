@@ -51,11 +51,10 @@ pub(super) fn try_out(
         } => key.map(|key| asked(key, Some((page, state)))),
         Lookup::None(key) => Some(asked(key, None)),
     };
-    if let Some(asked) = missed {
-        if let Err(why) = asked.may_try() {
-            return why;
-        }
-        asked.refresh_behind();
+    if let Some(asked) = missed
+        && let Err(why) = asked.try_behind()
+    {
+        return why;
     }
     part.checks.would(false);
     Pass::DryRun
