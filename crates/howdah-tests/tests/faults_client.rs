@@ -3,6 +3,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use howdah_tests::fixture::{Fixture, HELLO};
@@ -118,24 +119,14 @@ fn a_buffered_upload_that_never_ends_does_not_reach_a_child() {
     assert!(!fixture.path("ran").exists());
 }
 
-#[test]
-fn a_client_gone_in_the_middle_of_a_download_frees_the_child() {
-    let fixture = Fixture::named("gone-download")
-        .children(1)
-        .ini("max_execution_time", "0")
-        .script(
-            "endless.php",
-            "<?php register_shutdown_function(function () {
-                file_put_contents('SCRATCH/ended', (string) connection_status());
-            });
-            while (true) { echo str_repeat('x', 65536); flush(); }",
-        )
-        .start();
+/// Takes the first MiB of `path`'s body and leaves.
+fn take_a_mebibyte(fixture: &Fixture, path: &str) {
     let mut client = Connection::open(fixture.address()).unwrap();
     client
-        .send("GET /endless.php HTTP/1.1\r\nHost: x\r\n\r\n")
+        .send(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"))
         .unwrap();
     let head = client.read_head().unwrap();
+    assert_eq!(head.status, 200);
     let mut framing = framing_of("GET", &head).unwrap();
     let mut got = 0;
     while got < 1 << 20 {
@@ -145,14 +136,90 @@ fn a_client_gone_in_the_middle_of_a_download_frees_the_child() {
             .unwrap()
             .len();
     }
+    assert_eq!(fixture.status()["connections"]["open"], 1);
     client.stream().shutdown(Shutdown::Both).unwrap();
-    drop(client);
+}
+
+/// What the front's descriptors are, in order.
+fn descriptors(fixture: &Fixture) -> Vec<PathBuf> {
+    let links = std::fs::read_dir(format!("/proc/{}/fd", fixture.front())).unwrap();
+    let targets = links.filter_map(|link| std::fs::read_link(link.unwrap().path()).ok());
+    let mut targets: Vec<_> = targets.collect();
+    targets.sort();
+    targets
+}
+
+/// Leaves a download of `path` in the middle, and checks that the server keeps nothing of it: no
+/// descriptor of the connection or of what was read for it, no connection, no request in progress,
+/// no busy child; and that log and metrics say why.
+fn leave_a_download(fixture: &Fixture, path: &str) {
+    let until_free = || {
+        fixture.wait("connection, request and child to be free", |fixture| {
+            let status = fixture.status();
+            status["connections"]["open"] == 0
+                && status["requests_active"] == 0
+                && status["pools"][0]["active_processes"] == 0
+        });
+    };
+    // The first one for what a front thread opens once for all requests.
+    let seen = [1, 2, 3].map(|_| {
+        take_a_mebibyte(fixture, path);
+        until_free();
+        descriptors(fixture)
+    });
+    assert_eq!(seen[1], seen[0]);
+    assert_eq!(seen[2], seen[0]);
+    let wanted = format!("\"target\":\"{path}\"");
+    let lines = || {
+        let log = fixture.access_log().into_iter();
+        log.filter(|line| line.contains(&wanted))
+            .collect::<Vec<_>>()
+    };
+    fixture.wait("the access log to tell", |_| lines().len() == seen.len());
+    for line in lines() {
+        let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(line["error"], "ClientGone", "{line}");
+        assert_eq!(line["status"], 200, "what the client was told: {line}");
+        assert!(line["bytes"].as_u64().unwrap() >= 1 << 20, "{line}");
+    }
+    let failures = &fixture.status()["failures"];
+    assert_eq!(*failures, serde_json::json!([["ClientGone", seen.len()]]));
     fixture.still_serves();
+}
+
+#[test]
+fn a_client_gone_in_the_middle_of_a_download_frees_the_child() {
+    let fixture = Fixture::named("gone-download")
+        .children(1)
+        .config("threads = 1\n[log]\naccess_format = \"json\"")
+        .ini("max_execution_time", "0")
+        .script(
+            "endless.php",
+            "<?php register_shutdown_function(function () {
+                file_put_contents('SCRATCH/ended', (string) connection_status());
+            });
+            while (true) { echo str_repeat('x', 65536); flush(); }",
+        )
+        .start();
+    leave_a_download(&fixture, "/endless.php");
     assert_eq!(
         std::fs::read_to_string(fixture.path("ended")).unwrap(),
         "1",
         "the script saw connection_status() = CONNECTION_ABORTED"
     );
+}
+
+#[test]
+fn a_client_gone_in_the_middle_of_a_file_leaves_no_descriptor_and_no_connection() {
+    let builder = Fixture::named("gone-file")
+        .children(1)
+        .config("threads = 1\n[log]\naccess_format = \"json\"")
+        .file("large.bin", "");
+    // Larger than all buffers of a connection; holes take no room on the disk.
+    let large = builder.scratch().join("site/large.bin");
+    let file = std::fs::OpenOptions::new().write(true).open(large);
+    file.unwrap().set_len(1 << 30).unwrap();
+    leave_a_download(&builder.start(), "/large.bin");
 }
 
 #[test]
