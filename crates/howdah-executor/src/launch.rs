@@ -167,14 +167,33 @@ pub fn command(pool: &PoolConfig, fds: &ZygoteFds) -> Command {
         .arg(bells.join(","))
         .arg("--farewell-ms")
         .arg(pool.patience.farewell.as_millis().to_string());
+    if let Some(worker) = &pool.worker {
+        command.arg("--worker").arg(&worker.script);
+    }
+    settings(&mut command, pool);
+    command
+}
+
+/// The command line and environment of a trial: starts PHP as the pool's zygote would, without
+/// preloading, and ends. Succeeds when PHP starts; otherwise its last line on stderr is
+/// `howdah-php: NAME: sentence`, or PHP's own words are all there is.
+pub fn trial_command(pool: &PoolConfig) -> Command {
+    let mut command = Command::new(&pool.program);
+    let seconds = pool.patience.start.as_secs().max(1);
+    command.arg("--try-seconds").arg(seconds.to_string());
+    settings(&mut command, pool);
+    command
+}
+
+/// What PHP is started with: its settings, its user, its environment.
+fn settings(command: &mut Command, pool: &PoolConfig) {
     if let Some(ini) = &pool.php_ini {
         command.arg("--php-ini").arg(ini);
     }
-    if let Some(worker) = &pool.worker {
+    if pool.worker.is_some() {
         // A cache that wants to be wiped waits for all who run code from it, workers for ever: it
         // is not to kill them after its usual three minutes.
         command.args(["-d", "opcache.force_restart_timeout=2147483647"]);
-        command.arg("--worker").arg(&worker.script);
     }
     for (name, value) in &pool.defines {
         command.arg("-d").arg(format!("{name}={value}"));
@@ -188,6 +207,5 @@ pub fn command(pool: &PoolConfig, fds: &ZygoteFds) -> Command {
     command
         .arg("--opcache")
         .arg(if pool.opcache { "on" } else { "off" });
-    environment(&mut command, pool.clear_env, &pool.environment);
-    command
+    environment(command, pool.clear_env, &pool.environment);
 }

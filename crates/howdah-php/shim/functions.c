@@ -121,6 +121,7 @@ static const zend_function_entry functions[] = {
 static PHP_MINIT_FUNCTION(howdah)
 {
 	howdah_intern_names();
+	howdah_opcache_check_memory();
 	return SUCCESS;
 }
 

@@ -44,6 +44,8 @@ void howdah_done(void);
 const char *howdah_next_request(void);
 /* Worker mode: asks the front to replace the pool's workers by newly booted ones. */
 void howdah_ask_for_restart(void);
+/* PHP cannot be started: says so and ends the process. The one leaf that does not return. */
+ZEND_NORETURN void howdah_cannot_start(const char *name, const char *sentence);
 
 /* ---- the request being run ---- */
 
@@ -164,6 +166,8 @@ void howdah_timer_before_script(void);
 void howdah_timer_before_worker_request(void);
 
 /* opcache.c */
+/* Before opcache starts: refuses a memory that its start would end the process for. */
+void howdah_opcache_check_memory(void);
 void howdah_opcache_started(void);
 void howdah_opcache_begin_use(void);
 void howdah_opcache_settle(void);

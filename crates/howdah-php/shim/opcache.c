@@ -19,6 +19,8 @@
  * library's functions first; for opcache.so alone that flag is taken off, by a dlopen() of ours. */
 #include "howdah.h"
 
+#include "zend_extensions.h"
+
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -69,6 +71,44 @@ __attribute__((visibility("default"))) void *dlopen(const char *path, int mode)
 		mode &= ~RTLD_DEEPBIND;
 	}
 	return next(path, mode);
+}
+
+/* A number of php.ini, as far as it has been read, by the rule of opcache's own handlers (atoi()). */
+static zend_long setting(const char *name, zend_long usual)
+{
+	char *text;
+	return cfg_get_string(name, &text) == SUCCESS && text ? atoi(text) : usual;
+}
+
+/* zend_accel_init_shm() takes the interned strings' buffer from the shared memory, and where it does not
+ * fit ends the process with a sentence that names no setting. The defaults and the least values are those
+ * of zend_accelerator_module.c (OnUpdateMemoryConsumption, OnUpdateInternedStringsBuffer), which keeps the
+ * default in place of a value it does not take. */
+void howdah_opcache_check_memory(void)
+{
+	if (!zend_get_extension("Zend OPcache") || strcmp(sapi_module.name, "cli") == 0) {
+		return;
+	}
+	zend_long enabled = 1, file_cache_only = 0;
+	if ((cfg_get_long("opcache.enable", &enabled) == SUCCESS && !enabled)
+	    || (cfg_get_long("opcache.file_cache_only", &file_cache_only) == SUCCESS && file_cache_only)) {
+		return;
+	}
+	zend_long memory = setting("opcache.memory_consumption", 128);
+	zend_long strings = setting("opcache.interned_strings_buffer", 8);
+	if (memory < 8) {
+		memory = 128;
+	}
+	if (strings < memory) {
+		return;
+	}
+	char sentence[256];
+	snprintf(sentence, sizeof(sentence),
+	         "opcache.memory_consumption = " ZEND_LONG_FMT " (MB) has no room for "
+	         "opcache.interned_strings_buffer = " ZEND_LONG_FMT " (MB), which is taken from it: raise the "
+	         "first to at least " ZEND_LONG_FMT ", or lower the second",
+	         memory, strings, strings + 8);
+	howdah_cannot_start("OpcacheMemory", sentence);
 }
 
 static int set_lock(short type, off_t start, off_t len)

@@ -16,6 +16,8 @@ pub enum Action {
     Version,
     /// Be the zygote of a pool.
     Serve(Options),
+    /// Only see whether PHP starts with these settings, within so many seconds.
+    Try(Options, u32),
 }
 
 /// A pool's zygote, as asked for.
@@ -93,6 +95,7 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Action, Refused> {
     let (mut memory, mut control) = (None, None);
     let mut ini = Vec::new();
     let mut opcache = None;
+    let mut trial = None;
     while let Some(arg) = args.next() {
         let name = arg.to_string_lossy().into_owned();
         let mut value = |option: &'static str| args.next().ok_or(Refused::MissingValue(option));
@@ -126,6 +129,11 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Action, Refused> {
                     .map_err(|_| Refused::BadValue("--farewell-ms", ms))?;
                 options.farewell = Duration::from_millis(ms);
             }
+            "--try-seconds" => {
+                let seconds = text("--try-seconds", value("--try-seconds")?)?;
+                let number = seconds.parse().ok().filter(|n| *n > 0);
+                trial = Some(number.ok_or(Refused::BadValue("--try-seconds", seconds))?);
+            }
             "--opcache" => {
                 opcache = Some(match text("--opcache", value("--opcache")?)?.as_str() {
                     "on" => true,
@@ -140,8 +148,15 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Action, Refused> {
     if let Some(on) = opcache {
         ini.extend_from_slice(format!("opcache.enable={}\n", u8::from(on)).as_bytes());
     }
+    if trial.is_some() {
+        // Code of the application's, which a look at the settings must not run.
+        ini.extend_from_slice(b"opcache.preload=\n");
+    }
     options.ini_entries =
         CString::new(ini).map_err(|_| Refused::BadValue("-d", "a setting with NUL".into()))?;
+    if let Some(seconds) = trial {
+        return Ok(Action::Try(options, seconds));
+    }
     options.memory_fd = memory.ok_or(Refused::Required("--memory-fd"))?;
     options.control_fd = control.ok_or(Refused::Required("--control-fd"))?;
     if options.bell_fds.is_empty() {
@@ -239,6 +254,18 @@ mod tests {
     }
 
     #[test]
+    fn a_trial_needs_no_front_and_preloads_nothing() {
+        let Ok(Action::Try(options, 60)) = read("--try-seconds 60 -d opcache.preload=app.php")
+        else {
+            panic!("refused");
+        };
+        assert_eq!(
+            options.ini_entries.as_bytes(),
+            b"opcache.preload=app.php\nopcache.preload=\n"
+        );
+    }
+
+    #[test]
     fn mistakes_are_named() {
         let unknown = Refused::UnknownOption("--frob".into());
         assert_eq!(read(&format!("{BASE} --frob")), Err(unknown));
@@ -249,6 +276,7 @@ mod tests {
         assert_eq!(read("--opcache maybe"), bad("--opcache", "maybe"));
         assert_eq!(read("--worker w.php"), bad("--worker", "w.php"));
         assert_eq!(read("-d =1"), bad("-d", "=1"));
+        assert_eq!(read("--try-seconds 0"), bad("--try-seconds", "0"));
         assert_eq!(read("--farewell-ms soon"), bad("--farewell-ms", "soon"));
         assert_eq!(
             read("--pool x --memory-fd 1"),

@@ -15,7 +15,7 @@ use howdah_proto::request::RequestFrame;
 use howdah_proto::sql::Dialect;
 
 use crate::arguments::PhpIni;
-use crate::{exchange, worker};
+use crate::{exchange, worker, zygote};
 
 // SAFETY: the signatures are those of `shim/entry.h` (a test compares them), to which the C
 // compiler holds the definitions; build.rs compiles these into this very program. A bailout never unwinds into Rust: scripts run inside
@@ -333,6 +333,20 @@ extern "C" fn howdah_next_request() -> *const u8 {
 #[unsafe(no_mangle)]
 extern "C" fn howdah_ask_for_restart() {
     worker::ask_for_restart();
+}
+
+/// See `shim/howdah.h`.
+///
+/// # Safety
+/// Both are NUL-terminated.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn howdah_cannot_start(name: *const c_char, sentence: *const c_char) -> ! {
+    // SAFETY: the caller's promise; they are read before anything else happens.
+    let [name, sentence] = [name, sentence].map(|text| unsafe { CStr::from_ptr(text) });
+    zygote::cannot_start(
+        &name.to_string_lossy(),
+        sentence.to_string_lossy().into_owned(),
+    )
 }
 
 /// `extern "C"` unsigned type used by the shim; keeps the border's integer widths honest.

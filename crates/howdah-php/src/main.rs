@@ -44,6 +44,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Ok(Action::Serve(options)) => zygote::run(options),
+        Ok(Action::Try(options, seconds)) => zygote::try_start(options, seconds),
         Err(why) => {
             eprintln!("howdah-php: {why}");
             ExitCode::from(2)

@@ -158,6 +158,12 @@ pub fn leave(status: i32) -> ! {
     unsafe { libc::_exit(status) }
 }
 
+/// Ends this process when it still runs then.
+pub fn die_after(seconds: u32) {
+    // SAFETY: no pointers; SIGALRM's disposition is the usual one, which ends the process.
+    unsafe { libc::alarm(seconds) };
+}
+
 /// One packet from the control socket; `None` at the end of the file.
 pub fn receive(fd: i32, buf: &mut [u8]) -> io::Result<Option<usize>> {
     // SAFETY: writes at most `buf.len()` bytes.

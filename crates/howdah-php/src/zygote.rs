@@ -10,6 +10,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use howdah_proto::control::{Command, Exit, MAX_MESSAGE, Report};
@@ -46,22 +47,53 @@ struct Worker {
 /// A start that failed: its name and a sentence.
 type Failure = (&'static str, String);
 
+/// Where the front is told that the start has failed; none: -1.
+static CONTROL: AtomicI32 = AtomicI32::new(-1);
+
 /// Runs the zygote until the front closes the control socket.
 pub fn run(mut options: Options) -> ExitCode {
     let control = options.control_fd;
+    CONTROL.store(control, Ordering::Relaxed);
     match start(&mut options) {
         Ok(zygote) => zygote.serve(),
         Err((name, message)) => {
-            eprintln!("howdah-php: {name}: {message}");
-            let report = Report::Failed {
-                name: name.to_owned(),
-                message,
-            };
-            // The front may be gone; the line above is then all there is to say.
-            let _ = sys::send(control, report.encode().as_bytes(), None);
+            fail(name, message);
             ExitCode::FAILURE
         }
     }
+}
+
+/// Starts PHP as a zygote would, and says whether that went well: for `howdah check`.
+pub fn try_start(mut options: Options, seconds: u32) -> ExitCode {
+    // An extension that hangs must not hang who asks.
+    sys::die_after(seconds);
+    match start_php(&mut options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err((name, message)) => {
+            fail(name, message);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Tells the log, and the front where there is one.
+fn fail(name: &str, message: String) {
+    eprintln!("howdah-php: {name}: {message}");
+    let control = CONTROL.load(Ordering::Relaxed);
+    if control >= 0 {
+        let report = Report::Failed {
+            name: name.to_owned(),
+            message,
+        };
+        // The front may be gone; the line above is then all there is to say.
+        let _ = sys::send(control, report.encode().as_bytes(), None);
+    }
+}
+
+/// The shim has found that PHP's start would end the process: ends it first, with a reason.
+pub fn cannot_start(name: &str, message: String) -> ! {
+    fail(name, message);
+    sys::leave(1)
 }
 
 fn start(options: &mut Options) -> Result<Zygote, Failure> {
@@ -91,6 +123,35 @@ fn start(options: &mut Options) -> Result<Zygote, Failure> {
     sys::tidy_stdio();
     ffi::title_prepare();
     ffi::title_set(&format!("howdah-php: zygote {}", options.pool));
+    start_php(options)?;
+    sys::set_orphan_patience(options.farewell);
+    let child_signals = sys::child_signals().map_err(|e| ("Signals", e.to_string()))?;
+    let worker = match options.worker.take() {
+        None => None,
+        Some(script) => {
+            let (ours, theirs) = sys::packet_pair().map_err(|e| ("NoSocket", e.to_string()))?;
+            Some(Worker {
+                script,
+                ours,
+                theirs,
+            })
+        }
+    };
+    Ok(Zygote {
+        worker,
+        pool: std::mem::take(&mut options.pool),
+        region,
+        control: options.control_fd,
+        child_signals,
+        bells: std::mem::take(&mut options.bell_fds),
+        pid: sys::own_pid(),
+        children: Vec::new(),
+        farewell: options.farewell,
+    })
+}
+
+/// Becomes the pool's user and starts PHP with its settings.
+fn start_php(options: &mut Options) -> Result<(), Failure> {
     identity::assume(options.user.as_deref(), options.group.as_deref()).map_err(|e| match e {
         IdentityError::NoSuchUser(u) => ("NoSuchUser", format!("the system knows no user {u:?}")),
         IdentityError::NoSuchGroup(g) => {
@@ -117,30 +178,6 @@ fn start(options: &mut Options) -> Result<Zygote, Failure> {
              extension, opcache.preload)"
                 .to_owned(),
         ),
-    })?;
-    sys::set_orphan_patience(options.farewell);
-    let child_signals = sys::child_signals().map_err(|e| ("Signals", e.to_string()))?;
-    let worker = match options.worker.take() {
-        None => None,
-        Some(script) => {
-            let (ours, theirs) = sys::packet_pair().map_err(|e| ("NoSocket", e.to_string()))?;
-            Some(Worker {
-                script,
-                ours,
-                theirs,
-            })
-        }
-    };
-    Ok(Zygote {
-        worker,
-        pool: std::mem::take(&mut options.pool),
-        region,
-        control: options.control_fd,
-        child_signals,
-        bells: std::mem::take(&mut options.bell_fds),
-        pid: sys::own_pid(),
-        children: Vec::new(),
-        farewell: options.farewell,
     })
 }
 

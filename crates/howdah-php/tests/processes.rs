@@ -64,6 +64,11 @@ fn a_start_that_cannot_work_is_refused_by_name() {
     let (name, message) = failure(&["--php-ini", "/no/such/php.ini"]);
     assert_eq!(name, "PhpIniUnreadable");
     assert!(message.contains("/no/such/php.ini"));
+    let memory = ["-d", "opcache.memory_consumption=16"];
+    let strings = ["-d", "opcache.interned_strings_buffer=16"];
+    let (name, message) = failure(&[memory, strings].concat());
+    assert_eq!(name, "OpcacheMemory");
+    assert!(message.contains("at least 24"), "{message}");
     let dir = Dir::new();
     let preload = dir.write("preload.php", "<?php syntax error");
     let preload = format!("opcache.preload={}", preload.display());

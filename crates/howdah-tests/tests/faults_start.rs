@@ -100,6 +100,50 @@ fn a_php_of_another_version_is_refused() {
     assert!(said.contains("version"), "{said}");
 }
 
+/// `howdah check` of a pool with these settings: its exit code, and what it says.
+fn check(name: &str, settings: &str) -> (Option<i32>, String) {
+    let scratch = Scratch::new(name);
+    scratch.write("site/index.php", "");
+    let pool = format!("[pool.www]\nphp_value = {{ {settings} }}\n[[site]]\nroot = \"site\"\n");
+    let config = scratch.write("howdah.toml", pool);
+    let output = Command::new(howdah_program())
+        .args(["check", "--config"])
+        .arg(config)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), said)
+}
+
+#[test]
+fn settings_that_keep_php_from_starting_are_found_before_the_start() {
+    let (code, said) = check(
+        "opcache-memory",
+        "\"opcache.memory_consumption\" = \"8\", \"opcache.interned_strings_buffer\" = \"16\"",
+    );
+    assert_eq!(code, Some(3), "{said}");
+    assert!(
+        said.contains("pool.www: OpcacheMemory") && said.contains("at least 24"),
+        "{said}"
+    );
+    // What PHP says for itself is passed on; what it can live with is advice.
+    let (code, said) = check(
+        "no-room",
+        "\"opcache.max_accelerated_files\" = \"1000000\", \"opcache.memory_consumption\" = \"16\"",
+    );
+    assert_eq!(code, Some(3), "{said}");
+    assert!(
+        said.contains("PhpStartup") && said.contains("Insufficient shared memory"),
+        "{said}"
+    );
+    let (code, said) = check("no-extension", "\"extension\" = \"no-such-extension\"");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("advice: pool.www: PHP says: ") && said.contains("no-such-extension"),
+        "{said}"
+    );
+}
+
 #[test]
 fn a_missing_directory_is_named() {
     let scratch = Scratch::new("no-root");

@@ -5,6 +5,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use howdah_executor::PoolConfig;
+
 /// The program's name.
 const NAME: &str = "howdah-php";
 /// The environment variable that names it.
@@ -94,6 +96,34 @@ pub struct PhpVersion {
     pub php: String,
     /// `NTS`
     pub thread_safety: String,
+}
+
+/// Starts PHP with a pool's settings, and ends it; why it does not start. What PHP says while it does
+/// (an extension that is not there …) is advice.
+pub fn try_settings(pool: &PoolConfig) -> Result<Vec<String>, String> {
+    let mut command = howdah_executor::launch::trial_command(pool);
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("cannot start {}: {error}", pool.program.display()))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let (ours, theirs): (Vec<&str>, Vec<&str>) = said
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .partition(|line| line.starts_with("howdah-php: "));
+    if output.status.success() {
+        return Ok(theirs.into_iter().map(str::to_owned).collect());
+    }
+    if let Some(line) = ours.last() {
+        return Err(line["howdah-php: ".len()..].to_owned());
+    }
+    let why = match theirs.is_empty() {
+        true => format!("it ended with {}", output.status),
+        false => theirs.join("; "),
+    };
+    Err(format!(
+        "PhpStartup: PHP does not start with these settings: {why}"
+    ))
 }
 
 /// Asks the program for its versions and compares them with ours.

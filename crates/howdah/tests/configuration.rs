@@ -18,22 +18,43 @@ fn check(text: &str) -> (i32, String) {
 }
 
 #[test]
-fn a_bad_max_children_is_told_although_the_command_line_overrides_it() {
-    let scratch = Scratch::new("children");
-    scratch.write("web/index.php", "<?php");
-    scratch.write(
-        "a.toml",
-        "[pool.www]\nmax_children = \"many\"\n[[site]]\nroot = \"web\"\n",
+fn what_is_wrong_in_the_file_is_told_although_the_command_line_overrides_it() {
+    let told = |options: &[&str], top: &str, pool: &str, key: &str| {
+        let scratch = Scratch::new("overridden");
+        scratch.write("web/index.php", "<?php");
+        let text = format!("{top}\n[pool.www]\n{pool}\n[[site]]\nroot = \"web\"\n");
+        scratch.write("a.toml", &text);
+        let (code, _, err) = run(howdah(["serve", "--config", "a.toml"])
+            .args(options)
+            .current_dir(&scratch.0)
+            .env("HOWDAH_PHP", scratch.fitting_stand_in()));
+        assert_eq!(code, 3, "{err}");
+        let line = if top.is_empty() {
+            "a.toml:3"
+        } else {
+            "a.toml:1"
+        };
+        assert!(err.contains(line) && err.contains(key), "{err}");
+        assert!(
+            err.contains("has 1 mistake") || err.matches("a.toml:").count() == 1,
+            "{err}"
+        );
+    };
+    let pool = |options: &[&str], pool: &str, key: &str| told(options, "", pool, key);
+    pool(
+        &["--children", "3"],
+        "max_children = \"many\"",
+        "max_children",
     );
-    let serve = ["serve", "--config", "a.toml", "--children", "3"];
-    let (code, _, err) = run(howdah(serve)
-        .current_dir(&scratch.0)
-        .env("HOWDAH_PHP", scratch.fitting_stand_in()));
-    assert_eq!(code, 3, "{err}");
-    assert!(
-        err.contains("a.toml:2") && err.contains("max_children"),
-        "{err}"
+    pool(
+        &["--children", "3", "--fastcgi", "127.0.0.1:9000"],
+        "max_connections = \"many\"",
+        "max_connections",
     );
+    pool(&["--fastcgi", "127.0.0.1:9000"], "fastcgi = [1]", "fastcgi");
+    pool(&["--mode", "embed"], "mode = \"embedded\"", "mode");
+    told(&["--user", "root"], "user = 1", "", "user");
+    told(&["--listen", "127.0.0.1:0"], "listen = 1", "", "listen");
 }
 
 #[test]

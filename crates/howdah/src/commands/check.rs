@@ -67,16 +67,17 @@ pub fn run(check: &Check) -> ExitCode {
             };
         }
     };
-    let sites = settings.open_sites();
+    let mut mistakes = settings.open_sites().err().unwrap_or_default();
     let php = settings.howdah_php().map(php::check);
-    match (sites, php) {
-        (Err(mistakes), _) => {
-            for mistake in &mistakes {
-                eprintln!("howdah: {mistake}");
-            }
-            exit::configuration()
-        }
-        (_, Some(Err(why))) => {
+    if !matches!(php, Some(Err(_))) {
+        mistakes.extend(does_not_start(&settings.pools));
+    }
+    for mistake in &mistakes {
+        eprintln!("howdah: {mistake}");
+    }
+    match php {
+        _ if !mistakes.is_empty() => exit::configuration(),
+        Some(Err(why)) => {
             eprintln!("howdah: {why}");
             exit::php()
         }
@@ -94,6 +95,25 @@ pub fn run(check: &Check) -> ExitCode {
             exit::done()
         }
     }
+}
+
+/// Pools of our own PHP whose settings keep it from starting, php.ini included.
+fn does_not_start(pools: &[Mode]) -> Vec<String> {
+    let mut mistakes = Vec::new();
+    for pool in pools {
+        let (Mode::Embed(config) | Mode::Worker(config)) = pool else {
+            continue;
+        };
+        match php::try_settings(config) {
+            Ok(said) => {
+                for line in said {
+                    eprintln!("advice: pool.{}: PHP says: {line}", config.name);
+                }
+            }
+            Err(why) => mistakes.push(format!("pool.{}: {why}", config.name)),
+        }
+    }
+    mistakes
 }
 
 /// FastCGI backends that cannot be reached now: they may be later.
