@@ -4,6 +4,7 @@
 mod accept;
 mod server;
 mod slots;
+mod turn;
 
 use std::fmt;
 use std::io;

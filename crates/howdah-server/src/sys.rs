@@ -1,9 +1,10 @@
-//! The only `unsafe` of this crate: handing a descriptor to the runtime's epoll. Everything else
-//! the server asks of the kernel goes through rustix.
+//! The only `unsafe` of this crate: handing a descriptor to the runtime's epoll, and `sched_setattr`,
+//! which rustix lacks. Everything else the server asks of the kernel goes through rustix.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -15,4 +16,43 @@ pub(crate) fn register(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<Ow
     // SAFETY: the AsyncFd takes ownership of the OwnedFd, which is open now and stays open, under
     // the same number, until it is dropped; nobody here replaces it through `get_mut`.
     unsafe { AsyncFd::register_with_interest(fd, interest) }.map_err(io::Error::from)
+}
+
+/// Asks the scheduler to give the calling thread slices of this length, `sched_setattr(2)`; its policy
+/// and niceness stay.
+///
+/// Errors: `ENOSYS` or `EPERM` where a filter forbids the call, `EBUSY` where the policy is of real time.
+pub(crate) fn set_slice(slice: Duration) -> io::Result<()> {
+    let size = size_of::<libc::sched_attr>() as libc::c_uint;
+    // SAFETY: sched_attr is plain numbers, for which zeroes are values.
+    let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes at most `size` bytes, which `attributes` has; 0 is the calling thread.
+    let got = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
+    if got != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if attributes.sched_policy != libc::SCHED_OTHER as u32 {
+        return Err(io::ErrorKind::ResourceBusy.into());
+    }
+    attributes.size = size;
+    attributes.sched_runtime = slice.as_nanos() as u64;
+    // SAFETY: the kernel reads `size` bytes of a value that lives until the call is over.
+    let set = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    match set {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slice_can_be_asked_for_and_niceness_stays() {
+        let nice = || rustix::process::getpriority_process(None).unwrap();
+        let before = nice();
+        set_slice(Duration::from_micros(500)).unwrap();
+        assert_eq!(nice(), before);
+    }
 }

@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use super::ListenerConfig;
 use super::accept::{Acceptor, Share};
 use super::slots::Slots;
+use super::turn;
 use crate::http::{Handler, HttpConfig, Lifecycle};
 
 /// Descriptors assumed when the limit is infinite.
@@ -201,6 +202,7 @@ impl Server {
                 .name(format!("front-{index}"))
                 .spawn(move || {
                     let _end = EndWithThisThread;
+                    turn::ask_for_short_slices();
                     start(index);
                     runtime.block_on(front_thread(acceptor, inbox));
                 })
@@ -266,8 +268,15 @@ fn runtime(hooks: &ThreadHooks) -> io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
-        .on_thread_park(move || park())
-        .on_thread_unpark(move || unpark())
+        .on_thread_park(move || {
+            // First, for `park` may announce that the thread sleeps.
+            turn::before_park();
+            park();
+        })
+        .on_thread_unpark(move || {
+            turn::after_unpark();
+            unpark();
+        })
         .build()
 }
 
