@@ -4,6 +4,8 @@
 use std::net::SocketAddr;
 use std::process::Command;
 
+use crate::process_tree;
+
 /// One load: what is asked, by how many at once, for how long.
 #[derive(Clone, Debug)]
 pub struct Load {
@@ -28,6 +30,8 @@ pub struct Report {
     pub p99: f64,
     /// Non-2xx/3xx responses, connect, read, write errors and time-outs.
     pub errors: u64,
+    /// How much of a core `wrk` itself used. Its one thread is at its end near 1: the server could more.
+    pub generator: f64,
 }
 
 /// Runs `load` against `address`.
@@ -44,11 +48,18 @@ pub fn run(address: SocketAddr, load: &Load) -> Report {
         command.arg("-H").arg(format!("Host: {host}"));
     }
     command.arg(format!("http://{address}{}", load.target));
+    let before = process_tree::ended_children_ticks();
     let output = command
         .output()
         .unwrap_or_else(|error| panic!("cannot run wrk (Debian package `wrk`): {error}"));
+    // A tick is 10 ms.
+    let used = (process_tree::ended_children_ticks() - before) as f64 / 100.0;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    parse(&text).unwrap_or_else(|| {
+    let report = parse(&text).map(|report| Report {
+        generator: used / f64::from(load.seconds.max(1)),
+        ..report
+    });
+    report.unwrap_or_else(|| {
         panic!(
             "wrk against {address} gave no report:\n{text}{}",
             String::from_utf8_lossy(&output.stderr)
@@ -85,6 +96,7 @@ fn parse(text: &str) -> Option<Report> {
         p50: milliseconds(&after("50%")?)?,
         p99: milliseconds(&after("99%")?)?,
         errors: bad + socket,
+        generator: 0.0,
     })
 }
 
@@ -115,6 +127,7 @@ mod tests {
             p50: 0.25,
             p99: 1500.0,
             errors: 255,
+            generator: 0.0,
         };
         assert_eq!(report, expected);
     }

@@ -14,10 +14,11 @@ use howdah_tests::scratch::Scratch;
 use howdah_tests::wordpress_home::{HOST, MARK, WordpressHome};
 use howdah_tests::wrk::{self, Load, Report};
 
-use super::{Options, print_named, progress};
+use super::{Options, Spread, cpu_ticks_of, print_named, progress};
 
 const VARNISH: &str = "/usr/sbin/varnishd";
 const NAMES: [&str; 3] = ["howdah", "nginx", "varnish"];
+const PROGRAMS: [&str; 3] = ["howdah", "nginx", "varnishd"];
 
 /// varnishd in front of another server, with its own rules as they come.
 struct Varnish {
@@ -111,11 +112,18 @@ fn measure(options: &Options, page: &Page<'_>, site: &Site) {
         ..load
     };
     let mut reports: Vec<Vec<Report>> = vec![Vec::new(); addresses.len()];
+    let mut costs: Vec<Vec<f64>> = vec![Vec::new(); addresses.len()];
     for round in 0..options.rounds {
         for turn in 0..addresses.len() {
             let i = (round + turn) % addresses.len();
             progress(&format!("{} round {}: {}", page.title, round + 1, NAMES[i]));
-            reports[i].push(wrk::run(addresses[i], &load));
+            let ticks = || cpu_ticks_of(|program| program == PROGRAMS[i]);
+            let before = ticks();
+            let report = wrk::run(addresses[i], &load);
+            // A tick is 10 ms.
+            let used = (ticks() - before) as f64 * 10_000.0;
+            costs[i].push(used / (report.good_per_second * f64::from(load.seconds)));
+            reports[i].push(report);
         }
     }
     progress("");
@@ -124,6 +132,13 @@ fn measure(options: &Options, page: &Page<'_>, site: &Site) {
     }
     println!("\n{}, c={}", page.title, page.connections);
     print_named(&NAMES[..addresses.len()], &reports);
+    for (name, costs) in NAMES.iter().zip(&costs) {
+        let cost = Spread::of(costs.iter().copied());
+        println!(
+            "  {name:<10} CPU of the server for a hit: {} us",
+            cost.show(1)
+        );
+    }
 }
 
 /// Asks until the page comes from the cache.

@@ -20,6 +20,7 @@ use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use howdah_tests::http;
+use howdah_tests::process_tree;
 use howdah_tests::rig::{Kind, Server, Site};
 use howdah_tests::scratch::Scratch;
 use howdah_tests::wrk::{self, Load, Report};
@@ -97,6 +98,9 @@ fn main() {
     }
     if options.wants("sweep") {
         wordpress::sweep(&options);
+    }
+    if options.wants("flat") {
+        wordpress::flat(&options);
     }
     if options.wants("cache") {
         cached::hello(&options, &scratch);
@@ -204,11 +208,12 @@ fn print_named(names: &[&str], reports: &[Vec<Report>]) {
     for (name, runs) in names.iter().zip(reports) {
         let errors: u64 = runs.iter().map(|r| r.errors).sum();
         println!(
-            "  {:<10} {:>26} good/s   p50 {:>22} ms   p99 {:>22} ms   errors {errors}",
+            "  {:<10} {:>26} good/s   p50 {:>22} ms   p99 {:>22} ms   errors {errors}   wrk {} of a core",
             name,
             Spread::of(runs.iter().map(|r| r.good_per_second)).show(0),
             Spread::of(runs.iter().map(|r| r.p50)).show(3),
             Spread::of(runs.iter().map(|r| r.p99)).show(3),
+            Spread::of(runs.iter().map(|r| r.generator)).show(2),
         );
     }
     for (name, runs) in names.iter().zip(reports).skip(1) {
@@ -274,6 +279,15 @@ impl Spread {
             self.median, self.min, self.max
         )
     }
+}
+
+/// CPU time so far of the processes below this one that run `program`, in clock ticks.
+fn cpu_ticks_of(program: impl Fn(&str) -> bool) -> u64 {
+    let all = process_tree::below(std::process::id().cast_signed());
+    let wanted = all.iter().filter(|entry| program(&entry.program));
+    wanted
+        .filter_map(|entry| process_tree::cpu_ticks(entry.pid))
+        .sum()
 }
 
 /// A line on a terminal that the next one replaces; nothing in a pipe.

@@ -17,6 +17,7 @@ serving_benchmark [SCENARIO]... [--rounds N] [--seconds N] [--children N]
   pool        Howdah (mode pool) and Apache with mod_fcgid, php-cgi programs of their own:
               hello.php at 10 and 100 connections
   sweep       the same page, 10 to 500 connections: does the rate hold?
+  flat        the same page at 50 and at 500 connections by turns: is the rate the same?
   cache       hits of the page cache, 24 bytes, 100 connections: nginx' fastcgi_cache, Varnish
   cache-wordpress  the same for WordPress' home page
   cost        system calls (strace) and context switches per hello request
@@ -34,6 +35,7 @@ const OTHERS: &[&str] = &[
     "fastcgi",
     "pool",
     "sweep",
+    "flat",
     "cache",
     "cache-wordpress",
     "cost",

@@ -2,12 +2,11 @@
 //! connections, and whether Howdah's rate holds up to five hundred.
 
 use howdah_tests::http;
-use howdah_tests::process_tree;
 use howdah_tests::rig::{Kind, Server};
 use howdah_tests::wordpress_home::{HOST, MARK, WordpressHome};
-use howdah_tests::wrk::{self, Load};
+use howdah_tests::wrk::{self, Load, Report};
 
-use super::{Options, Spread, print_table, progress};
+use super::{Options, Spread, cpu_ticks_of, print_table, progress};
 
 /// Processes for WordPress, which computes: more than cores only hides waits for the database.
 const CHILDREN: usize = 8;
@@ -141,17 +140,54 @@ pub fn sweep(options: &Options) {
     }
 }
 
+/// Fifty connections and five hundred, by turns: each run at 500 is compared with the two around it, so
+/// that a host whose speed drifts is no difference.
+pub fn flat(options: &Options) {
+    let home = WordpressHome::prepare();
+    let seconds = options.seconds.max(8);
+    println!("\nflat: WordPress' home page, c=500 between two runs at c=50, {seconds} s each");
+    for kind in [Kind::Howdah, Kind::NginxFpm] {
+        let server = start(kind, &home);
+        wrk::run(server.address(), &load(50, 3));
+        let run = |connections, round: usize| {
+            progress(&format!("flat {} {round} c={connections}", kind.name()));
+            wrk::run(server.address(), &load(connections, seconds))
+        };
+        let mut few = vec![run(50, 0)];
+        let mut many = Vec::new();
+        for round in 1..=options.rounds {
+            many.push(run(500, round));
+            few.push(run(50, round));
+        }
+        progress("");
+        check_page(server.as_ref());
+        let ratios = many.iter().zip(few.windows(2)).map(|(many, around)| {
+            let few = f64::midpoint(around[0].good_per_second, around[1].good_per_second);
+            many.good_per_second / few
+        });
+        let ratios: Vec<f64> = ratios.collect();
+        let rates = |runs: &[Report]| Spread::of(runs.iter().map(|r| r.good_per_second)).show(1);
+        let shown: Vec<String> = ratios.iter().map(|r| format!("{r:.3}")).collect();
+        println!(
+            "  {:<10} c=50 {} good/s, c=500 {} good/s, errors {}; c=500 / c=50 {}: {}",
+            kind.name(),
+            rates(&few),
+            rates(&many),
+            many.iter().chain(&few).map(|r| r.errors).sum::<u64>(),
+            Spread::of(ratios.iter().copied()).show(3),
+            shown.join(" "),
+        );
+    }
+}
+
 /// CPU time so far of the server, of PHP and of the database, in clock ticks.
 fn cpu_ticks() -> [(&'static str, u64); 3] {
-    let mut sums = [("server", 0), ("PHP", 0), ("database", 0)];
-    for entry in process_tree::below(std::process::id().cast_signed()) {
-        let which = match entry.program.as_str() {
-            "howdah" | "nginx" => 0,
-            "mariadbd" => 2,
-            name if name.contains("php") => 1,
-            _ => continue,
-        };
-        sums[which].1 += process_tree::cpu_ticks(entry.pid).unwrap_or(0);
-    }
-    sums
+    [
+        (
+            "server",
+            cpu_ticks_of(|name| matches!(name, "howdah" | "nginx")),
+        ),
+        ("PHP", cpu_ticks_of(|name| name.contains("php"))),
+        ("database", cpu_ticks_of(|name| name == "mariadbd")),
+    ]
 }
