@@ -9,33 +9,20 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use howdah_executor::cgi::CgiPool;
-use howdah_executor::config::{CgiConfig, ProgramIdentity, ProgramIni};
+use howdah_executor::config::CgiConfig;
 use howdah_executor::error::Errno;
 use howdah_executor::{ExecError, Executor, Pool, Run, ScriptBody};
 use howdah_proto::cgi_response::CgiError;
 use howdah_proto::control::Exit;
 use howdah_proto::response::ResponseError;
 
-use support::programs::{Scripts, TestLauncher, lives, request};
-use support::{Answer, PATIENCE, TestLog, bytes, finish, next_event, on_front, until};
+use support::programs::{Scripts, TestLauncher, cgi_config as config, kill, lives, request};
+use support::{Answer, PATIENCE, TestLog, bytes, finish, next_event, on_front, text, until};
 
 #[test]
 #[ignore = "not a test: the spawner's process, which the tests start"]
 fn spawner_process() {
     support::programs::spawner_process();
-}
-
-fn config(children: u32) -> CgiConfig {
-    CgiConfig {
-        name: "test".to_owned(),
-        command: vec!["/usr/bin/php-cgi".to_owned()],
-        identity: ProgramIdentity::default(),
-        ini: ProgramIni::default(),
-        max_children: children,
-        queue_size: 1000,
-        queue_timeout: PATIENCE,
-        request_terminate_timeout: None,
-    }
 }
 
 struct Rig {
@@ -81,10 +68,6 @@ impl Rig {
 
 fn memory(bytes: impl Into<Bytes>) -> ScriptBody {
     ScriptBody::Memory(bytes.into())
-}
-
-fn text(answer: &Answer) -> String {
-    String::from_utf8_lossy(&answer.body).into_owned()
 }
 
 #[test]
@@ -395,8 +378,7 @@ fn what_a_program_leaves_in_the_background_goes_on() {
         })
         .await;
         assert!(lives(pid));
-        let raw = rustix::process::Pid::from_raw(pid).unwrap();
-        rustix::process::kill_process(raw, rustix::process::Signal::KILL).unwrap();
+        kill(pid);
     });
 }
 
@@ -412,8 +394,7 @@ fn a_killed_spawner_takes_its_programs_along_and_another_serves() {
         let mut run = rig.start(&script, "", ScriptBody::Empty);
         next_event(&mut run).await.unwrap();
         let pid = rig.pid_in("pid").await;
-        let spawner = rustix::process::Pid::from_raw(rig.launcher.pid()).unwrap();
-        rustix::process::kill_process(spawner, rustix::process::Signal::KILL).unwrap();
+        kill(rig.launcher.pid());
         let outcome = finish(run).await;
         assert_eq!(outcome.err(), Some(ExecError::ChildDied(Exit::Unseen)));
         until("its program is gone", || !lives(pid)).await;

@@ -13,26 +13,11 @@ use howdah_proto::request::FrameBuilder;
 use howdah_proto::response::ResponseError;
 use howdah_proto::variables::Var;
 
-use support::backend::{END, Fake, OVERLOADED, STDERR, STDOUT, serve};
-use support::{Answer, PATIENCE, TestLog, bytes, finish, next_event, on_front, request, until};
+use support::backend::{END, Fake, OVERLOADED, STDERR, STDOUT, fastcgi_config, serve};
+use support::{Answer, TestLog, bytes, finish, next_event, on_front, request, until};
 
 fn config(backends: &[&Fake]) -> FastCgiConfig {
-    FastCgiConfig {
-        name: "test".to_owned(),
-        backends: backends.iter().map(|fake| fake.backend()).collect(),
-        max_connections: Some(4),
-        keep_connections: true,
-        keep_timeout: PATIENCE,
-        queue_size: 1000,
-        queue_timeout: PATIENCE,
-        request_terminate_timeout: None,
-        connect_timeout: PATIENCE,
-        send_timeout: PATIENCE,
-        read_timeout: None,
-        restart_time: PATIENCE,
-        script_root: Vec::new(),
-        request_body_directory: None,
-    }
+    fastcgi_config(backends.iter().map(|fake| fake.backend()).collect())
 }
 
 struct Rig {

@@ -9,32 +9,12 @@ use std::time::{Duration, Instant};
 
 use howdah_executor::config::FastCgiConfig;
 use howdah_executor::fastcgi::FastCgiPool;
-use howdah_executor::fastcgi::address::Backend;
 use howdah_executor::{ExecError, Executor, Pool, ScriptBody};
 
-use support::backend::{Fake, Peer, backend, serve};
+use support::backend::{Fake, Peer, backend, fastcgi_config as config, serve};
 use support::{
     Answer, PATIENCE, TestLog, finish, front_runtime, next_event, on_front, request, until,
 };
-
-fn config(backends: Vec<Backend>) -> FastCgiConfig {
-    FastCgiConfig {
-        name: "test".to_owned(),
-        backends,
-        max_connections: Some(4),
-        keep_connections: true,
-        keep_timeout: PATIENCE,
-        queue_size: 1000,
-        queue_timeout: PATIENCE,
-        request_terminate_timeout: None,
-        connect_timeout: PATIENCE,
-        send_timeout: PATIENCE,
-        read_timeout: None,
-        restart_time: PATIENCE,
-        script_root: Vec::new(),
-        request_body_directory: None,
-    }
-}
 
 async fn start(config: FastCgiConfig) -> (Arc<FastCgiPool>, Arc<TestLog>) {
     let log = Arc::new(TestLog::default());

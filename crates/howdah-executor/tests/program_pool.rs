@@ -7,14 +7,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use howdah_executor::config::{
-    FastCgiConfig, ProcessManager, Processes, ProgramIdentity, ProgramIni, ProgramPoolConfig,
-};
+use howdah_executor::config::{ProcessManager, Processes, ProgramPoolConfig};
 use howdah_executor::program_pool::ProgramPool;
 use howdah_executor::{ExecError, Executor, Pool, ScriptBody};
 
-use support::programs::{Scripts, TestLauncher, lives, request};
-use support::{Answer, PATIENCE, TestLog, bytes, finish, on_front, until};
+use support::programs::{
+    Scripts, TestLauncher, kill, lives, program_pool_config as config, request,
+};
+use support::{Answer, PATIENCE, TestLog, bytes, finish, on_front, text, until};
 
 #[test]
 #[ignore = "not a test: the spawner's process, which the tests start"]
@@ -23,39 +23,6 @@ fn spawner_process() {
 }
 
 const INDEPENDENT: Processes = Processes::Independent { connections: 1 };
-
-fn config(processes: Processes, children: u32) -> ProgramPoolConfig {
-    ProgramPoolConfig {
-        name: "test".to_owned(),
-        command: vec!["/usr/bin/php-cgi".to_owned()],
-        processes,
-        ports: Vec::new(),
-        identity: ProgramIdentity::default(),
-        ini: ProgramIni::default(),
-        pm: ProcessManager::Static,
-        max_children: children,
-        process_idle_timeout: Duration::from_secs(10),
-        max_requests: 0,
-        max_memory: None,
-        process_lifetime: None,
-        client: FastCgiConfig {
-            name: "test".to_owned(),
-            backends: Vec::new(),
-            max_connections: None,
-            keep_connections: true,
-            keep_timeout: Duration::from_secs(30),
-            queue_size: 1000,
-            queue_timeout: PATIENCE,
-            request_terminate_timeout: None,
-            connect_timeout: PATIENCE,
-            send_timeout: PATIENCE,
-            read_timeout: None,
-            restart_time: PATIENCE,
-            script_root: Vec::new(),
-            request_body_directory: None,
-        },
-    }
-}
 
 struct Rig {
     pool: Arc<ProgramPool>,
@@ -93,15 +60,6 @@ impl Rig {
             .filter(|pid| *pid != 0)
             .collect()
     }
-}
-
-fn text(answer: &Answer) -> String {
-    String::from_utf8_lossy(&answer.body).into_owned()
-}
-
-fn kill(pid: i32) {
-    let pid = rustix::process::Pid::from_raw(pid).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
 }
 
 const PID: &str = "<?php echo getmypid();";

@@ -7,8 +7,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use howdah_executor::config::FastCgiConfig;
 use howdah_executor::fastcgi::address::{Address, Backend};
 use tempfile::TempDir;
+
+use super::PATIENCE;
 
 /// A request as the backend read it.
 #[derive(Clone, Debug, Default)]
@@ -221,6 +224,26 @@ impl Fake {
 
     pub fn open(&self) -> usize {
         self.ledger.open.load(Ordering::SeqCst)
+    }
+}
+
+/// A pool before these backends, four requests at once in each; tests change what they are about.
+pub fn fastcgi_config(backends: Vec<Backend>) -> FastCgiConfig {
+    FastCgiConfig {
+        name: "test".to_owned(),
+        backends,
+        max_connections: Some(4),
+        keep_connections: true,
+        keep_timeout: PATIENCE,
+        queue_size: 1000,
+        queue_timeout: PATIENCE,
+        request_terminate_timeout: None,
+        connect_timeout: PATIENCE,
+        send_timeout: PATIENCE,
+        read_timeout: None,
+        restart_time: PATIENCE,
+        script_root: Vec::new(),
+        request_body_directory: None,
     }
 }
 

@@ -130,6 +130,11 @@ pub struct Answer {
     pub flushes: Vec<usize>,
 }
 
+/// The body, as text.
+pub fn text(answer: &Answer) -> String {
+    String::from_utf8_lossy(&answer.body).into_owned()
+}
+
 pub async fn next_event(run: &mut Box<dyn Run>) -> Result<Event, ExecError> {
     poll_fn(|cx| run.poll_event(cx)).await
 }

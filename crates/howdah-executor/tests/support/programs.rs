@@ -8,12 +8,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
+use howdah_executor::config::{
+    CgiConfig, FastCgiConfig, ProcessManager, Processes, ProgramIdentity, ProgramIni,
+    ProgramPoolConfig,
+};
 use howdah_executor::launch::{Launcher, SpawnerFds, Zygote, ZygoteFds};
 use howdah_executor::programs::spawner::{self, Protocol, Settings};
 use howdah_executor::{Mode, PoolConfig, ScriptBody, ScriptRequest};
 use howdah_proto::request::FrameBuilder;
 use howdah_proto::variables::Var;
+
+use super::PATIENCE;
+use super::backend::fastcgi_config;
 
 const CONTROL: &str = "TEST_SPAWNER_CONTROL";
 const COMMAND: &str = "TEST_SPAWNER_COMMAND";
@@ -89,6 +97,43 @@ pub fn spawner_process() {
         environment: Vec::new(),
     };
     spawner::serve(control, settings).unwrap();
+}
+
+/// php-cgi, started for each request.
+pub fn cgi_config(children: u32) -> CgiConfig {
+    CgiConfig {
+        name: "test".to_owned(),
+        command: vec!["/usr/bin/php-cgi".to_owned()],
+        identity: ProgramIdentity::default(),
+        ini: ProgramIni::default(),
+        max_children: children,
+        queue_size: 1000,
+        queue_timeout: PATIENCE,
+        request_terminate_timeout: None,
+    }
+}
+
+/// php-cgi, kept; tests change what they are about.
+pub fn program_pool_config(processes: Processes, children: u32) -> ProgramPoolConfig {
+    ProgramPoolConfig {
+        name: "test".to_owned(),
+        command: vec!["/usr/bin/php-cgi".to_owned()],
+        processes,
+        ports: Vec::new(),
+        identity: ProgramIdentity::default(),
+        ini: ProgramIni::default(),
+        pm: ProcessManager::Static,
+        max_children: children,
+        process_idle_timeout: Duration::from_secs(10),
+        max_requests: 0,
+        max_memory: None,
+        process_lifetime: None,
+        client: FastCgiConfig {
+            max_connections: None,
+            keep_timeout: Duration::from_secs(30),
+            ..fastcgi_config(Vec::new())
+        },
+    }
 }
 
 /// A directory of scripts that goes with its value.
@@ -177,4 +222,10 @@ pub fn lives(pid: i32) -> bool {
         let state = stat.rsplit(") ").next().unwrap_or_default();
         !state.starts_with(['Z', 'X'])
     })
+}
+
+/// `kill -9` of one process.
+pub fn kill(pid: i32) {
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
 }

@@ -1,0 +1,231 @@
+//! One program that behaves badly in every way a program can (`support/faulty.py`), in the three modes
+//! that run programs: `fastcgi`, where the test starts it, `pool` and `cgi`, where Howdah does. Each
+//! way has one name, the next request is served, and nothing hangs. What PHP itself can do wrong is in
+//! howdah-tests' `mode_faults`, for all five modes.
+
+mod support;
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use howdah_executor::cgi::CgiPool;
+use howdah_executor::config::{CgiConfig, FastCgiConfig, Processes, ProgramPoolConfig};
+use howdah_executor::fastcgi::FastCgiPool;
+use howdah_executor::program_pool::ProgramPool;
+use howdah_executor::{ExecError, Pool, ScriptBody};
+use howdah_proto::cgi_response::CgiError;
+use howdah_proto::control::Exit;
+use howdah_proto::response::ResponseError;
+
+use support::backend::{backend, fastcgi_config};
+use support::programs::{Scripts, TestLauncher, cgi_config, program_pool_config, request};
+use support::{Answer, TestLog, bytes, finish, on_front};
+
+#[test]
+#[ignore = "not a test: the spawner's process, which the tests start"]
+fn spawner_process() {
+    support::programs::spawner_process();
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    FastCgi,
+    Pool,
+    Cgi,
+}
+
+/// The program as somebody else's backend.
+struct Elsewhere {
+    listener: UnixListener,
+    program: PathBuf,
+    child: Child,
+}
+
+impl Elsewhere {
+    fn start(listener: UnixListener, program: PathBuf) -> Elsewhere {
+        let child = Elsewhere::execute(&listener, &program);
+        Elsewhere {
+            listener,
+            program,
+            child,
+        }
+    }
+
+    fn execute(listener: &UnixListener, program: &PathBuf) -> Child {
+        let socket = OwnedFd::from(listener.try_clone().unwrap());
+        let mut command = Command::new(program);
+        command.stdin(Stdio::from(socket)).spawn().unwrap()
+    }
+
+    fn start_again(&mut self) {
+        self.child.wait().unwrap();
+        self.child = Elsewhere::execute(&self.listener, &self.program);
+    }
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+struct Rig {
+    mode: Mode,
+    pool: Arc<dyn Pool>,
+    log: Arc<TestLog>,
+    program: PathBuf,
+    elsewhere: Option<Elsewhere>,
+    _scripts: Scripts,
+}
+
+impl Rig {
+    fn new(mode: Mode) -> Rig {
+        let scripts = Scripts::new();
+        let program = scripts.script("faulty", include_str!("support/faulty.py"));
+        let (log, launcher) = (
+            Arc::new(TestLog::default()),
+            Arc::new(TestLauncher::default()),
+        );
+        let mut elsewhere = None;
+        let pool: Arc<dyn Pool> = match mode {
+            Mode::FastCgi => {
+                let socket = scripts.0.join("socket");
+                let listener = UnixListener::bind(&socket).unwrap();
+                elsewhere = Some(Elsewhere::start(listener, program.clone()));
+                let config = FastCgiConfig {
+                    max_connections: Some(1),
+                    ..fastcgi_config(vec![backend(&socket)])
+                };
+                FastCgiPool::start(config, log.clone(), 1).unwrap()
+            }
+            Mode::Pool => {
+                let config = ProgramPoolConfig {
+                    command: vec![program.to_str().unwrap().to_owned()],
+                    ..program_pool_config(Processes::Independent { connections: 1 }, 1)
+                };
+                ProgramPool::start(config, launcher, log.clone(), 1).unwrap()
+            }
+            Mode::Cgi => {
+                let config: CgiConfig = cgi_config(1);
+                CgiPool::start(config, launcher, log.clone()).unwrap()
+            }
+        };
+        Rig {
+            mode,
+            pool,
+            log,
+            program,
+            elsewhere,
+            _scripts: scripts,
+        }
+    }
+
+    /// A POST, which is never repeated, of more than fits the sockets and pipes between.
+    async fn ask(&self, how: &str) -> Result<Answer, ExecError> {
+        let request = request(&self.program, how, ScriptBody::Memory(bytes(BODY)));
+        finish(match self.mode {
+            Mode::Cgi => self.pool.start_program(request),
+            Mode::FastCgi | Mode::Pool => self.pool.start(request),
+        })
+        .await
+    }
+
+    async fn check_it_serves(&self, after: &str) {
+        let answer = self.ask("whole").await;
+        let answer =
+            answer.unwrap_or_else(|error| panic!("{:?} after {after}: {error}", self.mode));
+        assert_eq!(answer.body, BODY.to_string().as_bytes(), "after {after}");
+    }
+}
+
+const BODY: usize = 1 << 20;
+
+/// How the program behaves, and what is said of it: over FastCGI, and where it is a CGI program.
+fn faults() -> Vec<(&'static str, ExecError, Option<ExecError>)> {
+    let cgi = |error| ExecError::ResponseInvalid(ResponseError::Cgi(error));
+    let closed = |answering| ExecError::BackendClosed { answering };
+    let same = |error: ExecError| (error.clone(), Some(error));
+    let with = |how, (over_fastcgi, as_cgi)| (how, over_fastcgi, as_cgi);
+    let version = howdah_proto::fastcgi::RecordError::Version(b'H');
+    vec![
+        with("text", same(cgi(CgiError::NotAResponse))),
+        with("headless", same(cgi(CgiError::HeadUnfinished))),
+        // As the first line of a CGI program, HTTP's status line is permitted.
+        with(
+            "http",
+            (
+                ExecError::ResponseInvalid(ResponseError::FastCgi(version)),
+                None,
+            ),
+        ),
+        with("silent", (closed(false), Some(ExecError::ResponseMissing))),
+        // The end of a CGI program's output is its answer's end.
+        with("cut", (closed(true), None)),
+        with(
+            "killed",
+            (closed(true), Some(ExecError::ChildDied(Exit::Signal(9)))),
+        ),
+    ]
+}
+
+async fn check_faults(mut rig: Rig) {
+    for (how, over_fastcgi, as_cgi) in faults() {
+        let expected = match rig.mode {
+            Mode::FastCgi | Mode::Pool => Some(over_fastcgi),
+            Mode::Cgi => as_cgi,
+        };
+        let Some(expected) = expected else { continue };
+        let outcome = rig.ask(how).await;
+        assert_eq!(outcome.err(), Some(expected), "{:?}: {how}", rig.mode);
+        if how == "killed"
+            && let Some(elsewhere) = &mut rig.elsewhere
+        {
+            elsewhere.start_again();
+        }
+        rig.check_it_serves(how).await;
+    }
+}
+
+/// Behaviour that is unusual and permitted: the answer comes whole.
+async fn check_whole_answers(rig: Rig) {
+    let deaf = rig.ask("deaf").await.unwrap();
+    assert_eq!(deaf.body, b"not interested", "{:?}", rig.mode);
+    let split = rig.ask("split").await.unwrap();
+    assert_eq!(
+        (split.head.status, &split.body[..]),
+        (404, &b"body"[..]),
+        "{:?}",
+        rig.mode
+    );
+    assert_eq!(split.head.headers, [(b"X-Long".to_vec(), b"1".to_vec())]);
+    let noisy = rig.ask("noisy").await.unwrap();
+    assert_eq!(noisy.body, b"at last", "{:?}", rig.mode);
+    rig.check_it_serves("noisy").await;
+}
+
+#[test]
+fn whatever_a_program_does_wrong_has_one_name_and_the_next_request_is_served() {
+    for mode in [Mode::FastCgi, Mode::Pool, Mode::Cgi] {
+        on_front(async { check_faults(Rig::new(mode)).await });
+    }
+}
+
+#[test]
+fn a_program_may_read_nothing_split_its_head_and_say_100_kilobytes_before_it() {
+    for mode in [Mode::FastCgi, Mode::Pool, Mode::Cgi] {
+        let rig = Rig::new(mode);
+        let log = rig.log.clone();
+        on_front(check_whole_answers(rig));
+        log.wait_for(": in between");
+        log.wait_for("line 0 xxxx");
+        match mode {
+            // All of it, line by line, whatever the mode of the program's start.
+            Mode::FastCgi | Mode::Pool => drop(log.wait_for("line 9 xxxx")),
+            Mode::Cgi => drop(log.wait_for("is not logged any further")),
+        }
+    }
+}
