@@ -12,7 +12,7 @@
 # no network). Otherwise it needs root, or sudo.
 #
 # No daemon is started: several of these packages bring one (nginx, apache2,
-# php-fpm, MariaDB), the tests only use private copies of them on loopback. While
+# php-fpm, MariaDB, PostgreSQL), the tests only use private copies of them on loopback. While
 # apt runs, a policy-rc.d (invoke-rc.d(8)) forbids starting services; what was
 # there before is put back, also after a failure. A service that this run
 # installed is not enabled for the next boot either.
@@ -29,7 +29,7 @@ demo="php$PHP-cli php$PHP-sqlite3 php$PHP-gd php$PHP-mbstring"
 test="curl strace python3
   nginx-light php$PHP-fpm php$PHP-cgi apache2 libapache2-mod-php$PHP
   libapache2-mod-fcgid libfcgi-perl varnish apache2-utils
-  mariadb-server php$PHP-mysql php$PHP-xml php$PHP-curl php$PHP-intl
+  mariadb-server php$PHP-mysql postgresql php$PHP-pgsql php$PHP-xml php$PHP-curl php$PHP-intl
   wordpress wordpress-theme-twentytwentyone
   mediawiki
   phpmyadmin dbconfig-no-thanks
@@ -38,7 +38,7 @@ test="curl strace python3
   wrk
   chromium nodejs"
 
-services="nginx apache2 mariadb php$PHP-fpm varnish varnishncsa"
+services="nginx apache2 mariadb postgresql php$PHP-fpm varnish varnishncsa"
 
 policy=/usr/sbin/policy-rc.d
 saved=$policy.before-howdah

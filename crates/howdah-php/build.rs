@@ -24,6 +24,7 @@ const SHIM: &[&str] = &[
     "statements.c",
     "mysqlnd.c",
     "database_calls.c",
+    "pgsql_calls.c",
     "functions.c",
     "filters.c",
     "signals.c",

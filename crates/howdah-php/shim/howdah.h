@@ -234,7 +234,7 @@ void howdah_cli_register_streams(void);
 
 /* ---- statements.c, the extensions ---- */
 
-/* mysqlnd.c: mysqli and PDO_MySQL. database_calls.c: PDO, SQLite3, pgsql. */
+/* mysqlnd.c: mysqli and PDO_MySQL. database_calls.c: PDO, SQLite3. pgsql_calls.c: pgsql. */
 /* Whether the extension `name` was built on a mysqlnd that is watched. */
 bool howdah_is_watched_below(const char *name);
 void howdah_watch_mysqlnd(void);

@@ -23,6 +23,7 @@ pub mod image;
 pub mod load;
 pub mod mariadb;
 pub mod oracle;
+pub mod postgres;
 pub mod process;
 pub mod process_tree;
 pub mod readers;

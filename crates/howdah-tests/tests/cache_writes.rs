@@ -2,12 +2,14 @@
 //! the writer's answer leaves, whatever the request was. All requests here are GETs: nothing but the
 //! statement itself tells of the write.
 
-use std::net::SocketAddr;
+#[path = "written/mod.rs"]
+mod written;
 
 use howdah_tests::fixture::Fixture;
-use howdah_tests::http::{Response, exchange};
 use howdah_tests::mariadb::Mariadb;
 use howdah_tests::rig::howdah_program;
+
+use written::{ask, check_write, is_hit, read};
 
 /// Shows what is in the database, and what `via` and `how` ask for is done to it.
 const SQLITE: &str = r#"<?php
@@ -138,26 +140,6 @@ case 'option': $db->exec("INSERT INTO wp_options (option_name, option_value) VAL
 echo 'done';
 "#;
 
-fn ask(address: SocketAddr, path: &str) -> Response {
-    let request = format!("GET {path} HTTP/1.1\r\nHost: example.org\r\nConnection: close\r\n\r\n");
-    exchange(address, request.as_bytes()).unwrap_or_else(|why| panic!("{path}: {why}"))
-}
-
-fn is_hit(response: &Response) -> bool {
-    response.header("X-Cache") == Some("HIT")
-}
-
-/// The page as the next reader gets it: its text, and whether it was in the cache.
-fn read(fixture: &Fixture, script: &str) -> (String, bool) {
-    let page = ask(fixture.address(), script);
-    let text = page.text();
-    let text = text
-        .strip_prefix("text=")
-        .and_then(|t| t.strip_suffix(" end"));
-    let text = text.unwrap_or_else(|| panic!("{script}: {}", page.text()));
-    (text.to_owned(), is_hit(&page))
-}
-
 fn sqlite(name: &str, lines: &str) -> Fixture {
     let builder = Fixture::named(name).children(3);
     builder.scratch().writable_dir("db");
@@ -167,24 +149,6 @@ fn sqlite(name: &str, lines: &str) -> Fixture {
         .start();
     assert_eq!(ask(fixture.address(), "/page.php?via=make").text(), "done");
     fixture
-}
-
-/// Asks for `path` once: a page in the cache is old afterwards, and shows `value`.
-fn check_write(fixture: &Fixture, script: &str, via: &str) {
-    read(fixture, script);
-    assert!(read(fixture, script).1, "{via}: the page is in the cache");
-    let value = format!("by-{via}");
-    let written = ask(
-        fixture.address(),
-        &format!("{script}?via={via}&value={value}"),
-    );
-    assert!(
-        written.text().ends_with("done"),
-        "{via}: {}",
-        written.text()
-    );
-    let (text, hit) = read(fixture, script);
-    assert_eq!((text, hit), (value, false), "{via}");
 }
 
 #[test]
@@ -403,6 +367,12 @@ fn a_command_line_is_as_under_php() {
         (&["-r", "exit(3);"][..], 3, ""),
         (&["-r", "no_such();"], 255, "undefined function"),
         (&["-r", "}"], 255, "Parse error"),
+        // Without php.ini there is no extension to be watched.
+        (
+            &["-n", "-r", "echo extension_loaded('pdo') ? 'pdo' : 'none';"],
+            0,
+            "none",
+        ),
         (&["/no/such.php"], 1, "ScriptUnreadable"),
         (&["-c", "/no/such.ini", "-r", "1;"], 1, "PhpIniUnreadable"),
     ] {

@@ -2,18 +2,22 @@
 //! a grammar. What is not known to read is a write, what cannot be read is a write to any table, and a
 //! table or a value is told only where it is beyond doubt.
 //!
-//! Not seen in a text, and so not here: functions and procedures that write when a `SELECT` calls
-//! them, triggers, foreign keys that cascade. They write because something else did, or are named in
+//! Not seen in a text, and so not here: functions that write when a `SELECT` calls them (but for
+//! PostgreSQL's), triggers, foreign keys that cascade. They write because something else did, or are named in
 //! docs/cache.md.
 //!
 //! - [`token`]: the words of a statement, in each database's own quoting.
 //! - [`statement`]: what one statement does.
+//! - [`functions`]: which functions only read, where a `SELECT` may call such as write.
 
+mod functions;
 mod statement;
 mod token;
 
 #[cfg(test)]
 mod tests;
+
+pub use functions::CALLED;
 
 /// Longest table name told; a longer one is any table.
 pub const MAX_NAME: usize = 128;
@@ -73,7 +77,8 @@ pub struct Verdict<'a> {
     pub table: Option<&'a [u8]>,
     /// Values that every row written has, or is chosen by, as columns and literals: of an `INSERT`
     /// its rows, of `UPDATE` and `DELETE` the conditions that all must hold. All values of a column
-    /// are here, or none.
+    /// are here, or none. Of a statement that writes only if the functions it calls do, these, as values
+    /// of [`CALLED`].
     pub values: Vec<(&'a [u8], &'a [u8])>,
 }
 

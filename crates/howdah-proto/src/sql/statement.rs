@@ -1,6 +1,7 @@
 //! What one statement does: its first word decides, and for writes a few more tell the table and the
 //! values. Anything that is not as expected ends in less being told, never in more.
 
+use super::functions;
 use super::token::Token;
 use super::{Dialect, Kind, MAX_NAME, MAX_TOLD, MAX_VALUE, Verdict};
 
@@ -56,8 +57,45 @@ pub(super) fn reads_whatever_follows(first: &Token<'_>, dialect: Dialect, sql: &
             .any(|window| matches!(window, b"/*!" | b"*M!"))
 }
 
+/// Most functions told of one statement.
+const MAX_CALLED: usize = 16;
+
 /// Reads the words of one statement.
 pub(super) fn classify<'a>(dialect: Dialect, tokens: &[Token<'a>]) -> Verdict<'a> {
+    let verdict = by_its_words(dialect, tokens);
+    if dialect != Dialect::Postgres {
+        return verdict;
+    }
+    let called = functions::unknown(tokens, verdict.kind == Kind::Write);
+    if called.is_empty() {
+        return verdict;
+    }
+    // What else they write is not known, and so nothing that is told may make less of it.
+    if verdict.kind == Kind::Write {
+        return Verdict::anything(&verdict.verb);
+    }
+    let verb = tokens.iter().find_map(|token| match token {
+        Token::Word(word) => Some(verb_of(word)),
+        _ => None,
+    });
+    let told =
+        called.len() <= MAX_CALLED && called.iter().all(|f| f.len() <= MAX_TOLD / MAX_CALLED);
+    let values = called.iter().filter(|_| told);
+    Verdict {
+        values: values.map(|f| (functions::CALLED.as_bytes(), *f)).collect(),
+        ..Verdict::anything(&verb.unwrap_or_default())
+    }
+}
+
+fn verb_of(word: &[u8]) -> String {
+    let letters = word.iter().take(16);
+    letters
+        .map(|b| char::from(b.to_ascii_uppercase()))
+        .filter(char::is_ascii_alphanumeric)
+        .collect()
+}
+
+fn by_its_words<'a>(dialect: Dialect, tokens: &[Token<'a>]) -> Verdict<'a> {
     let open = tokens
         .iter()
         .position(|t| *t != Token::Symbol(b'('))
@@ -83,15 +121,12 @@ pub(super) fn classify<'a>(dialect: Dialect, tokens: &[Token<'a>]) -> Verdict<'a
     let temporary = rest
         .first()
         .is_some_and(|t| t.is_any(&["TEMPORARY", "TEMP"]));
+    // One made from what a `WITH` returns may write like that.
+    let temporary = temporary && !(dialect == Dialect::Postgres && writes_within(rest));
     if first.is_any(&CONTROLS) || (first.is_any(&["CREATE", "DROP"]) && temporary) {
         return Verdict::harmless(Kind::Control);
     }
-    let verb: String = word
-        .iter()
-        .take(16)
-        .map(|b| char::from(b.to_ascii_uppercase()))
-        .filter(char::is_ascii_alphanumeric)
-        .collect();
+    let verb = verb_of(word);
     let mut reader = Reader { tokens: rest };
     let (table, values) = match verb.as_str() {
         "INSERT" | "REPLACE" => reader.insert(),
@@ -127,18 +162,21 @@ fn within<'a>(runs: bool, tokens: &[Token<'a>]) -> Verdict<'a> {
     if !runs && !tokens.iter().any(|t| t.is("ANALYZE")) {
         return Verdict::harmless(Kind::Read);
     }
-    let writes = tokens.iter().enumerate().any(|(at, token)| {
+    if writes_within(tokens) {
+        Verdict::anything("WITH")
+    } else {
+        Verdict::harmless(Kind::Read)
+    }
+}
+
+fn writes_within(tokens: &[Token<'_>]) -> bool {
+    tokens.iter().enumerate().any(|(at, token)| {
         let before = at.checked_sub(1).map(|at| &tokens[at]);
         let locks = before.is_some_and(|t| t.is_any(&["FOR", "KEY"]));
         let function = tokens.get(at + 1) == Some(&Token::Symbol(b'('));
         let makes = token.is("INTO");
         (token.is_any(&WRITES) && !locks && !function) || makes
-    });
-    if writes {
-        Verdict::anything("WITH")
-    } else {
-        Verdict::harmless(Kind::Read)
-    }
+    })
 }
 
 type Values<'a> = Vec<(&'a [u8], Option<&'a [u8]>)>;

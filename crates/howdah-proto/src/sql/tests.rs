@@ -214,3 +214,76 @@ fn what_is_told_is_bounded() {
     let sql = format!("INSERT INTO t (n) VALUES {}", rows.join(","));
     assert_eq!(told(Dialect::Mysql, &sql), "INSERT t");
 }
+
+#[test]
+fn a_select_of_postgresql_writes_if_a_function_it_calls_may() {
+    check(
+        Dialect::Postgres,
+        &[
+            ("SELECT nextval('s')", "SELECT * ()=nextval"),
+            (
+                "SELECT setval('s', 1), Mine(2)",
+                "SELECT * ()=setval ()=Mine",
+            ),
+            ("SELECT public.lower('x')", "SELECT * ()=lower"),
+            ("SELECT pg_catalog.lower('x'), \"count\"(*) FROM t", "r"),
+            ("SELECT \"COUNT\"(*) FROM t", "SELECT * ()=COUNT"),
+            ("SELECT DISTINCT ON (a) save(b) FROM t", "SELECT * ()=save"),
+            ("VALUES (save(1))", "VALUES * ()=save"),
+            ("(SELECT save())", "SELECT * ()=save"),
+            ("SELECT 1; SELECT save()", "SELECT * ()=save"),
+            ("EXPLAIN ANALYZE SELECT save()", "EXPLAIN * ()=save"),
+            (
+                "WITH a(x) AS (SELECT 1), b(y) AS MATERIALIZED (SELECT 2) SELECT * FROM a, b",
+                "r",
+            ),
+            (
+                "WITH a AS (SELECT save()) SELECT * FROM a",
+                "WITH * ()=save",
+            ),
+            ("SELECT * FROM a, save(b) AS (c int)", "SELECT * ()=save"),
+            ("CREATE TEMP TABLE t AS SELECT save()", "CREATE * ()=save"),
+            (
+                "CREATE TEMP TABLE t AS WITH d AS (DELETE FROM u RETURNING *) SELECT * FROM d",
+                "CREATE *",
+            ),
+            (
+                "SELECT COUNT(*) FILTER (WHERE a), SUM(b) OVER (PARTITION BY (c) ORDER BY (d)) FROM t",
+                "r",
+            ),
+            (
+                "SELECT a::numeric(10,2), CAST(b AS varchar(5)), EXTRACT(year FROM c) FROM (VALUES (1,2)) v(a,b) WHERE a IN (1) AND NOT (b = ANY ($1))",
+                "r",
+            ),
+            (
+                "SELECT * FROM t TABLESAMPLE system (1) JOIN u USING (id)",
+                "r",
+            ),
+            (
+                "SELECT a FROM t GROUP BY GROUPING SETS ((a), ()) LIMIT (5)",
+                "r",
+            ),
+            (
+                "INSERT INTO s.t (a) VALUES ('x') ON CONFLICT (a) DO NOTHING",
+                "INSERT t a=x",
+            ),
+            (
+                "INSERT INTO t (id, a) VALUES (nextval('s'), 'x')",
+                "INSERT t a=x",
+            ),
+            ("INSERT INTO t (a) VALUES (save('x'))", "INSERT *"),
+            (
+                "UPDATE t SET (a, b) = (1, lower('X')) WHERE c = 'd'",
+                "UPDATE t",
+            ),
+            ("DELETE FROM t WHERE save(a)", "DELETE *"),
+        ],
+    );
+    let many = vec!["f()"; 17].join(",");
+    let told_of_many = told(Dialect::Postgres, &format!("SELECT {many}"));
+    assert_eq!(told_of_many, "SELECT *");
+    let long = format!("SELECT {}()", "f".repeat(65));
+    assert_eq!(told(Dialect::Postgres, &long), "SELECT *");
+    // Where functions that write are no habit, a SELECT reads.
+    assert_eq!(told(Dialect::Mysql, "SELECT save()"), "r");
+}

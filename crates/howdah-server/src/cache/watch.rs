@@ -17,6 +17,7 @@ use howdah_cache::tags::Tags;
 use howdah_cache::{Pass, Storable, purge};
 use howdah_executor::EffectSink;
 use howdah_proto::effect;
+use howdah_proto::sql::CALLED;
 
 use super::{PageCache, SiteCache};
 use crate::site::Site;
@@ -172,12 +173,27 @@ impl EffectSink for Watch {
     }
 }
 
+/// The functions by which alone a statement writes, if that is so.
+fn called<'a>(write: &effect::Write<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    let functions = |(column, name)| (column == CALLED.as_bytes()).then_some(name);
+    let none_but = write.table.is_none();
+    write
+        .values()
+        .filter_map(functions)
+        .take_while(move |_| none_but)
+}
+
 /// Whether a write changes no page of the site: by its preset, or by `cache_ignore_writes`.
 pub fn is_noise(part: &SiteCache, write: &effect::Write<'_>) -> bool {
-    let ignored = |table| {
-        let mut patterns = part.config.ignore_writes.iter();
-        patterns.any(|pattern| noise::matches(pattern, table))
+    let patterns = &part.config.ignore_writes;
+    let ignored = |table| patterns.iter().any(|p| noise::matches(p, table));
+    let is_ignored = |function| {
+        let mut functions = patterns.iter().filter_map(|p| p.strip_suffix(CALLED));
+        functions.any(|pattern| noise::matches(pattern, function))
     };
+    if called(write).next().is_some() {
+        return called(write).all(is_ignored);
+    }
     // Values in the form the list is asked with: it goes through them more than once.
     let values: Vec<_> = write.values().collect();
     write.table.is_some_and(ignored)
@@ -203,7 +219,12 @@ pub fn flush(part: &SiteCache) {
 /// A write in words.
 pub fn describe(write: &effect::Write<'_>) -> String {
     let verb = readable(write.verb);
-    let table = write.table.map_or_else(|| "any table".to_owned(), readable);
+    let functions: Vec<String> = called(write).map(|name| readable(name) + CALLED).collect();
+    let any = || match functions.is_empty() {
+        true => "any table".to_owned(),
+        false => functions.join(", "),
+    };
+    let table = write.table.map_or_else(any, readable);
     match place(write.place) {
         at if at.is_empty() => format!("{verb} {table}"),
         at => format!("{verb} {table} {at}"),

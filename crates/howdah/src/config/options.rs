@@ -413,7 +413,7 @@ options! {
             "Query parameters that change no page, beside those of tracking; PHP does not see them when a page is rendered for the cache.", "";
         "cache_never": Kind::Texts, "", "URL path prefixes that are never cached.", "";
         "cache_ignore_writes": Kind::Texts, "",
-            "Tables whose writes make no page old, beside those the preset knows (counters, sessions, queues); `*` at either end stands for anything.", "";
+            "Tables whose writes make no page old, beside those the preset knows (counters, sessions, queues); `*` at either end stands for anything. `name()`: a function of PostgreSQL that a `SELECT` calls and that changes no page.", "";
         "cache_flush_on_write": Kind::OnOff, "on",
             "Every request that may have written (POST, PUT, DELETE …, and what the preset knows) makes all pages of the site old. `off`: only its own URL (RFC 9111 §4.4).",
             "a cache that sees only HTTP cannot know which pages show what was written";

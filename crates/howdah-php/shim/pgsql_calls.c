@@ -1,0 +1,267 @@
+/* pgsql, and what PDO_PGSQL adds to PDO: PHP's functions that send something to PostgreSQL, each wrapped.
+ *
+ * Statements prepared by pg_prepare() are known by connection and name, from its success until another
+ * takes the name. Every other name, of pg_send_prepare(), of SQL's PREPARE, of a connection left out or
+ * kept from an earlier request, is a write to any table. */
+#include "database_calls.h"
+
+#include "zend_smart_str.h"
+
+/* Texts of prepared statements, by `handle NUL name`: they outlive the request. */
+static HashTable *prepared;
+#define PREPARED_MAX 1024
+#define PREPARED_TEXT_MAX (64 << 10)
+
+#define PG_ANY howdah_database_text(HOWDAH_DIALECT_POSTGRES, NULL)
+
+/* ---- statements by their text ---- */
+
+/* The first argument is a connection, and not the text. */
+static bool names_connection(zend_execute_data *execute_data)
+{
+	return ZEND_CALL_NUM_ARGS(execute_data) >= 1
+	       && Z_TYPE_P(ZEND_CALL_ARG(execute_data, 1)) == IS_OBJECT;
+}
+
+static bool has_word(const zend_string *sql, const char *word)
+{
+	const char *end = ZSTR_VAL(sql) + ZSTR_LEN(sql);
+	size_t len = strlen(word);
+	for (const char *at = ZSTR_VAL(sql); (size_t)(end - at) >= len; at++) {
+		if (zend_binary_strncasecmp(at, (size_t)(end - at), word, len, len) == 0) {
+			return true;
+		}
+	}
+	return false;
+}
+
+static uint32_t pg_text(zend_execute_data *execute_data)
+{
+	zend_string *sql = howdah_argument_text(execute_data, names_connection(execute_data) ? 2 : 1);
+	uint32_t kind = howdah_database_text(HOWDAH_DIALECT_POSTGRES, sql);
+	/* Names may be given to other statements afterwards. */
+	if (kind != HOWDAH_READS && (!sql || has_word(sql, "deallocate") || has_word(sql, "discard"))) {
+		zend_hash_clean(prepared);
+	}
+	return kind;
+}
+
+/* ---- prepared statements ---- */
+
+/* False: the connection or the name is not known. */
+static bool key_of(zend_execute_data *execute_data, const zend_string *name, smart_str *key)
+{
+	zval *connection = ZEND_CALL_NUM_ARGS(execute_data) >= 1 ? ZEND_CALL_ARG(execute_data, 1) : NULL;
+	if (!connection || !name || Z_TYPE_P(connection) != IS_OBJECT) {
+		return false;
+	}
+	smart_str_append_unsigned(key, Z_OBJ_HANDLE_P(connection));
+	smart_str_appendc(key, '\0');
+	smart_str_append(key, name);
+	smart_str_0(key);
+	return true;
+}
+
+/* `name` of this connection now stands for `sql`; NULL: for something that is not known. */
+static void remember(zend_execute_data *execute_data, const zend_string *name, const zend_string *sql)
+{
+	smart_str key = {0};
+	if (!key_of(execute_data, name, &key)) {
+		return;
+	}
+	if (sql && ZSTR_LEN(sql) <= PREPARED_TEXT_MAX) {
+		if (zend_hash_num_elements(prepared) >= PREPARED_MAX) {
+			zend_hash_clean(prepared);
+		}
+		zval text;
+		ZVAL_STR(&text, zend_string_init(ZSTR_VAL(sql), ZSTR_LEN(sql), 1));
+		zend_hash_str_update(prepared, ZSTR_VAL(key.s), ZSTR_LEN(key.s), &text);
+	} else {
+		zend_hash_del(prepared, key.s);
+	}
+	smart_str_free(&key);
+}
+
+static zif_handler stock_pg_prepare;
+
+static void pg_prepare(INTERNAL_FUNCTION_PARAMETERS)
+{
+	stock_pg_prepare(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+	/* One that failed has left a statement of the name as it was, if there is one. */
+	if (Z_TYPE_P(return_value) == IS_OBJECT) {
+		remember(execute_data, howdah_argument_text(execute_data, 2),
+		         howdah_argument_text(execute_data, 3));
+	}
+}
+
+static uint32_t pg_known(zend_execute_data *execute_data)
+{
+	smart_str key = {0};
+	zval *text = NULL;
+	if (key_of(execute_data, howdah_argument_text(execute_data, 2), &key)) {
+		text = zend_hash_find(prepared, key.s);
+		smart_str_free(&key);
+	}
+	return howdah_database_text(HOWDAH_DIALECT_POSTGRES, text ? Z_STR_P(text) : NULL);
+}
+
+/* A text with parameters is the connection's statement without a name from then on. */
+static uint32_t pg_unnamed(zend_execute_data *execute_data)
+{
+	remember(execute_data, ZSTR_EMPTY_ALLOC(), NULL);
+	return pg_text(execute_data);
+}
+
+static uint32_t pg_prepares(zend_execute_data *execute_data)
+{
+	remember(execute_data, howdah_argument_text(execute_data, 2), NULL);
+	return HOWDAH_READS;
+}
+
+/* Another connection of the server's may get the number that one had. */
+static uint32_t pg_forget(void)
+{
+	zend_hash_clean(prepared);
+	return HOWDAH_READS;
+}
+
+/* ---- statements that PHP makes of a table's name ---- */
+
+/* The argument is nothing but a name, perhaps with its schema. */
+static bool is_plain(const zend_string *table)
+{
+	size_t len = table ? ZSTR_LEN(table) : 0;
+	return len > 0
+	       && strspn(ZSTR_VAL(table),
+	                 "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.")
+	              == len;
+}
+
+static uint32_t pg_table(const char *verb, zend_string *table, const char *rest)
+{
+	if (!is_plain(table)) {
+		return PG_ANY;
+	}
+	zend_string *sql = zend_string_concat3(verb, strlen(verb), ZSTR_VAL(table), ZSTR_LEN(table), rest,
+	                                       strlen(rest));
+	uint32_t kind = howdah_database_text(HOWDAH_DIALECT_POSTGRES, sql);
+	zend_string_release(sql);
+	return kind;
+}
+
+#define PG_TABLE(verb, at, rest) pg_table(verb " ", howdah_argument_text(execute_data, at), rest)
+/* COPY takes a statement in place of a table. */
+#define PG_READS(at) (is_plain(howdah_argument_text(execute_data, at)) ? HOWDAH_READS : PG_ANY)
+
+/* ---- wrapping ---- */
+
+WRAPPER(pg_query, pg_text(execute_data))
+WRAPPER(pg_exec, pg_text(execute_data))
+WRAPPER(pg_query_params, pg_unnamed(execute_data))
+WRAPPER(pg_send_query, pg_text(execute_data))
+WRAPPER(pg_send_query_params, pg_unnamed(execute_data))
+WRAPPER(pg_send_prepare, pg_prepares(execute_data))
+WRAPPER(pg_execute, pg_known(execute_data))
+WRAPPER(pg_send_execute, pg_known(execute_data))
+WRAPPER(pg_pconnect, pg_forget())
+/* The result of what was sent before. */
+WRAPPER(pg_get_result, HOWDAH_CONTROLS)
+WRAPPER(pg_end_copy, HOWDAH_CONTROLS)
+WRAPPER(pg_insert, PG_TABLE("INSERT INTO", 2, ""))
+WRAPPER(pg_update, PG_TABLE("UPDATE", 2, " SET any = 1"))
+WRAPPER(pg_delete, PG_TABLE("DELETE FROM", 2, ""))
+WRAPPER(pg_copy_from, PG_TABLE("INSERT INTO", 2, ""))
+WRAPPER(pg_copy_to, PG_READS(2))
+WRAPPER(pg_put_line, PG_ANY)
+WRAPPER(pg_lo_create, PG_ANY)
+WRAPPER(pg_locreate, PG_ANY)
+WRAPPER(pg_lo_import, PG_ANY)
+WRAPPER(pg_loimport, PG_ANY)
+WRAPPER(pg_lo_write, PG_ANY)
+WRAPPER(pg_lowrite, PG_ANY)
+WRAPPER(pg_lo_truncate, PG_ANY)
+WRAPPER(pg_lo_unlink, PG_ANY)
+WRAPPER(pg_lounlink, PG_ANY)
+
+WRAPPER(pdo_copy_from_array, PG_TABLE("INSERT INTO", 1, ""))
+WRAPPER(pdo_copy_from_file, PG_TABLE("INSERT INTO", 1, ""))
+WRAPPER(pdo_copy_to_array, PG_READS(1))
+WRAPPER(pdo_copy_to_file, PG_READS(1))
+WRAPPER(pdo_lob_create, PG_ANY)
+WRAPPER(pdo_lob_unlink, PG_ANY)
+
+/* Opened for reading unless the second argument says otherwise; what is written to the stream is not
+ * seen, and belongs to the transaction that the connection must have open. */
+static uint32_t pdo_lob_mode(zend_execute_data *execute_data)
+{
+	if (ZEND_CALL_NUM_ARGS(execute_data) < 2) {
+		return HOWDAH_READS;
+	}
+	zend_string *mode = howdah_argument_text(execute_data, 2);
+	return mode && !strpbrk(ZSTR_VAL(mode), "+w") ? HOWDAH_READS : PG_ANY;
+}
+
+WRAPPER(pdo_lob_open, pdo_lob_mode(execute_data))
+
+void howdah_watch_pdo_pgsql(HashTable *methods)
+{
+	static const struct {
+		const char *name;
+		zif_handler ours, *stock;
+	} all[] = {
+		{"pgsqlcopyfromarray", pdo_copy_from_array, &stock_pdo_copy_from_array},
+		{"pgsqlcopyfromfile", pdo_copy_from_file, &stock_pdo_copy_from_file},
+		{"pgsqlcopytoarray", pdo_copy_to_array, &stock_pdo_copy_to_array},
+		{"pgsqlcopytofile", pdo_copy_to_file, &stock_pdo_copy_to_file},
+		{"pgsqllobcreate", pdo_lob_create, &stock_pdo_lob_create},
+		{"pgsqllobopen", pdo_lob_open, &stock_pdo_lob_open},
+		{"pgsqllobunlink", pdo_lob_unlink, &stock_pdo_lob_unlink},
+	};
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+		zend_internal_function *method =
+		    zend_hash_str_find_ptr(methods, all[i].name, strlen(all[i].name));
+		/* A connection that is kept has had it done. */
+		if (method && method->handler != all[i].ours) {
+			*all[i].stock = method->handler;
+			method->handler = all[i].ours;
+		}
+	}
+}
+
+static void release_text(zval *text)
+{
+	zend_string_release_ex(Z_STR_P(text), true);
+}
+
+void howdah_watch_pgsql_calls(void)
+{
+	prepared = pemalloc(sizeof(*prepared), 1);
+	zend_hash_init(prepared, 8, NULL, release_text, 1);
+	FUNCTION(pg_query);
+	FUNCTION(pg_exec);
+	FUNCTION(pg_query_params);
+	FUNCTION(pg_send_query);
+	FUNCTION(pg_send_query_params);
+	FUNCTION(pg_prepare);
+	FUNCTION(pg_send_prepare);
+	FUNCTION(pg_execute);
+	FUNCTION(pg_send_execute);
+	FUNCTION(pg_pconnect);
+	FUNCTION(pg_get_result);
+	FUNCTION(pg_end_copy);
+	FUNCTION(pg_insert);
+	FUNCTION(pg_update);
+	FUNCTION(pg_delete);
+	FUNCTION(pg_copy_from);
+	FUNCTION(pg_copy_to);
+	FUNCTION(pg_put_line);
+	FUNCTION(pg_lo_create);
+	FUNCTION(pg_locreate);
+	FUNCTION(pg_lo_import);
+	FUNCTION(pg_loimport);
+	FUNCTION(pg_lo_write);
+	FUNCTION(pg_lowrite);
+	FUNCTION(pg_lo_truncate);
+	FUNCTION(pg_lo_unlink);
+	FUNCTION(pg_lounlink);
+}
