@@ -125,7 +125,7 @@ struct Named {
 
 /// The form in which targets are compared: the path's escapes decoded, the query as it is. No two
 /// paths that are stored become one by it: an encoded slash, `?` or control character is never cached.
-fn canonical(target: &[u8]) -> Cow<'_, [u8]> {
+pub(crate) fn canonical(target: &[u8]) -> Cow<'_, [u8]> {
     let path = path_of(target);
     if !path.contains(&b'%') {
         return Cow::Borrowed(target);

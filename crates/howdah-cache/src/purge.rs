@@ -6,7 +6,7 @@ use std::fmt;
 
 use crate::Fields;
 use crate::field;
-use crate::generation::{Force, Purge};
+use crate::generation::{Force, Purge, canonical};
 use crate::tags::{Dialect, MAX_TAG};
 
 /// Most items of one response; more purge everything.
@@ -272,6 +272,40 @@ pub fn prefix_pattern(pattern: &[u8]) -> Option<Purge> {
     })
 }
 
+/// A path that can only be an expression, though nothing says that it is one: W3 Total Cache (2.10,
+/// Varnish_Flush, `pgcache.purge.sitemap_regex`) sends
+/// `/([a-z0-9_\-]*?)sitemap([a-z0-9_\-]*)?\.(?:xml|xsl)` with every post, percent-encoded or not. Purges
+/// all that begins as the expression does before its first special character. Parentheses and stars
+/// alone are what they are: MediaWiki's titles have them. None: it is a path.
+pub fn expression(path: &[u8], query: Option<&[u8]>) -> Option<Purge> {
+    let text = [path, query.unwrap_or_default()];
+    let path = canonical(path);
+    if !path.iter().any(|b| b"[]{}\\^|".contains(b)) {
+        return None;
+    }
+    // Behind a bar anything may begin.
+    let bar = |text: &[u8]| text == b"|" || text.eq_ignore_ascii_case(b"%7c");
+    if text
+        .iter()
+        .any(|text| text.windows(1).chain(text.windows(3)).any(bar))
+    {
+        return Some(Purge::All);
+    }
+    let end = path.iter().position(|b| b"%()[]{}\\^$*+.".contains(b));
+    let mut prefix = &path[..end.unwrap_or(path.len())];
+    // What stands before these need not be there.
+    if matches!(path.get(prefix.len()), Some(b'*' | b'{')) {
+        prefix = &prefix[..prefix.len().saturating_sub(1)];
+    }
+    Some(match prefix {
+        [] | [b'/'] => Purge::All,
+        prefix => Purge::Path {
+            text: prefix.to_vec(),
+            exact: false,
+        },
+    })
+}
+
 /// Tags listed in a field of a purge request.
 pub fn listed(dialect: Dialect, value: &[u8]) -> Option<Vec<Purge>> {
     let tags = dialect.tags(value);
@@ -345,6 +379,31 @@ mod tests {
         assert!(orders(name, "\"a\", \"b\"", true).is_empty());
         assert!(may_order(&[(b"cache-group-invalidation", b"")]));
         assert!(!may_order(&[(b"cache-groups", b"")]));
+    }
+
+    #[test]
+    fn an_expression_that_does_not_say_so_purges_what_begins_like_it() {
+        for (target, what) in [
+            (
+                "/([a-z0-9_\\-]*?)sitemap([a-z0-9_\\-]*)?\\.(?:xml|xsl)",
+                Some(Purge::All),
+            ),
+            (
+                "/(%5Ba-z0-9_%5C-%5D*?)sitemap%5C.(?:xml%7Cxsl)",
+                Some(Purge::All),
+            ),
+            ("/blog/[a-z]*", Some(url("/blog/", false))),
+            ("/blog/a*[b]", Some(url("/blog/", false))),
+            ("/blog[0-9]?c%7cd", Some(Purge::All)),
+            ("/caf%C3%A9/ab%7B2%7D", Some(url("/caf\u{e9}/a", false))),
+            ("/wiki/Title_(film)", None),
+            ("/wiki/C*", None),
+            ("/?filter[a]=1", None),
+        ] {
+            let (path, query) = target.split_once('?').unwrap_or((target, ""));
+            let told = expression(path.as_bytes(), Some(query.as_bytes()));
+            assert_eq!(told, what, "{target}");
+        }
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! |---|---|---|
 //! | `PURGE /path?query` | this URL, whatever host and scheme; without a query all of its queries | nginx' purge modules, MediaWiki, W3 Total Cache |
 //! | `PURGE /path*`, `PURGE /path/.*`, any path with `X-Purge-Method: regex` | all that begin so | ngx_cache_purge (torden), W3 Total Cache, Proxy Cache Purge |
-//! | `PURGE /.*`, `PURGE …/purgeall` | everything | W3 Total Cache, nginx-helper |
+//! | `PURGE /.*`, `PURGE …/purgeall` | everything | W3 Total Cache, recipes |
+//! | `PURGE /([a-z]*)sitemap…` | all that begins as the expression does: here everything | W3 Total Cache |
 //! | `GET` below `cache_purge_path` | as `PURGE` of what follows | nginx-helper |
 //! | `BAN /path` | all that begin so | Varnish recipes |
 //! | `PURGE`, `PURGEKEYS`, `BAN` with `Surrogate-Key`, `xkey-purge`, `Cache-Tag`, `Cache-Tags`, `Purge-Cache-Tags` | pages with these tags | FOSHttpCache, Drupal's purgers |
@@ -237,6 +238,9 @@ fn asked(
             exact: false,
         },
     };
+    if let Some(what) = purge::expression(path, request.query()) {
+        return Ok(vec![order(what)]);
+    }
     if path.ends_with(b"/purgeall") {
         return Ok(vec![order(Purge::All)]);
     }

@@ -98,6 +98,20 @@ fn every_plugins_request_is_understood() {
             )],
             "tag cat_p_1, tag cms_b",
         ),
+        // W3 Total Cache 2.10 with every post: to a Varnish of the page's host, and to another.
+        (
+            "PURGE",
+            "/(%5Ba-z0-9_%5C-%5D*?)sitemap(%5Ba-z0-9_%5C-%5D*)?%5C.(?:xml%7Cxsl)",
+            &[],
+            "everything",
+        ),
+        (
+            "PURGE",
+            r"/([a-z0-9_\-]*?)sitemap([a-z0-9_\-]*)?\.(?:xml|xsl)",
+            &[],
+            "everything",
+        ),
+        ("PURGE", "/wiki/Mouse_(animal)", &[], "/wiki/Mouse_(animal)"),
         ("BAN", "/blog/", &[], "/blog/*"),
         ("BAN", "/", &[], "everything"),
         ("GET", "/purge/a/b", &[], "/a/b"),
