@@ -15,14 +15,19 @@ pub const MAX_TAG: usize = 1024;
 
 /// Fields that carry tags for a cache like this one: taken out on the way to the client, as Fastly,
 /// Cloudflare and Magento's VCL do, unless a cache in front is to have them (`cache_keep_tags`).
-/// `Cache-Groups` (RFC 9875) goes on: it is for every cache on the way.
-pub const FIELDS: [&[u8]; 6] = [
+/// `Cache-Groups` (RFC 9875) goes on: it is for every cache on the way. What a page of Drupal varies by and
+/// how long it lives is said beside its tags, when it is asked to (`http.response.debug_cacheability_headers`).
+pub const FIELDS: [&[u8]; 10] = [
     b"surrogate-key",
     b"surrogate-control",
     b"xkey",
     b"cache-tag",
     b"cache-tags",
+    b"edge-cache-tag",
     b"x-magento-tags",
+    b"x-drupal-cache-tags",
+    b"x-drupal-cache-contexts",
+    b"x-drupal-cache-max-age",
 ];
 
 /// Fields that speak to this cache alone, whatever stands in front of it: LiteSpeed's, which its own
@@ -87,7 +92,7 @@ impl Tags {
 pub enum Dialect {
     /// By white space: Fastly's `Surrogate-Key`, Varnish's `xkey`, Drupal's.
     Words,
-    /// By commas: Cloudflare's and Akamai's `Cache-Tag`, Magento's; commas or white space in
+    /// By commas: Cloudflare's `Cache-Tag`, Akamai's `Edge-Cache-Tag`, Magento's; commas or white space in
     /// `Cache-Tags` (FOSHttpCache and Drupal's purger differ).
     Members,
     /// By commas; `public:` before a public tag of a private page: LiteSpeed's.
@@ -96,18 +101,20 @@ pub enum Dialect {
     Groups,
 }
 
+const KNOWN: [(&str, Dialect); 9] = [
+    ("surrogate-key", Dialect::Words),
+    ("xkey", Dialect::Words),
+    ("cache-tags", Dialect::Words),
+    ("x-drupal-cache-tags", Dialect::Words),
+    ("cache-tag", Dialect::Members),
+    ("edge-cache-tag", Dialect::Members),
+    ("x-magento-tags", Dialect::Members),
+    ("x-litespeed-tag", Dialect::LiteSpeed),
+    ("cache-groups", Dialect::Groups),
+];
+
 /// The dialect of a response field that carries tags.
 pub fn dialect(name: &[u8]) -> Option<Dialect> {
-    const KNOWN: [(&str, Dialect); 8] = [
-        ("surrogate-key", Dialect::Words),
-        ("xkey", Dialect::Words),
-        ("cache-tags", Dialect::Words),
-        ("x-drupal-cache-tags", Dialect::Words),
-        ("cache-tag", Dialect::Members),
-        ("x-magento-tags", Dialect::Members),
-        ("x-litespeed-tag", Dialect::LiteSpeed),
-        ("cache-groups", Dialect::Groups),
-    ];
     let known = KNOWN
         .iter()
         .find(|(known, _)| name.eq_ignore_ascii_case(known.as_bytes()));
@@ -151,6 +158,8 @@ mod tests {
             ("xkey", "post-1 home"),
             ("Cache-Tags", "home,post-1"),
             ("Cache-Tag", "post-1, home"),
+            ("Edge-Cache-Tag", "post-1, home"),
+            ("X-Drupal-Cache-Tags", "post-1 home"),
             ("X-Magento-Tags", "post-1,home"),
             ("X-LiteSpeed-Tag", "public:post-1,home"),
             ("Cache-Groups", "\"post-1\";x=1, \"home\""),
@@ -172,6 +181,14 @@ mod tests {
         let mut tags = Tags::of(&[(b"xkey", many(MAX_TAGS).as_bytes())]).unwrap();
         assert_eq!(tags.add(b"t7"), Ok(()));
         assert_eq!(tags.add(b"another"), Err(Pass::TooManyTags));
+    }
+
+    #[test]
+    fn every_field_with_tags_is_taken_out_but_the_one_for_every_cache() {
+        for name in KNOWN.map(|(name, _)| name.as_bytes()) {
+            let taken = FIELDS.contains(&name) || is_instruction(name);
+            assert_eq!(taken, name != b"cache-groups", "{}", name.escape_ascii());
+        }
     }
 
     #[test]

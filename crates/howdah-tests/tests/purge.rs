@@ -12,6 +12,8 @@ $file = 'SCRATCH/' . md5($_SERVER['REQUEST_URI']);
 file_put_contents($file, "x", FILE_APPEND);
 foreach ((array) ($_POST['say'] ?? []) as $line) header($line, false);
 header('Surrogate-Key: all ' . trim(strtr($_SERVER['PATH_INFO'] ?? '', '/', '-'), '-'));
+header('X-Drupal-Cache-Tags: node:1 user:' . strlen($_SERVER['PATH_INFO'] ?? ''));
+header('X-Drupal-Cache-Contexts: languages theme');
 header('X-LiteSpeed-Tag: ls-' . basename($_SERVER['PATH_INFO'] ?? ''));
 echo 'render ', filesize($file), ' lscache=', $_SERVER['X-LSCACHE'] ?? '-', ' claimed=', $_SERVER['HTTP_X_LSCACHE'] ?? '-';
 "#;
@@ -186,7 +188,12 @@ fn scripts_purge_by_their_answers_in_litespeeds_words_and_clients_do_not_see_it(
         "{}",
         said.text()
     );
-    for name in ["Surrogate-Key", "X-LiteSpeed-Tag"] {
+    for name in [
+        "Surrogate-Key",
+        "X-LiteSpeed-Tag",
+        "X-Drupal-Cache-Tags",
+        "X-Drupal-Cache-Contexts",
+    ] {
         assert_eq!(said.header(name), None, "{name} is not for clients");
     }
     for (line, purged) in [

@@ -432,7 +432,7 @@ options! {
             "Tell scripts that there is a cache that understands `X-LiteSpeed-*` (`X-LSCACHE`, `LSWS_EDITION` in `$_SERVER`), so that plugins for LiteSpeed's cache tag and purge pages here.",
             "a plugin that is installed is to work; without one nothing asks";
         "cache_keep_tags": Kind::OnOff, "off",
-            "Let `Surrogate-Key`, `Cache-Tag`, `X-Magento-Tags` and their kin go on to clients, for a cache in front of this server that purges by them.",
+            "Let `Surrogate-Key`, `Cache-Tag`, `X-Magento-Tags`, `X-Drupal-Cache-Tags` and their kin go on to clients, for a cache in front of this server that purges by them.",
             "they tell clients how the site is made";
         "rule": Kind::Sections, "", "`[[site.rule]]`", "";
         "static": Kind::Sections, "", "`[[site.static]]`", "";
