@@ -93,6 +93,19 @@ impl FromStr for ListenAddress {
     }
 }
 
+impl ListenAddress {
+    /// Only one of the two can be bound: the same address and port, or the same socket file,
+    /// whatever its permissions.
+    pub fn is_same_place(&self, other: &ListenAddress) -> bool {
+        match (self, other) {
+            (ListenAddress::Unix { path, .. }, ListenAddress::Unix { path: other, .. }) => {
+                path == other
+            }
+            _ => self == other,
+        }
+    }
+}
+
 impl fmt::Display for ListenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

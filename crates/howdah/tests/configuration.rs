@@ -58,6 +58,52 @@ fn what_is_wrong_in_the_file_is_told_although_the_command_line_overrides_it() {
 }
 
 #[test]
+fn ini_options_are_for_the_pools_whose_php_we_start_and_say_which_they_do_not_reach() {
+    let serve = |pools: &str| {
+        let scratch = Scratch::new("ini-options");
+        scratch.write("web/index.php", "<?php");
+        // Nobody gets to serving: the address is no one's.
+        let text = format!(
+            "listen = \"192.0.2.1:80\"\nuser = \"root\"\n{pools}\n[[site]]\nroot = \"web\"\npool = \"fpm\"\n"
+        );
+        scratch.write("a.toml", &text);
+        let (code, _, err) = run(howdah(["serve", "--config", "a.toml", "-d", "precision=3"])
+            .current_dir(&scratch.0)
+            .env("HOWDAH_PHP", scratch.fitting_stand_in()));
+        assert!(
+            err.contains("-d: has no effect in mode `fastcgi` (pool `fpm`)"),
+            "{err}"
+        );
+        (code, err)
+    };
+    let fpm = "[pool.fpm]\nmode = \"fastcgi\"\nfastcgi = \"127.0.0.1:9000\"\n";
+    assert_eq!(serve(fpm).0, 3, "a mistake: nobody else could be meant");
+    let (code, said) = serve(&format!("{fpm}[pool.www]\n"));
+    if rustix::process::geteuid().is_root() {
+        assert_eq!(code, 5, "advice; the address is the mistake: {said}");
+        assert!(said.contains("AddressNotAvailable"), "{said}");
+    }
+}
+
+#[test]
+fn a_directory_for_bodies_that_no_file_can_be_linked_into_is_found_at_the_start() {
+    // Each is a mount of its own wherever Linux runs.
+    let pool = |spill: &str| {
+        format!(
+            "[limits]\nspill_directory = \"{spill}\"\n[pool.www]\nmode = \"fastcgi\"\nfastcgi = \"127.0.0.1:9000\"\nrequest_body_directory = \"/proc\"\n"
+        )
+    };
+    let (code, said) = check(&pool("/sys"));
+    assert_eq!(code, 3, "{said}");
+    assert!(
+        said.contains("a.toml:6:26: request_body_directory: /proc is on another file system than limits.spill_directory = /sys"),
+        "{said}"
+    );
+    let (_, said) = check(&pool("/proc"));
+    assert!(!said.contains("another file system"), "{said}");
+}
+
+#[test]
 fn root_serves_this_machine_only_unless_a_user_is_named() {
     let root = rustix::process::geteuid().is_root();
     let check = |first: &str| check(&format!("{first}\n[[site]]\nroot = \"web\"\n"));
@@ -228,6 +274,18 @@ fn what_cannot_go_together_is_a_mistake() {
         ),
         ("listen = \"example.org:80\"", "is no address to listen on"),
         ("listen = \"127.0.0.1:80 fast\"", "unknown word `fast`"),
+        (
+            "listen = \"127.0.0.1:80 owner=root\"",
+            "listen: owner= is for unix sockets",
+        ),
+        (
+            "listen = \"unix:/tmp/a.sock group=no-such-group\"",
+            "a.toml:1:10: listen: group: there is no group `no-such-group`",
+        ),
+        (
+            "listen = [\"unix:/tmp/a.sock mode=0600\", \"unix:/tmp/a.sock\"]",
+            "listen: unix:/tmp/a.sock stands there twice",
+        ),
         (
             "user = \"nobody-of-that-name\"",
             "user: there is no user `nobody-of-that-name`",

@@ -391,6 +391,51 @@ fn the_file_of_a_unix_listener_belongs_to_who_serves_it() {
 }
 
 #[test]
+fn a_unix_listener_is_opened_to_whom_it_names_also_by_a_reload() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::net::UnixStream;
+    let scratch = Scratch::new("listener-owner");
+    scratch.write("web/a.txt", "x");
+    let open = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&scratch.0, open).unwrap();
+    let socket = scratch.path("http.sock");
+    let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+    // Debian's fixed numbers (base-passwd): www-data is 33, daemon 1.
+    let root = user.is_root();
+    let expect = |mode: u32, uid: u32, gid: u32| {
+        let there = socket.metadata().unwrap();
+        let ours = (user.as_raw(), group.as_raw());
+        let who = if root { (uid, gid) } else { ours };
+        assert_eq!((there.uid(), there.gid()), who);
+        assert_eq!(there.permissions().mode() & 0o777, mode);
+    };
+    let configure = |words: &str, names: &str| {
+        let names = if root { names } else { "" };
+        let (path, user) = (
+            socket.display(),
+            if root { "user = \"www-data\"\n" } else { "" },
+        );
+        let text = format!(
+            "{user}listen = [\"127.0.0.1:0\", \"unix:{path} {words} {names}\"]\n[[site]]\nroot = \"web\"\n"
+        );
+        scratch.write("a.toml", &text)
+    };
+    let config = configure("mode=0600", "owner=daemon group=daemon");
+    let arguments = ["--config", config.to_str().unwrap()];
+    let mut server = Server::start_listening(&scratch, &arguments, &[]);
+    expect(0o600, 1, 1);
+    let waiting = UnixStream::connect(&socket).unwrap();
+    let inode = socket.metadata().unwrap().ino();
+    configure("mode=0666", "group=daemon");
+    assert_eq!(server.ask(&["reload"]).0, 0);
+    expect(0o666, 33, 1);
+    assert_eq!(socket.metadata().unwrap().ino(), inode, "the same socket");
+    drop(waiting);
+    server.signal(rustix::process::Signal::TERM);
+    assert!(server.wait().success());
+}
+
+#[test]
 fn a_watched_status_is_refreshed_until_q_and_leaves_the_terminal_as_it_was() {
     let scratch = Scratch::new("watch");
     scratch.write("web/index.php", "<?php echo 'x';");

@@ -2,9 +2,11 @@
 
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use howdah_executor::config::FastCgiConfig;
 use howdah_executor::fastcgi::address::{Backend, MAX_BACKENDS, parse};
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
 use super::reader::{At, Section};
 use crate::arguments::Serve;
@@ -12,6 +14,7 @@ use crate::arguments::Serve;
 /// Reads it. `children`: outer none: not on the command line; inner none: `auto`.
 pub fn pool(
     name: &str,
+    top: &Section<'_, '_, '_>,
     section: &Section<'_, '_, '_>,
     arguments: &Serve,
     children: Option<Option<u32>>,
@@ -37,8 +40,20 @@ pub fn pool(
         request_body_directory: section.path("request_body_directory"),
     };
     if let Some(directory) = &config.request_body_directory {
+        let limits = top.section("limits", "limits");
+        let spill = limits.path("spill_directory").unwrap_or_default();
         let place = section.place_of("request_body_directory");
         match directory.metadata() {
+            Ok(meta) if meta.is_dir() && !can_be_linked(&spill, directory) => {
+                section.file().mistake(
+                    place,
+                    format!(
+                        "request_body_directory: {} is on another file system than limits.spill_directory = {}, whose files it is to name; put one beside the other",
+                        directory.display(),
+                        spill.display()
+                    ),
+                );
+            }
             Ok(meta) if meta.is_dir() && meta.mode() & 0o001 == 0 => {}
             Ok(meta) if meta.is_dir() => section.file().advise(
                 place,
@@ -63,18 +78,22 @@ pub fn pool(
             );
         }
     }
-    for (given, option) in [
-        (arguments.php_ini.is_some(), "--php-ini"),
-        (!arguments.define.is_empty(), "-d"),
-    ] {
-        if given {
-            let message = format!(
-                "{option}: has no effect on pool `{name}` of mode `fastcgi`: its processes are somebody else's"
-            );
-            section.file().mistake(None, message);
-        }
-    }
     config
+}
+
+/// Files of the one directory can get names in the other: they are on one mount (link(2), EXDEV; the
+/// same file system mounted twice does not do). True also where the kernel does not tell.
+fn can_be_linked(from: &Path, to: &Path) -> bool {
+    let mount = |path: &Path| {
+        let flags = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
+        let told = statx(CWD, path, AtFlags::empty(), flags).ok()?;
+        let mount = (told.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(told.stx_mnt_id);
+        Some((told.stx_dev_major, told.stx_dev_minor, mount))
+    };
+    match (mount(from), mount(to)) {
+        (Some(from), Some(to)) => from == to,
+        _ => true,
+    }
 }
 
 fn backends(section: &Section<'_, '_, '_>, arguments: &Serve) -> Vec<Backend> {

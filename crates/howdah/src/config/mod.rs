@@ -90,6 +90,10 @@ pub struct Listen {
     pub address: ListenAddress,
     /// Connections begin with a PROXY header.
     pub proxy_protocol: bool,
+    /// Who owns a unix socket's file; none: who serves.
+    pub owner: Option<String>,
+    /// Its group; none: that of who serves.
+    pub group: Option<String>,
 }
 
 /// `[log]`

@@ -124,7 +124,7 @@ macro_rules! options {
 options! {
     "" {
         "listen": Kind::Texts, "127.0.0.1:8080",
-            "Addresses to listen on: `HOST:PORT`, `:PORT` (all IPv4 addresses), `[::]:PORT`, `unix:PATH`. Words may follow: `proxy_protocol` (connections begin with a PROXY header; taken from trusted_proxies only), `mode=0660` (of a unix socket).",
+            "Addresses to listen on: `HOST:PORT`, `:PORT` (all IPv4 addresses), `[::]:PORT`, `unix:PATH`. Words may follow: `proxy_protocol` (connections begin with a PROXY header; taken from trusted_proxies only), and for the file of a unix socket `owner=USER`, `group=GROUP` (by default who the server runs as) and `mode=0660`.",
             "nobody else can reach it until somebody decides so";
         "threads": Kind::IntegerOrAuto(1, 128), "auto",
             "Front threads; `auto` is the number of cores. A change takes a restart.",

@@ -73,14 +73,22 @@ pub fn pools(
         }
     };
     let usual_mode = typed_mode.clone().or_else(|| top.text("mode"));
+    let mode_of = |section: &Section<'_, '_, '_>| {
+        let own = typed_mode.clone().or_else(|| section.text("mode"));
+        own.or_else(|| usual_mode.clone()).unwrap_or_default()
+    };
+    let modes: Vec<String> = sections
+        .iter()
+        .map(|(_, section)| mode_of(section))
+        .collect();
+    ini_does_not_reach(arguments, top, &sections, &modes);
     sections
         .iter()
-        .map(|(name, section)| {
-            let own = typed_mode.clone().or_else(|| section.text("mode"));
-            let mode = own.or_else(|| usual_mode.clone()).unwrap_or_default();
+        .zip(modes)
+        .map(|((name, section), mode)| {
             refuse_what_does_not_apply(section, &mode);
             if mode == "fastcgi" {
-                let pool = super::fastcgi::pool(&name.value, section, arguments, children);
+                let pool = super::fastcgi::pool(&name.value, top, section, arguments, children);
                 return Mode::FastCgi(pool);
             }
             if mode == "pool" {
@@ -106,6 +114,38 @@ pub fn pools(
             Mode::Embed(pool)
         })
         .collect()
+}
+
+/// `--php-ini` and `-d` count for every pool whose PHP we start. That they reach no other is a mistake
+/// when there is nobody else they could be meant for, and advice otherwise.
+fn ini_does_not_reach(
+    arguments: &Serve,
+    top: &Section<'_, '_, '_>,
+    sections: &[(super::reader::At<String>, Section<'_, '_, '_>)],
+    modes: &[String],
+) {
+    let names = sections.iter().zip(modes);
+    let elsewhere: Vec<String> = names
+        .filter(|(_, mode)| *mode == "fastcgi")
+        .map(|((name, _), _)| format!("`{}`", name.value))
+        .collect();
+    for (given, option) in [
+        (arguments.php_ini.is_some(), "--php-ini"),
+        (!arguments.define.is_empty(), "-d"),
+    ] {
+        if !given || elsewhere.is_empty() {
+            continue;
+        }
+        let pools = elsewhere.join(", ");
+        let message = format!(
+            "{option}: has no effect in mode `fastcgi` (pool {pools}), whose processes are somebody else's; say it in php-fpm's pool, or as the site's php_value"
+        );
+        if elsewhere.len() == modes.len() {
+            top.file().mistake(None, message);
+        } else {
+            top.file().advise(None, message);
+        }
+    }
 }
 
 /// The options of a pool that only some modes have; the others are for all. An option that would

@@ -136,17 +136,54 @@ pub fn listen(
                 }
                 // Port 0 asks for any port, twice for two.
                 let any = matches!(&listen.address, ListenAddress::Tcp(a) if a.port() == 0);
-                if !any && listeners.iter().any(|l| l.address == listen.address) {
+                let same = |other: &Listen| other.address.is_same_place(&listen.address);
+                if !any && listeners.iter().any(same) {
                     top.file().mistake(
                         entry.place.clone(),
                         format!("{what}: {} stands there twice", listen.address),
                     );
                 }
+                check_socket_owner(top, &entry.place, what, &listen);
                 listeners.push(listen);
             }
         }
     }
     listeners
+}
+
+/// They exist, and we may give them a file.
+fn check_socket_owner(top: &Section<'_, '_, '_>, place: &Place, what: &str, listen: &Listen) {
+    if top.file().eyes == Eyes::Front {
+        return;
+    }
+    let mistake = |message: String| {
+        top.file()
+            .mistake(place.clone(), format!("{what}: {message}"))
+    };
+    if let Some(name) = &listen.owner {
+        let own = rustix::process::geteuid().as_raw();
+        match sys::user(name) {
+            None => mistake(format!("owner: there is no user `{name}`")),
+            Some(account) if !sys::is_root() && account.uid != own => mistake(format!(
+                "owner: only root can give a file to another user (`{name}`); start howdah as root, or leave it out"
+            )),
+            Some(_) => {}
+        }
+    }
+    if let Some(name) = &listen.group {
+        let ours = |gid: u32| {
+            let groups = rustix::process::getgroups().unwrap_or_default();
+            groups.iter().any(|group| group.as_raw() == gid)
+                || rustix::process::getegid().as_raw() == gid
+        };
+        match sys::group(name) {
+            None => mistake(format!("group: there is no group `{name}`")),
+            Some(gid) if !sys::is_root() && !ours(gid) => mistake(format!(
+                "group: we are not in the group `{name}`; start howdah as root, or as a user of that group"
+            )),
+            Some(_) => {}
+        }
+    }
 }
 
 fn parse_listen(text: &str) -> Result<Listen, String> {
@@ -155,6 +192,8 @@ fn parse_listen(text: &str) -> Result<Listen, String> {
     let mut listen = Listen {
         address: ListenAddress::from_str(address).map_err(|e| e.to_string())?,
         proxy_protocol: false,
+        owner: None,
+        group: None,
     };
     for word in words {
         match (word.split_once('='), &mut listen.address) {
@@ -165,12 +204,18 @@ fn parse_listen(text: &str) -> Result<Listen, String> {
                     .filter(|bits| *bits <= 0o777)
                     .ok_or_else(|| format!("mode `{bits}` is not an octal number such as 0660"))?;
             }
-            (Some(("mode", _)), ListenAddress::Tcp(_)) => {
-                return Err("mode= is for unix sockets".to_owned());
+            (Some(("owner", name)), ListenAddress::Unix { .. }) => {
+                listen.owner = Some(name.to_owned());
+            }
+            (Some(("group", name)), ListenAddress::Unix { .. }) => {
+                listen.group = Some(name.to_owned());
+            }
+            (Some((word @ ("mode" | "owner" | "group"), _)), ListenAddress::Tcp(_)) => {
+                return Err(format!("{word}= is for unix sockets"));
             }
             _ => {
                 return Err(format!(
-                    "unknown word `{word}`; known: proxy_protocol, mode=0660"
+                    "unknown word `{word}`; known: proxy_protocol, mode=0660, owner=USER, group=GROUP"
                 ));
             }
         }

@@ -1,8 +1,11 @@
 //! The listening sockets. The master binds them, with its privileges, and keeps them: a reload or
 //! a crash of the front loses no connection that waits to be accepted.
 
+use std::fs::Permissions;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use howdah_server::listener::{BindError, ListenAddress, bind_sockets};
@@ -10,12 +13,70 @@ use howdah_server::listener::{BindError, ListenAddress, bind_sockets};
 use super::process::holder_of;
 use crate::config::Listen;
 use crate::link::MAX_DESCRIPTORS;
+use crate::sys;
 
 /// A bound address.
 #[derive(Clone, Debug)]
 struct Bound {
     listen: Listen,
     sockets: Rc<Vec<OwnedFd>>,
+    file: Option<SocketFile>,
+}
+
+/// Whose the file of a unix socket is, and who may connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct SocketFile {
+    path: PathBuf,
+    user: Option<u32>,
+    group: Option<u32>,
+    mode: u32,
+}
+
+impl SocketFile {
+    /// As `listen` says; where it says nothing, `owner`'s (user and group), as php-fpm's sockets are
+    /// the pool's. None for TCP.
+    fn of(listen: &Listen, owner: Option<(u32, u32)>) -> Option<SocketFile> {
+        let ListenAddress::Unix { path, mode } = &listen.address else {
+            return None;
+        };
+        let user = listen.owner.as_ref().and_then(|name| sys::user(name));
+        let group = listen.group.as_ref().and_then(|name| sys::group(name));
+        Some(SocketFile {
+            path: path.clone(),
+            user: user
+                .map(|account| account.uid)
+                .or(owner.map(|(user, _)| user)),
+            group: group.or(owner.map(|(_, group)| group)),
+            mode: *mode,
+        })
+    }
+
+    /// Gives the file what is said of it. `kept`: it has had another owner already, and who is not
+    /// the owner can change no mode (CAP_FOWNER, which the unit leaves out).
+    fn settle(&self, kept: bool) -> Result<(), String> {
+        let SocketFile {
+            path,
+            user,
+            group,
+            mode,
+        } = self;
+        let change = || {
+            if kept {
+                chown(path, Some(rustix::process::geteuid().as_raw()), None)?;
+                std::fs::set_permissions(path, Permissions::from_mode(*mode))?;
+            }
+            chown(path, *user, *group)
+        };
+        change().map_err(|error| {
+            let named = |id: &Option<u32>| id.map_or("-".to_owned(), |id| id.to_string());
+            format!(
+                "BindFailed: cannot give {} to user {}, group {} with mode {mode:04o}: {error}",
+                path.display(),
+                named(user),
+                named(group)
+            )
+        })
+    }
 }
 
 /// All of them, in the order of the configuration.
@@ -34,8 +95,9 @@ impl Listeners {
         Listeners { bound: Vec::new() }.rebind(listen, threads, owner)
     }
 
-    /// The listeners of a new configuration: sockets of addresses that stay are kept. The files of
-    /// new unix sockets get this owner (user and group), as php-fpm's get the pool's.
+    /// The listeners of a new configuration: sockets of addresses that stay are kept, their files as
+    /// they are until [`Listeners::settle_files`]. The files of unix sockets get this owner (user and
+    /// group) unless they name theirs.
     pub fn rebind(
         &self,
         listen: &[Listen],
@@ -53,8 +115,10 @@ impl Listeners {
         let mut old: Vec<&Bound> = self.bound.iter().collect();
         let mut next = Listeners { bound: Vec::new() };
         for listen in listen {
-            // Whether a PROXY header comes first is no matter of the socket.
-            let kept = old.iter().position(|b| b.listen.address == listen.address);
+            // Whether a PROXY header comes first, or who may connect, is no matter of the socket.
+            let same = |b: &&Bound| b.listen.address.is_same_place(&listen.address);
+            let kept = old.iter().position(same);
+            let file = SocketFile::of(listen, owner);
             let sockets = match kept {
                 Some(at) => old.remove(at).sockets.clone(),
                 None => match bind_sockets(&listen.address, threads as usize) {
@@ -68,20 +132,31 @@ impl Listeners {
             next.bound.push(Bound {
                 listen: listen.clone(),
                 sockets,
+                file: file.clone(),
             });
             if kept.is_none()
-                && let (ListenAddress::Unix { path, .. }, Some((user, group))) =
-                    (&listen.address, owner)
-                && let Err(error) = std::os::unix::fs::chown(path, Some(user), Some(group))
+                && let Some(file) = file
+                && let Err(why) = file.settle(false)
             {
                 next.remove_files_not_in(self, false);
-                return Err(format!(
-                    "BindFailed: cannot give {} to user {user}, group {group}: {error}",
-                    path.display()
-                ));
+                return Err(why);
             }
         }
         Ok(next)
+    }
+
+    /// Gives the files of sockets that were kept what is said of them now, where that is something
+    /// else than `before`; what could not be done.
+    pub fn settle_files(&self, before: &Listeners) -> Vec<String> {
+        let kept = self.bound.iter().filter_map(|bound| {
+            let same = |old: &&Bound| Rc::ptr_eq(&old.sockets, &bound.sockets);
+            let old = before.bound.iter().find(same)?;
+            bound
+                .file
+                .as_ref()
+                .filter(|file| Some(*file) != old.file.as_ref())
+        });
+        kept.filter_map(|file| file.settle(true).err()).collect()
     }
 
     /// Every socket, and which `listen` entry each belongs to.

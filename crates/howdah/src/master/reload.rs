@@ -246,6 +246,9 @@ impl Master {
     pub(super) fn serving(&mut self, generation: u64) {
         if let Some(pending) = self.pending.take_if(|p| p.generation == generation) {
             pending.listeners.remove_files_not_in(&self.listeners, true);
+            for why in pending.listeners.settle_files(&self.listeners) {
+                say(why);
+            }
             self.generation = generation;
             if let Some(control) = pending.control {
                 self.control.replace(control);

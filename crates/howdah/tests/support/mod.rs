@@ -115,6 +115,12 @@ impl Server {
 
     /// … and with these environment variables.
     pub fn start_with(scratch: &Scratch, arguments: &[&str], env: &[(&str, &Path)]) -> Server {
+        let arguments = [arguments, &["--listen", "127.0.0.1:0"]].concat();
+        Server::start_listening(scratch, &arguments, env)
+    }
+
+    /// Serves where the arguments, or the file they name, say; one of it is TCP.
+    pub fn start_listening(scratch: &Scratch, arguments: &[&str], env: &[(&str, &Path)]) -> Server {
         let beside = Path::new(HOWDAH).with_file_name("howdah-php");
         assert!(
             beside.is_file(),
@@ -125,7 +131,7 @@ impl Server {
         let mut command = howdah(["serve"]);
         command
             .args(arguments)
-            .args(["--listen", "127.0.0.1:0", "--control"])
+            .arg("--control")
             .arg(&control)
             .envs(env.iter().copied())
             .stdin(Stdio::null())
