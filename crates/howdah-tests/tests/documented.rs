@@ -1,7 +1,8 @@
 //! The configurations of `docs/guides/*.md`, started as they stand there with the files the
 //! page names; every line of their tables is asked over HTTP. Only the directories are put
-//! in place of the page's.
+//! in place of the page's. And the tests that CONTRIBUTING.md names are there.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use howdah_tests::http::{Response, exchange};
@@ -35,6 +36,29 @@ fn every_configuration_in_the_guides_does_what_its_table_says() {
         examples >= 6,
         "only {examples} examples with files and a table"
     );
+}
+
+#[test]
+fn the_tests_that_contributing_names_are_there() {
+    let page = std::fs::read_to_string(repository().join("CONTRIBUTING.md")).expect("a page");
+    let rows = page.lines().filter(|line| line.starts_with('|'));
+    let named: BTreeSet<&str> = rows
+        .flat_map(|row| row.split('`').skip(1).step_by(2))
+        .collect();
+    assert!(named.len() > 20, "the table of faults: {named:?}");
+    let mut code = String::new();
+    for crate_ in std::fs::read_dir(repository().join("crates")).expect("there are crates") {
+        let tests = crate_.expect("a directory entry").path().join("tests");
+        for file in std::fs::read_dir(tests).into_iter().flatten() {
+            let path = file.expect("a directory entry").path();
+            if path.extension().is_some_and(|extension| extension == "rs") {
+                code += &std::fs::read_to_string(&path).expect("a test is text");
+            }
+        }
+    }
+    let missing = |name: &&&str| !code.contains(&format!("#[test]\nfn {name}()"));
+    let missing: Vec<_> = named.iter().filter(missing).collect();
+    assert!(missing.is_empty(), "no test has these names: {missing:?}");
 }
 
 fn check(name: &str, example: &Example) {

@@ -184,32 +184,6 @@ fn a_stored_body_is_read_from_its_file_which_is_gone_afterwards() {
 }
 
 #[test]
-fn a_child_that_dies_costs_its_own_request_and_no_other() {
-    let builder = Fixture::named("crash")
-        .pool("max_connections = 2")
-        .script("die.php", "<?php posix_kill(getmypid(), 9); sleep(9);")
-        .script(
-            "half.php",
-            "<?php while (ob_get_level()) ob_end_flush(); header('Content-Length: 9'); echo 'half'; flush(); posix_kill(getmypid(), 9);",
-        );
-    let (fixture, _fpm) = before_fpm(builder, "");
-    let answer = fixture.get("/die.php");
-    assert_eq!(answer.status(), 502);
-    assert_eq!(answer.header("Howdah-Error"), Some("BackendClosed"));
-    let half = format!(
-        "GET /half.php HTTP/1.1\r\nHost: {}\r\n\r\n",
-        fixture.address()
-    );
-    let broken = http::exchange(fixture.address(), half.as_bytes());
-    let told = match &broken {
-        Ok(answer) => answer.status() == 502,
-        Err(_) => true,
-    };
-    assert!(told, "{broken:?}");
-    fixture.still_serves();
-}
-
-#[test]
 fn messages_of_a_hundred_kilobytes_reach_the_log_before_the_page_its_client() {
     let builder = Fixture::named("stderr").script(
         "noisy.php",
@@ -224,28 +198,6 @@ fn messages_of_a_hundred_kilobytes_reach_the_log_before_the_page_its_client() {
     fixture.wait_for_log(&["line 0 x", "noisy.php"]);
     fixture.wait_for_log(&["line 99 x", "noisy.php"]);
     fixture.wait_for_log(&["warning", "Undefined variable $undefined", "noisy.php"]);
-}
-
-#[test]
-fn an_answer_that_is_not_as_long_as_it_says_is_cut_or_told() {
-    let builder = Fixture::named("lengths")
-        .script(
-            "longer.php",
-            "<?php header('Content-Length: 4'); echo 'four, and more';",
-        )
-        .script(
-            "shorter.php",
-            "<?php header('Content-Length: 40'); echo 'too short';",
-        );
-    let (fixture, _fpm) = before_fpm(builder, "");
-    assert_eq!(fixture.get("/longer.php").text(), "four");
-    fixture.wait_for_log(&["LengthMismatch"]);
-    let request = format!(
-        "GET /shorter.php HTTP/1.1\r\nHost: {}\r\n\r\n",
-        fixture.address()
-    );
-    assert!(http::exchange(fixture.address(), request.as_bytes()).is_err());
-    fixture.still_serves();
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use howdah_tests::http;
+use howdah_tests::load::Load;
 use howdah_tests::process::Process;
 use howdah_tests::rig::howdah_program;
 use howdah_tests::scratch::{Scratch, repository};
@@ -13,18 +14,34 @@ use rustix::process::Signal;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-#[test]
-fn the_fifth_benchmarks_script_runs_unchanged_and_its_signals_are_its_own() {
+const PAGE: &str = "<h1>\nHello Swoole.\n</h1>";
+
+/// The fifth benchmark's script, with the four workers it asks for.
+fn start() -> (Process, SocketAddr) {
     let script = repository().join("crates/howdah-php/tests/scripts/hello_swoole.php");
     let mut command = Command::new(howdah_program());
     command.args(["run", "--listen", "127.0.0.1:0"]).arg(script);
-    let mut server = Process::start("howdah run", &mut command);
-    let address: SocketAddr = server.wait_for_line("its address", DEADLINE, |line| {
+    let server = Process::start("howdah run", &mut command);
+    let address = server.wait_for_line("its address", DEADLINE, |line| {
         let (_, rest) = line.split_once("listening on http://")?;
         rest.split(',').next()?.parse().ok()
     });
+    (server, address)
+}
+
+#[test]
+fn five_hundred_clients_on_four_workers_all_get_their_answer() {
+    let (mut server, address) = start();
+    let load = Load::new(address, "/", PAGE).clients(500);
+    load.run(2).only(&["200"]);
+    server.stop();
+}
+
+#[test]
+fn the_fifth_benchmarks_script_runs_unchanged_and_its_signals_are_its_own() {
+    let (mut server, address) = start();
     let answer = http::get(address, "/");
-    assert_eq!(answer.text(), "<h1>\nHello Swoole.\n</h1>");
+    assert_eq!(answer.text(), PAGE);
     // The process that was started is the manager: no other stands between.
     assert!(server.log().contains(&format!("#{}]", server.pid())));
     server.signal(Signal::TERM);
