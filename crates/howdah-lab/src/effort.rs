@@ -17,7 +17,12 @@ pub struct Effort {
     pub warmup: Duration,
     /// Levels of concurrency: at most so many, spread over the suite's.
     pub levels: usize,
+    /// The measuring of a suite ends after so long, with fewer blocks; none: as long as it takes.
+    pub limit: Option<Duration>,
 }
+
+/// A start, a look at the page and an end take about so long, whatever is measured.
+const TURN: Duration = Duration::from_millis(1000);
 
 /// When a window ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,15 +37,16 @@ pub enum Until {
 pub const POSTED_LIMIT: Duration = Duration::from_secs(120);
 
 impl Effort {
-    /// Minutes. Ten windows, because fewer cannot prove anything once a handful of questions is adjusted
-    /// for (2^-9 is the smallest p that ten pairs can have); short ones, because the number of
+    /// Minutes. Nine windows, because fewer cannot prove anything once eight questions are adjusted
+    /// for (2^-8 is the smallest p that nine pairs can have); short ones, because the number of
     /// windows counts and not their length.
     pub fn quick() -> Effort {
         Effort {
-            blocks: 10,
+            blocks: 9,
             until: Until::Time(Duration::from_millis(600)),
-            warmup: Duration::from_millis(300),
+            warmup: Duration::from_millis(200),
             levels: 3,
+            limit: None,
         }
     }
 
@@ -51,6 +57,7 @@ impl Effort {
             until: Until::Time(Duration::from_secs(5)),
             warmup: Duration::from_secs(2),
             levels: usize::MAX,
+            limit: None,
         }
     }
 
@@ -61,6 +68,7 @@ impl Effort {
             until: Until::Posted,
             warmup: Duration::ZERO,
             levels: usize::MAX,
+            limit: None,
         }
     }
 
@@ -80,6 +88,9 @@ impl Effort {
         }
         if let Some(levels) = extent.levels {
             self.levels = levels;
+        }
+        if let Some(minutes) = extent.minutes {
+            self.limit = Some(Duration::from_secs_f64(minutes * 60.0));
         }
         self
     }
@@ -109,6 +120,12 @@ impl Effort {
         }
     }
 
+    /// What a turn of a stack at a page and a level takes, about: to share out the time that there is.
+    pub fn turn(&self, page: &Page, level: u32) -> Duration {
+        let posted = Duration::from_secs_f64(page.seconds_per_client * f64::from(level));
+        TURN + self.warmup + self.window(page, level).unwrap_or(posted)
+    }
+
     /// When the warm-up before a window ends; none: there is none. It has no more clients than PHP has
     /// processes, so that what is cut off at its end leaves no queue to the window. A slow page is asked
     /// for until every process has answered twice.
@@ -129,8 +146,14 @@ impl Effort {
         let plural = |n: u32| if n == 1 { "" } else { "s" };
         let blocks = format!("{} block{}", self.blocks, plural(self.blocks));
         let keep = if load.keepalive { " -k" } else { "" };
+        let limit = self.limit.map(|limit| {
+            format!(
+                "The measuring ends after {} minutes: where that is too short, with fewer blocks, which is said here.",
+                limit.as_secs_f64() / 60.0
+            )
+        });
         let Until::Time(window) = self.until else {
-            return vec![format!(
+            let mut said = vec![format!(
                 "{blocks} of the post's own {} requests{keep}, {} a warm-up; what is not through after {} s is cut off there.",
                 load.requests,
                 if self.warmup.is_zero() {
@@ -140,12 +163,15 @@ impl Effort {
                 },
                 POSTED_LIMIT.as_secs()
             )];
+            said.extend(limit);
+            return said;
         };
         let mut said = vec![format!(
             "{blocks} of {} s after {} s of warm-up.",
             window.as_secs_f64(),
             self.warmup.as_secs_f64()
         )];
+        said.extend(limit);
         for page in suite
             .pages
             .iter()
@@ -168,6 +194,7 @@ impl Effort {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::suite::FIVE;
 
     #[test]
     fn a_quick_run_takes_the_first_the_last_and_something_between() {
@@ -197,13 +224,26 @@ mod tests {
     }
 
     #[test]
+    fn the_quick_form_of_all_five_ends_within_25_minutes() {
+        // Their sites take half a minute to make, and the last blocks a few seconds beyond.
+        let limits = FIVE.iter().map(|(name, _)| {
+            let suite = Suite::named(name).unwrap();
+            Effort::quick().with(&suite.quick).limit.unwrap()
+        });
+        assert!(limits.sum::<Duration>() <= Duration::from_secs(24 * 60));
+        assert_eq!(Effort::full().limit, None);
+    }
+
+    #[test]
     fn the_quick_form_of_each_of_the_five_could_prove_what_it_asks() {
         // The fourth asks who stays flat, which is a ratio of levels and needs no pairs; its windows are
         // long, so there are few of them.
         for name in ["b1", "b2", "b3", "b5"] {
             let suite = Suite::named(name).unwrap();
             let effort = Effort::quick().with(&suite.quick);
-            let cells = suite.pages.len() * effort.of(&suite.load.concurrency).len();
+            let all = suite.pages.len();
+            let pages = suite.quick.pages.as_ref().map_or(all, Vec::len);
+            let cells = pages * effort.of(&suite.load.concurrency).len();
             // Holm's first step, with the smallest p that so many pairs can have.
             let smallest = 2f64.powi(1 - effort.blocks as i32) * (suite.asked.len() * cells) as f64;
             assert!(smallest <= 0.05, "{name}: {smallest}");

@@ -80,7 +80,7 @@ pub enum LabError {
     Marks {
         /// Which document.
         file: String,
-        /// What was expected.
+        /// What was expected, and what to do.
         wanted: String,
     },
     /// A user's own application cannot be measured as asked.
@@ -174,10 +174,9 @@ impl fmt::Display for LabError {
                 "NotAResult: {}: {why}; expected a file that `howdah compare` wrote, or a folder of its --out",
                 path.display()
             ),
-            LabError::Marks { file, wanted } => write!(
-                f,
-                "Marks: {file}: expected {wanted}; put the marks right, or remove both"
-            ),
+            LabError::Marks { file, wanted } => {
+                write!(f, "Marks: {file} is left as it was: expected {wanted}")
+            }
             LabError::OwnApp { mistakes } => {
                 f.write_str("OwnApp: the application cannot be measured so")?;
                 write_log(f, &mistakes.join("\n"))

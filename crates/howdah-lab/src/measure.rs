@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use howdah_bench::driver::{self, Session};
 use howdah_bench::engine::{self, Control};
 use howdah_bench::outcome::Outcome;
 use howdah_bench::plan::check::BodyCheck;
@@ -70,11 +71,30 @@ pub struct Measured {
     pub windows: Vec<Window>,
     /// Rows without figures.
     pub failures: Vec<Failure>,
+    /// Cells that got fewer blocks than they should have had.
+    pub left_out: Vec<LeftOut>,
     /// Somebody stopped it: what there is, is all here.
     pub interrupted: bool,
     /// How long it took.
     pub took: Duration,
 }
+
+/// A page at a level for which the time was too short ([`Effort::limit`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Which page of the suite.
+    pub page: usize,
+    /// Clients.
+    pub concurrency: u32,
+    /// Blocks it got.
+    pub blocks: u32,
+}
+
+/// How long the generator is asked what it could do at most. It varies by a few per cent, and what is drawn
+/// from it are halves and fifths.
+const CEILING: Duration = Duration::from_millis(500);
+/// Answers of lengths that differ by no more than this share of the longer one share a ceiling.
+const SAME_LENGTH: f64 = 0.1;
 
 /// Told as it goes.
 pub trait Watch {
@@ -102,7 +122,7 @@ struct Arm {
 }
 
 impl Lab {
-    /// Measures a suite.
+    /// Measures a suite on these sites.
     ///
     /// # Errors
     /// The lab's own files could not be written. A stack's failure, or a page's, is in the result: the
@@ -111,11 +131,11 @@ impl Lab {
         &self,
         suite: &Suite,
         effort: &Effort,
+        sites: &mut Sites,
         watch: &mut dyn Watch,
     ) -> Result<Measured, LabError> {
         let begun = Instant::now();
         let folder = self.folder.directory(&suite.name)?;
-        let sites = Sites::make(&folder, suite.pages.iter().map(|page| page.site))?;
         let mut course = Course {
             lab: self,
             suite,
@@ -128,6 +148,7 @@ impl Lab {
             measured: Measured {
                 windows: Vec::new(),
                 failures: Vec::new(),
+                left_out: Vec::new(),
                 interrupted: false,
                 took: Duration::ZERO,
             },
@@ -138,11 +159,19 @@ impl Lab {
         let mut arms = course.arms();
         let cells = course.cells();
         course.of = cells.len() * effort.blocks as usize * arms.len();
-        for (page, level) in cells {
-            if course.cell(&mut arms, page, level).is_break() {
+        let turn = |(page, level): &(usize, u32)| effort.turn(&suite.pages[*page], *level);
+        for (at, (page, level)) in cells.iter().copied().enumerate() {
+            let rest: Duration = cells[at..].iter().map(turn).sum();
+            let until = effort.limit.map(|limit| {
+                let left = (begun + limit).saturating_duration_since(Instant::now());
+                Instant::now() + left.mul_f64(turn(&cells[at]).div_duration_f64(rest))
+            });
+            let flow = course.cell(&mut arms, page, level, until);
+            if flow.is_break() {
                 course.measured.interrupted = true;
                 break;
             }
+            course.ceilings(page, level);
         }
         course.measured.took = begun.elapsed();
         Ok(course.measured)
@@ -224,7 +253,7 @@ struct Course<'a> {
     effort: &'a Effort,
     watch: &'a mut dyn Watch,
     folder: Folder,
-    sites: Sites,
+    sites: &'a mut Sites,
     ini: Ini,
     ini_without_opcache: Ini,
     measured: Measured,
@@ -276,8 +305,16 @@ impl Course<'_> {
     }
 
     /// All blocks of a page at a level. A stack that does not start is taken out of `arms`: it would not start at
-    /// the next level either, and each attempt may take half a minute. Breaks if it was interrupted.
-    fn cell(&mut self, arms: &mut Vec<Arm>, page: usize, level: u32) -> ControlFlow<()> {
+    /// the next level either, and each attempt may take half a minute. A block that would not be over in time,
+    /// if it takes as long as the longest one so far, is left out; the first one never is. Breaks if it was
+    /// interrupted.
+    fn cell(
+        &mut self,
+        arms: &mut Vec<Arm>,
+        page: usize,
+        level: u32,
+        until: Option<Instant>,
+    ) -> ControlFlow<()> {
         let of = &self.suite.pages[page];
         let job = Job {
             root: self.sites.root(of.site),
@@ -291,7 +328,18 @@ impl Course<'_> {
             howdah: self.lab.howdah.clone(),
         };
         let mut failed: Vec<usize> = Vec::new();
+        let mut longest = Duration::ZERO;
         for block in 0..self.effort.blocks {
+            let begun = Instant::now();
+            if block > 0 && until.is_some_and(|until| begun + longest > until) {
+                self.done += (self.effort.blocks - block) as usize * arms.len();
+                self.measured.left_out.push(LeftOut {
+                    page,
+                    concurrency: level,
+                    blocks: block,
+                });
+                break;
+            }
             for arm in turned(arms, block) {
                 if self.lab.interrupted() {
                     return ControlFlow::Break(());
@@ -313,7 +361,7 @@ impl Course<'_> {
                     level,
                     effort: self.effort,
                 };
-                match self.lab.window(&place, &job, &self.folder, &self.sites) {
+                match self.lab.window(&place, &job, &self.folder, self.sites) {
                     Ok(seen) => self.measured.windows.push(Window {
                         row: arm.row,
                         control: arm.control,
@@ -341,8 +389,47 @@ impl Course<'_> {
                     }
                 }
             }
+            longest = longest.max(begun.elapsed());
         }
         ControlFlow::Continue(())
+    }
+
+    /// What the generator reaches against a server that does nothing, by the load and the answers of each of a
+    /// cell's windows: the evidence for whether it was the load tester that was measured. Taken right behind
+    /// the windows, since a machine's speed changes by the hour.
+    fn ceilings(&mut self, page: usize, level: u32) {
+        let mut known: Vec<(f64, Option<f64>)> = Vec::new();
+        for at in 0..self.measured.windows.len() {
+            let window = &self.measured.windows[at];
+            let run = &window.run;
+            if (window.page, window.concurrency) != (page, level) || run.answers() == 0 {
+                continue;
+            }
+            let length = run.bytes.bodies as f64 / run.answers() as f64;
+            let near = |(other, _): &&(f64, Option<f64>)| {
+                (other - length).abs() <= SAME_LENGTH * other.max(length)
+            };
+            let ceiling = match known.iter().find(near) {
+                Some((_, ceiling)) => *ceiling,
+                None => {
+                    let mut session = Session {
+                        interrupt: self.lab.interrupt.clone(),
+                        command: Vec::new(),
+                        watch: &mut |_| {},
+                    };
+                    let found = driver::ceiling(&run.plan, length as u64, CEILING, &mut session);
+                    let found = found.unwrap_or_else(|error| {
+                        let row = &self.suite.rows[window.row];
+                        let error = bench(row, &error.to_string());
+                        self.watch.failed("the generator's ceiling", &error);
+                        None
+                    });
+                    known.push((length, found));
+                    found
+                }
+            };
+            self.measured.windows[at].run.client.ceiling = ceiling;
+        }
     }
 
     fn progress(&mut self, what: &str) {

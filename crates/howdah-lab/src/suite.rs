@@ -54,7 +54,7 @@ pub struct Suite {
 }
 
 /// Departures of a suite from a form's effort ([`crate::measure::Effort`]).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Extent {
     /// Windows of each figure.
@@ -69,6 +69,12 @@ pub struct Extent {
     /// Levels of concurrency at most.
     #[serde(default)]
     pub levels: Option<usize>,
+    /// Only these pages; none: all.
+    #[serde(default)]
+    pub pages: Option<Vec<String>>,
+    /// The measuring ends after so many minutes, with fewer windows than it should have had.
+    #[serde(default)]
+    pub minutes: Option<f64>,
     /// Windows end by the post's number of requests: where a hundred slow ones are under way at once, a clock
     /// cuts off too many of them.
     #[serde(default)]
@@ -292,6 +298,22 @@ impl Suite {
                 extent.levels.is_none_or(|n| n > 0),
                 format!("{name}.levels: expected at least 1"),
             );
+            rule(
+                extent
+                    .minutes
+                    .is_none_or(|minutes| (0.01..=1440.0).contains(&minutes)),
+                format!("{name}.minutes: expected 0.01 to 1440"),
+            );
+            for page in extent.pages.iter().flatten() {
+                rule(
+                    self.pages.iter().any(|known| known.name == *page),
+                    format!("{name}.pages: there is no page `{page}`"),
+                );
+            }
+            rule(
+                extent.pages.as_ref().is_none_or(|pages| !pages.is_empty()),
+                format!("{name}.pages: expected at least one"),
+            );
         }
         for figure in &self.reported {
             rule(
@@ -300,6 +322,12 @@ impl Suite {
             );
         }
         mistakes
+    }
+
+    /// Leaves these pages, and what the post reported of them.
+    pub fn keep_pages(&mut self, names: &[String]) {
+        self.pages.retain(|page| names.contains(&page.name));
+        self.reported.retain(|figure| names.contains(&figure.page));
     }
 
     /// What the post reported for that row.

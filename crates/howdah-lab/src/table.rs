@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use howdah_bench::histogram::Histogram;
 use howdah_bench::outcome::Outcome;
 use howdah_bench::report::ab::AbFigures;
-use howdah_bench::report::{bottleneck, judge};
+use howdah_bench::report::{bottleneck, judge, words};
 use howdah_bench::run::{Machine, Run};
 use howdah_bench::stats::bootstrap::{self, Interval};
 use howdah_bench::stats::paired::{Judgement, Settings};
@@ -16,12 +16,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::answer::{self, Answer, Flat};
 use crate::effort::Effort;
-use crate::measure::{Measured, Window};
+use crate::measure::{LeftOut, Measured, Window};
 use crate::stack::Stack;
 use crate::suite::{Reported, Suite};
 
 /// Version of the JSON.
-pub const SCHEMA: u32 = 2;
+pub const SCHEMA: u32 = 3;
 /// Of the intervals' resampling: the same windows always give the same intervals.
 pub(crate) const SEED: u64 = 1;
 
@@ -40,6 +40,8 @@ pub struct Table {
     pub versions: Vec<String>,
     /// How often and how long, and why not as the post did: sentences.
     pub effort: Vec<String>,
+    /// What the time was too short for, a sentence each.
+    pub left_out: Vec<String>,
     /// The command line that measures it again.
     pub command: String,
     /// The options that say so much of it for a single figure: `--full`.
@@ -117,8 +119,37 @@ pub struct Line {
     pub memory: u64,
     /// Against the base; none for the base itself, for a trap, and for a single window.
     pub against: Option<Judgement>,
+    /// What the load tester itself did meanwhile.
+    pub generator: Generator,
     /// The generator was the bottleneck: these figures are its own. The sentence that says why.
     pub generator_bound: Option<String>,
+}
+
+/// The load tester beside a row: how near it was to its own end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Generator {
+    /// Of a core, what its busiest thread used: mean of the windows.
+    pub cpu: f64,
+    /// What it reaches with the same clients and answers of that length against a server that does nothing,
+    /// requests per second; none: that was not measured.
+    pub ceiling: Option<f64>,
+    /// Of that, what it reached here: mean of the windows.
+    pub of_ceiling: Option<f64>,
+}
+
+impl Generator {
+    fn of(runs: &[&Run]) -> Generator {
+        let over = |figure: &dyn Fn(&Run) -> Option<f64>| {
+            let figures: Vec<f64> = runs.iter().filter_map(|run| figure(run)).collect();
+            (!figures.is_empty()).then(|| mean(&figures))
+        };
+        let ceiling = |run: &Run| run.client.ceiling.filter(|ceiling| *ceiling > 0.0);
+        Generator {
+            cpu: over(&|run| Some(run.client.busiest())).unwrap_or(0.0),
+            ceiling: over(&ceiling),
+            of_ceiling: over(&|run| Some(run.achieved_rate() / ceiling(run)?)),
+        }
+    }
 }
 
 /// A stack without figures.
@@ -240,6 +271,11 @@ pub fn table(suite: &Suite, effort: &Effort, measured: &Measured, told: Told) ->
         machine: first.map(|run| run.machine.clone()).unwrap_or_default(),
         versions: told.versions,
         effort: effort.sentences(suite),
+        left_out: measured
+            .left_out
+            .iter()
+            .map(|left| left_out(suite, effort, left))
+            .collect(),
         command: told.command,
         options: told.options,
         started: first.map_or(0.0, |run| run.started),
@@ -255,6 +291,16 @@ pub fn table(suite: &Suite, effort: &Effort, measured: &Measured, told: Told) ->
         cells,
         missing: missing.collect(),
     }
+}
+
+fn left_out(suite: &Suite, effort: &Effort, left: &LeftOut) -> String {
+    format!(
+        "LeftOut: the time was up: {} at {} has {} of {} blocks; --full has no limit.",
+        suite.pages[left.page].name,
+        words::plural(u64::from(left.concurrency), "client", "clients"),
+        left.blocks,
+        effort.blocks
+    )
 }
 
 pub(crate) fn title(stack: &str) -> String {
@@ -356,6 +402,7 @@ fn line(suite: &Suite, row: usize, page: usize, level: u32, windows: &[&Window])
         cpu: mean(&cpu),
         memory: windows.iter().map(|w| w.memory).max().unwrap_or(0),
         against: None,
+        generator: Generator::of(&runs),
         generator_bound: runs.iter().find_map(|run| bottleneck::bound(run)),
     }
 }

@@ -7,7 +7,10 @@ use howdah_lab::saved;
 use howdah_lab::table::Table;
 use made::table;
 
-const DOCUMENT: &str = "# Performance\n\nWritten by hand.\n\n## What falls short\n\n- much\n";
+/// With the two marks somebody who wants results in it has put there.
+const DOCUMENT: &str = "# Performance\n\nWritten by hand.\n\n\
+    <!-- howdah compare b1: written by the tool, not by hand -->\n<!-- howdah compare b1: end -->\n\n\
+    ## What falls short\n\n- much\n";
 
 fn written(document: &str, tables: &[Table]) -> String {
     markdown::write("performance.md", document, tables).unwrap()
@@ -17,7 +20,14 @@ fn written(document: &str, tables: &[Table]) -> String {
 fn results_written_twice_leave_the_same_bytes_and_other_sections_alone() {
     let both = [table("b1", &[10]), table("b3", &[500])];
     let once = written(DOCUMENT, &both);
-    assert!(once.starts_with(DOCUMENT.trim_end()), "{once}");
+    assert!(
+        once.starts_with("# Performance\n\nWritten by hand.\n\n<!-- howdah compare b1: "),
+        "{once}"
+    );
+    assert!(
+        once.ends_with("-->\n\n## What falls short\n\n- much\n"),
+        "{once}"
+    );
     assert_eq!(written(&once, &both), once);
     // A newer result of one replaces that one; what was written between and behind stays.
     let edited = once.replacen(
@@ -43,6 +53,23 @@ fn results_written_twice_leave_the_same_bytes_and_other_sections_alone() {
 }
 
 #[test]
+fn a_document_without_marks_is_refused_with_the_lines_it_needs() {
+    let error = markdown::write("README.md", "# Mine\n", &[table("b1", &[10])]).unwrap_err();
+    let said = error.to_string();
+    assert!(
+        said.starts_with("Marks: README.md is left as it was: "),
+        "{said}"
+    );
+    let lines: Vec<&str> = said
+        .split('`')
+        .filter(|part| part.starts_with("<!--"))
+        .collect();
+    let marked = format!("# Mine\n\n{}\n\nAnd more.\n", lines.join("\n"));
+    let filled = written(&marked, &[table("b1", &[10])]);
+    assert!(filled.starts_with("# Mine\n\n<!--") && filled.ends_with("-->\n\nAnd more.\n"));
+}
+
+#[test]
 fn marks_that_are_not_in_order_leave_the_document_as_it_is() {
     let good = written(DOCUMENT, &[table("b1", &[10])]);
     let cut = good.replace("<!-- howdah compare b1: end -->", "");
@@ -58,13 +85,16 @@ fn marks_that_are_not_in_order_leave_the_document_as_it_is() {
 #[test]
 fn a_section_holds_the_answers_the_rows_and_the_command() {
     let table = table("b3", &[500]);
-    let section = written("", std::slice::from_ref(&table));
+    let section = written(DOCUMENT, std::slice::from_ref(&table));
     for part in [
         "## b3: Unix socket or TCP to php-fpm",
         "- A unix socket instead of TCP: ",
         "ab would report",
         "| nginx + php-fpm, unix socket with a backlog of 16 (trap) | ",
         "| 86 % |",
+        "| 31 % / ",
+        "The load tester was the bottleneck of nginx + php-fpm, TCP: its rate is a lower bound, and no verdict rests on it.",
+        "LeftOut: the time was up: ",
         "Again: `howdah compare b3`",
         "FrankenPHP was not measured: NotHere",
         "What the post’s figures hid: 8603",
@@ -87,7 +117,7 @@ fn a_saved_result_is_read_back_as_it_was_and_other_files_are_named() {
         ("{", "EOF"),
         ("{}", "it has no `schema`"),
         ("{\"schema\": 1}", "its form is version 1"),
-        ("{\"schema\": 2}", "missing field"),
+        ("{\"schema\": 3}", "missing field"),
     ] {
         let file = folder.path().join("other.json");
         std::fs::write(&file, content).unwrap();

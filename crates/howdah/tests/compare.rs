@@ -291,6 +291,41 @@ fn the_posts_own_number_of_requests_is_sent_as_posted() {
 }
 
 #[test]
+fn when_the_time_is_up_the_blocks_that_are_missing_are_named() {
+    let scratch = Scratch::new("compare-limit");
+    let suite = suite(&scratch, &["nginx-static", "php-builtin"], "file");
+    let text = fs::read_to_string(&suite).unwrap();
+    let quick = "[quick]\nblocks = 1000\nwindow = 0.2\nminutes = 0.02\n";
+    fs::write(&suite, format!("{text}{quick}")).unwrap();
+    let (code, stdout, stderr) = run(&mut compare(&scratch, &suite, &["--json"]));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(
+        stderr.contains("measuring ends after 0.02 minutes"),
+        "{stderr}"
+    );
+    let told = tables(&stdout);
+    let left_out = told[0]["left_out"][0].as_str().unwrap();
+    assert!(
+        left_out.starts_with("LeftOut: ") && left_out.contains("file at 2 clients has "),
+        "{left_out}"
+    );
+    // What there is, is whole: every stack has as many windows, and its load tester is told with it.
+    let rows = told[0]["cells"][0]["rows"].as_array().unwrap();
+    let windows = |row: &Value| row["windows"].as_array().unwrap().len();
+    assert_eq!(windows(&rows[0]), windows(&rows[1]));
+    for row in rows {
+        let generator = &row["generator"];
+        assert!(generator["cpu"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(generator["ceiling"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(generator["of_ceiling"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    for kept in ["out/mine.txt", "out/mine.html"] {
+        let text = fs::read_to_string(scratch.path(kept)).unwrap();
+        assert!(text.contains(left_out), "{kept}");
+    }
+}
+
+#[test]
 fn a_document_gets_the_sections_of_saved_results_and_keeps_the_rest() {
     let scratch = Scratch::new("compare-report");
     let suite = suite(&scratch, &["nginx-static"], "file");
@@ -305,6 +340,14 @@ fn a_document_gets_the_sections_of_saved_results_and_keeps_the_rest() {
             .arg(scratch.path("out")))
     };
     let (code, _, stderr) = report();
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("found none"), "{stderr}");
+    let unmarked = fs::read_to_string(&document).unwrap();
+    assert_eq!(unmarked, "# Performance\n\nBy hand.\n");
+    let marks = "<!-- howdah compare mine: written by the tool, not by hand -->\n\
+                 <!-- howdah compare mine: end -->\n";
+    fs::write(&document, format!("{unmarked}\n{marks}\nBy hand, too.\n")).unwrap();
+    let (code, _, stderr) = report();
     assert_eq!(code, 0, "{stderr}");
     let once = fs::read_to_string(&document).unwrap();
     assert!(
@@ -312,6 +355,7 @@ fn a_document_gets_the_sections_of_saved_results_and_keeps_the_rest() {
         "{once}"
     );
     assert!(once.contains("| nginx, files only | "), "{once}");
+    assert!(once.ends_with("-->\n\nBy hand, too.\n"), "{once}");
     report();
     assert_eq!(fs::read_to_string(&document).unwrap(), once);
 

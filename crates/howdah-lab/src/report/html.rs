@@ -35,8 +35,9 @@ pub fn page(table: &Table) -> String {
     lamps(&mut out, table);
     let _ = writeln!(
         out,
-        "<p class=\"notes\">{}</p>",
-        escape(&table.effort.join(" "))
+        "<p class=\"notes\">{} Load tester: {}.</p>",
+        escape(&table.effort.join(" ")),
+        escape(super::text::TESTER)
     );
     for page in &suite.pages {
         let cells: Vec<&Cell> = table.cells.iter().filter(|c| c.page == page.name).collect();
@@ -99,13 +100,22 @@ fn lamps(out: &mut String, table: &Table) {
         lamps.push(("bad", "interrupted: this is what had been measured".into()));
     }
     lamps.extend(super::text::busy(table).map(|sentence| ("warn", sentence)));
+    lamps.extend(
+        table
+            .left_out
+            .iter()
+            .map(|sentence| ("warn", sentence.clone())),
+    );
     let bound = lines()
         .filter(|line| line.generator_bound.is_some())
         .count();
     if bound > 0 {
         lamps.push((
             "warn",
-            format!("in {bound} rows the load tester was the bottleneck: lower bounds"),
+            format!(
+                "in {} the load tester was the bottleneck: lower bounds, in no verdict",
+                words::plural(bound as u64, "row", "rows")
+            ),
         ));
     }
     let floor = table.cells.iter().filter_map(|cell| cell.noise_floor);
@@ -139,7 +149,7 @@ fn figures(out: &mut String, table: &Table, cell: &Cell, folded: bool) {
         "<div class=\"scroll\"><table class=\"figures\"><tr><th>stack</th><th class=\"n\">as ab</th>\
          <th class=\"n\">good per second</th><th class=\"n\">errors</th><th class=\"n\">p50</th>\
          <th class=\"n\">p99</th><th class=\"n\">CPU per request</th><th class=\"n\">memory</th>\
-         <th class=\"n\">the post</th></tr>\n",
+         <th class=\"n\">load tester</th><th class=\"n\">the post</th></tr>\n",
     );
     for line in &cell.rows {
         row(out, line);
@@ -219,6 +229,15 @@ fn row(out: &mut String, line: &Line) {
         }
         text
     });
+    let generator = &line.generator;
+    let mut tester = words::percent(generator.cpu);
+    if let Some(share) = generator.of_ceiling {
+        let _ = write!(
+            tester,
+            "<br><small>{} of its ceiling</small>",
+            words::percent(share)
+        );
+    }
     let mut notes = String::new();
     if let Some(what) = &line.stands_for {
         let _ = write!(notes, "<small>in the post: {}</small>", escape(what));
@@ -227,7 +246,11 @@ fn row(out: &mut String, line: &Line) {
         let _ = write!(notes, "<small>trap: {}</small>", escape(trap));
     }
     if let Some(evidence) = &line.generator_bound {
-        let _ = write!(notes, "<small>a lower bound: {}</small>", escape(evidence));
+        let _ = write!(
+            notes,
+            "<small>the load tester was the bottleneck, this is a lower bound: {}</small>",
+            escape(evidence)
+        );
     }
     let errors: Vec<String> = line
         .errors
@@ -258,6 +281,7 @@ fn row(out: &mut String, line: &Line) {
         ("p99", time(line.p99)),
         ("CPU", words::duration(line.cpu)),
         ("memory", memory),
+        ("tester", tester),
         ("the post", reported),
     ] {
         let _ = write!(

@@ -23,19 +23,32 @@ fn end(name: &str) -> String {
 }
 
 /// `document` with the sections of these results. A section that is not there yet goes behind the last
-/// one that is, or else to the end.
+/// one that is.
 ///
 /// # Errors
-/// A mark without its counterpart, or twice: writing would eat what is not ours.
+/// A document without any marks, which was hardly meant; a mark without its counterpart, or twice: writing would
+/// eat what is not ours.
 pub fn write(file: &str, document: &str, tables: &[Table]) -> Result<String, LabError> {
     let mut document = document.to_owned();
+    if let (None, Some(table)) = (last_end(&document), tables.first()) {
+        let name = &table.suite.name;
+        return Err(LabError::Marks {
+            file: file.to_owned(),
+            wanted: format!(
+                "marks where results may be written, and found none. Put these two lines where they shall stand: \
+                 `{}` and `{}`",
+                begin(name),
+                end(name)
+            ),
+        });
+    }
     for table in tables {
         let name = &table.suite.name;
         let section = format!("{}\n{}{}", begin(name), section(table), end(name));
         document = match place(file, &document, name)? {
             Some((from, to)) => format!("{}{section}{}", &document[..from], &document[to..]),
             None => {
-                let after = last_end(&document).unwrap_or(document.trim_end().len());
+                let after = last_end(&document).unwrap_or(document.len());
                 let rest = document[after..].trim_start_matches('\n');
                 let gap = if rest.is_empty() { "\n" } else { "\n\n" };
                 format!("{}\n\n{section}{gap}{rest}", document[..after].trim_end())
@@ -56,7 +69,9 @@ fn place(file: &str, document: &str, name: &str) -> Result<Option<(usize, usize)
         }
         _ => Err(LabError::Marks {
             file: file.to_owned(),
-            wanted: format!("once `{begin}` and behind it once `{end}`"),
+            wanted: format!(
+                "once `{begin}` and behind it once `{end}`. Put the marks right, or remove both"
+            ),
         }),
     }
 }
@@ -90,8 +105,14 @@ fn section(table: &Table) -> String {
     if let Some(busy) = text::busy(table) {
         let _ = writeln!(out, "{busy}");
     }
+    for sentence in &table.left_out {
+        let _ = writeln!(out, "{}", plain(sentence));
+    }
     if table.interrupted {
         let _ = writeln!(out, "It was interrupted before its end.");
+    }
+    if !table.cells.is_empty() {
+        let _ = writeln!(out, "Load tester: {}.", text::TESTER);
     }
     let mut pages: Vec<&str> = table.cells.iter().map(|cell| cell.page.as_str()).collect();
     pages.dedup();
@@ -147,8 +168,8 @@ fn picked<'a>(cells: &[&'a Cell]) -> Vec<&'a Cell> {
 fn write_cell(out: &mut String, cell: &Cell) {
     let _ = writeln!(
         out,
-        "\n| {}, {} | as ab | good/s [95 %] | errors | p50 | p99 | CPU/request | memory | against the first | the post |\n\
-         |---|---|---|---|---|---|---|---|---|---|",
+        "\n| {}, {} | as ab | good/s [95 %] | errors | p50 | p99 | CPU/request | memory | load tester | against the first | the post |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|",
         plain(&cell.page),
         words::plural(u64::from(cell.concurrency), "client", "clients")
     );
@@ -162,7 +183,7 @@ fn write_cell(out: &mut String, cell: &Cell) {
     {
         let _ = writeln!(
             out,
-            "\nThe load tester was the bottleneck of {}: its rate is a lower bound.",
+            "\nThe load tester was the bottleneck of {}: its rate is a lower bound, and no verdict rests on it.",
             plain(&line.title)
         );
     }
@@ -184,7 +205,7 @@ fn write_line(out: &mut String, line: &Line) {
     let reported = line.reported.as_ref();
     let _ = writeln!(
         out,
-        "| {}{} | {} | **{}**{interval} | {} | {} | {} | {} | {memory} | {} | {} |",
+        "| {}{} | {} | **{}**{interval} | {} | {} | {} | {} | {memory} | {} | {} | {} |",
         plain(&line.title),
         if line.trap.is_some() { " (trap)" } else { "" },
         words::rate(line.as_ab),
@@ -193,6 +214,7 @@ fn write_line(out: &mut String, line: &Line) {
         time(line.p50),
         time(line.p99),
         words::duration(line.cpu),
+        text::tester(line),
         plain(&text::against(line)),
         reported.map_or("–".to_owned(), |reported| words::rate(reported.rate)),
     );

@@ -33,11 +33,17 @@ pub fn render(table: &Table) -> String {
     if let Some(sentence) = busy(table) {
         let _ = writeln!(out, "  {sentence}");
     }
+    for sentence in &table.left_out {
+        let _ = writeln!(out, "  {sentence}");
+    }
     for sentence in answer::verdict(table) {
         let _ = writeln!(out, "  => {sentence}");
     }
     for cell in &table.cells {
         write_cell(&mut out, cell);
+    }
+    if !table.cells.is_empty() {
+        let _ = writeln!(out, "\n  tester: {TESTER}");
     }
     if !table.missing.is_empty() {
         let _ = writeln!(out, "\n  Not measured:");
@@ -80,8 +86,18 @@ fn write_cell(out: &mut String, cell: &Cell) {
     let _ = writeln!(out, "\n  {} · {} clients", cell.page, cell.concurrency);
     let _ = writeln!(
         out,
-        "    {:<52} {:>9} {:>9}  {:<19} {:>7} {:>9} {:>9} {:>9} {:>8}  {:>9}  against the first",
-        "", "as ab", "good/s", "95 %", "errors", "p50", "p99", "CPU/req", "memory", "the post"
+        "    {:<52} {:>9} {:>9}  {:<19} {:>7} {:>9} {:>9} {:>9} {:>8} {:>11} {:>9}  against the first",
+        "",
+        "as ab",
+        "good/s",
+        "95 %",
+        "errors",
+        "p50",
+        "p99",
+        "CPU/req",
+        "memory",
+        "tester",
+        "the post"
     );
     for line in &cell.rows {
         write_line(out, line);
@@ -90,7 +106,7 @@ fn write_cell(out: &mut String, cell: &Cell) {
         if let Some(evidence) = &line.generator_bound {
             let _ = writeln!(
                 out,
-                "    ! {}: the load tester was the bottleneck ({evidence}); its rate is a lower bound",
+                "    ! {}: the load tester was the bottleneck ({evidence}); its rate is a lower bound, and no verdict rests on it",
                 line.title
             );
         }
@@ -131,7 +147,7 @@ fn write_line(out: &mut String, line: &Line) {
     let mark = if line.trap.is_some() { "*" } else { " " };
     let _ = writeln!(
         out,
-        "   {mark}{:<52} {:>9} {:>9}  {:<19} {:>7} {:>9} {:>9} {:>9} {:>8}  {:>9}  {}",
+        "   {mark}{:<52} {:>9} {:>9}  {:<19} {:>7} {:>9} {:>9} {:>9} {:>8} {:>11} {:>9}  {}",
         line.title,
         words::rate(line.as_ab),
         words::rate(line.good),
@@ -141,6 +157,7 @@ fn write_line(out: &mut String, line: &Line) {
         time(line.p99),
         words::duration(line.cpu),
         memory,
+        tester(line),
         reported,
         against(line),
     );
@@ -155,6 +172,16 @@ fn write_line(out: &mut String, line: &Line) {
             .collect();
         let _ = writeln!(out, "      errors: {}", classes.join(", "));
     }
+}
+
+/// What the figures of [`tester`] are.
+pub const TESTER: &str = "of a core, what the load tester's busiest thread used / of what it reaches against a server that does nothing, what it reached";
+
+/// How near the load tester was to its own end: `41 % / 23 %`.
+pub fn tester(line: &Line) -> String {
+    let generator = &line.generator;
+    let share = generator.of_ceiling.map_or("-".to_owned(), words::percent);
+    format!("{} / {share}", words::percent(generator.cpu))
 }
 
 /// With a capital letter, as a sentence begins.

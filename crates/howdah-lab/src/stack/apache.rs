@@ -123,6 +123,8 @@ fn run(
              StartServers {servers}\nMinSpareThreads {workers}\nMaxSpareThreads {workers}"
         );
     }
+    // Debian's own `Mutex file:` is fcntl(2), which sees a deadlock where two threads of a process wait for two
+    // locks: mod_fcgid then ends the process, and 64 clients with it.
     let fallback = match &job.front_controller {
         Some(script) => format!("FallbackResource {script}"),
         None => String::new(),
@@ -133,7 +135,7 @@ fn run(
     let _ = write!(
         conf,
         "ServerName {name}\nListen {address}\nListenBacklog 4096\nDocumentRoot {root}\n\
-         PidFile {place}/apache.pid\nDefaultRuntimeDir {place}\nMutex file:{place}\n\
+         PidFile {place}/apache.pid\nDefaultRuntimeDir {place}\nMutex pthread\n\
          ErrorLog /dev/stderr\nTypesConfig /etc/mime.types\n\
          KeepAliveTimeout 60\nMaxKeepAliveRequests 0\n\
          <Directory />\n    Require all denied\n</Directory>\n\

@@ -14,7 +14,7 @@ use howdah_bench::stats::paired::{Better, Judgement, Question, Settings, judge};
 use howdah_lab::answer::{self, Answer};
 use howdah_lab::stack::Stack;
 use howdah_lab::suite::Suite;
-use howdah_lab::table::{Cell, Line, Missing, SCHEMA, Table};
+use howdah_lab::table::{Cell, Generator, Line, Missing, SCHEMA, Table};
 
 /// Windows around a rate, a few per cent apart, the same for the same rate.
 fn windows(rate: f64) -> Vec<f64> {
@@ -82,6 +82,11 @@ fn line(suite: &Suite, row: usize, page: usize, level: u32) -> Line {
         cpu: 0.000_4,
         memory: 120 << 20,
         against: None,
+        generator: Generator {
+            cpu: if row == 1 { 0.93 } else { 0.31 },
+            ceiling: Some(42_000.0),
+            of_ceiling: Some(mean / 42_000.0),
+        },
         generator_bound: (row == 1).then(|| "it used 93 % of a core".to_owned()),
         windows: good,
     }
@@ -144,6 +149,9 @@ pub fn table(name: &str, levels: &[u32]) -> Table {
             "nginx version: nginx/1.22.1".to_owned(),
         ],
         effort: vec!["10 blocks of 0.6 s after 0.3 s of warm-up.".to_owned()],
+        left_out: vec![
+            "LeftOut: the time was up: blog at 10 clients has 6 of 10 blocks.".to_owned(),
+        ],
         command: format!("howdah compare {name}"),
         options: String::new(),
         started: 1_795_000_000.0,

@@ -14,6 +14,7 @@ use howdah_lab::effort::{Effort, Until};
 use howdah_lab::folder::Folder;
 use howdah_lab::measure::{Lab, Watch};
 use howdah_lab::process::Servant;
+use howdah_lab::site::Sites;
 use howdah_lab::stack::STACKS;
 use howdah_lab::suite::{FIVE, Suite};
 use howdah_lab::table::{self, Table, Told};
@@ -246,14 +247,15 @@ fn suites(arguments: &Compare) -> Result<Vec<(Suite, String)>, Vec<String>> {
                 .rows
                 .retain(|row| arguments.stacks.contains(&row.stack));
         }
-        if !arguments.pages.is_empty() {
-            suite
-                .pages
-                .retain(|page| arguments.pages.contains(&page.name));
-            let pages = &suite.pages;
-            suite
-                .reported
-                .retain(|figure| pages.iter().any(|page| page.name == figure.page));
+        let form = match (arguments.full, arguments.as_posted) {
+            (true, _) => suite.full.pages.clone(),
+            (_, true) => None,
+            _ => suite.quick.pages.clone(),
+        };
+        match (arguments.pages.is_empty(), form) {
+            (false, _) => suite.keep_pages(&arguments.pages),
+            (true, Some(pages)) => suite.keep_pages(&pages),
+            (true, None) => {}
         }
         if !arguments.concurrency.is_empty() {
             suite.load.concurrency.clone_from(&arguments.concurrency);
@@ -287,6 +289,10 @@ fn effort(arguments: &Compare, suite: &Suite) -> Effort {
     if !arguments.concurrency.is_empty() {
         effort.levels = usize::MAX;
     }
+    // Whoever says how much gets it, however long it takes.
+    if arguments.blocks.is_some() || arguments.window.is_some() {
+        effort.limit = None;
+    }
     effort
 }
 
@@ -306,11 +312,29 @@ fn compare(arguments: &Compare, suites: &[(Suite, String)]) -> Result<Vec<Table>
     };
     listen_for_signals(lab.interrupt.clone())?;
     let versions = versions::lines(&howdah);
+    announce(arguments, suites);
+    let wanted = || {
+        let pages = suites.iter().flat_map(|(suite, _)| &suite.pages);
+        pages.map(|page| page.site)
+    };
+    let mut sites = Some(Sites::make(&lab.folder.directory("sites")?, wanted())?);
     let mut tables = Vec::new();
     for (suite, source) in suites {
         let effort = effort(arguments, suite);
         let mut progress = Progress::new(&suite.name);
-        let measured = lab.measure(suite, &effort, &mut progress)?;
+        // A database that died costs the benchmark it died in, and no other. It is ended before another one is begun.
+        let kept = sites
+            .take()
+            .and_then(|mut kept| kept.alive().is_ok().then_some(kept));
+        let mut served = match kept {
+            Some(kept) => kept,
+            None => {
+                let folder = lab.folder.directory(&format!("sites-{}", suite.name))?;
+                Sites::make(&folder, wanted())?
+            }
+        };
+        let measured = lab.measure(suite, &effort, &mut served, &mut progress)?;
+        sites = Some(served);
         progress.clear();
         let told = Told {
             versions: versions.clone(),
@@ -340,6 +364,19 @@ fn compare(arguments: &Compare, suites: &[(Suite, String)]) -> Result<Vec<Table>
         println!("Every generated file is beside it.");
     }
     Ok(tables)
+}
+
+/// Says how long it will take at most, before anything is started.
+fn announce(arguments: &Compare, suites: &[(Suite, String)]) {
+    let limits = suites
+        .iter()
+        .map(|(suite, _)| effort(arguments, suite).limit);
+    if let Some(all) = limits.sum::<Option<Duration>>() {
+        eprintln!(
+            "howdah: measuring ends after {} minutes; what does not fit is left out and named",
+            all.as_secs_f64() / 60.0
+        );
+    }
 }
 
 fn keep(folder: &Folder, table: &Table) -> Result<(), LabError> {
