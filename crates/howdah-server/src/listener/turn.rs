@@ -4,47 +4,95 @@
 //! it all of its connections. So a thread asks for short slices, and gives way by itself between two
 //! rounds once it has run for one.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use crate::sys;
 
 /// How long a thread runs before it gives way: fifty hits of the page cache.
-const TURN: Duration = Duration::from_micros(500);
+const LENGTH: Duration = Duration::from_micros(500);
 /// A look at the sockets that took longer than this was a sleep, or others had the core meanwhile.
 const SLEPT: Duration = Duration::from_micros(20);
 
 thread_local! {
-    static TURN_BEGAN: Cell<Option<Instant>> = const { Cell::new(None) };
-    static PARKED: Cell<Option<Instant>> = const { Cell::new(None) };
+    static TURN: RefCell<Turn> = const { RefCell::new(Turn::new()) };
 }
 
 /// Asks for short slices, at the thread's start: who wakes up with a short slice to go need not wait
 /// for the end of a long one (EEVDF since Linux 6.12; older kernels take the wish and ignore it).
 pub(super) fn ask_for_short_slices() {
     // Where it is forbidden (seccomp), latency under load is a little worse, and nothing else.
-    let _ = sys::set_slice(TURN);
+    let _ = sys::set_slice(LENGTH);
 }
 
 /// Before a look at the sockets that may become a sleep.
 pub(super) fn before_park() {
-    let mut now = Instant::now();
-    let began = TURN_BEGAN.get().unwrap_or(now);
-    if now.duration_since(began) >= TURN {
-        std::thread::yield_now();
-        now = Instant::now();
-        TURN_BEGAN.set(Some(now));
-    }
-    PARKED.set(Some(now));
+    TURN.with_borrow_mut(|turn| {
+        if turn.is_over(Instant::now()) {
+            std::thread::yield_now();
+            turn.begin(Instant::now());
+        }
+    });
 }
 
 /// After it.
 pub(super) fn after_unpark() {
-    let now = Instant::now();
-    if PARKED
-        .get()
-        .is_none_or(|at| now.duration_since(at) >= SLEPT)
-    {
-        TURN_BEGAN.set(Some(now));
+    TURN.with_borrow_mut(|turn| turn.looked(Instant::now()));
+}
+
+/// What a thread has of its turn. No time: it has only begun.
+struct Turn {
+    began: Option<Instant>,
+    look: Option<Instant>,
+}
+
+impl Turn {
+    const fn new() -> Turn {
+        Turn {
+            began: None,
+            look: None,
+        }
+    }
+
+    fn begin(&mut self, now: Instant) {
+        self.began = Some(now);
+        self.look = Some(now);
+    }
+
+    /// Whether the thread is to give way before it looks at the sockets.
+    fn is_over(&mut self, now: Instant) -> bool {
+        self.look = Some(now);
+        now.duration_since(*self.began.get_or_insert(now)) >= LENGTH
+    }
+
+    /// The look is over; if it was a sleep, the next turn begins.
+    fn looked(&mut self, now: Instant) {
+        if self.look.is_none_or(|at| now.duration_since(at) >= SLEPT) {
+            self.began = Some(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_never_sleeps_gives_way_after_a_turn_and_who_sleeps_does_not() {
+        let start = Instant::now();
+        let at = |us| start + Duration::from_micros(us);
+        let mut turn = Turn::new();
+        // A round of 200 us, a look that finds something at once, and again.
+        for (round, over) in [(0, false), (200, false), (400, false), (600, true)] {
+            assert_eq!(turn.is_over(at(round)), over, "{round}");
+            turn.looked(at(round + 1));
+        }
+        turn.begin(at(610));
+        assert!(!turn.is_over(at(1100)));
+        assert!(turn.is_over(at(1110)));
+        // It slept in its look at 1110.
+        turn.looked(at(1200));
+        assert!(!turn.is_over(at(1650)));
+        assert!(turn.is_over(at(1700)));
     }
 }
