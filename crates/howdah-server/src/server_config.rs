@@ -13,6 +13,7 @@ use howdah_executor::{ExecError, Executor, Run, ScriptRequest};
 use howdah_proto::request::IniKind;
 
 use crate::admin::StatusPage;
+use crate::cache::succession::Succession;
 use crate::cache::{DiskStatus, PageCache};
 use crate::client_address::TrustedProxies;
 use crate::encoding::EncodingConfig;
@@ -51,6 +52,8 @@ pub struct FrontSettings {
     pub cache_disk: Option<Arc<Disk>>,
     /// Why there is none although one is configured, for the status.
     pub closed_cache_disk: Option<DiskStatus>,
+    /// What the page cache hands over from one configuration to the next: one for all of them.
+    pub cache_succession: Arc<Succession>,
 }
 
 impl Default for FrontSettings {
@@ -68,6 +71,7 @@ impl Default for FrontSettings {
             cache_memory: 128 << 20,
             cache_disk: None,
             closed_cache_disk: None,
+            cache_succession: Arc::default(),
         }
     }
 }

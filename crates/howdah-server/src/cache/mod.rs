@@ -8,13 +8,15 @@
 //! - [`send`]: a stored page becomes an answer.
 //! - [`fill`]: a page is rendered for the cache, by a request the server makes itself.
 //! - [`steer`]: purges and explanations for an administrator.
+//! - [`succession`]: what a reload hands over.
 //! - [`tee`]: a visitor's own answer is kept while it is sent (`cache = rfc`).
 //! - [`watch`]: what a run does beside answering; [`reasons`]: what is remembered of it for people.
 //! - [`trial`]: comparing what is kept with what the application answers now.
 //! - [`write`]: what a write, or a purge, makes invalid.
 //!
-//! One value per configuration: a reload, which may bring new code, begins with an empty memory. The
-//! disk below it is one for all configurations of a process; a reload empties it as well.
+//! One value per configuration: a reload, which may bring new code, begins with an empty memory, and
+//! goes on with the sites' generations. The disk below it is one for all configurations of a process; a
+//! reload empties it as well.
 
 pub mod dialect;
 mod disk;
@@ -24,6 +26,7 @@ pub mod protocol;
 pub mod reasons;
 pub mod send;
 pub mod steer;
+pub mod succession;
 pub mod tee;
 pub mod trial;
 pub mod watch;
@@ -79,7 +82,7 @@ const RARELY: u32 = 16;
 pub struct SiteCache {
     /// What it is configured with.
     pub config: CacheConfig,
-    /// Its purges; with a disk, every configuration of the process has the same.
+    /// Its purges; every configuration of the process that knows the site has the same.
     pub generations: Arc<Generations>,
     // Every hit of every thread counts here: not beside what they all read.
     hits: Tally,
@@ -180,20 +183,22 @@ impl PageCache {
             let owners = disk::owners(sites, &settings.encoding);
             Arc::new(DiskSites::new(disk, &owners))
         });
-        let mut sites: Vec<_> = sites
+        let mut parts: Vec<_> = sites
             .all()
             .iter()
             .map(|site| site.config().cache.clone().map(SiteCache::new))
             .collect();
-        if let Some(disk) = &disk {
-            for (number, site) in sites.iter_mut().enumerate() {
-                if let (Some(site), Some(written)) = (site, disk.generations(number as u32)) {
-                    site.generations = written.clone();
-                    site.first = written.now();
-                }
+        for (part, site) in parts.iter_mut().zip(sites.all()) {
+            let written = disk.as_ref().and_then(|d| d.generations(site.number()));
+            if let Some(part) = part {
+                part.generations = match written {
+                    Some(generations) => generations.clone(),
+                    None => settings.cache_succession.generations(&site.config().name),
+                };
+                part.first = part.generations.now();
             }
         }
-        let largest = sites
+        let largest = parts
             .iter()
             .flatten()
             .map(|site| site.rules().max_object)
@@ -202,7 +207,7 @@ impl PageCache {
             closed_disk: settings.closed_cache_disk.clone(),
             memory: Memory::over(disk, memory, largest.min(memory / 2)),
             flights: Flights::default(),
-            sites,
+            sites: parts,
         })
     }
 

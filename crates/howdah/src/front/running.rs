@@ -92,6 +92,10 @@ pub fn take(
         Some(Err(closed)) => front_settings.closed_cache_disk = Some(closed),
         None => {}
     }
+    if let Some(front) = shared.front.get() {
+        let former = front.config();
+        front_settings.cache_succession = former.settings.cache_succession.clone();
+    }
     let config = ServerConfig::new(front_settings, sites, &executors)
         .map_err(|list| list.iter().map(ToString::to_string).collect::<Vec<_>>())?;
     let config = Arc::new(config);
@@ -135,11 +139,19 @@ pub fn take(
                 )
                 .map_err(|e| one(format!("cannot go on in the error log: {e}")))?;
             running.control.change(settings.http.clone());
+            let former = running.front.config();
             running.front.swap(config);
             running.access_log = access_log;
             let patience = std::mem::replace(&mut running.drain, settings.patience.drain);
             let old = std::mem::replace(&mut running.pools, pools);
-            retire(old, &executors, patience);
+            let front = running.front.clone();
+            let generations = former.cache.as_ref().map(|cache| cache.generations());
+            let outlived = move || {
+                if let Some(cache) = &front.config().cache {
+                    cache.outlived(generations.as_deref().unwrap_or_default());
+                }
+            };
+            retire(old, &executors, patience, outlived);
         }
     }
     Ok(())
@@ -383,8 +395,13 @@ fn start_pools(
 }
 
 /// Old pools finish what they have; a request that still comes to one goes on to its successor. A
-/// thread of its own keeps them until they are gone.
-fn retire(old: Pools, successors: &HashMap<String, Arc<dyn Executor>>, patience: Duration) {
+/// thread of its own keeps them until they are gone, and calls `over` then.
+fn retire(
+    old: Pools,
+    successors: &HashMap<String, Arc<dyn Executor>>,
+    patience: Duration,
+    over: impl FnOnce() + Send + 'static,
+) {
     for (name, pool) in &old {
         pool.drain(successors.get(name).cloned(), patience);
     }
@@ -398,6 +415,8 @@ fn retire(old: Pools, successors: &HashMap<String, Arc<dyn Executor>>, patience:
                     }
                 });
             }
+            drop(old);
+            over();
         });
     // Without a thread to be had the pools end at once, as their drop says.
     drop(waited);
