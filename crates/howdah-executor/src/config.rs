@@ -233,6 +233,8 @@ pub struct CgiConfig {
     /// Longest wall-clock time of a program; then its process group is ended: 504
     /// `TerminateTimeout`.
     pub request_terminate_timeout: Option<Duration>,
+    /// How long the spawner may not answer; then it is killed: `SpawnerStuck`.
+    pub spawner_timeout: Duration,
 }
 
 /// How the requests of a pool of FastCGI programs are spread over processes.
@@ -277,6 +279,8 @@ pub struct ProgramPoolConfig {
     pub max_memory: Option<u64>,
     /// A program that has lived so long is replaced.
     pub process_lifetime: Option<Duration>,
+    /// How long the spawner may not answer; then it is killed: `SpawnerStuck`.
+    pub spawner_timeout: Duration,
     /// How connections are used: queue and time-outs as of backends of somebody else. Without
     /// addresses.
     pub client: FastCgiConfig,

@@ -16,7 +16,7 @@ use howdah_proto::cgi_response::CgiError;
 use howdah_proto::control::Exit;
 use howdah_proto::response::ResponseError;
 
-use support::programs::{Scripts, TestLauncher, cgi_config as config, kill, lives, request};
+use support::programs::{Scripts, TestLauncher, cgi_config as config, kill, lives, request, stop};
 use support::{Answer, PATIENCE, TestLog, bytes, finish, next_event, on_front, text, until};
 
 #[test]
@@ -403,6 +403,34 @@ fn a_killed_spawner_takes_its_programs_along_and_another_serves() {
     });
     rig.log.wait_for("SpawnerDied");
     assert_eq!(rig.launcher.pids.lock().unwrap().len(), 2);
+}
+
+#[test]
+fn a_stopped_spawner_is_killed_with_its_programs_and_another_serves() {
+    let rig = Rig::new(CgiConfig {
+        spawner_timeout: Duration::from_secs(2),
+        ..config(2)
+    });
+    let script = rig.scripts.sh(
+        "long.sh",
+        "echo $$ >pid; printf 'X: y\\n\\n'; exec sleep 600",
+    );
+    let quick = rig.scripts.sh("quick.sh", "printf 'X: y\\n\\nok'");
+    on_front(async {
+        let mut run = rig.start(&script, "", ScriptBody::Empty);
+        next_event(&mut run).await.unwrap();
+        let pid = rig.pid_in("pid").await;
+        stop(rig.launcher.pid());
+        let outcome = finish(run).await;
+        assert_eq!(outcome.err(), Some(ExecError::ChildDied(Exit::Unseen)));
+        until("its program is gone", || !lives(pid)).await;
+        until("another serves", || {
+            rig.launcher.pids.lock().unwrap().len() > 1
+        })
+        .await;
+        assert_eq!(text(&rig.get(&quick).await.unwrap()), "ok");
+    });
+    rig.log.wait_for("SpawnerStuck");
 }
 
 #[test]

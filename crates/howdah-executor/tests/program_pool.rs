@@ -12,7 +12,7 @@ use howdah_executor::program_pool::ProgramPool;
 use howdah_executor::{ExecError, Executor, Pool, ScriptBody};
 
 use support::programs::{
-    Scripts, TestLauncher, kill, lives, program_pool_config as config, request,
+    Scripts, TestLauncher, kill, lives, program_pool_config as config, request, stop,
 };
 use support::{Answer, PATIENCE, TestLog, bytes, finish, on_front, text, until};
 
@@ -325,6 +325,23 @@ fn a_killed_spawner_takes_its_programs_along_and_another_serves() {
         kill(rig.launcher.pid());
         until("its programs are gone", || !lives(child)).await;
         rig.log.wait_for("SpawnerDied");
+        let next: i32 = rig.text(&pid).await.parse().unwrap();
+        assert_ne!(next, child);
+    });
+}
+
+#[test]
+fn a_stopped_spawner_is_killed_with_its_programs_and_another_serves() {
+    let rig = Rig::new(ProgramPoolConfig {
+        spawner_timeout: Duration::from_secs(2),
+        ..config(Processes::Shared, 2)
+    });
+    let pid = rig.scripts.script("pid.php", PID);
+    on_front(async {
+        let child: i32 = rig.text(&pid).await.parse().unwrap();
+        stop(rig.launcher.pid());
+        until("its programs are gone", || !lives(child)).await;
+        rig.log.wait_for("SpawnerStuck");
         let next: i32 = rig.text(&pid).await.parse().unwrap();
         assert_ne!(next, child);
     });

@@ -4,9 +4,9 @@
 //!
 //! ```text
 //! order  = "start" ID LIMIT_MS ("configured" | "file") NUL file NUL directory NUL {"NAME=value" NUL}
-//!        | "end" ID GRACE_MS | "release" ID
+//!        | "end" ID GRACE_MS | "release" ID | "ask"
 //! report = "ready" | "failed" NAME TEXT | "started" ID PID | "not-started" ID ERRNO
-//!        | "exited" ID ("code" N | "signal" N)
+//!        | "exited" ID ("code" N | "signal" N) | "here"
 //! ```
 //! Which program a *configured* start executes is not in the message: the spawner has it from the
 //! master, who has it from the configuration. Descriptors travel with `start` (`SCM_RIGHTS`). The
@@ -60,6 +60,8 @@ pub enum Order {
         /// Which process.
         id: u64,
     },
+    /// Whether the spawner still hears: answered by [`Report::Here`].
+    Ask,
 }
 
 /// What a spawner tells the front.
@@ -95,6 +97,8 @@ pub enum Report {
         /// How.
         exit: Exit,
     },
+    /// The answer to [`Order::Ask`].
+    Here,
 }
 
 fn word<'a>(text: &mut &'a str) -> Option<&'a str> {
@@ -128,6 +132,7 @@ impl Order {
             }
             Order::End { id, grace_ms } => format!("end {id} {grace_ms}").into_bytes(),
             Order::Release { id } => format!("release {id}").into_bytes(),
+            Order::Ask => b"ask".to_vec(),
         }
     }
 
@@ -173,6 +178,7 @@ impl Order {
             "release" => Order::Release {
                 id: number(&mut head)?,
             },
+            "ask" => Order::Ask,
             _ => return None,
         };
         head.is_empty().then_some(order)
@@ -193,6 +199,7 @@ impl Report {
                 // Never on the wire.
                 Exit::Unseen => format!("exited {id} code 255"),
             },
+            Report::Here => "here".to_owned(),
         }
         .into_bytes()
     }
@@ -223,6 +230,7 @@ impl Report {
                     _ => return None,
                 },
             },
+            "here" => Report::Here,
             _ => return None,
         };
         text.is_empty().then_some(report)
@@ -259,6 +267,7 @@ mod tests {
                 grace_ms: 1000,
             },
             Order::Release { id: u64::MAX },
+            Order::Ask,
         ] {
             assert_eq!(Order::parse(&order.encode()), Some(order));
         }
@@ -278,6 +287,7 @@ mod tests {
                 id: 3,
                 exit: Exit::Signal(9),
             },
+            Report::Here,
         ] {
             assert_eq!(Report::parse(&report.encode()), Some(report));
         }

@@ -66,7 +66,8 @@ impl CgiPool {
         launcher: Arc<dyn Launcher>,
         log: Log,
     ) -> io::Result<Arc<CgiPool>> {
-        let link = Link::start(Mode::Cgi(config.clone()), launcher, log.clone())?;
+        let mode = Mode::Cgi(config.clone());
+        let link = Link::start(mode, config.spawner_timeout, launcher, log.clone())?;
         let places = Places::new(config.queue_size);
         for _ in 0..config.max_children {
             places.open(1, 0);

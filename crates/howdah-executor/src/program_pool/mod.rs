@@ -87,7 +87,8 @@ impl ProgramPool {
             ..config.client.clone()
         };
         let client = FastCgiPool::watched(client, log.clone(), fronts)?;
-        let link = Link::start(Mode::Pool(config.clone()), launcher, log.clone())?;
+        let mode = Mode::Pool(config.clone());
+        let link = Link::start(mode, config.spawner_timeout, launcher, log.clone())?;
         let shared = Arc::new(Shared {
             config,
             log,

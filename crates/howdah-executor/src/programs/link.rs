@@ -25,6 +25,8 @@ use crate::embed::zygote::Output;
 use crate::launch::{Launcher, SpawnerFds, Zygote};
 use crate::{ExecError, Log, Mode};
 
+use super::pulse::{Now, Pulse};
+
 /// An exec and a look at the program take milliseconds.
 const START_LIMIT: Duration = Duration::from_secs(30);
 /// A spawner that lived so long did not die of its start.
@@ -88,8 +90,13 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Starts the thread, which starts the spawner.
-    pub fn start(mode: Mode, launcher: Arc<dyn Launcher>, log: Log) -> io::Result<Arc<Link>> {
+    /// Starts the thread, which starts the spawner, and kills it when it has not answered for `silence`.
+    pub fn start(
+        mode: Mode,
+        silence: Duration,
+        launcher: Arc<dyn Launcher>,
+        log: Log,
+    ) -> io::Result<Arc<Link>> {
         let link = Arc::new(Link {
             log,
             control: Mutex::default(),
@@ -109,6 +116,7 @@ impl Link {
                 move || {
                     Thread {
                         link,
+                        silence,
                         outputs: Vec::new(),
                     }
                     .run(&*launcher)
@@ -219,6 +227,7 @@ impl Link {
 
 struct Thread {
     link: Arc<Link>,
+    silence: Duration,
     outputs: Vec<Output>,
 }
 
@@ -295,9 +304,22 @@ impl Thread {
         let control = Arc::new(control);
         let deadline = Instant::now() + START_LIMIT;
         let mut ready = false;
+        let mut pulse = Pulse::new(self.silence, Instant::now());
         let why = loop {
             if self.closing() {
                 break None;
+            }
+            let mut wait = Duration::from_secs(1);
+            if ready {
+                wait = match pulse.at(Instant::now()) {
+                    Now::Wait(left) => left,
+                    Now::Ask => {
+                        // A line that is full, too, is one that nobody reads.
+                        let _ = link.order(&Order::Ask, &[]);
+                        continue;
+                    }
+                    Now::Stuck => break Some(kill(spawner, self.silence)),
+                };
             }
             if !ready && Instant::now() >= deadline {
                 let text = format!(
@@ -307,9 +329,13 @@ impl Thread {
                 break Some(("StartTimeout".to_owned(), text));
             }
             let full = self.send_what_is_late();
-            self.sleep(&control, full, !ready);
+            self.sleep(&control, full, wait);
             self.read_outputs();
-            match receive(&control) {
+            let received = receive(&control);
+            if let Received::Report(_) = received {
+                pulse.heard(Instant::now());
+            }
+            match received {
                 Received::Nothing => {}
                 Received::Closed => {
                     let pid = spawner.pid;
@@ -326,6 +352,7 @@ impl Thread {
                     Report::Started { id, pid } => link.tell(id, Fate::Started(pid)),
                     Report::NotStarted { id, errno } => link.tell(id, Fate::NotStarted(errno)),
                     Report::Exited { id, exit } => link.tell(id, Fate::Exited(exit)),
+                    Report::Here => {}
                 },
                 Received::Nonsense => {
                     let text = "the spawner sent what is no report".to_owned();
@@ -355,7 +382,7 @@ impl Thread {
         false
     }
 
-    fn sleep(&self, control: &OwnedFd, full: bool, starting: bool) {
+    fn sleep(&self, control: &OwnedFd, full: bool, wait: Duration) {
         let mut interest = PollFlags::IN;
         if full {
             interest |= PollFlags::OUT;
@@ -366,11 +393,13 @@ impl Thread {
         ];
         let pipes: Vec<_> = self.outputs.iter().map(Output::pipe).collect();
         fds.extend(pipes.iter().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
-        let second = Timespec {
-            tv_sec: 1,
-            tv_nsec: 0,
+        // Rounded up: waking a moment early would only spin.
+        let wait = wait + Duration::from_millis(1);
+        let timeout = Timespec {
+            tv_sec: wait.as_secs() as i64,
+            tv_nsec: i64::from(wait.subsec_nanos()),
         };
-        let _ = rustix::event::poll(&mut fds, starting.then_some(&second));
+        let _ = rustix::event::poll(&mut fds, Some(&timeout));
         crate::embed::sys::silence(self.link.bell.as_fd());
     }
 
@@ -423,6 +452,22 @@ impl Thread {
             rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOHANG,
         );
     }
+}
+
+/// Ends a spawner that does not answer, and with it its programs: see `PR_SET_PDEATHSIG` in `sys`. What
+/// is said of it.
+fn kill(spawner: &Zygote, silence: Duration) -> (String, String) {
+    let (pid, silence) = (spawner.pid, silence.as_secs_f64());
+    let kill = rustix::process::Signal::KILL;
+    let text = match rustix::process::pidfd_send_signal(&spawner.pidfd, kill) {
+        Ok(()) | Err(rustix::io::Errno::SRCH) => format!(
+            "the spawner (pid {pid}) did not answer for {silence} s and is killed, its programs with it"
+        ),
+        Err(error) => format!(
+            "the spawner (pid {pid}) did not answer for {silence} s, and may not be killed from here ({error}): end it, and its programs end with it"
+        ),
+    };
+    ("SpawnerStuck".to_owned(), text)
 }
 
 enum Received {

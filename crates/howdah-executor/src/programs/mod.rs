@@ -12,7 +12,9 @@
 //! front thread that hangs must not take the supervision of its programs with it.
 //!
 //! - When the front is gone the spawner ends its programs and leaves. When the spawner is gone the
-//!   kernel signals the leaders of its groups (`PR_SET_PDEATHSIG`), and the front starts another.
+//!   kernel signals the leaders of its groups (`PR_SET_PDEATHSIG`), and the front starts another. A
+//!   spawner that does not answer ([`pulse`]) is killed by its pidfd, which comes to the same. No number
+//!   of a process is used for any of this, so none can have come to mean another's.
 //! - [`spawner`]: that process; [`link`]: the front's end of the line; [`places`]: who may run now
 //!   and who waits; [`ending`]: how a pool ends; [`outlet`]: a run written as a future; [`sys`]: the only module with `unsafe`.
 
@@ -20,6 +22,7 @@ pub(crate) mod ending;
 pub(crate) mod link;
 pub(crate) mod outlet;
 pub(crate) mod places;
+mod pulse;
 pub mod spawner;
 mod sys;
 

@@ -174,6 +174,7 @@ impl Spawner {
                 Some(Order::Start(start)) => self.start(start, fds),
                 Some(Order::End { id, grace_ms }) => self.end(id, Duration::from_millis(grace_ms)),
                 Some(Order::Release { id }) => self.release(id),
+                Some(Order::Ask) => self.reports.push_back(Report::Here),
                 // The front is of the same build: this is a bug of ours, and going on would hide it.
                 None => return false,
             }

@@ -110,6 +110,7 @@ pub fn cgi_config(children: u32) -> CgiConfig {
         queue_size: 1000,
         queue_timeout: PATIENCE,
         request_terminate_timeout: None,
+        spawner_timeout: PATIENCE,
     }
 }
 
@@ -128,6 +129,7 @@ pub fn program_pool_config(processes: Processes, children: u32) -> ProgramPoolCo
         max_requests: 0,
         max_memory: None,
         process_lifetime: None,
+        spawner_timeout: PATIENCE,
         client: FastCgiConfig {
             max_connections: None,
             keep_timeout: Duration::from_secs(30),
@@ -228,4 +230,10 @@ pub fn lives(pid: i32) -> bool {
 pub fn kill(pid: i32) {
     let pid = rustix::process::Pid::from_raw(pid).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+/// SIGSTOP to one process.
+pub fn stop(pid: i32) {
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
 }

@@ -214,7 +214,7 @@ options! {
         "start": Kind::Time(SECOND, 3600 * SECOND), "60s",
             "How long PHP may take to start, preloading included.", "a large preload takes seconds";
         "fork": Kind::Time(SECOND, 3600 * SECOND), "10s",
-            "How long a zygote may take to fork a child or to tell of one's end; then it counts as stuck and is replaced: `ZygoteStuck`.",
+            "How long a zygote may take to fork a child or to tell of one's end; then it counts as stuck and is replaced: `ZygoteStuck`. The same for a spawner (modes `pool` and `cgi`) that does not answer: `SpawnerStuck`.",
             "a fork takes a millisecond";
     }
     "compression" {

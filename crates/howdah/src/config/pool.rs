@@ -93,11 +93,18 @@ pub fn pools(
             }
             if mode == "pool" {
                 let ini = program_ini(arguments, section, &defines);
-                return Mode::Pool(program_pool(&name.value, section, ini, identity, children));
+                return Mode::Pool(program_pool(
+                    &name.value,
+                    section,
+                    ini,
+                    identity,
+                    children,
+                    patience,
+                ));
             }
             if mode == "cgi" {
                 let ini = program_ini(arguments, section, &defines);
-                return Mode::Cgi(cgi(&name.value, section, ini, identity, children));
+                return Mode::Cgi(cgi(&name.value, section, ini, identity, children, patience));
             }
             let worker = mode == "worker";
             let mut pool = embed(&name.value, section, program, identity, children, worker);

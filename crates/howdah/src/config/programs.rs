@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use howdah_executor::config::{
-    CgiConfig, FastCgiConfig, Processes, ProgramIdentity, ProgramIni, ProgramPoolConfig,
+    CgiConfig, FastCgiConfig, Patience, Processes, ProgramIdentity, ProgramIni, ProgramPoolConfig,
 };
 use howdah_executor::fastcgi::address::{self, Address, Backend};
 
@@ -21,6 +21,7 @@ pub fn cgi(
     mut ini: ProgramIni,
     identity: &Identity,
     children: Option<Option<u32>>,
+    patience: Patience,
 ) -> CgiConfig {
     // A cache that ends with the request only costs: measured in docs/modes.md.
     if !(section.has("opcache") && section.on("opcache")) {
@@ -35,6 +36,7 @@ pub fn cgi(
         queue_size: section.number("queue_size").unwrap_or_default() as u32,
         queue_timeout: section.time("queue_timeout").unwrap_or_default(),
         request_terminate_timeout: section.time("request_terminate_timeout"),
+        spawner_timeout: patience.fork,
     }
 }
 
@@ -45,6 +47,7 @@ pub fn program_pool(
     mut ini: ProgramIni,
     identity: &Identity,
     children: Option<Option<u32>>,
+    patience: Patience,
 ) -> ProgramPoolConfig {
     if !section.on("opcache") {
         ini.defines.insert(0, opcache_off());
@@ -104,6 +107,7 @@ pub fn program_pool(
             .size("max_memory")
             .filter(|_| processes != Processes::Shared),
         process_lifetime: section.time("process_lifetime"),
+        spawner_timeout: patience.fork,
         client: FastCgiConfig {
             name: name.to_owned(),
             backends: Vec::new(),

@@ -1,0 +1,91 @@
+//! Whether the other end of a line still answers: when to ask, and when it counts as stuck. No clock,
+//! no I/O. It is asked twice before that, half the limit apart, so that a machine which stood still
+//! as a whole (a paused container) does not count as silence of the other end.
+
+use std::time::{Duration, Instant};
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pulse {
+    half: Duration,
+    due: Instant,
+    asked: u8,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Now {
+    /// Nothing for so long.
+    Wait(Duration),
+    /// Ask whether it is there.
+    Ask,
+    /// It has not answered for the limit.
+    Stuck,
+}
+
+impl Pulse {
+    /// Heard at `now`; silence may last for `limit` from the first question on.
+    pub fn new(limit: Duration, now: Instant) -> Pulse {
+        let half = limit / 2;
+        Pulse {
+            half,
+            due: now + half,
+            asked: 0,
+        }
+    }
+
+    /// Whatever was heard.
+    pub fn heard(&mut self, now: Instant) {
+        self.asked = 0;
+        self.due = now + self.half;
+    }
+
+    /// Whoever is told to ask does so at once, or could not, which is silence, too.
+    pub fn at(&mut self, now: Instant) -> Now {
+        match self.due.saturating_duration_since(now) {
+            Duration::ZERO if self.asked == 2 => Now::Stuck,
+            Duration::ZERO => {
+                self.asked += 1;
+                self.due = now + self.half;
+                Now::Ask
+            }
+            left => Now::Wait(left),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn who_answers_is_asked_now_and_then_and_never_stuck() {
+        let mut now = Instant::now();
+        let mut pulse = Pulse::new(10 * SECOND, now);
+        for _ in 0..5 {
+            assert_eq!(pulse.at(now), Now::Wait(5 * SECOND));
+            now += 5 * SECOND;
+            assert_eq!(pulse.at(now), Now::Ask);
+            now += 4 * SECOND;
+            pulse.heard(now);
+        }
+    }
+
+    #[test]
+    fn who_is_silent_is_stuck_after_the_limit_and_not_before_a_second_question() {
+        let start = Instant::now();
+        let mut pulse = Pulse::new(10 * SECOND, start);
+        assert_eq!(pulse.at(start + 5 * SECOND), Now::Ask);
+        assert_eq!(pulse.at(start + 10 * SECOND), Now::Ask);
+        assert_eq!(pulse.at(start + 14 * SECOND), Now::Wait(SECOND));
+        assert_eq!(pulse.at(start + 15 * SECOND), Now::Stuck);
+        // All stood still for an hour.
+        let mut pulse = Pulse::new(10 * SECOND, start);
+        assert_eq!(pulse.at(start + 5 * SECOND), Now::Ask);
+        assert_eq!(pulse.at(start + 3600 * SECOND), Now::Ask);
+        pulse.heard(start + 3601 * SECOND);
+        assert_eq!(pulse.at(start + 3601 * SECOND), Now::Wait(5 * SECOND));
+    }
+}
