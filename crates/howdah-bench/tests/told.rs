@@ -154,19 +154,3 @@ fn pages_without_a_length_are_told_to_be_another_regime_under_ab() {
         &["200 good answers had no Content-Length, which HTTP/1.0 needs to keep a connection"],
     );
 }
-
-#[test]
-fn a_stall_is_told_with_its_length() {
-    let server = Faulty::start(|request| {
-        if request.number == 3000 {
-            std::thread::sleep(Duration::from_millis(1400));
-        }
-        Reply::Ok("a page".to_owned())
-    });
-    let run = measure(&closed(&server.url, 4, 6000));
-    assert_eq!(run.good(), 6000);
-    let text = report(&run, Style::default());
-    assert!(text.contains("ab's \"99%\" would say "), "{text}");
-    assert!(text.contains(": a stall of "), "{text}");
-    assert!(run.latency().max() >= 1_400_000_000, "{text}");
-}

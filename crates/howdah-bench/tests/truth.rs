@@ -13,6 +13,7 @@ use howdah_bench::engine::{Control, run};
 use howdah_bench::outcome::Outcome;
 use howdah_bench::plan::check::BodyCheck;
 use howdah_bench::plan::{Arrivals, Backlog, OnSocketError, Spacing, Stop, Template};
+use howdah_bench::report::text::{Style, report};
 use howdah_bench::run::Ended;
 
 /// Every `nth` request gets this, the others a short page.
@@ -205,6 +206,9 @@ fn a_stall_is_paid_by_everybody_who_would_have_met_it() {
     let latency = run.latency();
     let seen = latency.len() - latency.count_up_to(500_000_000);
     assert_eq!(seen, 4, "one for each client");
+    let told = report(&run, Style::default());
+    assert!(told.contains("ab's \"99%\" would say "), "{told}");
+    assert!(told.contains(": a stall of "), "{told}");
     let server = page();
     server.stall(stall);
     if let Some(ab) = ab(&["-n", "2000", "-c", "4", "-k", &server.url]) {
