@@ -341,6 +341,25 @@ static PHP_METHOD(Table, set)
 	RETURN_BOOL(row != NULL);
 }
 
+/* The key's row, if there is one; under the lock. */
+static row_t *there(table_t *table, zend_string *key)
+{
+	return ZSTR_LEN(key) <= KEY_MAX ? find(table, key, false) : NULL;
+}
+
+/* The table of a method whose one argument is a key, locked; NULL: it has thrown. */
+static table_t *locked_for(INTERNAL_FUNCTION_PARAMETERS, zend_string **key)
+{
+	ZEND_PARSE_PARAMETERS_START(1, 1)
+		Z_PARAM_STR(*key)
+	ZEND_PARSE_PARAMETERS_END_EX(return NULL);
+	table_t *table = made(ZEND_THIS);
+	if (table) {
+		lock(table);
+	}
+	return table;
+}
+
 static PHP_METHOD(Table, get)
 {
 	zend_string *key, *field = NULL;
@@ -361,7 +380,7 @@ static PHP_METHOD(Table, get)
 	/* A copy first: making PHP values may end in a bailout, which would leave the lock locked. */
 	row_t *copy = emalloc(table->row_size);
 	lock(table);
-	row_t *row = ZSTR_LEN(key) <= KEY_MAX ? find(table, key, false) : NULL;
+	row_t *row = there(table, key);
 	if (row) {
 		memcpy(copy, row, table->row_size);
 	}
@@ -377,15 +396,11 @@ static PHP_METHOD(Table, get)
 static PHP_METHOD(Table, del)
 {
 	zend_string *key;
-	ZEND_PARSE_PARAMETERS_START(1, 1)
-		Z_PARAM_STR(key)
-	ZEND_PARSE_PARAMETERS_END();
-	table_t *table = made(ZEND_THIS);
+	table_t *table = locked_for(INTERNAL_FUNCTION_PARAM_PASSTHRU, &key);
 	if (!table) {
 		RETURN_THROWS();
 	}
-	lock(table);
-	row_t *row = ZSTR_LEN(key) <= KEY_MAX ? find(table, key, false) : NULL;
+	row_t *row = there(table, key);
 	if (row) {
 		/* Not "deleted" when nothing is behind it: searches end here again. */
 		uint32_t slot = (uint32_t)(((char *)row - table->first) / (ptrdiff_t)table->row_size);
@@ -408,15 +423,11 @@ static PHP_METHOD(Table, del)
 static PHP_METHOD(Table, exists)
 {
 	zend_string *key;
-	ZEND_PARSE_PARAMETERS_START(1, 1)
-		Z_PARAM_STR(key)
-	ZEND_PARSE_PARAMETERS_END();
-	table_t *table = made(ZEND_THIS);
+	table_t *table = locked_for(INTERNAL_FUNCTION_PARAM_PASSTHRU, &key);
 	if (!table) {
 		RETURN_THROWS();
 	}
-	lock(table);
-	bool found = ZSTR_LEN(key) <= KEY_MAX && find(table, key, false);
+	bool found = there(table, key) != NULL;
 	unlock(table);
 	RETURN_BOOL(found);
 }
@@ -537,38 +548,39 @@ static PHP_METHOD(Table, valid)
 	RETURN_BOOL(table && table->at < table->slots);
 }
 
-static bool copy_current(table_t *table, row_t *copy)
+/* A copy of the row the iteration is at, to be freed; NULL: it is at the end, or has thrown. */
+static row_t *current_copy(table_t *table)
 {
 	if (!table || table->at >= table->slots) {
-		return false;
+		return NULL;
 	}
+	row_t *copy = emalloc(table->row_size);
 	lock(table);
 	memcpy(copy, row_at(table, table->at), table->row_size);
 	unlock(table);
-	return true;
+	return copy;
 }
 
 static PHP_METHOD(Table, current)
 {
 	ZEND_PARSE_PARAMETERS_NONE();
 	table_t *table = made(ZEND_THIS);
-	row_t *copy = emalloc(table ? table->row_size : sizeof(row_t));
-	RETVAL_NULL();
-	if (copy_current(table, copy)) {
-		read_row(table, copy, return_value);
+	row_t *copy = current_copy(table);
+	if (!copy) {
+		RETURN_NULL();
 	}
+	read_row(table, copy, return_value);
 	efree(copy);
 }
 
 static PHP_METHOD(Table, key)
 {
 	ZEND_PARSE_PARAMETERS_NONE();
-	table_t *table = made(ZEND_THIS);
-	row_t *copy = emalloc(table ? table->row_size : sizeof(row_t));
-	RETVAL_NULL();
-	if (copy_current(table, copy)) {
-		RETVAL_STRINGL(copy->key, MIN(copy->key_len, KEY_MAX));
+	row_t *copy = current_copy(made(ZEND_THIS));
+	if (!copy) {
+		RETURN_NULL();
 	}
+	RETVAL_STRINGL(copy->key, MIN(copy->key_len, KEY_MAX));
 	efree(copy);
 }
 
