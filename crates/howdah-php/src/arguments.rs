@@ -195,7 +195,7 @@ fn fd(option: &'static str, value: &OsStr) -> Result<i32, Refused> {
 /// One `-d name=value` as a php.ini line, by the quoting rules of php's own `-d`
 /// (`php_ini_builder_define`): a value that begins with a letter, digit or quote stands as it
 /// is, any other is quoted; a name alone means 1.
-fn ini_entry(out: &mut Vec<u8>, entry: &[u8]) -> Result<(), Refused> {
+pub fn ini_entry(out: &mut Vec<u8>, entry: &[u8]) -> Result<(), Refused> {
     let refuse = || Refused::BadValue("-d", String::from_utf8_lossy(entry).into_owned());
     let (name, value) = match entry.iter().position(|b| *b == b'=') {
         Some(at) => (&entry[..at], Some(&entry[at + 1..])),

@@ -251,22 +251,35 @@ pub fn title_set(title: &str) {
 }
 
 /// See `shim/howdah.h`.
+///
+/// # Safety
+/// `bytes` points to `len` readable bytes that nobody changes during the call, not NULL.
 #[unsafe(no_mangle)]
-extern "C" fn howdah_write_body(bytes: *const u8, len: usize) -> bool {
-    // SAFETY: the caller passes `len` readable bytes that nobody changes during the call.
+unsafe extern "C" fn howdah_write_body(bytes: *const u8, len: usize) -> bool {
+    // SAFETY: as this function demands; the one caller (ub_write) passes PHP's own buffer.
     exchange::write_body(unsafe { std::slice::from_raw_parts(bytes, len) })
 }
 
+/// Bytes of the shim's.
+///
+/// # Safety
+/// `at` points to `len` readable bytes that nobody changes during the call; NULL only with length 0.
+unsafe fn bytes<'a>(at: *const u8, len: usize) -> &'a [u8] {
+    if len == 0 {
+        return &[];
+    }
+    // SAFETY: as this function demands.
+    unsafe { std::slice::from_raw_parts(at, len) }
+}
+
 /// See `shim/howdah.h`.
+///
+/// # Safety
+/// As of [`bytes`].
 #[unsafe(no_mangle)]
-extern "C" fn howdah_write_frame(kind: u32, payload: *const u8, len: usize) -> bool {
-    let bytes = if len == 0 {
-        &[]
-    } else {
-        // SAFETY: as in `howdah_write_body`; `payload` may be NULL only with length 0.
-        unsafe { std::slice::from_raw_parts(payload, len) }
-    };
-    exchange::write_frame(kind, bytes)
+unsafe extern "C" fn howdah_write_frame(kind: u32, payload: *const u8, len: usize) -> bool {
+    // SAFETY: as this function demands.
+    exchange::write_frame(kind, unsafe { bytes(payload, len) })
 }
 
 /// See `shim/howdah.h`.
@@ -282,8 +295,12 @@ extern "C" fn howdah_show() {
 }
 
 /// See `shim/howdah.h`.
+///
+/// # Safety
+/// `sql` and `len` as of [`bytes`]; `out` has room for `cap` bytes and `used` for a number, both the
+/// caller's own.
 #[unsafe(no_mangle)]
-extern "C" fn howdah_describe(
+unsafe extern "C" fn howdah_describe(
     dialect: u32,
     sql: *const u8,
     len: usize,
@@ -291,15 +308,11 @@ extern "C" fn howdah_describe(
     cap: usize,
     used: *mut usize,
 ) -> u32 {
-    let text = if len == 0 {
-        &[]
-    } else {
-        // SAFETY: the caller passes `len` readable bytes that nobody changes during the call.
-        unsafe { std::slice::from_raw_parts(sql, len) }
-    };
+    // SAFETY: as this function demands.
+    let text = unsafe { bytes(sql, len) };
     let (kind, told) = effect::describe(Dialect::from_number(dialect), text);
     let fits = told.len().min(cap);
-    // SAFETY: the caller passes `cap` writable bytes and a place for a number, both its own.
+    // SAFETY: as this function demands; `fits` is at most `cap`.
     unsafe {
         std::ptr::copy_nonoverlapping(told.as_ptr(), out, fits);
         *used = fits;
@@ -308,12 +321,15 @@ extern "C" fn howdah_describe(
 }
 
 /// See `shim/howdah.h`.
+///
+/// # Safety
+/// `out` has room for `len` initialised bytes of the caller's own; NULL only with length 0.
 #[unsafe(no_mangle)]
-extern "C" fn howdah_read_body(out: *mut u8, len: usize) -> usize {
+unsafe extern "C" fn howdah_read_body(out: *mut u8, len: usize) -> usize {
     if len == 0 {
         return 0;
     }
-    // SAFETY: the caller passes `len` writable bytes of its own.
+    // SAFETY: as this function demands.
     exchange::read_body(unsafe { std::slice::from_raw_parts_mut(out, len) })
 }
 
@@ -353,56 +369,5 @@ unsafe extern "C" fn howdah_cannot_start(name: *const c_char, sentence: *const c
 const _: () = assert!(size_of::<c_uint>() == 4 && size_of::<c_int>() == 4);
 
 #[cfg(test)]
-mod tests {
-    /// `name(type, type) -> type` of a declaration, in C's words.
-    fn c_signature(line: &str) -> Option<String> {
-        let (head, arguments) = line.trim().strip_suffix(");")?.split_once('(')?;
-        let split = head.rfind([' ', '*'])? + 1;
-        let (result, name) = head.split_at(split);
-        let types = arguments.split(',').map(|argument| {
-            let at = argument.rfind([' ', '*']).map_or(0, |at| at + 1);
-            let (kind, _) = argument.split_at(at);
-            if argument.trim() == "void" { "" } else { kind }.replace(' ', "")
-        });
-        let types: Vec<String> = types.filter(|t| !t.is_empty()).collect();
-        let result = result.replace(' ', "");
-        Some(format!("{name}({})->{result}", types.join(",")))
-    }
-
-    fn as_c(kind: &str) -> String {
-        match kind.trim() {
-            "*const c_char" => "constchar*",
-            "*mut c_char" => "char*",
-            "*mut *mut c_char" => "char**",
-            "c_int" => "int",
-            "usize" => "size_t",
-            "" => "void",
-            other => other,
-        }
-        .to_owned()
-    }
-
-    fn rust_signature(declaration: &str) -> Option<String> {
-        let (name, rest) = declaration.trim().strip_prefix("fn ")?.split_once('(')?;
-        let (arguments, result) = rest.rsplit_once(')')?;
-        let types = arguments.split(',').filter_map(|a| a.split_once(':'));
-        let types: Vec<String> = types.map(|(_, kind)| as_c(kind)).collect();
-        let result = as_c(result.trim().trim_start_matches("->"));
-        Some(format!("{name}({})->{result}", types.join(",")))
-    }
-
-    #[test]
-    fn the_extern_block_says_what_the_c_header_says() {
-        let header = include_str!("../shim/entry.h");
-        let mut declared: Vec<String> = header.lines().filter_map(c_signature).collect();
-        let source = include_str!("ffi.rs");
-        let start = source.find("unsafe extern \"C\" {").expect("the block") + 19;
-        let block = &source[start..];
-        let block = &block[..block.find("\n}").expect("its end")];
-        let mut used: Vec<String> = block.split(';').filter_map(rust_signature).collect();
-        declared.sort();
-        used.sort();
-        assert_eq!(used, declared);
-        assert!(used.len() > 10, "{used:?}");
-    }
-}
+#[path = "ffi_tests.rs"]
+mod tests;

@@ -3,7 +3,7 @@
 //! it takes from shared memory. No HTTP, no sockets, no configuration file here: the front
 //! decides, this process runs PHP. The exceptions are [`run`] and [`cli`], which have no front.
 //!
-//! - [`arguments`]: the command line.
+//! - [`arguments`]: the command line of a zygote; [`command_line`]: that of [`run`] and [`cli`].
 //! - [`zygote`]: module startup, then a loop: fork, reap, signal, trace.
 //! - [`child`]: claim, run, sleep; [`worker`]: a child that boots a script once for many requests.
 //! - [`exchange`]: the response and the body of the request being run.
@@ -18,6 +18,7 @@
 mod arguments;
 mod child;
 mod cli;
+mod command_line;
 mod exchange;
 mod ffi;
 mod identity;

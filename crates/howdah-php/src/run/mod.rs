@@ -23,74 +23,52 @@ mod timers;
 mod worker;
 
 use std::ffi::{CString, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::process::ExitCode;
 
-use crate::arguments::PhpIni;
+use crate::command_line::{Settings, string, value_of};
 use crate::ffi;
 
 /// `howdah-php run`, as asked for.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Options {
-    php_ini: PhpIni,
-    /// Lines of a php.ini that take precedence.
-    ini_entries: Vec<u8>,
+    settings: Settings,
     listen: Option<listener::Address>,
     /// The script and its arguments.
     arguments: Vec<CString>,
 }
 
-/// What every command-line PHP has, whatever php.ini says (`HARDCODED_INI` of sapi/cli).
-pub(crate) const COMMAND_LINE_INI: &str = "html_errors=0\nregister_argc_argv=1\nimplicit_flush=1\n\
-     output_buffering=0\nmax_execution_time=0\nmax_input_time=-1\n";
-
 /// Runs the script to its end; in a worker, never returns.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let refuse = |why: String, status: u8| {
+        eprintln!("howdah run: {why}");
+        ExitCode::from(status)
+    };
     let options = match parse(arguments) {
         Ok(options) => options,
-        Err(why) => {
-            eprintln!("howdah run: {why}");
-            return ExitCode::from(2);
-        }
+        Err(why) => return refuse(why, 2),
     };
-    if let PhpIni::File(path) = &options.php_ini
-        && let Err(e) = crate::sys::readable(path)
-    {
-        let path = path.to_string_lossy();
-        eprintln!("howdah run: PhpIniUnreadable: cannot read {path}: {e}");
-        return ExitCode::FAILURE;
-    }
+    let (php_ini, entries) = match options.settings.settle() {
+        Ok(settled) => settled,
+        Err(why) => return refuse(why, 1),
+    };
     if let Some(address) = options.listen {
         listener::listen_instead(address);
     }
-    let Ok(entries) = CString::new([COMMAND_LINE_INI.as_bytes(), &options.ini_entries].concat())
-    else {
-        eprintln!("howdah run: BadValue: -d cannot be a setting with NUL");
-        return ExitCode::from(2);
-    };
-    ffi::run_script(options.php_ini, entries, options.arguments)
+    ffi::run_script(php_ini, entries, options.arguments)
 }
 
 fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Options, String> {
     let mut options = Options::default();
     while let Some(argument) = arguments.next() {
         let name = argument.to_string_lossy().into_owned();
-        let mut value = || {
-            arguments
-                .next()
-                .ok_or_else(|| format!("MissingValue: {name} wants a value"))
-        };
+        let mut value = || value_of(&name, &mut arguments);
+        if options.settings.take(&name, &mut value)? {
+            continue;
+        }
         match name.as_str() {
             "--listen" => {
                 options.listen = Some(listener::parse(&value()?.to_string_lossy())?);
             }
-            "--php-ini" => {
-                let path = CString::new(value()?.into_vec())
-                    .map_err(|_| "BadValue: --php-ini cannot be a path with NUL".to_owned())?;
-                options.php_ini = PhpIni::File(path);
-            }
-            "--no-php-ini" => options.php_ini = PhpIni::Nothing,
-            "-d" => setting(&mut options.ini_entries, value()?.as_bytes()),
             "--" => {
                 options.arguments = strings(arguments)?;
                 break;
@@ -112,20 +90,8 @@ fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Options, Strin
     Ok(options)
 }
 
-/// Adds a setting of `-d` to the lines of a php.ini.
-pub(crate) fn setting(entries: &mut Vec<u8>, setting: &[u8]) {
-    entries.extend_from_slice(setting);
-    if !setting.contains(&b'=') {
-        // As under php: a switch.
-        entries.extend_from_slice(b"=1");
-    }
-    entries.push(b'\n');
-}
-
 fn strings(arguments: impl Iterator<Item = OsString>) -> Result<Vec<CString>, String> {
-    arguments
-        .map(|a| CString::new(a.into_vec()).map_err(|_| "BadValue: an argument with NUL".into()))
-        .collect()
+    arguments.map(string).collect()
 }
 
 #[cfg(test)]
@@ -139,7 +105,7 @@ mod tests {
     #[test]
     fn the_scripts_own_options_are_the_scripts() {
         let options = parsed(&["-d", "a=1", "-d", "b", "s.php", "-d", "x", "--listen"]).unwrap();
-        assert_eq!(options.ini_entries, b"a=1\nb=1\n");
+        assert_eq!(options.settings.ini_entries, b"a=1\nb=1\n");
         let arguments: Vec<_> = options
             .arguments
             .iter()

@@ -1,0 +1,66 @@
+//! What `howdah-php php` and `howdah-php run` have in common: PHP's settings on the command line, and
+//! the script behind them. What else each takes is its own ([`crate::cli`], [`crate::run`]).
+
+use std::ffi::{CString, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use crate::arguments::{PhpIni, ini_entry};
+use crate::sys;
+
+/// What every command-line PHP has, whatever php.ini says (`HARDCODED_INI` of sapi/cli).
+const COMMAND_LINE_INI: &str = "html_errors=0\nregister_argc_argv=1\nimplicit_flush=1\n\
+     output_buffering=0\nmax_execution_time=0\nmax_input_time=-1\n";
+
+/// PHP's settings.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Where php.ini comes from.
+    pub php_ini: PhpIni,
+    /// Lines of a php.ini that take precedence.
+    pub ini_entries: Vec<u8>,
+}
+
+impl Settings {
+    /// Takes `--php-ini FILE`, `--no-php-ini` and `-d NAME=VALUE`; false: `name` is none of these.
+    pub fn take(
+        &mut self,
+        name: &str,
+        value: impl FnOnce() -> Result<OsString, String>,
+    ) -> Result<bool, String> {
+        match name {
+            "--php-ini" => self.php_ini = PhpIni::File(string(value()?)?),
+            "--no-php-ini" => self.php_ini = PhpIni::Nothing,
+            "-d" => ini_entry(&mut self.ini_entries, value()?.as_bytes())
+                .map_err(|why| why.to_string())?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// As PHP is started with them; the php.ini named is there.
+    pub fn settle(self) -> Result<(PhpIni, CString), String> {
+        if let PhpIni::File(path) = &self.php_ini {
+            sys::readable(path).map_err(|error| {
+                let path = path.to_string_lossy();
+                format!("PhpIniUnreadable: cannot read {path}: {error}")
+            })?;
+        }
+        let entries = CString::new([COMMAND_LINE_INI.as_bytes(), &self.ini_entries].concat())
+            .map_err(|_| "BadValue: -d cannot be a setting with NUL".to_owned())?;
+        Ok((self.php_ini, entries))
+    }
+}
+
+/// The next argument, which the option `name` wants.
+pub fn value_of(
+    name: &str,
+    arguments: &mut impl Iterator<Item = OsString>,
+) -> Result<OsString, String> {
+    let missing = || format!("MissingValue: {name} wants a value");
+    arguments.next().ok_or_else(missing)
+}
+
+/// An argument as C takes it.
+pub fn string(text: OsString) -> Result<CString, String> {
+    CString::new(text.into_vec()).map_err(|_| "BadValue: an argument with NUL".to_owned())
+}

@@ -1,0 +1,181 @@
+//! The border is written down twice, in C's headers and here. What each side declares is compared, so that
+//! a changed argument or field is a failed test and not a crash.
+
+/// C's headers without comments and preprocessor lines, in one line.
+fn flat(header: &str) -> String {
+    let mut text = String::new();
+    let mut rest = header;
+    while let Some(at) = rest.find("/*") {
+        text.push_str(&rest[..at]);
+        // A part of a header may end within one.
+        let end = rest[at..].find("*/").map_or(rest.len(), |end| at + end + 2);
+        rest = &rest[end..];
+    }
+    text.push_str(rest);
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.collect::<Vec<_>>().join(" ")
+}
+
+/// A type in C's words, without spaces.
+fn c_type(kind: &str) -> String {
+    let kind = kind.trim().trim_start_matches("ZEND_NORETURN ");
+    kind.split_whitespace().collect()
+}
+
+/// `name(type,type)->result` of every function `header` declares.
+fn declared(header: &str) -> Vec<String> {
+    let flat = flat(header);
+    // A block before the declaration has no `;` behind its end.
+    let pieces = flat
+        .split(';')
+        .map(|piece| piece.rsplit('}').next().unwrap_or(piece));
+    let signature = |piece: &str| {
+        let (head, arguments) = piece.trim().strip_suffix(')')?.split_once('(')?;
+        let split = head.rfind([' ', '*'])? + 1;
+        let (result, name) = head.split_at(split);
+        let types = arguments.split(',').map(|argument| {
+            let end = argument.rfind([' ', '*']).map_or(0, |at| at + 1);
+            if argument.trim() == "void" {
+                String::new()
+            } else {
+                c_type(&argument[..end])
+            }
+        });
+        let types: Vec<String> = types.filter(|kind| !kind.is_empty()).collect();
+        let known = name.starts_with("howdah_") && !head.contains("typedef");
+        known.then(|| format!("{name}({})->{}", types.join(","), c_type(result)))
+    };
+    pieces.filter_map(signature).collect()
+}
+
+/// A type of Rust's as C would write it.
+fn as_c(kind: &str) -> String {
+    let kind = kind.trim();
+    for (prefix, c) in [("*const ", "const"), ("*mut ", "")] {
+        if let Some(to) = kind.strip_prefix(prefix) {
+            return format!("{c}{}*", as_c(to));
+        }
+    }
+    if let Some((of, count)) = kind
+        .strip_prefix('[')
+        .and_then(|k| k.strip_suffix(']')?.split_once(';'))
+    {
+        return format!("{}[{}]", as_c(of), count.trim());
+    }
+    match kind {
+        // Bytes, with C's word for them.
+        "c_char" | "u8" => "char",
+        "c_int" => "int",
+        "usize" => "size_t",
+        "u16" => "uint16_t",
+        "u32" => "uint32_t",
+        "u64" => "uint64_t",
+        "i64" => "int64_t",
+        "" | "!" => "void",
+        "Settings" => "howdah_run_settings",
+        "EventOut" => "howdah_run_event",
+        "Bytes" => "howdah_bytes",
+        "RequestOut" => "howdah_run_request_t",
+        "StatsOut" => "howdah_run_stats_t",
+        other => other,
+    }
+    .to_owned()
+}
+
+/// The same of every function whose declaration begins with `start` in `source`.
+fn written(source: &str, start: &str, ends: [char; 2]) -> Vec<String> {
+    let pieces = source.split(start).skip(1).map(|piece| {
+        let piece = &piece[..piece.find(ends).expect("its end")];
+        let (name, rest) = piece.split_once('(').expect("arguments");
+        let (arguments, result) = rest.rsplit_once(')').expect("arguments' end");
+        let types = arguments
+            .split(',')
+            .filter_map(|argument| argument.split_once(':'));
+        let types: Vec<String> = types.map(|(_, kind)| as_c(kind)).collect();
+        let result = as_c(result.trim().trim_start_matches("->"));
+        format!("{}({})->{result}", name.trim(), types.join(","))
+    });
+    pieces.collect()
+}
+
+#[track_caller]
+fn same(mut ours: Vec<String>, mut theirs: Vec<String>, at_least: usize) {
+    ours.sort();
+    theirs.sort();
+    assert_eq!(ours, theirs);
+    assert!(ours.len() >= at_least, "{ours:?}");
+}
+
+/// `text` from behind `from` to `to`.
+fn between<'a>(text: &'a str, from: &str, to: &str) -> &'a str {
+    let (_, rest) = text.split_once(from).expect(from);
+    rest.split_once(to).expect(to).0
+}
+
+const FFI: &str = include_str!("ffi.rs");
+const HOWDAH_H: &str = include_str!("../shim/howdah.h");
+const SWOOLE_H: &str = include_str!("../shim/swoole.h");
+const BORDER: &str = include_str!("run/border/mod.rs");
+const BORDERS: [&str; 3] = [
+    BORDER,
+    include_str!("run/border/connection.rs"),
+    include_str!("run/border/manager.rs"),
+];
+
+#[test]
+fn what_rust_calls_is_what_the_c_header_declares() {
+    let block = between(FFI, "unsafe extern \"C\" {", "\n}");
+    let header = include_str!("../shim/entry.h");
+    same(written(block, "fn ", [';', ';']), declared(header), 14);
+}
+
+#[test]
+fn what_c_calls_is_what_rust_exports() {
+    let leaves = between(HOWDAH_H, "---- leaves", "---- the request being run");
+    let (_, leaves) = leaves.split_once("*/").expect("the comment's end");
+    same(
+        written(FFI, "extern \"C\" fn ", ['{', '{']),
+        declared(leaves),
+        10,
+    );
+    let leaves = between(SWOOLE_H, "---- leaves", "---- parts of this mode");
+    let (_, leaves) = leaves.split_once("*/").expect("the comment's end");
+    let exported = BORDERS.map(|source| written(source, "extern \"C\" fn ", ['{', '{']));
+    same(exported.concat(), declared(leaves), 28);
+}
+
+#[test]
+fn what_both_sides_read_and_write_has_the_same_fields() {
+    for rust in ["Settings", "EventOut", "Bytes", "RequestOut", "StatsOut"] {
+        let c = as_c(rust);
+        let flat = flat(SWOOLE_H);
+        let end = flat.find(&format!("}} {c};")).expect("the typedef");
+        let start = flat[..end].rfind("typedef struct {").expect("its start") + 16;
+        let mut theirs = Vec::new();
+        for declaration in flat[start..end]
+            .split(';')
+            .map(str::trim)
+            .filter(|d| !d.is_empty())
+        {
+            let mut names = declaration.split(',');
+            let first = names.next().expect("a field");
+            let split = first.rfind([' ', '*']).expect("a type") + 1;
+            let (kind, name) = first.split_at(split);
+            for name in std::iter::once(name).chain(names) {
+                // A length belongs to the name, in C; a star is with the type of the first, and of
+                // each further name.
+                let length = name.find('[').map_or("", |at| name[at..].trim());
+                theirs.push(format!("{}{length}", c_type(kind)));
+            }
+        }
+        let fields = between(BORDER, &format!("struct {rust} {{"), "\n}");
+        let fields = fields
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.starts_with("///"));
+        let ours = fields.filter_map(|line| line.trim_end_matches(',').split_once(':'));
+        let ours: Vec<String> = ours.map(|(_, kind)| as_c(kind)).collect();
+        assert_eq!(ours, theirs, "{rust}");
+        assert!(ours.len() > 1);
+    }
+}
