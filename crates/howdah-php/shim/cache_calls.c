@@ -131,6 +131,10 @@ PHP_FUNCTION(howdah_cache_tag)
 	if (!is_heard()) {
 		RETURN_FALSE;
 	}
+	if (!howdah_current.frame) {
+		php_error_docref(NULL, E_WARNING, "A command line makes no page that could be tagged; nothing was done");
+		RETURN_FALSE;
+	}
 	if (howdah_current.finished) {
 		php_error_docref(NULL, E_WARNING,
 		                 "The answer is complete (fastcgi_finish_request()); its page gets no more tags");

@@ -7,7 +7,7 @@
  * off there unless php.ini or -d say opcache.enable_cli=1, as under php.
  *
  * What the script writes to databases is told as in a request (statements.c), to a descriptor that
- * `howdah php` reads (src/exchange.rs). */
+ * `howdah php` reads (src/exchange.rs), and so is what it purges. */
 #include "howdah.h"
 
 #include <signal.h>
@@ -92,7 +92,8 @@ static void ini_defaults(HashTable *configuration)
 
 static int startup(sapi_module_struct *module)
 {
-	return php_module_startup(module, NULL);
+	/* A server of its own has no page cache to speak to. */
+	return php_module_startup(module, unread_ends_script ? &howdah_command_line_module : NULL);
 }
 
 sapi_module_struct howdah_cli_sapi = {

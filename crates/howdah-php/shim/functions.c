@@ -155,6 +155,22 @@ static ZEND_MODULE_POST_ZEND_DEACTIVATE_D(howdah)
 	return SUCCESS;
 }
 
+/* What `howdah php` has of them. */
+static const zend_function_entry command_line_functions[] = {
+	PHP_FE(howdah_cache_purge, arginfo_cache_purge)
+	PHP_FE(howdah_cache_tag, arginfo_cache_tag)
+	PHP_FE_END
+};
+
+zend_module_entry howdah_command_line_module = {
+	STANDARD_MODULE_HEADER,
+	"howdah",
+	command_line_functions,
+	NULL, NULL, NULL, NULL, NULL,
+	PHP_VERSION,
+	STANDARD_MODULE_PROPERTIES,
+};
+
 zend_module_entry howdah_module = {
 	STANDARD_MODULE_HEADER,
 	"howdah",

@@ -111,6 +111,7 @@ static inline const char *howdah_known(enum howdah_var id)
 
 extern sapi_module_struct howdah_sapi;
 extern zend_module_entry howdah_module;
+extern zend_module_entry howdah_command_line_module;
 extern zend_string *howdah_names[HOWDAH_VAR_COUNT];
 
 void howdah_log(int syslog_level, const char *text, size_t len);

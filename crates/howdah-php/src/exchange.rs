@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 
+use howdah_proto::effect;
 use howdah_proto::response::kind::EFFECT;
 use howdah_proto::shm::{Bell, BodyRead, Claim, ResponseWriter};
 
@@ -38,7 +39,7 @@ pub fn set_bells(bells: Vec<i32>) {
     EXCHANGE.with_borrow_mut(|e| e.bells = bells);
 }
 
-/// There is no front: effects go to this pipe, each behind its length (`u32`, native-endian).
+/// There is no front: effects go to this socket, a message each ([`effect::MAX_MESSAGE`]).
 pub fn tell_effects_to(fd: i32) {
     EXCHANGE.with_borrow_mut(|e| e.effects = Some(fd));
 }
@@ -73,9 +74,10 @@ pub fn write_frame(kind: u32, payload: &[u8]) -> bool {
     if kind == EFFECT
         && let Some(fd) = EXCHANGE.with_borrow(|e| e.effects)
     {
-        // At once: a pipe takes so few bytes as a whole, from a process that the script forked, too.
-        let packet = [&(payload.len() as u32).to_ne_bytes(), payload].concat();
-        return sys::write(fd, &packet);
+        // A message is told as a whole, from a process that the script forked, too.
+        let told = payload.len() <= effect::MAX_MESSAGE && sys::write(fd, payload);
+        let any = [&(effect::WRITE.len() as u32).to_ne_bytes(), effect::WRITE].concat();
+        return told || sys::write(fd, &any);
     }
     with_job(false, |job, bells| {
         if kind == EFFECT {

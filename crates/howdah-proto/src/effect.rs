@@ -26,10 +26,14 @@ pub const WROTE: &[u8] = b"wrote";
 pub const PURGE: &[u8] = b"purge";
 /// The script gives its page a tag: the value.
 pub const TAG: &[u8] = b"tag";
-/// Most bytes of a [`PURGE`]: with its name it fits what a pipe takes as a whole.
+/// Most bytes of a [`PURGE`].
 pub const MAX_ASKED: usize = 4000;
 /// Most bytes of a [`TAG`].
 pub const MAX_TAG: usize = 1024;
+
+/// Most bytes of an effect that `howdah-php php` tells `howdah php`, a message each
+/// (`u32 name length | name | value`, native-endian); in place of a longer one goes a write to any table.
+pub const MAX_MESSAGE: usize = 64 << 10;
 
 /// Most bytes [`describe`] gives.
 pub const MAX_DESCRIPTION: usize = 16 + MAX_NAME + MAX_TOLD + 8;

@@ -287,7 +287,7 @@ fn command_line(control: &std::path::Path, words: &[&str]) -> std::process::Outp
 
 #[test]
 fn what_a_command_line_writes_is_told_before_it_ends_and_its_exit_status_is_the_scripts() {
-    let fixture = sqlite("cache-writes-cli", "");
+    let fixture = sqlite("cache-writes-cli", "cache_ignore_writes = [\"log\"]");
     let control = fixture.path("control.sock");
     let file = fixture.path("db/site.sqlite").display().to_string();
     let code = format!(
@@ -319,6 +319,16 @@ fn what_a_command_line_writes_is_told_before_it_ends_and_its_exit_status_is_the_
     let output = command_line(&control, &["-r", &count]);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "1");
     assert!(read(&fixture, "/page.php").1);
+    // More than fits a short question, the one that matters at the end.
+    assert!(read(&fixture, "/page.php").1);
+    let many = format!(
+        "$db = new PDO('sqlite:{file}');
+         foreach (range(1, 50) as $n) $db->exec(\"DELETE FROM log WHERE name = '\" . str_repeat('x', 150) . \"$n'\");
+         $db->exec(\"UPDATE page SET text = 'the last'\");"
+    );
+    let output = command_line(&control, &["-r", &many]);
+    assert!(output.stderr.is_empty(), "{output:?}");
+    assert_eq!(read(&fixture, "/page.php"), ("the last".to_owned(), false));
     // Nobody is there: the script has done its work, and who ran it learns what is left to do.
     let output = command_line(&fixture.path("nobody.sock"), &["-r", &code]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -363,6 +373,10 @@ fn a_command_line_is_as_under_php() {
         String::from_utf8_lossy(&theirs.stdout)
     );
     assert!(ours.stderr.is_empty(), "{ours:?}");
+    // A server that has no cache has nothing to be told.
+    let write = "(new PDO('sqlite::memory:'))->exec('CREATE TABLE t (a)');";
+    let output = command_line(control.as_ref(), &["-r", write]);
+    assert!(output.stderr.is_empty(), "{output:?}");
     for (words, code, said) in [
         (&["-r", "exit(3);"][..], 3, ""),
         (&["-r", "no_such();"], 255, "undefined function"),

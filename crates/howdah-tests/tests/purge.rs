@@ -3,6 +3,7 @@
 
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http::{Response, exchange};
+use howdah_tests::rig::howdah_program;
 
 const SECRET: &str = "0123456789abcdef0123";
 
@@ -355,4 +356,41 @@ fn a_purge_that_reaches_no_cache_warns() {
             "{said}"
         );
     }
+}
+
+#[test]
+fn a_command_line_purges_what_it_names_and_nothing_else() {
+    let served = Served::start("purge-command-line", "");
+    let run = |code: &str| {
+        let output = std::process::Command::new(howdah_program())
+            .args(["php", "--control"])
+            .arg(served.0.path("control.sock"))
+            .args(["-n", "-d", "display_errors=1", "-r", code])
+            .output()
+            .expect("howdah can be started");
+        assert!(output.stderr.is_empty(), "{code}: {output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert_eq!(served.renders_anew(&PAGES), PAGES);
+    for (code, purged) in [
+        ("'tag:ls-b'", &PAGES[1..2]),
+        ("'tag:nobody', '/page.php/a'", &PAGES[..1]),
+        ("'http://example.org/page.php/*'", &PAGES),
+        ("'tag:' . str_repeat('x', 1024), '/nowhere'", &[]),
+        (
+            "...array_map(fn($n) => \"/nowhere/$n\", range(1, 100))",
+            &[],
+        ),
+        ("'*'", &PAGES),
+    ] {
+        let said = run(&format!("var_dump(howdah_cache_purge({code}));"));
+        assert_eq!(said.trim(), "bool(true)", "{code}");
+        assert_eq!(served.renders_anew(&PAGES), purged, "{code}");
+    }
+    let said = run("var_dump(howdah_cache_tag('a'));");
+    assert!(
+        said.contains("makes no page") && said.contains("bool(false)"),
+        "{said}"
+    );
+    assert!(served.renders_anew(&PAGES).is_empty());
 }

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use howdah_cache::Pass;
-use howdah_cache::generation::Force;
+use howdah_cache::generation::{Force, Purge};
 use howdah_cache::policy::State;
 use howdah_cache::purge::{self, Order};
 use howdah_proto::effect::Write;
@@ -32,12 +32,15 @@ pub enum Ask {
         /// They may still be served while they are rendered anew.
         soft: bool,
     },
-    /// PHP on a command line wrote to databases.
+    /// PHP on a command line wrote to databases, or purges.
     Wrote {
         /// Only this site's pages show it; otherwise any site's may.
         site: Option<String>,
         /// What it said ([`howdah_proto::effect::Write`]).
         writes: Vec<String>,
+        /// What it purges, as `howdah_cache_purge()` takes it.
+        #[serde(default)]
+        purges: Vec<String>,
     },
     /// What would happen to an anonymous request for this.
     Explain {
@@ -67,7 +70,11 @@ pub fn answer(config: &ServerConfig, ask: &Ask) -> Result<String, String> {
             let force = if *soft { Force::Soft } else { Force::Hard };
             purge_all_of(config, cache, site.as_deref(), (*all, urls, tags), force)
         }
-        Ask::Wrote { site, writes } => wrote(config, cache, site.as_deref(), writes),
+        Ask::Wrote {
+            site,
+            writes,
+            purges,
+        } => wrote(config, cache, site.as_deref(), writes, purges),
         Ask::Explain { url, fields } => explain(config, cache, url, fields),
     }
 }
@@ -168,12 +175,14 @@ pub(crate) fn carry_out<'a>(orders: impl Iterator<Item = (&'a SiteCache, &'a Ord
     told.join("; ")
 }
 
-/// Makes pages old by writes that were made elsewhere.
+/// Makes pages old by writes that were made elsewhere, and by purges. Of one site they are whatever host
+/// a URL names, as a script's are.
 fn wrote(
     config: &ServerConfig,
     cache: &PageCache,
     site: Option<&str>,
     writes: &[String],
+    purges: &[String],
 ) -> Result<String, String> {
     let parts = sites(config, cache, site, None)?;
     for (_, part) in &parts {
@@ -181,7 +190,23 @@ fn wrote(
             watch::written_elsewhere(part, write.as_bytes());
         }
     }
-    Ok(format!("told {} sites", parts.len()))
+    let mut unheard = None;
+    for word in purges {
+        // PHP has read it; what cannot be read here purges more, never less.
+        let (host, what) = match purge::asked(word) {
+            Ok(asked) => (asked.host.filter(|_| site.is_none()), asked.what),
+            Err(_) => (None, Purge::All),
+        };
+        match sites(config, cache, site, host.as_deref()) {
+            Ok(parts) => {
+                for (_, part) in parts {
+                    part.generations.purge(&what, Force::Hard);
+                }
+            }
+            Err(why) => unheard = Some(why),
+        }
+    }
+    unheard.map_or_else(|| Ok(format!("told {} sites", parts.len())), Err)
 }
 
 /// A write, as [`Ask::Wrote`] has it, for people.

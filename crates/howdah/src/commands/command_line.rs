@@ -5,29 +5,29 @@
 //! the server, over its control socket. So a script that is killed has told, and PHP never waits for the
 //! server. Everything else is the script's: standard streams, terminal, exit status.
 
-use std::io::{PipeReader, Read};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
 use howdah_proto::effect;
 use howdah_server::cache::steer;
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 
 use super::client;
 use crate::arguments::Php;
-use crate::master::control::Ask;
+use crate::master::control::{self, Ask};
 use crate::{exit, php, sys};
 
 /// How often a script that goes on writing is told of, at most.
 const EVERY: Duration = Duration::from_millis(500);
 /// How long the server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes of different writes told at once; what is beyond is a write to any table. A packet between
-/// the server's processes holds twice as much.
-const MOST: usize = 24 << 10;
-/// Longest effect: name, two places in the script and the description.
-const LONGEST: usize = 4096;
+/// Bytes of different writes and of purges told at once, as they stand in the question; what is beyond
+/// is a write to any table, and purges everything.
+const MOST: usize = 12 << 10;
+// Both, and the rest of the question.
+const _: () = assert!(2 * MOST + 4096 <= control::LONGEST);
 
 /// Runs the script and tells the server of its writes.
 pub fn run(arguments: &Php) -> ExitCode {
@@ -65,7 +65,13 @@ fn watch(arguments: &Php, program: &std::path::Path) -> std::io::Result<ExitStat
         libc::SIGTERM,
         libc::SIGHUP,
     ])?;
-    let (reader, writer) = std::io::pipe()?;
+    // Messages, not a stream: one is read as a whole or not at all, whoever else tells.
+    let (reader, writer) = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
     let mut command = Command::new(program);
     command
         .arg("php")
@@ -90,7 +96,6 @@ fn watch(arguments: &Php, program: &std::path::Path) -> std::io::Result<ExitStat
     sys::hand_down(command.args(&arguments.script), writer.as_raw_fd());
     let mut child = command.spawn()?;
     drop(writer);
-    rustix::io::ioctl_fionbio(&reader, true)?;
     let mut told = Told::new(arguments, reader);
     loop {
         let wait = told.due().map(|due| Timespec {
@@ -112,7 +117,7 @@ fn watch(arguments: &Php, program: &std::path::Path) -> std::io::Result<ExitStat
             }
         }
         if let Some(status) = child.try_wait()? {
-            // What it told last is in the pipe. A process it left behind may hold the pipe open.
+            // What it told last is in the socket. A process it left behind may hold the other end.
             told.read();
             told.tell();
             told.complain();
@@ -134,14 +139,14 @@ fn pass_on(child: &Child, signal: i32) {
     }
 }
 
-/// What the script wrote and the server has heard of it.
+/// What the script wrote and purges, and what the server has heard of it.
 struct Told<'a> {
     arguments: &'a Php,
-    reader: Option<PipeReader>,
-    bytes: Vec<u8>,
+    reader: Option<OwnedFd>,
     /// Different writes so far.
-    writes: Vec<String>,
-    size: usize,
+    writes: Words,
+    /// Purges the server has not heard of.
+    purges: Words,
     /// There is something to tell.
     news: bool,
     last: Option<Instant>,
@@ -149,14 +154,46 @@ struct Told<'a> {
     failure: Option<String>,
 }
 
+/// Different words, as many as fit; one stands for all when there are more.
+struct Words {
+    words: Vec<String>,
+    size: usize,
+    any: &'static str,
+}
+
+impl Words {
+    fn new(any: &'static str) -> Words {
+        Words {
+            words: Vec::new(),
+            size: 0,
+            any,
+        }
+    }
+
+    fn note(&mut self, word: String) {
+        let is_all = self.words.first().is_some_and(|first| first == self.any);
+        if is_all || self.words.contains(&word) {
+            return;
+        }
+        // Control characters and quotes take more room than themselves.
+        self.size += serde_json::to_string(&word).map_or(MOST, |text| text.len() + 1);
+        if self.size > MOST || word == self.any {
+            self.words.clear();
+            self.words.push(self.any.to_owned());
+        } else {
+            self.words.push(word);
+        }
+    }
+}
+
 impl Told<'_> {
-    fn new(arguments: &Php, reader: PipeReader) -> Told<'_> {
+    fn new(arguments: &Php, reader: OwnedFd) -> Told<'_> {
         Told {
             arguments,
             reader: Some(reader),
-            bytes: Vec::new(),
-            writes: Vec::new(),
-            size: 0,
+            // A write of which nothing is said is one to any table.
+            writes: Words::new(""),
+            purges: Words::new("*"),
             news: false,
             last: None,
             failure: None,
@@ -172,80 +209,52 @@ impl Told<'_> {
 
     /// Takes what the script has told.
     fn read(&mut self) {
-        let mut piece = [0; 8192];
-        while let Some(reader) = &mut self.reader {
-            match reader.read(&mut piece) {
-                Ok(0) => self.reader = None,
-                Ok(n) => self.bytes.extend_from_slice(&piece[..n]),
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+        let mut message = vec![0; effect::MAX_MESSAGE];
+        while let Some(reader) = &self.reader {
+            let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
+            match rustix::net::recv(reader, &mut message[..], flags) {
+                Ok((0, _)) => self.reader = None,
+                Ok((_, length)) => self.take(message.get(..length)),
+                Err(rustix::io::Errno::INTR) => {}
                 Err(_) => break,
             }
-            if !self.take() {
-                // Nonsense: whatever it was, something is told of.
-                self.reader = None;
-                self.note(String::new());
-            }
         }
     }
 
-    /// Takes whole effects from the front: `u32 length | u32 name_len | name | value`.
-    fn take(&mut self) -> bool {
-        let number = |bytes: &[u8], at: usize| {
-            let four = bytes.get(at..at + 4)?;
-            Some(u32::from_ne_bytes(four.try_into().ok()?) as usize)
-        };
-        while let Some(length) = number(&self.bytes, 0) {
-            if !(4..=LONGEST).contains(&length) {
-                return false;
-            }
-            let Some(payload) = self.bytes.get(4..4 + length) else {
-                break;
-            };
-            let name_len = number(payload, 0).unwrap_or_default();
-            let Some((name, value)) = payload[4..].split_at_checked(name_len) else {
-                return false;
-            };
-            match name {
-                effect::WRITE => {
-                    let value = String::from_utf8_lossy(value).into_owned();
-                    self.note(value);
-                }
-                effect::WROTE => self.news = true,
-                // More than was asked, never less: it stands for all.
-                effect::PURGE => self.note(String::new()),
-                _ => {}
-            }
-            self.bytes.drain(..4 + length);
+    /// Takes one effect: `u32 name_len | name | value`; none: it was longer than any may be.
+    fn take(&mut self, message: Option<&[u8]>) {
+        let parts = message.and_then(|message| {
+            let (length, rest) = message.split_first_chunk()?;
+            rest.split_at_checked(u32::from_ne_bytes(*length) as usize)
+        });
+        let text = |value| String::from_utf8_lossy(value).into_owned();
+        match parts {
+            Some((effect::WRITE, value)) => self.writes.note(text(value)),
+            Some((effect::WROTE, _)) => {}
+            Some((effect::PURGE, value)) => match std::str::from_utf8(value) {
+                Ok(word) => self.purges.note(word.to_owned()),
+                Err(_) => self.purges.note("*".to_owned()),
+            },
+            // A session, a cookie: of a page, which there is none of.
+            Some(_) => return,
+            // Nonsense: whatever it was, something is told of.
+            None => self.writes.note(String::new()),
         }
-        true
-    }
-
-    fn note(&mut self, write: String) {
         self.news = true;
-        if self.writes.contains(&write) {
-            return;
-        }
-        self.size += write.len();
-        if self.size > MOST {
-            // A write to any table stands for all.
-            self.writes = vec![String::new()];
-            self.size = MOST;
-        } else {
-            self.writes.push(write);
-        }
     }
 
-    /// Tells the server all of it once more: what was told before it could be read by others counts
-    /// again.
+    /// Tells the server all writes once more, since what was told before it could be read by others
+    /// counts again; purges once.
     fn tell(&mut self) {
-        if self.writes.is_empty() {
+        self.news = false;
+        if self.writes.words.is_empty() && self.purges.words.is_empty() {
             return;
         }
-        self.news = false;
         let question = Ask::Cache {
             ask: steer::Ask::Wrote {
                 site: self.arguments.site.clone(),
-                writes: self.writes.clone(),
+                writes: self.writes.words.clone(),
+                purges: self.purges.words.clone(),
             },
         };
         let answer = client::ask(&self.arguments.target, &question, Some(PATIENCE));
@@ -253,31 +262,33 @@ impl Told<'_> {
         self.failure = match answer {
             Ok(answer) => {
                 let word = |key: &str| Some(answer.status.as_ref()?.get(key)?.as_str()?.to_owned());
-                // Without a cache there is nothing to be told.
-                word("mistake").filter(|why| !why.starts_with("CacheOff"))
+                match (word("cache"), word("mistake")) {
+                    (Some(_), _) => None,
+                    // Without a cache there is nothing to be told.
+                    (None, Some(why)) if why.starts_with("CacheOff") => None,
+                    (None, why) => Some(why.unwrap_or(answer.message)),
+                }
             }
             Err(why) => Some(why),
         };
+        if self.failure.is_none() {
+            self.purges = Words::new("*");
+        }
     }
 
     /// Says what the server has not heard, if anything, and what to do.
     fn complain(&self) {
         let Some(why) = &self.failure else { return };
-        let writes: Vec<String> = self
-            .writes
-            .iter()
-            .take(5)
-            .map(|write| steer::in_words(write))
-            .collect();
+        let writes = self.writes.words.iter().map(|write| steer::in_words(write));
+        let purges = self.purges.words.iter().map(|word| format!("purge {word}"));
+        let all: Vec<String> = writes.chain(purges).collect();
+        let told = all.iter().take(5).map(String::as_str);
+        let told: Vec<&str> = told.collect();
         eprintln!(
-            "howdah php: {why}\nhowdah php: WritesNotTold: the script wrote to a database ({}{}), and no page cache was told; \
+            "howdah php: {why}\nhowdah php: WritesNotTold: the script wrote to a database, or purged ({}{}), and no page cache was told; \
              when the server runs: howdah cache purge --all",
-            writes.join("; "),
-            if self.writes.len() > writes.len() {
-                "; …"
-            } else {
-                ""
-            }
+            told.join("; "),
+            if all.len() > told.len() { "; …" } else { "" }
         );
     }
 }

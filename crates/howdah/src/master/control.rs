@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::Mode;
 use serde::{Deserialize, Serialize};
 
-/// Longest question.
-const LONGEST: usize = 4096;
+/// Longest question. A packet to the front holds more.
+pub const LONGEST: usize = 32 << 10;
 /// Most connections at once; who comes later waits.
 const CONNECTIONS: usize = 64;
 /// Who has not asked within this time is not going to.
