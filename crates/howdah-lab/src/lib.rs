@@ -8,7 +8,8 @@
 //! - [`ini`]: the one `php.ini` for all.
 //! - [`stack`]: the stacks, by name; each says what it needs and starts itself.
 //! - [`suite`]: a benchmark as data; the five are part of the program.
-//! - [`measure`]: runs a suite: blocks, windows, checks; [`effort`]: how long; [`site`]: what it is about.
+//! - [`measure`]: runs a suite: blocks, windows, checks; [`effort`]: how long; [`site`]: what it is about;
+//!   [`ceiling`]: whether it was the load tester that was measured.
 //! - [`table`]: from windows to rows; [`answer`]: what was asked; [`report`]: how they are told;
 //!   [`saved`]: read back.
 //! - [`own`]: the same for a user's own application (`--app`).
@@ -19,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 pub mod answer;
+pub mod ceiling;
 pub mod effort;
 pub mod error;
 pub mod fixture;

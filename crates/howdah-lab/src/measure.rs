@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use howdah_bench::driver::{self, Session};
 use howdah_bench::engine::{self, Control};
 use howdah_bench::outcome::Outcome;
 use howdah_bench::plan::check::BodyCheck;
@@ -20,6 +19,7 @@ use howdah_bench::plan::{Arrivals, Plan, Stop, Target, Template};
 use howdah_bench::run::{Ended, Run};
 
 use crate::LabError;
+use crate::ceiling;
 use crate::effort::{Effort, POSTED_LIMIT};
 use crate::fixture::wordpress;
 use crate::folder::Folder;
@@ -89,12 +89,6 @@ pub struct LeftOut {
     /// Blocks it got.
     pub blocks: u32,
 }
-
-/// How long the generator is asked what it could do at most. It varies by a few per cent, and what is drawn
-/// from it are halves and fifths.
-const CEILING: Duration = Duration::from_millis(500);
-/// Answers of lengths that differ by no more than this share of the longer one share a ceiling.
-const SAME_LENGTH: f64 = 0.1;
 
 /// Told as it goes.
 pub trait Watch {
@@ -394,41 +388,17 @@ impl Course<'_> {
         ControlFlow::Continue(())
     }
 
-    /// What the generator reaches against a server that does nothing, by the load and the answers of each of a
-    /// cell's windows: the evidence for whether it was the load tester that was measured. Taken right behind
-    /// the windows, since a machine's speed changes by the hour.
+    /// How near the generator was to its own end in each of a cell's windows.
     fn ceilings(&mut self, page: usize, level: u32) {
-        let mut known: Vec<(f64, Option<f64>)> = Vec::new();
-        for at in 0..self.measured.windows.len() {
-            let window = &self.measured.windows[at];
-            let run = &window.run;
-            if (window.page, window.concurrency) != (page, level) || run.answers() == 0 {
-                continue;
-            }
-            let length = run.bytes.bodies as f64 / run.answers() as f64;
-            let near = |(other, _): &&(f64, Option<f64>)| {
-                (other - length).abs() <= SAME_LENGTH * other.max(length)
+        let windows = self.measured.windows.iter_mut();
+        let here = windows.filter(|w| (w.page, w.concurrency) == (page, level));
+        let told = ceiling::tell(here.map(|window| &mut window.run), &self.lab.interrupt);
+        if let Err(why) = told {
+            let error = LabError::NotMeasured {
+                stack: "the load tester".to_owned(),
+                why,
             };
-            let ceiling = match known.iter().find(near) {
-                Some((_, ceiling)) => *ceiling,
-                None => {
-                    let mut session = Session {
-                        interrupt: self.lab.interrupt.clone(),
-                        command: Vec::new(),
-                        watch: &mut |_| {},
-                    };
-                    let found = driver::ceiling(&run.plan, length as u64, CEILING, &mut session);
-                    let found = found.unwrap_or_else(|error| {
-                        let row = &self.suite.rows[window.row];
-                        let error = bench(row, &error.to_string());
-                        self.watch.failed("the generator's ceiling", &error);
-                        None
-                    });
-                    known.push((length, found));
-                    found
-                }
-            };
-            self.measured.windows[at].run.client.ceiling = ceiling;
+            self.watch.failed("its ceiling", &error);
         }
     }
 

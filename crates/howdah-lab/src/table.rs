@@ -15,6 +15,7 @@ use howdah_bench::stats::{Verdict, holm, mean};
 use serde::{Deserialize, Serialize};
 
 use crate::answer::{self, Answer, Flat};
+use crate::ceiling::Generator;
 use crate::effort::Effort;
 use crate::measure::{LeftOut, Measured, Window};
 use crate::stack::Stack;
@@ -123,33 +124,6 @@ pub struct Line {
     pub generator: Generator,
     /// The generator was the bottleneck: these figures are its own. The sentence that says why.
     pub generator_bound: Option<String>,
-}
-
-/// The load tester beside a row: how near it was to its own end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Generator {
-    /// Of a core, what its busiest thread used: mean of the windows.
-    pub cpu: f64,
-    /// What it reaches with the same clients and answers of that length against a server that does nothing,
-    /// requests per second; none: that was not measured.
-    pub ceiling: Option<f64>,
-    /// Of that, what it reached here: mean of the windows.
-    pub of_ceiling: Option<f64>,
-}
-
-impl Generator {
-    fn of(runs: &[&Run]) -> Generator {
-        let over = |figure: &dyn Fn(&Run) -> Option<f64>| {
-            let figures: Vec<f64> = runs.iter().filter_map(|run| figure(run)).collect();
-            (!figures.is_empty()).then(|| mean(&figures))
-        };
-        let ceiling = |run: &Run| run.client.ceiling.filter(|ceiling| *ceiling > 0.0);
-        Generator {
-            cpu: over(&|run| Some(run.client.busiest())).unwrap_or(0.0),
-            ceiling: over(&ceiling),
-            of_ceiling: over(&|run| Some(run.achieved_rate() / ceiling(run)?)),
-        }
-    }
 }
 
 /// A stack without figures.

@@ -23,6 +23,8 @@ pub struct WordpressHome {
     _mariadb: Mariadb,
 }
 
+/// Its settings, which are those of the WordPress that `howdah compare` measures.
+const CONFIG: &str = include_str!("../../howdah-lab/src/fixture/wp-config.php");
 const INSTALL: &str = "<?php
 define('WP_INSTALLING', true);
 $_SERVER['HTTP_HOST'] = 'wordpress.test';
@@ -57,25 +59,9 @@ impl WordpressHome {
             scratch.write("site/index.html", "<h1>The firm</h1>");
         }
         copy_tree(Path::new("/usr/share/wordpress"), &site);
-        let config = format!(
-            "<?php
-define('DB_NAME', 'wordpress');
-define('DB_USER', 'wordpress');
-define('DB_PASSWORD', 'database password');
-define('DB_HOST', 'localhost:{}');
-define('DB_CHARSET', 'utf8mb4');
-define('DB_COLLATE', '');
-define('WP_HOME', 'http://{HOST}{folder}');
-define('WP_SITEURL', 'http://{HOST}{folder}');
-define('DISABLE_WP_CRON', true);
-define('WP_HTTP_BLOCK_EXTERNAL', true);
-define('AUTOMATIC_UPDATER_DISABLED', true);
-$table_prefix = 'wp_';
-if (!defined('ABSPATH')) define('ABSPATH', __DIR__ . '/');
-require_once ABSPATH . 'wp-settings.php';
-",
-            mariadb.socket().display()
-        );
+        let config = CONFIG
+            .replace("{SOCKET}", &mariadb.socket().display().to_string())
+            .replace("{URL}", &format!("http://{HOST}{folder}"));
         scratch.write(format!("{place}/wp-config.php"), config);
         let install = scratch.write(
             "install.php",

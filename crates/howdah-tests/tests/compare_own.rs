@@ -44,6 +44,21 @@ fn left_behind(folder: &Path) -> Vec<String> {
     lines.filter(|line| line.contains(&folder)).collect()
 }
 
+/// What compares a site's home page among these stacks at so many clients, as briefly as can be.
+fn briefly<'a>(
+    site: &'a Path,
+    out: &'a Path,
+    stacks: &'a str,
+    clients: &'a str,
+    more: &[&'a str],
+) -> Vec<&'a str> {
+    let mut arguments = vec!["--app", path(site), "--url", "/", "--stacks", stacks];
+    arguments.extend(["--blocks", "2", "--window", "0.2", "--concurrency", clients]);
+    arguments.extend(["--out", path(out)]);
+    arguments.extend(more);
+    arguments
+}
+
 /// Every file with its content and time.
 fn contents(directory: &Path) -> BTreeMap<PathBuf, (Vec<u8>, SystemTime)> {
     let mut all = BTreeMap::new();
@@ -78,29 +93,12 @@ fn the_guestbook_is_measured_untouched_and_gets_a_configuration_that_serves_it()
     let site = scratch.join("site");
     let out = scratch.join("run");
     let data = format!("DEMO_DATA={}", data.display());
-    let output = output(&mut compare(&[
-        "--app",
-        path(&site),
-        "--url",
-        "/",
-        "--url",
-        "/api/entries",
-        "--env",
-        &data,
-        "--cookie",
-        "taste=very-secret",
-        "--stacks",
-        "nginx-fpm-unix,howdah-embed-2",
-        "--blocks",
-        "2",
-        "--window",
-        "0.2",
-        "--concurrency",
-        "4",
-        "--json",
-        "--out",
-        path(&out),
-    ]));
+    let stacks = "nginx-fpm-unix,howdah-embed-2";
+    let cookie = "taste=very-secret";
+    let more = ["--url", "/api/entries", "--env", &data, "--cookie", cookie];
+    let mut arguments = briefly(&site, &out, stacks, "4", &more);
+    arguments.push("--json");
+    let output = output(&mut compare(&arguments));
     assert!(output.status.success(), "{}", text(&output.stderr));
     let outcome: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(outcome["reference"], "nginx + php-fpm, unix socket");
@@ -173,23 +171,14 @@ fn a_stack_that_gives_another_page_is_named_and_the_others_go_on() {
          echo PHP_SAPI === 'cgi-fcgi' ? '<p>Tents: none</p>' : '<p>Tents: 25</p>', '</html>';\n",
     );
     let out = scratch.join("run");
-    let output = output(&mut compare(&[
-        "--app",
-        path(&site),
-        "--url",
-        "/",
-        "--stacks",
-        "nginx-fpm-unix,howdah-pool",
-        "--blocks",
-        "2",
-        "--window",
-        "0.2",
-        "--concurrency",
+    let stacks = "nginx-fpm-unix,howdah-pool";
+    let output = output(&mut compare(&briefly(
+        &site,
+        &out,
+        stacks,
         "4",
-        "--json",
-        "--out",
-        path(&out),
-    ]));
+        &["--json"],
+    )));
     assert!(output.status.success(), "{}", text(&output.stderr));
     let outcome: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let failed = &outcome["failed"][0];
@@ -208,6 +197,63 @@ fn a_stack_that_gives_another_page_is_named_and_the_others_go_on() {
     assert!((50..100).contains(&constant), "{constant}");
 }
 
+const WORKER: &str = "<?php
+$booted = uniqid('booted ');
+$page = function () use ($booted) { echo '<h1>A caravan of elephants</h1><p>', strlen($booted), '</p>'; };
+while (frankenphp_handle_request($page)) { }
+";
+
+#[test]
+fn a_worker_script_takes_part_where_there_is_one_and_is_asked_for_where_not() {
+    let scratch = Scratch::new("own-worker");
+    let site = moody(
+        &scratch,
+        "<?php echo '<h1>A caravan of elephants</h1><p>20</p>';\n",
+    );
+    let out = scratch.join("run");
+    let stacks = "nginx-fpm-unix,howdah-worker";
+    let more = ["--json", "--front-controller", "/index.php"];
+    let arguments = briefly(&site, &out, stacks, "4", &more);
+    let refused = output(&mut compare(&arguments));
+    assert_eq!(refused.status.code(), Some(3));
+    let said = text(&refused.stderr);
+    assert!(
+        said.contains("no worker script was found: name it with --worker FILE"),
+        "{said}"
+    );
+    scratch.write("site/worker.php", WORKER);
+    let output = output(&mut compare(&arguments));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let outcome: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let rows = rows(&outcome, 0);
+    let worker = rows
+        .get("howdah-worker")
+        .unwrap_or_else(|| panic!("{outcome}"));
+    assert!(worker["good"].as_f64() > Some(0.0), "{worker}");
+    assert_eq!(worker["errors"], serde_json::json!({}), "{worker}");
+    // It was started from a file of the form that would be recommended for it.
+    let started = std::fs::read_to_string(out.join("howdah-worker/howdah.toml"));
+    let started = started.expect("the file it was started from");
+    assert!(
+        started.contains("mode = \"worker\"") && started.contains("worker.php"),
+        "{started}"
+    );
+    let checked = Command::new(howdah_program())
+        .args([
+            "check",
+            "--config",
+            path(&out.join("howdah-worker/howdah.toml")),
+        ])
+        .output()
+        .expect("howdah can be run");
+    assert!(checked.status.success(), "{}", text(&checked.stderr));
+    // Every row says how near the load tester was to its own end.
+    for row in rows.values() {
+        let share = row["generator"]["of_ceiling"].as_f64();
+        assert!(share > Some(0.0), "{row}");
+    }
+}
+
 #[test]
 fn where_no_mode_gives_the_page_nothing_is_recommended() {
     let scratch = Scratch::new("own-none");
@@ -216,22 +262,13 @@ fn where_no_mode_gives_the_page_nothing_is_recommended() {
         "<?php echo 'I run under ', $_SERVER['SERVER_SOFTWARE'];\n",
     );
     let out = scratch.join("run");
-    let output = output(&mut compare(&[
-        "--app",
-        path(&site),
-        "--url",
-        "/",
-        "--stacks",
+    let output = output(&mut compare(&briefly(
+        &site,
+        &out,
         "nginx-fpm-unix",
-        "--blocks",
         "2",
-        "--window",
-        "0.2",
-        "--concurrency",
-        "2",
-        "--out",
-        path(&out),
-    ]));
+        &[],
+    )));
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     let said = text(&output.stdout);
     assert!(
@@ -379,23 +416,7 @@ fn a_run_that_was_killed_goes_on_after_its_last_block_and_never_with_another_set
     let scratch = Scratch::new("own-resume");
     let site = moody(&scratch, "<?php echo '<h1>A caravan of elephants</h1>';\n");
     let out = scratch.join("run");
-    let begin = [
-        "--app",
-        path(&site),
-        "--url",
-        "/",
-        "--full",
-        "--stacks",
-        "nginx-fpm-unix",
-        "--blocks",
-        "2",
-        "--window",
-        "0.2",
-        "--concurrency",
-        "2",
-        "--out",
-        path(&out),
-    ];
+    let begin = briefly(&site, &out, "nginx-fpm-unix", "2", &["--full"]);
     let resume = ["--resume", path(&out), "--json"];
     let first = out.join("blocks/look-000.json");
     let until = |arguments: &[&str], block: &Path, signal| {

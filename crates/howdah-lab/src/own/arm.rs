@@ -97,6 +97,8 @@ const RIVALS_QUICKLY: &[&str] = &["nginx-fpm-unix", "apache-mod-php", "frankenph
 
 /// The default's name.
 pub const DEFAULT: &str = "howdah-embed";
+/// The name of mode `worker`, which takes part where a worker script is found or named.
+pub const WORKER: &str = "howdah-worker";
 
 /// All that make sense for this application, the default first.
 pub fn arms(app: &App, quick: bool) -> Vec<Arm> {
@@ -123,7 +125,7 @@ pub fn arms(app: &App, quick: bool) -> Vec<Arm> {
     };
     arms.push(howdah("howdah-embed-cache", cached));
     if app.worker.is_some() {
-        arms.push(howdah("howdah-worker", of(Mode::Worker)));
+        arms.push(howdah(WORKER, of(Mode::Worker)));
     }
     arms.push(howdah("howdah-fastcgi", of(Mode::Fastcgi)));
     arms.push(howdah("howdah-pool", of(Mode::Pool)));

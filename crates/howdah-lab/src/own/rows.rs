@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::arm::Arm;
 use super::run::{Block, Window};
+use crate::ceiling::Generator;
 
 /// Of the intervals' resampling: the same windows always give the same intervals.
 pub const SEED: u64 = 1;
@@ -49,6 +50,8 @@ pub struct Row {
     pub cpu: f64,
     /// Proportional memory of the whole stack, bytes; 0: not ours to see.
     pub memory: u64,
+    /// What the load tester itself did meanwhile.
+    pub generator: Generator,
     /// The load tester was the bottleneck: a lower bound. The sentence that says why.
     pub generator_bound: Option<String>,
 }
@@ -138,6 +141,7 @@ fn row(arm: &Arm, windows: &[&Window]) -> Option<Row> {
             .map(|window| window.memory)
             .max()
             .unwrap_or(0),
+        generator: Generator::of(&runs),
         generator_bound: runs.iter().find_map(|run| bottleneck::bound(run)),
     })
 }
@@ -175,6 +179,7 @@ pub(super) fn made_up(arm: &str, children: Option<u32>, good: f64, memory: u64) 
         slowest: 0.1,
         cpu: 0.001,
         memory,
+        generator: Generator::default(),
         generator_bound: None,
     }
 }

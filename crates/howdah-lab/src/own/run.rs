@@ -18,6 +18,7 @@ use super::check::{self, Failed, Page};
 use super::saved::Saved;
 use super::schedule::Schedule;
 use crate::LabError;
+use crate::ceiling;
 use crate::measure::Watch;
 use crate::process::{Memory, busy_time, own_time, usage_of};
 use crate::stack::Job;
@@ -179,10 +180,28 @@ impl Bench<'_> {
                     }
                 }
             }
+            if number == 0 {
+                self.ceilings(&mut block, &levels, watch);
+            }
             self.saved.keep(&name, &block)?;
             blocks.push(block);
         }
         Ok((blocks, End::Finished))
+    }
+
+    /// How near the generator was to its own end, once for each stage: the pages stay the same.
+    fn ceilings(&self, block: &mut Block, levels: &[u32], watch: &mut dyn Watch) {
+        for level in levels {
+            let windows = block.windows.iter_mut();
+            let here = windows.filter(|window| window.concurrency == *level);
+            if let Err(why) = ceiling::tell(here.map(|w| &mut w.run), &self.interrupt) {
+                let error = LabError::NotMeasured {
+                    stack: "the load tester".to_owned(),
+                    why,
+                };
+                watch.failed("its ceiling", &error);
+            }
+        }
     }
 
     /// One arm, started afresh, at all levels.

@@ -12,6 +12,7 @@ use howdah_bench::report::words;
 
 use super::plots;
 use crate::answer;
+use crate::ceiling::Generator;
 use crate::table::{Cell, Line, Table};
 
 /// Renders it.
@@ -229,15 +230,7 @@ fn row(out: &mut String, line: &Line) {
         }
         text
     });
-    let generator = &line.generator;
-    let mut tester = words::percent(generator.cpu);
-    if let Some(share) = generator.of_ceiling {
-        let _ = write!(
-            tester,
-            "<br><small>{} of its ceiling</small>",
-            words::percent(share)
-        );
-    }
+    let tester = tester(&line.generator);
     let mut notes = String::new();
     if let Some(what) = &line.stands_for {
         let _ = write!(notes, "<small>in the post: {}</small>", escape(what));
@@ -290,6 +283,16 @@ fn row(out: &mut String, line: &Line) {
         );
     }
     out.push_str("</tr>\n");
+}
+
+/// How near the load tester was to its own end.
+pub(crate) fn tester(generator: &Generator) -> String {
+    let mut told = words::percent(generator.cpu);
+    if let Some(share) = generator.of_ceiling {
+        let share = words::percent(share);
+        let _ = write!(told, "<br><small>{share} of its ceiling</small>");
+    }
+    told
 }
 
 fn hid(out: &mut String, table: &Table) {

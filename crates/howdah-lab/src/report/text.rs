@@ -6,6 +6,7 @@ use howdah_bench::report::words;
 use howdah_bench::stats::{Invalid, Verdict};
 
 use crate::answer;
+use crate::ceiling::Generator;
 use crate::table::{Cell, Line, Table};
 
 /// Renders it.
@@ -157,7 +158,7 @@ fn write_line(out: &mut String, line: &Line) {
         time(line.p99),
         words::duration(line.cpu),
         memory,
-        tester(line),
+        tester(&line.generator),
         reported,
         against(line),
     );
@@ -178,8 +179,7 @@ fn write_line(out: &mut String, line: &Line) {
 pub const TESTER: &str = "of a core, what the load tester's busiest thread used / of what it reaches against a server that does nothing, what it reached";
 
 /// How near the load tester was to its own end: `41 % / 23 %`.
-pub fn tester(line: &Line) -> String {
-    let generator = &line.generator;
+pub fn tester(generator: &Generator) -> String {
     let share = generator.of_ceiling.map_or("-".to_owned(), words::percent);
     format!("{} / {share}", words::percent(generator.cpu))
 }

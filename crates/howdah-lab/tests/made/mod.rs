@@ -12,9 +12,11 @@ use howdah_bench::run::Machine;
 use howdah_bench::stats::bootstrap::mean_interval;
 use howdah_bench::stats::paired::{Better, Judgement, Question, Settings, judge};
 use howdah_lab::answer::{self, Answer};
+use howdah_lab::ceiling::Generator;
+use howdah_lab::own::study::Outcome as Own;
 use howdah_lab::stack::Stack;
 use howdah_lab::suite::Suite;
-use howdah_lab::table::{Cell, Generator, Line, Missing, SCHEMA, Table};
+use howdah_lab::table::{Cell, Line, Missing, SCHEMA, Table};
 
 /// Windows around a rate, a few per cent apart, the same for the same rate.
 fn windows(rate: f64) -> Vec<f64> {
@@ -107,6 +109,11 @@ fn cell(suite: &Suite, page: usize, level: u32) -> Cell {
         noise_floor: Some(1.004),
         rows,
     }
+}
+
+/// A comparison on an application with a worker script, as `howdah compare --app` once saved it (`app.json`).
+pub fn outcome() -> Own {
+    serde_json::from_str(include_str!("app.json")).expect("a saved outcome of this version")
 }
 
 /// A result of one of the five at these levels.

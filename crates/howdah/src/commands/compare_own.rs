@@ -310,6 +310,12 @@ fn chosen(arguments: &Compare, app: &App, mistakes: &mut Vec<String>) -> Vec<Arm
     let all = arm::arms(app, false);
     for name in &arguments.stacks {
         if !all.iter().any(|arm| arm.is_called(name)) {
+            if name == arm::WORKER {
+                mistakes.push(format!(
+                    "--stacks {name}: no worker script was found: name it with --worker FILE"
+                ));
+                continue;
+            }
             let known: Vec<&str> = all.iter().map(|arm| arm.name.as_str()).collect();
             mistakes.push(format!(
                 "--stacks: there is no `{name}` for an application; there are {}",

@@ -11,6 +11,7 @@ use howdah_bench::report::words;
 use super::super::rows::{Level, Row};
 use super::super::study::Outcome;
 use super::{heading, text};
+use crate::report::html::tester;
 
 /// Renders it.
 pub fn page(outcome: &Outcome) -> String {
@@ -233,7 +234,8 @@ fn figures(out: &mut String, level: &Level) {
     out.push_str(
         "<div class=\"scroll\"><table class=\"figures\"><tr><th>stack</th><th class=\"n\">good per second</th>\
          <th class=\"n\">errors</th><th class=\"n\">p50</th><th class=\"n\">p99</th>\
-         <th class=\"n\">CPU per request</th><th class=\"n\">memory</th><th class=\"n\">windows</th></tr>\n",
+         <th class=\"n\">CPU per request</th><th class=\"n\">memory</th><th class=\"n\">load tester</th>\
+         <th class=\"n\">windows</th></tr>\n",
     );
     for row in &level.rows {
         table_row(out, row);
@@ -263,7 +265,10 @@ fn table_row(out: &mut String, row: &Row) {
         ),
     };
     let bound = row.generator_bound.as_ref().map_or(String::new(), |why| {
-        format!("<small>a lower bound: {}</small>", escape(why))
+        format!(
+            "<small>the load tester was the bottleneck, this is a lower bound: {}</small>",
+            escape(why)
+        )
     });
     let _ = write!(
         out,
@@ -286,6 +291,7 @@ fn table_row(out: &mut String, row: &Row) {
         ("p99", time(row.p99)),
         ("CPU per request", words::duration(row.cpu)),
         ("memory", memory),
+        ("load tester", tester(&row.generator)),
         ("windows", row.windows.to_string()),
     ] {
         let _ = write!(

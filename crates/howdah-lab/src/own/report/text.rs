@@ -6,6 +6,7 @@ use howdah_bench::report::words;
 
 use super::super::rows::{Level, Row};
 use super::super::study::Outcome;
+use crate::report::text::{TESTER, tester};
 
 /// Renders it.
 pub fn render(outcome: &Outcome) -> String {
@@ -63,6 +64,9 @@ pub fn render(outcome: &Outcome) -> String {
     for level in &outcome.levels {
         write_level(&mut out, level);
     }
+    if !outcome.levels.is_empty() {
+        let _ = writeln!(out, "\n  tester: {TESTER}");
+    }
     if !outcome.failed.is_empty() {
         let _ = writeln!(out, "\n  Not measured:");
         for failed in &outcome.failed {
@@ -119,8 +123,8 @@ fn write_level(out: &mut String, level: &Level) {
     let clients = words::plural(level.concurrency.into(), "client", "clients");
     let _ = writeln!(
         out,
-        "\n  {:<50} {:>9}  {:<17} {:>8} {:>9} {:>9} {:>9} {:>9}",
-        clients, "good/s", "95 %", "errors", "p50", "p99", "CPU/req", "memory"
+        "\n  {:<50} {:>9}  {:<17} {:>8} {:>9} {:>9} {:>9} {:>9} {:>13}",
+        clients, "good/s", "95 %", "errors", "p50", "p99", "CPU/req", "memory", "tester"
     );
     for row in &level.rows {
         write_row(out, row);
@@ -138,7 +142,7 @@ fn write_row(out: &mut String, row: &Row) {
     let time = |seconds: Option<f64>| seconds.map_or("-".to_owned(), words::duration);
     let _ = writeln!(
         out,
-        "    {:<48} {:>9}  {:<17} {:>8} {:>9} {:>9} {:>9} {:>9}",
+        "    {:<48} {:>9}  {:<17} {:>8} {:>9} {:>9} {:>9} {:>9} {:>13}",
         row.title,
         words::rate(row.good),
         interval,
@@ -150,7 +154,14 @@ fn write_row(out: &mut String, row: &Row) {
             0 => "-".to_owned(),
             bytes => words::bytes(bytes as f64),
         },
+        tester(&row.generator),
     );
+    if let Some(why) = &row.generator_bound {
+        let _ = writeln!(
+            out,
+            "      ! the load tester was the bottleneck ({why}): a lower bound"
+        );
+    }
     if !row.errors.is_empty() {
         let classes = row.errors.iter();
         let classes: Vec<String> = classes
