@@ -114,7 +114,7 @@ fn mediawiki() {
 
 #[test]
 fn laravel() {
-    check(include_str!("../../../../docs/guides/laravel.md"), 2);
+    check(include_str!("../../../../docs/guides/laravel.md"), 3);
 }
 
 #[test]
