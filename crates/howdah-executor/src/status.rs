@@ -1,6 +1,9 @@
 //! The scoreboard and the counters of a pool, as data for the status page, `howdah status` and
 //! metrics. Field names follow php-fpm's status page where it has one.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::ExecError;
 use serde::Serialize;
 
 /// A pool at one moment.
@@ -96,4 +99,12 @@ pub struct BackendRow {
     pub failures: u64,
     /// Times its backlog was full.
     pub overflows: u64,
+}
+
+/// Counters of failures, in the order of [`ExecError::index`], with their names.
+pub(crate) fn failures(counters: &[AtomicU64; ExecError::NAMES.len()]) -> Vec<(String, u64)> {
+    let named = ExecError::NAMES.iter().zip(counters);
+    named
+        .map(|(name, count)| ((*name).to_owned(), count.load(Ordering::Relaxed)))
+        .collect()
 }

@@ -58,6 +58,24 @@ impl Rig {
         finish(self.start(script, "", ScriptBody::Empty)).await
     }
 
+    /// A run whose head has come.
+    async fn begun(&self, script: &Path) -> Box<dyn Run> {
+        let mut run = self.start(script, "", ScriptBody::Empty);
+        next_event(&mut run).await.unwrap();
+        run
+    }
+
+    /// A program that writes its process id into `pid`, begins to answer, and does not end.
+    fn sleeper(&self) -> PathBuf {
+        let text = "echo $$ >pid; printf 'X: y\\n\\n'; exec sleep 600";
+        self.scripts.sh("long.sh", text)
+    }
+
+    /// A program that says ok.
+    fn quick(&self) -> PathBuf {
+        self.scripts.sh("quick.sh", "printf 'X: y\\n\\nok'")
+    }
+
     async fn pid_in(&self, file: &str) -> i32 {
         let path = self.scripts.0.join(file);
         let read = || std::fs::read_to_string(&path).ok()?.trim().parse().ok();
@@ -332,7 +350,7 @@ fn a_hanging_program_is_ended_with_all_it_has_started() {
         "hang.sh",
         "trap '' TERM; echo $$ >pid; (trap '' TERM; sh -c 'echo $$ >below; exec sleep 600') & printf 'X: y\\n\\nhalf'; while :; do sleep 600; done",
     );
-    let quick = rig.scripts.sh("quick.sh", "printf 'X: y\\n\\nok'");
+    let quick = rig.quick();
     on_front(async {
         let outcome = rig.get(&script).await;
         assert_eq!(outcome.err(), Some(ExecError::TerminateTimeout));
@@ -345,13 +363,9 @@ fn a_hanging_program_is_ended_with_all_it_has_started() {
 #[test]
 fn a_client_that_leaves_takes_its_program_along() {
     let rig = Rig::new(config(1));
-    let script = rig.scripts.sh(
-        "long.sh",
-        "echo $$ >pid; printf 'X: y\\n\\n'; exec sleep 600",
-    );
+    let script = rig.sleeper();
     on_front(async {
-        let mut run = rig.start(&script, "", ScriptBody::Empty);
-        next_event(&mut run).await.unwrap();
+        let run = rig.begun(&script).await;
         let pid = rig.pid_in("pid").await;
         assert!(lives(pid));
         drop(run);
@@ -385,14 +399,10 @@ fn what_a_program_leaves_in_the_background_goes_on() {
 #[test]
 fn a_killed_spawner_takes_its_programs_along_and_another_serves() {
     let rig = Rig::new(config(2));
-    let script = rig.scripts.sh(
-        "long.sh",
-        "echo $$ >pid; printf 'X: y\\n\\n'; exec sleep 600",
-    );
-    let quick = rig.scripts.sh("quick.sh", "printf 'X: y\\n\\nok'");
+    let script = rig.sleeper();
+    let quick = rig.quick();
     on_front(async {
-        let mut run = rig.start(&script, "", ScriptBody::Empty);
-        next_event(&mut run).await.unwrap();
+        let run = rig.begun(&script).await;
         let pid = rig.pid_in("pid").await;
         kill(rig.launcher.pid());
         let outcome = finish(run).await;
@@ -411,14 +421,10 @@ fn a_stopped_spawner_is_killed_with_its_programs_and_another_serves() {
         spawner_timeout: Duration::from_secs(2),
         ..config(2)
     });
-    let script = rig.scripts.sh(
-        "long.sh",
-        "echo $$ >pid; printf 'X: y\\n\\n'; exec sleep 600",
-    );
-    let quick = rig.scripts.sh("quick.sh", "printf 'X: y\\n\\nok'");
+    let script = rig.sleeper();
+    let quick = rig.quick();
     on_front(async {
-        let mut run = rig.start(&script, "", ScriptBody::Empty);
-        next_event(&mut run).await.unwrap();
+        let run = rig.begun(&script).await;
         let pid = rig.pid_in("pid").await;
         stop(rig.launcher.pid());
         let outcome = finish(run).await;
@@ -436,7 +442,7 @@ fn a_stopped_spawner_is_killed_with_its_programs_and_another_serves() {
 #[test]
 fn five_hundred_requests_on_four_places_are_all_answered_four_at_a_time() {
     let rig = Rig::new(config(4));
-    let script = rig.scripts.sh("quick.sh", "printf 'X: y\\n\\nok'");
+    let script = rig.quick();
     on_front(async {
         let mut runs = Vec::new();
         for _ in 0..500 {
@@ -461,13 +467,10 @@ fn a_full_queue_and_a_long_wait_are_refused_by_name() {
         queue_timeout: Duration::from_millis(100),
         ..config(1)
     });
-    let script = rig
-        .scripts
-        .sh("long.sh", "printf 'X: y\\n\\n'; exec sleep 600");
+    let script = rig.sleeper();
     on_front(async {
         rig.pool.ready().await.unwrap();
-        let mut first = rig.start(&script, "", ScriptBody::Empty);
-        next_event(&mut first).await.unwrap();
+        let _first = rig.begun(&script).await;
         let second = tokio::spawn(finish(rig.start(&script, "", ScriptBody::Empty)));
         until("one waits", || rig.pool.status().queue == 1).await;
         let third = rig.get(&script).await;
@@ -488,8 +491,7 @@ fn a_drained_pool_finishes_what_runs_and_sends_the_rest_to_its_successor() {
         &format!("printf 'X: y\\n\\n'; {wait}; printf done"),
     );
     on_front(async {
-        let mut run = rig.start(&script, "", ScriptBody::Empty);
-        next_event(&mut run).await.unwrap();
+        let run = rig.begun(&script).await;
         rig.pool.drain(Some(next.pool.clone()), PATIENCE);
         std::fs::write(&go, "").unwrap();
         assert_eq!(text(&finish(run).await.unwrap()), "done");
@@ -503,13 +505,9 @@ fn a_drained_pool_finishes_what_runs_and_sends_the_rest_to_its_successor() {
 #[test]
 fn a_drain_that_takes_too_long_cuts_what_runs() {
     let rig = Rig::new(config(1));
-    let script = rig.scripts.sh(
-        "long.sh",
-        "echo $$ >pid; printf 'X: y\\n\\n'; exec sleep 600",
-    );
+    let script = rig.sleeper();
     on_front(async {
-        let mut run = rig.start(&script, "", ScriptBody::Empty);
-        next_event(&mut run).await.unwrap();
+        let run = rig.begun(&script).await;
         let pid = rig.pid_in("pid").await;
         rig.pool.drain(None, Duration::from_millis(50));
         assert_eq!(finish(run).await.err(), Some(ExecError::Stopping));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use howdah_executor::embed::{Condition, EmbedPool};
 use howdah_executor::{BodyCutOff, Event, ExecError, Executor, ScriptBody};
 use support::fake::FakeLauncher;
-use support::{TestLog, bytes, config, finish, get, next_event, on_front, request};
+use support::{TestLog, bytes, config, finish, get, next_event, on_front, request, until};
 
 fn start(config: howdah_executor::PoolConfig) -> (Arc<EmbedPool>, Arc<TestLog>, Arc<FakeLauncher>) {
     let (log, launcher) = (
@@ -255,10 +255,8 @@ fn a_zygote_that_cannot_start_is_named_to_requests_and_tried_again() {
         assert_eq!(get(&pool, "/hello").await.unwrap_err(), down);
         log.wait_for("PhpStartup: no such extension");
         // Tried again until it works.
-        while get(&pool, "/hello").await.is_err() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        assert_eq!(pool.condition(), Condition::Ready);
+        until("it is ready", || pool.condition() == Condition::Ready).await;
+        assert_eq!(get(&pool, "/hello").await.unwrap().body, b"hello");
     });
 }
 

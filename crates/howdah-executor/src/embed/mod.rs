@@ -220,13 +220,7 @@ impl Executor for EmbedPool {
                 ProcessManager::Ondemand => "ondemand",
             }
             .to_owned(),
-            state: match &*shared.condition.borrow() {
-                Condition::Starting => "Starting".to_owned(),
-                Condition::Ready => "Ready".to_owned(),
-                Condition::Down { name, message } => format!("Down ({name}): {message}"),
-                Condition::Draining => "Draining".to_owned(),
-                Condition::Closed => "Closed".to_owned(),
-            },
+            state: shared.condition.borrow().to_string(),
             php,
             opcache,
             uptime: shared.started.elapsed().as_secs(),
@@ -237,11 +231,7 @@ impl Executor for EmbedPool {
             max_active_processes: counters.max_active.load(Ordering::Relaxed),
             max_children_reached: shared.sum(|c| &c.max_children_reached),
             slow_requests: counters.slow.load(Ordering::Relaxed),
-            failures: ExecError::NAMES
-                .iter()
-                .zip(&counters.failures)
-                .map(|(name, n)| ((*name).to_owned(), n.load(Ordering::Relaxed)))
-                .collect(),
+            failures: crate::status::failures(&counters.failures),
             ..PoolStatus::default()
         };
         self.fill_scoreboard(&mut status);

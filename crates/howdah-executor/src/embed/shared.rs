@@ -37,6 +37,19 @@ pub enum Condition {
     Closed,
 }
 
+/// As the status shows it.
+impl std::fmt::Display for Condition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Condition::Starting => f.write_str("Starting"),
+            Condition::Ready => f.write_str("Ready"),
+            Condition::Down { name, message } => write!(f, "Down ({name}): {message}"),
+            Condition::Draining => f.write_str("Draining"),
+            Condition::Closed => f.write_str("Closed"),
+        }
+    }
+}
+
 impl Condition {
     /// Waits until it is known whether there is anybody to serve requests.
     pub(crate) async fn settled(

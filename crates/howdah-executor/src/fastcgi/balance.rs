@@ -17,80 +17,16 @@
 //! perhaps the backend has fewer processes than was said.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use super::health::Health;
+use super::member::Member;
+use super::ticket::{Grant, Ticket};
+
 /// How much longer the first of another thread's line must have waited to go before our own.
 const FAIRNESS: Duration = Duration::from_millis(10);
-/// A new connection that has been silent for so long may be waiting for a process that a kept
-/// connection holds.
-pub const SILENCE: Duration = Duration::from_millis(100);
-/// Where an unknown limit starts: few enough for any backlog.
-const FIRST_LIMIT: u32 = 16;
-/// Where it ends: above php-fpm's `listen.backlog` of 511 nothing is gained.
-const HIGHEST_LIMIT: u32 = 512;
-/// After an overflow it grows by one in this time.
-const GROWTH: Duration = Duration::from_secs(1);
-/// So many failures in a row take a backend out of the choice while another is up.
-const FAILURES_IN_A_ROW: u32 = 3;
-/// First and longest time between two attempts to reach a backend that is down.
-const PROBE_FIRST: Duration = Duration::from_millis(50);
-const PROBE_LAST: Duration = Duration::from_secs(1);
-
-/// A request's place in the line.
-#[derive(Debug)]
-pub struct Ticket<C> {
-    /// Only a new connection will do: the request cannot be repeated.
-    pub fresh: bool,
-    /// Any other backend than this, while another is up: it has failed the request before.
-    pub avoid: Option<usize>,
-    /// When it got in line.
-    pub since: Instant,
-    slot: Mutex<Slot<C>>,
-}
-
-#[derive(Debug)]
-struct Slot<C> {
-    grant: Option<Grant<C>>,
-    waker: Option<Waker>,
-}
-
-impl<C> Ticket<C> {
-    fn new(fresh: bool, avoid: Option<usize>, since: Instant) -> Arc<Ticket<C>> {
-        Arc::new(Ticket {
-            fresh,
-            avoid,
-            since,
-            slot: Mutex::new(Slot {
-                grant: None,
-                waker: None,
-            }),
-        })
-    }
-
-    fn slot(&self) -> MutexGuard<'_, Slot<C>> {
-        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The grant, if it has come; otherwise the waker is called when it does.
-    pub fn take(&self, waker: &Waker) -> Option<Grant<C>> {
-        let mut slot = self.slot();
-        if slot.grant.is_none() && !slot.waker.as_ref().is_some_and(|w| w.will_wake(waker)) {
-            slot.waker = Some(waker.clone());
-        }
-        slot.grant.take()
-    }
-}
-
-/// The right to run one request on a backend. Given back by [`Balance::release`].
-#[derive(Debug)]
-pub struct Grant<C> {
-    /// Index of the backend.
-    pub backend: usize,
-    /// A kept connection, or none: make one.
-    pub connection: Option<C>,
-}
 
 /// What became of a request asking for a backend.
 #[derive(Debug)]
@@ -101,129 +37,6 @@ pub enum Entry<C> {
     Waits(Arc<Ticket<C>>),
     /// The queue is full.
     Full,
-}
-
-/// Whether a backend can be reached.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Health {
-    /// As far as we know.
-    Up,
-    /// It could not, or answers nonsense.
-    Down {
-        /// Since then.
-        since: Instant,
-        /// When it is tried again.
-        probe_at: Instant,
-        /// Time between the last two attempts.
-        interval: Duration,
-        /// What happened.
-        why: String,
-    },
-}
-
-/// How many requests a backend is given at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limit {
-    /// Now.
-    pub now: u32,
-    /// Configured, or told by the backend: kept connections are safe.
-    pub known: bool,
-    /// Configured: nothing the backend says changes it.
-    configured: bool,
-    /// It has never overflowed: grow with each answer.
-    steep: bool,
-    grown: Option<Instant>,
-}
-
-impl Limit {
-    fn new(configured: Option<u32>) -> Limit {
-        Limit {
-            now: configured.unwrap_or(FIRST_LIMIT),
-            known: configured.is_some(),
-            configured: configured.is_some(),
-            steep: true,
-            grown: None,
-        }
-    }
-
-    fn answered(&mut self, now: Instant) {
-        let due = self.grown.is_none_or(|at| now.duration_since(at) >= GROWTH);
-        if !self.known && self.now < HIGHEST_LIMIT && (self.steep || due) {
-            self.now += 1;
-            self.grown = Some(now);
-        }
-    }
-
-    fn overflowed(&mut self, now: Instant, busy: u32) {
-        if !self.known {
-            self.now = (busy * 3 / 4).clamp(1, self.now.max(1));
-            self.steep = false;
-            self.grown = Some(now);
-        }
-    }
-}
-
-/// A backend.
-#[derive(Debug)]
-pub struct Member<C> {
-    weight: u32,
-    /// Requests granted and not given back.
-    pub busy: u32,
-    /// Connections without a request, by front thread, the latest last.
-    kept: Vec<Vec<(C, Instant)>>,
-    /// How many these are.
-    pub kept_count: u32,
-    /// See [`Limit`].
-    pub limit: Limit,
-    /// See [`Health`].
-    pub health: Health,
-    /// New connections without an answer yet, by request. Only looked after where connections are
-    /// kept.
-    silent: Vec<(u64, Instant)>,
-    failures_in_a_row: u32,
-    /// Requests answered.
-    pub answered: u64,
-    /// Connections made.
-    pub connects: u64,
-    /// Attempts that failed: connecting, or an answer that broke off or made no sense.
-    pub failures: u64,
-    /// Times its backlog was full.
-    pub overflows: u64,
-    /// Gets requests. Only where somebody watches the program ([`Balance::watch`]) it does not.
-    pub open: bool,
-    /// Requests that ran into `request_terminate_timeout`.
-    pub overdue: u64,
-}
-
-impl<C> Member<C> {
-    fn is_up(&self) -> bool {
-        self.health == Health::Up
-    }
-
-    fn has_room(&self) -> bool {
-        self.open && self.is_up() && self.busy < self.limit.now
-    }
-
-    /// Takes a kept connection, own thread's latest first.
-    fn take_kept(&mut self, front: usize) -> Option<C> {
-        let own = self.kept[front].pop();
-        let taken = own.map(|(connection, _)| connection)?;
-        self.kept_count -= 1;
-        Some(taken)
-    }
-
-    /// Takes the connection that has been idle longest, whosever it is.
-    fn take_oldest(&mut self) -> Option<C> {
-        let oldest = self.kept.iter_mut().filter(|list| !list.is_empty());
-        let list = oldest.min_by_key(|list| list[0].1)?;
-        self.kept_count -= 1;
-        Some(list.remove(0).0)
-    }
-
-    fn is_starving(&self, now: Instant) -> bool {
-        let long = |(_, since): &(u64, Instant)| now.duration_since(*since) >= SILENCE;
-        self.silent.iter().any(long)
-    }
 }
 
 /// See the module.
@@ -251,24 +64,11 @@ impl<C> Balance<C> {
     /// `weights`: a backend each. `limit`: of each backend, if known. `keep`: whether connections
     /// may be kept.
     pub fn new(weights: &[u32], limit: Option<u32>, keep: bool, fronts: usize) -> Balance<C> {
-        let member = |weight: &u32| Member {
-            weight: (*weight).max(1),
-            busy: 0,
-            kept: (0..fronts).map(|_| Vec::new()).collect(),
-            kept_count: 0,
-            limit: Limit::new(limit),
-            health: Health::Up,
-            silent: Vec::new(),
-            failures_in_a_row: 0,
-            answered: 0,
-            connects: 0,
-            failures: 0,
-            overflows: 0,
-            open: true,
-            overdue: 0,
-        };
         Balance {
-            members: weights.iter().map(member).collect(),
+            members: weights
+                .iter()
+                .map(|weight| Member::new(*weight, limit, fronts))
+                .collect(),
             lines: (0..fronts).map(|_| VecDeque::new()).collect(),
             queued: 0,
             most_queued: 0,
@@ -520,126 +320,6 @@ impl<C> Balance<C> {
         member.kept_count = 0;
         let lists = member.kept.iter_mut().flat_map(|list| list.drain(..));
         lists.map(|(connection, _)| connection).collect()
-    }
-
-    /// A backend has answered as it should.
-    pub fn succeeded(&mut self, backend: usize, now: Instant) {
-        let wanted = self.queued > 0;
-        let member = &mut self.members[backend];
-        member.answered += 1;
-        member.failures_in_a_row = 0;
-        if wanted && member.busy >= member.limit.now {
-            member.limit.answered(now);
-        }
-    }
-
-    /// A backend's backlog was full.
-    pub fn overflowed(&mut self, backend: usize, now: Instant) {
-        let member = &mut self.members[backend];
-        member.overflows += 1;
-        member.limit.overflowed(now, member.busy);
-    }
-
-    /// A backend's answer broke off or made no sense. Returns whether that takes it out.
-    pub fn failed(&mut self, backend: usize, why: &str, now: Instant) -> bool {
-        let other_is_up = self.another_is_up(backend);
-        let member = &mut self.members[backend];
-        member.failures += 1;
-        member.failures_in_a_row += 1;
-        let out = member.failures_in_a_row >= FAILURES_IN_A_ROW && other_is_up && member.is_up();
-        if out {
-            // It was reached: looking again at once would say nothing new.
-            self.down_for(backend, why, now, PROBE_LAST);
-        }
-        out
-    }
-
-    /// A backend cannot be reached. Returns whether that is news.
-    pub fn down(&mut self, backend: usize, why: &str, now: Instant) -> bool {
-        self.members[backend].failures += 1;
-        self.down_for(backend, why, now, PROBE_FIRST)
-    }
-
-    fn down_for(&mut self, backend: usize, why: &str, now: Instant, interval: Duration) -> bool {
-        let member = &mut self.members[backend];
-        let news = member.is_up();
-        if news {
-            member.health = Health::Down {
-                since: now,
-                probe_at: now + interval,
-                interval,
-                why: why.to_owned(),
-            };
-            member.kept.iter_mut().for_each(Vec::clear);
-            member.kept_count = 0;
-        }
-        news
-    }
-
-    /// An attempt to reach it failed again.
-    pub fn still_down(&mut self, backend: usize, reason: &str, now: Instant) {
-        if let Health::Down {
-            probe_at,
-            interval,
-            why,
-            ..
-        } = &mut self.members[backend].health
-        {
-            *interval = (*interval * 2).min(PROBE_LAST);
-            *probe_at = now + *interval;
-            reason.clone_into(why);
-        }
-    }
-
-    /// It can be reached. `limit`: what it says it can run at once, if it does and nothing is
-    /// configured. Returns whether that is news.
-    pub fn up(&mut self, backend: usize, limit: Option<u32>) -> bool {
-        let member = &mut self.members[backend];
-        let news = !member.is_up();
-        member.health = Health::Up;
-        member.failures_in_a_row = 0;
-        if let Some(limit) = limit
-            && !member.limit.configured
-        {
-            member.limit.now = limit.clamp(1, HIGHEST_LIMIT);
-            member.limit.known = true;
-        }
-        news
-    }
-
-    /// Since when no backend could be reached, and the last one's reason.
-    pub fn all_down(&self) -> Option<(Instant, &str)> {
-        let mut last: Option<(Instant, &str)> = None;
-        for member in &self.members {
-            match &member.health {
-                Health::Up => return None,
-                Health::Down { since, why, .. } => {
-                    if last.is_none_or(|(at, _)| *since > at) {
-                        last = Some((*since, why));
-                    }
-                }
-            }
-        }
-        last
-    }
-
-    /// Backends to be tried again now. Each is named once: the attempt tells when to try again, or
-    /// is given up after `patience`.
-    pub fn take_due(&mut self, now: Instant, patience: Duration) -> Vec<usize> {
-        let due = self.due(now);
-        for backend in &due {
-            if let Health::Down { probe_at, .. } = &mut self.members[*backend].health {
-                *probe_at = now + patience;
-            }
-        }
-        due
-    }
-
-    fn due(&self, now: Instant) -> Vec<usize> {
-        let due =
-            |m: &Member<C>| matches!(&m.health, Health::Down { probe_at, .. } if *probe_at <= now);
-        let all = self.members.iter().enumerate();
-        all.filter(|(_, m)| due(m)).map(|(at, _)| at).collect()
     }
 
     /// Takes out the kept connections that have been idle since `before`, or all.

@@ -1,6 +1,7 @@
 //! Decisions of the balance, on connections that are numbers and a clock that is moved by hand.
 
 use super::*;
+use crate::fastcgi::member::FIRST_LIMIT;
 
 struct Table {
     balance: Balance<u32>,

@@ -6,8 +6,8 @@
 //!            └─ keeper            (its own thread)  probes, idle connections, the end
 //! ```
 //!
-//! - `address`: where backends listen. `balance`: who gets which, the queue, limits, kept
-//!   connections: pure decisions.
+//! - `address`: where backends listen. `balance`: who gets which, and the queue (`ticket`: a place in
+//!   it); `member`: a backend's limit and kept connections; `health`: who can be reached. Pure decisions.
 //! - `body_file`: a stored body under a name, for php-fpm.
 //! - `connection`: a socket. `request`, `answer`: records both ways, as bytes. `run`: one request
 //!   from the queue to its end, over as many attempts as are safe; `talk`: one of them.
@@ -23,11 +23,14 @@ mod answer;
 pub(crate) mod balance;
 mod body_file;
 pub(crate) mod connection;
+mod health;
 pub(crate) mod keeper;
+pub(crate) mod member;
 mod request;
 mod run;
 pub(crate) mod shared;
 mod talk;
+mod ticket;
 
 use std::io;
 use std::sync::Arc;
@@ -41,7 +44,8 @@ use crate::pool::{Happens, Pool};
 use crate::status::{BackendRow, PoolStatus};
 use crate::{ExecError, Executor, Log, Run, ScriptRequest, front_thread};
 
-use balance::{Entry, Health};
+use balance::Entry;
+use health::Health;
 use howdah_proto::fastcgi::Role;
 use run::FastCgiRun;
 use shared::Shared;
@@ -162,18 +166,13 @@ impl Executor for FastCgiPool {
         let shared = &self.shared;
         let now = Instant::now();
         let balance = shared.balance();
-        let state = match &*shared.condition.borrow() {
-            Condition::Starting => "Starting".to_owned(),
-            Condition::Draining => "Draining".to_owned(),
-            Condition::Closed => "Closed".to_owned(),
-            Condition::Down { name, message } => format!("Down ({name}): {message}"),
-            Condition::Ready => match balance.all_down() {
-                Some((_, why)) => format!("Down (BackendDown): {why}"),
-                None => "Ready".to_owned(),
-            },
+        let condition = shared.condition.borrow().clone();
+        let state = match (&condition, balance.all_down()) {
+            (Condition::Ready, Some((_, why))) => format!("Down (BackendDown): {why}"),
+            (condition, _) => condition.to_string(),
         };
         let rows = shared.config.backends.iter().zip(&balance.members);
-        let row = |(backend, member): (&address::Backend, &balance::Member<_>)| {
+        let row = |(backend, member): (&address::Backend, &member::Member<_>)| {
             let (state, since, why) = match &member.health {
                 Health::Up => ("Up", None, ""),
                 Health::Down { since, why, .. } => {
@@ -208,11 +207,7 @@ impl Executor for FastCgiPool {
             active_processes: balance.busy(),
             max_active_processes: balance.most_busy,
             max_children_reached: balance.waited,
-            failures: ExecError::NAMES
-                .iter()
-                .zip(&shared.failures)
-                .map(|(name, n)| ((*name).to_owned(), n.load(Ordering::Relaxed)))
-                .collect(),
+            failures: crate::status::failures(&shared.failures),
             backends: rows.map(row).collect(),
             ..PoolStatus::default()
         }

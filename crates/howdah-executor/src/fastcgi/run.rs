@@ -23,12 +23,13 @@ use howdah_proto::fastcgi::{End, Role};
 use tokio::time::Sleep;
 
 use super::answer::Answer;
-use super::balance::{Entry, Grant, Ticket};
+use super::balance::Entry;
 use super::body_file::BodyFile;
 use super::connection::{Connecting, Connection, Start, connect};
 use super::request::{self, Outgoing};
 use super::shared::Shared;
 use super::talk::{Fault, Talk, give_back, spare};
+use super::ticket::{Grant, Ticket};
 use crate::{Event, ExecError, Run, RunTiming, ScriptBody, ScriptRequest};
 
 /// First and longest wait before a full backlog is tried again.

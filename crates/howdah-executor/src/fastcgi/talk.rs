@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use howdah_proto::fastcgi::End;
 
 use super::answer::Answer;
-use super::balance::SILENCE;
 use super::body_file::BodyFile;
 use super::connection::Connection;
+use super::member::SILENCE;
 use super::request;
 use super::run::{FastCgiRun, LOOK};
 use super::shared::WARNING;

@@ -174,12 +174,9 @@ impl Executor for ProgramPool {
             (_, ProcessManager::Ondemand) => "ondemand",
         }
         .to_owned();
-        match &*shared.condition.borrow() {
-            Condition::Down { name, message } => {
-                status.state = format!("Down ({name}): {message}");
-            }
-            Condition::Starting => status.state = "Starting".to_owned(),
-            _ => {}
+        let condition = shared.condition.borrow().clone();
+        if let Condition::Down { .. } | Condition::Starting = condition {
+            status.state = condition.to_string();
         }
         let board = shared.board.lock().unwrap_or_else(PoisonError::into_inner);
         status.children.clone_from(&board);

@@ -365,10 +365,7 @@ impl Places {
     pub fn fill(&self, status: &mut PoolStatus) {
         status.queue_size = self.queue_size;
         status.queue = self.queue().waiting;
-        let failures = ExecError::NAMES.iter().zip(&self.failures);
-        status.failures = failures
-            .map(|(name, n)| ((*name).to_owned(), n.load(Ordering::Relaxed)))
-            .collect();
+        status.failures = crate::status::failures(&self.failures);
         let state = self.lock();
         status.accepted_requests = state.accepted;
         status.max_queue = state.max_queue;

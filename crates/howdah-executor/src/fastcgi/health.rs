@@ -1,0 +1,153 @@
+//! Which backends can be reached: what takes one out of the choice, when it is tried again, and what
+//! brings it back. As [`super::balance`], on values and times handed in.
+
+use std::time::{Duration, Instant};
+
+use super::balance::Balance;
+use super::member::{HIGHEST_LIMIT, Member};
+
+/// So many failures in a row take a backend out of the choice while another is up.
+const FAILURES_IN_A_ROW: u32 = 3;
+/// First and longest time between two attempts to reach a backend that is down.
+const PROBE_FIRST: Duration = Duration::from_millis(50);
+const PROBE_LAST: Duration = Duration::from_secs(1);
+
+/// Whether a backend can be reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// As far as we know.
+    Up,
+    /// It could not, or answers nonsense.
+    Down {
+        /// Since then.
+        since: Instant,
+        /// When it is tried again.
+        probe_at: Instant,
+        /// Time between the last two attempts.
+        interval: Duration,
+        /// What happened.
+        why: String,
+    },
+}
+
+impl<C> Balance<C> {
+    /// A backend has answered as it should.
+    pub fn succeeded(&mut self, backend: usize, now: Instant) {
+        let wanted = self.queued > 0;
+        let member = &mut self.members[backend];
+        member.answered += 1;
+        member.failures_in_a_row = 0;
+        if wanted && member.busy >= member.limit.now {
+            member.limit.answered(now);
+        }
+    }
+
+    /// A backend's backlog was full.
+    pub fn overflowed(&mut self, backend: usize, now: Instant) {
+        let member = &mut self.members[backend];
+        member.overflows += 1;
+        member.limit.overflowed(now, member.busy);
+    }
+
+    /// A backend's answer broke off or made no sense. Returns whether that takes it out.
+    pub fn failed(&mut self, backend: usize, why: &str, now: Instant) -> bool {
+        let other_is_up = self.another_is_up(backend);
+        let member = &mut self.members[backend];
+        member.failures += 1;
+        member.failures_in_a_row += 1;
+        let out = member.failures_in_a_row >= FAILURES_IN_A_ROW && other_is_up && member.is_up();
+        if out {
+            // It was reached: looking again at once would say nothing new.
+            self.down_for(backend, why, now, PROBE_LAST);
+        }
+        out
+    }
+
+    /// A backend cannot be reached. Returns whether that is news.
+    pub fn down(&mut self, backend: usize, why: &str, now: Instant) -> bool {
+        self.members[backend].failures += 1;
+        self.down_for(backend, why, now, PROBE_FIRST)
+    }
+
+    fn down_for(&mut self, backend: usize, why: &str, now: Instant, interval: Duration) -> bool {
+        let member = &mut self.members[backend];
+        let news = member.is_up();
+        if news {
+            member.health = Health::Down {
+                since: now,
+                probe_at: now + interval,
+                interval,
+                why: why.to_owned(),
+            };
+            member.kept.iter_mut().for_each(Vec::clear);
+            member.kept_count = 0;
+        }
+        news
+    }
+
+    /// An attempt to reach it failed again.
+    pub fn still_down(&mut self, backend: usize, reason: &str, now: Instant) {
+        if let Health::Down {
+            probe_at,
+            interval,
+            why,
+            ..
+        } = &mut self.members[backend].health
+        {
+            *interval = (*interval * 2).min(PROBE_LAST);
+            *probe_at = now + *interval;
+            reason.clone_into(why);
+        }
+    }
+
+    /// It can be reached. `limit`: what it says it can run at once, if it does and nothing is
+    /// configured. Returns whether that is news.
+    pub fn up(&mut self, backend: usize, limit: Option<u32>) -> bool {
+        let member = &mut self.members[backend];
+        let news = !member.is_up();
+        member.health = Health::Up;
+        member.failures_in_a_row = 0;
+        if let Some(limit) = limit
+            && !member.limit.configured
+        {
+            member.limit.now = limit.clamp(1, HIGHEST_LIMIT);
+            member.limit.known = true;
+        }
+        news
+    }
+
+    /// Since when no backend could be reached, and the last one's reason.
+    pub fn all_down(&self) -> Option<(Instant, &str)> {
+        let mut last: Option<(Instant, &str)> = None;
+        for member in &self.members {
+            match &member.health {
+                Health::Up => return None,
+                Health::Down { since, why, .. } => {
+                    if last.is_none_or(|(at, _)| *since > at) {
+                        last = Some((*since, why));
+                    }
+                }
+            }
+        }
+        last
+    }
+
+    /// Backends to be tried again now. Each is named once: the attempt tells when to try again, or
+    /// is given up after `patience`.
+    pub fn take_due(&mut self, now: Instant, patience: Duration) -> Vec<usize> {
+        let due = self.due(now);
+        for backend in &due {
+            if let Health::Down { probe_at, .. } = &mut self.members[*backend].health {
+                *probe_at = now + patience;
+            }
+        }
+        due
+    }
+
+    pub(super) fn due(&self, now: Instant) -> Vec<usize> {
+        let due =
+            |m: &Member<C>| matches!(&m.health, Health::Down { probe_at, .. } if *probe_at <= now);
+        let all = self.members.iter().enumerate();
+        all.filter(|(_, m)| due(m)).map(|(at, _)| at).collect()
+    }
+}

@@ -1,0 +1,140 @@
+//! One backend as the choice sees it: how many requests it may have, the connections kept to it, and
+//! what is counted of it. Changed by [`super::balance`] and [`super::health`] alone.
+
+use std::time::{Duration, Instant};
+
+use super::health::Health;
+
+/// A new connection that has been silent for so long may be waiting for a process that a kept
+/// connection holds.
+pub const SILENCE: Duration = Duration::from_millis(100);
+/// Where an unknown limit starts: few enough for any backlog.
+pub(super) const FIRST_LIMIT: u32 = 16;
+/// Where it ends: above php-fpm's `listen.backlog` of 511 nothing is gained.
+pub(super) const HIGHEST_LIMIT: u32 = 512;
+/// After an overflow it grows by one in this time.
+const GROWTH: Duration = Duration::from_secs(1);
+
+/// How many requests a backend is given at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Now.
+    pub now: u32,
+    /// Configured, or told by the backend: kept connections are safe.
+    pub known: bool,
+    /// Configured: nothing the backend says changes it.
+    pub(super) configured: bool,
+    /// It has never overflowed: grow with each answer.
+    steep: bool,
+    grown: Option<Instant>,
+}
+
+impl Limit {
+    pub(super) fn new(configured: Option<u32>) -> Limit {
+        Limit {
+            now: configured.unwrap_or(FIRST_LIMIT),
+            known: configured.is_some(),
+            configured: configured.is_some(),
+            steep: true,
+            grown: None,
+        }
+    }
+
+    pub(super) fn answered(&mut self, now: Instant) {
+        let due = self.grown.is_none_or(|at| now.duration_since(at) >= GROWTH);
+        if !self.known && self.now < HIGHEST_LIMIT && (self.steep || due) {
+            self.now += 1;
+            self.grown = Some(now);
+        }
+    }
+
+    pub(super) fn overflowed(&mut self, now: Instant, busy: u32) {
+        if !self.known {
+            self.now = (busy * 3 / 4).clamp(1, self.now.max(1));
+            self.steep = false;
+            self.grown = Some(now);
+        }
+    }
+}
+
+/// A backend.
+#[derive(Debug)]
+pub struct Member<C> {
+    pub(super) weight: u32,
+    /// Requests granted and not given back.
+    pub busy: u32,
+    /// Connections without a request, by front thread, the latest last.
+    pub(super) kept: Vec<Vec<(C, Instant)>>,
+    /// How many these are.
+    pub kept_count: u32,
+    /// See [`Limit`].
+    pub limit: Limit,
+    /// See [`Health`].
+    pub health: Health,
+    /// New connections without an answer yet, by request. Only looked after where connections are
+    /// kept.
+    pub(super) silent: Vec<(u64, Instant)>,
+    pub(super) failures_in_a_row: u32,
+    /// Requests answered.
+    pub answered: u64,
+    /// Connections made.
+    pub connects: u64,
+    /// Attempts that failed: connecting, or an answer that broke off or made no sense.
+    pub failures: u64,
+    /// Times its backlog was full.
+    pub overflows: u64,
+    /// Gets requests. Only where somebody watches the program ([`Balance::watch`]) it does not.
+    pub open: bool,
+    /// Requests that ran into `request_terminate_timeout`.
+    pub overdue: u64,
+}
+
+impl<C> Member<C> {
+    pub(super) fn new(weight: u32, limit: Option<u32>, fronts: usize) -> Member<C> {
+        Member {
+            weight: weight.max(1),
+            busy: 0,
+            kept: (0..fronts).map(|_| Vec::new()).collect(),
+            kept_count: 0,
+            limit: Limit::new(limit),
+            health: Health::Up,
+            silent: Vec::new(),
+            failures_in_a_row: 0,
+            answered: 0,
+            connects: 0,
+            failures: 0,
+            overflows: 0,
+            open: true,
+            overdue: 0,
+        }
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.health == Health::Up
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.open && self.is_up() && self.busy < self.limit.now
+    }
+
+    /// Takes a kept connection, own thread's latest first.
+    pub(super) fn take_kept(&mut self, front: usize) -> Option<C> {
+        let own = self.kept[front].pop();
+        let taken = own.map(|(connection, _)| connection)?;
+        self.kept_count -= 1;
+        Some(taken)
+    }
+
+    /// Takes the connection that has been idle longest, whosever it is.
+    pub(super) fn take_oldest(&mut self) -> Option<C> {
+        let oldest = self.kept.iter_mut().filter(|list| !list.is_empty());
+        let list = oldest.min_by_key(|list| list[0].1)?;
+        self.kept_count -= 1;
+        Some(list.remove(0).0)
+    }
+
+    pub(super) fn is_starving(&self, now: Instant) -> bool {
+        let long = |(_, since): &(u64, Instant)| now.duration_since(*since) >= SILENCE;
+        self.silent.iter().any(long)
+    }
+}

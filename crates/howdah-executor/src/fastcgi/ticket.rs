@@ -1,0 +1,60 @@
+//! What a request holds while it waits for a backend, and what it is given then. Made and granted by
+//! [`super::balance`].
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::Instant;
+
+/// A request's place in the line.
+#[derive(Debug)]
+pub struct Ticket<C> {
+    /// Only a new connection will do: the request cannot be repeated.
+    pub fresh: bool,
+    /// Any other backend than this, while another is up: it has failed the request before.
+    pub avoid: Option<usize>,
+    /// When it got in line.
+    pub since: Instant,
+    slot: Mutex<Slot<C>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Slot<C> {
+    pub(super) grant: Option<Grant<C>>,
+    pub(super) waker: Option<Waker>,
+}
+
+impl<C> Ticket<C> {
+    pub(super) fn new(fresh: bool, avoid: Option<usize>, since: Instant) -> Arc<Ticket<C>> {
+        Arc::new(Ticket {
+            fresh,
+            avoid,
+            since,
+            slot: Mutex::new(Slot {
+                grant: None,
+                waker: None,
+            }),
+        })
+    }
+
+    pub(super) fn slot(&self) -> MutexGuard<'_, Slot<C>> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The grant, if it has come; otherwise the waker is called when it does.
+    pub fn take(&self, waker: &Waker) -> Option<Grant<C>> {
+        let mut slot = self.slot();
+        if slot.grant.is_none() && !slot.waker.as_ref().is_some_and(|w| w.will_wake(waker)) {
+            slot.waker = Some(waker.clone());
+        }
+        slot.grant.take()
+    }
+}
+
+/// The right to run one request on a backend. Given back by [`Balance::release`].
+#[derive(Debug)]
+pub struct Grant<C> {
+    /// Index of the backend.
+    pub backend: usize,
+    /// A kept connection, or none: make one.
+    pub connection: Option<C>,
+}
