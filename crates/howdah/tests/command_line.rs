@@ -137,3 +137,22 @@ fn the_front_is_not_started_by_hand() {
     assert_eq!(code, 1);
     assert!(err.contains("start `howdah serve` instead"), "{err}");
 }
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure_and_a_full_disk_is() {
+    let explain = |out: std::process::Stdio| {
+        let ended = howdah(["check", "--explain", "queue_size"])
+            .stdout(out)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        (ended.status.code(), said)
+    };
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    assert_eq!(explain(writer.into()), (Some(0), String::new()));
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+    let (code, said) = explain(full.unwrap().into());
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("cannot write the answer"), "{said}");
+}

@@ -44,8 +44,7 @@ fn tell(target: &Target, question: steer::Ask) -> ExitCode {
     };
     let word = |key: &str| Some(answer.status.as_ref()?.get(key)?.as_str()?.to_owned());
     if let Some(text) = word("cache") {
-        println!("{}", text.trim_end());
-        return exit::done();
+        return super::answer(text.trim_end());
     }
     let why = word("mistake").unwrap_or(answer.message);
     eprintln!("howdah: {why}");

@@ -14,10 +14,7 @@ use crate::{exit, php};
 pub fn run(check: &Check) -> ExitCode {
     if let Some(key) = &check.explain {
         return match reference::explain(key) {
-            Ok(text) => {
-                print!("{text}");
-                exit::done()
-            }
+            Ok(text) => super::answer(&text),
             Err(why) => {
                 eprintln!("howdah: {why}");
                 exit::failed()
@@ -85,14 +82,13 @@ pub fn run(check: &Check) -> ExitCode {
             for advice in unreachable(&settings.pools) {
                 eprintln!("advice: {advice}");
             }
-            println!(
+            super::answer(&format!(
                 "{}: no mistakes ({} site(s), {} pool(s), {} listener(s))",
                 source.name,
                 settings.sites.len(),
                 settings.pools.len(),
                 settings.listen.len()
-            );
-            exit::done()
+            ))
         }
     }
 }
@@ -160,6 +156,9 @@ fn route(text: &str, loaded: Loaded) -> ExitCode {
         return exit::failed();
     };
     let site = sites.find(host.as_bytes());
-    println!("site {}: {}", site.config().name, site.explain(&head));
-    exit::done()
+    super::answer(&format!(
+        "site {}: {}",
+        site.config().name,
+        site.explain(&head)
+    ))
 }

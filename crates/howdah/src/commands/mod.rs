@@ -14,28 +14,42 @@ pub mod status;
 pub mod steer;
 mod watch;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use crate::{exit, php};
 
+/// Prints the answer of a command, and how that went: a reader that has seen enough (`| head`) is no
+/// failure, a full disk is.
+fn answer(text: &str) -> ExitCode {
+    let mut out = io::stdout().lock();
+    let end = if text.ends_with('\n') { "" } else { "\n" };
+    let written = write!(out, "{text}{end}").and_then(|()| out.flush());
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            eprintln!("howdah: cannot write the answer: {error}");
+            exit::failed()
+        }
+        _ => exit::done(),
+    }
+}
+
 /// `howdah version`
 pub fn version() -> ExitCode {
-    println!("howdah {}", env!("CARGO_PKG_VERSION"));
+    let ours = concat!("howdah ", env!("CARGO_PKG_VERSION"));
     let found = php::find(None).and_then(|program| {
         let version = php::check(&program)?;
         Ok((program, version))
     });
     match found {
-        Ok((program, version)) => {
-            println!(
-                "php {} {} ({})",
-                version.php,
-                version.thread_safety,
-                program.display()
-            );
-            exit::done()
-        }
+        Ok((program, version)) => answer(&format!(
+            "{ours}\nphp {} {} ({})",
+            version.php,
+            version.thread_safety,
+            program.display()
+        )),
         Err(why) => {
+            answer(ours);
             eprintln!("howdah: {why}");
             exit::php()
         }

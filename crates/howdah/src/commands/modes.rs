@@ -41,16 +41,15 @@ pub fn run(arguments: &Modes) -> ExitCode {
     let rows = rows(&howdah_php(), &php_cgi(), &php_fpm(Path::new("/run")));
     if arguments.json {
         match serde_json::to_string_pretty(&rows) {
-            Ok(text) => println!("{text}"),
+            Ok(text) => super::answer(&text),
             Err(error) => {
                 eprintln!("howdah: {error}");
-                return exit::failed();
+                exit::failed()
             }
         }
     } else {
-        print!("{}", table(&rows));
+        super::answer(&table(&rows))
     }
-    exit::done()
 }
 
 fn howdah_php() -> Found {

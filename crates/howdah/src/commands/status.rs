@@ -33,12 +33,10 @@ pub fn run(status: &Status) -> ExitCode {
         eprintln!("howdah: {}", answer.message);
         return exit::failed();
     };
-    if status.json {
-        println!("{}", json(&answer, server));
-    } else {
-        print!("{}", text(&answer, server));
-    }
-    exit::done()
+    super::answer(&match status.json {
+        true => json(&answer, server).to_string(),
+        false => text(&answer, server),
+    })
 }
 
 /// The server's status with what the master knows beside it.

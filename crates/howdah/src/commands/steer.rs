@@ -21,8 +21,7 @@ fn tell(answer: Result<Answer, String>) -> ExitCode {
         eprintln!("advice: {advice}");
     }
     if answer.ok {
-        println!("{}", answer.message);
-        return exit::done();
+        return super::answer(&answer.message);
     }
     for mistake in &answer.mistakes {
         eprintln!("{mistake}");

@@ -281,11 +281,15 @@ fn command_line_defines(arguments: &Serve, top: &Section<'_, '_, '_>) -> Vec<(St
 }
 
 pub(super) fn php_ini(arguments: &Serve, section: &Section<'_, '_, '_>) -> Option<PathBuf> {
-    let typed = arguments.php_ini.clone();
-    let ini = typed.or_else(|| section.path("php_ini"))?;
+    let (what, place, ini) = match &arguments.php_ini {
+        Some(typed) => ("--php-ini", None, typed.clone()),
+        None => {
+            let place = section.place_of("php_ini");
+            ("php_ini", place, section.path("php_ini")?)
+        }
+    };
     if section.file().eyes == Eyes::Master && !ini.is_file() {
-        let message = format!("php_ini: there is no file {}", ini.display());
-        let place = section.place_of("php_ini");
+        let message = format!("{what}: there is no file {}", ini.display());
         section.file().mistake(place, message);
     }
     Some(ini)
