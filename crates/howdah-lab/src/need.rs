@@ -36,10 +36,10 @@ needs! {
     MOD_FCGID: "mod_fcgid", ["/usr/lib/apache2/modules/mod_fcgid.so"], "apt-get install libapache2-mod-fcgid";
     VARNISH: "Varnish", ["varnishd"], "apt-get install varnish";
     GO: "Go", ["go", "/usr/local/go/bin/go", "/usr/lib/go/bin/go"], "apt-get install golang-go";
-    FRANKENPHP: "FrankenPHP", ["frankenphp"], "put the program `frankenphp` into PATH, https://frankenphp.dev/docs/#install";
-    ROADRUNNER: "RoadRunner", ["rr"], "put the program `rr` into PATH, https://docs.roadrunner.dev/docs/general/install";
+    FRANKENPHP: "FrankenPHP", ["frankenphp"], "curl https://frankenphp.dev/install.sh | sh, and the program `frankenphp` into PATH; https://frankenphp.dev/docs/";
+    ROADRUNNER: "RoadRunner", ["rr"], "composer require spiral/roadrunner-cli && vendor/bin/rr get-binary, and the program `rr` into PATH; https://docs.roadrunner.dev/docs/general/install";
     ROADRUNNER_PHP: "RoadRunner's PHP side", ["/usr/local/lib/howdah-lab/roadrunner/vendor/autoload.php"], "composer require --working-dir=/usr/local/lib/howdah-lab/roadrunner spiral/roadrunner-http nyholm/psr7";
-    SWOOLE: "PHP's extension swoole", ["/usr/lib/php/20220829/swoole.so", "/usr/lib/php/20220829/openswoole.so"], "apt-get install php8.2-dev && pecl install swoole";
+    SWOOLE: "PHP's extension swoole", ["/usr/lib/php/20220829/swoole.so", "/usr/lib/php/20220829/openswoole.so"], "apt-get install php-pear php8.2-dev g++ && pecl install swoole";
     MARIADB: "MariaDB", ["mariadbd"], "apt-get install mariadb-server";
     WORDPRESS: "WordPress", ["/usr/share/wordpress/wp-load.php"], "apt-get install wordpress wordpress-theme-twentytwentyone";
 }
@@ -79,6 +79,18 @@ fn is_program(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_no_package_of_debian_has_is_named_with_a_command_too() {
+        for (need, command) in [
+            (FRANKENPHP, "curl "),
+            (ROADRUNNER, "composer require "),
+            (ROADRUNNER_PHP, "composer require "),
+            (SWOOLE, "pecl install "),
+        ] {
+            assert!(need.install.contains(command), "{need:?}");
+        }
+    }
 
     #[test]
     fn what_is_here_is_found_and_what_is_not_is_named_with_the_remedy() {
