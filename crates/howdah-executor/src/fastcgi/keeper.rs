@@ -128,6 +128,11 @@ async fn look(shared: Arc<Shared>, backend: usize) {
 /// Connects and asks what it can run at once (§4.1). An application that does not know the question
 /// hangs up or stays silent, which is as good: it is there. Only what is not FastCGI is refused.
 pub async fn probe(address: &Address) -> io::Result<Option<u32>> {
+    probe_within(address, ANSWER).await
+}
+
+/// [`probe`], with this limit for the answer.
+pub async fn probe_within(address: &Address, limit: Duration) -> io::Result<Option<u32>> {
     let socket = match connect(address) {
         Start::Now(done) => done,
         Start::Later(connecting) => tokio::time::timeout(CONNECT, connecting)
@@ -141,7 +146,7 @@ pub async fn probe(address: &Address) -> io::Result<Option<u32>> {
         Err(error) => return Err(error),
     };
     let mut connection = Connection::new(socket, usize::MAX)?;
-    let answer = tokio::time::timeout(ANSWER, ask(&mut connection));
+    let answer = tokio::time::timeout(limit, ask(&mut connection));
     answer.await.unwrap_or(Ok(None))
 }
 

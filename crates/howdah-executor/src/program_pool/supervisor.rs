@@ -25,6 +25,11 @@ use crate::status::ChildRow;
 
 /// A program that does not answer GET_VALUES serves when it has lived so long.
 const SETTLED: Duration = Duration::from_secs(1);
+/// How long a program may take for its first answer, on a machine that is busy. One that is silent for
+/// ever takes its first request so much later.
+const FIRST_ANSWER: Duration = Duration::from_secs(3);
+/// How long one that serves may take.
+const ANSWER: Duration = Duration::from_millis(500);
 /// One that dies younger counts as a failed start.
 const INFANT: Duration = Duration::from_secs(1);
 /// So many failed starts in a row are a crash loop.
@@ -430,8 +435,12 @@ impl Supervisor {
         slot.asked = true;
         let (address, incarnation) = (slot.listening.address.clone(), slot.incarnation);
         let teller = self.teller.clone();
+        let limit = match slot.stage {
+            Stage::Starting => FIRST_ANSWER,
+            _ => ANSWER,
+        };
         tokio::spawn(async move {
-            let said = keeper::probe(&address).await;
+            let said = keeper::probe_within(&address, limit).await;
             // Nobody may be left to hear it.
             let _ = teller.send((at, incarnation, said));
         });
