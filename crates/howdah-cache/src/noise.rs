@@ -1,7 +1,8 @@
 //! Database writes that change no page: bookkeeping that applications do on ordinary visits. Data by
 //! preset, from the applications' own schemas; without it every visit that counts itself would make
 //! the whole site old. A write is noise only if its table, or every row it is known to touch, is named
-//! here; what is not known is no noise.
+//! here; what is not known is no noise. Where an entry's source is not said it is the application's schema;
+//! a table that any page shows something of is not here, however rarely it is looked at.
 //!
 //! Tables have the prefix of an installation, so most patterns begin with `*`. Letter case does not
 //! matter.
@@ -20,8 +21,16 @@ static NOISE: &[Noise] = &[
     Noise {
         preset: "wordpress",
         tables: &[
-            // WooCommerce: baskets; Action Scheduler's queue.
+            // WooCommerce, WC_Install::get_schema(): baskets, limits, logs, what its reports are made from.
+            // Not wc_reserved_stock, by which a product may be sold out.
             "*woocommerce_sessions",
+            "*woocommerce_log",
+            "*wc_rate_limits",
+            "*wc_download_log",
+            "*wc_customer_lookup",
+            "*wc_admin_notes",
+            "*wc_admin_note_actions",
+            // Action Scheduler's queue.
             "*actionscheduler_actions",
             "*actionscheduler_claims",
             "*actionscheduler_groups",
@@ -98,10 +107,9 @@ static NOISE: &[Noise] = &[
             "*l10n_cache",
             "*module_deps",
             "*job",
-            "*querycache",
-            "*querycachetwo",
-            "*querycache_info",
-            "*site_stats",
+            // Not site_stats ({{NUMBEROFARTICLES}}, Special:Statistics) and not querycache and its kin
+            // (Special:ActiveUsers): pages show them, and SiteStatsUpdate and RecentChangesUpdateJob
+            // write them with edits, not with visits.
             "*watchlist",
             "*uploadstash",
             "*updatelog",
@@ -114,36 +122,47 @@ static NOISE: &[Noise] = &[
     Noise {
         preset: "drupal",
         tables: &[
+            // Cache\DatabaseBackend. Not cachetags, which says that content has changed.
             "*cache_*",
+            // Session\SessionHandler, Lock\DatabaseLockBackend, Flood\DatabaseBackend,
+            // KeyValueStore\DatabaseStorageExpirable, Queue\DatabaseQueue, Batch\BatchStorage.
             "*sessions",
             "*semaphore",
-            "*watchdog",
             "*flood",
-            "*history",
-            "*node_counter",
             "*key_value_expire",
             "*queue",
             "*batch",
+            // The modules dblog and history; statistics, a module of its own since Drupal 11.
+            "*watchdog",
+            "*history",
+            "*node_counter",
         ],
+        // Drupal\Core\Cron::run().
         rows: &[("*key_value", "name", &["system.cron_last"])],
     },
     Noise {
         preset: "joomla",
+        // installation/sql/mysql/base.sql and extensions.sql.
         tables: &["*session", "*action_logs", "*scheduler_tasks"],
         rows: &[],
     },
     Noise {
         preset: "phpbb",
+        // config/default/container/tables.yml: sessions, what one visitor has read, was asked or searched for.
         tables: &[
             "*sessions",
             "*sessions_keys",
             "*search_results",
             "*login_attempts",
+            "*topics_track",
+            "*forums_track",
+            "*confirm",
         ],
         rows: &[],
     },
     Noise {
         preset: "magento",
+        // etc/db_schema.xml of PageCache, Cron, Customer, Reports, MysqlMq and Quote.
         tables: &[
             "*session",
             "*cache",
@@ -152,6 +171,7 @@ static NOISE: &[Noise] = &[
             "*customer_visitor",
             "*report_event",
             "*report_viewed_product_index",
+            "*report_compared_product_index",
             "*queue_message",
             "*queue_message_status",
             "*quote",
@@ -161,6 +181,7 @@ static NOISE: &[Noise] = &[
     },
     Noise {
         preset: "laravel",
+        // config/session.php, cache.php and queue.php.
         tables: &[
             "*sessions",
             "*cache",
@@ -173,11 +194,14 @@ static NOISE: &[Noise] = &[
     },
     Noise {
         preset: "symfony",
+        // PdoSessionHandler, Messenger's Doctrine transport, PdoAdapter, Lock's DatabaseTableTrait,
+        // DoctrineTokenProvider.
         tables: &[
             "*sessions",
             "*messenger_messages",
             "*cache_items",
             "*lock_keys",
+            "*rememberme_token",
         ],
         rows: &[],
     },
@@ -265,6 +289,25 @@ mod tests {
         }
         assert!(!noise("php", "wp_options", &[("option_name", "cron")]));
         assert!(!is_noise("wordpress", None, std::iter::empty()));
+    }
+
+    #[test]
+    fn what_a_page_shows_is_no_noise() {
+        for (preset, table, is) in [
+            ("mediawiki", "site_stats", false),
+            ("mediawiki", "querycachetwo", false),
+            ("mediawiki", "objectcache", true),
+            ("drupal", "cachetags", false),
+            ("drupal", "cache_render", true),
+            ("wordpress", "wp_wc_reserved_stock", false),
+            ("wordpress", "wp_wc_product_meta_lookup", false),
+            ("wordpress", "wp_wc_customer_lookup", true),
+            ("phpbb", "phpbb_topics", false),
+            ("phpbb", "phpbb_topics_track", true),
+            ("symfony", "rememberme_token", true),
+        ] {
+            assert_eq!(noise(preset, table, &[]), is, "{preset} {table}");
+        }
     }
 
     #[test]

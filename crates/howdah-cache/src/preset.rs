@@ -321,6 +321,7 @@ pub static PRESETS: &[Preset] = &[
             SESSION,
             Hex("SESS"),
             Hex("SSESS"),
+            // Pressflow's and the module Cookie Cache Bypass'.
             Is("NO_CACHE"),
             Starts("Drupal_visitor_"),
             Is("big_pipe_nojs"),
@@ -362,6 +363,8 @@ pub static PRESETS: &[Preset] = &[
             "memberlist.php",
             "search.php",
             "cron.php",
+            "report.php",
+            "viewonline.php",
         ],
         never_parameters: &[Is("sid"), Is("hash")],
         advice: "phpBB starts a session for every visitor and says `private`; its pages are not stored.",
@@ -400,7 +403,9 @@ pub static PRESETS: &[Preset] = &[
             Ends("_session"),
             Ends("-session"),
             Is("XSRF-TOKEN"),
+            // Passport's, and MaintenanceModeBypassCookie's.
             Is("laravel_token"),
+            Is("laravel_maintenance"),
             Starts("remember_"),
         ],
         never_segments: &[
@@ -421,12 +426,14 @@ pub static PRESETS: &[Preset] = &[
         session_cookies: &[
             SESSION,
             Is("REMEMBERME"),
+            // The profiler's `sf_redirect`.
             Starts("sf_"),
-            Ends("_csrf"),
             Starts("csrf-token"),
             Starts("__Host-csrf-token"),
         ],
         never_segments: &["_profiler", "_wdt", "_fragment"],
+        // SecurityBundle's switch_user: to be somebody else.
+        never_parameters: &[Is("_switch_user")],
         advice: "Symfony says `no-cache, private` unless a controller says otherwise: #[Cache(public: true, maxage: 600)], and `_stateless: true` on the route.",
         ..NOTHING
     },

@@ -287,6 +287,7 @@ fn phpbb_may_be_told_another_name_for_its_cookies() {
             "/forum/posting.php?mode=post",
             "/viewtopic.php?t=1&sid=x",
             "/adm/index.php",
+            "/viewonline.php",
         ],
         &["/viewtopic.php?t=1", "/viewforum.php?f=2"],
     );
@@ -334,6 +335,7 @@ fn laravel_names_its_session_by_the_application() {
             "my-shop-session=x",
             "XSRF-TOKEN=x",
             "remember_web_59ba36=x",
+            "laravel_maintenance=x",
         ],
         &["_fbp=x"],
     );
@@ -365,7 +367,12 @@ fn symfony_uses_phps_own_session() {
     );
     urls(
         "symfony",
-        &["/_profiler/x", "/_wdt/x", "/_fragment?_path=x"],
+        &[
+            "/_profiler/x",
+            "/_wdt/x",
+            "/_fragment?_path=x",
+            "/?_switch_user=jo",
+        ],
         &["/", "/blog/1"],
     );
 }
