@@ -117,7 +117,7 @@ passes! {
     PartialContent Response;
     /// The response was cut off, or is shorter than it said.
     Incomplete Response;
-    /// The body is longer than `cache_max_object`.
+    /// The body is longer than `cache_max_object`, or than half of `[cache] memory`.
     TooLarge Response;
     /// The head is longer than a stored head may be.
     HeadTooLarge Response;

@@ -32,6 +32,12 @@ pub const MAX_VARIANTS: usize = 32;
 /// How many keys are remembered that passed, and that were asked for once.
 const REMEMBERED: usize = 16_384;
 
+/// Longest body for a memory of `capacity` bytes: every page that is kept is in memory while it is
+/// sent, once for all its readers.
+pub fn longest(capacity: u64) -> u64 {
+    capacity / 2
+}
+
 /// What is stored under a key.
 #[derive(Clone, Debug)]
 enum Slot {
@@ -229,7 +235,7 @@ impl Memory {
                 Some(variants) => variant(&variants.names),
                 None => key.to_vec(),
             };
-            if !below.may_have(&own, now) {
+            if !self.may_be_below(&own, now) {
                 return Found::Nothing;
             }
             let outcome = match self.reads.board(&own) {
@@ -252,10 +258,20 @@ impl Memory {
         Found::Nothing
     }
 
+    /// Whether a request would look on disk for a key. A file that memory cannot take, which may be
+    /// when it has become smaller since, is not read: each reader would have a copy of his own.
+    pub fn may_be_below(&self, key: &[u8], now: Millis) -> bool {
+        let below = self.below.as_ref();
+        below.is_some_and(|below| below.may_have(key, now, self.capacity))
+    }
+
     /// Puts what a file holds into memory, unless something newer is there.
     fn raise(&self, own: &[u8], what: Option<What>, ticket: Ticket) -> Outcome {
         let own: Box<[u8]> = own.into();
         let slot = match what {
+            Some(What::Page(page)) if page.body.len() as u64 > longest(self.capacity) => {
+                return Outcome::Passed(Pass::TooLarge);
+            }
             Some(What::Page(page)) => Slot::Page(Arc::from(page)),
             Some(What::Varies(names)) => Slot::Varies(Arc::new(Variants {
                 names,
@@ -267,7 +283,7 @@ impl Memory {
         let there = match self.pages.get_value_or_guard(&own, Some(Duration::ZERO)) {
             GuardResult::Value(newer) => newer,
             GuardResult::Guard(guard) => {
-                // Too large for memory, it is served from what was read all the same.
+                // If there is no room at the moment it is served from what was read all the same.
                 let _ = guard.insert(slot.clone());
                 slot
             }

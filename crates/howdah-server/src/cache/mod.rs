@@ -183,10 +183,16 @@ impl PageCache {
             let owners = disk::owners(sites, &settings.encoding);
             Arc::new(DiskSites::new(disk, &owners))
         });
+        // A longer page would be rendered for the cache again and again, and never be there.
+        let longest = howdah_cache::store::memory::longest(memory);
+        let within = |mut config: CacheConfig| {
+            config.rules.max_object = config.rules.max_object.min(longest);
+            SiteCache::new(config)
+        };
         let mut parts: Vec<_> = sites
             .all()
             .iter()
-            .map(|site| site.config().cache.clone().map(SiteCache::new))
+            .map(|site| site.config().cache.clone().map(within))
             .collect();
         for (part, site) in parts.iter_mut().zip(sites.all()) {
             let written = disk.as_ref().and_then(|d| d.generations(site.number()));
@@ -205,7 +211,7 @@ impl PageCache {
             .max()?;
         Some(PageCache {
             closed_disk: settings.closed_cache_disk.clone(),
-            memory: Memory::over(disk, memory, largest.min(memory / 2)),
+            memory: Memory::over(disk, memory, largest),
             flights: Flights::default(),
             sites: parts,
         })

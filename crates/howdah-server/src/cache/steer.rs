@@ -279,8 +279,7 @@ fn explain(
                 key.target().escape_ascii()
             );
             if let Ok(variant) = lookup::variant_of(cache, &key, &request) {
-                let disk = cache.memory.disk();
-                if disk.is_some_and(|disk| disk.may_have(&variant.key, now())) {
+                if cache.memory.may_be_below(&variant.key, now()) {
                     out.push_str("it may be on disk: a request would look\n");
                 }
                 if cache.flights.is_flying(&variant.key) {

@@ -405,7 +405,7 @@ options! {
             "How long beyond its lifetime a page is served while it is rendered anew (`cache = on`).", "Varnish's";
         "cache_stale_if_error": Kind::Time(0, 30 * DAY), "1h",
             "How long beyond its lifetime a page is served when PHP fails (`cache = on`).", "an hour is enough to repair something";
-        "cache_max_object": Kind::Size(K, G), "8M", "Longest body that is kept.", "pages are shorter, downloads are no pages";
+        "cache_max_object": Kind::Size(K, G), "8M", "Longest body that is kept; never more than half of `memory` in `[cache]`.", "pages are shorter, downloads are no pages";
         "cache_ignore_cookies": Kind::Texts, "",
             "Cookies that change no page, beside those of analytics; `*` at the end for all that begin so. Any other unknown cookie passes the cache by (`UnknownCookie`).",
             "only you know what your cookies do";

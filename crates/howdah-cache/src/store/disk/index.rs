@@ -19,7 +19,7 @@ const BLOCK: u64 = 4096;
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     /// Bytes it takes.
-    bytes: u64,
+    pub bytes: u64,
     /// See [`Summary::born`].
     pub born: Option<u64>,
     /// See [`Summary::useless_at`].

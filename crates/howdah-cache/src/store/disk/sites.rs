@@ -63,7 +63,9 @@ impl DiskSites {
             key: key.into(),
             page: page.clone(),
         };
-        if waiting + bytes > WAITING || !shared.order(order) {
+        // A longer one than may wait goes alone.
+        let too_many = waiting > 0 && waiting + bytes > WAITING;
+        if too_many || !shared.order(order) {
             shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
             shared.fault(Fault::DiskBusy, || {
                 format!("{} MB of pages wait to be written", waiting >> 20)
@@ -88,8 +90,9 @@ impl DiskSites {
         }
     }
 
-    /// Whether it is worth the while to read: no file is touched to know.
-    pub fn may_have(&self, key: &[u8], now: Millis) -> bool {
+    /// Whether it is worth the while to read: no file is touched to know. One that takes more than
+    /// `longest` bytes is not.
+    pub fn may_have(&self, key: &[u8], now: Millis, longest: u64) -> bool {
         let Some((owner, generations)) = self.site(key) else {
             return false;
         };
@@ -103,6 +106,7 @@ impl DiskSites {
                     .born
                     .is_some_and(|born| generations.are_all_gone(born))
                     && entry.useless_at > now
+                    && entry.bytes <= longest
             }
             None => !looked_through,
         }

@@ -1,0 +1,114 @@
+//! Long pages: one is in memory once, for all who read it; one that memory cannot take is not kept,
+//! and that is said.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use howdah_tests::fixture::Fixture;
+use howdah_tests::process_tree::memory;
+
+const MIB: usize = 1 << 20;
+/// The page, MiB.
+const LENGTH: usize = 100;
+const PAGE: &str = r"<?php
+header('Content-Type: application/octet-stream');
+for ($i = 0; $i < LENGTH; $i++) echo str_repeat(chr(97 + $i % 26), 1 << 20);
+";
+
+/// Somebody who reads the page, and has read its beginning.
+struct Reader {
+    stream: TcpStream,
+    head: String,
+    body: usize,
+}
+
+impl Reader {
+    fn begin(address: SocketAddr) -> Reader {
+        let mut stream = TcpStream::connect(address).expect("the server listens");
+        let limit = Some(Duration::from_secs(60));
+        stream.set_read_timeout(limit).expect("a limit can be set");
+        stream
+            .write_all(b"GET /page.php HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+            .expect("a request can be sent");
+        let mut begin = Vec::new();
+        let mut byte = [0];
+        while !begin.ends_with(b"\r\n\r\n") {
+            stream.read_exact(&mut byte).expect("a whole head");
+            begin.push(byte[0]);
+        }
+        let head = String::from_utf8_lossy(&begin).into_owned();
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        Reader {
+            stream,
+            head,
+            body: 0,
+        }
+    }
+
+    /// Reads the rest, and looks at every byte.
+    fn finish(mut self) -> String {
+        let mut buffer = vec![0; MIB];
+        loop {
+            let read = self.stream.read(&mut buffer).expect("a whole body");
+            if read == 0 {
+                break;
+            }
+            let mut rest = &buffer[..read];
+            while !rest.is_empty() {
+                let letter = b'a' + (self.body / MIB % 26) as u8;
+                let (part, behind) = rest.split_at(rest.len().min(MIB - self.body % MIB));
+                assert!(part == vec![letter; part.len()], "at byte {}", self.body);
+                self.body += part.len();
+                rest = behind;
+            }
+        }
+        assert_eq!(self.body, LENGTH * MIB);
+        self.head
+    }
+}
+
+#[test]
+fn a_long_page_from_disk_is_read_once_and_is_in_memory_once_for_all_its_readers() {
+    let mut fixture = Fixture::named("cache-large")
+        .script("page.php", &PAGE.replace("LENGTH", &LENGTH.to_string()))
+        .config("[cache]\npath = \"SCRATCH/cache\"\nmemory = \"256M\"")
+        .site("cache = \"on\"\ncache_ttl = \"1h\"\ncache_max_object = \"128M\"")
+        .start();
+    let head = Reader::begin(fixture.address()).finish();
+    assert!(head.contains("\r\nX-Cache: MISS\r\n"), "{head}");
+    fixture.wait("the page to be written", |f| {
+        f.status()["cache"]["disk"]["waiting"] == 0
+    });
+    fixture.restart();
+    let readers: Vec<Reader> = (0..4).map(|_| Reader::begin(fixture.address())).collect();
+    let mib = memory(fixture.front(), "Rss").expect("the front is there") / 1024;
+    assert!(
+        (LENGTH as u64..LENGTH as u64 * 2).contains(&mib),
+        "four readers of {LENGTH} MiB: {mib} MiB"
+    );
+    for reader in readers {
+        let head = reader.finish();
+        assert!(head.contains("\r\nX-Cache: HIT\r\n"), "{head}");
+    }
+    let disk = &fixture.status()["cache"]["disk"];
+    assert_eq!(
+        (&disk["hits"], &disk["faults"]),
+        (&1.into(), &serde_json::json!([]))
+    );
+}
+
+#[test]
+fn a_page_longer_than_half_of_the_memory_is_not_kept_and_says_so() {
+    let fixture = Fixture::named("cache-too-large")
+        .script("page.php", "<?php echo str_repeat('a', 3 << 20);")
+        .config("[cache]\nmemory = \"4M\"")
+        .site("cache = \"on\"")
+        .start();
+    for why in ["TooLarge", "PassedBefore"] {
+        let page = fixture.get("/page.php");
+        assert_eq!(page.body.len(), 3 * MIB);
+        let told = page.header("Cache-Status").unwrap_or_default().to_owned();
+        assert!(told.ends_with(why), "{told}");
+    }
+}
