@@ -72,21 +72,37 @@ WRAPPER(pdo_commit, HOWDAH_CONTROLS)
 
 /* Methods that a connection has only because of its driver are its own copies (pdo_hash_methods()),
  * made when the first of them is looked for. */
-static zif_handler stock_pdo_construct;
+static void pdo_connected(zend_object *object)
+{
+	pdo_dbh_t *dbh = php_pdo_dbh_fetch_inner(object);
+	if (pdo_dialect(dbh) != HOWDAH_DIALECT_POSTGRES) {
+		return;
+	}
+	zend_string *any = zend_string_init("pgsqlcopyfromarray", sizeof("pgsqlcopyfromarray") - 1, 0);
+	(void)object->handlers->get_method(&object, any, NULL);
+	zend_string_release(any);
+	HashTable *methods = dbh->cls_methods[PDO_DBH_DRIVER_METHOD_KIND_DBH];
+	if (methods) {
+		howdah_watch_pdo_pgsql(methods);
+	}
+}
+
+static zif_handler stock_pdo_construct, stock_pdo_connect;
 
 static void pdo_construct(INTERNAL_FUNCTION_PARAMETERS)
 {
 	stock_pdo_construct(INTERNAL_FUNCTION_PARAM_PASSTHRU);
-	if (EG(exception) || pdo_dialect(Z_PDO_DBH_P(ZEND_THIS)) != HOWDAH_DIALECT_POSTGRES) {
-		return;
+	if (!EG(exception)) {
+		pdo_connected(Z_OBJ_P(ZEND_THIS));
 	}
-	zend_object *object = Z_OBJ_P(ZEND_THIS);
-	zend_string *any = zend_string_init("pgsqlcopyfromarray", sizeof("pgsqlcopyfromarray") - 1, 0);
-	(void)object->handlers->get_method(&object, any, NULL);
-	zend_string_release(any);
-	HashTable *methods = Z_PDO_DBH_P(ZEND_THIS)->cls_methods[PDO_DBH_DRIVER_METHOD_KIND_DBH];
-	if (methods) {
-		howdah_watch_pdo_pgsql(methods);
+}
+
+/* PDO::connect(), since PHP 8.4: constructs by itself. */
+static void pdo_connect(INTERNAL_FUNCTION_PARAMETERS)
+{
+	stock_pdo_connect(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+	if (!EG(exception) && Z_TYPE_P(return_value) == IS_OBJECT) {
+		pdo_connected(Z_OBJ_P(return_value));
 	}
 }
 
@@ -132,6 +148,7 @@ void howdah_watch_database_calls(void)
 {
 	pdo_mysql_is_watched = howdah_is_watched_below("pdo_mysql");
 	METHOD(pdo_construct, "pdo", "__construct");
+	METHOD(pdo_connect, "pdo", "connect");
 	METHOD(pdo_exec, "pdo", "exec");
 	METHOD(pdo_query, "pdo", "query");
 	METHOD(pdo_commit, "pdo", "commit");

@@ -203,6 +203,15 @@ static uint32_t pdo_lob_mode(zend_execute_data *execute_data)
 
 WRAPPER(pdo_lob_open, pdo_lob_mode(execute_data))
 
+/* The same of the class Pdo\Pgsql, since PHP 8.4: methods like any. */
+WRAPPER(class_copy_from_array, PG_TABLE("INSERT INTO", 1, ""))
+WRAPPER(class_copy_from_file, PG_TABLE("INSERT INTO", 1, ""))
+WRAPPER(class_copy_to_array, PG_READS(1))
+WRAPPER(class_copy_to_file, PG_READS(1))
+WRAPPER(class_lob_create, PG_ANY)
+WRAPPER(class_lob_open, pdo_lob_mode(execute_data))
+WRAPPER(class_lob_unlink, PG_ANY)
+
 void howdah_watch_pdo_pgsql(HashTable *methods)
 {
 	static const struct {
@@ -237,6 +246,13 @@ void howdah_watch_pgsql_calls(void)
 {
 	prepared = pemalloc(sizeof(*prepared), 1);
 	zend_hash_init(prepared, 8, NULL, release_text, 1);
+	METHOD(class_copy_from_array, "pdo\\pgsql", "copyfromarray");
+	METHOD(class_copy_from_file, "pdo\\pgsql", "copyfromfile");
+	METHOD(class_copy_to_array, "pdo\\pgsql", "copytoarray");
+	METHOD(class_copy_to_file, "pdo\\pgsql", "copytofile");
+	METHOD(class_lob_create, "pdo\\pgsql", "lobcreate");
+	METHOD(class_lob_open, "pdo\\pgsql", "lobopen");
+	METHOD(class_lob_unlink, "pdo\\pgsql", "lobunlink");
 	FUNCTION(pg_query);
 	FUNCTION(pg_exec);
 	FUNCTION(pg_query_params);
