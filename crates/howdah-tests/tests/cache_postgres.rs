@@ -7,7 +7,7 @@ mod written;
 use howdah_tests::fixture::Fixture;
 use howdah_tests::postgres::Postgres;
 
-use written::{ask, check_write, read};
+use written::{ask, check_write, keep, read};
 
 /// What the script finds. The page shows the newest row.
 const SCHEMA: &str = "
@@ -130,11 +130,7 @@ fn serve(name: &str, children: usize, postgres: &Postgres, lines: &str) -> Fixtu
 
 /// Whether a page in the cache is still there after one request by `via`.
 fn is_kept_over(fixture: &Fixture, via: &str) -> bool {
-    read(fixture, "/page.php");
-    assert!(
-        read(fixture, "/page.php").1,
-        "{via}: the page is in the cache"
-    );
+    keep(fixture, "/page.php");
     let done = ask(fixture.address(), &format!("/page.php?via={via}&value=no"));
     assert_eq!(done.text(), "done", "{via}");
     read(fixture, "/page.php").1
