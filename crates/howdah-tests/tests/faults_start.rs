@@ -145,6 +145,22 @@ fn settings_that_keep_php_from_starting_are_found_before_the_start() {
 }
 
 #[test]
+fn what_php_says_when_it_cannot_start_is_the_reason_given() {
+    let scratch = Scratch::new("preload");
+    let preload = scratch.write("preload.php", "<?php syntax error");
+    let preload = format!("opcache.preload={}", preload.display());
+    let (_, said) = serve(&scratch, |c| {
+        c.args(["--listen", "127.0.0.1:0", "-d", &preload]);
+        c.args(["-d", "opcache.preload_user=root"]);
+    });
+    let reason = said.lines().last().unwrap_or_default();
+    assert!(
+        reason.contains("PoolDown") && reason.contains("preload"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_missing_directory_is_named() {
     let scratch = Scratch::new("no-root");
     let output = Command::new(howdah_program())

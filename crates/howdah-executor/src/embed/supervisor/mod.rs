@@ -78,6 +78,8 @@ pub(crate) struct Supervisor {
     deaths_looked_at: Instant,
     drain_until: Option<Instant>,
     last_complaint: String,
+    /// What the newest zygote, or a child of it, wrote last.
+    last_words: String,
     workers: workers::Workers,
 }
 
@@ -103,6 +105,7 @@ impl Supervisor {
             deaths_looked_at: now,
             drain_until: None,
             last_complaint: String::new(),
+            last_words: String::new(),
             workers: workers::Workers::new(),
         }
     }

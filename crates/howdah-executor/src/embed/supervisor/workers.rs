@@ -300,6 +300,7 @@ impl Supervisor {
         match Link::start(&self.shared, self.launcher.as_ref()) {
             Ok((link, output)) => {
                 self.outputs.push(output);
+                self.last_words.clear();
                 let deadline = now + self.shared.config.patience.start;
                 self.workers.next = Some((link, deadline));
             }
@@ -372,7 +373,8 @@ impl Supervisor {
                 Received::Report(..) | Received::Nonsense(_) => {}
                 Received::Closed => {
                     self.read_outputs();
-                    self.restart_failed("ZygoteDied", "the new zygote ended while it was starting");
+                    let message = self.ended_while_starting();
+                    self.restart_failed("ZygoteDied", &message);
                 }
             }
         }

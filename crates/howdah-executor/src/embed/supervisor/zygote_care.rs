@@ -56,6 +56,7 @@ impl Supervisor {
         match Link::start(&self.shared, self.launcher.as_ref()) {
             Ok((link, output)) => {
                 self.outputs.push(output);
+                self.last_words.clear();
                 self.zygote = Zygote::Starting {
                     link,
                     deadline: now + self.shared.config.patience.start,
@@ -130,13 +131,9 @@ impl Supervisor {
         }
         let pid = link.pid();
         if !started {
-            // Its last words, if any, explain it better than we can.
             self.read_outputs();
-            self.start_failed(
-                now,
-                "ZygoteDied",
-                &format!("the zygote (pid {pid}) ended while it was starting"),
-            );
+            let message = self.ended_while_starting();
+            self.start_failed(now, "ZygoteDied", &message);
             return;
         }
         self.say(
@@ -183,10 +180,26 @@ impl Supervisor {
         }
     }
 
+    /// PHP ends the process where it cannot start; its last words, if any, explain it better than
+    /// we can. (Without the process's id: the same complaint is logged once.)
+    pub(super) fn ended_while_starting(&self) -> String {
+        match self.last_words.as_str() {
+            "" => "the zygote ended while it was starting, without a word".to_owned(),
+            words => format!("the zygote ended while it was starting; its last words: {words}"),
+        }
+    }
+
     pub(super) fn read_outputs(&mut self) {
         let shared = &self.shared;
+        let (newest, last_words) = (self.outputs.len().wrapping_sub(1), &mut self.last_words);
+        let mut at = 0;
         self.outputs.retain_mut(|output| {
+            let is_newest = at == newest;
+            at += 1;
             output.take(|line| {
+                if is_newest && !line.trim().is_empty() {
+                    line.trim().clone_into(last_words);
+                }
                 shared
                     .log
                     .pool(&shared.config.name, NOTICE, "ProcessOutput", line);
