@@ -296,7 +296,7 @@ impl List {
                 Token::Text(_) | Token::Other if called => {
                     return Err("a function that is not the database's own");
                 }
-                Token::Word(word) if !is_part && !(introduced && !token.is_any(&NO_TABLES)) => {
+                Token::Word(word) if !is_part && (!introduced || token.is_any(&NO_TABLES)) => {
                     self.keyword(token, before.as_ref(), &mut levels)?;
                     if called && !own_functions::is_known(self.dialect, word) {
                         return Err("a function that is not the database's own");
@@ -355,9 +355,9 @@ impl List {
         let hint = before.is_some_and(|t| t.is("FOR"));
         if word.is_any(&ENDS) && !(hint && word.is_any(&["ORDER", "GROUP"])) {
             *level = false;
-        } else if word.is_any(&["FROM", "JOIN", "STRAIGHT_JOIN", "USING"]) {
-            *level = true;
-        } else if word.is("UPDATE") && !before.is_some_and(|t| t.is_any(&DOES_NOT_UPDATE)) {
+        } else if word.is_any(&["FROM", "JOIN", "STRAIGHT_JOIN", "USING"])
+            || (word.is("UPDATE") && !before.is_some_and(|t| t.is_any(&DOES_NOT_UPDATE)))
+        {
             *level = true;
         } else if word.is_any(&["PROCEDURE", "HANDLER"]) {
             return Err("a procedure");
@@ -382,8 +382,8 @@ impl List {
                 Some(Token::Word(name) | Token::Name(name)) => *name,
                 _ => b"",
             };
-            let is = |known: &&str| schema.eq_ignore_ascii_case(known.as_bytes());
-            if SYSTEM.iter().any(|known| is(&known)) {
+            let is = |known: &str| schema.eq_ignore_ascii_case(known.as_bytes());
+            if SYSTEM.iter().any(|known| is(known)) {
                 return Err("a table of the database's own");
             }
             at += 2;

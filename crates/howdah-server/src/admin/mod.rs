@@ -3,9 +3,11 @@
 //!
 //! - [`counters`]: requests, statuses, failures by name; a share per thread.
 //! - [`status`]: [`ServerStatus`], the data of the status page and of `howdah status`.
-//! - [`render`]: text, JSON, OpenMetrics; [`cache_disk`]: what of it is about pages on disk.
+//! - [`render`]: text, JSON, OpenMetrics; [`cache_disk`], [`cache_tables`]: what of it is about
+//!   pages on disk, and table versions.
 
 mod cache_disk;
+mod cache_tables;
 pub mod counters;
 pub mod render;
 pub mod status;

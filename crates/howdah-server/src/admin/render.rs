@@ -6,6 +6,7 @@ use std::fmt::Write;
 use howdah_executor::status::BackendRow;
 
 use super::cache_disk;
+use super::cache_tables;
 use super::status::ServerStatus;
 use crate::cache::{CacheStatus, SiteCacheStatus};
 use crate::http::message::RequestHead;
@@ -207,6 +208,7 @@ pub fn cache_text(out: &mut String, cache: &CacheStatus) {
             site.hit_permille / 10,
             site.hit_permille % 10
         );
+        cache_tables::text(out, site);
         checks_text(out, site);
         list(out, "    passes", site.passes.iter().cloned());
     }
@@ -309,6 +311,7 @@ fn cache_metrics(m: &mut Metrics, cache: &CacheStatus) {
             m.value("howdah_cache_dry_run_total", &labels, n);
         }
     }
+    cache_tables::metrics(m, cache);
     m.family("howdah_cache_purges", "counter", "Purges and writes.");
     for site in &cache.sites {
         m.value(

@@ -20,6 +20,7 @@ use howdah_cache::{Millis, Pass, Storable};
 use howdah_executor::{Event, Head, Run, ScriptBody, ScriptRequest};
 
 use super::dialect;
+use super::reasons::Made;
 use super::trial::{self, Finding, Way};
 use super::watch::Watch;
 use super::{Line, PageCache, SiteCache, fields, lookup, now, remembered};
@@ -287,6 +288,9 @@ async fn render(order: &mut Order, part: &SiteCache) -> Result<Outcome, Unstored
         v.as_ref().map(|v| v.names().to_vec())
     };
     // Who waits may want another variant than the one that was made without knowing of any.
+    let (made_of, why) = watch.made_of();
+    part.reasons
+        .made(&order.variant, Made { born, made_of, why });
     if names(&before) != names(&after) {
         return Ok(Outcome::LookAgain);
     }

@@ -5,6 +5,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use howdah_cache::tables::MadeOf;
 use howdah_cache::{Millis, Pass};
 
 /// Most pages whose reason is remembered.
@@ -18,10 +19,51 @@ pub struct Reasons(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    pages: HashMap<Vec<u8>, (Pass, Arc<str>)>,
+    passed: Pages<(Pass, Arc<str>)>,
+    made: Pages<Made>,
+    writes: VecDeque<Written>,
+}
+
+/// What a page was made of when it was last stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// Its generation.
+    pub born: u64,
+    /// Tables, if they are known.
+    pub made_of: MadeOf,
+    /// Why they are not, with the place.
+    pub why: String,
+}
+
+/// A map that forgets the oldest of more than [`MAX_PAGES`].
+#[derive(Debug)]
+struct Pages<T> {
+    by_variant: HashMap<Vec<u8>, T>,
     /// Their order of arrival.
     order: VecDeque<Vec<u8>>,
-    writes: VecDeque<Written>,
+}
+
+impl<T> Default for Pages<T> {
+    fn default() -> Self {
+        Pages {
+            by_variant: HashMap::new(),
+            order: VecDeque::new(),
+        }
+    }
+}
+
+impl<T> Pages<T> {
+    fn put(&mut self, variant: &[u8], value: T) {
+        if self.by_variant.insert(variant.to_vec(), value).is_some() {
+            return;
+        }
+        self.order.push_back(variant.to_vec());
+        if self.order.len() > MAX_PAGES
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.by_variant.remove(&oldest);
+        }
+    }
 }
 
 /// A write that made pages old.
@@ -42,23 +84,23 @@ impl Reasons {
 
     /// A page was not stored: `variant` is its key, `text` what did it.
     pub fn passed(&self, variant: &[u8], pass: Pass, text: &Arc<str>) {
-        let mut inner = self.lock();
-        let value = (pass, text.clone());
-        if inner.pages.insert(variant.to_vec(), value).is_some() {
-            return;
-        }
-        inner.order.push_back(variant.to_vec());
-        if inner.order.len() > MAX_PAGES
-            && let Some(oldest) = inner.order.pop_front()
-        {
-            inner.pages.remove(&oldest);
-        }
+        self.lock().passed.put(variant, (pass, text.clone()));
+    }
+
+    /// A page was stored.
+    pub fn made(&self, variant: &[u8], made: Made) {
+        self.lock().made.put(variant, made);
+    }
+
+    /// What the page was made of when it was last stored.
+    pub fn made_of(&self, variant: &[u8]) -> Option<Made> {
+        self.lock().made.by_variant.get(variant).cloned()
     }
 
     /// What did it when the page was last not stored, if it was for this reason.
     pub fn why(&self, variant: &[u8], pass: Pass) -> Option<Arc<str>> {
         let inner = self.lock();
-        let (known, text) = inner.pages.get(variant)?;
+        let (known, text) = inner.passed.by_variant.get(variant)?;
         (*known == pass && !text.is_empty()).then(|| text.clone())
     }
 

@@ -77,13 +77,15 @@ pub fn keys(
 impl Write {
     /// Makes pages old, after an answer of this status: before it is sent, so that who wrote never
     /// reads an older page, and once more when the script is through. An answer that says the request
-    /// was wrong wrote nothing; one that says the server failed may have.
-    pub fn happened(&self, part: &SiteCache, status: u16) {
+    /// was wrong wrote nothing; one that says the server failed may have. `contained`: all that the run
+    /// has changed so far are tables, whose pages are old already.
+    pub fn happened(&self, part: &SiteCache, status: u16, contained: bool) {
+        let everything = self.everything && !contained;
         // RFC 9111 §4.4 asks for the URL after a non-error status only.
-        if (400..500).contains(&status) || (status >= 500 && !self.everything) {
+        if (400..500).contains(&status) || (status >= 500 && !everything) {
             return;
         }
-        if self.everything {
+        if everything {
             part.generations.purge(&Purge::All, Force::Hard);
         } else {
             for key in &self.keys {
@@ -93,6 +95,7 @@ impl Write {
         }
     }
 
+    #[allow(clippy::too_many_arguments)] // Who asked for what, and what the answer names.
     /// As [`Write::happened`], for the URL that `Location` or `Content-Location` names, if it is of
     /// the same origin (RFC 9111 §4.4).
     pub fn also(
@@ -102,8 +105,9 @@ impl Write {
         client: &Client<'_>,
         request: &RequestHead,
         location: &[u8],
+        contained: bool,
     ) {
-        if self.everything {
+        if self.everything && !contained {
             return;
         }
         let host = client.host.as_deref().unwrap_or_else(|| request.host());

@@ -88,14 +88,15 @@ impl<'a> Around<'a> {
             head.header(b"Howdah-Cache-Cause", text.as_bytes());
         }
         let Some(write) = self.write() else { return };
-        write.happened(self.part, head.status);
+        let contained = self.watch.is_contained();
+        write.happened(self.part, head.status, contained);
         for (name, value) in head.fields() {
             let names = |known: &[u8]| name.eq_ignore_ascii_case(known);
             if head.status < 400 && (names(b"location") || names(b"content-location")) {
                 let Exchange {
                     client, request, ..
                 } = self.exchange;
-                write.also(self.part, self.site, client, request, value);
+                write.also(self.part, self.site, client, request, value, contained);
             }
         }
     }
@@ -105,7 +106,8 @@ impl<'a> Around<'a> {
     pub(super) fn through(&self, failure: Option<&Failure>) {
         self.watch.settle();
         if let Some(write) = self.write() {
-            write.happened(self.part, failure.map_or(200, Failure::status));
+            let status = failure.map_or(200, Failure::status);
+            write.happened(self.part, status, self.watch.is_contained());
         }
     }
 }

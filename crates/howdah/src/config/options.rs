@@ -417,6 +417,9 @@ options! {
         "cache_flush_on_write": Kind::OnOff, "on",
             "Every request that may have written (POST, PUT, DELETE …, and what the preset knows) makes all pages of the site old. `off`: only its own URL (RFC 9111 §4.4).",
             "a cache that sees only HTTP cannot know which pages show what was written";
+        "cache_tables": Kind::OnOff, "off",
+            "Mode `embed`: a write to a table makes only those pages old that may be made of it, where a page is known to be made of tables alone. Only for databases without triggers, cascading foreign keys, views and stored functions between the tables that pages are made of; docs/cache.md tells how to look.",
+            "whether a table has a trigger or is a view cannot be seen in a statement";
         "cache_shadow": Kind::Integer(0, 1 << 30), "0",
             "One hit in so many has its page rendered anew behind the reader's back and compared; a difference is the warning `ShadowDiffers`. 0: none.",
             "each costs a render; 1000 is hardly noticed";
