@@ -240,6 +240,7 @@ fn frame_header() -> String {
         ("PURGE", effect::PURGE),
         ("TAG", effect::TAG),
         ("WROTE", effect::WROTE),
+        ("OUTSIDE", effect::OUTSIDE),
         ("TRACKED", effect::TRACKED),
         ("READ", effect::READ),
         ("BEYOND", effect::BEYOND),

@@ -8,8 +8,10 @@
  * word of its own, `wrote`: once the head was handed on, once the client was let go
  * (fastcgi_finish_request()), and now and then in a script that takes its time.
  *
- * Not seen: what goes past PHP's extensions (FFI, another process), and code of a worker script
- * outside of its requests, of which the next request tells. */
+ * Of what a worker script writes outside of its requests the next request tells (`outside`). A worker's
+ * transaction may outlast the request that wrote in it: its COMMIT is a write of the request it is in.
+ *
+ * Not seen: what goes past PHP's extensions (FFI, another process). */
 #include "howdah.h"
 
 #include "worker.h"
@@ -28,6 +30,8 @@ static bool has_written;
 static uint64_t said_at;
 /* The worker script wrote while it handled no request. */
 static bool wrote_outside;
+/* The last write may be in a transaction that is still open: none has begun or ended since. */
+static bool unsettled;
 
 static uint64_t milliseconds(void)
 {
@@ -45,11 +49,13 @@ void howdah_statements_begin(void)
 {
 	remembered_count = 0;
 	has_written = false;
+	if (howdah_worker == HOWDAH_NO_WORKER) {
+		/* Its connections end with a request, and their transactions with them. */
+		unsettled = false;
+	}
 	if (wrote_outside && howdah_effects_wanted()) {
-		static const char any[] = "WORKER\0";
 		wrote_outside = false;
-		has_written = true;
-		howdah_tell(HOWDAH_EFFECT_WRITE, true, any, sizeof(any));
+		howdah_tell(HOWDAH_EFFECT_OUTSIDE, false, NULL, 0);
 	}
 }
 
@@ -90,6 +96,7 @@ void howdah_statement_starts(const howdah_statement *statement)
 	if (statement->kind != HOWDAH_WRITES) {
 		return;
 	}
+	unsettled = true;
 	if (is_outside()) {
 		wrote_outside = true;
 		return;
@@ -105,8 +112,26 @@ void howdah_statement_starts(const howdah_statement *statement)
 	howdah_show();
 }
 
+/* A transaction has begun or ended, in which an earlier request of this worker may have written. */
+static void settled_late(void)
+{
+	static const char any[] = "COMMIT\0";
+	if (is_outside()) {
+		wrote_outside = true;
+	} else if (howdah_effects_wanted() && !has_written) {
+		has_written = true;
+		said_at = milliseconds();
+		howdah_tell(HOWDAH_EFFECT_WRITE, true, any, sizeof(any));
+		howdah_show();
+	}
+}
+
 void howdah_statement_ended(uint32_t kind)
 {
+	if (kind == HOWDAH_CONTROLS && unsettled) {
+		unsettled = false;
+		settled_late();
+	}
 	if (kind == HOWDAH_READS || !has_written || !howdah_effects_wanted()) {
 		return;
 	}

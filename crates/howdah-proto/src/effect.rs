@@ -21,6 +21,9 @@ pub const COOKIE: &[u8] = b"cookie";
 pub const WRITE: &[u8] = b"write";
 /// A statement was executed that may have made visible what was told by [`WRITE`] before.
 pub const WROTE: &[u8] = b"wrote";
+/// A worker script has written while it handled no request, as when it boots: told by its next request,
+/// which has nothing to do with it.
+pub const OUTSIDE: &[u8] = b"outside";
 
 /// What is not told from here on, the run does not do: it reads tables and writes to them, each told, and
 /// goes beyond that only where [`BEYOND`] says so.

@@ -9,7 +9,7 @@ use howdah_tests::fixture::Fixture;
 use howdah_tests::mariadb::Mariadb;
 use howdah_tests::rig::howdah_program;
 
-use written::{ask, check_write, is_hit, read};
+use written::{ask, check_write, is_hit, keep, read};
 
 /// Shows what is in the database, and what `via` and `how` ask for is done to it.
 const SQLITE: &str = r#"<?php
@@ -405,6 +405,9 @@ fn a_command_line_is_as_under_php() {
 
 /// A connection and a statement made once, and used by the requests.
 const WORKER: &str = r#"<?php
+function stand_until($file) {
+    for ($i = 0; $i < 20000 && !file_exists($file); $i++) { usleep(1000); clearstatcache(); }
+}
 $db = new PDO('sqlite:SCRATCH/db/site.sqlite', null, null, [PDO::ATTR_TIMEOUT => 20]);
 $db->exec('CREATE TABLE IF NOT EXISTS page (id INTEGER PRIMARY KEY, text TEXT)');
 $db->exec("INSERT OR IGNORE INTO page VALUES (1, 'first')");
@@ -418,6 +421,17 @@ while (frankenphp_handle_request(function () use ($db, $write) {
     case 'prepared': $write->execute([$value]); break;
     case 'shutdown': register_shutdown_function(fn() => $write->execute([$value])); break;
     case 'session': session_start(['use_cookies' => 0, 'cache_limiter' => '']); break;
+    case 'open': $db->beginTransaction(); $write->execute([$value]); break;
+    case 'commit':
+        if ($db->inTransaction()) {
+            touch('SCRATCH/db/held');
+            stand_until('SCRATCH/db/go');
+            $db->commit();
+        } else {
+            stand_until('SCRATCH/db/held');
+            echo 'not ';
+        }
+        break;
     }
     echo 'done';
 })) {}
@@ -433,10 +447,6 @@ fn a_worker_tells_of_each_request_what_it_did() {
         .site("cache = \"on\"");
     builder.scratch().writable_dir("db");
     let fixture = builder.start();
-    // What the workers wrote when they booted makes pages old once.
-    for _ in 0..4 {
-        read(&fixture, "/index.php");
-    }
     for via in ["prepared", "shutdown", "prepared"] {
         check_write(&fixture, "/index.php", via);
     }
@@ -448,11 +458,31 @@ fn a_worker_tells_of_each_request_what_it_did() {
         told[1], "Howdah; fwd=miss; detail=SessionOpened",
         "{told:?}"
     );
-    read(&fixture, "/index.php");
-    assert!(
-        read(&fixture, "/index.php").1,
-        "a session is not the next request's"
-    );
+    // A session is not the next request's.
+    keep(&fixture, "/index.php");
+
+    let address = fixture.address();
+    // One worker writes and leaves its transaction open, the other reads what was there before.
+    let (before, _) = read(&fixture, "/index.php");
+    let open = "/index.php?via=open&value=late";
+    assert_eq!(ask(fixture.address(), open).text(), "done");
+    std::thread::scope(|scope| {
+        // Both workers are asked to commit, by two names that are not tried for the cache: the one that
+        // can is held up until the page is kept.
+        let both = [1, 2].map(|n| {
+            let path = format!("/index.php?via=commit&n={n}");
+            scope.spawn(move || ask(address, &path).text())
+        });
+        fixture.wait("the worker to be held up", |f| f.path("db/held").exists());
+        keep(&fixture, "/index.php");
+        assert_eq!(read(&fixture, "/index.php"), (before, true));
+        std::fs::write(fixture.path("db/go"), "").expect("a file");
+        let mut said = both.map(|asked| asked.join().expect("an answer"));
+        said.sort();
+        assert_eq!(said, ["done", "not done"]);
+    });
+    let expected = ("late".to_owned(), false);
+    assert_eq!(read(&fixture, "/index.php"), expected);
 }
 
 fn mysql(name: &str, mariadb: &Mariadb, script: &str, lines: &str) -> Fixture {

@@ -210,6 +210,7 @@ impl EffectSink for Watch {
         match name {
             effect::WRITE => self.write(part, value),
             effect::WROTE => self.settle(),
+            effect::OUTSIDE => wrote_outside(part),
             effect::TRACKED => self.sources().tracked(),
             effect::READ => self.sources().read(effect::placed(value).1),
             effect::BEYOND => self.beyond(part, value),
@@ -265,6 +266,15 @@ pub fn written_elsewhere(part: &SiteCache, value: &[u8]) {
         // What else its process has done is not known.
         flush(part, &Written::Anything);
     }
+}
+
+/// A worker script wrote while it handled no request. Pages are old once more, this run's among them, which
+/// began before that was known; but nothing forbids to store its next.
+fn wrote_outside(part: &SiteCache) {
+    let text = "a worker script outside of its requests";
+    part.reasons.written(text, super::now());
+    part.count_write(false);
+    flush(part, &Written::Anything);
 }
 
 /// Makes the pages of a site old that show what was written.
