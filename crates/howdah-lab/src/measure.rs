@@ -44,13 +44,14 @@ pub struct Window {
     pub block: u32,
     /// What the generator saw.
     pub run: Run,
-    /// CPU time of the whole stack for each request; the database's is not in it.
-    pub cpu_per_request: Duration,
+    /// CPU time of the whole stack for each request; the database's is not in it. None: not known
+    /// ([`Stack::loses_cpu`]).
+    pub cpu_per_request: Option<Duration>,
     /// Proportional memory of the whole stack after the window, bytes; 0: not ours to see.
     pub memory: u64,
     /// Share of the machine's cores that was busy with none of ours: not the stack, the database or
-    /// the load tester.
-    pub foreign: f64,
+    /// the load tester. None: not known.
+    pub foreign: Option<f64>,
 }
 
 /// Why a row has no figures, or no more.
@@ -231,10 +232,13 @@ impl Lab {
         if run.ended == Ended::Interrupted {
             return Err(bench(row, "the window was interrupted"));
         }
+        let cpu = cpu_per_request(&before.stack, &after.stack, run.ended_requests());
+        let foreign = foreign(&before, &after, took, run.machine.cores);
+        let is_known = !stack(row).loses_cpu();
         Ok(Seen {
-            cpu_per_request: cpu_per_request(&before.stack, &after.stack, run.ended_requests()),
+            cpu_per_request: is_known.then_some(cpu),
             memory: after.stack.memory,
-            foreign: foreign(&before, &after, took, run.machine.cores),
+            foreign: is_known.then_some(foreign),
             run,
         })
     }
@@ -434,9 +438,9 @@ struct Place<'a> {
 /// What was seen of a window.
 struct Seen {
     run: Run,
-    cpu_per_request: Duration,
+    cpu_per_request: Option<Duration>,
     memory: u64,
-    foreign: f64,
+    foreign: Option<f64>,
 }
 
 /// What everybody had used at an edge of a window.

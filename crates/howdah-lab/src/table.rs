@@ -114,8 +114,8 @@ pub struct Line {
     pub percentiles: Vec<(f64, f64)>,
     /// The slowest good answer, seconds.
     pub slowest: f64,
-    /// CPU time of the whole stack for each request, seconds. The database's is not in it.
-    pub cpu: f64,
+    /// CPU time of the whole stack for each request, seconds. The database's is not in it. None: not known.
+    pub cpu: Option<f64>,
     /// Proportional memory of the whole stack, bytes; 0: not ours to see.
     pub memory: u64,
     /// Against the base; none for the base itself, for a trap, and for a single window.
@@ -225,7 +225,7 @@ pub fn table(suite: &Suite, effort: &Effort, measured: &Measured, told: Told) ->
             .flat_map(|cell| &mut cell.rows)
             .filter_map(|line| line.against.as_mut()),
     );
-    let foreign: Vec<f64> = measured.windows.iter().map(|w| w.foreign).collect();
+    let foreign: Vec<f64> = measured.windows.iter().filter_map(|w| w.foreign).collect();
     let flat = answer::flat(&cells);
     let missing = measured.failures.iter().map(|failure| {
         let row = failure.row.map(|row| suite.rows[row].stack.as_str());
@@ -355,7 +355,8 @@ fn line(suite: &Suite, row: usize, page: usize, level: u32, windows: &[&Window])
     let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;
     let cpu: Vec<f64> = windows
         .iter()
-        .map(|w| w.cpu_per_request.as_secs_f64())
+        .filter_map(|w| w.cpu_per_request)
+        .map(|cpu| cpu.as_secs_f64())
         .collect();
     Line {
         stack: of.stack.clone(),
@@ -373,7 +374,7 @@ fn line(suite: &Suite, row: usize, page: usize, level: u32, windows: &[&Window])
         p99: judge::merged_percentile(&runs, 99.0).map(seconds),
         percentiles: percentiles(&runs, &latency),
         slowest: seconds(latency.max()),
-        cpu: mean(&cpu),
+        cpu: (!cpu.is_empty()).then(|| mean(&cpu)),
         memory: windows.iter().map(|w| w.memory).max().unwrap_or(0),
         against: None,
         generator: Generator::of(&runs),

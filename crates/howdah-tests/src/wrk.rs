@@ -39,6 +39,14 @@ pub struct Report {
 /// # Panics
 /// If `wrk` is not installed or its report cannot be read; the message has its output.
 pub fn run(address: SocketAddr, load: &Load) -> Report {
+    run_with(address, load, &[])
+}
+
+/// [`run`] with further arguments for `wrk`: `-H FIELD`, `-s SCRIPT`.
+///
+/// # Panics
+/// As [`run`].
+pub fn run_with(address: SocketAddr, load: &Load, arguments: &[&str]) -> Report {
     let mut command = Command::new("wrk");
     command
         .args(["-t1", "--latency", "--timeout", "30s"])
@@ -47,6 +55,7 @@ pub fn run(address: SocketAddr, load: &Load) -> Report {
     if let Some(host) = &load.host {
         command.arg("-H").arg(format!("Host: {host}"));
     }
+    command.args(arguments);
     command.arg(format!("http://{address}{}", load.target));
     let before = process_tree::ended_children_ticks();
     let output = command

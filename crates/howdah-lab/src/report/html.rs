@@ -10,7 +10,7 @@ use howdah_bench::report::html::STYLE;
 use howdah_bench::report::html::svg::escape;
 use howdah_bench::report::words;
 
-use super::plots;
+use super::{plots, text};
 use crate::answer;
 use crate::ceiling::Generator;
 use crate::table::{Cell, Line, Table};
@@ -38,7 +38,7 @@ pub fn page(table: &Table) -> String {
         out,
         "<p class=\"notes\">{} Load tester: {}.</p>",
         escape(&table.effort.join(" ")),
-        escape(super::text::TESTER)
+        escape(text::TESTER)
     );
     for page in &suite.pages {
         let cells: Vec<&Cell> = table.cells.iter().filter(|c| c.page == page.name).collect();
@@ -68,7 +68,7 @@ pub fn page(table: &Table) -> String {
     let _ = writeln!(
         out,
         "<details><summary>The report as text</summary><pre>{}</pre></details>",
-        escape(&super::text::render(table))
+        escape(&text::render(table))
     );
     footer(&mut out, table);
     out.push_str("</body>\n</html>\n");
@@ -100,7 +100,7 @@ fn lamps(out: &mut String, table: &Table) {
     if table.interrupted {
         lamps.push(("bad", "interrupted: this is what had been measured".into()));
     }
-    lamps.extend(super::text::busy(table).map(|sentence| ("warn", sentence)));
+    lamps.extend(text::busy(table).map(|sentence| ("warn", sentence)));
     lamps.extend(
         table
             .left_out
@@ -272,7 +272,7 @@ fn row(out: &mut String, line: &Line) {
         ("errors", errors),
         ("p50", time(line.p50)),
         ("p99", time(line.p99)),
-        ("CPU", words::duration(line.cpu)),
+        ("CPU", text::cpu(line.cpu)),
         ("memory", memory),
         ("tester", tester),
         ("the post", reported),

@@ -213,7 +213,7 @@ fn write_line(out: &mut String, line: &Line) {
         words::percent(line.error_share()),
         time(line.p50),
         time(line.p99),
-        words::duration(line.cpu),
+        text::cpu(line.cpu),
         text::tester(&line.generator),
         plain(&text::against(line)),
         reported.map_or("–".to_owned(), |reported| words::rate(reported.rate)),

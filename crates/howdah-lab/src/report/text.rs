@@ -156,7 +156,7 @@ fn write_line(out: &mut String, line: &Line) {
         words::percent(line.error_share()),
         time(line.p50),
         time(line.p99),
-        words::duration(line.cpu),
+        cpu(line.cpu),
         memory,
         tester(&line.generator),
         reported,
@@ -177,6 +177,11 @@ fn write_line(out: &mut String, line: &Line) {
 
 /// What the figures of [`tester`] are.
 pub const TESTER: &str = "of a core, what the load tester's busiest thread used / of what it reaches against a server that does nothing, what it reached";
+
+/// CPU time for each request.
+pub fn cpu(seconds: Option<f64>) -> String {
+    seconds.map_or("-".to_owned(), words::duration)
+}
 
 /// How near the load tester was to its own end: `41 % / 23 %`.
 pub fn tester(generator: &Generator) -> String {

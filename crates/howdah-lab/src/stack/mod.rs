@@ -124,6 +124,12 @@ impl Stack {
         self.needs.iter().try_for_each(|need| need.find().map(drop))
     }
 
+    /// Whether CPU time of its programs is lost when they end: Apache's mod_cgid ignores SIGCHLD
+    /// (`cgid_server()`), so that the kernel adds what a CGI program used to nobody.
+    pub fn loses_cpu(&self) -> bool {
+        self.name == "apache-cgi"
+    }
+
     /// Starts it; its files go to a directory of `folder` that has its name.
     ///
     /// # Errors

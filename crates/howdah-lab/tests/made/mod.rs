@@ -81,7 +81,7 @@ fn line(suite: &Suite, row: usize, page: usize, level: u32) -> Line {
             .map(|p| (p, typical * (0.4 + p * p / 8000.0)))
             .collect(),
         slowest: typical * 4.0,
-        cpu: 0.000_4,
+        cpu: Some(0.000_4),
         memory: 120 << 20,
         against: None,
         generator: Generator {

@@ -81,6 +81,69 @@ pub fn wordpress(options: &Options) {
     measure(options, &page, &home.site().children(options.children));
 }
 
+/// What the cache costs a request that PHP answers: a visitor with a login cookie, who passes, and a page
+/// that is rendered and stored (a path nobody asked for before), with the cache on and off by turns.
+pub fn misses(options: &Options, scratch: &Scratch) {
+    let home = WordpressHome::prepare();
+    let script = scratch.write(
+        "paths.lua",
+        "local n, run = 0, os.time()\nrequest = function()\n  n = n + 1\n  \
+         return wrk.format(\"GET\", \"/index.php/\" .. run .. \"-\" .. n .. \"/\")\nend\n",
+    );
+    let script = script.display().to_string();
+    let start = |cache: &str| {
+        let mut site = home.site().children(options.children);
+        site.howdah_arguments = ["--cache", cache].map(str::to_owned).to_vec();
+        Kind::Howdah.start(&site)
+    };
+    let servers = [start("on"), start("off")];
+    let load = Load {
+        target: "/".to_owned(),
+        connections: 4,
+        seconds: options.seconds,
+        host: Some(HOST.to_owned()),
+    };
+    for (title, arguments) in [
+        (
+            "pass",
+            [
+                "-H",
+                "Cookie: wordpress_logged_in_0123456789abcdef=somebody",
+            ],
+        ),
+        ("stored miss", ["-s", &*script]),
+    ] {
+        let mut ratios = Vec::new();
+        let mut costs = [Vec::new(), Vec::new()];
+        for round in 0..=options.rounds {
+            let mut rates = [0.0; 2];
+            for turn in 0..2 {
+                let i = (round + turn) % 2;
+                progress(&format!("cache-miss {title} round {round}: {i}"));
+                let ticks = || cpu_ticks_of(|program| matches!(program, "howdah" | "howdah-php"));
+                let before = ticks();
+                let report = wrk::run_with(servers[i].address(), &load, &arguments);
+                let used = (ticks() - before) as f64 * 10.0;
+                assert_eq!(report.errors, 0, "{title}");
+                rates[i] = report.good_per_second;
+                if round > 0 {
+                    costs[i].push(used / (rates[i] * f64::from(load.seconds)));
+                }
+            }
+            // The first warms up.
+            if round > 0 {
+                ratios.push(rates[0] / rates[1]);
+            }
+        }
+        progress("");
+        let [on, off] = costs.map(|costs| Spread::of(costs.into_iter()).show(2));
+        println!(
+            "\ncache-miss: WordPress, {title}: rate with the cache / without {}; CPU of server and PHP {on} ms and {off} ms",
+            Spread::of(ratios.into_iter()).show(3),
+        );
+    }
+}
+
 fn measure(options: &Options, page: &Page<'_>, site: &Site) {
     let mut own = site.clone();
     own.howdah_arguments = ["--cache", "on"].map(str::to_owned).to_vec();

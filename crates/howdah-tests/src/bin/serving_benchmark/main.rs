@@ -108,6 +108,9 @@ fn main() {
     if options.wants("cache-wordpress") {
         cached::wordpress(&options);
     }
+    if options.wants("cache-miss") {
+        cached::misses(&options, &scratch);
+    }
     if options.wants("cost") {
         cost::measure(&options, &scratch);
     }

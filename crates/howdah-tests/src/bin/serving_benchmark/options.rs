@@ -20,6 +20,7 @@ serving_benchmark [SCENARIO]... [--rounds N] [--seconds N] [--children N]
   flat        the same page at 50 and at 500 connections by turns: is the rate the same?
   cache       hits of the page cache, 24 bytes, 100 connections: nginx' fastcgi_cache, Varnish
   cache-wordpress  the same for WordPress' home page
+  cache-miss  what the cache costs WordPress' pages that do not come from it
   cost        system calls (strace) and context switches per hello request
   opcache     CPU per request of hello.php and WordPress by opcache's settings, and in mode cgi
   memory      resident memory: a PHP child, 10 000 idle connections
@@ -38,6 +39,7 @@ const OTHERS: &[&str] = &[
     "flat",
     "cache",
     "cache-wordpress",
+    "cache-miss",
     "cost",
     "opcache",
     "memory",
