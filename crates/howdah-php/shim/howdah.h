@@ -130,6 +130,8 @@ void howdah_worker_prepare(void);
 bool howdah_worker_speaks_itself(void);
 /* Whether a worker handles a request. */
 bool howdah_worker_serves(void);
+/* Whether this process runs a worker script, in a request or not. */
+bool howdah_is_worker(void);
 
 /* headers.c */
 int howdah_send_headers(sapi_headers_struct *headers);

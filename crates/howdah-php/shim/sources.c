@@ -66,8 +66,7 @@ static size_t told_count;
 void howdah_sources_begin(void)
 {
 	told_count = 0;
-	tracked = is_watched && howdah_effects_wanted() && !howdah_worker_serves()
-	          && !howdah_worker_speaks_itself();
+	tracked = is_watched && howdah_effects_wanted() && !howdah_is_worker();
 	if (tracked) {
 		howdah_tell(HOWDAH_EFFECT_TRACKED, false, NULL, 0);
 	}

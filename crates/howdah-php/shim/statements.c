@@ -14,8 +14,6 @@
  * Not seen: what goes past PHP's extensions (FFI, another process). */
 #include "howdah.h"
 
-#include "worker.h"
-
 #include <time.h>
 
 /* As many different writes of a request are known by heart; the rest is told each time. */
@@ -49,7 +47,7 @@ void howdah_statements_begin(void)
 {
 	remembered_count = 0;
 	has_written = false;
-	if (howdah_worker == HOWDAH_NO_WORKER) {
+	if (!howdah_is_worker()) {
 		/* Its connections end with a request, and their transactions with them. */
 		unsettled = false;
 	}

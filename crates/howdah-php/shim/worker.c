@@ -65,6 +65,11 @@ bool howdah_worker_serves(void)
 	return howdah_worker == HOWDAH_SERVING;
 }
 
+bool howdah_is_worker(void)
+{
+	return howdah_worker != HOWDAH_NO_WORKER;
+}
+
 /* As at the end of zend_execute_scripts(). */
 static void report_exception(void)
 {

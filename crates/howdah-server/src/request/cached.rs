@@ -74,15 +74,7 @@ pub(super) fn look<'a>(
     );
     match found {
         Lookup::Pass(why) => Err(why),
-        Lookup::None(key) => Ok(Some(Box::new(Asked {
-            exchange,
-            cache,
-            part,
-            site,
-            key,
-            old: None,
-            conditional: false,
-        }))),
+        Lookup::None(key) => Ok(Some(Box::new(Asked::new(exchange, cache, part, site, key)))),
         Lookup::Page {
             page,
             state,
@@ -106,13 +98,9 @@ pub(super) fn look<'a>(
             }
             Some(key) => {
                 let asked = Box::new(Asked {
-                    exchange,
-                    cache,
-                    part,
-                    site,
-                    key,
                     old: Some((page.clone(), state)),
                     conditional,
+                    ..Asked::new(exchange, cache, part, site, key)
                 });
                 if state == State::Grace {
                     asked.refresh_behind();
@@ -148,15 +136,7 @@ fn shadow(
     let Ok(key) = lookup::key_of(part, site, exchange.request, exchange.client) else {
         return;
     };
-    let asked = Asked {
-        exchange,
-        cache,
-        part,
-        site,
-        key,
-        old: None,
-        conditional: false,
-    };
+    let asked = Asked::new(exchange, cache, part, site, key);
     let Ok(variant) = asked.variant() else {
         return;
     };
@@ -220,7 +200,26 @@ fn deliver(
     );
 }
 
-impl Asked<'_> {
+impl<'a> Asked<'a> {
+    /// For which nothing was found.
+    pub(super) fn new(
+        exchange: Exchange<'a>,
+        cache: &'a Arc<PageCache>,
+        part: &'a SiteCache,
+        site: &'a Arc<Site>,
+        key: Box<Key>,
+    ) -> Asked<'a> {
+        Asked {
+            exchange,
+            cache,
+            part,
+            site,
+            key,
+            old: None,
+            conditional: false,
+        }
+    }
+
     fn variant(&self) -> Result<Variant, Pass> {
         lookup::variant_of(self.cache, &self.key, self.exchange.request)
     }

@@ -24,13 +24,8 @@ pub(super) fn try_out(
 ) -> Pass {
     let (request, client) = (exchange.request, exchange.client);
     let asked = |key, old| Asked {
-        exchange,
-        cache,
-        part,
-        site,
-        key,
         old,
-        conditional: false,
+        ..Asked::new(exchange, cache, part, site, key)
     };
     let missed = match lookup::look(cache, part, site, request, client, has_body) {
         Lookup::Pass(why) => return why,
