@@ -2,9 +2,10 @@
 //! as more clients come, and what a trap would have made of it. Each is data with a sentence; nothing
 //! is shown here.
 
-use howdah_bench::report::{judge, words};
-use howdah_bench::stats::Verdict;
-use howdah_bench::stats::paired::{Judgement, Settings};
+use howdah_bench::report::{judge as judged, words};
+use howdah_bench::stats::bootstrap::{self, Interval};
+use howdah_bench::stats::paired::{Better, Judgement, Question, Settings, judge};
+use howdah_bench::stats::{Invalid, Verdict};
 use serde::{Deserialize, Serialize};
 
 use crate::measure::{Measured, Window};
@@ -29,8 +30,13 @@ pub struct Answer {
     pub page: String,
     /// Clients.
     pub concurrency: u32,
-    /// The figure, judged; adjusted for all answers of the benchmark.
+    /// Good answers per second, judged; adjusted for all answers of the benchmark.
     pub judgement: Judgement,
+    /// Where the load tester was the bottleneck, and nothing else was wrong: CPU time of the stack for a request,
+    /// judged in place of the rate. It is what a rate comes to on a machine that has nothing else to do, and
+    /// needs no load tester at its end to be seen.
+    #[serde(default)]
+    pub cpu: Option<Judgement>,
 }
 
 /// How a stack's rate holds as more clients come.
@@ -52,6 +58,9 @@ pub struct Flat {
     pub last: f64,
     /// Share of requests at the highest level that ended as errors.
     pub errors: f64,
+    /// The 95 % interval of what is kept, over the blocks; none for a single one.
+    #[serde(default)]
+    pub interval: Option<Interval>,
 }
 
 impl Flat {
@@ -94,20 +103,50 @@ pub fn answers(suite: &Suite, measured: &Measured) -> Vec<Answer> {
                 if compared.len() < 2 {
                     continue;
                 }
-                let figures = judge::figures(&compared, &control, settings);
+                let figures = judged::figures(&compared, &control, settings);
+                let cpu = || cpu(&of(without, false), &of(with, false), settings);
                 all.extend(figures.into_iter().next().map(|judgement| Answer {
                     what: asked.what.clone(),
                     stack: asked.stack.clone(),
                     against: asked.against.clone(),
                     page: page.name.clone(),
                     concurrency: *level,
+                    cpu: is_generator_bound(&judgement).then(cpu).flatten(),
                     judgement,
                 }));
             }
         }
     }
-    adjust(all.iter_mut().map(|answer| &mut answer.judgement));
+    adjust(
+        all.iter_mut()
+            .map(|answer| answer.cpu.as_mut().unwrap_or(&mut answer.judgement)),
+    );
     all
+}
+
+/// Whether that the load tester was the bottleneck is all that is wrong with it.
+fn is_generator_bound(judgement: &Judgement) -> bool {
+    let bound = |reason: &Invalid| matches!(reason, Invalid::GeneratorBound { .. });
+    matches!(&judgement.verdict, Verdict::Invalid { because } if because.iter().all(bound))
+}
+
+/// CPU time for a request, in the windows of the same blocks; none where a stack's is not known.
+fn cpu(without: &[&Window], with: &[&Window], settings: Settings) -> Option<Judgement> {
+    let seconds = |w: &Window| Some(w.cpu_per_request?.as_secs_f64());
+    let find = |block| with.iter().find(|w| w.block == block);
+    let pairs: Vec<(f64, f64)> = without
+        .iter()
+        .filter_map(|w| Some((seconds(w)?, seconds(find(w.block)?)?)))
+        .collect();
+    let question = Question {
+        metric: "CPU time for a request",
+        primary: true,
+        better: Better::Lower,
+        pairs: &pairs,
+        control: &[],
+    };
+    let known = pairs.len() > 1 && pairs.iter().all(|(a, b)| *a > 0.0 && *b > 0.0);
+    known.then(|| judge(&[question], &[], settings).remove(0))
 }
 
 /// How each stack holds, page by page; nothing where there are fewer than three levels.
@@ -122,11 +161,15 @@ pub fn flat(cells: &[Cell]) -> Vec<Flat> {
         };
         for line in first.rows.iter().filter(|line| line.trap.is_none()) {
             let of = |cell: &&Cell| -> Option<(u32, f64, f64)> {
-                let line = cell.rows.iter().find(|other| other.stack == line.stack)?;
+                let line = cell.row(&line.stack)?;
                 Some((cell.concurrency, line.good, line.error_share()))
             };
             let levels: Vec<(u32, f64, f64)> = cells.iter().filter_map(of).collect();
             let best = levels.iter().max_by(|a, b| a.1.total_cmp(&b.1));
+            let rows: Vec<&Line> = cells
+                .iter()
+                .filter_map(|cell| cell.row(&line.stack))
+                .collect();
             if let (Some(best), Some(end)) = (best, of(last)) {
                 all.push(Flat {
                     stack: line.stack.clone(),
@@ -137,11 +180,24 @@ pub fn flat(cells: &[Cell]) -> Vec<Flat> {
                     last_at: end.0,
                     last: end.1,
                     errors: end.2,
+                    interval: kept(&rows),
                 });
             }
         }
     }
     all
+}
+
+/// The interval of what a stack keeps of its best rate at the last of these levels. Whole blocks are drawn: what
+/// slowed a block slowed all of its levels.
+fn kept(levels: &[&Line]) -> Option<Interval> {
+    let blocks = levels.iter().map(|line| line.windows.len()).min()?;
+    let blocks: Vec<usize> = (0..blocks).collect();
+    bootstrap::interval(&blocks, 0.95, bootstrap::RESAMPLES, SEED, |drawn| {
+        let rate = |line: &&Line| drawn.iter().map(|block| line.windows[**block]).sum::<f64>();
+        let best = levels.iter().map(rate).reduce(f64::max)?;
+        Some(rate(levels.last()?) / best)
+    })
 }
 
 /// A ratio as people say it, with its interval.
@@ -192,6 +248,24 @@ pub fn outcome(judgement: &Judgement, base: &str, candidate: &str) -> String {
     }
 }
 
+/// What is said where the load tester was the bottleneck of the rate.
+fn by_cpu(cpu: &Judgement, base: &str, candidate: &str) -> String {
+    const WHY: &str = "for a rate the load tester was the bottleneck";
+    let share = |ratio: f64| words::digits(1.0 / ratio);
+    match (&cpu.verdict, &cpu.interval) {
+        (Verdict::Faster { .. } | Verdict::Slower { .. }, Some(interval)) => format!(
+            "{} [{}, {}] of the CPU time for a request ({WHY})",
+            share(cpu.ratio),
+            share(interval.high),
+            share(interval.low)
+        ),
+        _ => format!(
+            "CPU time for a request: {} ({WHY})",
+            outcome(cpu, base, candidate)
+        ),
+    }
+}
+
 /// The verdict of a benchmark: a sentence for each thing asked, then who stays flat, then the traps.
 pub fn verdict(table: &Table) -> Vec<String> {
     let mut said = Vec::new();
@@ -229,7 +303,11 @@ pub fn verdict(table: &Table) -> Vec<String> {
                     }
                 };
                 let (base, candidate) = (title(&answer.against), title(&answer.stack));
-                format!("{}{place}", outcome(&answer.judgement, &base, &candidate))
+                let said = match &answer.cpu {
+                    Some(cpu) => by_cpu(cpu, &base, &candidate),
+                    None => outcome(&answer.judgement, &base, &candidate),
+                };
+                format!("{said}{place}")
             })
             .collect();
         let what = super::report::text::capital(what);
@@ -245,7 +323,15 @@ pub fn verdict(table: &Table) -> Vec<String> {
                     true => format!(", {} errors", words::percent(flat.errors)),
                     false => String::new(),
                 };
-                format!("{} {}{errors}", flat.title, words::percent(flat.kept()))
+                let interval = flat.interval.map_or(String::new(), |interval| {
+                    let percent = |share: f64| format!("{:.0}", share * 100.0);
+                    format!(" [{}, {}]", percent(interval.low), percent(interval.high))
+                });
+                format!(
+                    "{} {}{interval}{errors}",
+                    flat.title,
+                    words::percent(flat.kept())
+                )
             })
             .collect();
         format!(

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use howdah_bench::plan::Stop;
+use serde::{Deserialize, Serialize};
 
 use crate::suite::{Extent, Page, Suite};
 
 /// How long and how often.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Effort {
     /// How often each stack is measured in each cell.
     pub blocks: u32,
@@ -25,7 +26,7 @@ pub struct Effort {
 const TURN: Duration = Duration::from_millis(1000);
 
 /// When a window ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Until {
     /// After a time, equally long for all stacks, however many requests fit.
     Time(Duration),
@@ -54,8 +55,8 @@ impl Effort {
     pub fn full() -> Effort {
         Effort {
             blocks: 12,
-            until: Until::Time(Duration::from_secs(5)),
-            warmup: Duration::from_secs(2),
+            until: Until::Time(Duration::from_secs(4)),
+            warmup: Duration::from_secs(1),
             levels: usize::MAX,
             limit: None,
         }

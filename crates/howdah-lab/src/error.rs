@@ -88,6 +88,11 @@ pub enum LabError {
         /// All reasons, each with what to do.
         mistakes: Vec<String>,
     },
+    /// A folder holds no comparison to go on with, or one that cannot be gone on with.
+    NotResumable {
+        /// What was found, and what to do.
+        why: String,
+    },
     /// A comparison that was begun belongs to another program, configuration or machine.
     Changed {
         /// What is different.
@@ -117,6 +122,7 @@ impl LabError {
             LabError::NotAResult { .. } => "NotAResult",
             LabError::Marks { .. } => "Marks",
             LabError::OwnApp { .. } => "OwnApp",
+            LabError::NotResumable { .. } => "NotResumable",
             LabError::Changed { .. } => "Changed",
             LabError::Preparation { .. } => "Preparation",
         }
@@ -181,6 +187,7 @@ impl fmt::Display for LabError {
                 f.write_str("OwnApp: the application cannot be measured so")?;
                 write_log(f, &mistakes.join("\n"))
             }
+            LabError::NotResumable { why } => write!(f, "NotResumable: {why}"),
             LabError::Changed { what } => {
                 f.write_str(
                     "Changed: figures of two set-ups are not mixed; begin anew. Since this comparison began there is another",

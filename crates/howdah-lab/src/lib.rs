@@ -12,6 +12,7 @@
 //!   [`ceiling`]: whether it was the load tester that was measured.
 //! - [`table`]: from windows to rows; [`answer`]: what was asked; [`report`]: how they are told;
 //!   [`saved`]: read back.
+//! - [`journal`], [`identity`]: a comparison that can be gone on with, and when it must not be.
 //! - [`own`]: the same for a user's own application (`--app`).
 //! - [`fixture`]: pages, WordPress and the database.
 //!
@@ -25,7 +26,9 @@ pub mod effort;
 pub mod error;
 pub mod fixture;
 pub mod folder;
+pub mod identity;
 pub mod ini;
+pub mod journal;
 pub mod measure;
 pub mod need;
 pub mod own;

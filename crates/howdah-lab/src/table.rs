@@ -143,6 +143,13 @@ pub struct Missing {
     pub message: String,
 }
 
+impl Cell {
+    /// A stack's line.
+    pub fn row(&self, stack: &str) -> Option<&Line> {
+        self.rows.iter().find(|line| line.stack == stack)
+    }
+}
+
 impl Missing {
     /// Where, to be put behind its title: ` (blog, 10 clients)`; nothing for everywhere.
     pub fn place(&self) -> String {
@@ -234,8 +241,8 @@ pub fn table(suite: &Suite, effort: &Effort, measured: &Measured, told: Told) ->
             title: row.map_or_else(|| "every stack".to_owned(), title),
             page: failure.at.map(|(page, _)| suite.pages[page].name.clone()),
             concurrency: failure.at.and_then(|(_, level)| level),
-            name: failure.error.name().to_owned(),
-            message: failure.error.to_string(),
+            name: failure.name.clone(),
+            message: failure.message.clone(),
         }
     });
     Table {

@@ -25,6 +25,11 @@ pub fn lines(howdah: &Path) -> Vec<String> {
             lines.extend(said(&program, words));
         }
     }
+    if let (Ok(php), Ok(extension)) = (need::PHP_CLI.find(), need::SWOOLE.find()) {
+        let extension = format!("extension={}", extension.display());
+        let script = "foreach (['swoole', 'openswoole'] as $name) if (extension_loaded($name)) echo $name, ' ', phpversion($name);";
+        lines.extend(said(&php, &["-n", "-d", &extension, "-r", script]));
+    }
     lines
 }
 

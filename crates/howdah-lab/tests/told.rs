@@ -2,10 +2,11 @@
 
 mod made;
 
+use howdah_bench::stats::{Invalid, Verdict};
 use howdah_lab::report::{markdown, text};
 use howdah_lab::saved;
 use howdah_lab::table::Table;
-use made::table;
+use made::{judged, table};
 
 /// With the two marks somebody who wants results in it has put there.
 const DOCUMENT: &str = "# Performance\n\nWritten by hand.\n\n\
@@ -145,5 +146,51 @@ fn every_row_says_how_to_measure_it_again_beside_the_one_it_is_compared_with() {
     assert_eq!(
         table.again(cell, line),
         "howdah compare b3 --stacks nginx-fpm-unix,howdah-embed --pages mysql --concurrency 500 --full"
+    );
+}
+
+#[test]
+fn where_the_load_tester_was_the_bottleneck_the_cpu_time_is_told_in_place_of_the_rate() {
+    let mut table = table("b1", &[10]);
+    let answer = &mut table.answers[0];
+    let evidence = "it used 96 % of a core".to_owned();
+    answer.judgement.verdict = Verdict::Invalid {
+        because: vec![Invalid::GeneratorBound { evidence }],
+    };
+    let without: Vec<f64> = (0..9).map(|n| 10.0 + 0.1 * f64::from(n)).collect();
+    let with: Vec<f64> = without.iter().map(|cost| 2.0 * cost).collect();
+    answer.cpu = Some(judged(&without, &with));
+    let said = &howdah_lab::answer::verdict(&table)[0];
+    assert!(
+        said.starts_with(
+            "An opcode cache: 0.500 [0.500, 0.500] of the CPU time for a request (for a rate the load tester was the \
+             bottleneck) on phpinfo, "
+        ),
+        "{said}"
+    );
+    // Where that cannot be told either, it says so.
+    table.answers[0].cpu = Some(judged(&without[..2], &[12.0, 9.0]));
+    let said = &howdah_lab::answer::verdict(&table)[0];
+    assert!(
+        said.contains(
+            "(the load tester was the bottleneck of the rate; in CPU time for a request) on phpinfo"
+        ),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_a_stack_keeps_of_its_best_rate_has_an_interval_over_the_blocks() {
+    let table = table("b4", &[10, 150, 500]);
+    assert_eq!(table.flat.len(), table.suite.rows.len());
+    for flat in &table.flat {
+        let interval = flat.interval.unwrap();
+        assert!(interval.contains(flat.kept()), "{flat:?}");
+        assert!((0.7..0.9).contains(&flat.kept()), "{flat:?}");
+    }
+    let said = howdah_lab::answer::verdict(&table).join("\n");
+    assert!(
+        said.contains("Of its best rate each keeps, at 500 clients: ") && said.contains(" % ["),
+        "{said}"
     );
 }

@@ -147,6 +147,82 @@ fn an_interrupt_ends_it_at_once_and_prints_what_there_is() {
     assert!(out.join("mine.html").exists());
 }
 
+/// Rates of a row's windows, block by block.
+fn rates(told: &Value, row: usize) -> Vec<f64> {
+    let windows = told[0]["cells"][0]["rows"][row]["windows"]
+        .as_array()
+        .unwrap();
+    windows.iter().map(|rate| rate.as_f64().unwrap()).collect()
+}
+
+#[test]
+fn what_was_measured_before_a_kill_is_there_when_it_is_gone_on_with() {
+    let scratch = Scratch::new("compare-resume");
+    let suite = suite(&scratch, &["nginx-static", "php-builtin"], "file");
+    let mut command = compare(&scratch, &suite, &["--window", "0.3", "--blocks", "8"]);
+    let mut child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let journal = scratch.path("out/measured/mine");
+    let parts = || -> BTreeSet<PathBuf> {
+        let entries = fs::read_dir(&journal).into_iter().flatten().flatten();
+        let paths = entries.map(|entry| entry.path());
+        paths
+            .filter(|path| path.extension().is_some_and(|e| e == "json"))
+            .collect()
+    };
+    // Its plan and two blocks of eight.
+    wait_until("two blocks", || parts().len() >= 3);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let kept = parts();
+    let before: Vec<Vec<u8>> = kept.iter().map(|path| fs::read(path).unwrap()).collect();
+    assert!(kept.len() < 9, "it was over already: {kept:?}");
+
+    // Nobody begins another one over it.
+    let (code, _, stderr) = run(&mut compare(&scratch, &suite, &[]));
+    assert_eq!(code, 3, "{stderr}");
+    assert!(
+        stderr.contains("NotResumable: ") && stderr.contains("--resume"),
+        "{stderr}"
+    );
+    let resume = || {
+        run(Command::new(HOWDAH)
+            .args(["compare", "--json", "--resume"])
+            .arg(scratch.path("out")))
+    };
+    let (code, stdout, stderr) = resume();
+    assert_eq!(code, 0, "{stderr}");
+    let told = tables(&stdout);
+    assert_eq!(rates(&told, 0).len(), 8);
+    assert_eq!(rates(&told, 1).len(), 8);
+    assert_eq!(told[0]["left_out"], serde_json::json!([]));
+    let after: Vec<Vec<u8>> = kept.iter().map(|path| fs::read(path).unwrap()).collect();
+    assert_eq!(before, after, "what had been measured was measured again");
+    // Once more there is nothing to measure, and the same is told.
+    let (code, again, stderr) = resume();
+    assert_eq!(code, 0, "{stderr}");
+    assert_eq!(rates(&tables(&again), 1), rates(&told, 1));
+
+    // Figures of two machines or versions are not mixed.
+    let plan = journal.join("plan.json");
+    let text = fs::read_to_string(&plan).unwrap();
+    fs::write(&plan, text.replace("\"cores\",\"", "\"cores\",\"9")).unwrap();
+    let (code, _, stderr) = resume();
+    assert_eq!(code, 3, "{stderr}");
+    assert!(
+        stderr.contains("Changed: ") && stderr.contains("cores: "),
+        "{stderr}"
+    );
+    let (code, _, stderr) = run(Command::new(HOWDAH)
+        .args(["compare", "--resume"])
+        .arg(&scratch.0));
+    assert_eq!(code, 3, "{stderr}");
+    assert!(stderr.contains("there is no comparison in"), "{stderr}");
+}
+
 #[test]
 fn a_stack_that_dies_under_load_is_invalid_with_its_reason_and_the_others_go_on() {
     let scratch = Scratch::new("compare-death");
@@ -198,10 +274,10 @@ fn what_is_not_here_or_does_not_start_says_so_and_the_others_are_measured() {
         fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
         fs::set_permissions(scratch.path("bin"), fs::Permissions::from_mode(0o755)).unwrap();
     }
+    // Only the distribution's programs beside them: a rival that somebody has installed himself is not here.
     let path = format!(
-        "{}:{}",
-        scratch.path("bin").display(),
-        std::env::var("PATH").unwrap_or_default()
+        "{}:/usr/sbin:/usr/bin:/sbin:/bin",
+        scratch.path("bin").display()
     );
     let stacks = ["nginx-fpm-unix", "frankenphp", "roadrunner", "php-builtin"];
     let suite = suite(&scratch, &stacks, "sum");

@@ -4,7 +4,7 @@
 //! - [`app`]: what is measured; [`arm`]: who takes part.
 //! - [`fetch`], [`shape`], [`check`]: does everybody give the same page?
 //! - [`schedule`]: how long and how often; [`run`]: the windows, block by block.
-//! - [`saved`], [`identity`]: a run that can be gone on with, and when it must not be.
+//! - [`plan`]: what a run that is gone on with was to be ([`crate::journal`]).
 //! - [`rows`], [`advise`]: what the figures say; [`howdah_toml`]: the configuration that follows.
 //! - [`study`]: all of it in order; [`report`]: how it is told.
 //!
@@ -18,11 +18,10 @@ pub mod arm;
 pub mod check;
 pub mod fetch;
 pub mod howdah_toml;
-pub mod identity;
+pub mod plan;
 pub mod report;
 pub mod rows;
 pub mod run;
-pub mod saved;
 pub mod schedule;
 pub mod shape;
 pub mod study;

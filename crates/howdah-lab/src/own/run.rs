@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 use super::app::App;
 use super::arm::Arm;
 use super::check::{self, Failed, Page};
-use super::saved::Saved;
 use super::schedule::Schedule;
 use crate::LabError;
 use crate::ceiling;
+use crate::journal::Journal;
 use crate::measure::Watch;
 use crate::process::{Memory, busy_time, own_time, usage_of};
 use crate::stack::Job;
@@ -88,7 +88,7 @@ pub struct Bench<'a> {
     /// How long and how often.
     pub schedule: &'a Schedule,
     /// Where blocks are kept.
-    pub saved: &'a Saved,
+    pub saved: &'a Journal,
     /// Set to end it after the window under way; the block is measured again on resume.
     pub interrupt: Arc<AtomicBool>,
     /// No window begins after it.

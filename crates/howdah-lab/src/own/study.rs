@@ -14,14 +14,15 @@ use super::app::App;
 use super::arm::{Arm, DEFAULT, Mode, Way};
 use super::check::{self, Checked, Failed};
 use super::howdah_toml::{self, Reasons, Wanted};
+use super::plan::Plan;
 use super::rows::{self, Level};
 use super::run::{self, Bench, Block, End, Stage, Turn};
-use super::saved::{Plan, SCHEMA, Saved};
 use super::schedule::Schedule;
 use super::tree::{Changes, Tree};
 use crate::LabError;
 use crate::folder::Folder;
 use crate::ini::Ini;
+use crate::journal::{Journal, SCHEMA};
 use crate::measure::Watch;
 use crate::process::Servant;
 use crate::report::text::capital;
@@ -113,7 +114,7 @@ pub struct Study {
     /// What was asked for.
     pub plan: Plan,
     /// Its folder.
-    pub saved: Saved,
+    pub saved: Journal,
     /// The `howdah` program.
     pub howdah: PathBuf,
     /// Set to end it after the window under way.

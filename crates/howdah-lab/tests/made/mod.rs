@@ -25,7 +25,8 @@ fn windows(rate: f64) -> Vec<f64> {
         .collect()
 }
 
-fn judged(base: &[f64], candidate: &[f64]) -> Judgement {
+/// Two rows' windows, judged.
+pub fn judged(base: &[f64], candidate: &[f64]) -> Judgement {
     let pairs: Vec<(f64, f64)> = base
         .iter()
         .copied()
@@ -137,6 +138,7 @@ pub fn table(name: &str, levels: &[u32]) -> Table {
                 page: cell.page.clone(),
                 concurrency: cell.concurrency,
                 judgement: judged(&without.windows, &with.windows),
+                cpu: None,
             });
         }
     }

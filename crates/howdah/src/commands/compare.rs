@@ -2,7 +2,7 @@
 //! lab's; here is the command line, the progress, and where results go.
 
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,6 +12,9 @@ use clap::{Args, Subcommand};
 use howdah_lab::LabError;
 use howdah_lab::effort::{Effort, Until};
 use howdah_lab::folder::Folder;
+use howdah_lab::identity::Identity;
+use howdah_lab::journal::{Journal, SCHEMA};
+use howdah_lab::measure::plan::{self, Plan};
 use howdah_lab::measure::{Lab, Watch};
 use howdah_lab::process::Servant;
 use howdah_lab::site::Sites;
@@ -118,7 +121,9 @@ pub fn run(arguments: &Compare) -> ExitCode {
     if arguments.list {
         return list();
     }
-    if arguments.own.is_asked() {
+    let resume = arguments.own.resume.as_deref();
+    let resume = resume.filter(|directory| !journals(directory).is_empty());
+    if resume.is_none() && arguments.own.is_asked() {
         return compare_own::run(arguments, &mut Progress::new("app"), listen_for_signals);
     }
     if let Some(stray) = arguments.own.strays() {
@@ -127,21 +132,27 @@ pub fn run(arguments: &Compare) -> ExitCode {
         );
         return exit::configuration();
     }
-    let suites = match suites(arguments) {
-        Ok(suites) => suites,
-        Err(mistakes) => {
-            for mistake in mistakes {
-                eprintln!("howdah: {mistake}");
+    let prepared = match resume {
+        Some(directory) => resumed(directory),
+        None => match suites(arguments) {
+            Ok(suites) => begun(arguments, &suites),
+            Err(mistakes) => {
+                for mistake in mistakes {
+                    eprintln!("howdah: {mistake}");
+                }
+                return exit::configuration();
             }
-            return exit::configuration();
-        }
+        },
     };
-    match compare(arguments, &suites) {
+    match prepared.and_then(|prepared| compare(arguments, &prepared)) {
         Ok(tables) if tables.iter().any(|table| table.interrupted) => ExitCode::from(130),
         Ok(_) => exit::done(),
         Err(error) => {
             eprintln!("howdah: {error}");
-            exit::failed()
+            match error {
+                LabError::NotResumable { .. } | LabError::Changed { .. } => exit::configuration(),
+                _ => exit::failed(),
+            }
         }
     }
 }
@@ -296,31 +307,95 @@ fn effort(arguments: &Compare, suite: &Suite) -> Effort {
     effort
 }
 
-fn compare(arguments: &Compare, suites: &[(Suite, String)]) -> Result<Vec<Table>, LabError> {
+/// What is to be measured: each benchmark's plan, and the journal it is written down in.
+struct Prepared {
+    folder: Folder,
+    plans: Vec<(Plan, Journal)>,
+}
+
+/// A new comparison.
+fn begun(arguments: &Compare, suites: &[(Suite, String)]) -> Result<Prepared, LabError> {
     let out = arguments.out.clone().unwrap_or_else(|| {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         PathBuf::from(format!("howdah-compare-{}", now.map_or(0, |t| t.as_secs())))
     });
-    let howdah = std::env::current_exe().map_err(|error| LabError::File {
+    let folder = Folder::create(&out, Servant::choose()?)?;
+    let identity = Identity::now(&program()?);
+    let journals = folder.directory(plan::DIRECTORY)?;
+    let mut plans = Vec::new();
+    for (suite, source) in suites {
+        let plan = Plan {
+            schema: SCHEMA,
+            suite: suite.clone(),
+            effort: effort(arguments, suite),
+            identity: identity.clone(),
+            benchmark: source.clone(),
+            command: again(arguments, source),
+            options: how_much(arguments),
+        };
+        let journal = Journal::begin(&journals.directory(&suite.name)?, &plan)?;
+        plans.push((plan, journal));
+    }
+    Ok(Prepared { folder, plans })
+}
+
+/// One that was begun before, if it still belongs to this machine and these programs.
+fn resumed(directory: &Path) -> Result<Prepared, LabError> {
+    let folder = Folder::create(directory, Servant::choose()?)?;
+    let identity = Identity::now(&program()?);
+    let mut plans = Vec::new();
+    for journal in journals(directory) {
+        let folder = Folder::create(journal, folder.servant())?;
+        let (journal, plan) = Journal::resume::<Plan>(&folder)?;
+        let what = plan.identity.differences(&identity);
+        if !what.is_empty() {
+            return Err(LabError::Changed { what });
+        }
+        plans.push((plan, journal));
+    }
+    Ok(Prepared { folder, plans })
+}
+
+/// The journals of benchmarks below a run's folder, by name.
+fn journals(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory.join(plan::DIRECTORY));
+    let mut found: Vec<PathBuf> = entries
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| Journal::is_in(path))
+        .collect();
+    found.sort();
+    found
+}
+
+fn program() -> Result<PathBuf, LabError> {
+    std::env::current_exe().map_err(|error| LabError::File {
         path: PathBuf::from("/proc/self/exe"),
         error,
-    })?;
+    })
+}
+
+fn compare(arguments: &Compare, prepared: &Prepared) -> Result<Vec<Table>, LabError> {
+    let Prepared { folder, plans } = prepared;
+    let howdah = program()?;
     let lab = Lab {
-        folder: Folder::create(&out, Servant::choose()?)?,
+        folder: folder.clone(),
         howdah: howdah.clone(),
         interrupt: Arc::new(AtomicBool::new(false)),
     };
     listen_for_signals(lab.interrupt.clone())?;
     let versions = versions::lines(&howdah);
-    announce(arguments, suites);
+    announce(plans);
     let wanted = || {
-        let pages = suites.iter().flat_map(|(suite, _)| &suite.pages);
+        let pages = plans.iter().flat_map(|(plan, _)| &plan.suite.pages);
         pages.map(|page| page.site)
     };
-    let mut sites = Some(Sites::make(&lab.folder.directory("sites")?, wanted())?);
+    let mut sites = Some(Sites::make(&unused(&lab.folder, "sites")?, wanted())?);
     let mut tables = Vec::new();
-    for (suite, source) in suites {
-        let effort = effort(arguments, suite);
+    for (plan, journal) in plans {
+        let Plan { suite, effort, .. } = plan;
         let mut progress = Progress::new(&suite.name);
         // A database that died costs the benchmark it died in, and no other. It is ended before another one is begun.
         let kept = sites
@@ -328,21 +403,18 @@ fn compare(arguments: &Compare, suites: &[(Suite, String)]) -> Result<Vec<Table>
             .and_then(|mut kept| kept.alive().is_ok().then_some(kept));
         let mut served = match kept {
             Some(kept) => kept,
-            None => {
-                let folder = lab.folder.directory(&format!("sites-{}", suite.name))?;
-                Sites::make(&folder, wanted())?
-            }
+            None => Sites::make(&unused(&lab.folder, "sites")?, wanted())?,
         };
-        let measured = lab.measure(suite, &effort, &mut served, &mut progress)?;
+        let measured = lab.measure(suite, effort, &mut served, journal, &mut progress)?;
         sites = Some(served);
         progress.clear();
         let told = Told {
             versions: versions.clone(),
-            benchmark: source.clone(),
-            command: again(arguments, source),
-            options: how_much(arguments),
+            benchmark: plan.benchmark.clone(),
+            command: plan.command.clone(),
+            options: plan.options.clone(),
         };
-        let table = table::table(suite, &effort, &measured, told);
+        let table = table::table(suite, effort, &measured, told);
         keep(&lab.folder, &table)?;
         if !arguments.json {
             println!("{}", report::text::render(&table));
@@ -353,24 +425,38 @@ fn compare(arguments: &Compare, suites: &[(Suite, String)]) -> Result<Vec<Table>
             break;
         }
     }
+    let place = lab.folder.path().display();
     if arguments.json {
         let text = serde_json::to_string_pretty(&tables).unwrap_or_default();
         println!("{text}");
     } else {
-        let folder = lab.folder.path().display();
         for table in &tables {
-            println!("{folder}/{}.html", table.suite.name);
+            println!("{place}/{}.html", table.suite.name);
         }
         println!("Every generated file is beside it.");
+    }
+    if tables.iter().any(|table| table.interrupted) {
+        eprintln!("howdah: go on with: howdah compare --resume {place}");
     }
     Ok(tables)
 }
 
+/// A directory of that name in a folder, or of the first name after it that is free: an earlier session's site is
+/// as it left it.
+fn unused(folder: &Folder, name: &str) -> Result<Folder, LabError> {
+    let mut free = name.to_owned();
+    for number in 2.. {
+        if !folder.join(&free).exists() {
+            break;
+        }
+        free = format!("{name}-{number}");
+    }
+    folder.directory(&free)
+}
+
 /// Says how long it will take at most, before anything is started.
-fn announce(arguments: &Compare, suites: &[(Suite, String)]) {
-    let limits = suites
-        .iter()
-        .map(|(suite, _)| effort(arguments, suite).limit);
+fn announce(plans: &[(Plan, Journal)]) {
+    let limits = plans.iter().map(|(plan, _)| plan.effort.limit);
     if let Some(all) = limits.sum::<Option<Duration>>() {
         eprintln!(
             "howdah: measuring ends after {} minutes; what does not fit is left out and named",

@@ -11,12 +11,13 @@ use clap::Args;
 use howdah_executor::auto_children::auto_children;
 use howdah_lab::LabError;
 use howdah_lab::folder::Folder;
+use howdah_lab::identity::Identity;
+use howdah_lab::journal::{Journal, SCHEMA};
 use howdah_lab::measure::Watch;
 use howdah_lab::own::app::{self, App, PhpIni};
 use howdah_lab::own::arm::{self, Arm};
-use howdah_lab::own::identity::Identity;
+use howdah_lab::own::plan::Plan;
 use howdah_lab::own::report::{html, text};
-use howdah_lab::own::saved::{Plan, SCHEMA, Saved};
 use howdah_lab::own::schedule::Effort;
 use howdah_lab::own::study::{self, Outcome, Study};
 use howdah_lab::process::Servant;
@@ -100,7 +101,9 @@ pub fn run(
         Err(error) => {
             eprintln!("howdah: {error}");
             return match error {
-                LabError::OwnApp { .. } | LabError::Changed { .. } => exit::configuration(),
+                LabError::OwnApp { .. }
+                | LabError::NotResumable { .. }
+                | LabError::Changed { .. } => exit::configuration(),
                 _ => exit::failed(),
             };
         }
@@ -169,7 +172,7 @@ fn program() -> Result<PathBuf, LabError> {
     })
 }
 
-type Prepared = (Plan, Saved, howdah_lab::own::tree::Tree);
+type Prepared = (Plan, Journal, howdah_lab::own::tree::Tree);
 
 /// A new comparison: all mistakes of the command line at once, and nothing made before they are gone.
 fn begun(arguments: &Compare) -> Result<Prepared, LabError> {
@@ -213,7 +216,7 @@ fn begun(arguments: &Compare) -> Result<Prepared, LabError> {
             .map_or(0.0, |since| since.as_secs_f64()),
         app,
     };
-    let saved = Saved::begin(&folder, &plan)?;
+    let saved = Journal::begin(&folder, &plan)?;
     Ok((plan, saved, tree))
 }
 
@@ -227,7 +230,7 @@ fn resumed(folder: &Path) -> Result<Prepared, LabError> {
             )],
         });
     }
-    let (saved, plan) = Saved::resume(&Folder::create(folder, Servant::choose()?)?)?;
+    let (saved, plan) = Journal::resume::<Plan>(&Folder::create(folder, Servant::choose()?)?)?;
     let what = plan.identity.differences(&Identity::now(&program()?));
     if !what.is_empty() {
         return Err(LabError::Changed { what });

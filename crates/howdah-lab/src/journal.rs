@@ -1,14 +1,13 @@
-//! The folder of a comparison that may take a night: what was asked for, what it is measured on, and
-//! every finished block, each saved whole or not at all. Whatever ends the program (Ctrl-C, `kill -9`,
-//! a power cut), the next `--resume` goes on after the last finished block.
+//! A comparison written down as it goes: what was asked for, what it is measured on, and every finished
+//! part of it, each whole or not at all. Whatever ends the program (Ctrl-C, `kill -9`, a power cut), the
+//! next `--resume` goes on after the last part that was finished.
 //!
 //! ```text
-//! plan.json          what was asked for; readable by its owner only, for it has cookies
-//! schedule.json      how long and how often, once that is known; schedule-decision.json for the
-//!                    second stage
-//! tree.json          the application's files before the first request
-//! blocks/NAME.json   one each, written beside and renamed
+//! plan.json   what was asked for
+//! NAME.json   a part each, written beside and renamed
 //! ```
+//!
+//! Files are readable by their owner only, for requests may carry cookies.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -16,13 +15,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
+use serde::Deserialize;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
-use super::app::App;
-use super::arm::Arm;
-use super::identity::Identity;
-use super::schedule::Effort;
 use crate::LabError;
 use crate::folder::Folder;
 
@@ -30,38 +26,19 @@ use crate::folder::Folder;
 pub const SCHEMA: u32 = 1;
 const PLAN: &str = "plan.json";
 
-/// What was asked for.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Plan {
-    /// Version of this form: [`SCHEMA`].
-    pub schema: u32,
-    /// The application.
-    pub app: App,
-    /// What takes part, the default first.
-    pub arms: Vec<Arm>,
-    /// How long and how often.
-    pub effort: Effort,
-    /// What it is measured on.
-    pub identity: Identity,
-    /// When it began: seconds since 1970.
-    pub began: f64,
-    /// The command line, secrets concealed.
-    pub command: String,
-}
-
 /// The folder, ours alone while this value lives.
 #[derive(Debug)]
-pub struct Saved {
+pub struct Journal {
     folder: Folder,
     _lock: File,
 }
 
-impl Saved {
+impl Journal {
     /// A new comparison in `folder`.
     ///
     /// # Errors
     /// One is there already, or it cannot be written.
-    pub fn begin(folder: &Folder, plan: &Plan) -> Result<Saved, LabError> {
+    pub fn begin(folder: &Folder, plan: &impl Serialize) -> Result<Journal, LabError> {
         let path = folder.join(PLAN);
         if path.exists() {
             return Err(unfit(format!(
@@ -69,10 +46,9 @@ impl Saved {
                 folder.path().display()
             )));
         }
-        folder.directory("blocks")?;
         write_whole(&path, &json(plan), 0o600)?;
         let lock = lock(&path)?;
-        Ok(Saved {
+        Ok(Journal {
             folder: folder.clone(),
             _lock: lock,
         })
@@ -82,7 +58,7 @@ impl Saved {
     ///
     /// # Errors
     /// There is none, somebody else is at it, or it was saved by another version.
-    pub fn resume(folder: &Folder) -> Result<(Saved, Plan), LabError> {
+    pub fn resume<P: DeserializeOwned>(folder: &Folder) -> Result<(Journal, P), LabError> {
         let path = folder.join(PLAN);
         if !path.is_file() {
             return Err(unfit(format!(
@@ -91,12 +67,17 @@ impl Saved {
             )));
         }
         let lock = lock(&path)?;
-        let plan: Plan = read(&path)?;
-        let saved = Saved {
+        let plan = read(&path)?;
+        let journal = Journal {
             folder: folder.clone(),
             _lock: lock,
         };
-        Ok((saved, plan))
+        Ok((journal, plan))
+    }
+
+    /// Whether `folder` has one.
+    pub fn is_in(folder: &Path) -> bool {
+        folder.join(PLAN).is_file()
     }
 
     /// The folder.
@@ -104,9 +85,13 @@ impl Saved {
         &self.folder
     }
 
-    /// Saves `value` as `NAME.json`.
+    /// Saves `value` as `NAME.json`; a name may have directories in it.
     pub fn keep(&self, name: &str, value: &impl Serialize) -> Result<(), LabError> {
-        write_whole(&self.path(name), &json(value), 0o600)
+        let path = self.path(name);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(LabError::file(parent))?;
+        }
+        write_whole(&path, &json(value), 0o600)
     }
 
     /// What was saved as `NAME.json`.
@@ -126,10 +111,8 @@ impl Saved {
     }
 }
 
-fn unfit(mistake: String) -> LabError {
-    LabError::OwnApp {
-        mistakes: vec![mistake],
-    }
+fn unfit(why: String) -> LabError {
+    LabError::NotResumable { why }
 }
 
 /// Only one program at a time; the system forgets the lock with the program.
@@ -208,13 +191,13 @@ mod tests {
     #[test]
     fn what_is_no_comparison_is_told_apart_from_a_damaged_one() {
         let (_directory, folder) = folder();
-        let error = Saved::resume(&folder).unwrap_err().to_string();
+        let error = Journal::resume::<u32>(&folder).unwrap_err().to_string();
         assert!(error.contains("there is no comparison in"), "{error}");
         folder.write(PLAN, "{\"schema\":99}").unwrap();
-        let error = Saved::resume(&folder).unwrap_err().to_string();
+        let error = Journal::resume::<u32>(&folder).unwrap_err().to_string();
         assert!(error.contains("version 99"), "{error}");
         folder.write(PLAN, "{\"schema\":1").unwrap();
-        let error = Saved::resume(&folder).unwrap_err().to_string();
+        let error = Journal::resume::<u32>(&folder).unwrap_err().to_string();
         assert!(error.contains("is damaged"), "{error}");
     }
 

@@ -1,11 +1,12 @@
 //! Runs a benchmark: every stack measured in turn, block by block, each started afresh for its
 //! window, its page checked before anything is counted. Measures; judges nothing.
 //!
-//! The order of the stacks turns from block to block and runs backwards in every other one, so that
-//! neither drift nor a neighbour's habits favour anybody. One stack is measured twice in each block:
-//! what separates it from itself is the noise that no verdict may go below.
+//! - this file: a single window; [`course`]: in which order, for how long, and what failed;
+//!   [`plan`]: what was asked for, as it is kept for `--resume`.
 
-use std::ops::ControlFlow;
+mod course;
+pub mod plan;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,23 +15,23 @@ use std::time::{Duration, Instant};
 use howdah_bench::engine::{self, Control};
 use howdah_bench::outcome::Outcome;
 use howdah_bench::plan::check::BodyCheck;
-use howdah_bench::plan::template::Random;
 use howdah_bench::plan::{Arrivals, Plan, Stop, Target, Template};
 use howdah_bench::run::{Ended, Run};
+use serde::{Deserialize, Serialize};
 
 use crate::LabError;
-use crate::ceiling;
 use crate::effort::{Effort, POSTED_LIMIT};
 use crate::fixture::wordpress;
 use crate::folder::Folder;
-use crate::ini::Ini;
+use crate::journal::Journal;
 use crate::process::{Memory, Usage, busy_time, own_time, usage_of};
 use crate::site::Sites;
 use crate::stack::{Job, Running, Stack};
 use crate::suite::{Row, Site, Suite};
+use course::Course;
 
 /// One stack, one page, one level, once.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Window {
     /// Which row of the suite.
     pub row: usize,
@@ -55,14 +56,16 @@ pub struct Window {
 }
 
 /// Why a row has no figures, or no more.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Failure {
     /// Which row; none: every one, for what they serve is not there.
     pub row: Option<usize>,
     /// On which page, and at which level; none: everywhere.
     pub at: Option<(usize, Option<u32>)>,
-    /// What happened.
-    pub error: LabError,
+    /// What happened: the error's one name ([`LabError::name`]).
+    pub name: String,
+    /// The whole message.
+    pub message: String,
 }
 
 /// What came of a suite.
@@ -76,7 +79,7 @@ pub struct Measured {
     pub left_out: Vec<LeftOut>,
     /// Somebody stopped it: what there is, is all here.
     pub interrupted: bool,
-    /// How long it took.
+    /// How long the measuring took, earlier sessions' included.
     pub took: Duration,
 }
 
@@ -109,15 +112,8 @@ pub struct Lab {
     pub interrupt: Arc<AtomicBool>,
 }
 
-/// A row, as one of those measured alternately.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Arm {
-    row: usize,
-    control: bool,
-}
-
 impl Lab {
-    /// Measures a suite on these sites.
+    /// Measures a suite on these sites: what `journal` does not hold already.
     ///
     /// # Errors
     /// The lab's own files could not be written. A stack's failure, or a page's, is in the result: the
@@ -127,49 +123,10 @@ impl Lab {
         suite: &Suite,
         effort: &Effort,
         sites: &mut Sites,
+        journal: &Journal,
         watch: &mut dyn Watch,
     ) -> Result<Measured, LabError> {
-        let begun = Instant::now();
-        let folder = self.folder.directory(&suite.name)?;
-        let mut course = Course {
-            lab: self,
-            suite,
-            effort,
-            watch,
-            ini: Ini::write(&folder, true, &[])?,
-            ini_without_opcache: Ini::write(&folder, false, &[])?,
-            folder,
-            sites,
-            measured: Measured {
-                windows: Vec::new(),
-                failures: Vec::new(),
-                left_out: Vec::new(),
-                interrupted: false,
-                took: Duration::ZERO,
-            },
-            begun,
-            done: 0,
-            of: 0,
-        };
-        let mut arms = course.arms();
-        let cells = course.cells();
-        course.of = cells.len() * effort.blocks as usize * arms.len();
-        let turn = |(page, level): &(usize, u32)| effort.turn(&suite.pages[*page], *level);
-        for (at, (page, level)) in cells.iter().copied().enumerate() {
-            let rest: Duration = cells[at..].iter().map(turn).sum();
-            let until = effort.limit.map(|limit| {
-                let left = (begun + limit).saturating_duration_since(Instant::now());
-                Instant::now() + left.mul_f64(turn(&cells[at]).div_duration_f64(rest))
-            });
-            let flow = course.cell(&mut arms, page, level, until);
-            if flow.is_break() {
-                course.measured.interrupted = true;
-                break;
-            }
-            course.ceilings(page, level);
-        }
-        course.measured.took = begun.elapsed();
-        Ok(course.measured)
+        Course::new(self, suite, effort, sites, journal, watch)?.run()
     }
 
     /// Warms the stack up by a run of its own. The generator's own warm-up would not do: a request begun in it
@@ -244,188 +201,6 @@ impl Lab {
     }
 }
 
-/// A suite under way.
-struct Course<'a> {
-    lab: &'a Lab,
-    suite: &'a Suite,
-    effort: &'a Effort,
-    watch: &'a mut dyn Watch,
-    folder: Folder,
-    sites: &'a mut Sites,
-    ini: Ini,
-    ini_without_opcache: Ini,
-    measured: Measured,
-    begun: Instant,
-    /// Windows, for the progress: done, and all.
-    done: usize,
-    of: usize,
-}
-
-impl Course<'_> {
-    /// The stacks that are here, and the first one a second time.
-    fn arms(&mut self) -> Vec<Arm> {
-        let mut arms = Vec::new();
-        for (row, of) in self.suite.rows.iter().enumerate() {
-            match stack(of).here() {
-                Ok(()) => arms.push(Arm {
-                    row,
-                    control: false,
-                }),
-                Err(error) => self.failed(stack(of).title, Some(row), None, error),
-            }
-        }
-        let ranked = |arm: &&Arm| self.suite.rows[arm.row].trap.is_none();
-        if let Some(first) = arms.iter().find(ranked) {
-            arms.push(Arm {
-                control: true,
-                ..*first
-            });
-        }
-        arms
-    }
-
-    /// Pages and levels in random order: a machine that warms up must not look like a curve. Pages whose site
-    /// could not be made are told and left out.
-    fn cells(&mut self) -> Vec<(usize, u32)> {
-        let levels = self.effort.of(&self.suite.load.concurrency);
-        let mut cells: Vec<(usize, u32)> = Vec::new();
-        for (page, of) in self.suite.pages.iter().enumerate() {
-            match self.sites.lacks(of.site) {
-                None => cells.extend(levels.iter().map(|level| (page, *level))),
-                Some(error) => self.failed(&of.name, None, Some((page, None)), error),
-            }
-        }
-        let mut random = Random::new(1, 0);
-        for at in (1..cells.len()).rev() {
-            cells.swap(at, random.between(0, at as u64) as usize);
-        }
-        cells
-    }
-
-    /// All blocks of a page at a level. A stack that does not start is taken out of `arms`: it would not start at
-    /// the next level either, and each attempt may take half a minute. A block that would not be over in time,
-    /// if it takes as long as the longest one so far, is left out; the first one never is. Breaks if it was
-    /// interrupted.
-    fn cell(
-        &mut self,
-        arms: &mut Vec<Arm>,
-        page: usize,
-        level: u32,
-        until: Option<Instant>,
-    ) -> ControlFlow<()> {
-        let of = &self.suite.pages[page];
-        let job = Job {
-            root: self.sites.root(of.site),
-            front_controller: self.sites.front_controller(of.site),
-            children: self.suite.children,
-            clients: level.max(100),
-            server_name: "localhost".to_owned(),
-            environment: Vec::new(),
-            ini: self.ini.clone(),
-            ini_without_opcache: self.ini_without_opcache.clone(),
-            howdah: self.lab.howdah.clone(),
-        };
-        let mut failed: Vec<usize> = Vec::new();
-        let mut longest = Duration::ZERO;
-        for block in 0..self.effort.blocks {
-            let begun = Instant::now();
-            if block > 0 && until.is_some_and(|until| begun + longest > until) {
-                self.done += (self.effort.blocks - block) as usize * arms.len();
-                self.measured.left_out.push(LeftOut {
-                    page,
-                    concurrency: level,
-                    blocks: block,
-                });
-                break;
-            }
-            for arm in turned(arms, block) {
-                if self.lab.interrupted() {
-                    return ControlFlow::Break(());
-                }
-                let row = &self.suite.rows[arm.row];
-                let what = format!("{} · {} · {level} clients", stack(row).title, of.name);
-                self.progress(&what);
-                if failed.contains(&arm.row) {
-                    continue;
-                }
-                if let Err(error) = self.sites.alive() {
-                    self.failed(&of.name, None, Some((page, Some(level))), error);
-                    return ControlFlow::Continue(());
-                }
-                let place = Place {
-                    suite: self.suite,
-                    row,
-                    page,
-                    level,
-                    effort: self.effort,
-                };
-                match self.lab.window(&place, &job, &self.folder, self.sites) {
-                    Ok(seen) => self.measured.windows.push(Window {
-                        row: arm.row,
-                        control: arm.control,
-                        page,
-                        concurrency: level,
-                        block,
-                        run: seen.run,
-                        cpu_per_request: seen.cpu_per_request,
-                        memory: seen.memory,
-                        foreign: seen.foreign,
-                    }),
-                    // It was cut short, not slow.
-                    Err(_) if self.lab.interrupted() => return ControlFlow::Break(()),
-                    Err(error) => {
-                        if matches!(error, LabError::DoesNotStart { .. }) {
-                            arms.retain(|other| other.row != arm.row);
-                        }
-                        failed.push(arm.row);
-                        // What was measured of it in this cell is no sample of a healthy server.
-                        self.measured
-                            .windows
-                            .retain(|w| (w.row, w.page, w.concurrency) != (arm.row, page, level));
-                        let at = Some((page, Some(level)));
-                        self.failed(&what, Some(arm.row), at, error);
-                    }
-                }
-            }
-            longest = longest.max(begun.elapsed());
-        }
-        ControlFlow::Continue(())
-    }
-
-    /// How near the generator was to its own end in each of a cell's windows.
-    fn ceilings(&mut self, page: usize, level: u32) {
-        let windows = self.measured.windows.iter_mut();
-        let here = windows.filter(|w| (w.page, w.concurrency) == (page, level));
-        let told = ceiling::tell(here.map(|window| &mut window.run), &self.lab.interrupt);
-        if let Err(why) = told {
-            let error = LabError::NotMeasured {
-                stack: "the load tester".to_owned(),
-                why,
-            };
-            self.watch.failed("its ceiling", &error);
-        }
-    }
-
-    fn progress(&mut self, what: &str) {
-        let done = self.done;
-        let rest = self.of.saturating_sub(done);
-        let left = (done > 0).then(|| self.begun.elapsed() / done as u32 * rest as u32);
-        self.watch.window(done, self.of.max(done), what, left);
-        self.done += 1;
-    }
-
-    fn failed(
-        &mut self,
-        what: &str,
-        row: Option<usize>,
-        at: Option<(usize, Option<u32>)>,
-        error: LabError,
-    ) {
-        self.watch.failed(what, &error);
-        self.measured.failures.push(Failure { row, at, error });
-    }
-}
-
 /// Who is measured, and how.
 struct Place<'a> {
     suite: &'a Suite,
@@ -477,18 +252,6 @@ fn foreign(before: &Moment, after: &Moment, took: Duration, cores: u32) -> f64 {
 /// Every row's stack exists: the suite has been checked.
 fn stack(row: &Row) -> &'static Stack {
     Stack::find(&row.stack).expect("a suite's rows name stacks that exist")
-}
-
-/// The arms, beginning with another one in each block, backwards in every other.
-fn turned(arms: &[Arm], block: u32) -> Vec<Arm> {
-    let mut order = arms.to_vec();
-    if !order.is_empty() {
-        order.rotate_left((block / 2) as usize % arms.len());
-    }
-    if block % 2 == 1 {
-        order.reverse();
-    }
-    order
 }
 
 fn plan(place: &Place<'_>, running: &Running) -> Result<Plan, LabError> {
@@ -560,29 +323,4 @@ fn cpu_per_request(before: &Usage, after: &Usage, requests: u64) -> Duration {
         return Duration::ZERO;
     }
     Duration::from_secs_f64(used.as_secs_f64() / requests as f64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_arm_comes_once_in_each_block_and_the_order_turns() {
-        let arms: Vec<Arm> = (0..3)
-            .map(|row| Arm {
-                row,
-                control: false,
-            })
-            .collect();
-        let rows = |block| {
-            turned(&arms, block)
-                .iter()
-                .map(|a| a.row)
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(rows(0), [0, 1, 2]);
-        assert_eq!(rows(1), [2, 1, 0]);
-        assert_eq!(rows(2), [1, 2, 0]);
-        assert_eq!(rows(3), [0, 2, 1]);
-    }
 }
