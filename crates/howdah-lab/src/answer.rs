@@ -229,14 +229,11 @@ pub fn outcome(judgement: &Judgement, base: &str, candidate: &str) -> String {
         Verdict::Faster { .. } | Verdict::Slower { .. } => ratio(judgement),
         Verdict::Same { within } => format!("the same within ±{within:.0} %"),
         Verdict::CannotTell { more_pairs } => {
-            let more = match more_pairs {
-                Some(more) => format!(
-                    "about {} needed",
-                    words::plural(*more as u64, "more pair", "more pairs")
-                ),
-                None => "over a thousand more pairs needed".to_owned(),
-            };
-            format!("cannot tell ({} so far, {more})", ratio(judgement))
+            format!(
+                "cannot tell ({} so far, {})",
+                ratio(judgement),
+                more(*more_pairs)
+            )
         }
         Verdict::Invalid { because } => {
             let reasons: Vec<String> = because
@@ -248,22 +245,42 @@ pub fn outcome(judgement: &Judgement, base: &str, candidate: &str) -> String {
     }
 }
 
-/// What is said where the load tester was the bottleneck of the rate.
-fn by_cpu(cpu: &Judgement, base: &str, candidate: &str) -> String {
-    const WHY: &str = "for a rate the load tester was the bottleneck";
-    let share = |ratio: f64| words::digits(1.0 / ratio);
-    match (&cpu.verdict, &cpu.interval) {
-        (Verdict::Faster { .. } | Verdict::Slower { .. }, Some(interval)) => format!(
-            "{} [{}, {}] of the CPU time for a request ({WHY})",
-            share(cpu.ratio),
-            share(interval.high),
-            share(interval.low)
+fn more(pairs: Option<usize>) -> String {
+    match pairs {
+        Some(pairs) => format!(
+            "about {} needed",
+            words::plural(pairs as u64, "more pair", "more pairs")
         ),
-        _ => format!(
-            "CPU time for a request: {} ({WHY})",
-            outcome(cpu, base, candidate)
-        ),
+        None => "over a thousand more pairs needed".to_owned(),
     }
+}
+
+/// What is said where the load tester was the bottleneck of the rate: as a share of the base's CPU time, since of
+/// a cost "more" is ambiguous.
+fn by_cpu(cpu: &Judgement, base: &str, candidate: &str) -> String {
+    let share = |ratio: f64| words::digits(1.0 / ratio);
+    let so_far = match &cpu.interval {
+        Some(found) => format!(
+            "{} [{}, {}]",
+            share(cpu.ratio),
+            share(found.high),
+            share(found.low)
+        ),
+        None => share(cpu.ratio),
+    };
+    let said = match &cpu.verdict {
+        Verdict::Faster { .. } | Verdict::Slower { .. } => {
+            format!("{so_far} of the CPU time for a request")
+        }
+        Verdict::CannotTell { more_pairs } => format!(
+            "CPU time for a request: cannot tell ({so_far} of it so far, {})",
+            more(*more_pairs)
+        ),
+        Verdict::Same { .. } | Verdict::Invalid { .. } => {
+            format!("CPU time for a request: {}", outcome(cpu, base, candidate))
+        }
+    };
+    format!("{said} (for a rate the load tester was the bottleneck)")
 }
 
 /// The verdict of a benchmark: a sentence for each thing asked, then who stays flat, then the traps.

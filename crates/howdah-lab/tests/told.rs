@@ -172,9 +172,7 @@ fn where_the_load_tester_was_the_bottleneck_the_cpu_time_is_told_in_place_of_the
     table.answers[0].cpu = Some(judged(&without[..2], &[12.0, 9.0]));
     let said = &howdah_lab::answer::verdict(&table)[0];
     assert!(
-        said.contains(
-            "(the load tester was the bottleneck of the rate; in CPU time for a request) on phpinfo"
-        ),
+        said.starts_with("An opcode cache: CPU time for a request: cannot tell (0.967 ["),
         "{said}"
     );
 }
