@@ -18,6 +18,45 @@ fn check(text: &str) -> (i32, String) {
 }
 
 #[test]
+fn what_a_site_leaves_out_that_its_application_needs_is_advised() {
+    let advice = |site: &str| {
+        let scratch = Scratch::new("application");
+        scratch.write("laravel/artisan", "");
+        scratch.write("laravel/public/index.php", "<?php");
+        scratch.write("laravel/bootstrap/app.php", "<?php");
+        scratch.write("plain/index.php", "<?php");
+        scratch.write("a.toml", &format!("[[site]]\nname = \"blog\"\n{site}"));
+        let (code, _, err) = run(howdah(["check", "--config", "a.toml"])
+            .current_dir(&scratch.0)
+            .env("HOWDAH_PHP", scratch.fitting_stand_in()));
+        assert_eq!(code, 0, "{err}");
+        let about = err.lines().find(|line| line.contains("lies here"));
+        about.unwrap_or_default().to_owned()
+    };
+    let wordpress = "root = \"/usr/share/wordpress\"\n";
+    let said = advice(wordpress);
+    assert!(said.starts_with("advice: a.toml:3"), "{said}");
+    for part in [
+        "site `blog`: WordPress lies here",
+        "no front_controller = \"/index.php\": what is no file, as a permalink, is answered 404",
+        "places that the application closes are open",
+        "recognise = \"on\" sets what it needs",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+    let own = "front_controller = \"/index.php\"\ndeny = [\"/wp-content/uploads/**.php\"]\n";
+    assert_eq!(advice(&format!("{wordpress}{own}")), "");
+    assert_eq!(advice(&format!("{wordpress}recognise = \"on\"\n")), "");
+    let said = advice("root = \"laravel\"\n");
+    assert!(
+        said.contains("Laravel lies here, and is meant to be served from ")
+            && said.contains("/laravel/public: with this root its code can be asked for"),
+        "{said}"
+    );
+    assert_eq!(advice("root = \"plain\"\n"), "");
+}
+
+#[test]
 fn what_is_wrong_in_the_file_is_told_although_the_command_line_overrides_it() {
     let told = |options: &[&str], top: &str, pool: &str, key: &str| {
         let scratch = Scratch::new("overridden");

@@ -5,9 +5,11 @@
 //! - [`options`]: the one table of what may be configured.
 //! - [`reader`]: walks a file along that table; [`value`]: what values mean.
 //! - [`server`], [`pool`], [`fastcgi`], [`programs`], [`site`], [`cache`]: sections into typed settings.
+//! - `application`: what a site leaves out that the application in its root needs.
 //! - [`mistake`], [`suggest`]: how mistakes are told.
 //! - [`reference`]: the table as documentation.
 
+mod application;
 pub mod cache;
 pub mod fastcgi;
 pub mod mistake;

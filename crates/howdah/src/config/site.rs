@@ -13,6 +13,7 @@ use howdah_server::site::recognise::recognise;
 use howdah_server::site::root::Symlinks;
 use howdah_server::site::template::Template;
 
+use super::application;
 use super::pool::DEFAULT_POOL;
 use super::reader::{At, Place, Section};
 use super::suggest;
@@ -185,6 +186,9 @@ fn site(
     for error in config::check(&site) {
         let place = section.place_of(key_of(&error));
         file.mistake(place, format!("site `{}`: {error}", site.name));
+    }
+    if !section.on("recognise") {
+        application::advise(section, &site);
     }
     Some(site)
 }
