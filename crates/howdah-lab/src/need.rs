@@ -38,8 +38,9 @@ needs! {
     GO: "Go", ["go", "/usr/local/go/bin/go", "/usr/lib/go/bin/go"], "apt-get install golang-go";
     FRANKENPHP: "FrankenPHP", ["frankenphp"], "curl https://frankenphp.dev/install.sh | sh, and the program `frankenphp` into PATH; https://frankenphp.dev/docs/";
     ROADRUNNER: "RoadRunner", ["rr"], "composer require spiral/roadrunner-cli && vendor/bin/rr get-binary, and the program `rr` into PATH; https://docs.roadrunner.dev/docs/general/install";
-    ROADRUNNER_PHP: "RoadRunner's PHP side", ["/usr/local/lib/howdah-lab/roadrunner/vendor/autoload.php"], "composer require --working-dir=/usr/local/lib/howdah-lab/roadrunner spiral/roadrunner-http nyholm/psr7";
-    SWOOLE: "PHP's extension swoole", ["/usr/lib/php/20220829/swoole.so", "/usr/lib/php/20220829/openswoole.so"], "apt-get install php-pear php8.2-dev g++ && pecl install swoole";
+    ROADRUNNER_PHP: "RoadRunner's PHP side", ["/usr/local/lib/howdah-lab/roadrunner/vendor/autoload.php"], "mkdir -p /usr/local/lib/howdah-lab/roadrunner && composer require --working-dir=/usr/local/lib/howdah-lab/roadrunner spiral/roadrunner-http nyholm/psr7";
+    ROADRUNNER_PROTOBUF: "PHP's extension protobuf, which RoadRunner's manual asks for,", ["/usr/lib/php/20220829/protobuf.so"], "apt-get install php-pear php8.2-dev && pecl install protobuf";
+    SWOOLE: "PHP's extension swoole", ["/usr/lib/php/20220829/swoole.so"], "apt-get install php-pear php8.2-dev g++ && pecl install swoole";
     MARIADB: "MariaDB", ["mariadbd"], "apt-get install mariadb-server";
     WORDPRESS: "WordPress", ["/usr/share/wordpress/wp-load.php"], "apt-get install wordpress wordpress-theme-twentytwentyone";
 }
@@ -86,6 +87,7 @@ mod tests {
             (FRANKENPHP, "curl "),
             (ROADRUNNER, "composer require "),
             (ROADRUNNER_PHP, "composer require "),
+            (ROADRUNNER_PROTOBUF, "pecl install "),
             (SWOOLE, "pecl install "),
         ] {
             assert!(need.install.contains(command), "{need:?}");

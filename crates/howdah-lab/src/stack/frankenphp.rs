@@ -1,26 +1,42 @@
-//! FrankenPHP in its classic mode, where it is: Caddy with a thread-safe PHP in it, threads instead of
-//! processes. Its PHP and extensions are its own, whatever the others run.
+//! FrankenPHP, where it is: Caddy with a thread-safe PHP in it, threads instead of processes. Its
+//! PHP and extensions are its own, whatever the others run. Its two modes are two stacks: the classic
+//! one runs any script afresh for each request, in the other a script stays in memory.
 
+use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::Command;
 
-use super::{Job, Running, environment};
+use super::{Job, Running, environment, howdah};
 use crate::LabError;
 use crate::folder::Folder;
 use crate::need;
 use crate::process::{Process, free_address};
 
-/// Starts it with as many threads as the others have processes.
-pub fn start(job: &Job, folder: &Folder) -> Result<Running, LabError> {
+/// As many threads as the others have processes.
+pub fn classic(job: &Job, folder: &Folder) -> Result<Running, LabError> {
+    start(job, folder, None)
+}
+
+/// The script that Howdah's mode `worker` has, in as many threads as Howdah has processes.
+pub fn worker(job: &Job, folder: &Folder) -> Result<Running, LabError> {
+    let script = folder.write("worker.php", howdah::WORKER)?;
+    start(job, folder, Some(&script))
+}
+
+fn start(job: &Job, folder: &Folder, worker: Option<&Path>) -> Result<Running, LabError> {
     let address = free_address()?;
-    let config = folder.write("Caddyfile", caddyfile(job, address))?;
+    let config = folder.write("Caddyfile", caddyfile(job, address, worker))?;
     let mut command = Command::new(need::FRANKENPHP.find()?);
     command
         .args(["run", "--config"])
         .arg(config)
         .current_dir(folder.path())
-        // Where PHP looks for its file, whatever SAPI it is (main/php_ini.c).
+        // Where PHP looks for its file, whatever SAPI it is (main/php_ini.c). The directory of
+        // further files stays its own: the others' extensions are not built for threads.
         .env("PHPRC", &job.ini.file)
+        // As its manual recommends and its images have it (docs/performance.md).
+        .env("GODEBUG", "cgocheck=0")
         .envs(environment(job))
         .env("XDG_CONFIG_HOME", folder.join("config"))
         .env("XDG_DATA_HOME", folder.join("data"));
@@ -30,13 +46,33 @@ pub fn start(job: &Job, folder: &Folder) -> Result<Running, LabError> {
     Ok(Running::new(address, vec![server]))
 }
 
-fn caddyfile(job: &Job, address: SocketAddr) -> String {
-    // No admin port, no certificates, no log of requests: nothing the others have not.
+fn caddyfile(job: &Job, address: SocketAddr, worker: Option<&Path>) -> String {
+    // It refuses to start without a thread for other scripts beside the worker's.
+    let threads = job.children + u32::from(worker.is_some());
+    // Inside php_server, the root is looked up once and not for each request.
+    let mut server = format!("\t\troot \"{}\"\n", job.root.display());
+    if let Some(script) = &job.front_controller {
+        let script = script.trim_start_matches('/');
+        let _ = writeln!(
+            server,
+            "\t\ttry_files {{path}} {{path}}/index.php \"{script}\""
+        );
+    }
+    if let Some(script) = worker {
+        let _ = write!(
+            server,
+            "\t\tworker {{\n\t\t\tfile \"{}\"\n\t\t\tnum {}\n\t\t\tmatch *\n\t\t}}\n",
+            script.display(),
+            job.children
+        );
+    }
+    // No admin port, no certificates, no log of requests: nothing the others have not. An address
+    // before the brace would be the one host it answers for, on every interface.
     format!(
-        "{{\n\tadmin off\n\tauto_https off\n\tfrankenphp {{\n\t\tnum_threads {}\n\t}}\n}}\n\
-         http://{address} {{\n\troot * \"{}\"\n\tphp_server\n}}\n",
-        job.children,
-        job.root.display()
+        "{{\n\tadmin off\n\tauto_https off\n\tfrankenphp {{\n\t\tnum_threads {threads}\n\t}}\n}}\n\
+         http://:{port} {{\n\tbind {ip}\n\tphp_server {{\n{server}\t}}\n}}\n",
+        port = address.port(),
+        ip = address.ip(),
     )
 }
 
@@ -44,15 +80,40 @@ fn caddyfile(job: &Job, address: SocketAddr) -> String {
 mod tests {
     use super::*;
 
+    fn text(job: &Job, worker: Option<&str>) -> String {
+        let address = "127.0.0.1:4711".parse().unwrap();
+        caddyfile(job, address, worker.map(Path::new))
+    }
+
     #[test]
     fn it_gets_the_same_number_and_the_same_root_as_the_others() {
-        let job = crate::stack::tests::job("/srv/with space", 8);
-        let text = caddyfile(&job, "127.0.0.1:4711".parse().unwrap());
+        let mut job = crate::stack::tests::job("/srv/with space", 8);
+        let plain = text(&job, None);
         for part in [
             "num_threads 8",
-            "http://127.0.0.1:4711 {",
-            "root * \"/srv/with space\"",
+            "http://:4711 {\n\tbind 127.0.0.1\n",
+            "root \"/srv/with space\"",
             "admin off",
+        ] {
+            assert!(plain.contains(part), "{plain}");
+        }
+        assert!(!plain.contains("try_files"), "{plain}");
+        job.front_controller = Some("/app.php".to_owned());
+        let fronted = text(&job, None);
+        let tried = "try_files {path} {path}/index.php \"app.php\"";
+        assert!(fronted.contains(tried), "{fronted}");
+    }
+
+    #[test]
+    fn a_worker_has_as_many_threads_as_the_others_have_processes_and_one_is_left_for_other_scripts()
+    {
+        let job = crate::stack::tests::job("/srv", 4);
+        let text = text(&job, Some("/w/worker.php"));
+        for part in [
+            "num_threads 5",
+            "file \"/w/worker.php\"",
+            "num 4",
+            "match *",
         ] {
             assert!(text.contains(part), "{text}");
         }

@@ -53,13 +53,19 @@ pub fn fastcgi(
     listen(command, folder, vec![fpm])
 }
 
-/// The hello page as an application that stays in memory.
+/// The hello page as an application that stays in memory: FrankenPHP gets the same script.
+pub const WORKER: &str = "<?php
+$answer = static function () {
+    header('Content-Type: text/html');
+    echo \"<h1>Hello World!</h1>\\n\";
+};
+while (frankenphp_handle_request($answer)) {
+}
+";
+
+/// Mode `worker`
 pub fn worker(job: &Job, folder: &Folder) -> Result<Running, LabError> {
-    let script = folder.write(
-        "worker.php",
-        "<?php\n$answer = static function () {\n    header('Content-Type: text/html');\n    \
-         echo \"<h1>Hello World!</h1>\\n\";\n};\nwhile (frankenphp_handle_request($answer)) {\n}\n",
-    )?;
+    let script = folder.write("worker.php", WORKER)?;
     let script = script.display().to_string();
     serve(job, folder, &["--mode", "worker", "--worker", &script])
 }

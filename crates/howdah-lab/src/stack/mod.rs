@@ -11,6 +11,7 @@ mod go;
 mod howdah;
 mod nginx;
 mod php_builtin;
+mod php_cli;
 mod roadrunner;
 mod swoole;
 mod varnish;
@@ -182,8 +183,10 @@ stacks! {
     "varnish", "Varnish before nginx + php-fpm", [VARNISH, NGINX, PHP_FPM], varnish::start;
     "go", "Go net/http", [GO], go::start;
     "php-builtin", "PHP's built-in server (php -S)", [PHP_CLI], php_builtin::start;
-    "frankenphp", "FrankenPHP, classic mode", [FRANKENPHP], frankenphp::start;
-    "roadrunner", "RoadRunner", [PHP_CLI, ROADRUNNER, ROADRUNNER_PHP], roadrunner::start;
+    "frankenphp", "FrankenPHP, classic mode", [FRANKENPHP], frankenphp::classic;
+    "frankenphp-worker", "FrankenPHP, worker mode", [FRANKENPHP], frankenphp::worker;
+    "roadrunner", "RoadRunner", [PHP_CLI, ROADRUNNER, ROADRUNNER_PHP, ROADRUNNER_PROTOBUF],
+        roadrunner::start;
     "swoole", "Swoole, BASE mode", [PHP_CLI, SWOOLE], swoole::start;
     "howdah-embed", "Howdah, mode embed", [],
         |job, folder| howdah::serve(job, folder, &["--mode", "embed"]);

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-use super::{Job, Running, environment};
+use super::{Job, Running, environment, php_cli};
 use crate::LabError;
 use crate::folder::Folder;
 use crate::need;
@@ -15,8 +15,12 @@ use crate::process::{Process, free_address};
 pub fn start(job: &Job, folder: &Folder) -> Result<Running, LabError> {
     let address = free_address()?;
     let worker = folder.write("worker.php", worker(&need::ROADRUNNER_PHP.find()?))?;
-    let php = need::PHP_CLI.find()?;
-    let config = folder.write(".rr.yaml", config(job, &php, &worker, address))?;
+    let mut php = vec![need::PHP_CLI.find()?.display().to_string()];
+    php.extend(php_cli::arguments(job));
+    let protobuf = need::ROADRUNNER_PROTOBUF.find()?;
+    php.extend(php_cli::loading(job, "protobuf", &protobuf)?);
+    php.push(worker.display().to_string());
+    let config = folder.write(".rr.yaml", config(job, &php, address))?;
     let mut command = Command::new(need::ROADRUNNER.find()?);
     command
         .args(["serve", "-c"])
@@ -45,12 +49,12 @@ while ($worker->waitRequest()) {{
     )
 }
 
-fn config(job: &Job, php: &Path, worker: &Path, address: SocketAddr) -> String {
+fn config(job: &Job, php: &[String], address: SocketAddr) -> String {
     // A list, so that no shell or splitting is between the words.
     format!(
         "version: \"3\"
 server:
-  command: [\"{}\", \"-c\", \"{}\", \"-d\", \"opcache.enable_cli=1\", \"{}\"]
+  command: {php:?}
 http:
   address: \"{address}\"
   pool:
@@ -58,9 +62,6 @@ http:
 logs:
   level: error
 ",
-        php.display(),
-        job.ini.file.display(),
-        worker.display(),
         job.children
     )
 }
@@ -73,16 +74,12 @@ mod tests {
     fn it_gets_the_same_number_and_the_same_ini_as_the_others() {
         let job = crate::stack::tests::job("/srv", 4);
         let address = "127.0.0.1:4711".parse().unwrap();
-        let text = config(
-            &job,
-            Path::new("/usr/bin/php8.2"),
-            Path::new("/w/worker.php"),
-            address,
-        );
+        let php = ["/usr/bin/php8.2", "-c", "/ini/php.ini", "/w/worker.php"].map(str::to_owned);
+        let text = config(&job, &php, address);
         for part in [
             "num_workers: 4",
             "address: \"127.0.0.1:4711\"",
-            "[\"/usr/bin/php8.2\", \"-c\", \"/ini/php.ini\", ",
+            r#"command: ["/usr/bin/php8.2", "-c", "/ini/php.ini", "/w/worker.php"]"#,
         ] {
             assert!(text.contains(part), "{text}");
         }

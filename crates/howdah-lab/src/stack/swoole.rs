@@ -1,22 +1,22 @@
-//! Swoole (or Open Swoole), where PHP has it: the post's script on an address of ours.
+//! Swoole, where PHP has it: the post's script on an address of ours.
 
-use std::process::Command;
-
-use super::{Job, Running};
+use super::{Job, Running, environment, php_cli};
 use crate::LabError;
-use crate::folder::{Folder, run};
+use crate::folder::Folder;
 use crate::need;
 use crate::process::{Process, free_address};
 
-/// The post's script; only address and process count are ours, and come from the environment.
+/// The post's script. Ours are the address and the number of processes, which come from the
+/// environment, and the spelling of the class names: `swoole_http_server` is gone since Swoole 5,
+/// and PHP 8.2 gives built-in classes no alias.
 pub const SCRIPT: &str = r#"<?php
-$http = new swoole_http_server("127.0.0.1", (int) getenv("LAB_PORT"), SWOOLE_BASE);
+$http = new Swoole\Http\Server("127.0.0.1", (int) getenv("LAB_PORT"), SWOOLE_BASE);
 
 $http->set([
     'worker_num' => (int) getenv("LAB_WORKERS"),
 ]);
 
-$http->on('request', function ($request, swoole_http_response $response) {
+$http->on('request', function ($request, Swoole\Http\Response $response) {
     $response->header('Last-Modified', 'Thu, 18 Jun 2015 10:24:27 GMT');
     $response->header('E-Tag', '55829c5b-17');
     $response->header('Accept-Ranges', 'bytes');
@@ -34,28 +34,14 @@ pub fn workers() -> String {
 }
 
 /// Starts it with PHP's command line.
-pub fn start(_: &Job, folder: &Folder) -> Result<Running, LabError> {
-    let php = need::PHP_CLI.find()?;
-    let extension = need::SWOOLE.find()?;
-    let modules = run(Command::new(&php).arg("-m"))?;
-    let loaded = |name: &str| matches!(name, "swoole" | "openswoole");
+pub fn start(job: &Job, folder: &Folder) -> Result<Running, LabError> {
     let address = free_address()?;
     let script = folder.write("server.php", SCRIPT)?;
-    let mut command = Command::new(php);
-    if !modules.lines().any(loaded) {
-        command
-            .arg("-d")
-            .arg(format!("extension={}", extension.display()));
-    }
+    let mut command = php_cli::command(job)?;
     command
-        // The classic names are aliases that newer versions have behind this switch.
-        .args([
-            "-d",
-            "swoole.use_shortname=On",
-            "-d",
-            "opcache.enable_cli=1",
-        ])
+        .args(php_cli::loading(job, "swoole", &need::SWOOLE.find()?)?)
         .arg(script)
+        .envs(environment(job))
         .env("LAB_PORT", address.port().to_string())
         .env("LAB_WORKERS", workers());
     let log = folder.join("swoole.log");

@@ -1,0 +1,40 @@
+//! PHP's command line for servers written in PHP: with the ini every other stack has.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::Job;
+use crate::LabError;
+use crate::folder::run;
+use crate::need;
+
+/// `php8.2` with the job's settings. The opcode cache is off on the command line unless told.
+pub fn command(job: &Job) -> Result<Command, LabError> {
+    let mut command = Command::new(need::PHP_CLI.find()?);
+    command
+        .args(arguments(job))
+        .env("PHP_INI_SCAN_DIR", &job.ini.scan_directory);
+    Ok(command)
+}
+
+/// The words of [`command`] behind the program.
+pub fn arguments(job: &Job) -> [String; 4] {
+    let ini = job.ini.file.display().to_string();
+    [
+        "-c".to_owned(),
+        ini,
+        "-d".to_owned(),
+        "opcache.enable_cli=1".to_owned(),
+    ]
+}
+
+/// What loads an extension that lies beside the others: nothing when the settings load it already,
+/// since PHP warns about a second time.
+pub fn loading(job: &Job, name: &str, file: &Path) -> Result<Vec<String>, LabError> {
+    let modules = run(command(job)?.arg("-m"))?;
+    Ok(if modules.lines().any(|module| module == name) {
+        Vec::new()
+    } else {
+        vec!["-d".to_owned(), format!("extension={}", file.display())]
+    })
+}
