@@ -64,11 +64,12 @@ impl DiskSites {
             page: page.clone(),
         };
         // A longer one than may wait goes alone.
-        let too_many = waiting > 0 && waiting + bytes > WAITING;
-        if too_many || !shared.order(order) {
+        let too_long = waiting > 0 && waiting + bytes > WAITING;
+        if too_long || !shared.order(order) {
             shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            shared.fault(Fault::DiskBusy, || {
-                format!("{} MB of pages wait to be written", waiting >> 20)
+            shared.fault(Fault::DiskBusy, || match too_long {
+                true => format!("{} MB of pages wait to be written", waiting >> 20),
+                false => "too many orders wait".to_owned(),
             });
         }
     }
