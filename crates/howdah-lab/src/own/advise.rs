@@ -167,7 +167,13 @@ pub fn advise(facts: &Facts<'_>) -> Advice {
                 evidence(judgement, *better, &title(DEFAULT), &arm.title)
             }
             (Some(arm), None) => format!("{} was not measured beside the default", arm.title),
-            (None, _) => "There was nobody to compare with".to_owned(),
+            (None, _) => match question {
+                Question::Mode => "No other mode was measured",
+                Question::Children => "No other number of children was measured",
+                Question::Cache => "The page cache was not measured",
+                Question::Rival => "No rival was measured",
+            }
+            .to_owned(),
         };
         let (judgement, better) = found.map_or((None, false), |(j, better)| (Some(j), better));
         let settings = arm.and_then(Arm::choice);
