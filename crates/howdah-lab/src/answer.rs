@@ -255,6 +255,58 @@ fn more(pairs: Option<usize>) -> String {
     }
 }
 
+/// What may be said of the rates though the load tester held one of them back: that one could only have been
+/// higher, so the other is behind it by at least so much. None: nothing may be. `p` is adjusted.
+fn held_back(judgement: &Judgement, p: f64, base: &Line, candidate: &Line) -> Option<String> {
+    let interval = judgement.interval.as_ref()?;
+    let above_noise = judgement
+        .noise_floor
+        .is_none_or(|floor| judgement.ratio.ln().abs() > floor.ln());
+    let holds = p <= 1.0 - Settings::default().level && above_noise;
+    if !is_generator_bound(judgement) || !holds {
+        return None;
+    }
+    let bound = |line: &Line| line.generator_bound.is_some();
+    let word = match (bound(base), bound(candidate)) {
+        (true, false) if interval.high < 1.0 => "at most",
+        (false, true) if interval.low > 1.0 => "at least",
+        _ => return None,
+    };
+    Some(format!(
+        "{word} {} times [{}, {}]",
+        words::digits(judgement.ratio),
+        words::digits(interval.low),
+        words::digits(interval.high)
+    ))
+}
+
+/// What may be said of a row beside the first one of its page and level; none: nothing was compared.
+pub fn beside_the_first(cell: &Cell, line: &Line) -> Option<String> {
+    let judgement = line.against.as_ref()?;
+    let base = cell.row(&cell.base)?;
+    let bound = held_back(judgement, judgement.p_adjusted, base, line);
+    Some(bound.unwrap_or_else(|| outcome(judgement, &base.title, &line.title)))
+}
+
+/// An answer in words: by the rates; where the load tester held them back, by what may still be said of them, or
+/// else by the CPU time.
+fn said(table: &Table, answer: &Answer) -> String {
+    const HELD: &str = "the load tester held one of them back";
+    let judgement = &answer.judgement;
+    // The rates that are not judged took no part in Holm's adjustment: the strictest one.
+    let p = judgement.p * table.answers.len() as f64;
+    let here = |cell: &&Cell| cell.page == answer.page && cell.concurrency == answer.concurrency;
+    let cell = table.cells.iter().find(here);
+    let rows = cell.and_then(|cell| Some((cell.row(&answer.against)?, cell.row(&answer.stack)?)));
+    let bound = rows.and_then(|(base, candidate)| held_back(judgement, p, base, candidate));
+    let (base, candidate) = (title(&answer.against), title(&answer.stack));
+    match (bound, &answer.cpu) {
+        (Some(bound), _) => format!("{bound} ({HELD})"),
+        (None, Some(cpu)) => by_cpu(cpu, &base, &candidate),
+        (None, None) => outcome(judgement, &base, &candidate),
+    }
+}
+
 /// What is said where the load tester was the bottleneck of the rate: as a share of the base's CPU time, since of
 /// a cost "more" is ambiguous.
 fn by_cpu(cpu: &Judgement, base: &str, candidate: &str) -> String {
@@ -285,7 +337,7 @@ fn by_cpu(cpu: &Judgement, base: &str, candidate: &str) -> String {
 
 /// The verdict of a benchmark: a sentence for each thing asked, then who stays flat, then the traps.
 pub fn verdict(table: &Table) -> Vec<String> {
-    let mut said = Vec::new();
+    let mut all = Vec::new();
     let mut asked: Vec<(&str, &str, &str)> = Vec::new();
     for answer in &table.answers {
         let key = (
@@ -319,18 +371,13 @@ pub fn verdict(table: &Table) -> Vec<String> {
                         format!(" on {} at {} clients", answer.page, answer.concurrency)
                     }
                 };
-                let (base, candidate) = (title(&answer.against), title(&answer.stack));
-                let said = match &answer.cpu {
-                    Some(cpu) => by_cpu(cpu, &base, &candidate),
-                    None => outcome(&answer.judgement, &base, &candidate),
-                };
-                format!("{said}{place}")
+                format!("{}{place}", said(table, answer))
             })
             .collect();
         let what = super::report::text::capital(what);
-        said.push(format!("{what}: {}.", parts.join(", ")));
+        all.push(format!("{what}: {}.", parts.join(", ")));
     }
-    said.extend(table.flat.first().map(|first| {
+    all.extend(table.flat.first().map(|first| {
         let mut flat: Vec<&Flat> = table.flat.iter().collect();
         flat.sort_by(|a, b| b.kept().total_cmp(&a.kept()));
         let each: Vec<String> = flat
@@ -357,11 +404,11 @@ pub fn verdict(table: &Table) -> Vec<String> {
             each.join("; ")
         )
     }));
-    said.extend(traps(table));
-    if said.is_empty() {
-        said.push(fastest(table));
+    all.extend(traps(table));
+    if all.is_empty() {
+        all.push(fastest(table));
     }
-    said
+    all
 }
 
 /// What ab would have made of each trap that caught something.

@@ -94,7 +94,7 @@ fn a_section_holds_the_answers_the_rows_and_the_command() {
         "| nginx + php-fpm, unix socket with a backlog of 16 (trap) | ",
         "| 86 % |",
         "| 31 % / ",
-        "The load tester was the bottleneck of nginx + php-fpm, TCP: its rate is a lower bound, and no verdict rests on it.",
+        "The load tester was the bottleneck of nginx + php-fpm, TCP: its rate is a lower bound.",
         "LeftOut: the time was up: ",
         "Again: `howdah compare b3`",
         "FrankenPHP was not measured: NotHere",
@@ -191,4 +191,40 @@ fn what_a_stack_keeps_of_its_best_rate_has_an_interval_over_the_blocks() {
         said.contains("Of its best rate each keeps, at 500 clients: ") && said.contains(" % ["),
         "{said}"
     );
+}
+
+#[test]
+fn what_is_slower_than_a_row_that_the_load_tester_held_back_is_so_by_at_least_as_much() {
+    let mut table = table("b1", &[10]);
+    let evidence = "it used 96 % of a core".to_owned();
+    let invalid = Verdict::Invalid {
+        because: vec![Invalid::GeneratorBound { evidence }],
+    };
+    // The made rows: each is faster than the one before, and the second was held back.
+    let (first, second, third) = (0, 1, 2);
+    let cell = &mut table.cells[0];
+    for row in [second, third] {
+        cell.rows[row].against.as_mut().unwrap().verdict = invalid.clone();
+    }
+    let against =
+        |table: &Table, row: usize| text::against(&table.cells[0], &table.cells[0].rows[row]);
+    assert_eq!(against(&table, second), "at least 1.60 times [1.60, 1.60]");
+    // The faster one of these two was not the one that was held back.
+    assert_eq!(against(&table, third), "invalid: generator-bound");
+    let cell = &mut table.cells[0];
+    cell.rows[first].generator_bound = Some("it used 90 % of a core".to_owned());
+    assert_eq!(against(&table, second), "invalid: generator-bound");
+
+    // An answer has the same two rows: the second one instead of the first.
+    table.cells[0].rows[first].generator_bound = None;
+    table.answers[0].judgement.verdict = invalid;
+    let said = howdah_lab::answer::verdict(&table).remove(0);
+    assert!(
+        said.starts_with("An opcode cache: at least 1.60 times [1.60, 1.60] (the load tester held one of them back) on phpinfo, "),
+        "{said}"
+    );
+    // By chance no bound is claimed.
+    table.answers[0].judgement.p = 0.04;
+    let said = howdah_lab::answer::verdict(&table).remove(0);
+    assert!(said.starts_with("An opcode cache: invalid: "), "{said}");
 }

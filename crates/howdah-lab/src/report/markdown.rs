@@ -174,7 +174,7 @@ fn write_cell(out: &mut String, cell: &Cell) {
         words::plural(u64::from(cell.concurrency), "client", "clients")
     );
     for line in &cell.rows {
-        write_line(out, line);
+        write_line(out, cell, line);
     }
     for line in cell
         .rows
@@ -183,13 +183,13 @@ fn write_cell(out: &mut String, cell: &Cell) {
     {
         let _ = writeln!(
             out,
-            "\nThe load tester was the bottleneck of {}: its rate is a lower bound, and no verdict rests on it.",
+            "\nThe load tester was the bottleneck of {}: its rate is a lower bound.",
             plain(&line.title)
         );
     }
 }
 
-fn write_line(out: &mut String, line: &Line) {
+fn write_line(out: &mut String, cell: &Cell, line: &Line) {
     let time = |seconds: Option<f64>| seconds.map_or("–".to_owned(), words::duration);
     let interval = line.interval.as_ref().map_or(String::new(), |interval| {
         format!(
@@ -215,7 +215,7 @@ fn write_line(out: &mut String, line: &Line) {
         time(line.p99),
         text::cpu(line.cpu),
         text::tester(&line.generator),
-        plain(&text::against(line)),
+        plain(&text::against(cell, line)),
         reported.map_or("–".to_owned(), |reported| words::rate(reported.rate)),
     );
 }

@@ -101,13 +101,13 @@ fn write_cell(out: &mut String, cell: &Cell) {
         "the post"
     );
     for line in &cell.rows {
-        write_line(out, line);
+        write_line(out, cell, line);
     }
     for line in &cell.rows {
         if let Some(evidence) = &line.generator_bound {
             let _ = writeln!(
                 out,
-                "    ! {}: the load tester was the bottleneck ({evidence}); its rate is a lower bound, and no verdict rests on it",
+                "    ! {}: the load tester was the bottleneck ({evidence}); its rate is a lower bound",
                 line.title
             );
         }
@@ -115,20 +115,19 @@ fn write_cell(out: &mut String, cell: &Cell) {
 }
 
 /// What may be said of a row beside the first one: with reasons where it is invalid, they are in the JSON.
-pub fn against(line: &Line) -> String {
-    let Some(judgement) = &line.against else {
-        return "-".to_owned();
-    };
-    match &judgement.verdict {
-        Verdict::Invalid { because } => {
+pub fn against(cell: &Cell, line: &Line) -> String {
+    let said = answer::beside_the_first(cell, line);
+    let because = line.against.as_ref().map(|judgement| &judgement.verdict);
+    match (said, because) {
+        (Some(said), Some(Verdict::Invalid { because })) if said.starts_with("invalid: ") => {
             let names: Vec<&str> = because.iter().map(Invalid::name).collect();
             format!("invalid: {}", names.join(", "))
         }
-        _ => answer::outcome(judgement, "", ""),
+        (said, _) => said.unwrap_or_else(|| "-".to_owned()),
     }
 }
 
-fn write_line(out: &mut String, line: &Line) {
+fn write_line(out: &mut String, cell: &Cell, line: &Line) {
     let interval = line.interval.as_ref().map_or(String::new(), |interval| {
         format!(
             "[{}, {}]",
@@ -160,7 +159,7 @@ fn write_line(out: &mut String, line: &Line) {
         memory,
         tester(&line.generator),
         reported,
-        against(line),
+        against(cell, line),
     );
     if let Some(trap) = &line.trap {
         let _ = writeln!(out, "      * {trap}");
