@@ -43,6 +43,7 @@ fn job(folder: &Folder, root: PathBuf) -> Job {
     Job {
         root,
         front_controller: None,
+        worker: None,
         children: 2,
         clients: 50,
         server_name: "localhost".to_owned(),
@@ -177,6 +178,7 @@ fn wordpress_and_the_database_page_are_served_as_the_posts_had_them() {
     let blog = Job {
         root: wordpress::install(&folder, &mariadb).unwrap(),
         front_controller: Some("/index.php".to_owned()),
+        worker: None,
         ..small.clone()
     };
     let fpm = Stack::find("nginx-fpm-unix").unwrap();

@@ -256,6 +256,7 @@ impl<'a> Course<'a> {
         let job = Job {
             root: self.sites.root(of.site),
             front_controller: self.sites.front_controller(of.site),
+            worker: None,
             children: self.suite.children,
             clients: level.max(100),
             server_name: "localhost".to_owned(),

@@ -99,6 +99,8 @@ const RIVALS_QUICKLY: &[&str] = &["nginx-fpm-unix", "apache-mod-php", "frankenph
 pub const DEFAULT: &str = "howdah-embed";
 /// The name of mode `worker`, which takes part where a worker script is found or named.
 pub const WORKER: &str = "howdah-worker";
+/// The rival that runs the same script.
+pub const RIVAL_WORKER: &str = "frankenphp-worker";
 
 /// All that make sense for this application, the default first.
 pub fn arms(app: &App, quick: bool) -> Vec<Arm> {
@@ -131,7 +133,8 @@ pub fn arms(app: &App, quick: bool) -> Vec<Arm> {
     arms.push(howdah("howdah-pool", of(Mode::Pool)));
     arms.push(howdah("howdah-cgi", of(Mode::Cgi)));
     let rivals = if quick { RIVALS_QUICKLY } else { RIVALS };
-    arms.extend(rivals.iter().map(|name| Arm {
+    let worker = app.worker.as_ref().map(|_| &RIVAL_WORKER);
+    arms.extend(rivals.iter().chain(worker).map(|name| Arm {
         name: (*name).to_owned(),
         title: Stack::find(name).map_or_else(|| (*name).to_owned(), |s| s.title.to_owned()),
         way: Way::Rival((*name).to_owned()),

@@ -337,6 +337,7 @@ impl Study {
         Ok(Job {
             root: app.root.clone(),
             front_controller: app.front_controller.clone(),
+            worker: app.worker.clone(),
             children: app.auto_children,
             clients: clients.max(100),
             server_name: app.host_name().to_owned(),

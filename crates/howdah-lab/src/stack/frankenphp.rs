@@ -20,7 +20,10 @@ pub fn classic(job: &Job, folder: &Folder) -> Result<Running, LabError> {
 
 /// The script that Howdah's mode `worker` has, in as many threads as Howdah has processes.
 pub fn worker(job: &Job, folder: &Folder) -> Result<Running, LabError> {
-    let script = folder.write("worker.php", howdah::WORKER)?;
+    let script = match &job.worker {
+        Some(script) => script.clone(),
+        None => folder.write("worker.php", howdah::WORKER)?,
+    };
     start(job, folder, Some(&script))
 }
 
@@ -51,7 +54,15 @@ fn caddyfile(job: &Job, address: SocketAddr, worker: Option<&Path>) -> String {
     let threads = job.children + u32::from(worker.is_some());
     // Inside php_server, the root is looked up once and not for each request.
     let mut server = format!("\t\troot \"{}\"\n", job.root.display());
-    if let Some(script) = &job.front_controller {
+    let within = worker.and_then(|script| script.strip_prefix(&job.root).ok());
+    if let Some(script) = within {
+        // As Laravel Octane has it: files as they are, everything else to the worker.
+        let script = script.display();
+        let _ = write!(
+            server,
+            "\t\tindex \"{script}\"\n\t\ttry_files {{path}} \"{script}\"\n"
+        );
+    } else if let Some(script) = &job.front_controller {
         let script = script.trim_start_matches('/');
         let _ = writeln!(
             server,
@@ -59,9 +70,15 @@ fn caddyfile(job: &Job, address: SocketAddr, worker: Option<&Path>) -> String {
         );
     }
     if let Some(script) = worker {
+        // A script that no path leads to is asked for everything.
+        let all = if within.is_none() {
+            "\t\t\tmatch *\n"
+        } else {
+            ""
+        };
         let _ = write!(
             server,
-            "\t\tworker {{\n\t\t\tfile \"{}\"\n\t\t\tnum {}\n\t\t\tmatch *\n\t\t}}\n",
+            "\t\tworker {{\n\t\t\tfile \"{}\"\n\t\t\tnum {}\n{all}\t\t}}\n",
             script.display(),
             job.children
         );
@@ -117,5 +134,19 @@ mod tests {
         ] {
             assert!(text.contains(part), "{text}");
         }
+    }
+
+    #[test]
+    fn an_applications_own_worker_gets_what_is_no_file_as_laravel_octane_has_it() {
+        let job = crate::stack::tests::job("/srv/public", 4);
+        let text = text(&job, Some("/srv/public/frankenphp-worker.php"));
+        for part in [
+            "index \"frankenphp-worker.php\"",
+            "try_files {path} \"frankenphp-worker.php\"",
+            "file \"/srv/public/frankenphp-worker.php\"",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert!(!text.contains("match *"), "{text}");
     }
 }

@@ -32,6 +32,8 @@ pub struct Job {
     pub root: PathBuf,
     /// The script that answers for paths that are no file, as `/index.php`; none: 404.
     pub front_controller: Option<String>,
+    /// The application's own script for stacks in which it stays in memory; none: the lab's.
+    pub worker: Option<PathBuf>,
     /// PHP processes.
     pub children: u32,
     /// Clients at once that the web servers in front must have room for.
@@ -238,6 +240,7 @@ pub(crate) mod tests {
         Job {
             root: PathBuf::from(root),
             front_controller: None,
+            worker: None,
             children,
             clients: 100,
             server_name: "localhost".to_owned(),

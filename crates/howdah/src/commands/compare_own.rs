@@ -313,7 +313,7 @@ fn chosen(arguments: &Compare, app: &App, mistakes: &mut Vec<String>) -> Vec<Arm
     let all = arm::arms(app, false);
     for name in &arguments.stacks {
         if !all.iter().any(|arm| arm.is_called(name)) {
-            if name == arm::WORKER {
+            if [arm::WORKER, arm::RIVAL_WORKER].contains(&name.as_str()) {
                 mistakes.push(format!(
                     "--stacks {name}: no worker script was found: name it with --worker FILE"
                 ));
