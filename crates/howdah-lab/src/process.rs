@@ -6,7 +6,9 @@
 //! a pipe from us) ends the program when the lab itself dies without a word, so nothing is left
 //! running after a crash.
 
+use std::collections::hash_map::RandomState;
 use std::fs::{self, File};
+use std::hash::BuildHasher;
 use std::io::{Read, Seek, SeekFrom};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
@@ -287,28 +289,33 @@ fn tail_of(path: &Path) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A port of 127.0.0.1 that nobody listens on now. Another program may take it before it is used:
-/// the stack then says that it cannot bind, and is started again on another one.
+/// A port of 127.0.0.1 that nobody listens on now.
 pub fn free_address() -> Result<SocketAddr, LabError> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .and_then(|listener| listener.local_addr())
-        .map_err(LabError::file("127.0.0.1:0"))
+    free_addresses_in_a_row(1)
 }
 
-/// `count` ports in a row, for programs that are told the first one.
+/// `count` ports in a row that nobody listens on now, for programs that are told the first one.
+///
+/// They lie below those that the kernel gives to outgoing connections: of these thousands come and go while a
+/// stack is measured, and one of them may have the port before the program binds it, which would cost the stack
+/// its row. Anywhere, where the kernel gives all ports to those.
 pub fn free_addresses_in_a_row(count: u16) -> Result<SocketAddr, LabError> {
+    let lowest_outgoing = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")
+        .ok()
+        .and_then(|range| range.split_whitespace().next()?.parse().ok());
+    let end = lowest_outgoing.filter(|port| *port >= 2 * LOWEST_PORT);
+    let end = end.unwrap_or(u16::MAX) - count;
     let mut last = None;
     for _ in 0..200 {
-        let first = free_address()?;
-        let all = (0..count).all(|n| {
-            first.port().checked_add(n).is_some_and(|port| {
-                TcpListener::bind((Ipv4Addr::LOCALHOST, port))
-                    .map_err(|error| last = Some(error))
-                    .is_ok()
-            })
-        });
-        if all {
-            return Ok(first);
+        let random = RandomState::new().hash_one(count);
+        let first = LOWEST_PORT + (random % u64::from(end - LOWEST_PORT)) as u16;
+        let is_free = |port| {
+            TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+                .map_err(|error| last = Some(error))
+                .is_ok()
+        };
+        if (first..first + count).all(is_free) {
+            return Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, first)));
         }
     }
     let error = last.unwrap_or_else(|| std::io::Error::other("no such row of ports"));
@@ -316,6 +323,9 @@ pub fn free_addresses_in_a_row(count: u16) -> Result<SocketAddr, LabError> {
         "{count} ports in a row on 127.0.0.1"
     ))(error))
 }
+
+/// Below are the ports of well-known services.
+const LOWEST_PORT: u16 = 10_000;
 
 /// Whether memory is asked for as well: that reads a second file of each process, which costs the
 /// kernel a walk through its page tables.
@@ -438,6 +448,18 @@ fn proportional_bytes(rollup: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ports_are_free_and_none_that_an_outgoing_connection_may_get() {
+        let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap();
+        let lowest: u16 = range.split_whitespace().next().unwrap().parse().unwrap();
+        for count in [1, 8, 1000] {
+            let first = free_addresses_in_a_row(count).unwrap().port();
+            let all = first..first + count;
+            assert!(all.start >= LOWEST_PORT);
+            assert!(all.end <= lowest || lowest < 2 * LOWEST_PORT, "{all:?}");
+        }
+    }
 
     #[test]
     fn a_process_with_an_awkward_name_is_counted() {
