@@ -5,7 +5,7 @@
 use howdah_bench::report::{judge as judged, words};
 use howdah_bench::stats::bootstrap::{self, Interval};
 use howdah_bench::stats::paired::{Better, Judgement, Question, Settings, judge};
-use howdah_bench::stats::{Invalid, Verdict};
+use howdah_bench::stats::{Invalid, Verdict, mean};
 use serde::{Deserialize, Serialize};
 
 use crate::measure::{Measured, Window};
@@ -160,43 +160,43 @@ pub fn flat(cells: &[Cell]) -> Vec<Flat> {
             continue;
         };
         for line in first.rows.iter().filter(|line| line.trap.is_none()) {
-            let of = |cell: &&Cell| -> Option<(u32, f64, f64)> {
-                let line = cell.row(&line.stack)?;
-                Some((cell.concurrency, line.good, line.error_share()))
+            let of = |cell: &&&Cell| cell.row(&line.stack).is_some();
+            let levels: Vec<&Cell> = cells.iter().filter(of).copied().collect();
+            let rows: Vec<&Line> = levels.iter().filter_map(|c| c.row(&line.stack)).collect();
+            // A run that was out of time may have a block less of some.
+            let blocks = rows.iter().map(|row| row.windows.len()).min().unwrap_or(0);
+            let rate = |row: &Line| mean(&row.windows[..blocks]);
+            let faster = |a: &usize, b: &usize| rate(rows[*a]).total_cmp(&rate(rows[*b]));
+            let best = (0..rows.len()).max_by(faster);
+            let (Some(best), Some(end)) = (best, last.row(&line.stack)) else {
+                continue;
             };
-            let levels: Vec<(u32, f64, f64)> = cells.iter().filter_map(of).collect();
-            let best = levels.iter().max_by(|a, b| a.1.total_cmp(&b.1));
-            let rows: Vec<&Line> = cells
-                .iter()
-                .filter_map(|cell| cell.row(&line.stack))
-                .collect();
-            if let (Some(best), Some(end)) = (best, of(last)) {
-                all.push(Flat {
-                    stack: line.stack.clone(),
-                    title: line.title.clone(),
-                    page: page.to_owned(),
-                    best_at: best.0,
-                    best: best.1,
-                    last_at: end.0,
-                    last: end.1,
-                    errors: end.2,
-                    interval: kept(&rows),
-                });
+            if blocks == 0 {
+                continue;
             }
+            all.push(Flat {
+                stack: line.stack.clone(),
+                title: line.title.clone(),
+                page: page.to_owned(),
+                best_at: levels[best].concurrency,
+                best: rate(rows[best]),
+                last_at: last.concurrency,
+                last: rate(end),
+                errors: end.error_share(),
+                interval: kept(rows[best], end, blocks),
+            });
         }
     }
     all
 }
 
-/// The interval of what a stack keeps of its best rate at the last of these levels. Whole blocks are drawn: what
-/// slowed a block slowed all of its levels.
-fn kept(levels: &[&Line]) -> Option<Interval> {
-    let blocks = levels.iter().map(|line| line.windows.len()).min()?;
+/// The interval of what a stack keeps of its best rate at the last level. Whole blocks are drawn: what slowed a
+/// block slowed all of its levels.
+fn kept(best: &Line, last: &Line, blocks: usize) -> Option<Interval> {
     let blocks: Vec<usize> = (0..blocks).collect();
     bootstrap::interval(&blocks, 0.95, bootstrap::RESAMPLES, SEED, |drawn| {
-        let rate = |line: &&Line| drawn.iter().map(|block| line.windows[**block]).sum::<f64>();
-        let best = levels.iter().map(rate).reduce(f64::max)?;
-        Some(rate(levels.last()?) / best)
+        let rate = |line: &Line| drawn.iter().map(|block| line.windows[**block]).sum::<f64>();
+        Some(rate(last) / rate(best))
     })
 }
 

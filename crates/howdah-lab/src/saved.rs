@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::LabError;
+use crate::answer;
 use crate::table::{SCHEMA, Table};
 
 /// All results of these files and folders, in the order given; of a folder, by name.
@@ -56,5 +57,9 @@ fn one(path: &Path) -> Result<Table, LabError> {
         }
         None => return Err(wrong("it has no `schema`".to_owned())),
     }
-    serde_json::from_value(value).map_err(|error| wrong(error.to_string()))
+    let mut table: Table =
+        serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
+    // Who stays flat follows from the windows.
+    table.flat = answer::flat(&table.cells);
+    Ok(table)
 }

@@ -152,6 +152,8 @@ fn every_row_says_how_to_measure_it_again_beside_the_one_it_is_compared_with() {
 #[test]
 fn where_the_load_tester_was_the_bottleneck_the_cpu_time_is_told_in_place_of_the_rate() {
     let mut table = table("b1", &[10]);
+    // Both rows were held back: of their rates nothing may be said.
+    table.cells[0].rows[0].generator_bound = Some("it used 95 % of a core".to_owned());
     let answer = &mut table.answers[0];
     let evidence = "it used 96 % of a core".to_owned();
     answer.judgement.verdict = Verdict::Invalid {
@@ -185,6 +187,15 @@ fn what_a_stack_keeps_of_its_best_rate_has_an_interval_over_the_blocks() {
         let interval = flat.interval.unwrap();
         assert!(interval.contains(flat.kept()), "{flat:?}");
         assert!((0.7..0.9).contains(&flat.kept()), "{flat:?}");
+    }
+    // A block less at one level: all levels are told by the blocks that all have.
+    let mut cells = table.cells.clone();
+    for line in &mut cells[2].rows {
+        line.windows.truncate(3);
+    }
+    for (short, whole) in howdah_lab::answer::flat(&cells).iter().zip(&table.flat) {
+        assert!(short.interval.unwrap().contains(short.kept()), "{short:?}");
+        assert!((short.kept() - whole.kept()).abs() < 1e-9, "{short:?}");
     }
     let said = howdah_lab::answer::verdict(&table).join("\n");
     assert!(
