@@ -183,7 +183,7 @@ pub fn flat(cells: &[Cell]) -> Vec<Flat> {
                 last_at: last.concurrency,
                 last: rate(end),
                 errors: end.error_share(),
-                interval: kept(rows[best], end, blocks),
+                interval: kept(&rows, end, blocks),
             });
         }
     }
@@ -191,12 +191,13 @@ pub fn flat(cells: &[Cell]) -> Vec<Flat> {
 }
 
 /// The interval of what a stack keeps of its best rate at the last level. Whole blocks are drawn: what slowed a
-/// block slowed all of its levels.
-fn kept(best: &Line, last: &Line, blocks: usize) -> Option<Interval> {
+/// block slowed all of its levels. Each draw has a best level of its own, since another one might have been it.
+fn kept(levels: &[&Line], last: &Line, blocks: usize) -> Option<Interval> {
     let blocks: Vec<usize> = (0..blocks).collect();
     bootstrap::interval(&blocks, 0.95, bootstrap::RESAMPLES, SEED, |drawn| {
         let rate = |line: &Line| drawn.iter().map(|block| line.windows[**block]).sum::<f64>();
-        Some(rate(last) / rate(best))
+        let best = levels.iter().map(|line| rate(line)).reduce(f64::max)?;
+        Some(rate(last) / best)
     })
 }
 
