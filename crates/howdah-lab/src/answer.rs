@@ -281,12 +281,11 @@ fn held_back(judgement: &Judgement, p: f64, base: &Line, candidate: &Line) -> Op
     ))
 }
 
-/// What may be said of a row beside the first one of its page and level; none: nothing was compared.
-pub fn beside_the_first(cell: &Cell, line: &Line) -> Option<String> {
+/// What may still be said of a row beside the first one of its page and level, though the load tester held back
+/// one of the two; none: nothing, or it did not.
+pub fn bound(cell: &Cell, line: &Line) -> Option<String> {
     let judgement = line.against.as_ref()?;
-    let base = cell.row(&cell.base)?;
-    let bound = held_back(judgement, judgement.p_adjusted, base, line);
-    Some(bound.unwrap_or_else(|| outcome(judgement, &base.title, &line.title)))
+    held_back(judgement, judgement.p_adjusted, cell.row(&cell.base)?, line)
 }
 
 /// An answer in words: by the rates; where the load tester held them back, by what may still be said of them, or

@@ -98,8 +98,8 @@ fn arm(name: String, plan: &Plan, control: bool) -> Arm {
 }
 
 /// The order of a block: every second one backwards, and every second pair begins one further on.
-fn order(block: usize, arms: usize) -> Vec<usize> {
-    let first = block / 2 % arms;
+pub fn order(block: usize, arms: usize) -> Vec<usize> {
+    let first = block / 2 % arms.max(1);
     let mut order: Vec<usize> = (0..arms).map(|n| (first + n) % arms).collect();
     if block % 2 == 1 {
         order.reverse();
@@ -110,6 +110,15 @@ fn order(block: usize, arms: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn everything_comes_once_in_each_block_and_the_order_turns() {
+        assert_eq!(order(0, 3), [0, 1, 2]);
+        assert_eq!(order(1, 3), [2, 1, 0]);
+        assert_eq!(order(2, 3), [1, 2, 0]);
+        assert_eq!(order(3, 3), [0, 2, 1]);
+        assert!(order(3, 0).is_empty());
+    }
 
     #[test]
     fn two_arms_take_turns_as_abba() {

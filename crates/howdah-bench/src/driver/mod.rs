@@ -12,7 +12,7 @@ mod search;
 mod sweep;
 
 pub use ceiling::{ceiling, has_ceiling};
-pub use compare::{CompareOptions, compare};
+pub use compare::{CompareOptions, compare, order};
 pub use search::{SearchOptions, find_max};
 pub use sweep::{SweepOptions, sweep};
 

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
+use howdah_bench::driver;
 use howdah_bench::plan::template::Random;
 use serde::{Deserialize, Serialize};
 
@@ -44,17 +45,6 @@ struct Part {
     windows: Vec<Window>,
     failures: Vec<Failure>,
     took: Duration,
-}
-
-impl Part {
-    fn fail(&mut self, row: Option<usize>, at: Option<(usize, Option<u32>)>, error: &LabError) {
-        self.failures.push(Failure {
-            row,
-            at,
-            name: error.name().to_owned(),
-            message: error.to_string(),
-        });
-    }
 }
 
 /// A suite under way.
@@ -125,7 +115,7 @@ impl<'a> Course<'a> {
         let cells = self.cells();
         self.progress.of = cells.len() * self.effort.blocks as usize * arms.len();
         for block in 0..self.effort.blocks {
-            if self.block(&arms, &turned(&cells, block), block)?.is_break() {
+            if self.block(&arms, &cells, block)?.is_break() {
                 break;
             }
         }
@@ -153,7 +143,7 @@ impl<'a> Course<'a> {
         block: u32,
     ) -> Result<ControlFlow<()>, LabError> {
         let mut flow = ControlFlow::Continue(());
-        for cell in cells.iter().copied() {
+        for cell in in_turn(cells, block) {
             let name = format!("{}-{}-{block:03}", cell.page, cell.level);
             if let Some(part) = self.journal.kept::<Part>(&name)? {
                 self.progress.done += arms.len();
@@ -265,7 +255,7 @@ impl<'a> Course<'a> {
             ini_without_opcache: self.ini_without_opcache.clone(),
             howdah: self.lab.howdah.clone(),
         };
-        for arm in turned(arms, block) {
+        for arm in in_turn(arms, block) {
             if self.lab.interrupted() {
                 return ControlFlow::Break(());
             }
@@ -277,7 +267,7 @@ impl<'a> Course<'a> {
             }
             if let Err(error) = self.sites.alive() {
                 self.watch.failed(&of.name, &error);
-                part.fail(None, at, &error);
+                part.failures.push(Failure::new(None, at, &error));
                 return ControlFlow::Continue(());
             }
             let place = Place {
@@ -304,7 +294,7 @@ impl<'a> Course<'a> {
                 Err(_) if self.lab.interrupted() => return ControlFlow::Break(()),
                 Err(error) => {
                     self.watch.failed(&what, &error);
-                    part.fail(Some(arm.row), at, &error);
+                    part.failures.push(Failure::new(Some(arm.row), at, &error));
                 }
             }
         }
@@ -350,35 +340,12 @@ impl<'a> Course<'a> {
         error: &LabError,
     ) {
         self.watch.failed(what, error);
-        let mut part = Part::default();
-        part.fail(row, at, error);
-        self.measured.failures.append(&mut part.failures);
+        self.measured.failures.push(Failure::new(row, at, error));
     }
 }
 
-/// These, beginning with another one in each block, backwards in every other.
-fn turned<T: Copy>(all: &[T], block: u32) -> Vec<T> {
-    let mut order = all.to_vec();
-    if !order.is_empty() {
-        order.rotate_left((block / 2) as usize % all.len());
-    }
-    if block % 2 == 1 {
-        order.reverse();
-    }
-    order
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn everything_comes_once_in_each_block_and_the_order_turns() {
-        let order = |block| turned(&[0, 1, 2], block);
-        assert_eq!(order(0), [0, 1, 2]);
-        assert_eq!(order(1), [2, 1, 0]);
-        assert_eq!(order(2), [1, 2, 0]);
-        assert_eq!(order(3), [0, 2, 1]);
-        assert!(turned::<u8>(&[], 3).is_empty());
-    }
+/// All of them, in the order of this block.
+fn in_turn<T: Copy>(all: &[T], block: u32) -> impl Iterator<Item = T> {
+    let order = driver::order(block as usize, all.len());
+    order.into_iter().map(|at| all[at])
 }

@@ -68,6 +68,17 @@ pub struct Failure {
     pub message: String,
 }
 
+impl Failure {
+    fn new(row: Option<usize>, at: Option<(usize, Option<u32>)>, error: &LabError) -> Failure {
+        Failure {
+            row,
+            at,
+            name: error.name().to_owned(),
+            message: error.to_string(),
+        }
+    }
+}
+
 /// What came of a suite.
 #[derive(Debug)]
 pub struct Measured {

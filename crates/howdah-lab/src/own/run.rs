@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use howdah_bench::driver;
 use howdah_bench::engine::{self, Control};
 use howdah_bench::plan::check::{BodyCheck, Pattern};
 use howdah_bench::plan::{Arrivals, Plan, Stop, Target, Template};
@@ -145,7 +146,8 @@ impl Bench<'_> {
                 windows: Vec::new(),
                 failed: Vec::new(),
             };
-            for (place, turn) in turned(turns, number).into_iter().enumerate() {
+            let order = driver::order(number as usize, turns.len());
+            for (place, turn) in order.into_iter().map(|at| &turns[at]).enumerate() {
                 if self.interrupt.load(Ordering::Relaxed) {
                     return Ok((blocks, End::Interrupted));
                 }
@@ -272,18 +274,6 @@ impl Bench<'_> {
 fn has_failed(blocks: &[Block], block: &Block, arm: &Arm) -> bool {
     let mut failed = blocks.iter().chain([block]).flat_map(|block| &block.failed);
     failed.any(|failed| failed.arm == arm.name)
-}
-
-/// Another one begins each block, and every other block runs backwards.
-fn turned(turns: &[Turn], block: u32) -> Vec<&Turn> {
-    let mut order: Vec<&Turn> = turns.iter().collect();
-    if !order.is_empty() {
-        order.rotate_left((block / 2) as usize % turns.len());
-    }
-    if block % 2 == 1 {
-        order.reverse();
-    }
-    order
 }
 
 fn plan(

@@ -114,7 +114,7 @@ fn lamps(out: &mut String, table: &Table) {
         lamps.push((
             "warn",
             format!(
-                "in {} the load tester was the bottleneck: lower bounds, in no verdict",
+                "in {} the load tester was the bottleneck: their rates are lower bounds",
                 words::plural(bound as u64, "row", "rows")
             ),
         ));

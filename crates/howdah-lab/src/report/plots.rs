@@ -213,16 +213,16 @@ pub fn ratios(cell: &Cell) -> String {
         escape(base)
     );
     for (line, ratio, from, to) in judged {
-        let (Some(judgement), Some(said)) = (&line.against, answer::beside_the_first(cell, line))
-        else {
+        let Some(judgement) = &line.against else {
             continue;
         };
-        // Of an invalid one a bound may still hold.
-        let sure = match judgement.verdict {
-            Verdict::Faster { .. } | Verdict::Slower { .. } | Verdict::Same { .. } => true,
-            Verdict::CannotTell { .. } => false,
-            Verdict::Invalid { .. } => !said.starts_with("invalid: "),
-        };
+        let bound = answer::bound(cell, line);
+        let sure = bound.is_some()
+            || matches!(
+                judgement.verdict,
+                Verdict::Faster { .. } | Verdict::Slower { .. } | Verdict::Same { .. }
+            );
+        let said = bound.unwrap_or_else(|| answer::outcome(judgement, base, &line.title));
         let _ = write!(
             out,
             "<tr><td>{}<div class=\"ratio\"><s style=\"left:{:.2}%\"></s><i style=\"left:{:.2}%;width:{:.2}%\"></i>\

@@ -116,14 +116,16 @@ fn write_cell(out: &mut String, cell: &Cell) {
 
 /// What may be said of a row beside the first one: with reasons where it is invalid, they are in the JSON.
 pub fn against(cell: &Cell, line: &Line) -> String {
-    let said = answer::beside_the_first(cell, line);
-    let because = line.against.as_ref().map(|judgement| &judgement.verdict);
-    match (said, because) {
-        (Some(said), Some(Verdict::Invalid { because })) if said.starts_with("invalid: ") => {
+    let Some(judgement) = &line.against else {
+        return "-".to_owned();
+    };
+    match (answer::bound(cell, line), &judgement.verdict) {
+        (Some(bound), _) => bound,
+        (None, Verdict::Invalid { because }) => {
             let names: Vec<&str> = because.iter().map(Invalid::name).collect();
             format!("invalid: {}", names.join(", "))
         }
-        (said, _) => said.unwrap_or_else(|| "-".to_owned()),
+        (None, _) => answer::outcome(judgement, "", ""),
     }
 }
 

@@ -21,7 +21,7 @@ use howdah_lab::site::Sites;
 use howdah_lab::stack::STACKS;
 use howdah_lab::suite::{FIVE, Suite};
 use howdah_lab::table::{self, Table, Told};
-use howdah_lab::{report, saved, versions};
+use howdah_lab::{report, saved};
 
 use super::compare_own::{self, Own};
 use super::interrupt;
@@ -320,7 +320,7 @@ fn begun(arguments: &Compare, suites: &[(Suite, String)]) -> Result<Prepared, La
         PathBuf::from(format!("howdah-compare-{}", now.map_or(0, |t| t.as_secs())))
     });
     let folder = Folder::create(&out, Servant::choose()?)?;
-    let identity = Identity::now(&program()?);
+    let identity = Identity::now(&compare_own::program()?);
     let journals = folder.directory(plan::DIRECTORY)?;
     let mut plans = Vec::new();
     for (suite, source) in suites {
@@ -342,7 +342,7 @@ fn begun(arguments: &Compare, suites: &[(Suite, String)]) -> Result<Prepared, La
 /// One that was begun before, if it still belongs to this machine and these programs.
 fn resumed(directory: &Path) -> Result<Prepared, LabError> {
     let folder = Folder::create(directory, Servant::choose()?)?;
-    let identity = Identity::now(&program()?);
+    let identity = Identity::now(&compare_own::program()?);
     let mut plans = Vec::new();
     for journal in journals(directory) {
         let folder = Folder::create(journal, folder.servant())?;
@@ -370,23 +370,14 @@ fn journals(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn program() -> Result<PathBuf, LabError> {
-    std::env::current_exe().map_err(|error| LabError::File {
-        path: PathBuf::from("/proc/self/exe"),
-        error,
-    })
-}
-
 fn compare(arguments: &Compare, prepared: &Prepared) -> Result<Vec<Table>, LabError> {
     let Prepared { folder, plans } = prepared;
-    let howdah = program()?;
     let lab = Lab {
         folder: folder.clone(),
-        howdah: howdah.clone(),
+        howdah: compare_own::program()?,
         interrupt: Arc::new(AtomicBool::new(false)),
     };
     listen_for_signals(lab.interrupt.clone())?;
-    let versions = versions::lines(&howdah);
     announce(plans);
     let wanted = || {
         let pages = plans.iter().flat_map(|(plan, _)| &plan.suite.pages);
@@ -409,7 +400,7 @@ fn compare(arguments: &Compare, prepared: &Prepared) -> Result<Vec<Table>, LabEr
         sites = Some(served);
         progress.clear();
         let told = Told {
-            versions: versions.clone(),
+            versions: plan.identity.versions.clone(),
             benchmark: plan.benchmark.clone(),
             command: plan.command.clone(),
             options: plan.options.clone(),

@@ -165,7 +165,8 @@ fn keep(folder: &Folder, outcome: &Outcome) -> Result<(), LabError> {
     Ok(())
 }
 
-fn program() -> Result<PathBuf, LabError> {
+/// The program itself: what is measured is what was started.
+pub(super) fn program() -> Result<PathBuf, LabError> {
     std::env::current_exe().map_err(|error| LabError::File {
         path: PathBuf::from("/proc/self/exe"),
         error,

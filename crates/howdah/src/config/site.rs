@@ -15,7 +15,7 @@ use howdah_server::site::template::Template;
 
 use super::application;
 use super::pool::DEFAULT_POOL;
-use super::reader::{At, Place, Section};
+use super::reader::{At, Eyes, Place, Section};
 use super::suggest;
 use crate::arguments::Serve;
 
@@ -187,7 +187,7 @@ fn site(
         let place = section.place_of(key_of(&error));
         file.mistake(place, format!("site `{}`: {error}", site.name));
     }
-    if !section.on("recognise") {
+    if !section.on("recognise") && file.eyes == Eyes::Master {
         application::advise(section, &site);
     }
     Some(site)
