@@ -67,6 +67,12 @@ impl Ini {
             kept if kept.is_dir() => kept,
             _ => folder.copy_tree(from, "conf.d")?,
         };
+        if opcache && !loads_opcache(&scan_directory).map_err(LabError::file(&scan_directory))? {
+            return Err(LabError::NotHere {
+                what: "OPcache, which /etc/php/8.2/fpm/conf.d does not load,",
+                install: "apt-get install php8.2-opcache && phpenmod -v 8.2 opcache",
+            });
+        }
         Ok(Ini {
             file,
             scan_directory,
@@ -76,5 +82,49 @@ impl Ini {
     /// The directory of the file, for programs that want that.
     pub fn directory(&self) -> &Path {
         self.file.parent().unwrap_or(Path::new("/"))
+    }
+}
+
+/// Whether a file of this directory loads it. Without, both halves of a comparison would be of plain PHP, and nothing would say so.
+fn loads_opcache(directory: &Path) -> std::io::Result<bool> {
+    for entry in std::fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "ini") {
+            let text = std::fs::read_to_string(&path)?;
+            let mut settings = text.lines().filter_map(|line| line.split_once('='));
+            if settings
+                .any(|(name, value)| name.trim() == "zend_extension" && value.contains("opcache"))
+            {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_loads_no_opcache_is_told_from_one_that_does() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            std::fs::write(directory.path().join(name), text).unwrap();
+            loads_opcache(directory.path()).unwrap()
+        };
+        assert!(!write("20-gd.ini", "extension=gd.so\n"));
+        assert!(!write(
+            "10-opcache.ini",
+            "; zend_extension=opcache.so\nopcache.jit=off\n"
+        ));
+        assert!(!write(
+            "opcache.ini.disabled",
+            "zend_extension=opcache.so\n"
+        ));
+        assert!(write(
+            "10-opcache.ini",
+            "; priority=10\nzend_extension = opcache.so\n"
+        ));
     }
 }

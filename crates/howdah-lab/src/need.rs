@@ -1,26 +1,35 @@
 //! Programs that may not be here. What is missing is named with the command that installs it, and
 //! its rows say so: nothing is left out silently, nothing is fetched.
 
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 use crate::LabError;
 
 /// A program or file a stack needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Need {
     /// What people call it.
     pub what: &'static str,
     /// Where it may be: absolute paths, or names looked up in `PATH` and the `sbin` directories.
     pub places: &'static [&'static str],
+    /// Whether what was found will do.
+    pub fits: fn(&Path) -> bool,
     /// The command that installs it.
     pub install: &'static str,
 }
 
 macro_rules! needs {
-    ($($name:ident: $what:literal, [$($place:literal),*], $install:literal;)*) => {
+    (@fits) => { |_| true };
+    (@fits $fits:expr) => { $fits };
+    ($($name:ident: $what:literal, [$($place:literal),*] $(if $fits:expr)?, $install:literal;)*) => {
         $(#[doc = $what] pub const $name: Need = Need {
             what: $what,
             places: &[$($place),*],
+            fits: needs!(@fits $($fits)?),
             install: $install,
         };)*
     };
@@ -37,6 +46,7 @@ needs! {
     VARNISH: "Varnish", ["varnishd"], "apt-get install varnish";
     GO: "Go", ["go", "/usr/local/go/bin/go", "/usr/lib/go/bin/go"], "apt-get install golang-go";
     FRANKENPHP: "FrankenPHP", ["frankenphp"], "curl https://frankenphp.dev/install.sh | sh, and the program `frankenphp` into PATH; https://frankenphp.dev/docs/";
+    FRANKENPHP_OPCACHE: "OPcache in FrankenPHP's own PHP, which without it would compile every page anew,", ["frankenphp"] if has_opcache, "a file with the line `zend_extension=opcache` in the directory that `frankenphp php-cli -r 'echo PHP_CONFIG_FILE_SCAN_DIR;'` names";
     ROADRUNNER: "RoadRunner", ["rr"], "composer require spiral/roadrunner-cli && vendor/bin/rr get-binary, and the program `rr` into PATH; https://docs.roadrunner.dev/docs/general/install";
     ROADRUNNER_PHP: "RoadRunner's PHP side", ["/usr/local/lib/howdah-lab/roadrunner/vendor/autoload.php"], "mkdir -p /usr/local/lib/howdah-lab/roadrunner && composer require --working-dir=/usr/local/lib/howdah-lab/roadrunner spiral/roadrunner-http nyholm/psr7";
     ROADRUNNER_PROTOBUF: "PHP's extension protobuf, which RoadRunner's manual asks for,", ["/usr/lib/php/20220829/protobuf.so"], "apt-get install php-pear php8.2-dev && pecl install protobuf";
@@ -54,9 +64,31 @@ impl Need {
         };
         self.places
             .iter()
-            .find_map(|place| find(place))
+            .filter_map(|place| find(place))
+            .find(|path| (self.fits)(path))
             .ok_or_else(missing)
     }
+}
+
+/// Whether a `frankenphp` loads OPcache. Many builds have none, or leave it to their own `php.ini`, in whose place
+/// the lab's is read: hence none at all here (`PHPRC`). Only a clear no counts. Asked once: it takes a tenth of a second.
+fn has_opcache(frankenphp: &Path) -> bool {
+    static KNOWN: OnceLock<bool> = OnceLock::new();
+    let asked = || -> io::Result<Vec<u8>> {
+        // Older versions know no `-r`, and none reads a script from a pipe.
+        let script = std::env::temp_dir().join(format!("howdah-{}.php", std::process::id()));
+        let mut file = File::create_new(&script)?;
+        let written =
+            file.write_all(b"<?php echo extension_loaded('Zend OPcache') ? 'yes' : 'no';");
+        let said = written.and_then(|()| {
+            let mut php = Command::new(frankenphp);
+            php.arg("php-cli").arg(&script).env("PHPRC", "/dev/null");
+            php.stdin(Stdio::null()).output()
+        });
+        fs::remove_file(&script)?;
+        Ok(said?.stdout)
+    };
+    *KNOWN.get_or_init(|| !asked().is_ok_and(|said| said == b"no"))
 }
 
 fn find(place: &str) -> Option<PathBuf> {
@@ -85,6 +117,7 @@ mod tests {
     fn what_no_package_of_debian_has_is_named_with_a_command_too() {
         for (need, command) in [
             (FRANKENPHP, "curl "),
+            (FRANKENPHP_OPCACHE, "zend_extension=opcache"),
             (ROADRUNNER, "composer require "),
             (ROADRUNNER_PHP, "composer require "),
             (ROADRUNNER_PROTOBUF, "pecl install "),
@@ -99,12 +132,20 @@ mod tests {
         let shell = Need {
             what: "a shell",
             places: &["no-such-shell", "sh"],
+            fits: |path| path.ends_with("sh"),
             install: "-",
         };
         assert!(shell.find().unwrap().is_absolute());
+        let unfit = Need {
+            fits: |_| false,
+            ..shell
+        };
+        let error = unfit.find().unwrap_err().to_string();
+        assert_eq!(error, "NotHere: a shell is not installed: -");
         let nothing = Need {
             what: "Perfection",
             places: &["/nowhere/perfection", "perfection-server"],
+            fits: |_| true,
             install: "apt-get install perfection",
         };
         assert_eq!(

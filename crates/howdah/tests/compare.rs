@@ -224,6 +224,91 @@ fn what_was_measured_before_a_kill_is_there_when_it_is_gone_on_with() {
 }
 
 #[test]
+fn blocks_in_which_a_stack_failed_are_measured_anew_when_that_is_wanted() {
+    use std::os::unix::fs::PermissionsExt;
+    let scratch = Scratch::new("compare-rerun");
+    let suite = suite(&scratch, &["nginx-static", "php-builtin"], "file");
+    // PHP as it is, but for a server that does not start while this file is there.
+    let broken = scratch.write("broken", "");
+    let php = scratch.write(
+        "bin/php8.2",
+        &format!(
+            "#!/bin/sh\n[ -e '{}' ] && [ \"$1\" != -n ] && exit 1\nexec /usr/bin/php8.2 \"$@\"\n",
+            broken.display()
+        ),
+    );
+    for path in [&php, php.parent().unwrap()] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let path = format!(
+        "{}:{}",
+        php.parent().unwrap().display(),
+        std::env::var("PATH").unwrap()
+    );
+    let mut first = compare(
+        &scratch,
+        &suite,
+        &["--json", "--window", "0.1", "--blocks", "3"],
+    );
+    let (code, stdout, stderr) = run(first.env("PATH", &path));
+    assert_eq!(code, 0, "{stderr}");
+    assert_eq!(tables(&stdout)[0]["missing"][0]["name"], "DoesNotStart");
+    let hint = format!("--resume {} --rerun-failed", scratch.path("out").display());
+    assert!(stderr.contains(&hint), "{stderr}");
+
+    let resume = |options: &[&str]| {
+        let mut command = Command::new(HOWDAH);
+        command.args(["compare", "--json", "--resume"]);
+        let (code, stdout, stderr) = run(command
+            .arg(scratch.path("out"))
+            .args(options)
+            .env("PATH", &path));
+        assert_eq!(code, 0, "{stderr}");
+        tables(&stdout)
+    };
+    let parts = || {
+        let part = |block: u32| scratch.path(&format!("out/measured/mine/0-2-{block:03}.json"));
+        [0, 1, 2].map(|block| fs::read(part(block)).unwrap())
+    };
+    let before = parts();
+    // Still broken: that is seen once more, and the others are not measured again for its sake.
+    assert_eq!(
+        resume(&["--rerun-failed"])[0]["missing"][0]["name"],
+        "DoesNotStart"
+    );
+    let again = parts();
+    assert_ne!(before[0], again[0]);
+    assert_eq!(before[1..], again[1..]);
+    fs::remove_file(&broken).unwrap();
+    // Nobody asked for it.
+    assert_eq!(resume(&[])[0]["missing"][0]["name"], "DoesNotStart");
+    assert_eq!(again, parts());
+    let told = resume(&["--rerun-failed"]);
+    assert_eq!(told[0]["missing"], serde_json::json!([]));
+    assert_eq!([rates(&told, 0).len(), rates(&told, 1).len()], [3, 3]);
+    let whole = parts();
+    assert!(again.iter().zip(&whole).all(|(before, now)| before != now));
+    // There is nothing left that it would be for.
+    assert_eq!(
+        resume(&["--rerun-failed"])[0]["missing"],
+        serde_json::json!([])
+    );
+    assert_eq!(whole, parts());
+}
+
+#[test]
+fn what_to_measure_anew_is_part_of_going_on_with_benchmarks() {
+    let scratch = Scratch::new("compare-rerun-alone");
+    let empty = scratch.0.display().to_string();
+    for arguments in [&["b1"][..], &["--app", "."], &["--resume", &empty]] {
+        let mut command = Command::new(HOWDAH);
+        let (code, _, stderr) = run(command.args(["compare", "--rerun-failed"]).args(arguments));
+        assert_eq!(code, 3, "{stderr}");
+        assert!(stderr.contains("belongs to --resume DIR"), "{stderr}");
+    }
+}
+
+#[test]
 fn a_stack_that_dies_under_load_is_invalid_with_its_reason_and_the_others_go_on() {
     let scratch = Scratch::new("compare-death");
     let suite = suite(&scratch, &["php-builtin", "nginx-static"], "file");

@@ -47,6 +47,13 @@ struct Part {
     took: Duration,
 }
 
+/// Of a cell: its blocks, and how long the longest of them took.
+#[derive(Clone, Copy, Debug, Default)]
+struct Got {
+    blocks: u32,
+    longest: Duration,
+}
+
 /// A suite under way.
 pub(super) struct Course<'a> {
     lab: &'a Lab,
@@ -59,10 +66,8 @@ pub(super) struct Course<'a> {
     ini: Ini,
     ini_without_opcache: Ini,
     measured: Measured,
-    /// The longest part of each cell so far.
-    longest: BTreeMap<Cell, Duration>,
-    /// Blocks that each cell has.
-    blocks: BTreeMap<Cell, u32>,
+    /// What each cell has so far.
+    got: BTreeMap<Cell, Got>,
     begun: Instant,
     progress: Progress,
 }
@@ -102,8 +107,7 @@ impl<'a> Course<'a> {
                 interrupted: false,
                 took: Duration::ZERO,
             },
-            longest: BTreeMap::new(),
-            blocks: BTreeMap::new(),
+            got: BTreeMap::new(),
             begun: Instant::now(),
             progress: Progress::default(),
         })
@@ -120,7 +124,7 @@ impl<'a> Course<'a> {
             }
         }
         if !self.measured.interrupted {
-            let blocks = |cell: &Cell| self.blocks.get(cell).copied().unwrap_or(0);
+            let blocks = |cell: &Cell| self.got(*cell).blocks;
             let short = cells.iter().map(|cell| (cell, blocks(cell)));
             let short = short.filter(|(_, blocks)| *blocks < self.effort.blocks);
             self.measured.left_out = short
@@ -145,10 +149,13 @@ impl<'a> Course<'a> {
         let mut flow = ControlFlow::Continue(());
         for cell in in_turn(cells, block) {
             let name = format!("{}-{}-{block:03}", cell.page, cell.level);
-            if let Some(part) = self.journal.kept::<Part>(&name)? {
+            let is_too_late = block > 0 && self.is_too_late(cell);
+            let kept = self.journal.kept::<Part>(&name)?;
+            let kept = kept.filter(|part| is_too_late || !self.is_spoilt(part, arms, cell));
+            if let Some(part) = kept {
                 self.progress.done += arms.len();
                 self.take(cell, part);
-            } else if block > 0 && self.is_too_late(cell) {
+            } else if is_too_late {
                 self.progress.done += arms.len();
                 flow = ControlFlow::Break(());
             } else {
@@ -171,12 +178,24 @@ impl<'a> Course<'a> {
         Ok(flow)
     }
 
+    /// Whether a kept part is to be measured anew: a stack has no figures in it that could have some. One that
+    /// failed again in this session is no reason, or everybody would be measured again and again for its sake.
+    fn is_spoilt(&self, part: &Part, arms: &[Arm], cell: Cell) -> bool {
+        let has = |arm: &Arm| {
+            let mut windows = part.windows.iter();
+            windows.any(|w| (w.row, w.control) == (arm.row, arm.control))
+        };
+        let nothing = Part::default();
+        let lacks = |arm: &Arm| !has(arm) && !self.is_out(&nothing, arm.row, cell);
+        self.lab.rerun_failed && arms.iter().any(lacks)
+    }
+
     /// A part that is over. Of a row that failed, what was measured in that cell is no sample of a healthy server.
     fn take(&mut self, cell: Cell, part: Part) {
         self.measured.took += part.took;
-        let longest = self.longest.entry(cell).or_default();
-        *longest = part.took.max(*longest);
-        *self.blocks.entry(cell).or_default() += 1;
+        let got = self.got.entry(cell).or_default();
+        got.longest = got.longest.max(part.took);
+        got.blocks += 1;
         self.measured.windows.extend(part.windows);
         for failure in part.failures {
             let Failure { row, at, .. } = &failure;
@@ -190,9 +209,12 @@ impl<'a> Course<'a> {
 
     /// Whether a part of this cell would not be over in time, if it takes as long as its longest one.
     fn is_too_late(&self, cell: Cell) -> bool {
-        let longest = self.longest.get(&cell).copied().unwrap_or_default();
-        let limit = self.effort.limit;
-        limit.is_some_and(|limit| self.measured.took + longest > limit)
+        let after = self.measured.took + self.got(cell).longest;
+        self.effort.limit.is_some_and(|limit| after > limit)
+    }
+
+    fn got(&self, cell: Cell) -> Got {
+        self.got.get(&cell).copied().unwrap_or_default()
     }
 
     /// The stacks that are here, and the first one a second time.

@@ -121,10 +121,12 @@ pub struct Lab {
     pub howdah: PathBuf,
     /// Set to end it after the window under way.
     pub interrupt: Arc<AtomicBool>,
+    /// Measure anew what the journal holds without figures of every stack.
+    pub rerun_failed: bool,
 }
 
 impl Lab {
-    /// Measures a suite on these sites: what `journal` does not hold already.
+    /// Measures a suite on these sites: what `journal` does not hold already, or not whole ([`Lab::rerun_failed`]).
     ///
     /// # Errors
     /// The lab's own files could not be written. A stack's failure, or a page's, is in the result: the

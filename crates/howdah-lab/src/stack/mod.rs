@@ -185,8 +185,9 @@ stacks! {
     "varnish", "Varnish before nginx + php-fpm", [VARNISH, NGINX, PHP_FPM], varnish::start;
     "go", "Go net/http", [GO], go::start;
     "php-builtin", "PHP's built-in server (php -S)", [PHP_CLI], php_builtin::start;
-    "frankenphp", "FrankenPHP, classic mode", [FRANKENPHP], frankenphp::classic;
-    "frankenphp-worker", "FrankenPHP, worker mode", [FRANKENPHP], frankenphp::worker;
+    "frankenphp", "FrankenPHP, classic mode", [FRANKENPHP, FRANKENPHP_OPCACHE], frankenphp::classic;
+    "frankenphp-worker", "FrankenPHP, worker mode", [FRANKENPHP, FRANKENPHP_OPCACHE],
+        frankenphp::worker;
     "roadrunner", "RoadRunner", [PHP_CLI, ROADRUNNER, ROADRUNNER_PHP, ROADRUNNER_PROTOBUF],
         roadrunner::start;
     "swoole", "Swoole, BASE mode", [PHP_CLI, SWOOLE], swoole::start;

@@ -61,6 +61,9 @@ pub struct Compare {
     /// Length of a window in seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub window: Option<Duration>,
+    /// With --resume: measure anew the blocks in which a stack has failed, all stacks in them
+    #[arg(long)]
+    pub rerun_failed: bool,
     /// Folder for results and every generated file [default: howdah-compare-TIME]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -123,6 +126,12 @@ pub fn run(arguments: &Compare) -> ExitCode {
     }
     let resume = arguments.own.resume.as_deref();
     let resume = resume.filter(|directory| !journals(directory).is_empty());
+    if arguments.rerun_failed && resume.is_none() {
+        eprintln!(
+            "howdah: --rerun-failed belongs to --resume DIR with a comparison of benchmarks in DIR"
+        );
+        return exit::configuration();
+    }
     if resume.is_none() && arguments.own.is_asked() {
         return compare_own::run(arguments, &mut Progress::new("app"), listen_for_signals);
     }
@@ -376,6 +385,7 @@ fn compare(arguments: &Compare, prepared: &Prepared) -> Result<Vec<Table>, LabEr
         folder: folder.clone(),
         howdah: compare_own::program()?,
         interrupt: Arc::new(AtomicBool::new(false)),
+        rerun_failed: arguments.rerun_failed,
     };
     listen_for_signals(lab.interrupt.clone())?;
     announce(plans);
@@ -426,8 +436,13 @@ fn compare(arguments: &Compare, prepared: &Prepared) -> Result<Vec<Table>, LabEr
         }
         println!("Every generated file is beside it.");
     }
+    let failed = |table: &Table| table.missing.iter().any(|m| m.name != "NotHere");
     if tables.iter().any(|table| table.interrupted) {
         eprintln!("howdah: go on with: howdah compare --resume {place}");
+    } else if tables.iter().any(failed) {
+        eprintln!(
+            "howdah: blocks in which a stack failed, anew: howdah compare --resume {place} --rerun-failed"
+        );
     }
     Ok(tables)
 }
