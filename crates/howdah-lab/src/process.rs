@@ -9,7 +9,7 @@
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File};
 use std::hash::BuildHasher;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -31,6 +31,10 @@ const TAIL: usize = 20;
 
 const WATCHER: &str =
     "read -r _; kill -s TERM -- -$0 2>/dev/null; sleep 3; kill -s KILL -- -$0 2>/dev/null";
+
+/// Holds a program back until its watcher is there: without, one that is started in the moment in which we are
+/// killed would be left running. The end of input is our end.
+const GATE: &str = "read -r _ && exec \"$@\" </dev/null";
 
 /// Who the programs run as: never root, whoever started the lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,8 +125,9 @@ impl Process {
         // setsid(1) executes the program in its own place, since it is no group leader. env(1) unblocks
         // what our own caller blocked to read it from a descriptor: `php -S` and others would
         // never see a SIGTERM.
-        let mut session = Command::new("setsid");
-        session.args(["--", "env", "--default-signal", "--"]);
+        let mut session = Command::new("sh");
+        session.args(["-c", GATE, "sh", "setsid", "--"]);
+        session.args(["env", "--default-signal", "--"]);
         session.arg(command.get_program());
         session.args(command.get_args());
         for (name, value) in command.get_envs() {
@@ -135,7 +140,7 @@ impl Process {
             session.current_dir(directory);
         }
         servant.apply(&mut session);
-        session.stdin(Stdio::null()).stdout(file).stderr(copy);
+        session.stdin(Stdio::piped()).stdout(file).stderr(copy);
         let mut child = session.spawn().map_err(&refused)?;
         let watcher = Command::new("sh")
             .args(["-c", WATCHER, &child.id().to_string()])
@@ -152,13 +157,16 @@ impl Process {
                 return Err(refused(error));
             }
         };
-        Ok(Process {
+        let gate = child.stdin.take();
+        let process = Process {
             name: name.to_owned(),
             child,
             watcher,
             log,
             ended: None,
-        })
+        };
+        let opened = gate.map_or(Ok(()), |mut gate| gate.write_all(b"\n"));
+        opened.map_err(refused).map(|()| process)
     }
 
     /// Its name.
@@ -268,7 +276,11 @@ impl Drop for Process {
     fn drop(&mut self) {
         // The first process tells its own; a group is what some servers leave behind.
         if self.ended.is_none() {
-            let _ = kill_process_group(Pid::from_child(&self.child), Signal::TERM);
+            let first = Pid::from_child(&self.child);
+            // Until setsid(1) has run there is no such group.
+            if kill_process_group(first, Signal::TERM).is_err() {
+                let _ = kill_process(first, Signal::TERM);
+            }
         }
         if !self.gone_within(GRACE) {
             self.signal_all(Signal::KILL);
