@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::versions;
+use crate::{ini, versions};
 
 /// Everything that would make another measurement of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,7 +33,7 @@ impl Identity {
         Identity {
             programs: programs.collect(),
             versions: versions::lines(howdah),
-            extensions: extensions(Path::new("/etc/php/8.2/fpm/conf.d")),
+            extensions: extensions(Path::new(ini::EXTENSIONS)),
             machine: machine(),
         }
     }

@@ -16,6 +16,9 @@ pub struct Ini {
     pub scan_directory: PathBuf,
 }
 
+/// Where Debian says which extensions php-fpm loads.
+pub const EXTENSIONS: &str = "/etc/php/8.2/fpm/conf.d";
+
 /// Debian's production values where they differ from PHP's own.
 const SHARED: &str = "\
 [PHP]
@@ -56,7 +59,7 @@ impl Ini {
             let _ = line(name, value);
         }
         let file = folder.write("php.ini", text)?;
-        let from = Path::new("/etc/php/8.2/fpm/conf.d");
+        let from = Path::new(EXTENSIONS);
         if !from.is_dir() {
             return Err(LabError::NotHere {
                 what: "/etc/php/8.2/fpm/conf.d, which names PHP's extensions,",

@@ -185,8 +185,7 @@ impl<'a> Course<'a> {
             let mut windows = part.windows.iter();
             windows.any(|w| (w.row, w.control) == (arm.row, arm.control))
         };
-        let nothing = Part::default();
-        let lacks = |arm: &Arm| !has(arm) && !self.is_out(&nothing, arm.row, cell);
+        let lacks = |arm: &Arm| !has(arm) && !self.is_out(&[], arm.row, cell);
         self.lab.rerun_failed && arms.iter().any(lacks)
     }
 
@@ -284,7 +283,7 @@ impl<'a> Course<'a> {
             let row = &self.suite.rows[arm.row];
             let what = format!("{} · {} · {level} clients", stack(row).title, of.name);
             self.tell(&what);
-            if self.is_out(part, arm.row, cell) {
+            if self.is_out(&part.failures, arm.row, cell) {
                 continue;
             }
             if let Err(error) = self.sites.alive() {
@@ -336,10 +335,10 @@ impl<'a> Course<'a> {
 
     /// Whether a row is measured no more: a stack that did not start would not start at the next level either,
     /// and each attempt may take half a minute; one that failed in a cell has lost that cell, and a site that
-    /// broke down its cells.
-    fn is_out(&self, part: &Part, row: usize, cell: Cell) -> bool {
+    /// broke down its cells. `now`: failures of the part under way.
+    fn is_out(&self, now: &[Failure], row: usize, cell: Cell) -> bool {
         let here = Some((cell.page, Some(cell.level)));
-        let mut failures = self.measured.failures.iter().chain(&part.failures);
+        let mut failures = self.measured.failures.iter().chain(now);
         failures.any(|failure| match failure.row {
             Some(failed) => failed == row && (failure.at == here || failure.name == "DoesNotStart"),
             None => failure.at == here,
