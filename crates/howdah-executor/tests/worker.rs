@@ -294,10 +294,11 @@ fn a_request_that_hangs_is_traced_and_ended_as_in_any_pool() {
 
 #[test]
 fn a_drain_lets_workers_tidy_up() {
-    let dir = std::env::temp_dir().join(format!("howdah-tidy-{}", std::process::id()));
+    let dir = tempfile::tempdir().unwrap();
+    let tidy = dir.path().join("tidy");
     let text = format!(
         "<?php while (frankenphp_handle_request(function () {{ echo 'x'; }})) {{}} file_put_contents('{}', 'tidy');",
-        dir.display()
+        tidy.display()
     );
     let site = Site::worker(config(1), &text);
     on_front(async {
@@ -305,8 +306,36 @@ fn a_drain_lets_workers_tidy_up() {
         site.pool.drain(None, Duration::from_secs(20));
         site.pool.drained().await;
     });
-    assert_eq!(std::fs::read_to_string(&dir).unwrap(), "tidy");
-    let _ = std::fs::remove_file(&dir);
+    assert_eq!(std::fs::read_to_string(&tidy).unwrap(), "tidy");
+}
+
+/// A worker serves as soon as it has booted; that it has is told by the zygote, which may be late.
+#[test]
+fn a_drain_lets_a_worker_tidy_up_that_nobody_has_told_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let (go, tidy) = (dir.path().join("go"), dir.path().join("tidy"));
+    let text = format!(
+        "<?php while (!file_exists('{}')) {{ usleep(1000); }}
+        posix_kill(posix_getppid(), SIGSTOP);
+        while (frankenphp_handle_request(function () {{ echo 'x'; }})) {{}}
+        file_put_contents('{}', 'tidy');
+        posix_kill(posix_getppid(), SIGCONT);",
+        go.display(),
+        tidy.display()
+    );
+    let site = Site::worker(config(1), &text);
+    on_front(async {
+        until("it is known to boot", || {
+            let children = site.pool.status().children;
+            children.iter().any(|c| c.state == "Booting")
+        })
+        .await;
+        std::fs::write(&go, "").unwrap();
+        assert_eq!(get(&site, "").await.unwrap(), "x");
+        site.pool.drain(None, Duration::from_secs(20));
+        site.pool.drained().await;
+    });
+    assert_eq!(std::fs::read_to_string(&tidy).unwrap(), "tidy");
 }
 
 #[test]

@@ -32,6 +32,7 @@ impl Supervisor {
     }
 
     pub(super) fn on_exited(&mut self, id: ChildId, exit: Exit, now: Instant) {
+        self.look_for_the_booted(now);
         let Some(child) = self.children.remove(id) else {
             return;
         };

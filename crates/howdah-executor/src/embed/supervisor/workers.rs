@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use howdah_proto::control::{Exit, Report};
-use howdah_proto::shm::VERSION;
+use howdah_proto::shm::{ChildId, VERSION};
 use howdah_proto::worker::Word;
 
 use super::super::children::Child;
@@ -127,22 +127,38 @@ impl Supervisor {
         }
     }
 
+    /// A worker that takes requests has booted, although its word of that may still be under way:
+    /// the zygote passes it on.
+    pub(super) fn look_for_the_booted(&mut self, now: Instant) {
+        let serves =
+            |c: &&Child| matches!(c.life, Life::Booting) && self.shared.port.child(c.id.index).live;
+        let ids: Vec<_> = self.children.iter().filter(serves).map(|c| c.id).collect();
+        for id in ids {
+            self.has_booted(id, now);
+        }
+    }
+
+    fn has_booted(&mut self, id: ChildId, now: Instant) {
+        let Some(child) = self.children.get(id) else {
+            return;
+        };
+        if matches!(child.life, Life::Booting | Life::Starting) {
+            child.become_(Life::serving(now), now);
+        }
+        let generation = child.generation;
+        if generation == self.generation {
+            self.workers.booted = true;
+            self.fork_backoff.succeeded();
+        }
+        // Without its zygote it leaves, and the pool waits for the next one.
+        if self.has_zygote(generation) {
+            self.is_up();
+        }
+    }
+
     pub(super) fn on_word(&mut self, word: Word, now: Instant) {
-        let generation = self.generation;
         match word {
-            Word::Booted { child } => {
-                let Some(child) = self.children.get(child) else {
-                    return;
-                };
-                if matches!(child.life, Life::Booting | Life::Starting) {
-                    child.become_(Life::serving(now), now);
-                }
-                if child.generation == generation {
-                    self.workers.booted = true;
-                    self.fork_backoff.succeeded();
-                }
-                self.is_up();
-            }
+            Word::Booted { child } => self.has_booted(child, now),
             Word::Failed {
                 child,
                 name,
@@ -202,6 +218,7 @@ impl Supervisor {
         if !self.restarts() {
             return Duration::from_secs(3600);
         }
+        self.look_for_the_booted(now);
         self.end_boots_that_take_too_long(now);
         self.let_former_zygotes_go(now);
         let mut wait = Duration::from_secs(1);
