@@ -3,6 +3,7 @@
 mod made;
 
 use howdah_bench::stats::{Invalid, Verdict};
+use howdah_lab::answer::Answer;
 use howdah_lab::report::{markdown, text};
 use howdah_lab::saved;
 use howdah_lab::table::Table;
@@ -162,7 +163,7 @@ fn where_the_load_tester_was_the_bottleneck_the_cpu_time_is_told_in_place_of_the
     let without: Vec<f64> = (0..9).map(|n| 10.0 + 0.1 * f64::from(n)).collect();
     let with: Vec<f64> = without.iter().map(|cost| 2.0 * cost).collect();
     answer.cpu = Some(judged(&without, &with));
-    let said = &howdah_lab::answer::verdict(&table)[0];
+    let said = &howdah_lab::answer::sentence::verdict(&table)[0];
     assert!(
         said.starts_with(
             "An opcode cache: 0.500 [0.500, 0.500] of the CPU time for a request (for a rate the load tester was the \
@@ -172,7 +173,7 @@ fn where_the_load_tester_was_the_bottleneck_the_cpu_time_is_told_in_place_of_the
     );
     // Where that cannot be told either, it says so.
     table.answers[0].cpu = Some(judged(&without[..2], &[12.0, 9.0]));
-    let said = &howdah_lab::answer::verdict(&table)[0];
+    let said = &howdah_lab::answer::sentence::verdict(&table)[0];
     assert!(
         said.starts_with("An opcode cache: CPU time for a request: cannot tell (0.967 ["),
         "{said}"
@@ -197,10 +198,54 @@ fn what_a_stack_keeps_of_its_best_rate_has_an_interval_over_the_blocks() {
         assert!(short.interval.unwrap().contains(short.kept()), "{short:?}");
         assert!((short.kept() - whole.kept()).abs() < 1e-9, "{short:?}");
     }
-    let said = howdah_lab::answer::verdict(&table).join("\n");
+    let said = howdah_lab::answer::sentence::verdict(&table).join("\n");
     assert!(
         said.contains("Of its best rate each keeps, at 500 clients: ") && said.contains(" % ["),
         "{said}"
+    );
+}
+
+/// Ten levels that cannot be told one by one would be a wall of text.
+#[test]
+fn levels_at_which_nothing_can_be_told_are_told_together() {
+    let mut table = table("b4", &[10, 50, 150, 500]);
+    let question = "Mod_fcgid instead of mod_php: ";
+    let of = |table: &Table| -> String {
+        let said = howdah_lab::answer::sentence::verdict(table);
+        said.into_iter().find(|s| s.starts_with(question)).unwrap()
+    };
+    let faster = "1.60 times [1.60, 1.60]";
+    assert_eq!(
+        of(&table),
+        format!(
+            "{question}{faster} at 10 clients, {faster} at 50 clients, {faster} at 150 clients, {faster} at 500 clients."
+        )
+    );
+    let mut open = |at: usize, ratio: f64, more_pairs: Option<usize>| {
+        let theirs = |answer: &&mut Answer| answer.what == "mod_fcgid instead of mod_php";
+        let answer = table.answers.iter_mut().filter(theirs).nth(at).unwrap();
+        answer.judgement.ratio = ratio;
+        answer.judgement.verdict = Verdict::CannotTell { more_pairs };
+        of(&table)
+    };
+    // One or two are told with their intervals.
+    open(1, 0.9, Some(12));
+    let two = open(0, 1.054, None);
+    assert_eq!(two.matches("cannot tell (").count(), 2, "{two}");
+    assert_eq!(
+        open(3, 0.97, Some(66)),
+        format!(
+            "{question}{faster} at 150 clients, cannot tell at 10, 50 and 500 clients (-10.0 to +5.4 % so far, \
+             about 12 to over a thousand more pairs needed)."
+        )
+    );
+    open(0, 2.0, Some(1));
+    assert_eq!(
+        open(2, 0.97, Some(2)),
+        format!(
+            "{question}cannot tell at any level from 10 to 500 clients (0.900 to 2.00 times so far, \
+             about 1 to 66 more pairs needed)."
+        )
     );
 }
 
@@ -229,13 +274,13 @@ fn what_is_slower_than_a_row_that_the_load_tester_held_back_is_so_by_at_least_as
     // An answer has the same two rows: the second one instead of the first.
     table.cells[0].rows[first].generator_bound = None;
     table.answers[0].judgement.verdict = invalid;
-    let said = howdah_lab::answer::verdict(&table).remove(0);
+    let said = howdah_lab::answer::sentence::verdict(&table).remove(0);
     assert!(
         said.starts_with("An opcode cache: at least 1.60 times [1.60, 1.60] (the load tester held one of them back) on phpinfo, "),
         "{said}"
     );
     // By chance no bound is claimed.
     table.answers[0].judgement.p = 0.04;
-    let said = howdah_lab::answer::verdict(&table).remove(0);
+    let said = howdah_lab::answer::sentence::verdict(&table).remove(0);
     assert!(said.starts_with("An opcode cache: invalid: "), "{said}");
 }

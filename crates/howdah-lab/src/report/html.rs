@@ -11,7 +11,7 @@ use howdah_bench::report::html::svg::escape;
 use howdah_bench::report::words;
 
 use super::{plots, text};
-use crate::answer;
+use crate::answer::sentence;
 use crate::ceiling::Generator;
 use crate::table::{Cell, Line, Table};
 
@@ -78,16 +78,16 @@ pub fn page(table: &Table) -> String {
 /// What was asked, and each answer as a sentence.
 fn answers(out: &mut String, table: &Table) {
     out.push_str("<ul class=\"answers\">");
-    for sentence in answer::verdict(table) {
+    for said in sentence::verdict(table) {
         // The words before the first colon say what the figures are of.
-        let _ = match sentence.split_once(": ") {
+        let _ = match said.split_once(": ") {
             Some((what, rest)) => write!(
                 out,
                 "<li><strong>{}</strong> {}</li>",
                 escape(what),
                 escape(rest)
             ),
-            None => write!(out, "<li>{}</li>", escape(&sentence)),
+            None => write!(out, "<li>{}</li>", escape(&said)),
         };
     }
     out.push_str("</ul>\n");

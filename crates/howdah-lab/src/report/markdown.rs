@@ -8,7 +8,7 @@ use howdah_bench::report::words;
 
 use super::text;
 use crate::LabError;
-use crate::answer;
+use crate::answer::sentence;
 use crate::table::{Cell, Line, Table};
 
 /// Levels of concurrency shown of a page; of more, the first, the middle and the last.
@@ -88,8 +88,8 @@ fn section(table: &Table) -> String {
     let suite = &table.suite;
     let mut out = format!("\n## {}: {}\n\n", suite.name, plain(&suite.title));
     let _ = writeln!(out, "{}\n", plain(&suite.question));
-    for sentence in answer::verdict(table) {
-        let _ = writeln!(out, "- {}", plain(&sentence));
+    for said in sentence::verdict(table) {
+        let _ = writeln!(out, "- {}", plain(&said));
     }
     let machine = &table.machine;
     let _ = writeln!(

@@ -9,7 +9,7 @@ use howdah_bench::report::html::svg::{Plot, Scale, Size, escape};
 use howdah_bench::report::words;
 use howdah_bench::stats::Verdict;
 
-use crate::answer;
+use crate::answer::sentence;
 use crate::table::{Cell, Line};
 
 /// Colours there are for stacks.
@@ -216,13 +216,13 @@ pub fn ratios(cell: &Cell) -> String {
         let Some(judgement) = &line.against else {
             continue;
         };
-        let bound = answer::bound(cell, line);
+        let bound = sentence::bound(cell, line);
         let sure = bound.is_some()
             || matches!(
                 judgement.verdict,
                 Verdict::Faster { .. } | Verdict::Slower { .. } | Verdict::Same { .. }
             );
-        let said = bound.unwrap_or_else(|| answer::outcome(judgement, base, &line.title));
+        let said = bound.unwrap_or_else(|| sentence::outcome(judgement, base, &line.title));
         let _ = write!(
             out,
             "<tr><td>{}<div class=\"ratio\"><s style=\"left:{:.2}%\"></s><i style=\"left:{:.2}%;width:{:.2}%\"></i>\

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use howdah_bench::report::words;
 use howdah_bench::stats::{Invalid, Verdict};
 
-use crate::answer;
+use crate::answer::sentence;
 use crate::ceiling::Generator;
 use crate::table::{Cell, Line, Table};
 
@@ -37,8 +37,8 @@ pub fn render(table: &Table) -> String {
     for sentence in &table.left_out {
         let _ = writeln!(out, "  {sentence}");
     }
-    for sentence in answer::verdict(table) {
-        let _ = writeln!(out, "  => {sentence}");
+    for said in sentence::verdict(table) {
+        let _ = writeln!(out, "  => {said}");
     }
     for cell in &table.cells {
         write_cell(&mut out, cell);
@@ -119,13 +119,13 @@ pub fn against(cell: &Cell, line: &Line) -> String {
     let Some(judgement) = &line.against else {
         return "-".to_owned();
     };
-    match (answer::bound(cell, line), &judgement.verdict) {
+    match (sentence::bound(cell, line), &judgement.verdict) {
         (Some(bound), _) => bound,
         (None, Verdict::Invalid { because }) => {
             let names: Vec<&str> = because.iter().map(Invalid::name).collect();
             format!("invalid: {}", names.join(", "))
         }
-        (None, _) => answer::outcome(judgement, "", ""),
+        (None, _) => sentence::outcome(judgement, "", ""),
     }
 }
 

@@ -1,0 +1,349 @@
+//! What a benchmark's answers say, in sentences: the verdict.
+
+use howdah_bench::report::words;
+use howdah_bench::stats::Verdict;
+use howdah_bench::stats::paired::{Judgement, Settings};
+
+use super::{Answer, Flat, is_generator_bound};
+use crate::report::text;
+use crate::table::{Cell, Line, Table, title};
+
+/// From here on a ratio is told as "2.4 times", below as per cent.
+const TIMES: f64 = 1.5;
+/// Errors above this share make a row's rate a trap.
+const TRAPPED: f64 = 0.01;
+/// From so many levels of one page on, those at which nothing can be told are told together.
+const GATHERED: usize = 3;
+
+/// A ratio as people say it, with its interval.
+fn ratio(judgement: &Judgement) -> String {
+    let ratio = judgement.ratio;
+    let Some(interval) = judgement.interval else {
+        return format!("{} times", words::digits(ratio));
+    };
+    if is_told_in_times(ratio) {
+        return format!(
+            "{} times [{}, {}]",
+            words::digits(ratio),
+            words::digits(interval.low),
+            words::digits(interval.high)
+        );
+    }
+    format!(
+        "{:+.1} % [{:+.1}, {:+.1}]",
+        percent(ratio),
+        percent(interval.low),
+        percent(interval.high)
+    )
+}
+
+fn is_told_in_times(ratio: f64) -> bool {
+    !(1.0 / TIMES..TIMES).contains(&ratio)
+}
+
+fn percent(ratio: f64) -> f64 {
+    (ratio - 1.0) * 100.0
+}
+
+/// What a judgement says, without the names: `2.41 times [2.3, 2.5]`.
+pub fn outcome(judgement: &Judgement, base: &str, candidate: &str) -> String {
+    match &judgement.verdict {
+        Verdict::Faster { .. } | Verdict::Slower { .. } => ratio(judgement),
+        Verdict::Same { within } => format!("the same within ±{within:.0} %"),
+        Verdict::CannotTell { more_pairs } => {
+            format!(
+                "cannot tell ({} so far, {})",
+                ratio(judgement),
+                more(*more_pairs)
+            )
+        }
+        Verdict::Invalid { because } => {
+            let reasons: Vec<String> = because
+                .iter()
+                .map(|reason| reason.sentence(base, candidate))
+                .collect();
+            format!("invalid: {}", reasons.join("; "))
+        }
+    }
+}
+
+/// How many more pairs answers take that cannot be told, from the one that needs fewest to the one that needs most.
+fn more_for(judgements: &[&Judgement]) -> String {
+    let needed = judgements
+        .iter()
+        .filter_map(|judgement| match judgement.verdict {
+            Verdict::CannotTell { more_pairs } => Some(more_pairs),
+            _ => None,
+        });
+    // None is over a thousand.
+    let count = |pairs: &Option<usize>| pairs.unwrap_or(usize::MAX);
+    let fewest = needed.clone().min_by_key(count).flatten();
+    match (fewest, needed.max_by_key(count).flatten()) {
+        (Some(fewest), Some(most)) if fewest < most => {
+            format!("about {fewest} to {most} more pairs needed")
+        }
+        (Some(fewest), None) => format!("about {fewest} to over a thousand more pairs needed"),
+        (fewest, _) => more(fewest),
+    }
+}
+
+fn more(pairs: Option<usize>) -> String {
+    match pairs {
+        Some(pairs) => format!(
+            "about {} needed",
+            words::plural(pairs as u64, "more pair", "more pairs")
+        ),
+        None => "over a thousand more pairs needed".to_owned(),
+    }
+}
+
+/// What may be said of the rates though the load tester held one of them back: that one could only have been
+/// higher, so the other is behind it by at least so much. None: nothing may be. `p` is adjusted.
+fn held_back(judgement: &Judgement, p: f64, base: &Line, candidate: &Line) -> Option<String> {
+    let interval = judgement.interval.as_ref()?;
+    let above_noise = judgement
+        .noise_floor
+        .is_none_or(|floor| judgement.ratio.ln().abs() > floor.ln());
+    let holds = p <= 1.0 - Settings::default().level && above_noise;
+    if !is_generator_bound(judgement) || !holds {
+        return None;
+    }
+    let bound = |line: &Line| line.generator_bound.is_some();
+    let word = match (bound(base), bound(candidate)) {
+        (true, false) if interval.high < 1.0 => "at most",
+        (false, true) if interval.low > 1.0 => "at least",
+        _ => return None,
+    };
+    Some(format!(
+        "{word} {} times [{}, {}]",
+        words::digits(judgement.ratio),
+        words::digits(interval.low),
+        words::digits(interval.high)
+    ))
+}
+
+/// What may still be said of a row beside the first one of its page and level, though the load tester held back
+/// one of the two; none: nothing, or it did not.
+pub fn bound(cell: &Cell, line: &Line) -> Option<String> {
+    let judgement = line.against.as_ref()?;
+    held_back(judgement, judgement.p_adjusted, cell.row(&cell.base)?, line)
+}
+
+/// An answer in words: by the rates; where the load tester held them back, by what may still be said of them, or
+/// else by the CPU time.
+fn said(table: &Table, answer: &Answer) -> String {
+    const HELD: &str = "the load tester held one of them back";
+    let judgement = &answer.judgement;
+    // The rates that are not judged took no part in Holm's adjustment: the strictest one.
+    let p = judgement.p * table.answers.len() as f64;
+    let here = |cell: &&Cell| cell.page == answer.page && cell.concurrency == answer.concurrency;
+    let cell = table.cells.iter().find(here);
+    let rows = cell.and_then(|cell| Some((cell.row(&answer.against)?, cell.row(&answer.stack)?)));
+    let bound = rows.and_then(|(base, candidate)| held_back(judgement, p, base, candidate));
+    let (base, candidate) = (title(&answer.against), title(&answer.stack));
+    match (bound, &answer.cpu) {
+        (Some(bound), _) => format!("{bound} ({HELD})"),
+        (None, Some(cpu)) => by_cpu(cpu, &base, &candidate),
+        (None, None) => outcome(judgement, &base, &candidate),
+    }
+}
+
+/// What is said where the load tester was the bottleneck of the rate: as a share of the base's CPU time, since of
+/// a cost "more" is ambiguous.
+fn by_cpu(cpu: &Judgement, base: &str, candidate: &str) -> String {
+    let share = |ratio: f64| words::digits(1.0 / ratio);
+    let so_far = match &cpu.interval {
+        Some(found) => format!(
+            "{} [{}, {}]",
+            share(cpu.ratio),
+            share(found.high),
+            share(found.low)
+        ),
+        None => share(cpu.ratio),
+    };
+    let said = match &cpu.verdict {
+        Verdict::Faster { .. } | Verdict::Slower { .. } => {
+            format!("{so_far} of the CPU time for a request")
+        }
+        Verdict::CannotTell { more_pairs } => format!(
+            "CPU time for a request: cannot tell ({so_far} of it so far, {})",
+            more(*more_pairs)
+        ),
+        Verdict::Same { .. } | Verdict::Invalid { .. } => {
+            format!("CPU time for a request: {}", outcome(cpu, base, candidate))
+        }
+    };
+    format!("{said} (for a rate the load tester was the bottleneck)")
+}
+
+/// What is said of one page: level by level, but together of those at which nothing can be told.
+fn parts(table: &Table, answers: &[&Answer]) -> Vec<String> {
+    let is_open = |answer: &&&Answer| {
+        answer.cpu.is_none() && matches!(answer.judgement.verdict, Verdict::CannotTell { .. })
+    };
+    let open: Vec<&Answer> = answers.iter().filter(is_open).copied().collect();
+    let gather = open.len() >= GATHERED;
+    let each = answers.iter().filter(|a| !(gather && is_open(a)));
+    let mut parts: Vec<String> = each
+        .map(|answer| {
+            let place = place(table, answer, &clients(&[answer.concurrency]));
+            format!("{}{place}", said(table, answer))
+        })
+        .collect();
+    if gather {
+        let levels: Vec<u32> = open.iter().map(|answer| answer.concurrency).collect();
+        let levels = match (levels.as_slice(), open.len() == answers.len()) {
+            ([first, .., last], true) => format!("any level from {first} to {last} clients"),
+            _ => clients(&levels),
+        };
+        let judgements: Vec<&Judgement> = open.iter().map(|answer| &answer.judgement).collect();
+        let place = place(table, open[0], &levels);
+        parts.push(format!(
+            "cannot tell{place} ({} so far, {})",
+            span(&judgements),
+            more_for(&judgements)
+        ));
+    }
+    parts
+}
+
+/// ` on blog at 10 clients`, as far as the benchmark has several pages and levels.
+fn place(table: &Table, answer: &Answer, levels: &str) -> String {
+    let mut place = String::new();
+    if table.suite.pages.len() > 1 {
+        place += &format!(" on {}", answer.page);
+    }
+    let first = table.cells.first().map(|cell| cell.concurrency);
+    if table
+        .cells
+        .iter()
+        .any(|cell| Some(cell.concurrency) != first)
+    {
+        place += &format!(" at {levels}");
+    }
+    place
+}
+
+/// `10, 50 and 100 clients`.
+fn clients(levels: &[u32]) -> String {
+    let texts: Vec<String> = levels.iter().map(u32::to_string).collect();
+    match texts.split_last() {
+        Some((last, [])) => format!("{last} clients"),
+        Some((last, rest)) => format!("{} and {last} clients", rest.join(", ")),
+        None => String::new(),
+    }
+}
+
+/// From the lowest ratio to the highest.
+fn span(judgements: &[&Judgement]) -> String {
+    let ratios = judgements.iter().map(|judgement| judgement.ratio);
+    let low = ratios.clone().fold(f64::INFINITY, f64::min);
+    let high = ratios.fold(f64::NEG_INFINITY, f64::max);
+    if is_told_in_times(low) || is_told_in_times(high) {
+        format!("{} to {} times", words::digits(low), words::digits(high))
+    } else {
+        format!("{:+.1} to {:+.1} %", percent(low), percent(high))
+    }
+}
+
+/// The verdict of a benchmark: a sentence for each thing asked, then who stays flat, then the traps.
+pub fn verdict(table: &Table) -> Vec<String> {
+    let mut all = Vec::new();
+    let mut asked: Vec<(&str, &str, &str)> = Vec::new();
+    for answer in &table.answers {
+        let key = (
+            answer.what.as_str(),
+            answer.stack.as_str(),
+            answer.against.as_str(),
+        );
+        if !asked.contains(&key) {
+            asked.push(key);
+        }
+    }
+    for (what, stack, against) in asked {
+        let same = |answer: &&Answer| {
+            answer.what == what && answer.stack == stack && answer.against == against
+        };
+        let asked: Vec<&Answer> = table.answers.iter().filter(same).collect();
+        let parts: Vec<String> = asked
+            .chunk_by(|a, b| a.page == b.page)
+            .flat_map(|page| parts(table, page))
+            .collect();
+        let what = text::capital(what);
+        all.push(format!("{what}: {}.", parts.join(", ")));
+    }
+    all.extend(table.flat.first().map(|first| {
+        let mut flat: Vec<&Flat> = table.flat.iter().collect();
+        flat.sort_by(|a, b| b.kept().total_cmp(&a.kept()));
+        let each: Vec<String> = flat
+            .iter()
+            .map(|flat| {
+                let errors = match flat.errors > 0.0 {
+                    true => format!(", {} errors", words::percent(flat.errors)),
+                    false => String::new(),
+                };
+                let interval = flat.interval.map_or(String::new(), |interval| {
+                    let percent = |share: f64| format!("{:.0}", share * 100.0);
+                    format!(" [{}, {}]", percent(interval.low), percent(interval.high))
+                });
+                format!(
+                    "{} {}{interval}{errors}",
+                    flat.title,
+                    words::percent(flat.kept())
+                )
+            })
+            .collect();
+        format!(
+            "Of its best rate each keeps, at {} clients: {}.",
+            first.last_at,
+            each.join("; ")
+        )
+    }));
+    all.extend(traps(table));
+    if all.is_empty() {
+        all.push(fastest(table));
+    }
+    all
+}
+
+/// What ab would have made of each trap that caught something.
+fn traps(table: &Table) -> Vec<String> {
+    let caught = |line: &&Line| line.trap.is_some() && line.error_share() > TRAPPED;
+    let sentence = |cell: &Cell, line: &Line| {
+        format!(
+            "The trap, on {} at {} clients: ab would report {} per second for {}, of which {} are good; {} of its answers are errors.",
+            cell.page,
+            cell.concurrency,
+            words::rate(line.as_ab),
+            line.title,
+            words::rate(line.good),
+            words::percent(line.error_share())
+        )
+    };
+    table
+        .cells
+        .iter()
+        .flat_map(|cell| {
+            let lines = cell.rows.iter().filter(caught);
+            lines.map(move |line| sentence(cell, line))
+        })
+        .collect()
+}
+
+/// For what has no questions of its own, or had too few windows for an answer.
+fn fastest(table: &Table) -> String {
+    let Some(cell) = table.cells.first() else {
+        return "Nothing could be measured.".to_owned();
+    };
+    let ranked = cell.rows.iter().filter(|line| line.trap.is_none());
+    match ranked.max_by(|a, b| a.good.total_cmp(&b.good)) {
+        Some(line) => format!(
+            "{} gave {} good answers per second on {} at {} clients; nothing is claimed beyond that.",
+            line.title,
+            words::rate(line.good),
+            cell.page,
+            cell.concurrency
+        ),
+        None => "Nothing could be measured.".to_owned(),
+    }
+}
