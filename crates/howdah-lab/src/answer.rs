@@ -3,6 +3,8 @@
 
 pub mod sentence;
 
+use std::collections::BTreeMap;
+
 use howdah_bench::report::judge as judged;
 use howdah_bench::stats::bootstrap::{self, Interval};
 use howdah_bench::stats::paired::{Better, Judgement, Question, Settings, judge};
@@ -12,6 +14,9 @@ use serde::{Deserialize, Serialize};
 use crate::measure::{Measured, Window};
 use crate::suite::Suite;
 use crate::table::{Cell, Line, SEED, adjust, pairs};
+
+/// From so many levels on, a page has answers over all of them, and it is told who stays flat.
+const SWEEP: usize = 3;
 
 /// One question at one page and level.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -33,6 +38,24 @@ pub struct Answer {
     /// needs no load tester at its end to be seen.
     #[serde(default)]
     pub cpu: Option<Judgement>,
+}
+
+/// One question over all levels of a page: the geometric mean of each block's ratios, for blocks hold every level.
+/// What no level can tell alone may be told by all of them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Overall {
+    /// What the difference is.
+    pub what: String,
+    /// The stack with it.
+    pub stack: String,
+    /// The stack without it.
+    pub against: String,
+    /// The page's name.
+    pub page: String,
+    /// Clients.
+    pub levels: Vec<u32>,
+    /// Good answers per second, judged; adjusted together with the answers level by level.
+    pub judgement: Judgement,
 }
 
 /// How a stack's rate holds as more clients come.
@@ -70,19 +93,22 @@ impl Flat {
     }
 }
 
-/// Judges what a suite asks, as far as both stacks were measured.
-pub fn answers(suite: &Suite, measured: &Measured) -> Vec<Answer> {
+/// Judges what a suite asks, as far as both stacks were measured: at each level, and over all levels of a page
+/// where there are three or more.
+pub fn answers(suite: &Suite, measured: &Measured) -> (Vec<Answer>, Vec<Overall>) {
     let row = |stack: &str| suite.rows.iter().position(|row| row.stack == stack);
     let settings = Settings {
         seed: SEED,
         ..Settings::default()
     };
-    let mut all = Vec::new();
+    let (mut all, mut overall) = (Vec::new(), Vec::new());
     for asked in &suite.asked {
         let (Some(with), Some(without)) = (row(&asked.stack), row(&asked.against)) else {
             continue;
         };
         for (at, page) in suite.pages.iter().enumerate() {
+            let first = all.len();
+            let mut levels = Vec::new();
             for level in &suite.load.concurrency {
                 let of = |row: usize, control: bool| -> Vec<&Window> {
                     let here = |w: &&Window| {
@@ -90,17 +116,17 @@ pub fn answers(suite: &Suite, measured: &Measured) -> Vec<Answer> {
                     };
                     measured.windows.iter().filter(here).collect()
                 };
-                let control = (0..suite.rows.len())
+                let (base, again) = (0..suite.rows.len())
                     .map(|row| (of(row, false), of(row, true)))
                     .find(|(_, again)| !again.is_empty())
-                    .map(|(base, again)| pairs(&base, &again))
                     .unwrap_or_default();
-                let compared = pairs(&of(without, false), &of(with, false));
+                let (without, with) = (of(without, false), of(with, false));
+                let compared = pairs(&without, &with);
                 if compared.len() < 2 {
                     continue;
                 }
-                let figures = judged::figures(&compared, &control, settings);
-                let cpu = || cpu(&of(without, false), &of(with, false), settings);
+                let figures = judged::figures(&compared, &pairs(&base, &again), settings);
+                let cpu = || cpu(&without, &with, settings);
                 all.extend(figures.into_iter().next().map(|judgement| Answer {
                     what: asked.what.clone(),
                     stack: asked.stack.clone(),
@@ -110,14 +136,77 @@ pub fn answers(suite: &Suite, measured: &Measured) -> Vec<Answer> {
                     cpu: is_generator_bound(&judgement).then(cpu).flatten(),
                     judgement,
                 }));
+                levels.push(Level {
+                    compared: rates(&without, &with),
+                    control: rates(&base, &again),
+                });
+            }
+            let complete = levels.len() == suite.load.concurrency.len();
+            if levels.len() >= SWEEP && complete && all[first..].iter().all(is_valid) {
+                overall.extend(over_all(&levels, settings).map(|judgement| Overall {
+                    what: asked.what.clone(),
+                    stack: asked.stack.clone(),
+                    against: asked.against.clone(),
+                    page: page.name.clone(),
+                    levels: suite.load.concurrency.clone(),
+                    judgement,
+                }));
             }
         }
     }
-    adjust(
-        all.iter_mut()
-            .map(|answer| answer.cpu.as_mut().unwrap_or(&mut answer.judgement)),
-    );
-    all
+    let each = all
+        .iter_mut()
+        .map(|answer| answer.cpu.as_mut().unwrap_or(&mut answer.judgement));
+    adjust(each.chain(overall.iter_mut().map(|answer| &mut answer.judgement)));
+    (all, overall)
+}
+
+fn is_valid(answer: &Answer) -> bool {
+    !matches!(answer.judgement.verdict, Verdict::Invalid { .. })
+}
+
+/// A level's pairs of good answers per second, by block.
+struct Level {
+    compared: BTreeMap<u32, (f64, f64)>,
+    control: BTreeMap<u32, (f64, f64)>,
+}
+
+fn rates(base: &[&Window], other: &[&Window]) -> BTreeMap<u32, (f64, f64)> {
+    let find = |block| other.iter().find(|w| w.block == block);
+    base.iter()
+        .filter_map(|w| Some((w.block, (w.run.good_rate(), find(w.block)?.run.good_rate()))))
+        .collect()
+}
+
+/// The levels of each block as one pair; none for fewer than two blocks that have them all.
+fn over_all(levels: &[Level], settings: Settings) -> Option<Judgement> {
+    type Of = fn(&Level) -> &BTreeMap<u32, (f64, f64)>;
+    let blocks = |of: Of| -> Vec<(f64, f64)> {
+        let blocks = levels
+            .first()
+            .into_iter()
+            .flat_map(|level| of(level).keys());
+        blocks
+            .filter_map(|block| {
+                let pairs: Option<Vec<_>> = levels.iter().map(|l| of(l).get(block)).collect();
+                let pairs = pairs?;
+                let typical = |rate: fn(&(f64, f64)) -> f64| {
+                    let logs: Vec<f64> = pairs.iter().map(|pair| rate(pair).ln()).collect();
+                    mean(&logs).exp()
+                };
+                Some((typical(|pair| pair.0), typical(|pair| pair.1)))
+            })
+            .collect()
+    };
+    let (pairs, control) = (blocks(|l| &l.compared), blocks(|l| &l.control));
+    let question = Question {
+        metric: "good answers per second",
+        primary: true,
+        better: Better::Higher,
+        pairs: &pairs,
+        control: &control,
+    };
+    (pairs.len() > 1).then(|| judge(&[question], &[], settings).remove(0))
 }
 
 /// Whether that the load tester was the bottleneck is all that is wrong with it.
@@ -152,9 +241,12 @@ pub fn flat(cells: &[Cell]) -> Vec<Flat> {
     let mut all = Vec::new();
     for page in pages {
         let cells: Vec<&Cell> = cells.iter().filter(|cell| cell.page == page).collect();
-        let [first, _, .., last] = cells.as_slice() else {
+        let (Some(first), Some(last)) = (cells.first(), cells.last()) else {
             continue;
         };
+        if cells.len() < SWEEP {
+            continue;
+        }
         for line in first.rows.iter().filter(|line| line.trap.is_none()) {
             let of = |cell: &&&Cell| cell.row(&line.stack).is_some();
             let levels: Vec<&Cell> = cells.iter().filter(of).copied().collect();
@@ -195,4 +287,68 @@ fn kept(levels: &[&Line], last: &Line, blocks: usize) -> Option<Interval> {
         let best = levels.iter().map(|line| rate(line)).reduce(f64::max)?;
         Some(rate(last) / best)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCKS: u32 = 12;
+
+    /// Blocks that the host slows as it likes; the candidate is 6 % faster at each level, give or take 16 %.
+    fn level(at: u32) -> Level {
+        let wobble = |n: u32| 1.0 + 0.16 * f64::from(i32::try_from(n % 5).unwrap() - 2) / 2.0;
+        let blocks = |ratio: f64, by: u32| -> BTreeMap<u32, (f64, f64)> {
+            (0..BLOCKS)
+                .map(|block| {
+                    let host = 100.0 * (1.0 + 0.3 * f64::from(block % 4)) / f64::from(at + 1);
+                    let turn = block * by + at * 2;
+                    (block, (host, host * ratio * wobble(turn)))
+                })
+                .collect()
+        };
+        Level {
+            compared: blocks(1.06, 7),
+            control: blocks(1.0, 3),
+        }
+    }
+
+    fn alone(level: Level) -> Judgement {
+        over_all(&[level], Settings::default()).unwrap()
+    }
+
+    #[test]
+    fn what_no_level_can_tell_all_of_them_do() {
+        let levels: Vec<Level> = (0..5).map(level).collect();
+        let all = over_all(&levels, Settings::default()).unwrap();
+        assert!(matches!(all.verdict, Verdict::Faster { .. }), "{all:?}");
+        assert_eq!(all.pairs.len(), BLOCKS as usize);
+        // Block by block it is the geometric mean of the levels.
+        for (block, ratio) in all.pairs.iter().enumerate() {
+            let product: f64 = levels
+                .iter()
+                .map(|level| level.compared[&(block as u32)])
+                .map(|(base, candidate)| candidate / base)
+                .product();
+            assert!((product.powf(0.2) - ratio).abs() < 1e-9, "{block}");
+        }
+        // The noise is that of the same mean.
+        let floor = all.noise_floor.unwrap();
+        for level in (0..5).map(level).map(alone) {
+            assert!(floor < level.noise_floor.unwrap(), "{floor} {level:?}");
+            let open = matches!(level.verdict, Verdict::CannotTell { .. });
+            assert!(open, "{level:?}");
+        }
+    }
+
+    #[test]
+    fn a_block_without_one_of_its_levels_is_left_out() {
+        let mut levels: Vec<Level> = (0..3).map(level).collect();
+        levels[2].compared.remove(&4);
+        levels[0].compared.remove(&9);
+        let all = over_all(&levels, Settings::default()).unwrap();
+        assert_eq!(all.pairs.len(), BLOCKS as usize - 2);
+        levels[1].compared.retain(|block, _| *block < 1);
+        assert!(over_all(&levels, Settings::default()).is_none());
+    }
 }

@@ -14,7 +14,7 @@ use howdah_bench::stats::paired::{Judgement, Settings};
 use howdah_bench::stats::{Verdict, holm, mean};
 use serde::{Deserialize, Serialize};
 
-use crate::answer::{self, Answer, Flat};
+use crate::answer::{self, Answer, Flat, Overall};
 use crate::ceiling::Generator;
 use crate::effort::Effort;
 use crate::measure::{LeftOut, Measured, Window};
@@ -57,6 +57,9 @@ pub struct Table {
     pub foreign: f64,
     /// What was asked, and the answers, in the suite's order.
     pub answers: Vec<Answer>,
+    /// The same over all levels of a page; empty for fewer than three levels.
+    #[serde(default)]
+    pub overall: Vec<Overall>,
     /// Who stays flat as more clients come; empty for fewer than three levels.
     pub flat: Vec<Flat>,
     /// Pages and levels, in the suite's order.
@@ -245,6 +248,7 @@ pub fn table(suite: &Suite, effort: &Effort, measured: &Measured, told: Told) ->
             message: failure.message.clone(),
         }
     });
+    let (answers, overall) = answer::answers(suite, measured);
     Table {
         schema: SCHEMA,
         suite: suite.clone(),
@@ -267,7 +271,8 @@ pub fn table(suite: &Suite, effort: &Effort, measured: &Measured, told: Told) ->
         } else {
             mean(&foreign)
         },
-        answers: answer::answers(suite, measured),
+        answers,
+        overall,
         flat,
         cells,
         missing: missing.collect(),

@@ -209,6 +209,7 @@ fn what_a_stack_keeps_of_its_best_rate_has_an_interval_over_the_blocks() {
 #[test]
 fn levels_at_which_nothing_can_be_told_are_told_together() {
     let mut table = table("b4", &[10, 50, 150, 500]);
+    table.overall.clear();
     let question = "Mod_fcgid instead of mod_php: ";
     let of = |table: &Table| -> String {
         let said = howdah_lab::answer::sentence::verdict(table);
@@ -247,6 +248,21 @@ fn levels_at_which_nothing_can_be_told_are_told_together() {
              about 1 to 66 more pairs needed)."
         )
     );
+}
+
+#[test]
+fn what_holds_over_all_levels_is_told_first() {
+    let table = table("b4", &[10, 150, 500]);
+    let said = howdah_lab::answer::sentence::verdict(&table);
+    let start = "Mod_fcgid instead of mod_php: 1.60 times [1.60, 1.60] over all levels, 1.60 times [1.60, 1.60] at 10 clients, ";
+    assert!(said.iter().any(|said| said.starts_with(start)), "{said:?}");
+    assert_eq!(table.overall[0].levels, [10, 150, 500]);
+    // Results that were saved before there was such an answer are told without.
+    let mut saved = serde_json::to_value(&table).unwrap();
+    saved.as_object_mut().unwrap().remove("overall");
+    let old: Table = serde_json::from_value(saved).unwrap();
+    let said = howdah_lab::answer::sentence::verdict(&old).join("\n");
+    assert!(!said.contains("over all levels"), "{said}");
 }
 
 #[test]

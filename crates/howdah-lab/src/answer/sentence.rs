@@ -4,7 +4,7 @@ use howdah_bench::report::words;
 use howdah_bench::stats::Verdict;
 use howdah_bench::stats::paired::{Judgement, Settings};
 
-use super::{Answer, Flat, is_generator_bound};
+use super::{Answer, Flat, Overall, is_generator_bound};
 use crate::report::text;
 use crate::table::{Cell, Line, Table, title};
 
@@ -135,7 +135,8 @@ fn said(table: &Table, answer: &Answer) -> String {
     const HELD: &str = "the load tester held one of them back";
     let judgement = &answer.judgement;
     // The rates that are not judged took no part in Holm's adjustment: the strictest one.
-    let p = judgement.p * table.answers.len() as f64;
+    let family = table.answers.len() + table.overall.len();
+    let p = judgement.p * family as f64;
     let here = |cell: &&Cell| cell.page == answer.page && cell.concurrency == answer.concurrency;
     let cell = table.cells.iter().find(here);
     let rows = cell.and_then(|cell| Some((cell.row(&answer.against)?, cell.row(&answer.stack)?)));
@@ -176,7 +177,8 @@ fn by_cpu(cpu: &Judgement, base: &str, candidate: &str) -> String {
     format!("{said} (for a rate the load tester was the bottleneck)")
 }
 
-/// What is said of one page: level by level, but together of those at which nothing can be told.
+/// What is said of one page: over all levels, then level by level, but together of those at which nothing can be
+/// told.
 fn parts(table: &Table, answers: &[&Answer]) -> Vec<String> {
     let is_open = |answer: &&&Answer| {
         answer.cpu.is_none() && matches!(answer.judgement.verdict, Verdict::CannotTell { .. })
@@ -184,12 +186,11 @@ fn parts(table: &Table, answers: &[&Answer]) -> Vec<String> {
     let open: Vec<&Answer> = answers.iter().filter(is_open).copied().collect();
     let gather = open.len() >= GATHERED;
     let each = answers.iter().filter(|a| !(gather && is_open(a)));
-    let mut parts: Vec<String> = each
-        .map(|answer| {
-            let place = place(table, answer, &clients(&[answer.concurrency]));
-            format!("{}{place}", said(table, answer))
-        })
-        .collect();
+    let mut parts: Vec<String> = over_all(table, answers[0]).into_iter().collect();
+    parts.extend(each.map(|answer| {
+        let place = place(table, answer, &clients(&[answer.concurrency]));
+        format!("{}{place}", said(table, answer))
+    }));
     if gather {
         let levels: Vec<u32> = open.iter().map(|answer| answer.concurrency).collect();
         let levels = match (levels.as_slice(), open.len() == answers.len()) {
@@ -205,6 +206,20 @@ fn parts(table: &Table, answers: &[&Answer]) -> Vec<String> {
         ));
     }
     parts
+}
+
+/// What is said of the question of `answer` over all levels of its page.
+fn over_all(table: &Table, answer: &Answer) -> Option<String> {
+    let asked = |all: &&Overall| {
+        (&all.what, &all.stack, &all.against, &all.page)
+            == (&answer.what, &answer.stack, &answer.against, &answer.page)
+    };
+    let all = table.overall.iter().find(asked)?;
+    let said = outcome(&all.judgement, &title(&all.against), &title(&all.stack));
+    Some(match table.suite.pages.len() {
+        1 => format!("{said} over all levels"),
+        _ => format!("{said} on {} over all levels", all.page),
+    })
 }
 
 /// ` on blog at 10 clients`, as far as the benchmark has several pages and levels.

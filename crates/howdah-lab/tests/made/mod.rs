@@ -11,7 +11,7 @@ use howdah_bench::outcome::Outcome;
 use howdah_bench::run::Machine;
 use howdah_bench::stats::bootstrap::mean_interval;
 use howdah_bench::stats::paired::{Better, Judgement, Question, Settings, judge};
-use howdah_lab::answer::{self, Answer};
+use howdah_lab::answer::{self, Answer, Overall};
 use howdah_lab::ceiling::Generator;
 use howdah_lab::own::study::Outcome as Own;
 use howdah_lab::stack::Stack;
@@ -142,6 +142,19 @@ pub fn table(name: &str, levels: &[u32]) -> Table {
             });
         }
     }
+    let mut overall: Vec<Overall> = Vec::new();
+    for of_one in answers.chunk_by(|a, b| (&a.what, &a.page) == (&b.what, &b.page)) {
+        if let [first, _, .., _] = of_one {
+            overall.push(Overall {
+                what: first.what.clone(),
+                stack: first.stack.clone(),
+                against: first.against.clone(),
+                page: first.page.clone(),
+                levels: levels.to_vec(),
+                judgement: first.judgement.clone(),
+            });
+        }
+    }
     Table {
         schema: SCHEMA,
         benchmark: name.to_owned(),
@@ -169,6 +182,7 @@ pub fn table(name: &str, levels: &[u32]) -> Table {
         foreign: 0.02,
         flat: answer::flat(&cells),
         answers,
+        overall,
         cells,
         missing: vec![Missing {
             stack: Some("frankenphp".to_owned()),
