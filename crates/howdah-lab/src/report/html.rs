@@ -119,14 +119,21 @@ fn lamps(out: &mut String, table: &Table) {
             ),
         ));
     }
-    let floor = table.cells.iter().filter_map(|cell| cell.noise_floor);
-    if let Some(floor) = floor.max_by(f64::total_cmp) {
+    let floors = || table.cells.iter().filter_map(|cell| cell.noise_floor);
+    if let (Some(least), Some(most)) = (
+        floors().min_by(f64::total_cmp),
+        floors().max_by(f64::total_cmp),
+    ) {
+        let percent = |floor: f64| format!("±{:.0} %", (floor - 1.0) * 100.0);
+        let span = match (percent(least), percent(most)) {
+            (least, most) if least == most => format!("{most}; nothing smaller is claimed"),
+            (least, most) => {
+                format!("{least} to {most}; nothing smaller is claimed where it is so")
+            }
+        };
         lamps.push((
-            if floor > 1.1 { "warn" } else { "" },
-            format!(
-                "a stack against itself: up to ±{:.0} %; nothing smaller is claimed",
-                (floor - 1.0) * 100.0
-            ),
+            if most > 1.1 { "warn" } else { "" },
+            format!("a stack against itself: {span}"),
         ));
     }
     if !table.missing.is_empty() {
