@@ -70,7 +70,8 @@ fn caddyfile(job: &Job, address: SocketAddr, worker: Option<&Path>) -> String {
         );
     }
     if let Some(script) = worker {
-        // A script that no path leads to is asked for everything.
+        // A script that no path leads to is asked for everything but files, which it looks for before
+        // (`php_server` with a `match`): scripts among them are the worker's, too.
         let all = if within.is_none() {
             "\t\t\tmatch *\n"
         } else {
