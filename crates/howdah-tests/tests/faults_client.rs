@@ -140,13 +140,21 @@ fn take_a_mebibyte(fixture: &Fixture, path: &str) {
     client.stream().shutdown(Shutdown::Both).unwrap();
 }
 
-/// What the front's descriptors are, in order.
+/// What the front's descriptors are, in order, once it has closed its answer to the last question for its status.
 fn descriptors(fixture: &Fixture) -> Vec<PathBuf> {
-    let links = std::fs::read_dir(format!("/proc/{}/fd", fixture.front())).unwrap();
-    let targets = links.filter_map(|link| std::fs::read_link(link.unwrap().path()).ok());
-    let mut targets: Vec<_> = targets.collect();
-    targets.sort();
-    targets
+    let now = |fixture: &Fixture| {
+        let links = std::fs::read_dir(format!("/proc/{}/fd", fixture.front())).unwrap();
+        let targets = links.filter_map(|link| std::fs::read_link(link.unwrap().path()).ok());
+        let mut targets: Vec<_> = targets.collect();
+        targets.sort();
+        targets
+    };
+    let mut seen = Vec::new();
+    fixture.wait("the status to be told", |fixture| {
+        seen = now(fixture);
+        !seen.contains(&PathBuf::from("/memfd:howdah-text (deleted)"))
+    });
+    seen
 }
 
 /// Leaves a download of `path` in the middle, and checks that the server keeps nothing of it: no
