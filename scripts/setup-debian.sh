@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the Debian 12 packages Howdah needs. It installs what is missing and
+# Installs the Debian packages Howdah needs, for the release's own PHP. It installs what is missing and
 # nothing else; it does not build Howdah and does not install Rust.
 #
 #   scripts/setup-debian.sh build   to compile: PHP's headers, libphp, a C compiler
@@ -18,7 +18,17 @@
 # installed is not enabled for the next boot either.
 set -eu
 
-PHP=8.2
+# Debian 12 is the reference: what is measured and what every test runs on.
+release=$(. /etc/os-release 2>/dev/null && echo "${ID-} ${VERSION_ID-}") || release=
+case $release in
+    "debian 12") PHP=8.2 theme=twentytwentyone ;;
+    "debian 13") PHP=8.4 theme=twentytwentyfive ;;
+    *)
+        # php-defaults' choice, as far as apt knows it already.
+        PHP=$(apt-cache depends libphp-embed 2>/dev/null | sed -n 's/.*Depends: libphp\([0-9.]*\)-embed.*/\1/p' | head -n 1)
+        PHP=${PHP:-8.2} theme=twentytwentyfive
+        ;;
+esac
 
 build="gcc libc6-dev make pkg-config php$PHP-dev libphp$PHP-embed"
 
@@ -30,7 +40,7 @@ test="curl strace python3
   nginx-light php$PHP-fpm php$PHP-cgi apache2 libapache2-mod-php$PHP
   libapache2-mod-fcgid libfcgi-perl varnish apache2-utils
   mariadb-server php$PHP-mysql postgresql php$PHP-pgsql php$PHP-xml php$PHP-curl php$PHP-intl
-  wordpress wordpress-theme-twentytwentyone
+  wordpress wordpress-theme-$theme
   mediawiki
   phpmyadmin dbconfig-no-thanks
   php-symfony-framework-bundle php-symfony-twig-bundle php-symfony-security-bundle

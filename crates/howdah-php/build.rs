@@ -112,7 +112,7 @@ impl Php {
             let output = Command::new(&config).arg(flag).output().unwrap_or_else(|e| {
                 refuse(&format!(
                     "cannot run {config}: {e}. Install PHP's development files and its embed library \
-                     (Debian: php8.2-dev libphp8.2-embed), or set PHP_CONFIG to the php-config of the \
+                     (Debian: php-dev libphp-embed), or set PHP_CONFIG to the php-config of the \
                      PHP to serve"
                 ))
             });
@@ -141,7 +141,7 @@ impl Php {
             .unwrap_or_else(|| {
                 refuse(&format!(
                     "no main/php_config.h under the include directories of {config}; install PHP's \
-                     development files (Debian: php8.2-dev)"
+                     development files (Debian: php-dev)"
                 ))
             });
         let text = std::fs::read_to_string(&main_config)
@@ -181,7 +181,7 @@ impl Php {
         }
         refuse(&format!(
             "no lib{versioned}.so or libphp.so in {dirs:?}; install PHP's embed library (Debian: \
-             libphp8.2-embed; from source: configure --enable-embed=shared)"
+             lib{versioned}-embed; from source: configure --enable-embed=shared)"
         ))
     }
 }

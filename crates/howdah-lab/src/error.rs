@@ -10,9 +10,9 @@ pub enum LabError {
     /// A program this stack needs is not installed: its rows say "not here".
     NotHere {
         /// What is missing.
-        what: &'static str,
+        what: String,
         /// The command that installs it.
-        install: &'static str,
+        install: String,
     },
     /// It did not come up.
     DoesNotStart {
@@ -131,7 +131,10 @@ impl LabError {
     /// The same failure for another place that it keeps from a result.
     pub(crate) fn again(&self) -> LabError {
         match self {
-            LabError::NotHere { what, install } => LabError::NotHere { what, install },
+            LabError::NotHere { what, install } => LabError::NotHere {
+                what: what.clone(),
+                install: install.clone(),
+            },
             other => LabError::Site {
                 why: other.to_string(),
             },

@@ -33,7 +33,7 @@ impl Identity {
         Identity {
             programs: programs.collect(),
             versions: versions::lines(howdah),
-            extensions: extensions(Path::new(ini::EXTENSIONS)),
+            extensions: extensions(&ini::extensions()),
             machine: machine(),
         }
     }

@@ -1,11 +1,11 @@
 //! The one `php.ini` for every stack. Debian's SAPIs read files of their own
-//! (`/etc/php/8.2/{fpm,apache2,cgi,embed}`): compared with those one would compare configurations.
+//! (`/etc/php/8.4/{fpm,apache2,cgi,embed}`): compared with those one would compare configurations.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use crate::LabError;
 use crate::folder::Folder;
+use crate::{LabError, php};
 
 /// A written `php.ini` and the directory that loads its extensions.
 #[derive(Clone, Debug)]
@@ -17,7 +17,9 @@ pub struct Ini {
 }
 
 /// Where Debian says which extensions php-fpm loads.
-pub const EXTENSIONS: &str = "/etc/php/8.2/fpm/conf.d";
+pub fn extensions() -> PathBuf {
+    php::named("/etc/php/{php}/fpm/conf.d").into()
+}
 
 /// Debian's production values where they differ from PHP's own.
 const SHARED: &str = "\
@@ -59,21 +61,24 @@ impl Ini {
             let _ = line(name, value);
         }
         let file = folder.write("php.ini", text)?;
-        let from = Path::new(EXTENSIONS);
+        let from = extensions();
         if !from.is_dir() {
             return Err(LabError::NotHere {
-                what: "/etc/php/8.2/fpm/conf.d, which names PHP's extensions,",
-                install: "apt-get install php8.2-fpm",
+                what: format!("{}, which names PHP's extensions,", from.display()),
+                install: php::named("apt-get install php{php}-fpm"),
             });
         }
         let scan_directory = match folder.join("conf.d") {
             kept if kept.is_dir() => kept,
-            _ => folder.copy_tree(from, "conf.d")?,
+            _ => folder.copy_tree(&from, "conf.d")?,
         };
-        if opcache && !loads_opcache(&scan_directory).map_err(LabError::file(&scan_directory))? {
+        let loaded = || loads_opcache(&scan_directory).map_err(LabError::file(&scan_directory));
+        if opcache && !php::has_opcache_within() && !loaded()? {
             return Err(LabError::NotHere {
-                what: "OPcache, which /etc/php/8.2/fpm/conf.d does not load,",
-                install: "apt-get install php8.2-opcache && phpenmod -v 8.2 opcache",
+                what: format!("OPcache, which {} does not load,", from.display()),
+                install: php::named(
+                    "apt-get install php{php}-opcache && phpenmod -v {php} opcache",
+                ),
             });
         }
         Ok(Ini {

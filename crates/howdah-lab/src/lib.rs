@@ -5,7 +5,7 @@
 //! - [`folder`]: the run's folder; every generated file stays in it.
 //! - [`process`]: a started program: its group, its log, its end, what it uses.
 //! - [`need`]: programs that may not be here, and the command that installs them.
-//! - [`ini`]: the one `php.ini` for all.
+//! - [`php`]: which PHP, the same for all; [`ini`]: its one `php.ini`.
 //! - [`stack`]: the stacks, by name; each says what it needs and starts itself.
 //! - [`suite`]: a benchmark as data; the five are part of the program.
 //! - [`measure`]: runs a suite: blocks, windows, checks; [`effort`]: how long; [`site`]: what it is about;
@@ -32,6 +32,7 @@ pub mod journal;
 pub mod measure;
 pub mod need;
 pub mod own;
+pub mod php;
 pub mod process;
 pub mod report;
 pub mod saved;

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use crate::LabError;
+use crate::{LabError, php};
 
-/// A program or file a stack needs.
+/// A program or file a stack needs. In all texts `{php}` stands for the series of PHP, `{extensions}` for where its
+/// extensions lie ([`php::named`]).
 #[derive(Clone, Copy, Debug)]
 pub struct Need {
     /// What people call it.
@@ -37,11 +38,11 @@ macro_rules! needs {
 
 needs! {
     NGINX: "nginx", ["nginx"], "apt-get install nginx-light";
-    PHP_FPM: "php-fpm 8.2", ["php-fpm8.2"], "apt-get install php8.2-fpm";
-    PHP_CGI: "php-cgi 8.2", ["php-cgi8.2"], "apt-get install php8.2-cgi";
-    PHP_CLI: "php 8.2", ["php8.2"], "apt-get install php8.2-cli";
+    PHP_FPM: "php-fpm {php}", ["php-fpm{php}"], "apt-get install php{php}-fpm";
+    PHP_CGI: "php-cgi {php}", ["php-cgi{php}"], "apt-get install php{php}-cgi";
+    PHP_CLI: "php {php}", ["php{php}"], "apt-get install php{php}-cli";
     APACHE: "Apache", ["apache2"], "apt-get install apache2-bin";
-    MOD_PHP: "mod_php 8.2", ["/usr/lib/apache2/modules/libphp8.2.so"], "apt-get install libapache2-mod-php8.2";
+    MOD_PHP: "mod_php {php}", ["/usr/lib/apache2/modules/libphp{php}.so"], "apt-get install libapache2-mod-php{php}";
     MOD_FCGID: "mod_fcgid", ["/usr/lib/apache2/modules/mod_fcgid.so"], "apt-get install libapache2-mod-fcgid";
     VARNISH: "Varnish", ["varnishd"], "apt-get install varnish";
     GO: "Go", ["go", "/usr/local/go/bin/go", "/usr/lib/go/bin/go"], "apt-get install golang-go";
@@ -49,22 +50,22 @@ needs! {
     FRANKENPHP_OPCACHE: "OPcache in FrankenPHP's own PHP, which without it would compile every page anew,", ["frankenphp"] if has_opcache, "a file with the line `zend_extension=opcache` in the directory that `frankenphp php-cli -r 'echo PHP_CONFIG_FILE_SCAN_DIR;'` names";
     ROADRUNNER: "RoadRunner", ["rr"], "composer require spiral/roadrunner-cli && vendor/bin/rr get-binary, and the program `rr` into PATH; https://docs.roadrunner.dev/docs/general/install";
     ROADRUNNER_PHP: "RoadRunner's PHP side", ["/usr/local/lib/howdah-lab/roadrunner/vendor/autoload.php"], "mkdir -p /usr/local/lib/howdah-lab/roadrunner && composer require --working-dir=/usr/local/lib/howdah-lab/roadrunner spiral/roadrunner-http nyholm/psr7";
-    ROADRUNNER_PROTOBUF: "PHP's extension protobuf, which RoadRunner's manual asks for,", ["/usr/lib/php/20220829/protobuf.so"], "apt-get install php-pear php8.2-dev && pecl install protobuf";
-    SWOOLE: "PHP's extension swoole", ["/usr/lib/php/20220829/swoole.so"], "apt-get install php-pear php8.2-dev g++ && pecl install swoole";
+    ROADRUNNER_PROTOBUF: "PHP's extension protobuf, which RoadRunner's manual asks for,", ["{extensions}/protobuf.so"], "apt-get install php-pear php{php}-dev && pecl install protobuf";
+    SWOOLE: "PHP's extension swoole", ["{extensions}/swoole.so"], "apt-get install php-pear php{php}-dev g++ && pecl install swoole";
     MARIADB: "MariaDB", ["mariadbd"], "apt-get install mariadb-server";
-    WORDPRESS: "WordPress", ["/usr/share/wordpress/wp-load.php"], "apt-get install wordpress wordpress-theme-twentytwentyone";
+    WORDPRESS: "WordPress", ["/usr/share/wordpress/wp-load.php"], "apt-get install --install-recommends wordpress";
 }
 
 impl Need {
     /// Where it is.
     pub fn find(&self) -> Result<PathBuf, LabError> {
         let missing = || LabError::NotHere {
-            what: self.what,
-            install: self.install,
+            what: php::named(self.what),
+            install: php::named(self.install),
         };
         self.places
             .iter()
-            .filter_map(|place| find(place))
+            .filter_map(|place| find(&php::named(place)))
             .find(|path| (self.fits)(path))
             .ok_or_else(missing)
     }

@@ -67,8 +67,8 @@ impl Servant {
         match account {
             Some((uid, gid)) => Ok(Servant::Other { uid, gid }),
             None => Err(LabError::NotHere {
-                what: "the user www-data, who the stacks run as when root starts them,",
-                install: "run the comparison as an ordinary user",
+                what: "the user www-data, who the stacks run as when root starts them,".to_owned(),
+                install: "run the comparison as an ordinary user".to_owned(),
             }),
         }
     }

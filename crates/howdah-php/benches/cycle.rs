@@ -122,17 +122,16 @@ fn memory(dir: &Dir) {
     }
     println!("memory of a child without php.ini");
     println!("  howdah-php  {}", smaps(front.children[0].1));
-    if let Some(fpm) = front::fpm::Fpm::start(&[]) {
-        let variables = [
-            ("REQUEST_METHOD".to_owned(), "GET".to_owned()),
-            ("SCRIPT_FILENAME".to_owned(), script.display().to_string()),
-        ];
-        let mut pid = String::new();
-        for _ in 0..5 {
-            pid = fpm.run(&variables, b"").body;
-        }
-        println!("  php-fpm     {}", smaps(pid.parse().unwrap()));
+    let fpm = front::fpm::Fpm::start(&[]);
+    let variables = [
+        ("REQUEST_METHOD".to_owned(), "GET".to_owned()),
+        ("SCRIPT_FILENAME".to_owned(), script.display().to_string()),
+    ];
+    let mut pid = String::new();
+    for _ in 0..5 {
+        pid = fpm.run(&variables, b"").body;
     }
+    println!("  php-fpm     {}", smaps(pid.parse().unwrap()));
 }
 
 /// "Pss, private" of a process in KiB.

@@ -4,6 +4,7 @@
 use std::process::Command;
 
 use crate::scratch::{Scratch, run};
+use howdah_lab::php;
 
 /// A JPEG of that size, a gradient with a circle.
 pub fn jpeg(width: u32, height: u32) -> Vec<u8> {
@@ -22,7 +23,7 @@ pub fn png(width: u32, height: u32) -> Vec<u8> {
 pub fn dimensions(bytes: &[u8]) -> (u32, u32) {
     let scratch = Scratch::new("image");
     let file = scratch.write("picture", bytes);
-    let said = run(Command::new("php8.2")
+    let said = run(Command::new(php::named("php{php}"))
         .args([
             "-r",
             "[$w, $h] = getimagesize($argv[1]) ?: exit(1); echo \"$w $h\";",
@@ -45,7 +46,7 @@ fn draw(save: &str, width: u32, height: u32) -> Vec<u8> {
          imagefilledellipse($i, $argv[1] / 2, $argv[2] / 2, $argv[2] / 2, $argv[2] / 2, 0xffffff);
          {save}"
     );
-    run(Command::new("php8.2")
+    run(Command::new(php::named("php{php}"))
         .args(["-r", &script, "--"])
         .args([width.to_string(), height.to_string()])
         .arg(&file));

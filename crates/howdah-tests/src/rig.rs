@@ -10,7 +10,7 @@ mod php_cgi;
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 pub use howdah::{Howdah, program as howdah_program};
@@ -211,7 +211,7 @@ impl PhpIni {
         }
         let file = scratch.write("php/php.ini", text);
         let scan_dir = scratch.join("php/conf.d");
-        crate::scratch::copy_tree(Path::new("/etc/php/8.2/fpm/conf.d"), &scan_dir);
+        crate::scratch::copy_tree(&howdah_lab::ini::extensions(), &scan_dir);
         PhpIni { file, scan_dir }
     }
 }

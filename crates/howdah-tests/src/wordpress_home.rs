@@ -8,6 +8,7 @@ use std::process::Command;
 use crate::mariadb::Mariadb;
 use crate::rig::Site;
 use crate::scratch::{Scratch, copy_tree, run};
+use howdah_lab::php;
 
 /// The name it believes to be reached by, whatever port a server listens on: send it as `Host`,
 /// or WordPress redirects there.
@@ -67,7 +68,7 @@ impl WordpressHome {
             "install.php",
             INSTALL.replace("SITE", &site.display().to_string()),
         );
-        let said = run(Command::new("php8.2").arg(&install));
+        let said = run(Command::new(php::named("php{php}")).arg(&install));
         assert!(said.contains(HOST), "the installation said: {said}");
         WordpressHome {
             scratch,

@@ -5,6 +5,7 @@
 #[path = "written/mod.rs"]
 mod written;
 
+use howdah_lab::php;
 use howdah_tests::fixture::Fixture;
 use howdah_tests::mariadb::Mariadb;
 use howdah_tests::rig::howdah_program;
@@ -367,7 +368,7 @@ fn a_command_line_is_as_under_php() {
         howdah_program().to_str().unwrap(),
         &["php", "--control", control],
     );
-    let theirs = run("php8.2", &[]);
+    let theirs = run(&php::named("php{php}"), &[]);
     assert_eq!(
         String::from_utf8_lossy(&ours.stdout),
         String::from_utf8_lossy(&theirs.stdout)

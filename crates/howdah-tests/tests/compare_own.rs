@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, SystemTime};
 
+use howdah_lab::php;
 use howdah_tests::process::wait_until;
 use howdah_tests::rig::howdah_program;
 use howdah_tests::scratch::{Scratch, copy_tree, repository, run};
@@ -87,7 +88,9 @@ fn the_guestbook_is_measured_untouched_and_gets_a_configuration_that_serves_it()
     copy_tree(&repository().join("demo"), &scratch.join("site"));
     let data = scratch.writable_dir("data");
     let seed = scratch.join("site/seed.php");
-    run(Command::new("php8.2").arg(seed).env("DEMO_DATA", &data));
+    run(Command::new(php::named("php{php}"))
+        .arg(seed)
+        .env("DEMO_DATA", &data));
     run(Command::new("chmod").args(["-R", "a+rwX"]).arg(&data));
     let before = contents(&scratch.join("site"));
     let site = scratch.join("site");

@@ -3,6 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use howdah_lab::php;
 use howdah_tests::browser::Browser;
 use howdah_tests::forms::File;
 use howdah_tests::http::{Connection, Framing, Headers, framing_of, get};
@@ -20,7 +21,7 @@ fn guestbook() -> Guestbook {
     let scratch = Scratch::new("guestbook");
     copy_tree(&repository().join("demo"), &scratch.join("site"));
     let data = scratch.writable_dir("data");
-    run(Command::new("php8.2")
+    run(Command::new(php::named("php{php}"))
         .arg(scratch.join("site/seed.php"))
         .env("DEMO_DATA", &data));
     run(Command::new("chmod").args(["-R", "a+rwX"]).arg(&data));

@@ -42,10 +42,12 @@ impl fmt::Display for PhpUnfit {
             }
             PhpUnfit::PhpDoesNotStart(path, why) => {
                 write!(f, "PhpDoesNotStart: {}: {why}", path.display())?;
-                if why.contains("libphp") {
-                    f.write_str("; install PHP's embed library: apt install libphp8.2-embed")?;
+                match embed_package(why) {
+                    Some(package) => {
+                        write!(f, "; install PHP's embed library: apt install {package}")
+                    }
+                    None => Ok(()),
                 }
-                Ok(())
             }
             PhpUnfit::PhpOtherVersion(path, theirs, ours) => write!(
                 f,
@@ -63,6 +65,15 @@ impl fmt::Display for PhpUnfit {
 }
 
 impl std::error::Error for PhpUnfit {}
+
+/// The package of Debian with the library that the loader misses: `libphp8.4-embed` has `libphp8.4.so`.
+fn embed_package(why: &str) -> Option<String> {
+    let library = &why[why.find("libphp")?..];
+    let name = library.split(".so").next().unwrap_or_default();
+    let is_versioned = name["libphp".len()..].starts_with(|c: char| c.is_ascii_digit());
+    let name = if is_versioned { name } else { "libphp" };
+    Some(format!("{name}-embed"))
+}
 
 /// The program: the one configured, else `HOWDAH_PHP`, else beside this one or in its `libexec` or
 /// `lib/howdah`.
@@ -164,4 +175,19 @@ pub fn check(program: &Path) -> Result<PhpVersion, PhpUnfit> {
         return Err(PhpUnfit::PhpOtherVersion(program.to_owned(), theirs, ours));
     }
     Ok(PhpVersion { php, thread_safety })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_package_is_of_the_library_that_is_missing() {
+        let said =
+            "error while loading shared libraries: libphp8.4.so: cannot open shared object file";
+        assert_eq!(embed_package(said).unwrap(), "libphp8.4-embed");
+        let own = "error while loading shared libraries: libphp.so: cannot open shared object file";
+        assert_eq!(embed_package(own).unwrap(), "libphp-embed");
+        assert_eq!(embed_package("Permission denied"), None);
+    }
 }

@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use howdah_lab::php;
 use serde_json::Value;
 use support::{HOWDAH, Scratch, run, wait_until};
 
@@ -231,10 +232,11 @@ fn blocks_in_which_a_stack_failed_are_measured_anew_when_that_is_wanted() {
     // PHP as it is, but for a server that does not start while this file is there.
     let broken = scratch.write("broken", "");
     let php = scratch.write(
-        "bin/php8.2",
+        &php::named("bin/php{php}"),
         &format!(
-            "#!/bin/sh\n[ -e '{}' ] && [ \"$1\" != -n ] && exit 1\nexec /usr/bin/php8.2 \"$@\"\n",
-            broken.display()
+            "#!/bin/sh\n[ -e '{}' ] && [ \"$1\" != -n ] && exit 1\nexec {} \"$@\"\n",
+            broken.display(),
+            php::named("/usr/bin/php{php}")
         ),
     );
     for path in [&php, php.parent().unwrap()] {
@@ -348,14 +350,17 @@ fn what_is_not_here_or_does_not_start_says_so_and_the_others_are_measured() {
     let scratch = Scratch::new("compare-start");
     // Programs of those names that cannot do what they are there for.
     for (name, script) in [
-        ("php-fpm8.2", "echo 'no room for a pool' >&2; exit 78"),
+        ("php-fpm{php}", "echo 'no room for a pool' >&2; exit 78"),
         (
             "frankenphp",
             "echo 'Error: this is not FrankenPHP' >&2; exit 1",
         ),
     ] {
         use std::os::unix::fs::PermissionsExt;
-        let program = scratch.write(&format!("bin/{name}"), &format!("#!/bin/sh\n{script}\n"));
+        let program = scratch.write(
+            &php::named(&format!("bin/{name}")),
+            &format!("#!/bin/sh\n{script}\n"),
+        );
         fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
         fs::set_permissions(scratch.path("bin"), fs::Permissions::from_mode(0o755)).unwrap();
     }

@@ -1,4 +1,4 @@
-//! `howdah.toml` for an application, in the words of `docs/configuration.md`. Pure. The file that is
+//! `howdah.toml` for an application, in the words of `docs/configuration.md`. Pure, but for the series of PHP. The file that is
 //! measured and the one that is recommended come from here alike.
 
 use std::fmt::Write as _;
@@ -6,9 +6,10 @@ use std::path::Path;
 
 use super::app::{App, LOCALHOST};
 use super::arm::{Choice, Mode};
+use crate::php;
 
 /// Where Debian's php-fpm listens.
-const DEBIAN_FPM: &str = "unix:/run/php/php8.2-fpm.sock";
+const DEBIAN_FPM: &str = "unix:/run/php/php{php}-fpm.sock";
 
 /// What is to be written.
 pub struct Wanted<'a> {
@@ -57,7 +58,8 @@ pub fn text(wanted: &Wanted<'_>) -> String {
     comment(&mut out, &wanted.reasons.children);
     match choice.mode {
         Mode::Fastcgi => {
-            let address = wanted.fastcgi.unwrap_or(DEBIAN_FPM);
+            let debian = php::named(DEBIAN_FPM);
+            let address = wanted.fastcgi.unwrap_or(&debian);
             let _ = writeln!(out, "fastcgi = [{}]", quoted(address));
             let children = choice.children.unwrap_or(app.auto_children);
             let _ = writeln!(out, "max_connections = {children}");

@@ -17,10 +17,11 @@ const MODULES: &str = "/usr/lib/apache2/modules";
 pub fn mod_php(job: &Job, folder: &Folder) -> Result<Running, LabError> {
     let children = job.children;
     let conf = format!(
-        "LoadModule php_module {MODULES}/libphp8.2.so\nPHPINIDir {}\n\
+        "LoadModule php_module {}\nPHPINIDir {}\n\
          StartServers {children}\nMinSpareServers {children}\nMaxSpareServers {children}\n\
          ServerLimit {children}\nMaxRequestWorkers {children}\n\
          <FilesMatch \"\\.php$\">\n    SetHandler application/x-httpd-php\n</FilesMatch>\n",
+        need::MOD_PHP.find()?.display(),
         job.ini.directory().display(),
     );
     run(job, folder, &["mpm_prefork"], &conf, Vec::new())

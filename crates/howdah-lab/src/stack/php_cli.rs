@@ -8,7 +8,7 @@ use crate::LabError;
 use crate::folder::run;
 use crate::need;
 
-/// `php8.2` with the job's settings. The opcode cache is off on the command line unless told.
+/// PHP's command line with the job's settings. The opcode cache is off on the command line unless told.
 pub fn command(job: &Job) -> Result<Command, LabError> {
     let mut command = Command::new(need::PHP_CLI.find()?);
     command

@@ -25,11 +25,25 @@ pub struct Plain {
 }
 
 impl Fpm {
-    /// Starts php-fpm with `settings` (`name=value`), or `None` when it is not installed.
-    pub fn start(settings: &[&str]) -> Option<Fpm> {
-        let program = ["/usr/sbin/php-fpm8.2", "/usr/sbin/php-fpm"]
-            .into_iter()
-            .find(|p| std::path::Path::new(p).exists())?;
+    /// Starts php-fpm with `settings` (`name=value`), the one of the PHP that howdah-php is linked with.
+    pub fn start(settings: &[&str]) -> Fpm {
+        // The same PHP as ours, as Debian names it, or as it names itself.
+        let said = Command::new(env!("CARGO_BIN_EXE_howdah-php"))
+            .arg("--version")
+            .output()
+            .expect("howdah-php can be started");
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        let version = said.lines().find_map(|line| line.strip_prefix("php "));
+        let (series, _) = version.and_then(|v| v.rsplit_once('.')).expect("a version");
+        let program = [
+            format!("/usr/sbin/php-fpm{series}"),
+            "/usr/sbin/php-fpm".to_owned(),
+        ]
+        .into_iter()
+        .find(|p| std::path::Path::new(p).exists())
+        .unwrap_or_else(|| {
+            panic!("php-fpm {series} is not installed: scripts/setup-debian.sh test")
+        });
         let dir = Dir::new();
         let socket = dir.0.join("fpm.sock");
         let config = dir.write(
@@ -52,11 +66,11 @@ impl Fpm {
             assert!(Instant::now() < deadline, "php-fpm does not listen");
             std::thread::yield_now();
         }
-        Some(Fpm {
+        Fpm {
             process,
             socket,
             _dir: dir,
-        })
+        }
     }
 
     /// Runs one request.

@@ -10,6 +10,7 @@ use std::process::Command;
 use super::{Kind, PhpIni, Server, Site, free_address, is_root, wait_for_listener};
 use crate::process::Process;
 use crate::scratch::Scratch;
+use howdah_lab::php;
 
 /// One private Apache.
 #[derive(Debug)]
@@ -73,7 +74,9 @@ fn apache_conf(site: &Site, address: SocketAddr, scratch: &Path, ini: &PhpIni) -
             "LoadModule {module}_module /usr/lib/apache2/modules/mod_{module}.so"
         );
     }
-    conf.push_str("LoadModule php_module /usr/lib/apache2/modules/libphp8.2.so\n");
+    conf.push_str(&php::named(
+        "LoadModule php_module /usr/lib/apache2/modules/libphp{php}.so\n",
+    ));
     if is_root() {
         conf.push_str("User www-data\nGroup www-data\n");
     }

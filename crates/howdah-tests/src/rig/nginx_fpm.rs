@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::{Kind, PhpIni, Server, Site, free_address, is_root, wait_for_listener};
 use crate::process::{Process, wait_until};
 use crate::scratch::Scratch;
+use howdah_lab::php;
 
 /// Both programs, in one private directory.
 #[derive(Debug)]
@@ -58,7 +59,7 @@ impl Fpm {
         // One that was left behind by a php-fpm that was killed is no sign of a new one.
         let _ = std::fs::remove_file(&socket);
         let pool = scratch.write("fpm.conf", fpm_conf(site, listen) + lines);
-        let mut command = Command::new("/usr/sbin/php-fpm8.2");
+        let mut command = Command::new(php::named("/usr/sbin/php-fpm{php}"));
         command
             .arg("--nodaemonize")
             .arg("-y")

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::{PhpIni, Site};
 use crate::process::{Process, wait_until};
 use crate::scratch::Scratch;
+use howdah_lab::php;
 
 /// A running php-cgi on a unix socket.
 #[derive(Debug)]
@@ -24,7 +25,7 @@ impl PhpCgi {
     pub fn start(site: &Site, scratch: &Scratch, max_requests: u32) -> Self {
         let ini = PhpIni::write(scratch, site);
         let socket = scratch.join("php-cgi.sock");
-        let mut command = Command::new("/usr/bin/php-cgi8.2");
+        let mut command = Command::new(php::named("/usr/bin/php-cgi{php}"));
         command
             .arg("-c")
             .arg(&ini.file)

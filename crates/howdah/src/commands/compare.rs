@@ -25,7 +25,7 @@ use howdah_lab::{report, saved};
 
 use super::compare_own::{self, Own};
 use super::interrupt;
-use crate::exit;
+use crate::{exit, php};
 
 /// `howdah compare`
 #[derive(Args, Debug)]
@@ -121,6 +121,7 @@ pub fn run(arguments: &Compare) -> ExitCode {
             }
         };
     }
+    choose_php();
     if arguments.list {
         return list();
     }
@@ -320,6 +321,13 @@ fn effort(arguments: &Compare, suite: &Suite) -> Effort {
 struct Prepared {
     folder: Folder,
     plans: Vec<(Plan, Journal)>,
+}
+
+/// The stacks run the PHP that Howdah's own is of. Where that cannot be asked, Howdah's rows will say why.
+fn choose_php() {
+    if let Ok(version) = php::find(None).and_then(|program| php::check(&program)) {
+        howdah_lab::php::choose(&version.php);
+    }
 }
 
 /// A new comparison.

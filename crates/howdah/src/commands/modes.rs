@@ -124,7 +124,7 @@ fn rows(embed: &Found, cgi: &Found, fpm: &Found) -> Vec<Row> {
         install: (!found.runs).then_some(install),
         command: "",
     };
-    const EMBED: &str = "apt install libphp8.2-embed";
+    const EMBED: &str = "apt install libphp-embed";
     const CGI: &str = "apt install php-cgi";
     vec![
         Row {
@@ -235,7 +235,8 @@ mod tests {
             "{}",
             found.here
         );
-        drop(listener);
+        // To close it is not enough: a program that another test starts has all our descriptors until its exec.
+        rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).unwrap();
         assert!(php_fpm(&directory).here.ends_with("nobody answers"));
         std::fs::remove_dir_all(&directory).unwrap();
     }

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 
+use howdah_lab::php;
 use howdah_tests::process_tree;
 use howdah_tests::rig::{Kind, Server};
 use howdah_tests::scratch::Scratch;
@@ -14,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Options, start};
 
-const PROGRAMS: &[&str] = &["howdah", "howdah-php", "nginx", "php-fpm8.2"];
+const PROGRAMS: &[&str] = &["howdah", "howdah-php", "nginx", "php-fpm{php}"];
 
 /// Prints both for Howdah and for nginx with php-fpm.
 pub fn measure(options: &Options, scratch: &Scratch) {
@@ -40,7 +41,11 @@ pub fn measure(options: &Options, scratch: &Scratch) {
 fn pids() -> Vec<i32> {
     process_tree::below(std::process::id().cast_signed())
         .iter()
-        .filter(|e| PROGRAMS.contains(&e.program.as_str()))
+        .filter(|e| {
+            PROGRAMS
+                .iter()
+                .any(|program| php::named(program) == e.program)
+        })
         .map(|e| e.pid)
         .collect()
 }

@@ -1,5 +1,6 @@
 //! How much memory a PHP child and an idle connection cost.
 
+use howdah_lab::php;
 use howdah_tests::http;
 use howdah_tests::process_tree;
 use howdah_tests::rig::{Kind, Server};
@@ -23,7 +24,10 @@ fn sizes(program: &str, field: &str) -> Vec<u64> {
 /// Prints both figures.
 pub fn measure(options: &Options, scratch: &Scratch) {
     println!("\nmemory");
-    for (kind, program) in [(Kind::Howdah, "howdah-php"), (Kind::NginxFpm, "php-fpm8.2")] {
+    for (kind, program) in [
+        (Kind::Howdah, "howdah-php"),
+        (Kind::NginxFpm, &*php::named("php-fpm{php}")),
+    ] {
         let server = start(kind, options, scratch);
         let load = Load {
             target: "/hello.php".into(),

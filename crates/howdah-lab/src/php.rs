@@ -1,0 +1,108 @@
+//! Which PHP takes part. A machine may have several; all stacks run the series that Howdah's own PHP is of, so
+//! that servers are compared and not PHPs. Programs, files and packages are named after it, as Debian does.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::need;
+
+/// Below lies a directory of settings for each series that is installed.
+const SETTINGS: &str = "/etc/php";
+/// What is named on a machine without any PHP.
+const REFERENCE: &str = "8.2";
+
+static SERIES: OnceLock<String> = OnceLock::new();
+
+/// From now on it is the series of this version: `8.4` of `8.4.24`. To be said before anything else is asked of the
+/// lab, and once.
+pub fn choose(version: &str) {
+    let mut parts = version.split('.');
+    if let (Some(major), Some(minor)) = (parts.next(), parts.next()) {
+        let _ = SERIES.set(format!("{major}.{minor}"));
+    }
+}
+
+/// The series: the one chosen, or else the newest that is installed for php-fpm.
+pub fn series() -> &'static str {
+    SERIES.get_or_init(|| newest(Path::new(SETTINGS)).unwrap_or_else(|| REFERENCE.to_owned()))
+}
+
+/// A name with its series put in for `{php}`, and the directory of its extensions for `{extensions}`.
+pub fn named(template: &str) -> String {
+    let name = template.replace("{php}", series());
+    if !name.contains("{extensions}") {
+        return name;
+    }
+    name.replace("{extensions}", &extensions().display().to_string())
+}
+
+/// Whether OPcache is a part of PHP, which no line of any file loads: from 8.5 on.
+pub fn has_opcache_within() -> bool {
+    number(series()) >= Some((8, 5))
+}
+
+/// Where the series' extensions lie (`extension_dir`), as its own command line says; nowhere without one.
+fn extensions() -> &'static Path {
+    static KNOWN: OnceLock<PathBuf> = OnceLock::new();
+    KNOWN.get_or_init(|| {
+        let asked = need::PHP_CLI.find().ok().and_then(|php| {
+            let words = ["-n", "-r", "echo ini_get('extension_dir');"];
+            Command::new(php).args(words).output().ok()
+        });
+        let said = asked.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+        PathBuf::from(said.unwrap_or_default())
+    })
+}
+
+fn newest(settings: &Path) -> Option<String> {
+    fs::read_dir(settings)
+        .ok()?
+        .flatten()
+        .filter(|entry| entry.path().join("fpm").is_dir())
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| number(name).is_some())
+        .max_by_key(|name| number(name))
+}
+
+fn number(series: &str) -> Option<(u32, u32)> {
+    let (major, minor) = series.split_once('.')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_series_with_php_fpm_is_taken() {
+        let settings = tempfile::tempdir().unwrap();
+        let make = |path: &str| fs::create_dir_all(settings.path().join(path)).unwrap();
+        assert_eq!(newest(settings.path()), None);
+        for path in [
+            "8.2/fpm",
+            "8.10/fpm",
+            "8.4/fpm",
+            "9.0/cli",
+            "mods-available/fpm",
+        ] {
+            make(path);
+        }
+        assert_eq!(newest(settings.path()).unwrap(), "8.10");
+        assert_eq!(newest(&settings.path().join("nowhere")), None);
+    }
+
+    #[test]
+    fn names_are_of_the_series_that_is_here() {
+        // Every machine that runs the tests has one.
+        assert!(number(series()) >= Some((8, 2)), "{}", series());
+        assert_eq!(
+            named("apt-get install php{php}-fpm"),
+            format!("apt-get install php{}-fpm", series())
+        );
+        let swoole = named("{extensions}/swoole.so");
+        let directory = Path::new(&swoole).parent().unwrap();
+        assert!(directory.join("pdo.so").is_file(), "{swoole}");
+    }
+}
