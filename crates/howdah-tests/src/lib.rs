@@ -15,6 +15,7 @@
 
 pub mod browser;
 pub mod differences;
+pub mod executable;
 pub mod fixture;
 pub mod forms;
 pub mod gate;

@@ -1,8 +1,7 @@
 //! FastCGI authorizers (specification §6.3) before files, scripts, programs and the page cache: one
 //! built on the FastCGI library itself (Perl's FCGI), and PHP's own under php-fpm.
 
-use std::os::unix::fs::PermissionsExt;
-
+use howdah_tests::executable::make_executable;
 use howdah_tests::fixture::{Builder, Fixture};
 use howdah_tests::http::{self, Response};
 use howdah_tests::rig::Fpm;
@@ -113,7 +112,7 @@ fn whatever_path_leads_to_what_is_guarded_it_is_guarded() {
         )
         .start();
     let tool = fixture.path("site/cgi-bin/tool");
-    std::fs::set_permissions(tool, std::fs::Permissions::from_mode(0o755)).unwrap();
+    make_executable(&tool);
     for path in [
         "/secret/who.php",
         "/secret/who.php/beyond",

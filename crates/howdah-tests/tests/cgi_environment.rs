@@ -4,10 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
+use howdah_tests::executable::make_executable;
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http;
 use howdah_tests::process::Process;
@@ -128,7 +128,7 @@ fn programs_find_what_they_find_under_apache_but_for_what_is_argued() {
         .site("php_extensions = [\".php\", \".fcgi\"]\n[[site.rule]]\nglob = \"/programs/*.cgi/**\"\ncgi = \"cgi\"\n[[site.rule]]\nprefix = \"/programs/env.fcgi\"\npool = \"fcgi\"");
     for name in ["env.cgi", "env.fcgi"] {
         let file = fixture.scratch().join("site/programs").join(name);
-        std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();
+        make_executable(&file);
     }
     let fixture = fixture.start();
     let apache = Apache::start(&fixture.path("site"));

@@ -2,9 +2,9 @@
 //! and never half runs.
 
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
+use howdah_tests::executable::make_executable;
 use howdah_tests::fixture::Fixture;
 use howdah_tests::rig::howdah_program;
 use howdah_tests::scratch::Scratch;
@@ -77,7 +77,7 @@ fn a_php_process_that_cannot_load_libphp_is_told_with_the_loaders_words() {
         "howdah-php",
         "#!/bin/sh\necho 'error while loading shared libraries: libphp8.2.so' >&2\nexit 127\n",
     );
-    std::fs::set_permissions(&broken, std::fs::Permissions::from_mode(0o755)).unwrap();
+    make_executable(&broken);
     let (_, said) = serve(&scratch, |c| {
         c.args(["--listen", "127.0.0.1:0"])
             .env("HOWDAH_PHP", &broken);
@@ -92,7 +92,7 @@ fn a_php_of_another_version_is_refused() {
         "howdah-php",
         "#!/bin/sh\necho 'howdah-php 0.0.1 (PHP 5.2.17, NTS), shm 0'\n",
     );
-    std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o755)).unwrap();
+    make_executable(&other);
     let (_, said) = serve(&scratch, |c| {
         c.args(["--listen", "127.0.0.1:0"])
             .env("HOWDAH_PHP", &other);

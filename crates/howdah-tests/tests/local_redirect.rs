@@ -1,8 +1,7 @@
 //! A program's `Location: /path` without a status (RFC 3875 §6.2.2): the client gets that path's
 //! answer, whatever started the program, and no program leads a request around for ever.
 
-use std::os::unix::fs::PermissionsExt;
-
+use howdah_tests::executable::make_executable;
 use howdah_tests::fixture::{Builder, Fixture};
 use howdah_tests::http::{self, Response};
 
@@ -38,7 +37,7 @@ fn a_cgi_program_hands_its_client_to_another_path_and_not_in_circles() {
         .site("[[site.rule]]\nprefix = \"/cgi-bin/\"\ncgi = \"programs\"")
         .start();
     let program = fixture.path("site/cgi-bin/go.pl");
-    std::fs::set_permissions(program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    make_executable(&program);
     // To a script, by any method: the other request is a GET without a body.
     let answer = post(&fixture, "/cgi-bin/go.pl?/seen.php?a=b");
     assert_eq!(answer.status(), 200, "{}", answer.text());
@@ -61,7 +60,7 @@ fn a_cgi_program_hands_its_client_to_another_path_and_not_in_circles() {
             "#!/usr/bin/perl\nprint \"Location: /cgi-bin/circle.pl\\n\\n\";\n",
         );
         let program = fixture.path("site/cgi-bin/circle.pl");
-        std::fs::set_permissions(program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        make_executable(&program);
         fixture.get("/cgi-bin/circle.pl")
     };
     assert_eq!(circle.status(), 500);

@@ -1,10 +1,10 @@
 //! The modes that start external programs, over HTTP: WordPress through php-cgi in modes `pool` and
 //! `cgi`, programs of a `cgi` rule, and reloads while requests run.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
+use howdah_tests::executable::make_executable;
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http;
 use howdah_tests::load::{Load, Stop};
@@ -44,7 +44,7 @@ fn a_rule_runs_programs_beside_php_and_shows_no_source() {
         .site("[[site.rule]]\nprefix = \"/cgi-bin/\"\ncgi = \"programs\"")
         .start();
     let program = fixture.path("site/cgi-bin/env.pl");
-    std::fs::set_permissions(program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    make_executable(&program);
     let answer = fixture.get("/cgi-bin/env.pl/a/b?-s");
     assert_eq!(
         (answer.status(), answer.text().as_str()),

@@ -97,6 +97,7 @@ fn php_that_lacks_its_library_says_what_to_install() {
         "#!/bin/sh\necho 'error while loading shared libraries: libphp8.2.so: cannot open' >&2\nexit 127\n",
     )
     .unwrap();
+    support::executable::make_executable(&php);
     let (code, _, err) = run(howdah(["serve"]).arg(&scratch.0).env("HOWDAH_PHP", php));
     assert_eq!(code, 4);
     assert!(err.contains("PhpDoesNotStart: "), "{err}");

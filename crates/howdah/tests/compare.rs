@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 use howdah_lab::php;
 use serde_json::Value;
+use support::executable::make_executable;
 use support::{HOWDAH, Scratch, run, wait_until};
 
 /// A benchmark of one small page.
@@ -239,9 +240,8 @@ fn blocks_in_which_a_stack_failed_are_measured_anew_when_that_is_wanted() {
             php::named("/usr/bin/php{php}")
         ),
     );
-    for path in [&php, php.parent().unwrap()] {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-    }
+    make_executable(&php);
+    fs::set_permissions(php.parent().unwrap(), fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!(
         "{}:{}",
         php.parent().unwrap().display(),
@@ -361,7 +361,7 @@ fn what_is_not_here_or_does_not_start_says_so_and_the_others_are_measured() {
             &php::named(&format!("bin/{name}")),
             &format!("#!/bin/sh\n{script}\n"),
         );
-        fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
+        make_executable(&program);
         fs::set_permissions(scratch.path("bin"), fs::Permissions::from_mode(0o755)).unwrap();
     }
     // Only the distribution's programs beside them: a rival that somebody has installed himself is not here.

@@ -3,6 +3,8 @@
 #![allow(dead_code)]
 
 pub mod backend;
+#[path = "../../../howdah-tests/src/executable.rs"]
+pub mod executable;
 pub mod fake;
 pub mod php;
 pub mod programs;

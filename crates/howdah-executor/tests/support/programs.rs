@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -22,6 +21,7 @@ use howdah_proto::variables::Var;
 
 use super::PATIENCE;
 use super::backend::fastcgi_config;
+use super::executable::make_executable;
 
 const CONTROL: &str = "TEST_SPAWNER_CONTROL";
 const COMMAND: &str = "TEST_SPAWNER_COMMAND";
@@ -155,7 +155,7 @@ impl Scripts {
     pub fn script(&self, name: &str, text: &str) -> PathBuf {
         let path = self.0.join(name);
         std::fs::write(&path, text).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        make_executable(&path);
         path
     }
 

@@ -6,10 +6,12 @@
     reason = "every test binary uses its own part of this module"
 )]
 
+#[path = "../../../howdah-tests/src/executable.rs"]
+pub mod executable;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -52,7 +54,7 @@ impl Scratch {
             "howdah-php",
             &format!("#!/bin/sh\ncat <<'END'\n{text}\nEND\n"),
         );
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        executable::make_executable(&path);
         path
     }
 
