@@ -152,6 +152,11 @@ fn an_answer_finished_early_frees_the_client_while_the_child_stays_busy() {
     let (pool, ..) = start(config);
     on_front(async {
         assert_eq!(get(&pool, "/finish").await.unwrap().body, b"answered");
+        // A child may have served before the supervisor has it on the scoreboard.
+        until("it is on the scoreboard", || {
+            !pool.status().children.is_empty()
+        })
+        .await;
         let row = &pool.status().children[0];
         assert_eq!(row.state, "Finishing");
         assert_eq!(row.uri, "/finish");
