@@ -282,11 +282,12 @@ pub fn flat(cells: &[Cell]) -> Vec<Flat> {
 /// block slowed all of its levels. Each draw has a best level of its own, since another one might have been it.
 fn kept(levels: &[&Line], last: &Line, blocks: usize) -> Option<Interval> {
     let blocks: Vec<usize> = (0..blocks).collect();
-    bootstrap::interval(&blocks, 0.95, bootstrap::RESAMPLES, SEED, |drawn| {
+    let share = bootstrap::interval(&blocks, 0.95, bootstrap::RESAMPLES, SEED, |drawn| {
         let rate = |line: &Line| drawn.iter().map(|block| line.windows[**block]).sum::<f64>();
         let best = levels.iter().map(|line| rate(line)).reduce(f64::max)?;
         Some(rate(last) / best)
-    })
+    })?;
+    Some(share.map(|kept| kept.clamp(0.0, 1.0)))
 }
 
 #[cfg(test)]

@@ -378,7 +378,8 @@ fn line(suite: &Suite, row: usize, page: usize, level: u32, windows: &[&Window])
         trap: of.trap.clone(),
         as_ab: mean(&as_ab),
         good: mean(&good),
-        interval: bootstrap::mean_interval(&good, 0.95, SEED),
+        interval: bootstrap::mean_interval(&good, 0.95, SEED)
+            .map(|interval| interval.map(|rate| rate.max(0.0))),
         windows: good,
         requests: runs.iter().map(|run| run.ended_requests()).sum(),
         errors,

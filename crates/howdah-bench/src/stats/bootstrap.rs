@@ -4,9 +4,13 @@
 //! and covers about 90. We widen its levels so that it is as wide as Student's interval for normal
 //! data, and keep its shape for others: the "expanded percentile interval" of Hesterberg, *What
 //! Teachers Should Know About the Bootstrap* (2015), §4.5.
+//!
+//! No resample lies outside of the values, though, and all of five values lie on one side of the truth once in
+//! sixteen times: below six values it is Student's interval itself, of the resamples' standard error.
 
 use serde::{Deserialize, Serialize};
 
+use super::{mean, standard_deviation};
 use crate::plan::template::Random;
 
 /// Resamples drawn for an interval: enough for the third digit of a 95 % bound.
@@ -48,6 +52,10 @@ pub fn mean_interval(values: &[f64], level: f64, seed: u64) -> Option<Interval> 
     if n < 2 {
         return None;
     }
+    if are_few(n, level) {
+        let error = standard_deviation(values) / (n as f64).sqrt();
+        return Some(students(mean(values), error, n, level));
+    }
     let mut random = Random::new(seed, 0);
     let mut means: Vec<f64> = (0..RESAMPLES)
         .map(|_| {
@@ -86,8 +94,28 @@ pub fn interval<T>(
     if found.len() * 2 < resamples {
         return None;
     }
+    if are_few(n, level) {
+        let all: Vec<&T> = items.iter().collect();
+        let centre = statistic(&all).filter(|value| value.is_finite())?;
+        // Resampling divides by n where an estimate divides by n - 1.
+        let error = standard_deviation(&found) * (n as f64 / (n - 1) as f64).sqrt();
+        return Some(students(centre, error, n, level));
+    }
     found.sort_by(f64::total_cmp);
     Some(cut(&found, expanded_tail(n, level)))
+}
+
+/// Whether all of so many values lie on one side of the truth too often for an interval between them.
+fn are_few(n: usize, level: f64) -> bool {
+    0.5f64.powi(n as i32 - 1) > 1.0 - level
+}
+
+fn students(centre: f64, error: f64, n: usize, level: f64) -> Interval {
+    let half = student_quantile((1.0 + level) / 2.0, n - 1) * error;
+    Interval {
+        low: centre - half,
+        high: centre + half,
+    }
 }
 
 fn cut(sorted: &[f64], tail: f64) -> Interval {
@@ -196,21 +224,31 @@ mod tests {
         assert!((normal_cdf(-1.0) - 0.158_655).abs() < 1e-6);
     }
 
-    /// What the interval is for: of many experiments of ten pairs, 95 % hold the truth.
+    /// What the interval is for: of many experiments, 95 % hold the truth, however few values each has.
     #[test]
-    fn an_interval_of_ten_holds_the_truth_as_often_as_it_says() {
+    fn an_interval_holds_the_truth_as_often_as_it_says() {
         for (name, draw) in [
             ("normal", normal as fn(&mut Random) -> f64),
             ("uniform", |r: &mut Random| r.fraction() - 0.5),
         ] {
             let mut random = Random::new(7, 0);
-            let held = (0..400)
-                .filter(|seed| {
-                    let values: Vec<f64> = (0..10).map(|_| draw(&mut random)).collect();
-                    mean_interval(&values, 0.95, *seed).unwrap().contains(0.0)
-                })
-                .count();
-            assert!((368..=396).contains(&held), "{name}: {held} of 400");
+            for n in [2, 3, 5, 6, 10] {
+                let mut hold = |of: fn(&[f64], u64) -> Option<Interval>| {
+                    (0..400)
+                        .filter(|seed| {
+                            let values: Vec<f64> = (0..n).map(|_| draw(&mut random)).collect();
+                            of(&values, *seed).unwrap().contains(0.0)
+                        })
+                        .count()
+                };
+                let held = hold(|values, seed| mean_interval(values, 0.95, seed));
+                assert!((362..=396).contains(&held), "{name}, {n}: {held} of 400");
+                let held = hold(|values, seed| {
+                    let of_all = |drawn: &[&f64]| Some(drawn.iter().copied().sum::<f64>());
+                    interval(values, 0.95, 400, seed, of_all)
+                });
+                assert!((358..=398).contains(&held), "{name}, {n}: {held} of 400");
+            }
         }
     }
 

@@ -128,7 +128,8 @@ fn row(arm: &Arm, windows: &[&Window]) -> Option<Row> {
         children: arm.choice().and_then(|choice| choice.children),
         ours: arm.choice().is_some(),
         good: mean(&good),
-        interval: bootstrap::mean_interval(&good, 0.95, SEED),
+        interval: bootstrap::mean_interval(&good, 0.95, SEED)
+            .map(|interval| interval.map(|rate| rate.max(0.0))),
         windows: windows.len(),
         requests: runs.iter().map(|run| run.ended_requests()).sum(),
         errors,
