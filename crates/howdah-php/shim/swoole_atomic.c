@@ -19,7 +19,7 @@ static zend_class_entry *atomic_ce;
 
 static atomic_t *atomic_of(zval *this)
 {
-	return (atomic_t *)((char *)Z_OBJ_P(this) - XtOffsetOf(atomic_t, std));
+	return (atomic_t *)((char *)Z_OBJ_P(this) - offsetof(atomic_t, std));
 }
 
 static zend_object *create_atomic(zend_class_entry *ce)
@@ -38,7 +38,7 @@ static zend_object *create_atomic(zend_class_entry *ce)
 
 static void destroy_atomic(zend_object *object)
 {
-	atomic_t *atomic = (atomic_t *)((char *)object - XtOffsetOf(atomic_t, std));
+	atomic_t *atomic = (atomic_t *)((char *)object - offsetof(atomic_t, std));
 	munmap(atomic->value, sizeof(int64_t));
 	zend_object_std_dtor(object);
 }
@@ -135,7 +135,7 @@ static const zend_function_entry atomic_methods[] = {
 void howdah_swoole_register_atomic(void)
 {
 	memcpy(&atomic_handlers, &std_object_handlers, sizeof(atomic_handlers));
-	atomic_handlers.offset = XtOffsetOf(atomic_t, std);
+	atomic_handlers.offset = offsetof(atomic_t, std);
 	atomic_handlers.free_obj = destroy_atomic;
 	atomic_handlers.clone_obj = NULL;
 	atomic_ce = howdah_swoole_class("Swoole\\Atomic", "swoole_atomic", NULL, atomic_methods);

@@ -36,7 +36,7 @@ typedef struct {
 
 static request_t *of(zend_object *object)
 {
-	return (request_t *)((char *)object - XtOffsetOf(request_t, std));
+	return (request_t *)((char *)object - offsetof(request_t, std));
 }
 
 /* ---- names known beforehand ---- */
@@ -618,7 +618,7 @@ void howdah_swoole_register_request(void)
 		zend_declare_property_null(ce, names[i], strlen(names[i]), ZEND_ACC_PUBLIC);
 	}
 	memcpy(&handlers, &std_object_handlers, sizeof(handlers));
-	handlers.offset = XtOffsetOf(request_t, std);
+	handlers.offset = offsetof(request_t, std);
 	handlers.free_obj = destroy;
 	handlers.clone_obj = NULL;
 	handlers.read_property = read_property;

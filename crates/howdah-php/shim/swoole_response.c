@@ -17,7 +17,7 @@ static const char *const names[PROPERTIES] = {"fd", "socket", "header", "cookie"
 
 static response_t *of(zend_object *object)
 {
-	return (response_t *)((char *)object - XtOffsetOf(response_t, std));
+	return (response_t *)((char *)object - offsetof(response_t, std));
 }
 
 static const char html[] = "text/html";
@@ -134,7 +134,7 @@ static void fail(response_t *response, const char *name)
 static zend_object *create(zend_class_entry *ce)
 {
 	response_t *response = zend_object_alloc(sizeof(response_t), ce);
-	memset(response, 0, XtOffsetOf(response_t, std));
+	memset(response, 0, offsetof(response_t, std));
 	zend_object_std_init(&response->std, ce);
 	object_properties_init(&response->std, ce);
 	response->std.handlers = &handlers;
@@ -667,7 +667,7 @@ void howdah_swoole_register_response(void)
 		zend_declare_property_null(ce, names[i], strlen(names[i]), ZEND_ACC_PUBLIC);
 	}
 	memcpy(&handlers, &std_object_handlers, sizeof(handlers));
-	handlers.offset = XtOffsetOf(response_t, std);
+	handlers.offset = offsetof(response_t, std);
 	handlers.free_obj = destroy;
 	handlers.clone_obj = NULL;
 }

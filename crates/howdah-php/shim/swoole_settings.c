@@ -274,7 +274,7 @@ static void apply(const setting_t *setting, zval *value)
 		return;
 	}
 	case SWITCH:
-		*(bool *)setting->into = zval_is_true(value);
+		*(bool *)setting->into = zend_is_true(value);
 		return;
 	case TEXT: {
 		zend_string *text = zval_get_string(value);
@@ -286,12 +286,12 @@ static void apply(const setting_t *setting, zval *value)
 		special(setting->name, value);
 		return;
 	case UNLESS:
-		if (zval_is_true(value)) {
+		if (zend_is_true(value)) {
 			howdah_swoole_refuse(setting->name, setting->why);
 		}
 		return;
 	case DOUBTFUL:
-		if (zval_is_true(value)) {
+		if (zend_is_true(value)) {
 			howdah_swoole_log(true, "SettingWithoutEffect: %s: %s", setting->name, setting->why);
 		}
 		return;

@@ -47,7 +47,7 @@ static zend_object_handlers table_handlers;
 
 static table_t *of(zend_object *object)
 {
-	return (table_t *)((char *)object - XtOffsetOf(table_t, std));
+	return (table_t *)((char *)object - offsetof(table_t, std));
 }
 
 void *howdah_swoole_share(size_t len)
@@ -59,7 +59,7 @@ void *howdah_swoole_share(size_t len)
 static zend_object *create_table(zend_class_entry *ce)
 {
 	table_t *table = zend_object_alloc(sizeof(table_t), ce);
-	memset(table, 0, XtOffsetOf(table_t, std));
+	memset(table, 0, offsetof(table_t, std));
 	zend_object_std_init(&table->std, ce);
 	object_properties_init(&table->std, ce);
 	table->std.handlers = &table_handlers;
@@ -668,7 +668,7 @@ void howdah_swoole_register_table(void)
 	zend_declare_property_null(ce, "size", 4, ZEND_ACC_PUBLIC);
 	zend_declare_property_null(ce, "memorySize", 10, ZEND_ACC_PUBLIC);
 	memcpy(&table_handlers, &std_object_handlers, sizeof(table_handlers));
-	table_handlers.offset = XtOffsetOf(table_t, std);
+	table_handlers.offset = offsetof(table_t, std);
 	table_handlers.free_obj = destroy_table;
 	table_handlers.clone_obj = NULL;
 }

@@ -123,10 +123,16 @@ static void end_request(void)
 		php_stream *body = SG(request_info).request_body;
 		SG(request_info).request_body = NULL;
 		SG(post_read) = 1; /* what the script left of it is the front's to drop */
+#if PHP_VERSION_ID >= 80600
+		if (ZEND_FCC_INITIALIZED(SG(send_header_fcc))) {
+			zend_fcc_dtor(&SG(send_header_fcc));
+		}
+#else
 		if (Z_TYPE(SG(callback_func)) != IS_UNDEF) {
 			zval_ptr_dtor(&SG(callback_func));
 			ZVAL_UNDEF(&SG(callback_func));
 		}
+#endif
 		sapi_deactivate();
 		if (body) {
 			close_body(body);
@@ -167,9 +173,14 @@ static void begin_request(void)
 	if (PG(expose_php)) {
 		sapi_add_header(SAPI_PHP_VERSION_HEADER, sizeof(SAPI_PHP_VERSION_HEADER) - 1, 1);
 	}
-	if (PG(output_handler) && PG(output_handler)[0]) {
+#if PHP_VERSION_ID >= 80600
+	const char *output_handler = PG(output_handler) ? ZSTR_VAL(PG(output_handler)) : NULL;
+#else
+	const char *output_handler = PG(output_handler);
+#endif
+	if (output_handler && output_handler[0]) {
 		zval handler;
-		ZVAL_STRING(&handler, PG(output_handler));
+		ZVAL_STRING(&handler, output_handler);
 		php_output_start_user(&handler, 0, PHP_OUTPUT_HANDLER_STDFLAGS);
 		zval_ptr_dtor(&handler);
 	} else if (PG(output_buffering)) {

@@ -329,7 +329,12 @@ static php_ps_globals *session;
 /* An array of zvals, or since PHP 8.3 a struct of nothing but zvals. */
 #define HANDLERS (sizeof(((php_ps_globals *)NULL)->mod_user_names) / sizeof(zval))
 static zval session_handlers[HANDLERS];
+/* Of the handlers: their class, and since PHP 8.6 only whether they are methods of an object. */
+#if PHP_VERSION_ID >= 80600
+static bool session_methods;
+#else
 static zend_string *session_class;
+#endif
 static bool session_implemented;
 
 static void keep_session(void)
@@ -341,7 +346,11 @@ static void keep_session(void)
 	for (size_t i = 0; i < HANDLERS; i++) {
 		ZVAL_COPY(&session_handlers[i], &set[i]);
 	}
+#if PHP_VERSION_ID >= 80600
+	session_methods = session->mod_user_uses_object_methods_as_handlers;
+#else
 	session_class = session->mod_user_class_name ? zend_string_copy(session->mod_user_class_name) : NULL;
+#endif
 	session_implemented = session->mod_user_implemented;
 }
 
@@ -352,7 +361,11 @@ static void put_back_session_handlers(void)
 	for (size_t i = 0; i < HANDLERS; i++) {
 		ZVAL_COPY(&set[i], &session_handlers[i]);
 	}
+#if PHP_VERSION_ID >= 80600
+	session->mod_user_uses_object_methods_as_handlers = session_methods;
+#else
 	session->mod_user_class_name = session_class ? zend_string_copy(session_class) : NULL;
+#endif
 	session->mod_user_implemented = session_implemented;
 }
 
