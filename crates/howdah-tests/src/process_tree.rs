@@ -1,7 +1,7 @@
 //! The processes below a server, read from /proc: who is whose child, how much memory they
 //! hold. Knows Howdah's processes by their place in the tree and the program they run.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// One process at the moment of looking.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +28,15 @@ pub fn below(root: i32) -> Vec<Entry> {
     }
     found.retain(|e| e.state != 'Z' && e.state != 'X');
     found
+}
+
+/// Command lines of processes that still name `folder`, wherever they stand in the tree.
+pub fn left_behind(folder: &Path) -> Vec<String> {
+    let folder = folder.display().to_string();
+    let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
+    lines.filter(|line| line.contains(&folder)).collect()
 }
 
 /// Whether the process exists and has not ended.

@@ -3,6 +3,7 @@
 
 use std::process::{Command, Output};
 
+use howdah_tests::process_tree::left_behind;
 use howdah_tests::rig::howdah_program;
 use howdah_tests::scratch::Scratch;
 use serde_json::Value;
@@ -80,16 +81,7 @@ fn errors_are_no_throughput_and_a_small_backlog_is_no_property_of_unix_sockets()
             "{kept} was not kept"
         );
     }
-    assert_eq!(left_behind(&scratch), Vec::<String>::new());
-}
-
-/// Command lines of processes that still have the run's folder in them.
-fn left_behind(scratch: &Scratch) -> Vec<String> {
-    let folder = scratch.path().display().to_string();
-    let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
-    let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
-    let lines = lines.map(|line| text(&line).replace('\0', " "));
-    lines.filter(|line| line.contains(&folder)).collect()
+    assert_eq!(left_behind(scratch.path()), Vec::<String>::new());
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use howdah_lab::php;
 use howdah_tests::process::wait_until;
+use howdah_tests::process_tree::left_behind;
 use howdah_tests::rig::howdah_program;
 use howdah_tests::scratch::{Scratch, copy_tree, repository, run};
 use rustix::process::{Pid, Signal, kill_process};
@@ -34,15 +35,6 @@ fn text(bytes: &[u8]) -> String {
 
 fn path(path: &Path) -> &str {
     path.to_str().expect("a path of ours")
-}
-
-/// Command lines of processes that still have the folder in them.
-fn left_behind(folder: &Path) -> Vec<String> {
-    let folder = folder.display().to_string();
-    let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
-    let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
-    let lines = lines.map(|line| text(&line).replace('\0', " "));
-    lines.filter(|line| line.contains(&folder)).collect()
 }
 
 /// What compares a site's home page among these stacks at so many clients, as briefly as can be.
