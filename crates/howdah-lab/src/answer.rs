@@ -12,7 +12,7 @@ use howdah_bench::stats::{Invalid, Verdict, mean};
 use serde::{Deserialize, Serialize};
 
 use crate::measure::{Measured, Window};
-use crate::suite::Suite;
+use crate::suite::{Asked, Suite};
 use crate::table::{Cell, Line, SEED, adjust, pairs};
 
 /// From so many levels on, a page has answers over all of them, and it is told who stays flat.
@@ -97,68 +97,88 @@ impl Flat {
 /// where there are three or more.
 pub fn answers(suite: &Suite, measured: &Measured) -> (Vec<Answer>, Vec<Overall>) {
     let row = |stack: &str| suite.rows.iter().position(|row| row.stack == stack);
-    let settings = Settings {
-        seed: SEED,
-        ..Settings::default()
-    };
     let (mut all, mut overall) = (Vec::new(), Vec::new());
     for asked in &suite.asked {
         let (Some(with), Some(without)) = (row(&asked.stack), row(&asked.against)) else {
             continue;
         };
-        for (at, page) in suite.pages.iter().enumerate() {
-            let first = all.len();
-            let mut levels = Vec::new();
-            for level in &suite.load.concurrency {
-                let of = |row: usize, control: bool| -> Vec<&Window> {
-                    let here = |w: &&Window| {
-                        (w.row, w.control, w.page, w.concurrency) == (row, control, at, *level)
-                    };
-                    measured.windows.iter().filter(here).collect()
-                };
-                let (base, again) = (0..suite.rows.len())
-                    .map(|row| (of(row, false), of(row, true)))
-                    .find(|(_, again)| !again.is_empty())
-                    .unwrap_or_default();
-                let (without, with) = (of(without, false), of(with, false));
-                let compared = pairs(&without, &with);
-                if compared.len() < 2 {
-                    continue;
-                }
-                let figures = judged::figures(&compared, &pairs(&base, &again), settings);
-                let cpu = || cpu(&without, &with, settings);
-                all.extend(figures.into_iter().next().map(|judgement| Answer {
-                    what: asked.what.clone(),
-                    stack: asked.stack.clone(),
-                    against: asked.against.clone(),
-                    page: page.name.clone(),
-                    concurrency: *level,
-                    cpu: is_generator_bound(&judgement).then(cpu).flatten(),
-                    judgement,
-                }));
-                levels.push(Level {
-                    compared: rates(&without, &with),
-                    control: rates(&base, &again),
-                });
-            }
-            let complete = levels.len() == suite.load.concurrency.len();
-            if levels.len() >= SWEEP && complete && all[first..].iter().all(is_valid) {
-                overall.extend(over_all(&levels, settings).map(|judgement| Overall {
-                    what: asked.what.clone(),
-                    stack: asked.stack.clone(),
-                    against: asked.against.clone(),
-                    page: page.name.clone(),
-                    levels: suite.load.concurrency.clone(),
-                    judgement,
-                }));
-            }
+        for page in 0..suite.pages.len() {
+            let (each, together) = of_page(suite, measured, asked, page, (without, with));
+            all.extend(each);
+            overall.extend(together);
         }
     }
     let each = all
         .iter_mut()
-        .map(|answer| answer.cpu.as_mut().unwrap_or(&mut answer.judgement));
+        .map(|answer: &mut Answer| answer.cpu.as_mut().unwrap_or(&mut answer.judgement));
     adjust(each.chain(overall.iter_mut().map(|answer| &mut answer.judgement)));
     (all, overall)
+}
+
+/// One question on one page, of two rows.
+fn of_page(
+    suite: &Suite,
+    measured: &Measured,
+    asked: &Asked,
+    page: usize,
+    (without, with): (usize, usize),
+) -> (Vec<Answer>, Option<Overall>) {
+    let settings = Settings {
+        seed: SEED,
+        ..Settings::default()
+    };
+    let windows = |level: u32| {
+        let here = move |w: &&Window| (w.page, w.concurrency) == (page, level);
+        measured.windows.iter().filter(here)
+    };
+    // A quick run leaves some of the suite's levels out.
+    let is_measured = |level: &u32| windows(*level).next().is_some();
+    let concurrency = suite.load.concurrency.iter().copied();
+    let concurrency: Vec<u32> = concurrency.filter(is_measured).collect();
+    let (mut each, mut levels) = (Vec::new(), Vec::new());
+    for level in &concurrency {
+        let of = |row: usize, control: bool| -> Vec<&Window> {
+            let its = |w: &&Window| (w.row, w.control) == (row, control);
+            windows(*level).filter(its).collect()
+        };
+        let (base, again) = (0..suite.rows.len())
+            .map(|row| (of(row, false), of(row, true)))
+            .find(|(_, again)| !again.is_empty())
+            .unwrap_or_default();
+        let (without, with) = (of(without, false), of(with, false));
+        let compared = pairs(&without, &with);
+        if compared.len() < 2 {
+            continue;
+        }
+        let figures = judged::figures(&compared, &pairs(&base, &again), settings);
+        let cpu = || cpu(&without, &with, settings);
+        each.extend(figures.into_iter().next().map(|judgement| Answer {
+            what: asked.what.clone(),
+            stack: asked.stack.clone(),
+            against: asked.against.clone(),
+            page: suite.pages[page].name.clone(),
+            concurrency: *level,
+            cpu: is_generator_bound(&judgement).then(cpu).flatten(),
+            judgement,
+        }));
+        levels.push(Level {
+            compared: rates(&without, &with),
+            control: rates(&base, &again),
+        });
+    }
+    let whole = levels.len() == concurrency.len() && each.iter().all(is_valid);
+    if !whole || levels.len() < SWEEP {
+        return (each, None);
+    }
+    let together = over_all(&levels, settings).map(|judgement| Overall {
+        what: asked.what.clone(),
+        stack: asked.stack.clone(),
+        against: asked.against.clone(),
+        page: suite.pages[page].name.clone(),
+        levels: concurrency,
+        judgement,
+    });
+    (each, together)
 }
 
 fn is_valid(answer: &Answer) -> bool {
