@@ -255,12 +255,13 @@ fn more_pairs(
     let tail = (1.0 + settings.level) / 2.0;
     // Being right on average is not enough to be right four times out of five.
     const POWER: f64 = 0.84;
+    // Half the width of an interval of `n` values whose spread is 1.
+    let half_width = |n: usize| bootstrap::student_quantile(tail, n - 1) / (n as f64).sqrt();
     let mut needed = have + 1;
     while needed <= have + 1000 {
-        let half = (bootstrap::student_quantile(tail, needed - 1) + POWER) * spread
-            / (needed as f64).sqrt();
+        let half = (half_width(needed) + POWER / (needed as f64).sqrt()) * spread;
         let quiet = floor.is_none_or(|floor| {
-            centre < margin || floor * (have as f64 / needed as f64).sqrt() < centre
+            centre < margin || floor * half_width(needed) / half_width(have) < centre
         });
         if half <= target && quiet && needed >= sign_flip::fewest_pairs(1.0 - settings.level) {
             return Some(needed - have);
@@ -528,5 +529,21 @@ mod tests {
         assert_eq!(judgement.disturbed, [4]);
         assert!((judgement.ratio_without_disturbed.unwrap() - 1.10).abs() < 0.01);
         assert!(judgement.ratio < 1.0);
+    }
+
+    /// Two pairs say nearly nothing of the noise, six much more: what lacks is the four, not hundreds.
+    #[test]
+    fn a_noise_floor_of_few_pairs_is_not_told_as_if_it_stayed() {
+        let found = ask(
+            &[(100.0, 110.0), (100.0, 111.0)],
+            &[(100.0, 101.0), (100.0, 99.0)],
+            &[],
+            1,
+        );
+        assert!(found.noise_floor.unwrap() > found.ratio, "{found:?}");
+        let four = Verdict::CannotTell {
+            more_pairs: Some(4),
+        };
+        assert_eq!(found.verdict, four);
     }
 }
