@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::measure::{Measured, Window};
 use crate::suite::{Asked, Suite};
-use crate::table::{Cell, Line, SEED, adjust, pairs};
+use crate::table::{Cell, Line, SEED, adjust, pairs, same_block};
 
 /// From so many levels on, a page has answers over all of them, and it is told who stays flat.
 const SWEEP: usize = 3;
@@ -192,9 +192,8 @@ struct Level {
 }
 
 fn rates(base: &[&Window], other: &[&Window]) -> BTreeMap<u32, (f64, f64)> {
-    let find = |block| other.iter().find(|w| w.block == block);
-    base.iter()
-        .filter_map(|w| Some((w.block, (w.run.good_rate(), find(w.block)?.run.good_rate()))))
+    same_block(base, other)
+        .map(|(base, other)| (base.block, (base.run.good_rate(), other.run.good_rate())))
         .collect()
 }
 
@@ -238,10 +237,8 @@ fn is_generator_bound(judgement: &Judgement) -> bool {
 /// CPU time for a request, in the windows of the same blocks; none where a stack's is not known.
 fn cpu(without: &[&Window], with: &[&Window], settings: Settings) -> Option<Judgement> {
     let seconds = |w: &Window| Some(w.cpu_per_request?.as_secs_f64());
-    let find = |block| with.iter().find(|w| w.block == block);
-    let pairs: Vec<(f64, f64)> = without
-        .iter()
-        .filter_map(|w| Some((seconds(w)?, seconds(find(w.block)?)?)))
+    let pairs: Vec<(f64, f64)> = same_block(without, with)
+        .filter_map(|(without, with)| Some((seconds(without)?, seconds(with)?)))
         .collect();
     let question = Question {
         metric: "CPU time for a request",

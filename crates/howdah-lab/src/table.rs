@@ -339,11 +339,25 @@ fn cell(suite: &Suite, page: usize, level: u32, windows: &[&Window]) -> Option<C
 }
 
 /// Windows of the same block.
+pub(crate) fn same_block<'a>(
+    base: &[&'a Window],
+    other: &[&'a Window],
+) -> impl Iterator<Item = (&'a Window, &'a Window)> {
+    let find = |block| other.iter().find(|w| w.block == block).copied();
+    base.iter().filter_map(move |w| Some((*w, find(w.block)?)))
+}
+
+/// Runs of the same block.
 pub(crate) fn pairs<'a>(base: &[&'a Window], other: &[&'a Window]) -> Vec<(&'a Run, &'a Run)> {
-    let find = |block| other.iter().find(|w| w.block == block);
-    base.iter()
-        .filter_map(|w| Some((&w.run, &find(w.block)?.run)))
+    same_block(base, other)
+        .map(|(base, other)| (&base.run, &other.run))
         .collect()
+}
+
+/// The 95 % interval of a mean rate, which is never negative; none for a single window.
+pub(crate) fn rate_interval(rates: &[f64]) -> Option<Interval> {
+    let interval = bootstrap::mean_interval(rates, 0.95, SEED)?;
+    Some(interval.map(|rate| rate.max(0.0)))
 }
 
 fn line(suite: &Suite, row: usize, page: usize, level: u32, windows: &[&Window]) -> Line {
@@ -378,8 +392,7 @@ fn line(suite: &Suite, row: usize, page: usize, level: u32, windows: &[&Window])
         trap: of.trap.clone(),
         as_ab: mean(&as_ab),
         good: mean(&good),
-        interval: bootstrap::mean_interval(&good, 0.95, SEED)
-            .map(|interval| interval.map(|rate| rate.max(0.0))),
+        interval: rate_interval(&good),
         windows: good,
         requests: runs.iter().map(|run| run.ended_requests()).sum(),
         errors,

@@ -233,6 +233,11 @@ mod tests {
         ] {
             let mut random = Random::new(7, 0);
             for n in [2, 3, 5, 6, 10] {
+                // Student's interval is for normal data, and a little narrow for others.
+                let least = match (name, n) {
+                    ("uniform", 5 | 6) => 364,
+                    _ => 368,
+                };
                 let mut hold = |of: fn(&[f64], u64) -> Option<Interval>| {
                     (0..400)
                         .filter(|seed| {
@@ -242,12 +247,12 @@ mod tests {
                         .count()
                 };
                 let held = hold(|values, seed| mean_interval(values, 0.95, seed));
-                assert!((362..=396).contains(&held), "{name}, {n}: {held} of 400");
+                assert!((least..=396).contains(&held), "{name}, {n}: {held} of 400");
                 let held = hold(|values, seed| {
                     let of_all = |drawn: &[&f64]| Some(drawn.iter().copied().sum::<f64>());
                     interval(values, 0.95, 400, seed, of_all)
                 });
-                assert!((358..=398).contains(&held), "{name}, {n}: {held} of 400");
+                assert!((least..=396).contains(&held), "{name}, {n}: {held} of 400");
             }
         }
     }

@@ -216,18 +216,23 @@ fn over_all(table: &Table, answer: &Answer) -> Option<String> {
     };
     let all = table.overall.iter().find(asked)?;
     let said = outcome(&all.judgement, &title(&all.against), &title(&all.stack));
-    Some(match table.suite.pages.len() {
-        1 => format!("{said} over all levels"),
-        _ => format!("{said} on {} over all levels", all.page),
-    })
+    Some(format!(
+        "{said}{} over all levels",
+        on_page(table, &all.page)
+    ))
+}
+
+/// ` on blog`, where the benchmark has several pages.
+fn on_page(table: &Table, page: &str) -> String {
+    match table.suite.pages.len() {
+        1 => String::new(),
+        _ => format!(" on {page}"),
+    }
 }
 
 /// ` on blog at 10 clients`, as far as the benchmark has several pages and levels.
 fn place(table: &Table, answer: &Answer, levels: &str) -> String {
-    let mut place = String::new();
-    if table.suite.pages.len() > 1 {
-        place += &format!(" on {}", answer.page);
-    }
+    let mut place = on_page(table, &answer.page);
     let first = table.cells.first().map(|cell| cell.concurrency);
     if table
         .cells

@@ -13,9 +13,10 @@ use howdah_bench::stats::{Verdict, holm};
 use serde::{Deserialize, Serialize};
 
 use super::arm::{Arm, Choice, DEFAULT, Mode};
-use super::rows::{Row, SEED};
+use super::rows::Row;
 use super::run::{Block, Window};
 use crate::report::text::capital;
+use crate::table::SEED;
 
 /// A difference below it does not count, and of two numbers of children so close the smaller is asked
 /// about.

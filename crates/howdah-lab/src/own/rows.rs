@@ -6,16 +6,15 @@ use howdah_bench::histogram::Histogram;
 use howdah_bench::outcome::Outcome;
 use howdah_bench::report::{bottleneck, judge};
 use howdah_bench::run::Run;
-use howdah_bench::stats::bootstrap::{self, Interval};
+use howdah_bench::stats::bootstrap::Interval;
 use howdah_bench::stats::mean;
 use serde::{Deserialize, Serialize};
 
 use super::arm::Arm;
 use super::run::{Block, Window};
 use crate::ceiling::Generator;
+use crate::table::rate_interval;
 
-/// Of the intervals' resampling: the same windows always give the same intervals.
-pub const SEED: u64 = 1;
 /// With more errors an arm is in no ranking.
 pub const ERRORS: f64 = 0.001;
 
@@ -128,8 +127,7 @@ fn row(arm: &Arm, windows: &[&Window]) -> Option<Row> {
         children: arm.choice().and_then(|choice| choice.children),
         ours: arm.choice().is_some(),
         good: mean(&good),
-        interval: bootstrap::mean_interval(&good, 0.95, SEED)
-            .map(|interval| interval.map(|rate| rate.max(0.0))),
+        interval: rate_interval(&good),
         windows: windows.len(),
         requests: runs.iter().map(|run| run.ended_requests()).sum(),
         errors,
