@@ -1,0 +1,1 @@
+//! A client that takes all connections, or keeps them without sending anything.

@@ -1,0 +1,1 @@
+//! A client whose request keeps a front thread busy.

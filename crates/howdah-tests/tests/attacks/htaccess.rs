@@ -1,0 +1,1 @@
+//! A client that asks for what an application closes by `.htaccess`.

@@ -1,0 +1,1 @@
+//! A client, or a script, that keeps PHP processes from others.
