@@ -146,8 +146,6 @@ bool howdah_cli_begin(int argc, char **argv)
 	if (php_request_startup() == FAILURE) {
 		return false;
 	}
-	SG(headers_sent) = 1;
-	SG(request_info).no_headers = 1;
 	CG(skip_shebang) = 1;
 	zend_is_auto_global(ZSTR_KNOWN(ZEND_STR_AUTOGLOBAL_SERVER));
 	PG(during_request_startup) = 0;

@@ -132,6 +132,9 @@ void howdah_swoole_refuse(const char *what, const char *why);
 zend_class_entry *howdah_swoole_class(const char *name, const char *older, zend_class_entry *parent,
                                       const zend_function_entry *methods);
 
+/* Refuses to unset a declared property, as Swoole's classes do. */
+void howdah_swoole_keep_property(zend_object *object, zend_string *name, void **cache);
+
 void howdah_swoole_register_server(void);
 void howdah_swoole_register_request(void);
 void howdah_swoole_register_response(void);

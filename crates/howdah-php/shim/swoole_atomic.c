@@ -138,6 +138,7 @@ void howdah_swoole_register_atomic(void)
 	atomic_handlers.offset = offsetof(atomic_t, std);
 	atomic_handlers.free_obj = destroy_atomic;
 	atomic_handlers.clone_obj = NULL;
+	atomic_handlers.unset_property = howdah_swoole_keep_property;
 	atomic_ce = howdah_swoole_class("Swoole\\Atomic", "swoole_atomic", NULL, atomic_methods);
 	atomic_ce->create_object = create_atomic;
 	howdah_swoole_class("Swoole\\Atomic\\Long", "swoole_atomic_long", NULL, atomic_methods)->create_object = create_atomic;

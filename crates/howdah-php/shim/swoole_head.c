@@ -219,6 +219,12 @@ static int put_fields(response_t *response, zend_long *own_length)
 		if (UNEXPECTED(means < 0)) {
 			continue;
 		}
+		if (UNEXPECTED(means && Z_TYPE_P(value) == IS_STRING && Z_STRLEN_P(value) == 0)) {
+			/* As in Swoole: neither this field nor the server's own of that name. So scripts switch
+			 * compression off for one answer. The framing stays the server's. */
+			seen |= means & ~(SEEN_CLOSE | SEEN_LENGTH);
+			continue;
+		}
 		if (UNEXPECTED(means == SEEN_CLOSE)) {
 			seen |= says_close(value) ? SEEN_CLOSE : 0;
 			continue;

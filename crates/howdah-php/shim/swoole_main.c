@@ -147,6 +147,15 @@ zend_class_entry *howdah_swoole_class(const char *name, const char *older, zend_
 	return registered;
 }
 
+void howdah_swoole_keep_property(zend_object *object, zend_string *name, void **cache)
+{
+	if (zend_hash_exists(&object->ce->properties_info, name)) {
+		zend_throw_error(NULL, "Property %s of class %s cannot be unset", ZSTR_VAL(name), ZSTR_VAL(object->ce->name));
+		return;
+	}
+	zend_std_unset_property(object, name, cache);
+}
+
 static int (*register_builtin)(void);
 
 /* Among PHP's own, the one place before module startup where a second module can be added. */

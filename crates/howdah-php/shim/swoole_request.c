@@ -13,6 +13,7 @@
 #include "ext/standard/url.h"
 #include "rfc1867.h"
 #include "zend_exceptions.h"
+#include "zend_smart_str.h"
 
 zend_class_entry *howdah_swoole_request_ce;
 static zend_object_handlers handlers;
@@ -198,51 +199,37 @@ static void make_server(const howdah_run_request_t *request, zval *slot)
 	add_number(slot, S_MASTER_TIME, now.tv_sec);
 }
 
-static void add_cookie(zval *array, const char *at, const char *end)
-{
-	while (at < end && (*at == ' ' || *at == '\t')) {
-		at++;
-	}
-	const char *equals = memchr(at, '=', (size_t)(end - at));
-	if (!equals || equals == at) {
-		return;
-	}
-	const char *from = equals + 1;
-	while (from < end && *from == '"') {
-		from++;
-	}
-	while (end > from && (end[-1] == '"' || end[-1] == ' ')) {
-		end--;
-	}
-	zend_string *value = zend_string_init(from, (size_t)(end - from), 0);
-	ZSTR_LEN(value) = php_url_decode(ZSTR_VAL(value), ZSTR_LEN(value));
-	add_assoc_str_ex(array, at, (size_t)(equals - at), value);
-}
-
+/* PHP's own reader of cookies, so that `cookie` is what $_COOKIE would be: the first of two values
+ * counts, a cookie without "=" is empty, names become variables, max_input_vars holds. */
 static void make_cookie(request_t *request, zval *slot)
 {
 	if (!howdah_swoole.parse_cookie) {
 		return;
 	}
+	smart_str all = {0};
 	howdah_bytes name, value;
 	for (size_t i = 0; howdah_run_field(request->connection, i, &name, &value); i++) {
-		if (!is_name(&name, "cookie")) {
-			continue;
-		}
-		if (Z_TYPE_P(slot) != IS_ARRAY) {
-			array_init(slot);
-		}
-		const char *at = value.at, *end = value.at + value.len;
-		while (at < end) {
-			const char *semicolon = memchr(at, ';', (size_t)(end - at));
-			const char *stop = semicolon ? semicolon : end;
-			/* As many as PHP takes (max_input_vars). */
-			if (zend_hash_num_elements(Z_ARRVAL_P(slot)) < (uint32_t)PG(max_input_vars)) {
-				add_cookie(slot, at, stop);
+		if (is_name(&name, "cookie")) {
+			if (all.s) {
+				smart_str_appends(&all, "; ");
 			}
-			at = semicolon ? semicolon + 1 : end;
+			smart_str_appendl(&all, value.at, value.len);
 		}
 	}
+	if (!all.s) {
+		return;
+	}
+	smart_str_0(&all);
+	zval *cookies = &PG(http_globals)[TRACK_VARS_COOKIE], cookies_before;
+	char *data_before = SG(request_info).cookie_data;
+	ZVAL_COPY_VALUE(&cookies_before, cookies);
+	ZVAL_UNDEF(cookies);
+	SG(request_info).cookie_data = ZSTR_VAL(all.s);
+	sapi_module.treat_data(PARSE_COOKIE, NULL, NULL);
+	SG(request_info).cookie_data = data_before;
+	ZVAL_COPY_VALUE(slot, cookies);
+	ZVAL_COPY_VALUE(cookies, &cookies_before);
+	smart_str_free(&all);
 }
 
 /* As PHP reads a query string; it frees its copy. */
@@ -265,6 +252,11 @@ size_t howdah_swoole_read_post(char *buffer, size_t len)
 	return n;
 }
 
+/* What is said of each file. */
+enum { FACTS = 5 };
+
+static const char *const fact_names[FACTS] = {"name", "type", "tmp_name", "error", "size"};
+
 static void collect_tmpfiles(zval *node, zval *list)
 {
 	zval *one;
@@ -275,6 +267,62 @@ static void collect_tmpfiles(zval *node, zval *list)
 	} else if (Z_TYPE_P(node) == IS_STRING && Z_STRLEN_P(node)) {
 		Z_TRY_ADDREF_P(node);
 		add_next_index_zval(list, node);
+	}
+}
+
+static zval *same_key(HashTable *from, zend_ulong index, zend_string *name)
+{
+	return name ? zend_hash_find(from, name) : zend_hash_index_find(from, index);
+}
+
+/* PHP has files["form"]["size"]["file"], Swoole files["form"]["file"]["size"] (unless
+ * `http_parse_files`, which asks for PHP's). PHP bounds the depth (max_input_nesting_level). */
+static void regroup(zval *into, zval *const facts[FACTS])
+{
+	array_init(into);
+	if (Z_TYPE_P(facts[0]) != IS_ARRAY) {
+		for (int i = 0; i < FACTS; i++) {
+			Z_TRY_ADDREF_P(facts[i]);
+			add_assoc_zval(into, fact_names[i], facts[i]);
+		}
+		return;
+	}
+	zend_ulong index;
+	zend_string *name;
+	zval *first;
+	ZEND_HASH_FOREACH_KEY_VAL(Z_ARRVAL_P(facts[0]), index, name, first) {
+		zval *below[FACTS] = {first}, made;
+		int found = 1;
+		while (found < FACTS && Z_TYPE_P(facts[found]) == IS_ARRAY
+		       && (below[found] = same_key(Z_ARRVAL_P(facts[found]), index, name))) {
+			found++;
+		}
+		if (found < FACTS) {
+			continue;
+		}
+		regroup(&made, below);
+		if (name) {
+			zend_hash_update(Z_ARRVAL_P(into), name, &made);
+		} else {
+			zend_hash_index_update(Z_ARRVAL_P(into), index, &made);
+		}
+	} ZEND_HASH_FOREACH_END();
+}
+
+/* One entry of $_FILES, as Swoole has it. */
+static void regroup_entry(zval *entry)
+{
+	zval *facts[FACTS], made;
+	for (int i = 0; i < FACTS; i++) {
+		facts[i] = zend_hash_str_find(Z_ARRVAL_P(entry), fact_names[i], strlen(fact_names[i]));
+		if (!facts[i]) {
+			return;
+		}
+	}
+	if (Z_TYPE_P(facts[0]) == IS_ARRAY) {
+		regroup(&made, facts);
+		zval_ptr_dtor(entry);
+		ZVAL_COPY_VALUE(entry, &made);
 	}
 }
 
@@ -316,6 +364,9 @@ static void make_form(request_t *request, const howdah_run_request_t *seen, cons
 						array_init(tmpfiles);
 					}
 					collect_tmpfiles(paths, tmpfiles);
+				}
+				if (!howdah_swoole.parse_files) {
+					regroup_entry(one);
 				}
 			}
 		} ZEND_HASH_FOREACH_END();
@@ -444,12 +495,6 @@ static int has_property(zend_object *object, zend_string *name, int check, void 
 {
 	make_named(of(object), name);
 	return zend_std_has_property(object, name, check, cache);
-}
-
-static void unset_property(zend_object *object, zend_string *name, void **cache)
-{
-	make_named(of(object), name);
-	zend_std_unset_property(object, name, cache);
 }
 
 static HashTable *get_properties(zend_object *object)
@@ -625,6 +670,6 @@ void howdah_swoole_register_request(void)
 	handlers.write_property = write_property;
 	handlers.get_property_ptr_ptr = get_property_ptr_ptr;
 	handlers.has_property = has_property;
-	handlers.unset_property = unset_property;
+	handlers.unset_property = howdah_swoole_keep_property;
 	handlers.get_properties = get_properties;
 }

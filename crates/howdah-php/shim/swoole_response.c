@@ -379,6 +379,9 @@ static bool is_attribute(const zend_string *text)
 	return howdah_is_value(ZSTR_VAL(text), ZSTR_LEN(text)) && !memchr(ZSTR_VAL(text), ';', ZSTR_LEN(text));
 }
 
+/* 9999-12-31T23:59:59Z: a cookie's date has four digits for the year. */
+#define LAST_EXPIRY ((zend_long)253402300799)
+
 static void cookie(INTERNAL_FUNCTION_PARAMETERS, bool encode)
 {
 	zval *name_or_object;
@@ -422,6 +425,10 @@ static void cookie(INTERNAL_FUNCTION_PARAMETERS, bool encode)
 		php_error_docref(NULL, E_WARNING, "BadCookie: a raw value carries a control character or ';'");
 		RETURN_FALSE;
 	}
+	if (expires > LAST_EXPIRY) {
+		php_error_docref(NULL, E_WARNING, "Expiry date can't be a year greater than 9999");
+		RETURN_FALSE;
+	}
 	smart_str line = {0};
 	smart_str_append(&line, name);
 	smart_str_appendc(&line, '=');
@@ -441,6 +448,8 @@ static void cookie(INTERNAL_FUNCTION_PARAMETERS, bool encode)
 		zend_string *date = php_format_date("D, d-M-Y H:i:s \\G\\M\\T", sizeof("D, d-M-Y H:i:s \\G\\M\\T") - 1, expires, 0);
 		smart_str_append(&line, date);
 		zend_string_release(date);
+		smart_str_appends(&line, "; Max-Age=");
+		smart_str_append_long(&line, MAX(0, expires - (zend_long)howdah_run_seconds()));
 	}
 	static const char *const labels[] = {"; path=", "; domain=", "; samesite=", "; priority="};
 	for (size_t i = 0; i < 2; i++) {
@@ -670,4 +679,5 @@ void howdah_swoole_register_response(void)
 	handlers.offset = offsetof(response_t, std);
 	handlers.free_obj = destroy;
 	handlers.clone_obj = NULL;
+	handlers.unset_property = howdah_swoole_keep_property;
 }

@@ -154,6 +154,10 @@ static ZEND_COLD ZEND_NORETURN void run_worker(uint64_t number)
 	howdah_swoole_in_worker = true;
 	worker_number = number;
 	howdah_swoole_forget_timers();
+	/* What is printed goes to the terminal or the log and begins no answer: sessions can be started
+	 * in every callback, whatever was printed before it, also by the manager. */
+	SG(headers_sent) = 0;
+	SG(request_info).no_headers = 1;
 	char title[64];
 	snprintf(title, sizeof(title), "howdah-php: swoole worker %llu", (unsigned long long)number);
 	howdah_title_set(title);

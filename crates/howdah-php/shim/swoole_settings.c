@@ -172,7 +172,6 @@ void howdah_swoole_set_defaults(void)
 		.compression_min_length = 20,
 		.parse_cookie = true,
 		.parse_post = true,
-		.parse_files = true,
 	};
 }
 

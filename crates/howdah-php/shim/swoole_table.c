@@ -671,4 +671,5 @@ void howdah_swoole_register_table(void)
 	table_handlers.offset = offsetof(table_t, std);
 	table_handlers.free_obj = destroy_table;
 	table_handlers.clone_obj = NULL;
+	table_handlers.unset_property = howdah_swoole_keep_property;
 }

@@ -96,7 +96,7 @@ fn a_request_carries_what_the_client_sent() {
     let expected = concat!(
         r#"[{"host":"t","x-two":["1","2"],"content-type":"application\/x-www-form-urlencoded","content-length":"10"},"#,
         r#"{"query_string":"x=1&y[]=2","request_method":"POST","request_uri":"\/a%20b","path_info":"\/a b","server_protocol":"HTTP\/1.1","remote_addr":"127.0.0.1"},"#,
-        r#"{"a":"b c","q":"z"},{"x":"1","y":["2"]},{"p":"1","q":{"k":"2"}},null,null,"POST","p=1&q[k]=2","p=1&q[k]=2",true,true]"#,
+        r#"{"a":"b c","q":"\"z\""},{"x":"1","y":["2"]},{"p":"1","q":{"k":"2"}},null,null,"POST","p=1&q[k]=2","p=1&q[k]=2",true,true]"#,
     );
     assert_eq!(answer.text(), expected);
     // Absent is null, as in Swoole.
@@ -176,6 +176,65 @@ fn uploads_are_files_until_the_request_is_over() {
 }
 
 #[test]
+fn files_of_a_forms_array_are_grouped_as_swoole_groups_them_or_as_php_does() {
+    let part = |name: &str, file: &str| {
+        format!(
+            "--xx\r\nContent-Disposition: form-data; name=\"{name}\"; filename=\"{file}\"\r\n\r\n{file}!\r\n"
+        )
+    };
+    let names = [
+        ("one", "1"),
+        ("form[a]", "2"),
+        ("form[b][c]", "3"),
+        ("list[]", "4"),
+        ("list[]", "5"),
+    ];
+    let parts: String = names.iter().map(|(name, file)| part(name, file)).collect();
+    let body = format!("{parts}--xx--\r\n");
+    let code = r#"array_walk_recursive($q->files, function (&$v, $k) { if (is_string($v) && str_starts_with($v, '/')) { $v = file_get_contents($v); } });
+        $f = $q->files;
+        $r->end(json_encode([$f['one']['tmp_name'], $f['form']['a']['tmp_name'] ?? null, $f['form']['b']['c']['size'] ?? null,
+            array_column($f['list'], 'name'), $f['form']['tmp_name']['b']['c'] ?? null, $f['list']['name'] ?? null, count($q->tmpfiles)]));"#;
+    for (settings, expected) in [
+        ("[]", r#"["1!","2!",2,["4","5"],null,null,5]"#),
+        (
+            "['http_parse_files' => true]",
+            r#"["1!",null,null,[],"3!",["4","5"],5]"#,
+        ),
+    ] {
+        let script = Script::start(&format!(
+            r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
+            $s->set(['worker_num' => 1] + {settings});
+            $s->on('request', function ($q, $r) {{ {code} }});
+            $s->start();"#
+        ));
+        let fields = "Content-Type: multipart/form-data; boundary=xx\r\n";
+        let answer = script.connect().ask("POST", "/", fields, body.as_bytes());
+        assert_eq!(answer.text(), expected, "{settings}");
+    }
+}
+
+#[test]
+fn declared_properties_cannot_be_unset() {
+    let script = serving(
+        r#"$said = [];
+        foreach ([$r, $q] as $object) {
+            try { unset($object->header); } catch (Error $e) { $said[] = $e->getMessage(); }
+        }
+        $r->own = 1;
+        unset($r->own);
+        $r->header('X-Still', 'here');
+        $r->end(json_encode([$said, isset($r->own)], JSON_UNESCAPED_SLASHES));"#,
+    );
+    let answer = script.get("/");
+    assert_eq!(
+        answer.text(),
+        r#"[["Property header of class Swoole\\Http\\Response cannot be unset","Property header of class Swoole\\Http\\Request cannot be unset"],false]"#
+    );
+    assert_eq!(answer.header("X-Still"), Some("here"));
+}
+
+#[test]
 fn chunked_and_awaited_bodies_arrive_whole() {
     let script = serving("$r->end(strlen($q->rawContent()) . ' ' . json_encode($q->post));");
     let mut client = script.connect();
@@ -239,24 +298,90 @@ fn cookies_and_redirections_are_swooles() {
         $r->cookie('a', 'b c;', 1700000000, '/p', 'example.org', true, true, 'Lax', 'High');
         $r->rawcookie('raw', 'x%20y');
         $r->cookie('gone');
-        $bad = [@$r->cookie("n\n", 'v'), @$r->rawcookie('r', "a\r\nb"), @$r->cookie('d', 'v', 0, "/;x")];
+        $bad = [@$r->cookie("n\n", 'v'), @$r->rawcookie('r', "a\r\nb"), @$r->cookie('d', 'v', 0, "/;x"),
+            @$r->cookie('late', 'v', PHP_INT_MAX)];
         $r->end(json_encode($bad));"#,
     );
     let answer = script.get("/");
     assert_eq!(
         answer.headers("Set-Cookie"),
         [
-            "a=b%20c%3B; expires=Tue, 14-Nov-2023 22:13:20 GMT; path=/p; domain=example.org; secure; httponly; samesite=Lax; priority=High",
+            "a=b%20c%3B; expires=Tue, 14-Nov-2023 22:13:20 GMT; Max-Age=0; path=/p; domain=example.org; secure; httponly; samesite=Lax; priority=High",
             "raw=x%20y",
-            "gone=deleted; expires=Thu, 01-Jan-1970 00:00:01 GMT",
+            "gone=deleted; expires=Thu, 01-Jan-1970 00:00:01 GMT; Max-Age=0",
         ]
     );
-    assert_eq!(answer.text(), "[false,false,false]");
+    assert_eq!(answer.text(), "[false,false,false,false]");
     let answer = script.get("/go");
     assert_eq!(
         (answer.status, answer.header("Location")),
         (301, Some("/there?a=b"))
     );
+}
+
+#[test]
+fn a_cookie_that_expires_later_says_in_how_many_seconds() {
+    let script = serving("$r->cookie('a', 'b', time() + 3600); $r->end();");
+    let answer = script.get("/");
+    let (_, age) = answer.headers("Set-Cookie")[0]
+        .split_once("GMT; Max-Age=")
+        .unwrap_or_else(|| panic!("{}", answer.head));
+    let age: u32 = age.parse().unwrap();
+    assert!((3500..=3600).contains(&age), "{age}");
+}
+
+#[test]
+fn cookies_are_read_as_php_reads_them() {
+    let script = serving("$r->end(json_encode($q->cookie));");
+    let mut client = script.connect();
+    for (sent, read) in [
+        (
+            "Cookie: PHPSESSID=1; HttpOnly; q=2\r\n",
+            r#"{"PHPSESSID":"1","HttpOnly":"","q":"2"}"#,
+        ),
+        // The first counts: browsers send the more specific path's first (RFC 6265 §5.4).
+        (
+            "Cookie: a=1; a=2\r\nCookie: a=3; b=4\r\n",
+            r#"{"a":"1","b":"4"}"#,
+        ),
+        (
+            "Cookie: a=x+y%2B; a.b=1; l[k]=2; =none; e=\r\n",
+            r#"{"a":"x+y+","a_b":"1","l":{"k":"2"},"e":""}"#,
+        ),
+        // A prefix that the browser has not checked is not made by mangling a name.
+        ("Cookie: a=1; ..Host-x=3\r\n", r#"{"a":"1"}"#),
+    ] {
+        assert_eq!(client.ask("GET", "/", sent, b"").text(), read, "{sent}");
+    }
+}
+
+#[test]
+fn sessions_start_in_every_callback_whatever_was_printed() {
+    let script = Script::start_in(
+        Scratch::new(),
+        r#"echo "printed by the manager\n";
+        $s = new Swoole\Http\Server("127.0.0.1", 0);
+        $s->set(['worker_num' => 1]);
+        $s->on('request', function ($q, $r) use ($argv) {
+            echo "printed by the worker\n";
+            $before = headers_sent();
+            session_save_path($argv[1]);
+            $started = session_start();
+            $_SESSION['n'] = ($_SESSION['n'] ?? 0) + 1;
+            $id = session_id();
+            session_write_close();
+            header('X-Dropped: 1');
+            $r->end(json_encode([$before, $started, is_file("$argv[1]/sess_$id"), headers_sent(), headers_list()]));
+        });
+        $s->start();"#,
+    );
+    let mut client = script.connect();
+    for _ in 0..3 {
+        let answer = client.get("/");
+        assert_eq!(answer.text(), "[false,true,true,false,[]]");
+        // What Swoole's own methods have not set is not sent.
+        assert_eq!(answer.header("X-Dropped"), None);
+    }
 }
 
 #[test]
@@ -354,6 +479,22 @@ fn bodies_are_compressed_for_clients_that_can() {
             (None, 7000)
         );
     }
+}
+
+#[test]
+fn an_empty_field_of_the_servers_own_is_left_out_and_switches_compression_off() {
+    let script = serving(
+        "$r->header('Content-Encoding', ''); $r->header('Server', ''); $r->header('Content-Length', '');
+        $r->header('X-Own', ''); $r->end(str_repeat('howdah ', 1000));",
+    );
+    let mut client = script.connect();
+    let plain = client.ask("GET", "/", "Accept-Encoding: gzip\r\n", b"");
+    assert_eq!(plain.body.len(), 7000);
+    assert_eq!(plain.header("Content-Length"), Some("7000"));
+    for name in ["Content-Encoding:", "Server:"] {
+        assert!(!plain.head.contains(name), "{}", plain.head);
+    }
+    assert!(plain.head.contains("X-Own:"), "{}", plain.head);
 }
 
 #[test]
@@ -460,14 +601,16 @@ fn settings_without_effect_and_unknown_ones_are_named() {
 #[test]
 fn a_script_without_a_server_is_a_command_line_script() {
     let (status, said) = run_to_end(
-        r#"echo PHP_SAPI, ' ', implode(',', array_slice($argv, 1)) !== '' ? 'args' : 'none', ' ',
+        r#"$sent = headers_sent();
+        echo PHP_SAPI, ' ', implode(',', array_slice($argv, 1)) !== '' ? 'args' : 'none', ' ',
             is_resource(STDERR) ? 'streams' : 'no', ' ', ini_get('max_execution_time'), ' ',
             json_encode([extension_loaded('swoole'), extension_loaded('openswoole'), SWOOLE_VERSION_ID >= 40000]);
+        echo json_encode([$sent, headers_sent()]);
         register_shutdown_function(function () { echo " bye\n"; });
         exit(3);"#,
     );
     assert_eq!(
         (status, said.as_str()),
-        (3, "cli none streams 0 [true,true,true] bye\n")
+        (3, "cli none streams 0 [true,true,true][false,true] bye\n")
     );
 }
