@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use swoole_rig::{Script, eventually, signal_to};
+use swoole_rig::{Script, eventually, run_to_end, signal_to};
 
 /// A server with these settings whose callback is `code`, with `$q`, `$r` and `$s`.
 fn serving(settings: &str, code: &str) -> Script {
@@ -443,6 +443,25 @@ fn a_stop_finishes_what_runs_and_calls_the_script() {
         assert_eq!(log.matches(&line).count(), 1, "{line}: {log}");
     }
     assert!(!pid_file.exists());
+}
+
+#[test]
+fn a_stop_while_workers_start_reaches_every_one_of_them() {
+    // The fourth worker asks for it while the manager forks the others: some hear of it before
+    // they could have handlers.
+    for _ in 0..8 {
+        let (status, said) = run_to_end(
+            r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
+            $s->set(['worker_num' => 24]);
+            $s->on('workerStart', function ($s, $n) { if ($n === 3) { $s->shutdown(); } });
+            $s->on('request', function ($q, $r) { $r->end(); });
+            $s->start();"#,
+        );
+        assert!(
+            status == 0 && said.contains(": stopped") && !said.contains("WorkerKilled"),
+            "{status}: {said}"
+        );
+    }
 }
 
 #[test]

@@ -316,6 +316,43 @@ extern "C" fn on_signal(signal: libc::c_int) {
     }
 }
 
+const HANDLED: [i32; 5] = [
+    libc::SIGTERM,
+    libc::SIGINT,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGCHLD,
+];
+
+/// Signals wait while this lives: around a fork, so that the new process gets what is sent to it
+/// when it has handlers of its own, and not by its parent's, whose memory it no longer shares.
+#[derive(Debug)]
+pub struct HeldSignals {
+    before: libc::sigset_t,
+}
+
+/// Makes the signals that [`handle_signals`] handles wait.
+pub fn hold_signals() -> HeldSignals {
+    // SAFETY: all-zero is a valid sigset_t, which the calls fill.
+    unsafe {
+        let mut held: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut held);
+        for signal in HANDLED {
+            libc::sigaddset(&mut held, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &held, &mut before);
+        HeldSignals { before }
+    }
+}
+
+impl Drop for HeldSignals {
+    fn drop(&mut self) {
+        // SAFETY: the mask that was there before.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
+    }
+}
+
 /// Handles the signals of a server process from now on; the descriptor becomes readable with each.
 /// Not blocked: programs a script starts inherit a usable mask.
 pub fn handle_signals(manager: bool) -> io::Result<OwnedFd> {
@@ -323,13 +360,7 @@ pub fn handle_signals(manager: bool) -> io::Result<OwnedFd> {
     let bell = owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
     BELL.store(bell.as_raw_fd(), Ordering::SeqCst);
     ASKED.store(0, Ordering::SeqCst);
-    for signal in [
-        libc::SIGTERM,
-        libc::SIGINT,
-        libc::SIGUSR1,
-        libc::SIGUSR2,
-        libc::SIGCHLD,
-    ] {
+    for signal in HANDLED {
         let ours = match signal {
             libc::SIGCHLD => manager,
             // A terminal's Ctrl-C reaches all; the manager tells its workers.

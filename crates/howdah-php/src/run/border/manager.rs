@@ -241,6 +241,8 @@ extern "C" fn howdah_run_fork(number: u64) -> c_int {
             return -1;
         };
         let parent = manager.pid;
+        // Until the worker has handlers of its own: a SIGTERM of the next moment would be lost.
+        let _held = sys::hold_signals();
         match fork() {
             Ok(Forked::Parent(pid)) => {
                 manager.crew.spawned(number, pid, sys::now_ms());
