@@ -12,8 +12,8 @@ const MAX_TRAILERS: u32 = 16 << 10;
 enum State {
     /// Before or within the size: value so far, digits seen.
     Size { value: u64, digits: u8 },
-    /// After the size, in `;...`, `quoted` within a quoted string is of no matter: CR ends it.
-    Extension { value: u64 },
+    /// After the size, in `;...`.
+    Extension { value: u64, part: Part },
     /// After the CR of the size line.
     SizeLf { value: u64 },
     /// In a chunk's data.
@@ -34,6 +34,55 @@ enum State {
     LastLf,
     /// The body is complete.
     Done,
+}
+
+/// Where in `*( ";" BWS name [ BWS "=" BWS value ] )` (RFC 9112 §7.1.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// After `;`: white space, or the name's first byte.
+    Start,
+    Name,
+    /// White space after the name: `=`, `;` or the end of the line.
+    AfterName,
+    /// After `=`: white space, or the value's first byte.
+    ValueStart,
+    Value,
+    Quoted,
+    /// After a backslash in a quoted value.
+    QuotedPair,
+    /// After a quoted value, or white space after a value.
+    AfterValue,
+}
+
+impl Part {
+    /// What follows `b`; none: `b` may not stand here. The end of the line is the caller's.
+    fn next(self, b: u8) -> Option<Part> {
+        let token = crate::head::is_token_byte(b);
+        Some(match (self, b) {
+            (Part::Quoted, b'"') => Part::AfterValue,
+            (Part::Quoted, b'\\') => Part::QuotedPair,
+            (Part::Quoted | Part::QuotedPair, b'\t' | 0x20..=0x7e | 0x80..) => Part::Quoted,
+            (Part::Start | Part::AfterName | Part::ValueStart | Part::AfterValue, b' ' | b'\t') => {
+                self
+            }
+            (Part::Name, b' ' | b'\t') => Part::AfterName,
+            (Part::Value, b' ' | b'\t') => Part::AfterValue,
+            (Part::Name | Part::AfterName, b'=') => Part::ValueStart,
+            (Part::Name | Part::AfterName | Part::Value | Part::AfterValue, b';') => Part::Start,
+            (Part::ValueStart, b'"') => Part::Quoted,
+            (Part::Start | Part::Name, _) if token => Part::Name,
+            (Part::ValueStart | Part::Value, _) if token => Part::Value,
+            _ => return None,
+        })
+    }
+
+    /// Whether the line may end here.
+    fn is_whole(self) -> bool {
+        matches!(
+            self,
+            Part::Name | Part::AfterName | Part::Value | Part::AfterValue
+        )
+    }
 }
 
 /// Decodes one body.
@@ -61,6 +110,15 @@ impl ChunkDecoder {
     /// Whether the last chunk and the trailers have been seen.
     pub fn is_done(&self) -> bool {
         self.state == State::Done
+    }
+
+    /// Bytes of data that the chunk begun last still announces; 0 between chunks. A body that will be
+    /// too long shows here before its bytes have come.
+    pub fn announced(&self) -> u64 {
+        match self.state {
+            State::Data { left } => left,
+            _ => 0,
+        }
     }
 
     /// Decodes from the front of `input`, appending at most `room` bytes of data to `out`. Returns
@@ -104,13 +162,13 @@ impl ChunkDecoder {
                         }
                     }
                     (b'\r', _) if digits > 0 => State::SizeLf { value },
-                    (b';', _) if digits > 0 => self.extension(value)?,
+                    (b';', _) if digits > 0 => self.extension(value, Part::Start)?,
                     _ => return Err(BadRequest::BadChunkSize),
                 },
-                State::Extension { value } => match b {
-                    b'\r' => State::SizeLf { value },
-                    b'\t' | 0x20..=0x7e | 0x80.. => self.extension(value)?,
-                    _ => return Err(BadRequest::BadChunkSize),
+                State::Extension { value, part } => match part.next(b) {
+                    Some(part) => self.extension(value, part)?,
+                    None if b == b'\r' && part.is_whole() => State::SizeLf { value },
+                    None => return Err(BadRequest::BadChunkExtension),
                 },
                 State::SizeLf { value } => match (b, value) {
                     (b'\n', 0) => State::TrailerStart,
@@ -149,12 +207,12 @@ impl ChunkDecoder {
         Ok(at)
     }
 
-    fn extension(&mut self, value: u64) -> Result<State, BadRequest> {
+    fn extension(&mut self, value: u64, part: Part) -> Result<State, BadRequest> {
         self.extensions += 1;
         if self.extensions > MAX_EXTENSIONS {
             return Err(BadRequest::ChunkExtensionsTooLong);
         }
-        Ok(State::Extension { value })
+        Ok(State::Extension { value, part })
     }
 
     fn trailer(&mut self) -> Result<(), BadRequest> {
@@ -205,7 +263,7 @@ mod tests {
         check(b"5\r\nhello\r\n0\r\n\r\n", Ok(Some((b"hello", b""))));
         check(b"5\r\nhello\r\n0\r\n\r\nGET", Ok(Some((b"hello", b"GET"))));
         check(
-            b"5;a=b;c=\"d e\"\r\nhello\r\n00\r\n\r\n",
+            b"5;a=b;c=\"d \\\"e;\"; f\t=\tg ;h \r\nhello\r\n00;i\r\n\r\n",
             Ok(Some((b"hello", b""))),
         );
         check(
@@ -228,8 +286,26 @@ mod tests {
         refused(b"5 \r\nhello", BadRequest::BadChunkSize);
         refused(b"5\nhello", BadRequest::BadChunkSize);
         refused(b"5\r\rhello", BadRequest::BadChunkSize);
-        refused(b"5;\n\r\nhello", BadRequest::BadChunkSize);
-        refused(b"5;a\0\r\nhello", BadRequest::BadChunkSize);
+        for extension in [
+            ";",
+            ";\n",
+            ";a\0",
+            ";=b",
+            ";;a",
+            ";a=",
+            ";a=;b",
+            ";bad[token",
+            ";a=\"b",
+            ";a=\"b\"c",
+            ";a b",
+            ";a=b c",
+            ";a=\"\\\r\"",
+            ";a\u{7f}",
+            ";\u{e9}",
+        ] {
+            let wire = format!("5{extension}\r\nhello");
+            refused(wire.as_bytes(), BadRequest::BadChunkExtension);
+        }
         refused(b"10000000000000000\r\n", BadRequest::BadChunkSize);
         refused(b"0000000000000005\r\nhello", BadRequest::BadChunkSize);
         refused(b"5\r\nhello0\r\n\r\n", BadRequest::BadChunkEnd);
@@ -241,6 +317,20 @@ mod tests {
         refused(b"0\r\n fold\r\n\r\n", BadRequest::BadTrailer);
         refused(b"0\r\n\rX", BadRequest::BadTrailer);
         refused(b"0\r\nGET / HTTP/1.1\r\n\r\n", BadRequest::BadTrailer);
+    }
+
+    #[test]
+    fn a_chunks_size_shows_before_its_data() {
+        let (mut decoder, mut out) = (ChunkDecoder::default(), Vec::new());
+        decoder.decode(b"40000000\r", &mut out, 10).unwrap();
+        assert_eq!(decoder.announced(), 0, "its line has not ended");
+        decoder.decode(b"\n", &mut out, 10).unwrap();
+        assert_eq!(decoder.announced(), 1 << 30);
+        decoder.decode(b"abc", &mut out, 10).unwrap();
+        assert_eq!(
+            (decoder.announced(), &out[..]),
+            ((1 << 30) - 3, &b"abc"[..])
+        );
     }
 
     #[test]

@@ -163,7 +163,9 @@ fn decimal(value: &[u8]) -> Option<u64> {
     (n < 1 << 63).then_some(n)
 }
 
-/// `uri-host [ ":" port ]` (RFC 3986 §3.2.2, RFC 9110 §7.2), not empty, without user information.
+/// `uri-host [ ":" port ]` (RFC 3986 §3.2.2, RFC 9110 §7.2), not empty, without user information. Of
+/// names whose labels may be empty only the one with a dot at its end is taken: `.`, `..` and `a..b`
+/// name no host, and are parts of a path wherever a host becomes a file's name.
 pub fn is_host(value: &[u8]) -> bool {
     let (host, port) = match value {
         [b'[', rest @ ..] => {
@@ -187,6 +189,8 @@ pub fn is_host(value: &[u8]) -> bool {
         },
     };
     let name_ok = !host.is_empty()
+        && !host.starts_with(b".")
+        && !host.windows(2).any(|two| two == b"..")
         && host
             .iter()
             .all(|b| b.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=".contains(b));
@@ -211,12 +215,14 @@ mod tests {
             "under_score.example",
             "xn--bcher-kva.example:",
             "h:65535",
+            "example.org.",
         ] {
             assert!(is_host(good.as_bytes()), "{good}");
         }
         for bad in [
             "", ":80", "a:b", "a:65536", "a:123456", "a:1:2", "[::1", "[::1]x", "[::g]", "u@h",
-            "a/b", "a b", "a\\b", "é", "a?b", "[]", "a:-1", "a:+1",
+            ".", "..", ".:80", ".a", "a..b", "a..", "a/b", "a b", "a\\b", "é", "a?b", "[]", "a:-1",
+            "a:+1",
         ] {
             assert!(!is_host(bad.as_bytes()), "{bad}");
         }

@@ -45,6 +45,9 @@ impl Parsed {
     }
 }
 
+/// Empty lines ignored before a request line: clients that count a body wrongly send one or two more.
+const MOST_EMPTY_LINES: usize = 8;
+
 const TOKEN: u8 = 1;
 const TARGET: u8 = 2;
 const VALUE: u8 = 4;
@@ -133,12 +136,14 @@ fn parse_all(
     limits: &HeadLimits,
     fields: &mut Vec<(Span, Span)>,
 ) -> Result<Option<Parsed>, BadRequest> {
-    // RFC 9112 §2.2: an empty line before the request line is to be ignored; one.
-    let start = match input {
-        [b'\r', b'\n', ..] => 2,
-        [] | [b'\r'] => return Ok(None),
-        _ => 0,
-    };
+    // RFC 9112 §2.2: at least one empty line before the request line is to be ignored.
+    let mut start = 0;
+    while start < 2 * MOST_EMPTY_LINES && input[start..].starts_with(b"\r\n") {
+        start += 2;
+    }
+    if matches!(&input[start..], [] | [b'\r']) {
+        return Ok(None);
+    }
     let line_may_go_on = |end: usize| {
         if end - start > limits.request_line {
             Err(BadRequest::UriTooLong)

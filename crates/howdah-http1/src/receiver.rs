@@ -141,7 +141,9 @@ impl Receiver {
                     let room = (limits.body - self.body.len() as u64).saturating_add(1);
                     let room = usize::try_from(room).unwrap_or(usize::MAX);
                     used += decoder.decode(&input[used..], &mut self.body, room)?;
-                    if self.body.len() as u64 > limits.body {
+                    // A chunk that is announced too large is refused before its bytes have come.
+                    let coming = (self.body.len() as u64).saturating_add(decoder.announced());
+                    if coming > limits.body {
                         return Err(Refused::BodyTooLarge);
                     }
                     if !decoder.is_done() {
@@ -265,6 +267,8 @@ mod tests {
         let chunked =
             "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nb\r\nabcdefghijk";
         assert_eq!(take(chunked), Err(Refused::BodyTooLarge));
+        let announced = chunked.strip_suffix("abcdefghijk").unwrap();
+        assert_eq!(take(announced), Err(Refused::BodyTooLarge));
     }
 
     #[test]

@@ -78,6 +78,8 @@ refusals! {
     UnsupportedTransferEncoding => 501,
     /// A chunk's size line is not hexadecimal, too big, or too long (RFC 9112 §7.1).
     BadChunkSize => 400,
+    /// A chunk extension that is not `;name`, `;name=value` or `;name="value"` (RFC 9112 §7.1.1).
+    BadChunkExtension => 400,
     /// Chunk extensions of one body longer than 16 KiB together.
     ChunkExtensionsTooLong => 400,
     /// A chunk's data is not followed by CRLF.

@@ -268,7 +268,9 @@ impl RequestBody {
                 let done = decoder.is_done();
                 self.input.consume(used);
                 self.expect_continue = false;
-                if out.len() as u64 > self.limit.saturating_sub(self.received) {
+                // A chunk that is announced too large is refused before its bytes have come.
+                let coming = (out.len() as u64).saturating_add(decoder.announced());
+                if coming > self.limit.saturating_sub(self.received) {
                     return Err(BodyError::TooLarge);
                 }
                 if done {

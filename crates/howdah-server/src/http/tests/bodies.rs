@@ -59,6 +59,7 @@ async fn a_broken_chunk_is_refused_by_name_and_ends_the_connection() {
     for (chunks, name) in [
         ("x\r\n", "BadChunkSize"),
         ("3\nabc\r\n0\r\n\r\n", "BadChunkSize"),
+        ("3;\r\nabc\r\n0\r\n\r\n", "BadChunkExtension"),
         ("3\r\nabcd\r\n0\r\n\r\n", "BadChunkEnd"),
         ("0\r\nbad trailer\r\n\r\n", "BadTrailer"),
     ] {
@@ -84,7 +85,12 @@ async fn a_body_over_the_limit_is_too_large_before_it_is_read() {
     let head = "POST /echo?2 HTTP/1.1\r\nHost: a\r\n";
     let sized = format!("{head}Content-Length: 3\r\nExpect: 100-continue\r\n\r\n");
     assert_eq!(ask(sized).await, reply("BodyTooLarge"), "no 100 Continue");
-    for chunks in ["3\r\nabc\r\n", "2\r\nab\r\n1\r\nc\r\n", "ffffffff\r\nabc"] {
+    for chunks in [
+        "3\r\nabc\r\n",
+        "2\r\nab\r\n1\r\nc\r\n",
+        "ffffffff\r\nabc",
+        "3\r\n",
+    ] {
         let wire = format!("{head}Transfer-Encoding: chunked\r\n\r\n{chunks}");
         assert_eq!(ask(wire).await, reply("BodyTooLarge"));
     }

@@ -50,6 +50,14 @@ async fn lines_are_ended_by_crlf_and_by_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_few_empty_lines_before_a_request_are_ignored() {
+    for lines in ["\r\n", "\r\n\r\n", "\r\n\r\n\r\n\r\n\r\n\r\n\r\n\r\n"] {
+        let reply = ask(format!("{lines}GET /hello HTTP/1.1\r\n{HOST}")).await;
+        assert_eq!(reply, ok("hello") + "[open]");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_request_line_has_three_parts_and_two_spaces() {
     refused("GET /\r\n\r\n", 400, "BadRequestLine").await;
     refused("GET  / HTTP/1.1\r\nHost: a\r\n\r\n", 400, "BadRequestLine").await;
@@ -60,7 +68,7 @@ async fn the_request_line_has_three_parts_and_two_spaces() {
     refused("GET / HTTP/11\r\nHost: a\r\n\r\n", 400, "BadRequestLine").await;
     refused(" GET / HTTP/1.1\r\nHost: a\r\n\r\n", 400, "BadMethod").await;
     refused(
-        "\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        format!("{}GET / HTTP/1.1\r\nHost: a\r\n\r\n", "\r\n".repeat(9)),
         400,
         "BadMethod",
     )
