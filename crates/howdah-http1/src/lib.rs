@@ -5,6 +5,7 @@
 //!
 //! - [`head`]: the parser; [`message`]: what it makes; [`framing`]: where the message ends.
 //! - [`chunk`]: takes the chunked coding off; [`receiver`]: a whole request, body in memory.
+//! - [`hidden`]: names of files that neither of them ever sends.
 //! - [`refusal`]: the named reasons to refuse; [`reason`]: reason phrases; [`date`]: `Date`.
 
 #![forbid(unsafe_code)]
@@ -13,6 +14,7 @@ pub mod chunk;
 pub mod date;
 pub mod framing;
 pub mod head;
+pub mod hidden;
 pub mod message;
 pub mod reason;
 pub mod receiver;

@@ -503,6 +503,17 @@ fn static_files_are_sent_and_nothing_else_is() {
     scratch.write("www/a.css", "css");
     scratch.write("www/index.php", "<?php secret");
     scratch.write("www/.env", "secret");
+    for name in [
+        "x.php.bak",
+        "x.phpbak",
+        "x.php_old",
+        "x.inc",
+        "dump.sql.gz",
+        "auth.json",
+    ] {
+        scratch.write(&format!("www/{name}"), "secret");
+    }
+    std::os::unix::fs::symlink("index.php", scratch.path().join("www/page.css")).unwrap();
     scratch.write("outside.txt", "secret");
     std::os::unix::fs::symlink("../outside.txt", scratch.path().join("www/link.txt")).unwrap();
     let script = Script::start_in(
@@ -533,6 +544,14 @@ fn static_files_are_sent_and_nothing_else_is() {
         "/",
         "/index.php",
         "/.env",
+        "/x.php.bak",
+        "/x.phpbak",
+        "/x%2ephpbak",
+        "/x.php_old",
+        "/x.inc",
+        "/dump.sql.gz",
+        "/auth.json",
+        "/page.css",
         "/link.txt",
         "/../outside.txt",
         "/%2e%2e/outside.txt",

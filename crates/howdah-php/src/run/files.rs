@@ -1,7 +1,7 @@
 //! Static files of a Swoole server (`document_root` with `enable_static_handler`): from a request
 //! to a file below the root, or none, which then is the script's request. Stricter than Swoole:
-//! PHP source, dotfiles and what a symbolic link leads out of the root are never sent; no directory
-//! is ever listed.
+//! what the front never sends (`howdah_http1::hidden`: source, dotfiles, backups, databases) and what a
+//! symbolic link leads out of the root is not sent here either; no directory is ever listed.
 
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use howdah_http1::date::imf_fixdate;
+use howdah_http1::hidden;
 use howdah_http1::message::RequestHead;
 
 /// Where files are.
@@ -57,20 +58,17 @@ impl Root {
         if relative.is_empty() || path.ends_with(b"/") {
             return None;
         }
-        for segment in relative.split(|b| *b == b'/') {
-            if segment.starts_with(b".") && segment != b".well-known" {
-                return None;
-            }
+        if is_hidden(&path) {
+            return None;
         }
         let wanted = self.path.join(std::ffi::OsStr::from_bytes(relative));
         let real = std::fs::canonicalize(wanted).ok()?;
-        if !real.starts_with(&self.path) {
+        // What a link is called says nothing of what it leads to.
+        let below = real.strip_prefix(&self.path).ok()?;
+        if is_hidden(&[b"/", below.as_os_str().as_bytes()].concat()) {
             return None;
         }
         let extension = real.extension().unwrap_or_default().as_bytes();
-        if is_source(extension) {
-            return None;
-        }
         let file = File::open(&real).ok()?;
         let meta = file.metadata().ok()?;
         if !meta.is_file() {
@@ -87,10 +85,11 @@ impl Root {
     }
 }
 
-/// Extensions that a server may run: their text is never sent.
-fn is_source(extension: &[u8]) -> bool {
-    let lower = extension.to_ascii_lowercase();
-    lower.starts_with(b"php") || lower == b"phtml" || lower == b"phar"
+fn is_hidden(path: &[u8]) -> bool {
+    let name = path.rsplit(|b| *b == b'/').next().unwrap_or(path);
+    hidden::hidden_segment(path)
+        .or_else(|| hidden::never_sent(name))
+        .is_some()
 }
 
 /// Takes the percent coding off; none for what is no path: a broken escape, a NUL.
@@ -160,13 +159,5 @@ mod tests {
         for bad in ["/%", "/%2", "/%zz", "/%00"] {
             assert_eq!(decode(bad.as_bytes()), None, "{bad}");
         }
-    }
-
-    #[test]
-    fn php_source_is_recognised_whatever_its_spelling() {
-        for source in ["php", "PHP", "php7", "phps", "phtml", "phar"] {
-            assert!(is_source(source.as_bytes()), "{source}");
-        }
-        assert!(!is_source(b"html"));
     }
 }

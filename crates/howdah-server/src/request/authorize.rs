@@ -94,8 +94,10 @@ pub(super) async fn ask(
             }
         }
     }
+    let permitted = route.authorizer_rules().into();
     if let Action::Script(target) = &mut route.action {
         target.granted = granted.into();
+        target.permitted = permitted;
     }
     Ok(Word::Allowed)
 }

@@ -9,7 +9,6 @@ use crate::encoding::policy::{self, Facts};
 use crate::http::message::ResponseHead;
 use crate::http::{Length, Responder, SendFileError};
 use crate::respond::{self, Failure};
-use crate::site::path::UrlPath;
 use crate::site::refusal::Refusal;
 use crate::site::root::read_all;
 use crate::site::{Route, Site};
@@ -122,16 +121,14 @@ fn compress(exchange: Exchange<'_>, answer: &mut StaticAnswer) -> Result<(), Fai
     Ok(())
 }
 
-/// The page the site has configured for a failure's status. A page that cannot be read gives way
-/// to the built-in one.
+/// The page the site has configured for a failure's status. A page that cannot be read, or that is
+/// closed ([`Site::error_page`]), gives way to the built-in one.
 pub(super) fn configured_page(site: &Site, failure: &Failure) -> Option<(ResponseHead, Bytes)> {
     let pages = &site.config().error_pages;
     let (_, name) = pages
         .iter()
         .find(|(status, _)| *status == failure.status())?;
-    let path = [b"/", name.trim_start_matches('/').as_bytes()].concat();
-    let path = UrlPath::from_decoded(&path).ok()?;
-    let (file, meta) = site.root().open_file(path.relative()).ok()?;
+    let (file, meta) = site.error_page(name)?;
     if meta.size > MAX_ERROR_PAGE {
         return None;
     }

@@ -25,7 +25,7 @@ use crate::script::head::{self, SendFile};
 use crate::script::pump::{Ended, Pump};
 use crate::server_config::SiteService;
 use crate::site::path::UrlPath;
-use crate::site::{ScriptTarget, Site};
+use crate::site::{Refused, ScriptTarget, Site};
 
 /// Changes a response's head as the site's rules say.
 pub(super) type Edit<'a> = &'a (dyn Fn(&mut ResponseHead) + Sync);
@@ -113,14 +113,22 @@ pub(super) async fn answer(
         Ended::Complete => Ok(None),
         Ended::Failed(failure) | Ended::CutOff(failure) => Err(failure),
         Ended::SendFile(head) => {
-            let sent = Box::pin(send_file(exchange, site, &head, edit, out)).await;
+            let sent = Box::pin(send_file(
+                exchange,
+                site,
+                &target.permitted,
+                &head,
+                edit,
+                out,
+            ))
+            .await;
             sent.map(|()| None)
         }
         Ended::LocalRedirect(target) => Ok(Some(LocalRedirect(target))),
     }
 }
 
-/// Passes on what a run says to a request whose body nobody reads.
+/// Passes on what a run says to a request whose body nobody reads, and which no authorizer has allowed.
 pub(super) async fn pass_on(
     front: &Front,
     exchange: Exchange<'_>,
@@ -143,7 +151,7 @@ pub(super) async fn pass_on(
     match ended {
         Ended::Complete | Ended::LocalRedirect(_) => Ok(()),
         Ended::Failed(failure) | Ended::CutOff(failure) => Err(failure),
-        Ended::SendFile(head) => send_file(exchange, site, &head, edit, out).await,
+        Ended::SendFile(head) => send_file(exchange, site, &[], &head, edit, out).await,
     }
 }
 
@@ -286,6 +294,7 @@ async fn arriving(
 pub(super) async fn send_file(
     exchange: Exchange<'_>,
     site: &Site,
+    permitted: &[usize],
     script: &Head,
     edit: Edit<'_>,
     out: &mut Responder,
@@ -297,18 +306,20 @@ pub(super) async fn send_file(
         .find(|(name, _)| name.eq_ignore_ascii_case(b"content-type"))
         .map(|(_, value)| &value[..]);
     let plan = match orders.send_file {
-        Some(SendFile::AccelRedirect(target)) => site.accel_redirect(target, content_type),
-        Some(SendFile::Sendfile(name)) => site.sendfile(name, content_type),
+        Some(SendFile::AccelRedirect(target)) => {
+            let method = exchange.request.method();
+            site.accel_redirect(target, method, permitted, content_type)
+        }
+        Some(SendFile::Sendfile(name)) => site.sendfile(name, content_type).map_err(Refused::from),
         None => return Ok(()),
     };
-    let refused = |refusal: crate::site::Refusal| Failure::Refused {
-        status: refusal.status(),
-        refusal,
+    let refused = |refused: Refused| Failure::Refused {
+        status: refused.status,
+        refusal: refused.refusal,
         allow: None,
     };
     let mut answer = plan
-        .map_err(refused)?
-        .answer(exchange.request)
+        .and_then(|plan| Ok(plan.answer(exchange.request)?))
         .map_err(refused)?;
     if answer.head.status == 200 && orders.status != 200 {
         answer.head.status = orders.status;

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::Site;
+use super::access::{Named, Purpose, Refused, Wanted};
 use super::config::{ConfigError, SiteConfig};
-use super::hidden::{hidden_segment, never_sent};
 use super::path::UrlPath;
 use super::refusal::Refusal;
 use super::root::{Kind, RootDir, Symlinks};
@@ -59,14 +59,19 @@ fn open(path: &Path, errors: &mut Vec<ConfigError>) -> Option<Arc<RootDir>> {
 impl Site {
     /// The file of `X-Accel-Redirect: TARGET`: a URL path, percent-encoded or not (nginx decodes
     /// it), that begins with the prefix of an internal location; otherwise a file of the site
-    /// itself, by the rules for any file. A query is ignored. Scripts are not run from here.
+    /// itself, if a client might have it: what is refused to clients is refused here
+    /// ([`Site::admit`]), since scripts pass on fields of others (proxies, storage gateways). A
+    /// query is ignored. Scripts are not run from here.
     ///
+    /// `permitted` are the numbers of the rules whose authorizers have allowed the request;
     /// `content_type` is the script's own, if it has set one.
     pub fn accel_redirect(
         &self,
         target: &[u8],
+        method: &[u8],
+        permitted: &[usize],
         content_type: Option<&[u8]>,
-    ) -> Result<StaticPlan, Refusal> {
+    ) -> Result<StaticPlan, Refused> {
         let end = target.iter().position(|b| *b == b'?');
         // What is wrong with it is the script's mistake, not the client's.
         let path = UrlPath::parse(&target[..end.unwrap_or(target.len())])
@@ -74,14 +79,22 @@ impl Site {
         let bytes = path.as_bytes();
         for location in &self.internal {
             if let Some(rest) = bytes.strip_prefix(location.prefix.as_bytes()) {
-                return self.accelerated(&location.root, rest, content_type);
+                return Ok(self.accelerated(&location.root, rest, content_type)?);
             }
         }
-        let name = bytes.rsplit(|b| *b == b'/').next().unwrap_or(bytes);
-        if let Some(refusal) = hidden_segment(bytes).or_else(|| never_sent(name)) {
-            return Err(refusal);
+        // `/x.php/` must not be asked about as a directory and opened as the file.
+        if path.is_directory() {
+            return Err(Refusal::NotFound.into());
         }
-        self.accelerated(&self.root(), path.relative(), content_type)
+        let root = self.root();
+        self.admit(Wanted {
+            root: &root,
+            path: bytes,
+            purpose: Purpose::Send,
+            named: Named::ByScript { permitted },
+            method,
+        })?;
+        Ok(self.accelerated(&root, path.relative(), content_type)?)
     }
 
     /// The file of `X-Sendfile: FILE`: an absolute file name below one of `sendfile_roots`.
@@ -194,11 +207,14 @@ mod tests {
                 Err(Refusal::SendfileOutside),
             ),
             ("/x.php", Err(Refusal::ProgramSource)),
+            ("/x.php/", Err(Refusal::NotFound)),
+            ("/a.css/", Err(Refusal::NotFound)),
             ("/.env", Err(Refusal::DotFile)),
             ("http://x/", Err(Refusal::SendfileOutside)),
         ] {
-            let plan = site.accel_redirect(target.as_bytes(), None);
+            let plan = site.accel_redirect(target.as_bytes(), b"GET", &[], None);
             let found = plan.map(|plan| String::from_utf8(plan.relative).unwrap());
+            let found = found.map_err(|refused| refused.refusal);
             assert_eq!(found, expected.map(str::to_owned), "{target}");
         }
     }

@@ -6,8 +6,10 @@ use std::path::PathBuf;
 
 use howdah_proto::response::is_field_value;
 
+use super::access::error_page_refusal;
 use super::config::{Rule, RuleAction, SiteConfig, TryFile};
 use super::path::UrlPath;
+use super::refusal::Refusal;
 use super::template::{Template, TemplateError};
 
 /// A mistake in a site's configuration.
@@ -37,6 +39,9 @@ pub enum ConfigError {
     UnreachableTryFile,
     /// A prefix of an internal location must begin and end with a slash.
     BadInternalPrefix(String),
+    /// An error page that is never sent: a script, which would be sent as text, or a file that the
+    /// site denies.
+    BadErrorPage(String, Refusal),
     /// Two sites answer for one host.
     DuplicateHost(String, String, String),
     /// There is no site at all.
@@ -97,6 +102,12 @@ impl fmt::Display for ConfigError {
             }
             ConfigError::BadInternalPrefix(text) => {
                 write!(f, "internal prefix `{text}` must begin and end with `/`")
+            }
+            ConfigError::BadErrorPage(page, refusal) => {
+                write!(
+                    f,
+                    "error page `{page}` is never sent ({refusal}): error pages are sent as they are, and closed files are closed to them"
+                )
             }
             ConfigError::DuplicateHost(host, one, two) => {
                 write!(
@@ -161,9 +172,12 @@ pub fn check(config: &SiteConfig) -> Vec<ConfigError> {
             errors.push(ConfigError::BadInternalPrefix(prefix.clone()));
         }
     }
-    for (status, _) in &config.error_pages {
+    for (status, page) in &config.error_pages {
         if !(400..600).contains(status) {
             errors.push(ConfigError::BadStatus(status.to_string(), "400 to 599"));
+        }
+        if let Some(refusal) = error_page_refusal(config, page) {
+            errors.push(ConfigError::BadErrorPage(page.clone(), refusal));
         }
     }
     errors

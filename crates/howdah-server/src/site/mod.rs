@@ -2,7 +2,8 @@
 //! that is. The only way from a URL to a path. Sends nothing and runs nothing.
 //!
 //! - [`config`]: what a site is configured with.
-//! - [`path`], [`root`], [`hidden`]: from the URL's bytes to a file below the root, or a refusal.
+//! - [`path`], [`root`]: from the URL's bytes to a file below the root, or a refusal.
+//! - `access`: the one check that everything passes which is sent or run, whoever named it.
 //! - [`script`]: the proof that a path names a script.
 //! - [`pattern`], [`template`]: what rules match and where they lead.
 //! - [`route`], with `rules` and `search`: the rules, `try_files`, the front controller: one
@@ -13,10 +14,10 @@
 //! - [`refusal`]: every no, by name.
 
 pub mod accel;
+mod access;
 mod check;
 pub mod config;
 pub mod explain;
-pub mod hidden;
 pub mod htaccess;
 mod known;
 pub mod path;
@@ -37,6 +38,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+pub use access::Refused;
 pub use config::{ConfigError, SiteConfig};
 pub use refusal::Refusal;
 pub use route::{Action, Route, ScriptTarget};

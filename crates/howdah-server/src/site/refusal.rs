@@ -2,6 +2,8 @@
 //! in the `Howdah-Error` header, in the docs and in the tests. Holds no text for users; the
 //! response pages are made elsewhere.
 
+use howdah_http1::hidden::Hidden;
+
 /// Why a request was refused before any file was sent or script run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
@@ -19,7 +21,8 @@ pub enum Refusal {
     BadTarget,
     /// A name beginning with a dot, other than `/.well-known/`.
     DotFile,
-    /// Program source: `.php`, `.phtml`, `.phar`, `.inc` and the like, which would be sent as text.
+    /// Program source, which would be sent as text: `.php` and whatever begins so, `.phtml`,
+    /// `.phar`, `.inc` and the like; the site's own script extensions; programs of `cgi` rules.
     ProgramSource,
     /// What editors and people leave beside a file: `x~`, `x.bak`, `.x.swp`, `#x#`, `x.php.old`.
     EditorBackup,
@@ -43,6 +46,8 @@ pub enum Refusal {
     SymlinkEscape,
     /// The configuration says so (`deny`).
     Denied,
+    /// A script names a file that an authorizer guards which has not been asked about this request.
+    NotAuthorized,
     /// The configuration gives this status (`return`), or a `try_files` entry does (`=404`).
     Returned,
     /// A file knows GET, HEAD and OPTIONS.
@@ -74,6 +79,7 @@ impl Refusal {
         Refusal::SymlinkOwner,
         Refusal::SymlinkEscape,
         Refusal::Denied,
+        Refusal::NotAuthorized,
         Refusal::Returned,
         Refusal::MethodNotAllowed,
         Refusal::SendfileOutside,
@@ -101,6 +107,7 @@ impl Refusal {
             Refusal::SymlinkOwner => "SymlinkOwner",
             Refusal::SymlinkEscape => "SymlinkEscape",
             Refusal::Denied => "Denied",
+            Refusal::NotAuthorized => "NotAuthorized",
             Refusal::Returned => "Returned",
             Refusal::MethodNotAllowed => "MethodNotAllowed",
             Refusal::SendfileOutside => "SendfileOutside",
@@ -123,7 +130,8 @@ impl Refusal {
             | Refusal::Unreadable
             | Refusal::SymlinkOwner
             | Refusal::SymlinkEscape
-            | Refusal::Denied => 403,
+            | Refusal::Denied
+            | Refusal::NotAuthorized => 403,
             Refusal::DotFile
             | Refusal::ProgramSource
             | Refusal::EditorBackup
@@ -135,6 +143,19 @@ impl Refusal {
             | Refusal::Returned => 404,
             Refusal::MethodNotAllowed => 405,
             Refusal::SendfileOutside | Refusal::ReadFailed => 500,
+        }
+    }
+}
+
+impl From<Hidden> for Refusal {
+    fn from(hidden: Hidden) -> Refusal {
+        match hidden {
+            Hidden::DotFile => Refusal::DotFile,
+            Hidden::ProgramSource => Refusal::ProgramSource,
+            Hidden::EditorBackup => Refusal::EditorBackup,
+            Hidden::VersionControl => Refusal::VersionControl,
+            Hidden::DatabaseFile => Refusal::DatabaseFile,
+            Hidden::ProjectFile => Refusal::ProjectFile,
         }
     }
 }

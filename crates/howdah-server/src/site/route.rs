@@ -13,6 +13,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::access::{Named, Purpose, Refused, Wanted};
 use super::path::{UrlPath, encode_path};
 use super::refusal::Refusal;
 use super::script::ScriptPath;
@@ -40,6 +41,11 @@ impl Route {
     /// Somebody is to be asked before the action is taken.
     pub fn needs_permission(&self) -> bool {
         !self.authorizers.is_empty()
+    }
+
+    /// Numbers of the rules whose authorizers are to be asked.
+    pub fn authorizer_rules(&self) -> &[usize] {
+        &self.authorizers
     }
 }
 
@@ -98,6 +104,8 @@ pub struct ScriptTarget {
     pub program: bool,
     /// Variables for it that authorizers have set. The router leaves it empty.
     pub granted: Box<[(Vec<u8>, Vec<u8>)]>,
+    /// Numbers of the rules whose authorizers have allowed the request. The router leaves it empty.
+    pub permitted: Box<[usize]>,
 }
 
 impl Action {
@@ -125,6 +133,20 @@ pub(super) struct Walk<'r> {
 impl Walk<'_> {
     pub(super) fn query(&self) -> Option<&[u8]> {
         self.query.as_deref().or_else(|| self.head.query())
+    }
+
+    /// Who named `found`, when `rules` of the rules have been asked about the path.
+    pub(super) fn named(&self, found: &[u8], rules: usize) -> Named<'static> {
+        let path = self.path.as_bytes();
+        if self.rewritten {
+            Named::BySite
+        } else if path == found {
+            Named::ByClient
+        } else if path.starts_with(found) {
+            Named::InFrontOfPathInfo { rules }
+        } else {
+            Named::BySite
+        }
     }
 }
 impl Site {
@@ -178,10 +200,49 @@ impl Site {
             }
         }
         let found = self.search(tree, &walk, route);
-        if let Some(status) = self.denies_found(&found, &walk) {
-            return Action::refused_with(Refusal::Denied, status);
+        match self.admit_found(tree, &walk, &found) {
+            Ok(()) => self.finish(found, walk),
+            Err(refused) => Action::refused_with(refused.refusal, refused.status),
         }
-        self.finish(found, walk)
+    }
+
+    /// Rewrites, index names and `PATH_INFO` lead to files that another path names.
+    fn admit_found(&self, tree: &Tree, walk: &Walk<'_>, found: &Searched) -> Result<(), Refused> {
+        let all = self.config.rules.len();
+        match found {
+            Searched::Other(script, _) => self.admit_script(tree, walk, script, Named::BySite),
+            Searched::Here(Found::Script(script)) => {
+                let named = walk.named(script.script_name(), all);
+                self.admit_script(tree, walk, script, named)
+            }
+            Searched::Here(Found::File(plan)) => {
+                let path = [b"/", &plan.relative[..]].concat();
+                self.admit(Wanted {
+                    root: &plan.root,
+                    path: &path,
+                    purpose: Purpose::Send,
+                    named: walk.named(&path, all),
+                    method: walk.head.method(),
+                })
+            }
+            Searched::Here(_) | Searched::Status(_) => Ok(()),
+        }
+    }
+
+    pub(super) fn admit_script(
+        &self,
+        tree: &Tree,
+        walk: &Walk<'_>,
+        script: &ScriptPath,
+        named: Named<'_>,
+    ) -> Result<(), Refused> {
+        self.admit(Wanted {
+            root: &tree.root,
+            path: script.script_name(),
+            purpose: Purpose::Run,
+            named,
+            method: walk.head.method(),
+        })
     }
 
     fn finish(&self, found: Searched, walk: Walk<'_>) -> Action {
@@ -194,6 +255,7 @@ impl Site {
                 pool: walk.pool,
                 program: false,
                 granted: Box::default(),
+                permitted: Box::default(),
             }),
             Searched::Here(Found::Script(script)) => Action::Script(ScriptTarget {
                 script,
@@ -202,6 +264,7 @@ impl Site {
                 pool: walk.pool,
                 program: false,
                 granted: Box::default(),
+                permitted: Box::default(),
             }),
             Searched::Here(Found::File(plan)) => match walk.head.method() {
                 b"GET" | b"HEAD" => Action::Static(plan),

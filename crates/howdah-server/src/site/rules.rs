@@ -1,12 +1,13 @@
 //! A site's rules, one by one: whether a rule is for this request, and what it does to it.
 
 use super::Site;
+use super::access::Refused;
 use super::config::{Authorizer, HeaderEdit, Rule, RuleAction};
 use super::path::UrlPath;
 use super::refusal::Refusal;
 use super::route::{Action, Route, ScriptTarget, Walk};
 use super::script::ScriptPath;
-use super::search::{Found, Searched, Tree};
+use super::search::Tree;
 use super::template::Values;
 use crate::http::message::ResponseHead;
 
@@ -67,52 +68,6 @@ impl Site {
             })
     }
 
-    pub(super) fn denies(&self, path: &[u8]) -> bool {
-        self.config
-            .deny
-            .iter()
-            .any(|pattern| pattern.is_match(path))
-    }
-
-    /// Rewrites, index files and `PATH_INFO` may lead to a file that another path names. `deny`
-    /// holds for the file whatever led there. A rule's `deny` holds for the script a client named
-    /// with something behind it (`/up/x.php/y` must not pass `deny` of `*.php`), but not for what
-    /// the site's own rules chose: `/index.php` may be denied to clients and still be the front
-    /// controller.
-    pub(super) fn denies_found(&self, found: &Searched, walk: &Walk<'_>) -> Option<u16> {
-        let name = match found {
-            Searched::Here(Found::Script(script)) | Searched::Other(script, _) => {
-                script.script_name()
-            }
-            Searched::Here(Found::File(plan)) => {
-                // The request's own path has been asked about already.
-                let same = !walk.rewritten && walk.path.as_bytes()[1..] == plan.relative[..];
-                let denied = !same && self.denies(&[b"/", &plan.relative[..]].concat());
-                return denied.then_some(Refusal::Denied.status());
-            }
-            _ => return None,
-        };
-        if self.denies(name) {
-            return Some(Refusal::Denied.status());
-        }
-        let named_by_client = !walk.rewritten
-            && matches!(found, Searched::Here(_))
-            && walk.path.as_bytes().len() > name.len();
-        if !named_by_client || !walk.path.as_bytes().starts_with(name) {
-            return None;
-        }
-        self.config.rules.iter().find_map(|rule| match rule.action {
-            RuleAction::Deny(status)
-                if !rule.if_missing
-                    && rule.is_for(walk.head.method())
-                    && rule.pattern.is_match(name) =>
-            {
-                Some(status)
-            }
-            _ => None,
-        })
-    }
-
     /// One rule; `Some` if it answers.
     pub(super) fn apply(
         &self,
@@ -156,17 +111,26 @@ impl Site {
             }
             // Noted by `guard`, wherever the rule stands.
             RuleAction::Authorize(_) => None,
-            RuleAction::Cgi(pool) => Some(match ScriptPath::program(&tree.root, &walk.path) {
-                Ok(script) => Action::Script(ScriptTarget {
-                    script,
-                    query: walk.query.take(),
-                    redirected: walk.rewritten,
-                    pool: Some(pool.clone()),
-                    program: true,
-                    granted: Box::default(),
-                }),
-                Err(refusal) => Action::refused(refusal),
-            }),
+            RuleAction::Cgi(pool) => {
+                let program = ScriptPath::program(&tree.root, &walk.path).map_err(Refused::from);
+                let admitted = program.and_then(|script| {
+                    let named = walk.named(script.script_name(), number);
+                    self.admit_script(tree, walk, &script, named)?;
+                    Ok(script)
+                });
+                Some(match admitted {
+                    Ok(script) => Action::Script(ScriptTarget {
+                        script,
+                        query: walk.query.take(),
+                        redirected: walk.rewritten,
+                        pool: Some(pool.clone()),
+                        program: true,
+                        granted: Box::default(),
+                        permitted: Box::default(),
+                    }),
+                    Err(refused) => Action::refused_with(refused.refusal, refused.status),
+                })
+            }
             RuleAction::Deny(status) => Some(Action::refused_with(Refusal::Denied, *status)),
             RuleAction::Return {
                 status,

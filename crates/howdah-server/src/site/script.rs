@@ -11,10 +11,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::hidden::hidden_segment;
 use super::path::UrlPath;
 use super::refusal::Refusal;
 use super::root::{Kind, RootDir};
+use howdah_http1::hidden::hidden_segment;
 
 /// A script that may be run.
 ///
@@ -51,7 +51,7 @@ impl ScriptPath {
                 return Some(Ok(ScriptPath::new(root, name, &bytes[end..])));
             }
             if let Some(refusal) = hidden_segment(name) {
-                return Some(Err(refusal));
+                return Some(Err(refusal.into()));
             }
             match root.stat_relative(&name[1..]) {
                 Ok(meta) if meta.kind == Kind::File => {
@@ -77,7 +77,7 @@ impl ScriptPath {
             end = next.map_or(bytes.len(), |at| end + 1 + at);
             let name = &bytes[..end];
             if let Some(refusal) = hidden_segment(name) {
-                return Err(refusal);
+                return Err(refusal.into());
             }
             match root.stat_relative(&name[1..])?.kind {
                 Kind::File => return Ok(ScriptPath::new(root, name, &bytes[end..])),

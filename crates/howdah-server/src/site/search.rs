@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use super::Site;
 use super::config::TryFile;
-use super::hidden::{hidden_segment, never_sent};
 use super::path::UrlPath;
-use super::pattern::{Match, Pattern};
+use super::pattern::Match;
 use super::refusal::Refusal;
 use super::root::{Kind, RootDir};
 use super::route::{Route, Walk};
 use super::script::ScriptPath;
 use super::template::Values;
 use crate::static_file::StaticPlan;
+use howdah_http1::hidden::hidden_segment;
 
 /// What a path names.
 pub(super) enum Found {
@@ -167,7 +167,7 @@ impl Site {
     /// The index file of `path`: known to be a directory if it has no slash at its end.
     fn index_of(&self, tree: &Tree, path: &UrlPath<'_>) -> Found {
         if let Some(refusal) = hidden_segment(path.as_bytes()) {
-            return Found::Absent(refusal);
+            return Found::Absent(refusal.into());
         }
         let mut name = path.as_bytes().to_vec();
         if !path.is_directory() {
@@ -196,14 +196,6 @@ impl Site {
             }
         }
         Found::Absent(Refusal::NoIndex)
-    }
-
-    /// By its name: is this never sent?
-    fn hidden(&self, path: &[u8]) -> Option<Refusal> {
-        let name = path.rsplit(|b| *b == b'/').next().unwrap_or(path);
-        let refusal = hidden_segment(path).or_else(|| never_sent(name))?;
-        let exposed = |pattern: &Pattern| pattern.is_match(path);
-        (!self.config.expose.iter().any(exposed)).then_some(refusal)
     }
 }
 

@@ -391,7 +391,7 @@ options! {
         "php_value": Kind::Pairs, "", "`[site.php_value]`: PHP settings for its requests; scripts may change them.", "";
         "php_admin_value": Kind::Pairs, "", "`[site.php_admin_value]`: PHP settings that scripts cannot change.", "";
         "error_pages": Kind::Pairs, "",
-            "`[site.error_pages]`: a file below the root for a status, as `404 = \"404.html\"`.", "";
+            "`[site.error_pages]`: a file below the root for a status, as `404 = \"404.html\"`. It is sent as it is: a script, or a file that `deny` closes, is a mistake.", "";
         "cache": Kind::Word(&["off", "on", "rfc", "dry-run"]), "off",
             "The page cache. `dry-run`: as `on`, but nothing is served from it; `howdah status` tells what would have been a hit, and what would have been wrong. `on`: pages are rendered for an anonymous request the server makes itself, and served to anonymous readers. `rfc`: an HTTP cache (RFC 9111) that stores what the application explicitly allows, for applications that declare `Vary` truly.",
             "a cache is switched on by somebody who knows the application";

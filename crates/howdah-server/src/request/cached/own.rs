@@ -176,7 +176,7 @@ impl Asked<'_> {
             Ended::Failed(failure) | Ended::CutOff(failure) => Err(failure),
             Ended::SendFile(head) => {
                 let edit: Edit<'_> = &edit;
-                let sent = send_file(self.exchange, self.site, &head, edit, out);
+                let sent = send_file(self.exchange, self.site, &[], &head, edit, out);
                 Box::pin(sent).await.map(|()| Answered::Yes)
             }
             Ended::LocalRedirect(target) => Ok(Answered::Elsewhere(LocalRedirect(target))),

@@ -1,7 +1,7 @@
-//! What is never sent, whatever the configuration forgets: judged by name alone, so the answer
-//! does not tell whether the file exists. Pure.
+//! Which files are never sent, by name alone, so the answer does not tell whether the file exists.
+//! Pure. One list for all that serves files: the front's sites and the static files of `howdah run`.
 //!
-//! To routing such a file is not there: the search goes on (to the application's front controller,
+//! To a site such a file is not there: the search goes on (to the application's front controller,
 //! if there is one), so an application may still have a *route* called `/.git` or `/x.bak`. The
 //! name of the refusal goes into the log. `expose = [patterns]` of a site takes names out of this
 //! list.
@@ -10,7 +10,22 @@
 //! what Drupal's and Symfony's `.htaccess` deny, and what scanners ask for (`/.env`,
 //! `/.git/config`, `/wp-config.php.bak`, `/dump.sql`).
 
-use super::refusal::Refusal;
+/// Why a name is on the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hidden {
+    /// A name beginning with a dot, other than `/.well-known/`.
+    DotFile,
+    /// Program source: `.php` and whatever begins so, `.phtml`, `.phar`, `.inc` and the like.
+    ProgramSource,
+    /// What editors and people leave beside a file: `x~`, `x.bak`, `.x.swp`, `#x#`, `x.php.old`.
+    EditorBackup,
+    /// Below a directory of a version control system (`CVS`, `_darcs`; dotted ones are `DotFile`).
+    VersionControl,
+    /// A database or a dump of one.
+    DatabaseFile,
+    /// `composer.json`, `composer.lock`, `auth.json`, `php.ini` …: tells versions or secrets.
+    ProjectFile,
+}
 
 /// Names that tell about the project: versions, dependencies with holes, credentials (`auth.json`
 /// is Composer's password file). `package.json` is not here: browsers load it from CDNs.
@@ -23,12 +38,15 @@ const PROJECT_FILES: &[&[u8]] = &[
     b"web.config",
 ];
 
-/// Program source that PHP sites keep under other names. `.inc` holds PHP in older applications,
-/// and Drupal's modules use the four after it.
+/// Program source that PHP sites keep under names without `php`. `.inc` holds PHP in older
+/// applications, and Drupal's modules use the four after it.
 const SOURCE: &[&[u8]] = &[
-    b"php", b"php3", b"php4", b"php5", b"php7", b"php8", b"phps", b"pht", b"phtml", b"phar",
-    b"inc", b"engine", b"install", b"module", b"theme", b"twig",
+    b"pht", b"phar", b"inc", b"engine", b"install", b"module", b"theme", b"twig",
 ];
+
+/// What begins so is source as well: `.php7`, `.phps`, and copies that somebody called `.phpbak`,
+/// `.phporig`, `.php_old`, `.phtml-2`.
+const SOURCE_BEGINS: &[&[u8]] = &[b"php", b"phtml"];
 
 const BACKUP: &[&[u8]] = &[
     b"bak", b"backup", b"old", b"orig", b"rej", b"save", b"swp", b"swo", b"swn",
@@ -52,14 +70,16 @@ const DATABASE: &[&[u8]] = &[
 /// Compressed forms, looked through: `dump.sql.gz` is a dump.
 const COMPRESSED: &[&[u8]] = &[b"gz", b"br", b"zst", b"bz2", b"xz", b"zip"];
 
-/// `x.php.html` is a page about PHP, as documentation generators make; these may follow `.php`.
+/// `x.php.html` is a page about PHP, as documentation generators make; these may follow `.php`, and
+/// anything that begins so (`logo.phpbb.png`). No editor and no server makes them of a script.
 const HARMLESS_AFTER_PHP: &[&[u8]] = &[
-    b"html", b"htm", b"css", b"js", b"png", b"jpg", b"jpeg", b"gif", b"svg", b"webp",
+    b"html", b"htm", b"css", b"js", b"map", b"png", b"jpg", b"jpeg", b"gif", b"svg", b"webp",
+    b"avif", b"ico", b"woff", b"woff2", b"pdf",
 ];
 
 /// Is some segment of the cleaned path `path` below a hidden directory, or hidden itself? Holds for
 /// files that are sent and for scripts that are run.
-pub fn hidden_segment(path: &[u8]) -> Option<Refusal> {
+pub fn hidden_segment(path: &[u8]) -> Option<Hidden> {
     // The first segment may be `.well-known` (RFC 8615: at the root only).
     let rest = match path.strip_prefix(b"/.well-known") {
         Some(rest) if rest.is_empty() || rest[0] == b'/' => rest,
@@ -69,9 +89,9 @@ pub fn hidden_segment(path: &[u8]) -> Option<Refusal> {
     for (at, &byte) in rest.iter().enumerate() {
         if previous == b'/' {
             match byte {
-                b'.' => return Some(Refusal::DotFile),
-                b'C' if names(&rest[at..], b"CVS") => return Some(Refusal::VersionControl),
-                b'_' if names(&rest[at..], b"_darcs") => return Some(Refusal::VersionControl),
+                b'.' => return Some(Hidden::DotFile),
+                b'C' if names(&rest[at..], b"CVS") => return Some(Hidden::VersionControl),
+                b'_' if names(&rest[at..], b"_darcs") => return Some(Hidden::VersionControl),
                 _ => {}
             }
         }
@@ -88,39 +108,57 @@ fn names(rest: &[u8], name: &[u8]) -> bool {
 
 /// May a file of this name (the last segment) never be sent as it is? `.php` is here: it is run
 /// or it is refused.
-pub fn never_sent(name: &[u8]) -> Option<Refusal> {
+pub fn never_sent(name: &[u8]) -> Option<Hidden> {
     let (Some(&first), Some(&last)) = (name.first(), name.last()) else {
         return None;
     };
     if last == b'~' || (first == b'#' && last == b'#') {
-        return Some(Refusal::EditorBackup);
+        return Some(Hidden::EditorBackup);
     }
     if PROJECT_FILES
         .iter()
         .any(|file| name.eq_ignore_ascii_case(file))
     {
-        return Some(Refusal::ProjectFile);
+        return Some(Hidden::ProjectFile);
     }
     let dot = name.iter().rposition(|b| *b == b'.')?;
     let extension = &name[dot + 1..];
-    if is_one_of(extension, SOURCE) {
-        return Some(Refusal::ProgramSource);
+    if is_one_of(extension, SOURCE) || begins_as_source(extension) {
+        return Some(Hidden::ProgramSource);
     }
     if is_one_of(extension, BACKUP) {
-        return Some(Refusal::EditorBackup);
+        return Some(Hidden::EditorBackup);
     }
     if is_one_of(extension, DATABASE) {
-        return Some(Refusal::DatabaseFile);
+        return Some(Hidden::DatabaseFile);
     }
-    if is_one_of(extension, COMPRESSED) {
-        return never_sent(&name[..dot]);
+    let plain = without_coding(name);
+    if plain.len() < name.len() {
+        return never_sent(plain);
     }
-    // config.php.dist, wp-config.php.txt, index.php_old, index.php.1
-    let at = find_ignore_case(name, b".php")?;
-    let after = &name[at + 4..];
-    let harmless = !after.is_empty()
-        && (is_one_of(extension, HARMLESS_AFTER_PHP) || after[0].is_ascii_alphabetic());
-    (!harmless).then_some(Refusal::EditorBackup)
+    // config.php.dist, wp-config.php.txt, index.php.1, index.phpbak.txt
+    let has_php = name.split(|b| *b == b'.').skip(1).any(begins_as_source);
+    (has_php && !is_one_of(extension, HARMLESS_AFTER_PHP)).then_some(Hidden::EditorBackup)
+}
+
+/// `name` without the suffix of a compression: `dump.sql` of `dump.sql.gz`.
+pub fn without_coding(name: &[u8]) -> &[u8] {
+    let Some(dot) = name.iter().rposition(|b| *b == b'.') else {
+        return name;
+    };
+    if is_one_of(&name[dot + 1..], COMPRESSED) {
+        &name[..dot]
+    } else {
+        name
+    }
+}
+
+fn begins_as_source(extension: &[u8]) -> bool {
+    let begins = |start: &&&[u8]| {
+        let head = extension.get(..start.len());
+        head.is_some_and(|head| head.eq_ignore_ascii_case(start))
+    };
+    SOURCE_BEGINS.iter().any(|start| begins(&start))
 }
 
 fn is_one_of(extension: &[u8], list: &[&[u8]]) -> bool {
@@ -128,17 +166,11 @@ fn is_one_of(extension: &[u8], list: &[&[u8]]) -> bool {
         .any(|known| extension.eq_ignore_ascii_case(known))
 }
 
-fn find_ignore_case(haystack: &[u8], needle: &[u8]) -> Option<usize> {
-    haystack
-        .windows(needle.len())
-        .position(|window| window.eq_ignore_ascii_case(needle))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn check(path: &str, expected: Option<Refusal>) {
+    fn check(path: &str, expected: Option<Hidden>) {
         let name = path.rsplit('/').next().unwrap();
         let found = hidden_segment(path.as_bytes()).or_else(|| never_sent(name.as_bytes()));
         assert_eq!(found, expected, "{path}");
@@ -146,7 +178,7 @@ mod tests {
 
     #[test]
     fn what_is_never_sent() {
-        use Refusal::*;
+        use Hidden::*;
         for (path, refusal) in [
             ("/.env", DotFile),
             ("/.env.local", DotFile),
@@ -168,6 +200,7 @@ mod tests {
             ("/config.inc", ProgramSource),
             ("/x.php.gz", ProgramSource),
             ("/x.php~", EditorBackup),
+            ("/x.php.dist.xz", EditorBackup),
             ("/notes.txt~", EditorBackup),
             ("/#x.php#", EditorBackup),
             ("/x.php.bak", EditorBackup),
@@ -175,8 +208,17 @@ mod tests {
             ("/x.php.save", EditorBackup),
             ("/x.php.save.1", EditorBackup),
             ("/wp-config.php.txt", EditorBackup),
-            ("/wp-config.php_old", EditorBackup),
-            ("/wp-config.php-", EditorBackup),
+            ("/wp-config.php_old", ProgramSource),
+            ("/wp-config.php-", ProgramSource),
+            ("/config.phpbak", ProgramSource),
+            ("/config.phporig", ProgramSource),
+            ("/config.inc.phpold", ProgramSource),
+            ("/x.phpt", ProgramSource),
+            ("/x.PhpBak", ProgramSource),
+            ("/x.phtml_old", ProgramSource),
+            ("/x.phpbak.gz", ProgramSource),
+            ("/x.phpbak.txt", EditorBackup),
+            ("/x.phpbak.1", EditorBackup),
             ("/wp-config.php.", EditorBackup),
             ("/config.php.dist", EditorBackup),
             ("/x.swp", EditorBackup),
@@ -204,6 +246,10 @@ mod tests {
             "/manual.php.svg",
             "/a.phpbb/logo.png",
             "/logo.phpbb.png",
+            "/viewtopic.php.pdf",
+            "/php",
+            "/phpinfo.html",
+            "/php.png",
             "/package.json",
             "/CVS.html",
             "/_darcsx",

@@ -1,0 +1,223 @@
+//! The one access check of a site. Everything that is about to be sent as a file, run as a script
+//! or executed as a program passes [`Site::admit`], whoever named it: the client, a rule, an index
+//! name, `try_files`, the front controller, an error page, or a script by `X-Accel-Redirect`. What
+//! is refused for one of them is refused for all. Looks up no file and sends nothing.
+//!
+//! Not here: the directories that the administrator opens to scripts beside the site
+//! (`[[site.internal]]`, `sendfile_roots`). They exist to hold what no URL leads to, so the site's
+//! refusals, which are about URLs, say nothing about them.
+//!
+//! A new kind of refusal (of an `.htaccess` file, say) belongs into [`Site::admit`], where
+//! [`Wanted`] has all it can need: the root, the path below it, and what is to be done with it.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use super::Site;
+use super::config::{RuleAction, SiteConfig};
+use super::path::UrlPath;
+use super::refusal::Refusal;
+use super::root::{Meta, RootDir};
+use super::script::is_script_name;
+use howdah_http1::hidden::{self, without_coding};
+
+/// What is about to be sent, run or executed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'a> {
+    /// The root that it lies below.
+    #[expect(
+        dead_code,
+        reason = "for refusals that look at files: those of .htaccess"
+    )]
+    pub root: &'a Arc<RootDir>,
+    /// Its URL path below the root: clean, decoded, beginning with a slash, without `PATH_INFO`.
+    pub path: &'a [u8],
+    /// What is to be done with it.
+    pub purpose: Purpose,
+    /// Who named it.
+    pub named: Named<'a>,
+    /// The request's method.
+    pub method: &'a [u8],
+}
+
+/// What is to be done with a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Sent as it is.
+    Send,
+    /// Run as a script, or executed as a program of a `cgi` rule.
+    Run,
+}
+
+/// Who named a path, and what has therefore been asked about it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Named<'a> {
+    /// The client, exactly so: `deny`, the rules and the list of names that are never sent have
+    /// been asked about this very path.
+    ByClient,
+    /// The client, with `PATH_INFO` behind it: `deny` and the rules have been asked about the longer
+    /// path. `rules` is how many of them.
+    InFrontOfPathInfo { rules: usize },
+    /// The site's configuration: a rewrite, an index name, `try_files`, the front controller, an
+    /// error page. Rules that refuse a path to clients do not hold for it: `/index.php` may be
+    /// closed to clients and still be the front controller. `deny` holds.
+    BySite,
+    /// A script, by `X-Accel-Redirect`. `permitted` are the numbers of the rules whose authorizers
+    /// have allowed the request.
+    ByScript { permitted: &'a [usize] },
+}
+
+/// A refusal, with the status it is answered with: mostly the refusal's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Why.
+    pub refusal: Refusal,
+    /// The status.
+    pub status: u16,
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Refused {
+        Refused {
+            refusal,
+            status: refusal.status(),
+        }
+    }
+}
+
+impl Site {
+    /// May this be sent or run?
+    pub(crate) fn admit(&self, wanted: Wanted<'_>) -> Result<(), Refused> {
+        let path = wanted.path;
+        if !matches!(wanted.named, Named::ByClient) {
+            self.admit_name(path, wanted.purpose)?;
+            if self.denies(path) {
+                return Err(Refusal::Denied.into());
+            }
+        }
+        let rules = &self.config.rules;
+        let refused_by = match wanted.named {
+            Named::ByClient | Named::BySite => &[],
+            Named::InFrontOfPathInfo { rules: asked } => &rules[..asked],
+            Named::ByScript { permitted } => {
+                let guards = |number: &&usize| {
+                    let rule = &rules[**number];
+                    rule.is_for(wanted.method) && rule.pattern.is_match(path)
+                };
+                let mut guarding = self.authorizers.iter().filter(guards);
+                if !guarding.all(|number| permitted.contains(number)) {
+                    return Err(Refusal::NotAuthorized.into());
+                }
+                &rules[..]
+            }
+        };
+        for rule in refused_by {
+            if let RuleAction::Deny(status) = rule.action
+                && !rule.if_missing
+                && rule.is_for(wanted.method)
+                && rule.pattern.is_match(path)
+            {
+                return Err(Refused {
+                    refusal: Refusal::Denied,
+                    status,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens a page of `error_pages`; none if it is not there, or closed. As with nginx and Apache
+    /// the page is a file like any other: nobody sees what lies behind a `deny` by provoking an error.
+    pub(crate) fn error_page(&self, name: &str) -> Option<(File, Meta)> {
+        let path = error_page_path(name);
+        let path = UrlPath::from_decoded(&path).ok()?;
+        if path.is_directory() {
+            return None;
+        }
+        let root = self.root();
+        let wanted = Wanted {
+            root: &root,
+            path: path.as_bytes(),
+            purpose: Purpose::Send,
+            named: Named::BySite,
+            method: b"GET",
+        };
+        self.admit(wanted).ok()?;
+        root.open_file(path.relative()).ok()
+    }
+
+    /// By name and configuration alone. Hidden segments hold for what is run as well.
+    fn admit_name(&self, path: &[u8], purpose: Purpose) -> Result<(), Refused> {
+        if purpose == Purpose::Run {
+            return match hidden::hidden_segment(path) {
+                Some(hidden) => Err(Refusal::from(hidden).into()),
+                None => Ok(()),
+            };
+        }
+        match name_refusal(&self.config, path) {
+            Some(refusal) => Err(refusal.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// By its name: is this never sent? Asked by the search, which then goes on: what is never sent
+    /// counts as not there.
+    pub(super) fn hidden(&self, path: &[u8]) -> Option<Refusal> {
+        hidden_name(&self.config, path)
+    }
+
+    pub(super) fn denies(&self, path: &[u8]) -> bool {
+        is_denied(&self.config, path)
+    }
+}
+
+/// Why an error page could be sent to nobody.
+pub(super) fn error_page_refusal(config: &SiteConfig, name: &str) -> Option<Refusal> {
+    let path = error_page_path(name);
+    match UrlPath::from_decoded(&path) {
+        Err(refusal) => Some(refusal),
+        Ok(path) => {
+            let path = path.as_bytes();
+            name_refusal(config, path).or(is_denied(config, path).then_some(Refusal::Denied))
+        }
+    }
+}
+
+/// `error_pages` names files below the root, with or without a slash.
+fn error_page_path(name: &str) -> Vec<u8> {
+    [b"/", name.trim_start_matches('/').as_bytes()].concat()
+}
+
+fn is_denied(config: &SiteConfig, path: &[u8]) -> bool {
+    config.deny.iter().any(|pattern| pattern.is_match(path))
+}
+
+fn hidden_name(config: &SiteConfig, path: &[u8]) -> Option<Refusal> {
+    let hidden = hidden::hidden_segment(path).or_else(|| hidden::never_sent(last_segment(path)))?;
+    let exposed = config.expose.iter().any(|pattern| pattern.is_match(path));
+    (!exposed).then(|| hidden.into())
+}
+
+/// As [`hidden_name`], and the source of what the site runs: scripts by its own extensions, compressed
+/// too, and whatever a `cgi` rule is for. `expose` does not reach these.
+fn name_refusal(config: &SiteConfig, path: &[u8]) -> Option<Refusal> {
+    let name = without_coding(last_segment(path));
+    let program = || {
+        config
+            .rules
+            .iter()
+            .any(|rule| matches!(rule.action, RuleAction::Cgi(_)) && rule.pattern.is_match(path))
+    };
+    if is_script_name(name, &config.php_extensions) || program() {
+        return Some(Refusal::ProgramSource);
+    }
+    hidden_name(config, path)
+}
+
+fn last_segment(path: &[u8]) -> &[u8] {
+    path.rsplit(|b| *b == b'/').next().unwrap_or(path)
+}
+
+#[cfg(test)]
+#[path = "access_tests.rs"]
+mod tests;

@@ -1,0 +1,176 @@
+use std::fs;
+
+use super::super::config::{Authorizer, InternalLocation, Rule};
+use super::super::explain::request;
+use super::super::pattern::Pattern;
+use super::super::template::Template;
+use super::super::{Action, ConfigError};
+use super::*;
+
+/// A site with something closed by each kind of refusal.
+fn site(
+    change: impl FnOnce(&mut SiteConfig),
+) -> (tempfile::TempDir, Result<Site, Vec<ConfigError>>) {
+    let dir = tempfile::tempdir().unwrap();
+    for sub in ["private", "cgi-bin", "members", "closed", "up", "d"] {
+        fs::create_dir(dir.path().join(sub)).unwrap();
+    }
+    for file in [
+        "index.php",
+        "a.css",
+        "page.html",
+        "page.html.gz",
+        ".env",
+        "x.phpbak",
+        "private/s.txt",
+        "private/s.php",
+        "private/index.html",
+        "cgi-bin/a.pl",
+        "cgi-bin/secret.pl",
+        "members/m.txt",
+        "closed/c.txt",
+        "closed/c.php",
+        "up/u.php",
+        "d/index.php",
+    ] {
+        fs::write(dir.path().join(file), file).unwrap();
+    }
+    let rule = |prefix: &str, action: RuleAction| Rule {
+        pattern: Pattern::prefix(prefix).unwrap(),
+        methods: Vec::new(),
+        if_missing: false,
+        action,
+    };
+    let mut config = SiteConfig::new("s", dir.path());
+    config.php_extensions.push(".html".into());
+    config.expose = vec![Pattern::glob("**.phpbak").unwrap()];
+    config.deny = ["/private/**", "/cgi-bin/secret.pl", "/d/index.php"]
+        .map(|glob| Pattern::glob(glob).unwrap())
+        .to_vec();
+    let authorizer = Authorizer {
+        pool: "guard".into(),
+        script: String::new(),
+    };
+    config.rules = vec![
+        rule("/members", RuleAction::Authorize(authorizer)),
+        rule("/closed", RuleAction::Deny(404)),
+        rule("/cgi-bin/", RuleAction::Cgi("programs".into())),
+        rule("/to", RuleAction::Rewrite(Template::parse("$1").unwrap())),
+    ];
+    change(&mut config);
+    (dir, Site::new(config, 0))
+}
+
+fn by_script(site: &Site, target: &str, permitted: &[usize]) -> Result<String, (Refusal, u16)> {
+    let plan = site.accel_redirect(target.as_bytes(), b"GET", permitted, None);
+    plan.map(|plan| String::from_utf8(plan.relative).unwrap())
+        .map_err(|refused| (refused.refusal, refused.status))
+}
+
+#[test]
+fn a_script_has_nothing_sent_that_a_client_is_refused() {
+    use Refusal::{Denied, DotFile, NotAuthorized, NotFound, ProgramSource};
+    let (_dir, site) = site(|_| {});
+    let site = site.unwrap();
+    for (target, expected) in [
+        ("/a.css", Ok("a.css")),
+        ("/private/s.txt", Err((Denied, 403))),
+        ("/private/../private/s.txt", Err((Denied, 403))),
+        ("/%70rivate/s.txt", Err((Denied, 403))),
+        ("/closed/c.txt", Err((Denied, 404))),
+        ("/members/m.txt", Err((NotAuthorized, 403))),
+        ("/cgi-bin/a.pl", Err((ProgramSource, 404))),
+        ("/index.php", Err((ProgramSource, 404))),
+        ("/index.php/", Err((NotFound, 404))),
+        ("/page.html", Err((ProgramSource, 404))),
+        ("/page.html.gz", Err((ProgramSource, 404))),
+        ("/.env", Err((DotFile, 404))),
+        // What the site exposes is exposed to scripts as well.
+        ("/x.phpbak", Ok("x.phpbak")),
+    ] {
+        let expected = expected.map(str::to_owned);
+        assert_eq!(by_script(&site, target, &[]), expected, "{target}");
+    }
+    assert_eq!(
+        by_script(&site, "/members/m.txt", &[0]),
+        Ok("members/m.txt".into())
+    );
+}
+
+#[test]
+fn every_way_a_client_has_leads_through_the_same_check() {
+    let (_dir, site) = site(|_| {});
+    let site = site.unwrap();
+    for (target, expected) in [
+        ("/a.css", "200"),
+        ("/x.phpbak", "200"),
+        ("/private/s.txt", "403 Denied"),
+        ("/private/s.php/a.css", "403 Denied"),
+        ("/to/private/s.txt", "403 Denied"),
+        ("/to/private/s.php", "403 Denied"),
+        ("/to/private/", "403 Denied"),
+        ("/d/", "403 Denied"),
+        ("/closed/c.php", "404 Denied"),
+        ("/closed/c.php/a.css", "404 Denied"),
+        ("/cgi-bin/a.pl", "run"),
+        ("/cgi-bin/a.pl/info", "run"),
+        ("/cgi-bin/secret.pl", "403 Denied"),
+        ("/cgi-bin/secret.pl/info", "403 Denied"),
+        // The rule that executes programs stands before the rewrite: their text is not sent either.
+        ("/to/cgi-bin/a.pl", "404 ProgramSource"),
+        ("/index.php/private/s.php", "run"),
+    ] {
+        let head = request("GET", "h", target).unwrap();
+        let found = match site.route(&head).action {
+            Action::Static(_) => "200".to_owned(),
+            Action::Script(_) => "run".to_owned(),
+            Action::Refused {
+                status, refusal, ..
+            } => format!("{status} {refusal}"),
+            other => format!("{other:?}"),
+        };
+        assert_eq!(found, expected, "{target}");
+    }
+}
+
+#[test]
+fn an_error_page_is_a_file_like_any_other() {
+    for (page, expected) in [
+        ("a.css", None),
+        ("/a.css", None),
+        ("index.php", Some(Refusal::ProgramSource)),
+        ("page.html", Some(Refusal::ProgramSource)),
+        ("private/s.txt", Some(Refusal::Denied)),
+        (".env", Some(Refusal::DotFile)),
+        ("../x", Some(Refusal::AboveRoot)),
+    ] {
+        let (_dir, site) = site(|config| config.error_pages = vec![(404, page.to_owned())]);
+        let found = match site {
+            Ok(site) => {
+                assert!(site.error_page(page).is_some(), "{page}");
+                None
+            }
+            Err(errors) => match errors[..] {
+                [ConfigError::BadErrorPage(_, refusal)] => Some(refusal),
+                _ => panic!("{page}: {errors:?}"),
+            },
+        };
+        assert_eq!(found, expected, "{page}");
+    }
+}
+
+#[test]
+fn what_the_administrator_opens_beside_the_site_is_not_the_sites_to_refuse() {
+    let (dir, site) = site(|config| {
+        config.internal = vec![InternalLocation {
+            prefix: "/protected/".into(),
+            root: config.root.join("private"),
+        }];
+    });
+    let site = site.unwrap();
+    assert_eq!(
+        by_script(&site, "/protected/s.txt", &[]),
+        Ok("s.txt".into())
+    );
+    drop(dir);
+}
