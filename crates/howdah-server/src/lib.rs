@@ -20,6 +20,7 @@ pub mod admin;
 pub mod cache;
 pub mod client_address;
 pub mod encoding;
+mod gather;
 pub mod http;
 pub mod listener;
 pub mod log;

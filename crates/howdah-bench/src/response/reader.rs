@@ -173,7 +173,8 @@ impl Reader {
             return Ok(input.len());
         };
         sink.head(&head, &self.partial[..length]);
-        self.partial.clear();
+        // Given back, not cleared: thousands of connections would keep the longest head each has had.
+        self.partial = Vec::new();
         self.take_head(head).map(|()| length - before)
     }
 

@@ -25,6 +25,7 @@ use super::trial::{self, Finding, Way};
 use super::watch::Watch;
 use super::{Line, PageCache, SiteCache, fields, lookup, now, remembered};
 use crate::client_address::Client;
+use crate::gather::Gathered;
 use crate::http::head::{self as request_head, HeadLimits};
 use crate::http::message::{RequestHead, ResponseHead};
 use crate::log::error::ErrorLog;
@@ -215,8 +216,7 @@ async fn render(order: &mut Order, part: &SiteCache) -> Result<Outcome, Unstored
         effects: Some(watch.clone()),
     });
     let mut stored: Option<(Storable, Vec<Line>, Head)> = None;
-    let mut pieces: Vec<Bytes> = Vec::new();
-    let mut length = 0;
+    let mut gathered = Gathered::default();
     loop {
         let event = poll_fn(|cx| run.poll_event(cx)).await;
         match event.map_err(|_| Pass::RunFailed)? {
@@ -230,11 +230,10 @@ async fn render(order: &mut Order, part: &SiteCache) -> Result<Outcome, Unstored
                 stored = Some((storable, lines, head));
             }
             Event::Body(bytes) => {
-                length += bytes.len() as u64;
+                gathered.push(bytes);
                 if let Some((storable, ..)) = &stored {
-                    storable.allows(length)?;
+                    storable.allows(gathered.len() as u64)?;
                 }
-                pieces.push(bytes);
             }
             Event::Effect => {
                 let Some(cause) = watch.forbidden() else {
@@ -254,10 +253,7 @@ async fn render(order: &mut Order, part: &SiteCache) -> Result<Outcome, Unstored
     }
     let (mut storable, mut lines, head) = stored.ok_or(Pass::RunFailed)?;
     watch.tag(&mut storable)?;
-    let body = match pieces.len() {
-        1 => pieces.remove(0),
-        _ => Bytes::from(pieces.concat()),
-    };
+    let body = gathered.into_bytes();
     if clean {
         tag(&mut lines, &head, &body);
     }

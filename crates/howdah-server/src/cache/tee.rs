@@ -9,13 +9,13 @@ use howdah_cache::Pass;
 use howdah_executor::{Event, ExecError, Run, RunTiming};
 
 use super::watch::Watch;
+use crate::gather::Gathered;
 
 /// See the module.
 pub struct Tee {
     inner: Box<dyn Run>,
     first: Option<Event>,
-    kept: Option<Vec<Bytes>>,
-    length: u64,
+    kept: Option<Gathered>,
     limit: u64,
     ended: bool,
     watch: Option<Arc<Watch>>,
@@ -27,8 +27,7 @@ impl Tee {
         Tee {
             inner,
             first: Some(first),
-            kept: (limit > 0).then(Vec::new),
-            length: 0,
+            kept: (limit > 0).then(Gathered::default),
             limit,
             ended: false,
             watch,
@@ -41,20 +40,17 @@ impl Tee {
         if let Some(cause) = self.watch.as_ref().and_then(|watch| watch.forbidden()) {
             return Err(cause.pass);
         }
-        let mut pieces = self.kept.filter(|_| self.ended).ok_or(Pass::Incomplete)?;
-        Ok(match pieces.len() {
-            1 => pieces.remove(0),
-            _ => Bytes::from(pieces.concat()),
-        })
+        let kept = self.kept.filter(|_| self.ended).ok_or(Pass::Incomplete)?;
+        Ok(kept.into_bytes())
     }
 
     fn keep(&mut self, event: &Event) {
         match event {
             Event::Body(bytes) => {
-                self.length += bytes.len() as u64;
-                if self.length > self.limit {
-                    self.kept = None;
-                } else if let Some(kept) = &mut self.kept {
+                let most = self.limit;
+                let fits = |kept: &Gathered| (kept.len() + bytes.len()) as u64 <= most;
+                self.kept = self.kept.take().filter(fits);
+                if let Some(kept) = &mut self.kept {
                     kept.push(bytes.clone());
                 }
             }

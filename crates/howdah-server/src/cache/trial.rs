@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use howdah_cache::Object;
 use howdah_cache::compare::{self, Likeness, Noise};
 use howdah_cache::key::target_of;
@@ -17,6 +16,7 @@ use howdah_executor::{Event, ExecError, Head, Run, RunTiming};
 use serde::{Deserialize, Serialize};
 
 use super::{Line, SiteCache, now};
+use crate::gather::Gathered;
 use crate::log::error::{ErrorLog, level};
 use crate::script::head;
 
@@ -202,7 +202,7 @@ pub struct Trial {
 #[derive(Debug, Default)]
 struct Kept {
     head: Option<Head>,
-    pieces: Vec<Bytes>,
+    body: Gathered,
     length: u64,
     ended: bool,
 }
@@ -227,12 +227,13 @@ impl Trial {
 
     /// The run is through.
     pub fn judge(&self, part: &SiteCache, log: &ErrorLog) {
-        let kept = lock(&self.kept);
+        let mut kept = lock(&self.kept);
+        let body = std::mem::take(&mut kept.body).into_bytes();
         let valid = self.page.state(&part.generations, now()).is_some();
         let finding = match &kept.head {
             Some(head) if valid && kept.ended && kept.length <= self.limit => {
                 let status = head::orders(head).status;
-                compare(&self.page, status, &head.headers, &kept.pieces.concat())
+                compare(&self.page, status, &head.headers, &body)
             }
             _ => Finding::Unchecked,
         };
@@ -254,9 +255,9 @@ impl Run for Copy {
             Event::Body(bytes) => {
                 kept.length += bytes.len() as u64;
                 if kept.length <= self.trial.limit {
-                    kept.pieces.push(bytes.clone());
+                    kept.body.push(bytes.clone());
                 } else {
-                    kept.pieces.clear();
+                    kept.body.clear();
                 }
             }
             Event::End => kept.ended = true,

@@ -208,10 +208,13 @@ impl RequestBody {
             self.send_continue(cx);
             let received = match self.state {
                 State::Length { left } => {
-                    let mut buf = Vec::with_capacity(left.min(PIECE as u64) as usize);
-                    match self.io.socket.poll_recv_spare(cx, &mut buf) {
-                        Poll::Ready(Ok(0) | Err(_)) => Err(BodyError::ClientGone),
-                        Poll::Ready(Ok(_)) => Ok(Some(self.split_off_next_request(buf, left))),
+                    let read = buffers::with_piece(|buf| {
+                        let read = ready!(self.io.socket.poll_recv_spare(cx, buf));
+                        Poll::Ready(read.map(|n| (n > 0).then(|| self.take_received(buf, left))))
+                    });
+                    match read {
+                        Poll::Ready(Ok(Some(piece))) => Ok(Some(piece)),
+                        Poll::Ready(Ok(None) | Err(_)) => Err(BodyError::ClientGone),
                         Poll::Pending => return self.poll_patience(cx),
                     }
                 }
@@ -277,28 +280,26 @@ impl RequestBody {
                     self.state = State::Done;
                     self.timer = None;
                 }
-                Ok((done || !out.is_empty()).then(|| Bytes::from(out)))
+                Ok((done || !out.is_empty()).then(|| buffers::keep(&mut out)))
             }
             State::Done | State::Failed(_) => Ok(None),
         }
     }
 
-    /// Takes what was received for a body with `left` bytes to come.
-    fn split_off_next_request(&mut self, buf: Vec<u8>, left: u64) -> Bytes {
-        let mut piece = Bytes::from(buf);
-        // Only if the allocator gave more capacity than asked for.
-        if piece.len() as u64 > left {
-            let next = piece.split_off(left as usize);
-            self.input.extend(&next);
+    /// Takes what was received for a body with `left` bytes to come; the rest is the next request's.
+    fn take_received(&mut self, buf: &mut Vec<u8>, left: u64) -> Bytes {
+        if buf.len() as u64 > left {
+            self.input.extend(&buf[left as usize..]);
+            buf.truncate(left as usize);
         }
-        self.state = match left - piece.len() as u64 {
+        self.state = match left - buf.len() as u64 {
             0 => {
                 self.timer = None;
                 State::Done
             }
             left => State::Length { left },
         };
-        piece
+        buffers::keep(buf)
     }
 
     /// RFC 9110 §10.1.1: not after body bytes have come, and not after a final status.

@@ -1,7 +1,12 @@
 //! Buffers that connections borrow while they have something to read, parse or send, one pool a
 //! thread: an idle connection owns none. Not a general allocator: what does not fit is freed.
+//!
+//! What a client makes the server keep is bounded by the memory it occupies, not by the bytes in
+//! it: a buffer that is kept is at least half full ([`keep`]).
 
 use std::cell::RefCell;
+
+use bytes::Bytes;
 
 use super::message::Span;
 
@@ -9,6 +14,8 @@ use super::message::Span;
 const KEEP_CAPACITY: usize = 64 << 10;
 /// How many of each kind a thread keeps.
 const KEEP: usize = 256;
+/// Bytes of capacity a thread keeps in all of them: what a burst of large heads leaves behind.
+const KEEP_BYTES: usize = 2 << 20;
 /// Bytes asked of a socket at once.
 pub(super) const SCRATCH: usize = 64 << 10;
 
@@ -18,18 +25,25 @@ pub(super) type Fields = Vec<(Span, Span)>;
 #[derive(Default)]
 struct Pool {
     bytes: Vec<Vec<u8>>,
+    /// The sum of their capacities.
+    capacity: usize,
     fields: Vec<Fields>,
 }
 
 thread_local! {
     static POOL: RefCell<Pool> = RefCell::default();
     static READ: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH].into_boxed_slice());
+    static PIECE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 /// An empty byte buffer.
 pub(super) fn take_bytes() -> Vec<u8> {
-    POOL.with_borrow_mut(|pool| pool.bytes.pop())
-        .unwrap_or_else(|| Vec::with_capacity(2048))
+    POOL.with_borrow_mut(|pool| {
+        let buf = pool.bytes.pop()?;
+        pool.capacity -= buf.capacity();
+        Some(buf)
+    })
+    .unwrap_or_else(|| Vec::with_capacity(2048))
 }
 
 /// Gives a byte buffer back.
@@ -39,7 +53,8 @@ pub(super) fn give_bytes(mut buf: Vec<u8>) {
     }
     buf.clear();
     POOL.with_borrow_mut(|pool| {
-        if pool.bytes.len() < KEEP {
+        if pool.bytes.len() < KEEP && pool.capacity + buf.capacity() <= KEEP_BYTES {
+            pool.capacity += buf.capacity();
             pool.bytes.push(buf);
         }
     });
@@ -64,6 +79,24 @@ pub(super) fn give_fields(mut fields: Fields) {
 /// Lends the thread's read buffer.
 pub(super) fn with_scratch<R>(f: impl FnOnce(&mut [u8]) -> R) -> R {
     READ.with_borrow_mut(|buf| f(buf))
+}
+
+/// Lends an empty buffer of [`SCRATCH`] bytes that may be kept: what `f` leaves of it serves again.
+pub(super) fn with_piece<R>(f: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+    PIECE.with_borrow_mut(|buf| {
+        buf.clear();
+        buf.reserve_exact(SCRATCH);
+        f(buf)
+    })
+}
+
+/// The bytes of `buf`, to be kept: the buffer itself if they fill most of it, otherwise a copy of
+/// them, so that what is kept takes at most twice its length.
+pub(super) fn keep(buf: &mut Vec<u8>) -> Bytes {
+    if buf.len() > buf.capacity() / 2 {
+        return Bytes::from(std::mem::take(buf));
+    }
+    Bytes::copy_from_slice(buf)
 }
 
 /// Received bytes that nobody has taken yet: the rest of a head, a body, pipelined requests.

@@ -2,7 +2,6 @@
 //! it names in place of a body, if it does. Where a program names another path of this server
 //! (RFC 3875 §6.2.2), its caller goes there.
 
-use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -254,7 +253,7 @@ async fn arriving(
     exchange: Exchange<'_>,
     (service, target): (&SiteService, &ScriptTarget),
     frame: RequestFrame,
-    first: VecDeque<Bytes>,
+    first: Bytes,
     edit: Edit<'_>,
     body: &mut RequestBody,
     out: &mut Responder,

@@ -7,17 +7,17 @@
 //! scripts want. Under `auto` that happens for one kind of request only: a multipart body that
 //! begins with PHP's upload progress field, since progress that starts at 100 % is none.
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::path::Path;
 use std::task::{Context, Poll};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use howdah_executor::{BodyCutOff, ScriptBody};
 use tokio::sync::mpsc;
 
 use super::frame::BodyLength;
 use super::spill::SpillFile;
+use crate::gather::Gathered;
 use crate::http::message::RequestHead;
 use crate::http::{BodyError, BodyKind, RequestBody};
 use crate::respond::Failure;
@@ -29,8 +29,8 @@ const PIECES_UNDER_WAY: usize = 4;
 /// How bodies are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct BodyPolicy<'a> {
-    /// Bytes kept in memory; a longer body goes to a file. Default 64 KiB: forms fit, and ten
-    /// thousand slow uploads take 640 MB and no more.
+    /// Bytes kept in memory; a longer body goes to a file. Default 64 KiB: forms fit. A body takes
+    /// at most twice its bytes, however small the pieces it comes in.
     pub memory: usize,
     /// Where files go.
     pub directory: &'a Path,
@@ -54,7 +54,7 @@ pub enum Received {
     /// All of it is here.
     Whole(ScriptBody, BodyLength),
     /// It is arriving; these bytes came first.
-    Arriving(VecDeque<Bytes>, BodyLength),
+    Arriving(Bytes, BodyLength),
 }
 
 /// A piece on its way to a run, or the news that no more will come.
@@ -116,7 +116,7 @@ pub async fn receive(
     if policy.buffering == RequestBuffering::Off && announced_enough {
         // The first piece is asked for here, so that 413 and a broken start come before the run.
         let first = next(body).await?;
-        return Ok(Received::Arriving(first.into_iter().collect(), announced));
+        return Ok(Received::Arriving(first.unwrap_or_default(), announced));
     }
     in_memory(request, body, policy, announced).await
 }
@@ -127,44 +127,40 @@ async fn in_memory(
     policy: &BodyPolicy<'_>,
     announced: BodyLength,
 ) -> Result<Received, Failure> {
-    let mut pieces: VecDeque<Bytes> = VecDeque::new();
-    let mut have = 0;
+    let mut gathered = Gathered::default();
     while let Some(piece) = next(body).await? {
-        have += piece.len();
-        pieces.push_back(piece);
-        if have > policy.memory {
+        gathered.push(piece);
+        if gathered.len() > policy.memory {
+            let start = gathered.into_bytes();
             if policy.buffering == RequestBuffering::Auto
                 && (policy.unknown_length || announced != BodyLength::Unknown)
-                && wants_progress(request, &pieces, policy.progress_name)
+                && wants_progress(request, &start, policy.progress_name)
             {
-                return Ok(Received::Arriving(pieces, announced));
+                return Ok(Received::Arriving(start, announced));
             }
-            return in_file(body, policy, pieces).await;
+            return in_file(body, policy, start).await;
         }
     }
-    let whole = match pieces.len() {
-        0 => ScriptBody::Empty,
-        1 => ScriptBody::Memory(pieces.pop_front().unwrap_or_default()),
-        _ => {
-            let mut all = BytesMut::with_capacity(have);
-            pieces.iter().for_each(|piece| all.extend_from_slice(piece));
-            ScriptBody::Memory(all.freeze())
-        }
-    };
-    Ok(Received::Whole(whole, BodyLength::Known(have as u64)))
+    let whole = gathered.into_bytes();
+    let length = BodyLength::Known(whole.len() as u64);
+    Ok(Received::Whole(
+        match whole.is_empty() {
+            true => ScriptBody::Empty,
+            false => ScriptBody::Memory(whole),
+        },
+        length,
+    ))
 }
 
 async fn in_file(
     body: &mut impl Incoming,
     policy: &BodyPolicy<'_>,
-    pieces: VecDeque<Bytes>,
+    start: Bytes,
 ) -> Result<Received, Failure> {
     let failed = |error: std::io::Error| Failure::SpillFailed(error.to_string());
     let mut spill = SpillFile::create(policy.directory).map_err(failed)?;
-    for piece in &pieces {
-        spill.append(piece).map_err(failed)?;
-    }
-    drop(pieces);
+    spill.append(&start).map_err(failed)?;
+    drop(start);
     while let Some(piece) = next(body).await? {
         spill.append(&piece).map_err(failed)?;
     }
@@ -177,7 +173,7 @@ async fn in_file(
 
 /// Whether a multipart body's beginning carries PHP's upload progress field, which has to come
 /// before the files to have an effect (PHP manual, "Session Upload Progress").
-fn wants_progress(request: &RequestHead, pieces: &VecDeque<Bytes>, name: &[u8]) -> bool {
+fn wants_progress(request: &RequestHead, start: &[u8], name: &[u8]) -> bool {
     const MULTIPART: &[u8] = b"multipart/form-data";
     let multipart = request.header(b"content-type").is_some_and(|value| {
         value.len() >= MULTIPART.len() && value[..MULTIPART.len()].eq_ignore_ascii_case(MULTIPART)
@@ -185,10 +181,6 @@ fn wants_progress(request: &RequestHead, pieces: &VecDeque<Bytes>, name: &[u8]) 
     if !multipart || name.is_empty() {
         return false;
     }
-    let mut start = Vec::new();
-    pieces
-        .iter()
-        .for_each(|piece| start.extend_from_slice(piece));
     let field = [b"name=\"", name, b"\""].concat();
     start.windows(field.len()).any(|w| w == field)
 }
@@ -197,13 +189,11 @@ fn wants_progress(request: &RequestHead, pieces: &VecDeque<Bytes>, name: &[u8]) 
 /// An error reaches the script as a body cut off, and the caller.
 pub async fn hand_on(
     body: &mut impl Incoming,
-    first: VecDeque<Bytes>,
+    first: Bytes,
     to: mpsc::Sender<Arrived>,
 ) -> Result<(), Failure> {
-    for piece in first {
-        if to.send(Ok(piece)).await.is_err() {
-            return Ok(());
-        }
+    if !first.is_empty() && to.send(Ok(first)).await.is_err() {
+        return Ok(());
     }
     loop {
         // A place first: what nobody can take stays in the client's kernel.

@@ -1,5 +1,6 @@
 //! Bodies from a list of pieces, and what becomes of them.
 
+use std::collections::VecDeque;
 use std::io::Read;
 
 use super::*;
@@ -199,7 +200,7 @@ fn a_body_cut_off_on_its_way_reaches_script_and_caller() {
     let (to, mut from) = channel();
     let mut body = Pieces::new(BodyKind::Length(9), &[b"abc"]);
     body.left.push_back(Err(BodyError::ClientGone));
-    let first = VecDeque::from([Bytes::from_static(b"0")]);
+    let first = Bytes::from_static(b"0");
     let outcome = block_on(hand_on(&mut body, first, to));
     assert_eq!(outcome, Err(Failure::ClientGone));
     let mut seen = Vec::new();
@@ -221,5 +222,18 @@ fn a_run_that_is_over_ends_the_handing_on() {
     let (to, from) = channel();
     drop(from);
     let mut body = Pieces::new(BodyKind::Length(9), &[b"abc", b"def"]);
-    assert_eq!(block_on(hand_on(&mut body, VecDeque::new(), to)), Ok(()));
+    assert_eq!(block_on(hand_on(&mut body, Bytes::new(), to)), Ok(()));
+}
+
+#[test]
+fn a_body_in_one_byte_pieces_is_the_body() {
+    let directory = std::env::temp_dir();
+    let bytes: Vec<u8> = (0..90).collect();
+    let pieces: Vec<&[u8]> = bytes.chunks(1).collect();
+    let mut body = Pieces::new(BodyKind::Length(90), &pieces);
+    let received = block_on(receive(&post("a/b"), &mut body, &policy(&directory))).unwrap();
+    let Received::Whole(ScriptBody::Memory(whole), BodyLength::Known(90)) = received else {
+        panic!("{received:?}");
+    };
+    assert_eq!(whole, bytes);
 }

@@ -24,6 +24,7 @@ use tokio::time::Sleep;
 use super::head::{self, SendFile};
 use super::spill::SpillFile;
 use crate::encoding::{Encoder, EncodingConfig, policy};
+use crate::gather::Gathered;
 use crate::http::message::{RequestHead, ResponseHead};
 use crate::http::{ClientGone, Length, Responder};
 use crate::respond::Failure;
@@ -130,8 +131,7 @@ pub struct Pump<'a> {
     watch_client: bool,
     /// The head until it is begun with.
     head: Option<Head>,
-    held: Vec<Bytes>,
-    held_bytes: usize,
+    held: Gathered,
     began: bool,
     announced: Option<u64>,
     written: u64,
@@ -178,8 +178,7 @@ impl<'a> Pump<'a> {
             edit,
             watch_client,
             head: None,
-            held: Vec::new(),
-            held_bytes: 0,
+            held: Gathered::default(),
             began: false,
             announced: None,
             written: 0,
@@ -409,9 +408,8 @@ impl<'a> Pump<'a> {
             return Ok(());
         }
         if !self.began {
-            self.held_bytes += bytes.len();
             self.held.push(bytes);
-            if self.held_bytes >= self.config.hold || self.unbuffered {
+            if self.held.len() >= self.config.hold || self.unbuffered {
                 self.begin(out)?;
                 self.want_flush = true;
             }
@@ -444,10 +442,9 @@ impl<'a> Pump<'a> {
         }
         out.begin(&ours, length);
         self.began = true;
-        for bytes in std::mem::take(&mut self.held) {
+        for bytes in std::mem::take(&mut self.held).into_pieces() {
             self.plain(bytes, out)?;
         }
-        self.held_bytes = 0;
         Ok(())
     }
 
@@ -553,7 +550,7 @@ impl<'a> Pump<'a> {
         let mut ours = head::for_client(&head, &orders);
         (self.edit)(&mut ours);
         let coding = policy::apply(&mut ours, self.request, encoding, length);
-        let mut held = std::mem::take(&mut self.held);
+        let mut held = std::mem::take(&mut self.held).into_pieces();
         let mut bytes = self.written;
         if let (Some(coding), false) = (coding, is_head) {
             let encode = || {

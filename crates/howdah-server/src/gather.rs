@@ -1,0 +1,106 @@
+//! Bytes that arrive in pieces and are kept until all are there. However small the pieces, they
+//! take at most about twice their bytes: a piece of its own costs an allocation, and keeps the whole
+//! buffer that it is a part of.
+
+use bytes::{Bytes, BytesMut};
+
+/// Shorter pieces are copied together.
+const SHORT: usize = 4 << 10;
+/// A copy is closed at this length: a longer one would be moved as it grows.
+const CLOSED: usize = 64 << 10;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Gathered {
+    pieces: Vec<Bytes>,
+    /// Short pieces behind the others.
+    tail: BytesMut,
+    length: usize,
+}
+
+impl Gathered {
+    /// Appends a piece. The first, which is mostly the only one, is not copied.
+    pub fn push(&mut self, piece: Bytes) {
+        let is_first = self.length == 0;
+        self.length += piece.len();
+        if piece.len() < SHORT && !is_first {
+            self.tail.extend_from_slice(&piece);
+            if self.tail.len() >= CLOSED {
+                self.close();
+            }
+        } else if !piece.is_empty() {
+            self.close();
+            self.pieces.push(piece);
+        }
+    }
+
+    fn close(&mut self) {
+        if !self.tail.is_empty() {
+            self.pieces.push(self.tail.split().freeze());
+        }
+    }
+
+    /// Bytes in all of them.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Drops them all.
+    pub fn clear(&mut self) {
+        *self = Gathered::default();
+    }
+
+    /// All of them in order, in few pieces.
+    pub fn into_pieces(mut self) -> Vec<Bytes> {
+        self.close();
+        self.pieces
+    }
+
+    /// All of them in one.
+    pub fn into_bytes(self) -> Bytes {
+        let mut pieces = self.into_pieces();
+        match pieces.len() {
+            0 => Bytes::new(),
+            1 => pieces.remove(0),
+            _ => Bytes::from(pieces.concat()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_pushed_comes_back_in_order_however_it_was_cut() {
+        let bytes: Vec<u8> = (0..200_000u32).map(|n| (n % 251) as u8).collect();
+        for size in [1, 7, 4095, 4096, 5000, 70_000, 200_000] {
+            let mut gathered = Gathered::default();
+            for piece in bytes.chunks(size) {
+                gathered.push(Bytes::copy_from_slice(piece));
+            }
+            assert_eq!(gathered.len(), bytes.len());
+            assert!(gathered.into_bytes() == bytes, "pieces of {size}");
+        }
+        assert!(Gathered::default().into_bytes().is_empty());
+    }
+
+    #[test]
+    fn many_short_pieces_become_few() {
+        let mut gathered = Gathered::default();
+        for _ in 0..100_000 {
+            gathered.push(Bytes::from_static(b"x"));
+        }
+        let pieces = gathered.into_pieces();
+        assert_eq!(pieces.len(), 3, "the first, a full copy and its rest");
+    }
+
+    #[test]
+    fn a_piece_alone_is_not_copied() {
+        let piece = Bytes::from(vec![1; 10]);
+        let at = piece.as_ptr();
+        let mut gathered = Gathered::default();
+        gathered.push(piece);
+        assert_eq!(gathered.into_bytes().as_ptr(), at);
+    }
+}
