@@ -6,7 +6,6 @@
 //! what the script sees as well ([`Key::target`]).
 
 use crate::cookie::{php_name, url_decode};
-use crate::field;
 use crate::pass::Pass;
 use crate::preset::{Name, TRACKING_PARAMETERS};
 
@@ -131,7 +130,9 @@ impl Key {
         self.query.map(|at| &self.bytes[at..])
     }
 
-    /// The key of the variant for a request that has these fields.
+    /// The key of the variant for a request that has these fields. It holds the values as PHP sees
+    /// them, byte by byte: RFC 9111 §4.1 would allow to take `de,en` and `, de , en` for one, but an
+    /// application that looks at the first two letters makes two pages of them.
     pub fn variant<'f>(
         &self,
         names: &[Vec<u8>],
@@ -144,12 +145,8 @@ impl Key {
             bytes.extend_from_slice(name);
             bytes.push(0);
             values(name, &mut |line| {
-                // RFC 9111 §4.1 allows to normalise white space between members.
-                for member in field::members(line) {
-                    bytes.extend_from_slice(member);
-                    bytes.push(b',');
-                }
-                // Present, if empty.
+                bytes.extend_from_slice(line);
+                // Ends a line, which has no control character but the tab; present, if empty.
                 bytes.push(1);
             });
             bytes.push(0);
@@ -343,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn variants_differ_by_value_presence_and_name_but_not_by_white_space() {
+    fn variants_differ_by_everything_php_can_tell_apart() {
         let mut key = Key::default();
         key.make(&url("a", "/"), &RULES).unwrap();
         let names = [b"accept-language".to_vec(), b"foo".to_vec()];
@@ -354,7 +351,10 @@ mod tests {
                 }
             })
         };
-        assert_eq!(of(&[("foo", "a,b")]), of(&[("foo", "a ,  b")]));
+        assert_eq!(of(&[("foo", "a,b")]), of(&[("foo", "a,b")]));
+        for other in ["a, b", ",a,b", "a,,b", "a,b,", "A,b"] {
+            assert_ne!(of(&[("foo", "a,b")]), of(&[("foo", other)]), "{other}");
+        }
         assert_ne!(of(&[("foo", "a")]), of(&[("foo", "b")]));
         assert_ne!(of(&[("foo", "")]), of(&[]));
         assert_ne!(of(&[("accept-language", "a")]), of(&[("foo", "a")]));

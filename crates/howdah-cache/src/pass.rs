@@ -113,7 +113,7 @@ passes! {
     VaryUnbounded Response;
     /// More variants of one URL than are kept.
     TooManyVariants Response;
-    /// `Content-Range`: a part is never stored as the whole (RFC 9111 §3.3).
+    /// Status 206: a part is never stored as the whole (RFC 9111 §3.3).
     PartialContent Response;
     /// The response was cut off, or is shorter than it said.
     Incomplete Response;

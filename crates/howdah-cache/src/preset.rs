@@ -4,8 +4,9 @@
 //! (Batcache, LiteSpeed, Cloudflare APO, Wikimedia's Varnish); `preset_tests` names file or function
 //! for each.
 //!
-//! Names are matched after they were read as PHP reads them; path segments anywhere in the path, so
-//! that an application in a subfolder is meant as well.
+//! Names are matched after they were read as PHP reads them, paths as the router reads them: decoded and
+//! cleaned. Segments are looked for anywhere in the path, so that an application in a subfolder is meant
+//! as well.
 
 use crate::cookie::php_name;
 
@@ -20,6 +21,9 @@ pub enum Name {
     Ends(&'static str),
     /// 32 hexadecimal digits behind this: how Joomla, Drupal and WordPress name cookies per site.
     Hex(&'static str),
+    /// Capital letters and digits behind this: the number of an account (`_ga_1ABC2DEF3G`). Not
+    /// `_gallery_session`, which is an application's.
+    Account(&'static str),
 }
 
 impl Name {
@@ -32,11 +36,15 @@ impl Name {
             Name::Hex(start) => name
                 .strip_prefix(start.as_bytes())
                 .is_some_and(|rest| rest.len() == 32 && rest.iter().all(u8::is_ascii_hexdigit)),
+            Name::Account(start) => name.strip_prefix(start.as_bytes()).is_some_and(|rest| {
+                let capital = |b: &u8| b.is_ascii_uppercase() || b.is_ascii_digit();
+                !rest.is_empty() && rest.iter().all(capital)
+            }),
         }
     }
 }
 
-use Name::{Ends, Hex, Is, Starts};
+use Name::{Account, Ends, Hex, Is, Starts};
 
 /// What is known of an application.
 #[derive(Debug)]
@@ -68,25 +76,57 @@ const SESSION: Name = Is("PHPSESSID");
 const DAY: u64 = 86_400;
 
 /// Cookies of analytics and advertising, read by scripts in the browser. Consent cookies are not
-/// here: some applications render by them.
+/// here: some applications render by them. Beginnings stand here only if they name a product and no
+/// word begins so: an application's own cookie that is taken for one of these would be ignored.
 pub const TRACKING_COOKIES: &[Name] = &[
-    Starts("_ga"),
+    Is("_ga"),
+    Account("_ga_"),
     Is("_gid"),
-    Starts("_gat"),
-    Starts("__utm"),
-    Starts("_gcl_"),
+    Is("_gat"),
+    Starts("_gat_gtag_"),
+    Starts("_gat_UA"),
+    Is("__utma"),
+    Is("__utmb"),
+    Is("__utmc"),
+    Is("__utmt"),
+    Is("__utmv"),
+    Is("__utmz"),
+    Is("_gcl_ag"),
+    Is("_gcl_au"),
+    Is("_gcl_aw"),
+    Is("_gcl_dc"),
+    Is("_gcl_gb"),
+    Is("_gcl_gs"),
     Is("_fbp"),
     Is("_fbc"),
     Is("__gads"),
     Is("__gpi"),
-    Starts("_hj"),
+    Is("_hjid"),
+    Is("_hjFirstSeen"),
+    Is("_hjTLDTest"),
+    Is("_hjCookieTest"),
+    Starts("_hjSession_"),
+    Starts("_hjSessionUser_"),
+    Starts("_hjIncludedInSessionSample"),
+    Starts("_hjIncludedInPageviewSample"),
+    Starts("_hjAbsoluteSessionInProgress"),
     Is("_clck"),
     Is("_clsk"),
-    Starts("__qc"),
-    Starts("__atuv"),
+    Is("__qca"),
+    Is("__atuvc"),
+    Is("__atuvs"),
     Is("has_js"),
-    Starts("_pk_"),
-    Starts("mtm_"),
+    Is("_pk_id"),
+    Is("_pk_ses"),
+    Is("_pk_ref"),
+    Is("_pk_cvar"),
+    Is("_pk_hsr"),
+    Starts("_pk_id_"),
+    Starts("_pk_ses_"),
+    Starts("_pk_ref_"),
+    Starts("_pk_cvar_"),
+    Starts("_pk_hsr_"),
+    Starts("_pk_testcookie"),
     Is("__cf_bm"),
     Is("cf_clearance"),
     Is("_uetsid"),
@@ -96,8 +136,11 @@ pub const TRACKING_COOKIES: &[Name] = &[
     Is("_scid"),
     Is("_pin_unauth"),
     Is("_rdt_uuid"),
-    Starts("_ym_"),
-    Starts("ajs_"),
+    Is("_ym_uid"),
+    Is("_ym_d"),
+    Is("_ym_isad"),
+    Is("_ym_visorc"),
+    Is("ajs_anonymous_id"),
     Is("__hstc"),
     Is("__hssc"),
     Is("__hssrc"),
@@ -107,15 +150,50 @@ pub const TRACKING_COOKIES: &[Name] = &[
     Is("__stripe_sid"),
 ];
 
-/// Parameters of links from advertising and newsletters; the page is the same without them.
+/// Parameters of links from advertising and newsletters; the page is the same without them. Beginnings
+/// as above: a parameter of the application that is left out gives its reader another page.
 pub const TRACKING_PARAMETERS: &[Name] = &[
     Starts("utm_"),
-    Starts("mtm_"),
-    Starts("matomo_"),
-    Starts("pk_"),
-    Starts("piwik_"),
-    Starts("hsa_"),
-    Starts("gad_"),
+    Is("mtm_campaign"),
+    Is("mtm_cid"),
+    Is("mtm_content"),
+    Is("mtm_group"),
+    Is("mtm_keyword"),
+    Is("mtm_kwd"),
+    Is("mtm_medium"),
+    Is("mtm_placement"),
+    Is("mtm_source"),
+    Is("matomo_campaign"),
+    Is("matomo_cid"),
+    Is("matomo_content"),
+    Is("matomo_group"),
+    Is("matomo_keyword"),
+    Is("matomo_kwd"),
+    Is("matomo_medium"),
+    Is("matomo_placement"),
+    Is("matomo_source"),
+    Is("pk_campaign"),
+    Is("pk_cid"),
+    Is("pk_content"),
+    Is("pk_keyword"),
+    Is("pk_kwd"),
+    Is("pk_medium"),
+    Is("pk_source"),
+    Is("piwik_campaign"),
+    Is("piwik_keyword"),
+    Is("piwik_kwd"),
+    Is("hsa_acc"),
+    Is("hsa_ad"),
+    Is("hsa_cam"),
+    Is("hsa_grp"),
+    Is("hsa_kw"),
+    Is("hsa_mt"),
+    Is("hsa_net"),
+    Is("hsa_src"),
+    Is("hsa_tgt"),
+    Is("hsa_ver"),
+    Is("gad_source"),
+    Is("gad_campaignid"),
     Is("mc_cid"),
     Is("mc_eid"),
     Is("fbclid"),
@@ -144,8 +222,12 @@ pub const TRACKING_PARAMETERS: &[Name] = &[
     Is("fb_action_types"),
     Is("fb_source"),
     // What Magento's Varnish file and Cloudflare's APO leave out beside these.
-    Starts("_bta_"),
-    Starts("trk_"),
+    Is("_bta_c"),
+    Is("_bta_tid"),
+    Is("trk_contact"),
+    Is("trk_module"),
+    Is("trk_msg"),
+    Is("trk_sid"),
     Is("dm_i"),
     Is("ef_id"),
     Is("zanpid"),
@@ -542,7 +624,10 @@ impl Preset {
             has_segment(path, &[segment])
                 && query.split(|b| *b == b'&').any(|pair| {
                     let end = pair.iter().position(|b| *b == b'=').unwrap_or(pair.len());
-                    parameters.iter().any(|p| p.as_bytes() == &pair[..end])
+                    // What cannot be read might be one of them.
+                    php_name(&pair[..end]).map_or(true, |name| {
+                        parameters.iter().any(|p| p.as_bytes() == &*name)
+                    })
                 })
         })
     }

@@ -13,6 +13,58 @@ fn cookies_named_per_site_are_known_by_their_form() {
     assert!(Ends("_session").matches(b"my_wiki_session"));
 }
 
+/// A beginning that is a word's, too, takes an application's own cookie or parameter for tracking: its
+/// visitors get the page of nobody, or another page than they asked for.
+#[test]
+fn names_of_applications_are_not_taken_for_tracking() {
+    let among = |list: &[Name], name: &str| list.iter().any(|n| n.matches(name.as_bytes()));
+    for name in [
+        "_gallery_session",
+        "_gather",
+        "_gate_session",
+        "_hjemme_session",
+        "_hj",
+        "_ga_session",
+        "_ga_",
+        "__utmost",
+        "_pk_user",
+        "ajs_user_id",
+        "_ym_session",
+        "mtm_consent",
+    ] {
+        assert!(!among(TRACKING_COOKIES, name), "{name}");
+    }
+    for name in [
+        "_ga",
+        "_ga_1ABC2DEF3G",
+        "_gat_gtag_UA_1_2",
+        "_hjSessionUser_123",
+        "_pk_id_1_1fff",
+        "_ym_uid",
+    ] {
+        assert!(among(TRACKING_COOKIES, name), "{name}");
+    }
+    for name in [
+        "pk_id",
+        "pk_product",
+        "trk_id",
+        "mtm",
+        "matomo_site",
+        "piwik_id",
+    ] {
+        assert!(!among(TRACKING_PARAMETERS, name), "{name}");
+    }
+    for name in [
+        "utm_source",
+        "utm_expid",
+        "pk_campaign",
+        "mtm_kwd",
+        "gad_source",
+    ] {
+        assert!(among(TRACKING_PARAMETERS, name), "{name}");
+    }
+}
+
 #[test]
 fn a_path_is_known_in_a_subfolder_and_by_whole_segments_only() {
     assert!(wordpress().never_path(b"/blog/wp-admin/post.php"));
@@ -29,6 +81,7 @@ fn a_link_in_the_dashboard_writes_and_a_heartbeat_does_not() {
         Some(b"post=1&action=trash&_wpnonce=x")
     ));
     assert!(!w.get_writes(b"/wp-admin/edit.php", Some(b"paged=2")));
+    assert!(w.get_writes(b"/wp-admin/post.php", Some(b"post=1&%5fwpnonce=x")));
     assert!(!w.get_writes(b"/", Some(b"action=x")));
     let ajax = b"/wp-admin/admin-ajax.php";
     assert!(w.is_noise(ajax, None, Form::Read(b"interval=60&action=heartbeat")));

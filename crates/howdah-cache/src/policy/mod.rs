@@ -48,8 +48,8 @@ pub struct Rules {
     pub ignore_cookies: Vec<String>,
     /// `cache_ignore_query`: parameters left out beside the tracking ones.
     pub ignore_query: Vec<String>,
-    /// `cache_never`: path prefixes never cached.
-    pub never: Vec<String>,
+    /// `cache_never`: beginnings of paths never cached, decoded.
+    pub never: Vec<Vec<u8>>,
     /// `cache_keep_tags`: clients get the fields that carry tags.
     pub keep_tags: bool,
 }

@@ -18,14 +18,12 @@ pub struct RequestGate<'r> {
 }
 
 impl<'r> RequestGate<'r> {
-    /// For a request with this method and path. `body`: it carries one, of whatever length.
+    /// For a request with this method and path. The path is decoded and cleaned, as the router reads
+    /// it: `/acc%6funt` is `/account` to the application. `body`: it carries one, of whatever length.
     pub fn new(rules: &'r Rules, method: &[u8], path: &[u8], body: bool) -> RequestGate<'r> {
         let never = || {
             rules.preset.never_path(path)
-                || rules
-                    .never
-                    .iter()
-                    .any(|prefix| path.starts_with(prefix.as_bytes()))
+                || rules.never.iter().any(|prefix| path.starts_with(prefix))
         };
         let why = match method {
             b"GET" | b"HEAD" if body => Some(Pass::RequestBody),
@@ -124,7 +122,7 @@ mod tests {
         Rules {
             preset: Preset::find("wordpress").unwrap(),
             ignore_cookies: vec!["theme".to_owned(), "ab_*".to_owned()],
-            never: vec!["/shop/".to_owned()],
+            never: vec![b"/shop/".to_vec()],
             ..Rules::default()
         }
     }

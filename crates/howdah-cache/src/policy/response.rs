@@ -94,7 +94,7 @@ impl Storable {
 
 /// Fields of one connection or one exchange (RFC 9111 §3.1), and instructions to this cache.
 fn never_stored(name: &[u8]) -> bool {
-    const NEVER: [&[u8]; 16] = [
+    const NEVER: [&[u8]; 17] = [
         b"connection",
         b"keep-alive",
         b"te",
@@ -109,6 +109,7 @@ fn never_stored(name: &[u8]) -> bool {
         b"date",
         b"status",
         b"content-length",
+        b"content-range",
         b"set-cookie",
         b"x-accel-expires",
     ];
@@ -130,7 +131,9 @@ pub fn judge(response: &ResponseFacts<'_>, rules: &Rules) -> Result<Storable, Pa
     if has(b"x-accel-redirect") || has(b"x-sendfile") {
         return Err(Pass::SentFile);
     }
-    if status == 206 || (clean && has(b"content-range")) {
+    // RFC 9110 §14.4: `Content-Range` says nothing in any other answer that may be stored (416 may not);
+    // Backdrop sends it with every page.
+    if status == 206 {
         return Err(Pass::PartialContent);
     }
     let asks = has(b"www-authenticate") || has(b"proxy-authenticate");

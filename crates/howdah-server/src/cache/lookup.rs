@@ -13,6 +13,7 @@ use super::{Line, PageCache, SiteCache};
 use crate::client_address::Client;
 use crate::http::message::RequestHead;
 use crate::site::Site;
+use crate::site::path::UrlPath;
 
 /// Longest value of a field in a variant's key.
 const MAX_VARY_VALUE: usize = 1024;
@@ -54,7 +55,11 @@ pub fn look(
     has_body: bool,
 ) -> Lookup {
     let rules = part.rules();
-    let mut gate = RequestGate::new(rules, request.method(), request.path(), has_body);
+    // What the router cannot read is refused; the cache has no part in that.
+    let Ok(path) = UrlPath::parse(request.path()) else {
+        return Lookup::Pass(Pass::AmbiguousPath);
+    };
+    let mut gate = RequestGate::new(rules, request.method(), path.as_bytes(), has_body);
     for (name, value) in request.headers() {
         gate.field(name, value);
     }

@@ -11,6 +11,7 @@ use super::SiteCache;
 use crate::client_address::Client;
 use crate::http::message::RequestHead;
 use crate::site::Site;
+use crate::site::path::UrlPath;
 
 /// What an unsafe request will make invalid.
 #[derive(Debug)]
@@ -29,17 +30,33 @@ pub fn of(
     client: &Client<'_>,
     form: Form<'_>,
 ) -> Option<Write> {
-    let (path, query) = (request.path(), request.query());
-    let preset = part.rules().preset;
-    match request.method() {
-        b"GET" | b"HEAD" if preset.get_writes(path, query) => {}
-        b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE" => return None,
-        _ => {}
+    if !may_write(part, request) {
+        return None;
     }
+    let query = request.query();
+    let is_noise = || {
+        let preset = part.rules().preset;
+        let path = UrlPath::parse(request.path());
+        path.is_ok_and(|path| preset.is_noise(path.as_bytes(), query, form))
+    };
     Some(Write {
-        everything: part.config.flush_on_write && !preset.is_noise(path, query, form),
-        keys: keys(part, site, client, request.host(), path, query),
+        everything: part.config.flush_on_write && !is_noise(),
+        keys: keys(part, site, client, request.host(), request.path(), query),
     })
+}
+
+/// Whether a request writes as far as its method, path and query say. The path is looked at as the
+/// router reads it.
+pub fn may_write(part: &SiteCache, request: &RequestHead) -> bool {
+    match request.method() {
+        b"GET" | b"HEAD" => {
+            let path = UrlPath::parse(request.path());
+            let preset = part.rules().preset;
+            path.is_ok_and(|path| preset.get_writes(path.as_bytes(), request.query()))
+        }
+        b"OPTIONS" | b"TRACE" => false,
+        _ => true,
+    }
 }
 
 /// The keys of a URL of a site.

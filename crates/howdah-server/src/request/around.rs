@@ -40,12 +40,7 @@ impl<'a> Around<'a> {
         record.cache = Some(verdict);
         let watch = Watch::new(cache, site);
         record.watch = Some(watch.clone());
-        let (method, path) = (exchange.request.method(), exchange.request.path());
-        let get_writes = part
-            .rules()
-            .preset
-            .get_writes(path, exchange.request.query());
-        if get_writes || !matches!(method, b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE") {
+        if write::may_write(part, exchange.request) {
             watch.may_write();
         }
         Around {

@@ -1,1 +1,152 @@
 //! A client that turns the page cache off, fills it with junk, or reads what is another's.
+
+use std::net::SocketAddr;
+
+use howdah_tests::fixture::{Builder, Fixture};
+use howdah_tests::http::{Response, exchange};
+
+fn site(name: &str, lines: &str) -> Builder {
+    Fixture::named(&format!("attack-cache-{name}"))
+        .children(2)
+        .site(lines)
+}
+
+fn ask(address: SocketAddr, target: &str, lines: &str) -> Response {
+    let request =
+        format!("GET {target} HTTP/1.1\r\nHost: example.org\r\n{lines}Connection: close\r\n\r\n");
+    exchange(address, request.as_bytes()).unwrap_or_else(|why| panic!("{target}: {why}"))
+}
+
+fn told(answer: &Response) -> String {
+    answer.header("Cache-Status").unwrap_or("none").to_owned()
+}
+
+fn is_shared(answer: &Response) -> bool {
+    let told = told(answer);
+    told.contains("; hit") || told.contains("; stored")
+}
+
+/// A visitor is led to the page of her account by a URL that is spelt in another way: what must never be
+/// cached is not, however its path is written.
+#[test]
+fn a_path_never_cached_is_not_cached_in_another_spelling() {
+    for cache in ["on", "rfc"] {
+        let lines = format!("cache = \"{cache}\"\ncache_never = [\"/account\", \"/caf%C3%A9\"]");
+        let php = "<?php header('Cache-Control: max-age=600'); echo $_COOKIE['name'] ?? 'nobody';";
+        let fixture = site(&format!("spelling-{cache}"), &lines)
+            .script("account.php", php)
+            .script("caf\u{e9}/x.php", php)
+            .start();
+        for target in [
+            "/account.php",
+            "/acc%6funt.php",
+            "/%61ccount.php",
+            "/acc%6Funt%2Ephp",
+            "//account.php",
+            "/./account.php",
+            "/x/../account.php",
+            "/x/%2e%2e/account.php",
+            "/caf%c3%a9/x.php",
+            "/caf%C3%A9/%78.php",
+        ] {
+            for lines in ["Cookie: name=victim\r\n", "", "", ""] {
+                let answer = ask(fixture.address(), target, lines);
+                assert!(!is_shared(&answer), "{cache} {target}: {}", told(&answer));
+                let victims = !lines.is_empty();
+                assert_eq!(answer.text().contains("victim"), victims, "{target}");
+            }
+        }
+    }
+}
+
+/// What an application makes of a field depends on each of its bytes; a variant that a client had made
+/// by an odd spelling is nobody else's.
+#[test]
+fn a_variant_is_of_those_who_send_the_same_bytes() {
+    let php = "<?php header('Vary: Accept-Language, X-Site'); header('Cache-Control: max-age=600');
+echo substr($_SERVER['HTTP_ACCEPT_LANGUAGE'] ?? '', 0, 2) === 'de' ? 'deutsch' : 'other';";
+    let fixture = site("variants", "cache = \"on\"")
+        .script("page.php", php)
+        .start();
+    for odd in [",,,de", ", de", "\"\",de", ",\tde"] {
+        for _ in 0..4 {
+            let lines = format!("Accept-Language: {odd}\r\n");
+            assert_eq!(ask(fixture.address(), "/page.php", &lines).text(), "other");
+        }
+    }
+    for _ in 0..4 {
+        let answer = ask(fixture.address(), "/page.php", "Accept-Language: de\r\n");
+        assert_eq!(answer.text(), "deutsch", "{}", told(&answer));
+    }
+}
+
+/// An application's own cookie is not one of analytics because it begins like one: its owner would get
+/// the page of nobody.
+#[test]
+fn a_cookie_that_begins_like_one_of_analytics_is_the_applications() {
+    let php = "<?php echo 'owner=', $_COOKIE['_gallery_session'] ?? $_COOKIE['_hjemme_session'] ?? 'nobody';";
+    let fixture = site("cookies", "cache = \"on\"")
+        .script("page.php", php)
+        .start();
+    for _ in 0..3 {
+        ask(
+            fixture.address(),
+            "/page.php",
+            "Cookie: _ga=1; _ga_1ABC2DEF3G=2\r\n",
+        );
+    }
+    assert!(is_shared(&ask(fixture.address(), "/page.php", "")));
+    for name in ["_gallery_session", "_hjemme_session"] {
+        let answer = ask(
+            fixture.address(),
+            "/page.php",
+            &format!("Cookie: {name}=me\r\n"),
+        );
+        assert_eq!(answer.text(), "owner=me", "{name}");
+        assert!(!is_shared(&answer), "{name}: {}", told(&answer));
+    }
+}
+
+/// The same of parameters: one that is taken for tracking is hidden from the script, which then answers
+/// with another page.
+#[test]
+fn a_parameter_that_begins_like_one_of_tracking_is_the_applications() {
+    let php = "<?php echo 'product=', $_GET['pk_product'] ?? $_GET['trk_id'] ?? 'none';";
+    let fixture = site("parameters", "cache = \"on\"")
+        .script("page.php", php)
+        .start();
+    for product in [
+        "pk_product=5",
+        "pk_product=6",
+        "trk_id=7",
+        "utm_x=1&trk_id=8",
+    ] {
+        let number = product.rsplit('=').next().unwrap_or_default();
+        for _ in 0..4 {
+            let answer = ask(fixture.address(), &format!("/page.php?{product}"), "");
+            assert_eq!(answer.text(), format!("product={number}"));
+        }
+    }
+}
+
+/// `Content-Range` of a 200 means nothing (RFC 9110 §14.4): the page is stored, and the parts that are
+/// made of it have one of their own.
+#[test]
+fn a_content_range_on_a_whole_page_neither_keeps_it_out_nor_gets_into_its_parts() {
+    let php = "<?php header('Cache-Control: public, max-age=300');
+header('Content-Range: 0-9/10'); echo '0123456789';";
+    let fixture = site("range", "cache = \"on\"")
+        .script("page.php", php)
+        .start();
+    for _ in 0..3 {
+        ask(fixture.address(), "/page.php", "");
+    }
+    let answer = ask(fixture.address(), "/page.php", "");
+    assert!(told(&answer).contains("; hit"), "{}", told(&answer));
+    let part = ask(fixture.address(), "/page.php", "Range: bytes=2-4\r\n");
+    assert_eq!((part.status(), part.text().as_str()), (206, "234"));
+    let ranges = part.head.headers.0.iter();
+    let ranges = ranges.filter(|(name, _)| name.eq_ignore_ascii_case("Content-Range"));
+    let ranges: Vec<_> = ranges.map(|(_, value)| value.as_str()).collect();
+    assert_eq!(ranges, ["bytes 2-4/10"]);
+}

@@ -6,6 +6,7 @@ use howdah_executor::Mode;
 use howdah_server::cache::protocol::{Access, Token};
 use howdah_server::cache::{CacheConfig, PRESETS, Preset, Rules, Scheme};
 use howdah_server::site::config::SiteConfig;
+use howdah_server::site::path::UrlPath;
 use howdah_server::site::recognise::{Application, recognise};
 use howdah_server::site::subfolder;
 
@@ -234,12 +235,19 @@ fn rules(section: &Section<'_, '_, '_>, site: &SiteConfig) -> Rules {
         texts.map(|text| text.value).collect()
     };
     let seconds = |key| section.time(key).unwrap_or_default().as_secs();
-    let never: Vec<String> = texts("cache_never");
-    for path in never.iter().filter(|path| !path.starts_with('/')) {
-        let message = format!("cache_never: `{path}` is no URL path; it begins with `/`");
-        section
-            .file()
-            .mistake(section.place_of("cache_never"), message);
+    let mut never = Vec::new();
+    let prefixes: Vec<String> = texts("cache_never");
+    for path in prefixes {
+        // Compared with paths as the router reads them, so read like them.
+        match UrlPath::parse(path.as_bytes()) {
+            Ok(path) => never.push(path.as_bytes().to_vec()),
+            Err(_) => {
+                let message = format!("cache_never: `{path}` is no URL path; it begins with `/`");
+                section
+                    .file()
+                    .mistake(section.place_of("cache_never"), message);
+            }
+        }
     }
     Rules {
         preset: preset(section, site),

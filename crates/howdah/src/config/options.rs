@@ -411,7 +411,7 @@ options! {
             "only you know what your cookies do";
         "cache_ignore_query": Kind::Texts, "",
             "Query parameters that change no page, beside those of tracking; PHP does not see them when a page is rendered for the cache.", "";
-        "cache_never": Kind::Texts, "", "URL path prefixes that are never cached.", "";
+        "cache_never": Kind::Texts, "", "Beginnings of URL paths that are never cached, compared with the path as it is routed: `/account` means `/acc%6Funt`, too.", "";
         "cache_ignore_writes": Kind::Texts, "",
             "Tables whose writes make no page old, beside those the preset knows (counters, sessions, queues); `*` at either end stands for anything. `name()`: a function of PostgreSQL that a `SELECT` calls and that changes no page.", "";
         "cache_flush_on_write": Kind::OnOff, "on",
