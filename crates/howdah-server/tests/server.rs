@@ -75,6 +75,13 @@ impl Handler for Answers {
             out.flush().await.unwrap();
             return out.abort();
         }
+        if req.path() == b"/hang" {
+            // Not as a task waits: the thread itself stands still.
+            self.events.add("hanging".into());
+            while !self.open.load(Ordering::SeqCst) {
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
+        }
         if req.path() == b"/wait" {
             let opened = self.gate.notified();
             self.events.add("waiting".into());
@@ -364,4 +371,44 @@ fn the_longest_idle_connection_makes_room_for_a_new_one() {
     last.write_all(GET).unwrap();
     assert!(answer(last).contains("200 OK"), "the last one lives");
     assert!(server.control().stats().open <= 40);
+}
+
+#[test]
+fn a_thread_that_hangs_shows_by_its_beat_and_the_others_go_on() {
+    let (server, answers, address) = serve(2, HttpConfig::default());
+    let control = server.control();
+    let mut number = 0;
+    let mut beat_until = |what: &str, holds: &dyn Fn(u64, [u64; 2]) -> bool| {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            number += 1;
+            let threads = control.beat(number);
+            let [(one, first), (two, second)] = threads[..] else {
+                panic!("not two threads: {threads:?}");
+            };
+            if one != 0 && two != 0 && one != two && holds(number, [first, second]) {
+                return [first, second];
+            }
+            assert!(Instant::now() < deadline, "{what}: {threads:?} of {number}");
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+    };
+    beat_until("both come", &|_, beats| beats.iter().all(|n| *n > 0));
+    let mut stuck = connect(address);
+    write!(stuck, "GET /hang HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    answers.events.wait_for("hanging");
+    let ahead = |_, beats: [u64; 2]| beats[0].abs_diff(beats[1]) > 5;
+    let before = beat_until("one falls behind", &ahead);
+    let behind = usize::from(before[0] > before[1]);
+    let after = beat_until("the other goes on", &|_, beats| {
+        beats[1 - behind] > before[1 - behind] + 5
+    });
+    assert_eq!(after[behind], before[behind], "it has hung all the time");
+    answers.open_gate();
+    beat_until("it catches up", &|_, beats| {
+        beats[behind] > after[1 - behind]
+    });
+    server.control().stop(PATIENCE);
+    drop(stuck);
+    server.wait();
 }

@@ -10,6 +10,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
@@ -24,7 +25,7 @@ const MAX_PACKET: usize = 64 * 1024;
 /// The kernel's own limit (`SCM_MAX_FD`).
 pub const MAX_DESCRIPTORS: usize = 253;
 /// Longest text in a memory file that is read back.
-const MAX_TEXT: u64 = 256 << 20;
+const MAX_TEXT: u64 = 16 << 20;
 
 /// What the master tells the front.
 #[derive(Debug, Serialize, Deserialize)]
@@ -84,6 +85,11 @@ pub enum ToFront {
         /// Milliseconds.
         limit: u64,
     },
+    /// Asks for a sign of life, [`ToMaster::Pulse`]; see `master::watchdog`.
+    Ping {
+        /// Counts up; repeated in the answer.
+        number: u64,
+    },
 }
 
 /// What the front tells the master.
@@ -113,6 +119,18 @@ pub enum ToMaster {
     Status {
         /// Which question.
         id: u64,
+    },
+    /// The answer to [`ToFront::Ping`], at once.
+    Pulse {
+        /// Which ping.
+        number: u64,
+        /// The kernel's id of each front thread, and the last ping it has come to.
+        threads: Vec<(i32, u64)>,
+    },
+    /// A stop waits for requests.
+    Waiting {
+        /// For which, in words.
+        text: String,
     },
 }
 
@@ -241,20 +259,36 @@ impl Link {
     }
 }
 
+/// What a text's memory file can no longer do once it is sent: change.
+const SEALED: SealFlags = SealFlags::SEAL
+    .union(SealFlags::SHRINK)
+    .union(SealFlags::GROW)
+    .union(SealFlags::WRITE);
+
 /// A memory file that holds `text`, to be sent along.
 pub fn text_file(text: &str) -> io::Result<OwnedFd> {
-    let fd = rustix::fs::memfd_create("howdah-text", rustix::fs::MemfdFlags::CLOEXEC)?;
-    let mut file = File::from(fd);
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let mut file = File::from(memfd_create("howdah-text", flags)?);
     file.write_all(text.as_bytes())?;
+    fcntl_add_seals(&file, SEALED)?;
     Ok(file.into())
 }
 
-/// The text of a memory file.
+/// The text of a memory file. The other process may have been taken over: reading from anything but
+/// memory that cannot change could block for ever.
 pub fn read_text(fd: OwnedFd) -> io::Result<String> {
     let mut file = File::from(fd);
+    if !fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SEALED)) {
+        return Err(io::Error::other("what was sent is no sealed memory file"));
+    }
+    let length = file.metadata()?.len();
+    if length > MAX_TEXT {
+        let why = format!("a text of {length} bytes is too long (at most {MAX_TEXT})");
+        return Err(io::Error::other(why));
+    }
     file.rewind()?;
     let mut text = String::new();
-    file.take(MAX_TEXT).read_to_string(&mut text)?;
+    file.read_to_string(&mut text)?;
     Ok(text)
 }
 
@@ -287,5 +321,20 @@ mod tests {
             Link::new(theirs).receive::<ToMaster>(),
             Received::Closed
         ));
+    }
+
+    #[test]
+    fn a_text_that_is_no_sealed_memory_file_is_not_read() {
+        // Reading from a pipe that nobody writes to would never end.
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let unsealed = memfd_create("x", MemfdFlags::ALLOW_SEALING).unwrap();
+        let endless = File::open("/dev/zero").unwrap();
+        for fd in [reader.into(), unsealed, endless.into()] {
+            let why = read_text(fd).unwrap_err().to_string();
+            assert!(why.contains("no sealed memory file"), "{why}");
+        }
+        let long = "x".repeat(MAX_TEXT as usize + 1);
+        let why = read_text(text_file(&long).unwrap()).unwrap_err();
+        assert!(why.to_string().contains("too long"), "{why}");
     }
 }

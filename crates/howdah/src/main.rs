@@ -27,6 +27,8 @@ use clap::Parser;
 use arguments::{Arguments, Command};
 
 fn main() -> ExitCode {
+    // Front and spawners are executed as /proc/self/exe: they would be `exe` in top, ps and pgrep.
+    let _ = rustix::thread::set_name(c"howdah");
     match Arguments::parse().command {
         Command::Serve(serve) => master::serve(*serve),
         Command::Front(front) => front::run(front.link),

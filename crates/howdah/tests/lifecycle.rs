@@ -546,3 +546,130 @@ fn a_reload_moves_the_control_socket_and_the_pid_file() {
     assert!(server.0.wait().unwrap().success());
     assert!(!there("two.sock") && !there("two.pid"));
 }
+
+#[test]
+fn a_front_that_hangs_is_killed_and_started_again() {
+    let scratch = Scratch::new("hang");
+    let config = scratch.write("howdah.toml", "[timeouts]\nhang = \"3s\"\n");
+    let root = site(&scratch);
+    let arguments = [
+        &root,
+        "--children",
+        "1",
+        "--config",
+        config.to_str().unwrap(),
+    ];
+    let server = Server::start(&scratch, &arguments);
+    let front = front_of(&server);
+    let name = fs::read_to_string(format!("/proc/{front}/comm")).unwrap();
+    assert_eq!(name, "howdah\n");
+    kill(front, Signal::STOP);
+    // Nobody waits for ever meanwhile.
+    let (code, _, err) = server.ask(&["reload"]);
+    assert_eq!(code, 3, "{err}");
+    assert!(err.contains("the front ended: signal 9"), "{err}");
+    assert!(is_gone(front));
+    assert_eq!(server.get("/"), (200, "one".to_owned()));
+    let log = server.log();
+    let named = format!("FrontHung: the front (process {front}) has not gone on for 3 s");
+    assert!(log.contains(&named), "{log}");
+    assert!(log.contains("is stopped by a signal"), "{log}");
+}
+
+#[test]
+fn a_reload_asked_for_during_the_start_is_carried_out_after_it() {
+    let scratch = Scratch::new("early");
+    let control = scratch.path("control.sock");
+    let mut command = howdah(["serve", "--listen", "127.0.0.1:0", "--children", "1"]);
+    command.arg("--control").arg(&control).arg(site(&scratch));
+    let _server = EndedWithTheTest(command.stderr(Stdio::null()).spawn().unwrap());
+    wait_until("the control socket", || control.exists());
+    let (code, out, err) = run(howdah(["reload", "--control"]).arg(&control));
+    assert_eq!((code, out.as_str()), (0, "reloaded\n"), "{err}");
+    let (_, out, _) = run(howdah(["status", "--json", "--control"]).arg(&control));
+    let status: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(status["configuration"], 2);
+}
+
+#[test]
+fn a_stop_says_what_it_waits_for() {
+    let scratch = Scratch::new("farewell");
+    let mut server = Server::start(&scratch, &[&site(&scratch), "--children", "1"]);
+    let held = hold(&server, &scratch, "go");
+    server.signal(Signal::INT);
+    wait_until("the sentence", || {
+        let log = server.log();
+        log.contains("waiting for 1 request, ") && log.contains(": GET /hold.php?f=")
+    });
+    scratch.write("go", "");
+    assert_eq!(answer(held), (200, "held".to_owned()));
+    assert_eq!(server.wait().code(), Some(0));
+    wait_until("the last word", || {
+        server.log().ends_with("howdah: stopped")
+    });
+}
+
+#[test]
+fn a_service_manager_that_watches_hears_that_the_server_lives() {
+    let scratch = Scratch::new("watchdog");
+    let path = scratch.path("notify.sock");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    let every = Path::new("200000");
+    let env = [("NOTIFY_SOCKET", &*path), ("WATCHDOG_USEC", every)];
+    let _server = Server::start_with(&scratch, &[&site(&scratch), "--children", "1"], &env);
+    socket
+        .set_read_timeout(Some(std::time::Duration::from_secs(30)))
+        .unwrap();
+    let mut alive = 0;
+    while alive < 3 {
+        let mut bytes = [0; 256];
+        let n = socket.recv(&mut bytes).unwrap();
+        alive += usize::from(&bytes[..n] == b"WATCHDOG=1\n");
+    }
+}
+
+#[test]
+fn a_server_is_found_by_its_configuration_and_told_from_others_by_its_directory() {
+    let scratch = Scratch::new("which");
+    site(&scratch);
+    // Without `control`, so that it is looked for where all servers are.
+    let text = "listen = \"127.0.0.1:0\"\n[pool.www]\nmax_children = 1\n[[site]]\nroot = \"web\"\n";
+    let file = scratch.write("a.toml", text);
+    let start = || {
+        let mut command = howdah(["serve", "--config"]);
+        command.arg(&file).stderr(Stdio::null());
+        command.env("XDG_RUNTIME_DIR", &scratch.0);
+        EndedWithTheTest(command.spawn().unwrap())
+    };
+    let ask = |what: &[&str]| {
+        let mut command = howdah(what);
+        command.arg("--config").arg(&file);
+        run(command.env("XDG_RUNTIME_DIR", &scratch.0))
+    };
+    let _first = start();
+    wait_until("the server to be found", || ask(&["status"]).0 == 0);
+    let (_, out, _) = ask(&["status"]);
+    let web = scratch.path("web").canonicalize().unwrap();
+    let serves = format!("; serves {}\n", web.display());
+    assert!(out.contains("listening on http://127.0.0.1:"), "{out}");
+    assert!(out.contains(&serves), "{out}");
+    let (_, out, _) = ask(&["status", "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let expected = serde_json::json!([["site1", web]]);
+    assert_eq!(status["server"]["sites"], expected);
+
+    let _second = start();
+    wait_until("the second", || ask(&["status"]).0 == 6);
+    let (_, _, err) = ask(&["reload"]);
+    let title = "SeveralServers: 2 servers run with ";
+    assert!(err.contains(title) && err.lines().count() == 3, "{err}");
+    let named = format!(", {} ({})", web.display(), file.display());
+    assert_eq!(err.matches(&named).count(), 2, "{err}");
+
+    let other = scratch.write("b.toml", text);
+    let mut command = howdah(["status", "--config"]);
+    let (code, _, err) = run(command.arg(&other).env("XDG_RUNTIME_DIR", &scratch.0));
+    assert_eq!(code, 6);
+    let title = format!("NoServer: no server runs with {}", other.display());
+    assert!(err.contains(&title) && err.contains(&named), "{err}");
+}

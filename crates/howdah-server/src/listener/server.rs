@@ -7,7 +7,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -89,11 +89,22 @@ enum Command {
     Add { id: u64, shares: Vec<Share> },
     Remove { id: u64 },
     Stop { patience: Duration },
+    Beat { number: u64 },
 }
 
 struct Thread {
     commands: mpsc::UnboundedSender<Command>,
     life: Arc<Lifecycle>,
+    beat: Arc<Beat>,
+}
+
+/// Shows whether a thread still takes its turns.
+#[derive(Default)]
+struct Beat {
+    /// The kernel's id of the thread; 0 until it runs.
+    thread: AtomicI32,
+    /// The last number it was asked for and came to.
+    number: AtomicU64,
 }
 
 /// Steers a running server from any thread.
@@ -143,6 +154,18 @@ impl Control {
     pub fn change(&self, config: HttpConfig) {
         self.slots.set_limit(connection_limit(&config));
         self.config.store(Arc::new(config));
+    }
+
+    /// Asks every thread to come to `number` in its event loop. Waits for none: returns the kernel's
+    /// id of each thread and the last number it has come to so far.
+    pub fn beat(&self, number: u64) -> Vec<(i32, u64)> {
+        let each = self.threads.iter().map(|thread| {
+            // A thread that has ended comes to nothing any more; the server is stopping then.
+            let _ = thread.commands.send(Command::Beat { number });
+            let id = thread.beat.thread.load(Ordering::Relaxed);
+            (id, thread.beat.number.load(Ordering::Relaxed))
+        });
+        each.collect()
     }
 
     /// Counts.
@@ -198,16 +221,24 @@ impl Server {
             });
             let runtime = runtime(&hooks).map_err(StartError::Thread)?;
             let start = hooks.start.clone();
+            let beat = Arc::<Beat>::default();
+            let theirs = beat.clone();
             let join = std::thread::Builder::new()
                 .name(format!("front-{index}"))
                 .spawn(move || {
                     let _end = EndWithThisThread;
                     turn::ask_for_short_slices();
                     start(index);
-                    runtime.block_on(front_thread(acceptor, inbox));
+                    let id = rustix::thread::gettid().as_raw_nonzero().get();
+                    theirs.thread.store(id, Ordering::Relaxed);
+                    runtime.block_on(front_thread(acceptor, inbox, theirs));
                 })
                 .map_err(StartError::Thread)?;
-            ends.push(Thread { commands, life });
+            ends.push(Thread {
+                commands,
+                life,
+                beat,
+            });
             joins.push(join);
         }
         let mut server = Server {
@@ -283,6 +314,7 @@ fn runtime(hooks: &ThreadHooks) -> io::Result<tokio::runtime::Runtime> {
 async fn front_thread<H: Handler>(
     acceptor: Arc<Acceptor<H>>,
     mut inbox: mpsc::UnboundedReceiver<Command>,
+    beat: Arc<Beat>,
 ) {
     let life = acceptor.life.clone();
     let mut accepting: HashMap<u64, Vec<AbortHandle>> = HashMap::new();
@@ -319,6 +351,7 @@ async fn front_thread<H: Handler>(
                 life.drain();
                 deadline = Some(Instant::now() + patience);
             }
+            Some(Command::Beat { number }) => beat.number.store(number, Ordering::Relaxed),
             // Nobody can steer it any more.
             None => return,
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use howdah_server::cache::steer;
 
-use super::client::ask;
+use super::client::{Patience, ask};
 use crate::arguments::{Cache, CacheCommand, Target};
 use crate::exit;
 use crate::master::control::Ask;
@@ -35,7 +35,7 @@ pub fn run(cache: Cache) -> ExitCode {
 
 fn tell(target: &Target, question: steer::Ask) -> ExitCode {
     let question = Ask::Cache { ask: question };
-    let answer = match ask(target, &question, Some(Duration::from_secs(10))) {
+    let answer = match ask(target, &question, Patience::Time(Duration::from_secs(10))) {
         Ok(answer) => answer,
         Err(why) => {
             eprintln!("howdah: {why}");

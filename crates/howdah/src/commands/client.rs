@@ -1,6 +1,6 @@
 //! Finds a server's control socket and asks it something.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,27 +8,85 @@ use std::time::Duration;
 use crate::arguments::{Serve, Target};
 use crate::config::{self, Source};
 use crate::master::control::{Answer, Ask, runtime_directory};
+use crate::master::facts::Facts;
+use crate::master::watchdog;
+
+/// How long a master may take to say who it is. It answers by itself, but looks at files now and then.
+const IDENTITY: Duration = Duration::from_secs(15);
+
+/// How long an answer may take.
+#[derive(Clone, Copy, Debug)]
+pub enum Patience {
+    /// So long.
+    Time(Duration),
+    /// The server has limits of its own for this: as long as its master lives.
+    WhileItLives,
+}
 
 /// Asks the server that is meant; the error says why there is no answer.
-pub fn ask(target: &Target, question: &Ask, patience: Option<Duration>) -> Result<Answer, String> {
+pub fn ask(target: &Target, question: &Ask, patience: Patience) -> Result<Answer, String> {
     let (path, stream) = connect(target)?;
-    let failed =
-        |error: std::io::Error| format!("no answer from the server at {}: {error}", path.display());
-    stream.set_read_timeout(patience).map_err(failed)?;
+    converse(&path, &stream, question, patience)
+}
+
+fn converse(
+    path: &Path,
+    stream: &UnixStream,
+    question: &Ask,
+    patience: Patience,
+) -> Result<Answer, String> {
+    let failed = |error: io::Error| {
+        let path = path.display();
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                silent(stream, &path.to_string())
+            }
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
+                format!("NoAnswer: the server at {path} ended without an answer")
+            }
+            _ => format!("NoAnswer: no answer from the server at {path}: {error}"),
+        }
+    };
+    let wait = match patience {
+        Patience::Time(wait) => wait,
+        Patience::WhileItLives => IDENTITY,
+    };
+    stream.set_read_timeout(Some(wait)).map_err(failed)?;
+    stream.set_write_timeout(Some(wait)).map_err(failed)?;
     let mut line = serde_json::to_vec(question).map_err(|e| failed(e.into()))?;
     line.push(b'\n');
-    (&stream).write_all(&line).map_err(failed)?;
-    let mut answer = String::new();
-    BufReader::new(&stream)
-        .read_line(&mut answer)
-        .map_err(failed)?;
-    if answer.is_empty() {
-        return Err(format!(
-            "the server at {} ended without an answer",
-            path.display()
-        ));
+    let mut out = stream;
+    out.write_all(&line).map_err(failed)?;
+    let mut answer = Vec::new();
+    let mut reader = BufReader::new(stream);
+    loop {
+        match reader.read_until(b'\n', &mut answer) {
+            Ok(_) => break,
+            Err(error)
+                if error.kind() == io::ErrorKind::WouldBlock
+                    && matches!(patience, Patience::WhileItLives) =>
+            {
+                // Still at it, if it says so; a server of before that question says that, too.
+                let other = UnixStream::connect(path).map_err(failed)?;
+                converse(path, &other, &Ask::Who, Patience::Time(IDENTITY))?;
+            }
+            Err(error) => return Err(failed(error)),
+        }
     }
-    serde_json::from_str(&answer).map_err(|e| failed(e.into()))
+    if answer.is_empty() {
+        return Err(failed(io::ErrorKind::BrokenPipe.into()));
+    }
+    serde_json::from_slice(&answer).map_err(|e| failed(e.into()))
+}
+
+/// A master that says nothing is stopped, or waits for a disk: the kernel knows which.
+fn silent(stream: &UnixStream, path: &str) -> String {
+    let master = rustix::net::sockopt::socket_peercred(stream).map(|who| {
+        let pid = who.pid.as_raw_nonzero().get();
+        watchdog::describe(pid, pid)
+    });
+    let master = master.unwrap_or_else(|_| "unknown".to_owned());
+    format!("NoAnswer: the server at {path} has not answered in time; its master: {master}")
 }
 
 fn connect(target: &Target) -> Result<(PathBuf, UnixStream), String> {
@@ -40,34 +98,83 @@ fn connect(target: &Target) -> Result<(PathBuf, UnixStream), String> {
         }
         (None, None) => None,
     };
-    if let Some(path) = named {
-        return match UnixStream::connect(&path) {
-            Ok(stream) => Ok((path, stream)),
-            Err(error) => Err(format!(
-                "NoServer: no server answers on {}: {error}",
-                path.display()
-            )),
-        };
+    let path = match named {
+        Some(path) => path,
+        None => find(target.config.as_deref())?,
+    };
+    match UnixStream::connect(&path) {
+        Ok(stream) => Ok((path, stream)),
+        Err(error) => Err(format!(
+            "NoServer: no server answers on {}: {error}",
+            path.display()
+        )),
     }
+}
+
+/// Among the servers in the usual directory: the one of this file, or the only one.
+fn find(file: Option<&Path>) -> Result<PathBuf, String> {
     let directory = runtime_directory();
-    let mut alive: Vec<(PathBuf, UnixStream)> = sockets(&directory)
-        .into_iter()
-        .filter_map(|path| Some((path.clone(), UnixStream::connect(&path).ok()?)))
-        .collect();
+    let mut alive = sockets(&directory);
+    alive.retain(|path| UnixStream::connect(path).is_ok());
+    if let Some(file) = file {
+        return of_configuration(file, &directory, alive);
+    }
     match alive.len() {
         0 => Err(format!(
             "NoServer: no server runs (looked in {}); name its control socket with --control if it has its own",
             directory.display()
         )),
         1 => Ok(alive.remove(0)),
-        _ => {
-            let paths: Vec<String> = alive.iter().map(|(p, _)| p.display().to_string()).collect();
-            Err(format!(
-                "SeveralServers: say which is meant: --control {}",
-                paths.join(" or --control ")
-            ))
+        n => {
+            let title = format!("SeveralServers: {n} servers run; say which is meant:");
+            Err(list(&title, &alive))
         }
     }
+}
+
+/// The server that was started with this file. Its port may be the command line's, or an earlier
+/// edition's of the file: so each is asked.
+fn of_configuration(file: &Path, directory: &Path, alive: Vec<PathBuf>) -> Result<PathBuf, String> {
+    let whole = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+    let is_it = |path: &PathBuf| {
+        let config = who(path).and_then(|facts| facts.config);
+        config.is_some_and(|config| config == whole)
+    };
+    let (mut those, others): (Vec<_>, Vec<_>) = alive.into_iter().partition(is_it);
+    let file = whole.display();
+    match (those.len(), others.is_empty()) {
+        (1, _) => Ok(those.remove(0)),
+        (0, true) => Err(format!(
+            "NoServer: no server runs with {file} (looked in {}), nor any other",
+            directory.display()
+        )),
+        (0, false) => {
+            let title = format!("NoServer: no server runs with {file}; those that run:");
+            Err(list(&title, &others))
+        }
+        (n, _) => {
+            let title = format!("SeveralServers: {n} servers run with {file}; say which is meant:");
+            Err(list(&title, &those))
+        }
+    }
+}
+
+/// Asks on a connection of its own: a server answers one question on each.
+fn who(path: &Path) -> Option<Facts> {
+    let stream = UnixStream::connect(path).ok()?;
+    converse(path, &stream, &Ask::Who, Patience::Time(IDENTITY))
+        .ok()?
+        .server
+}
+
+/// A server a line.
+fn list(title: &str, servers: &[PathBuf]) -> String {
+    let mut text = title.to_owned();
+    for path in servers {
+        let facts = who(path).map_or_else(|| "does not answer".to_owned(), |facts| facts.line());
+        text += &format!("\n  --control {}  {facts}", path.display());
+    }
+    text
 }
 
 fn sockets(directory: &Path) -> Vec<PathBuf> {
@@ -81,4 +188,33 @@ fn sockets(directory: &Path) -> Vec<PathBuf> {
         .collect();
     paths.sort();
     paths
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_server_that_does_not_answer_is_told_in_words() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.sock");
+        // Connections wait in its backlog.
+        let listener = UnixListener::bind(&path).unwrap();
+        let ask = || {
+            let stream = UnixStream::connect(&path).unwrap();
+            let patience = Patience::Time(Duration::from_millis(20));
+            converse(&path, &stream, &Ask::Status, patience).unwrap_err()
+        };
+        let why = ask();
+        let named = format!("NoAnswer: the server at {} has not", path.display());
+        assert!(why.starts_with(&named), "{why}");
+        assert!(why.contains("its master: "), "{why}");
+        assert!(!why.contains("os error"), "{why}");
+        let end = std::thread::spawn(move || drop(listener.incoming().nth(1)));
+        let why = ask();
+        assert!(why.contains("ended without an answer"), "{why}");
+        end.join().unwrap();
+    }
 }

@@ -14,7 +14,7 @@ use howdah_server::cache::steer;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 
-use super::client;
+use super::client::{self, Patience};
 use crate::arguments::Php;
 use crate::master::control::{self, Ask};
 use crate::{exit, php, sys};
@@ -257,7 +257,7 @@ impl Told<'_> {
                 purges: self.purges.words.clone(),
             },
         };
-        let answer = client::ask(&self.arguments.target, &question, Some(PATIENCE));
+        let answer = client::ask(&self.arguments.target, &question, Patience::Time(PATIENCE));
         self.last = Some(Instant::now());
         self.failure = match answer {
             Ok(answer) => {

@@ -10,7 +10,7 @@ use howdah_server::log::escape;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::client::ask;
+use super::client::{Patience, ask};
 use super::watch;
 use crate::arguments::Status;
 use crate::exit;
@@ -21,7 +21,8 @@ pub fn run(status: &Status) -> ExitCode {
     if status.watch {
         return watch::run(&status.target);
     }
-    let answer = ask(&status.target, &Ask::Status, Some(Duration::from_secs(10)));
+    let patience = Patience::Time(Duration::from_secs(10));
+    let answer = ask(&status.target, &Ask::Status, patience);
     let answer = match answer {
         Ok(answer) => answer,
         Err(why) => {
@@ -45,6 +46,9 @@ fn json(answer: &Answer, server: &Value) -> Value {
     if let Value::Object(fields) = &mut whole {
         fields.insert("master".to_owned(), answer.master.into());
         fields.insert("configuration".to_owned(), answer.generation.into());
+        if let Ok(server) = serde_json::to_value(&answer.server) {
+            fields.insert("server".to_owned(), server);
+        }
     }
     whole
 }
@@ -62,6 +66,14 @@ fn text(answer: &Answer, server: &Value) -> String {
         n(server, "pid"),
         answer.generation
     );
+    if let Some(facts) = &answer.server {
+        let directories = facts.directories();
+        let _ = writeln!(
+            out,
+            "listening on {}; serves {directories}",
+            facts.listen.join(" ")
+        );
+    }
     let connections = &server["connections"];
     let _ = writeln!(
         out,

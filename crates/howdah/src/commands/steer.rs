@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::client::ask;
+use super::client::{Patience, ask};
 use crate::arguments::{Stop, Target};
 use crate::config::value::milliseconds;
 use crate::exit;
@@ -39,8 +39,8 @@ fn tell(answer: Result<Answer, String>) -> ExitCode {
 
 /// `howdah reload`: returns when the new configuration is served, or refused.
 pub fn reload(target: &Target) -> ExitCode {
-    // PHP's start has its own limit in the server (timeouts.start).
-    tell(ask(target, &Ask::Reload, None))
+    // The server has a limit for it: PHP's start has its own (timeouts.start).
+    tell(ask(target, &Ask::Reload, Patience::WhileItLives))
 }
 
 /// `howdah stop`: returns when the server has ended.
@@ -55,6 +55,8 @@ pub fn stop(stop: &Stop) -> ExitCode {
             }
         },
     };
-    let patience = limit_ms.map(|ms| Duration::from_millis(ms) + Duration::from_secs(10));
+    let patience = limit_ms.map_or(Patience::WhileItLives, |ms| {
+        Patience::Time(Duration::from_millis(ms) + Duration::from_secs(10))
+    });
     tell(ask(&stop.target, &Ask::Stop { limit_ms }, patience))
 }

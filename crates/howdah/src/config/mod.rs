@@ -135,6 +135,8 @@ pub struct Patience {
     pub drain: Duration,
     /// For PHP to start.
     pub start: Duration,
+    /// For a thread of the front to come to its next turn.
+    pub hang: Duration,
 }
 
 /// A configuration file as it was read.

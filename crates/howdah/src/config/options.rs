@@ -216,6 +216,9 @@ options! {
         "fork": Kind::Time(SECOND, 3600 * SECOND), "10s",
             "How long a zygote may take to fork a child or to tell of one's end; then it counts as stuck and is replaced: `ZygoteStuck`. The same for a spawner (modes `pool` and `cgi`) that does not answer: `SpawnerStuck`.",
             "a fork takes a millisecond";
+        "hang": Kind::Time(SECOND, DAY), "30s",
+            "How long a thread of the front may do nothing but one thing, or be stopped, before the front is killed and started again: `FrontHung`. Time in which it waits for a disk, or the whole machine stands still, does not count. Raise it to look at the front with a debugger.",
+            "a turn takes a millisecond; a restart costs all connections";
     }
     "compression" {
         "enable": Kind::OnOff, "on",

@@ -305,6 +305,7 @@ pub fn http(top: &Section<'_, '_, '_>) -> (HttpConfig, Patience) {
         stop: time("stop"),
         drain: time("drain"),
         start: time("start"),
+        hang: time("hang"),
     };
     (http, patience)
 }

@@ -4,16 +4,21 @@
 //!
 //! - [`running`]: servers, pools and logs of a configuration, and the change from one to the next.
 //! - [`launcher`]: zygotes, started by the master.
+//! - [`desk`]: a thread for what may wait, so that the line's thread never does.
+//! - [`farewell`]: what a stop waits for, in words.
 
+mod desk;
+mod farewell;
 mod launcher;
 mod running;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
 
-use howdah_server::cache::steer;
+use howdah_server::listener::Control;
 use howdah_server::log::ErrorLog;
 use howdah_server::request::Front;
 
@@ -21,6 +26,7 @@ use crate::arguments::Serve;
 use crate::config::{self, Settings, Source};
 use crate::link::{Link, Received, ToFront, ToMaster, read_text, text_file};
 use crate::{exit, sys};
+use desk::Task;
 use launcher::Launches;
 use running::Running;
 
@@ -31,7 +37,11 @@ struct Shared {
     front: OnceLock<Arc<Front>>,
     /// Once it serves: servers and pools.
     running: Mutex<Option<Running>>,
+    /// Once it serves: to see whether its threads still run. Without a lock that somebody may hold.
+    control: OnceLock<Control>,
     error_log: OnceLock<Arc<ErrorLog>>,
+    /// `timeouts.drain` in milliseconds.
+    drain: AtomicU64,
     stopping: OnceLock<()>,
 }
 
@@ -42,7 +52,18 @@ impl Shared {
     }
 }
 
-/// A configuration to be served, as it comes from the master.
+/// What the master sends of a configuration.
+struct Sent {
+    generation: u64,
+    arguments: Box<Serve>,
+    file: Option<String>,
+    error_log: bool,
+    access_log: bool,
+    listeners: Vec<u32>,
+    fds: Vec<OwnedFd>,
+}
+
+/// A configuration to be served.
 struct Order {
     generation: u64,
     settings: Settings,
@@ -50,6 +71,14 @@ struct Order {
     access_log: Option<OwnedFd>,
     /// Sockets by `listen` entry.
     listeners: Vec<Vec<OwnedFd>>,
+}
+
+/// An order for the worker.
+enum Incoming {
+    /// The first is read before any thread is started, for the user it names.
+    First(Box<Order>),
+    /// A later one is read by the worker: that looks at every site's directory and may take its time.
+    Later(Sent),
 }
 
 /// `howdah front`
@@ -76,79 +105,79 @@ pub fn run(link: i32) -> ExitCode {
     }
     let launches = Launches::new(link.clone());
     let shared = Arc::new(Shared::default());
-    let (orders, inbox) = mpsc::channel::<Order>();
-    let mut inbox = Some(inbox);
-    let mut drain = Duration::from_secs(10);
+    shared.drain.store(10_000, Ordering::Relaxed);
+    let mut threads: Option<(mpsc::Sender<Incoming>, mpsc::Sender<Task>)> = None;
     loop {
-        match link.receive::<ToFront>() {
-            Received::Nothing => {}
+        let (message, fds) = match link.receive::<ToFront>() {
+            Received::Nothing => continue,
+            Received::Message(message, fds) => (message, fds),
             Received::Closed => {
                 // The master is gone: nobody holds the sockets, nobody can start PHP.
                 launches.master_is_gone();
-                stop(&shared, drain);
+                let drain = shared.drain.load(Ordering::Relaxed);
+                stop(&link, &shared, Duration::from_millis(drain));
                 wait_for_ever();
             }
-            Received::Message(message, fds) => match message {
-                ToFront::Launched { id, pid } => launches.launched(id, pid, fds),
-                ToFront::NotLaunched { id, message } => launches.not_launched(id, message),
-                ToFront::Status { id } => send_status(&link, &shared, id),
-                ToFront::Cache { id, ask } => {
-                    let answer = match shared.front.get() {
-                        Some(front) => steer::answer(&front.config(), &ask),
-                        None => Err("the server is starting".to_owned()),
-                    };
-                    let json = match answer {
-                        Ok(text) => serde_json::json!({ "cache": text }),
-                        Err(why) => serde_json::json!({ "mistake": why }),
-                    };
-                    send_answer(&link, id, &json.to_string());
-                }
-                ToFront::Stop { limit } => stop(&shared, Duration::from_millis(limit)),
-                ToFront::Reopen {
-                    error_log,
-                    access_log,
-                } => {
-                    let mut fds = fds.into_iter();
-                    let error = error_log.then(|| fds.next()).flatten();
-                    let access = access_log.then(|| fds.next()).flatten();
-                    reopen(&shared, error, access);
-                }
-                ToFront::Serve {
+        };
+        // Both threads live as long as the process; before the first order nobody asks.
+        let desk = |task| {
+            if let Some((_, desk)) = &threads {
+                let _ = desk.send(task);
+            }
+        };
+        match message {
+            ToFront::Launched { id, pid } => launches.launched(id, pid, fds),
+            ToFront::NotLaunched { id, message } => launches.not_launched(id, message),
+            ToFront::Ping { number } => answer_ping(&link, &shared, number),
+            ToFront::Status { id } => desk(Task::Status { id }),
+            ToFront::Cache { id, ask } => desk(Task::Cache { id, ask }),
+            ToFront::Stop { limit } => stop(&link, &shared, Duration::from_millis(limit)),
+            ToFront::Reopen {
+                error_log,
+                access_log,
+            } => {
+                let mut fds = fds.into_iter();
+                let error = error_log.then(|| fds.next()).flatten();
+                let access = access_log.then(|| fds.next()).flatten();
+                desk(Task::Reopen { error, access });
+            }
+            ToFront::Serve {
+                generation,
+                arguments,
+                file,
+                error_log,
+                access_log,
+                listeners,
+            } => {
+                let sent = Sent {
                     generation,
                     arguments,
                     file,
                     error_log,
                     access_log,
                     listeners,
-                } => {
-                    let read = read_order(
-                        generation,
-                        &arguments,
-                        file,
-                        (error_log, access_log),
-                        &listeners,
-                        fds,
-                    );
-                    let order = match read {
-                        Ok(order) => order,
-                        Err(mistakes) => {
-                            refuse(&link, generation, &mistakes);
-                            continue;
-                        }
-                    };
-                    drain = order.settings.patience.drain;
-                    // Before the first thread: a change of user is for the whole process then.
-                    if let Some(inbox) = inbox.take() {
-                        if let Err(why) = give_up_privileges(&order.settings) {
-                            refuse(&link, generation, &[why]);
-                            return exit::failed();
-                        }
-                        work(inbox, &link, &launches, &shared);
-                    }
-                    // The worker lives as long as the process.
-                    let _ = orders.send(order);
+                    fds,
+                };
+                if let Some((orders, _)) = &threads {
+                    let _ = orders.send(Incoming::Later(sent));
+                    continue;
                 }
-            },
+                let order = match read_order(sent) {
+                    Ok(order) => order,
+                    Err(mistakes) => {
+                        refuse(&link, generation, &mistakes);
+                        continue;
+                    }
+                };
+                // Before the first thread: a change of user is for the whole process then.
+                if let Err(why) = give_up_privileges(&order.settings) {
+                    refuse(&link, generation, &[why]);
+                    return exit::failed();
+                }
+                let orders = work(&link, &launches, &shared);
+                let _ = orders.send(Incoming::First(Box::new(order)));
+                threads = Some((orders, desk::open(&link, &shared)));
+            }
         }
     }
 }
@@ -160,12 +189,23 @@ fn wait_for_ever() -> ! {
 }
 
 /// Changes configurations, one after the other, while the line's thread goes on listening.
-fn work(inbox: mpsc::Receiver<Order>, link: &Link, launches: &Arc<Launches>, shared: &Arc<Shared>) {
+fn work(link: &Link, launches: &Arc<Launches>, shared: &Arc<Shared>) -> mpsc::Sender<Incoming> {
+    let (orders, inbox) = mpsc::channel();
     let (link, launches, shared) = (link.clone(), launches.clone(), shared.clone());
     std::thread::spawn(move || {
-        for order in inbox {
-            let generation = order.generation;
-            match running::take(order, &launches, &shared) {
+        for incoming in inbox {
+            let (generation, order) = match incoming {
+                Incoming::First(order) => (order.generation, Ok(*order)),
+                Incoming::Later(sent) => (sent.generation, read_order(sent)),
+            };
+            let taken = order.and_then(|order| {
+                let drain = order.settings.patience.drain;
+                running::take(order, &launches, &shared)?;
+                let drain = u64::try_from(drain.as_millis()).unwrap_or(u64::MAX);
+                shared.drain.store(drain, Ordering::Relaxed);
+                Ok(())
+            });
+            match taken {
                 Ok(()) => {
                     // A master that is gone is noticed by the line's thread.
                     let _ = link.send(&ToMaster::Serving { generation }, &[]);
@@ -174,6 +214,17 @@ fn work(inbox: mpsc::Receiver<Order>, link: &Link, launches: &Arc<Launches>, sha
             }
         }
     });
+    orders
+}
+
+/// The line's thread lives, as this shows; whether the threads that serve do, their numbers show.
+fn answer_ping(link: &Link, shared: &Shared, number: u64) {
+    let threads = match shared.control.get() {
+        Some(control) => control.beat(number),
+        None => Vec::new(),
+    };
+    // A master that is gone is noticed by the next look at the line.
+    let _ = link.send(&ToMaster::Pulse { number, threads }, &[]);
 }
 
 fn refuse(link: &Link, generation: u64, mistakes: &[String]) {
@@ -184,20 +235,22 @@ fn refuse(link: &Link, generation: u64, mistakes: &[String]) {
     }
 }
 
-fn read_order(
-    generation: u64,
-    arguments: &Serve,
-    file: Option<String>,
-    (error_log, access_log): (bool, bool),
-    listeners: &[u32],
-    fds: Vec<OwnedFd>,
-) -> Result<Order, Vec<String>> {
+fn read_order(sent: Sent) -> Result<Order, Vec<String>> {
+    let Sent {
+        generation,
+        arguments,
+        file,
+        error_log,
+        access_log,
+        listeners,
+        fds,
+    } = sent;
     let missing = || vec!["the master's message lacks descriptors".to_owned()];
     let mut fds = fds.into_iter();
     let text = read_text(fds.next().ok_or_else(missing)?)
         .map_err(|error| vec![format!("cannot read the configuration's text: {error}")])?;
     let source = file.map(|name| Source { name, text });
-    let loaded = config::load(arguments, source.as_ref(), config::Eyes::Front);
+    let loaded = config::load(&arguments, source.as_ref(), config::Eyes::Front);
     let settings = loaded.settings?;
     let error_log = error_log.then(|| fds.next()).flatten();
     let access_log = access_log.then(|| fds.next()).flatten();
@@ -205,7 +258,7 @@ fn read_order(
     for number in listeners {
         let socket = fds.next().ok_or_else(missing)?;
         sockets
-            .get_mut(*number as usize)
+            .get_mut(number as usize)
             .ok_or_else(missing)?
             .push(socket);
     }
@@ -237,41 +290,15 @@ fn give_up_privileges(settings: &Settings) -> Result<(), String> {
     sys::no_new_privileges().map_err(|error| format!("cannot give up new privileges: {error}"))
 }
 
-fn send_status(link: &Link, shared: &Shared, id: u64) {
-    let json = match shared.front.get() {
-        Some(front) => serde_json::to_string(&front.status()).unwrap_or_default(),
-        None => r#"{"state":"starting"}"#.to_owned(),
-    };
-    send_answer(link, id, &json);
-}
-
-fn send_answer(link: &Link, id: u64, json: &str) {
-    let sent =
-        text_file(json).and_then(|text| link.send(&ToMaster::Status { id }, &[text.as_fd()]));
-    if let Err(error) = sent {
-        eprintln!("howdah: front: cannot send the status: {error}");
-    }
-}
-
-fn reopen(shared: &Shared, error: Option<OwnedFd>, access: Option<OwnedFd>) {
-    if let (Some(file), Some(log)) = (error, shared.error_log.get()) {
-        // The old file stays in use; the log says so if it still can.
-        let _ = log.sink().reopen_as(file.into());
-    }
-    let Some(front) = shared.front.get() else {
-        return;
-    };
-    if let (Some(file), Some(log)) = (access, &front.config().settings.access_log) {
-        let _ = log.sink().reopen_as(file.into());
-    }
-}
-
 /// Stops within `limit`; a second call shortens it. Ends the process.
-fn stop(shared: &Arc<Shared>, limit: Duration) {
+fn stop(link: &Link, shared: &Arc<Shared>, limit: Duration) {
     if shared.stopping.set(()).is_err() {
-        running::hurry(shared, limit);
+        // The first may hold what this needs; the line's thread must not wait for it.
+        let shared = shared.clone();
+        std::thread::spawn(move || running::hurry(&shared, limit));
         return;
     }
+    farewell::tell(link, shared, limit);
     let shared = shared.clone();
     std::thread::spawn(move || {
         running::finish(&shared, limit);

@@ -121,8 +121,10 @@ pub fn take(
     }
     match &mut *running {
         None => {
-            let (front, started) =
-                first(config, &error_log, &settings, listeners, pools, access_log).map_err(one)?;
+            let (front, started) = first(
+                config, &error_log, &settings, listeners, pools, access_log, shared,
+            )
+            .map_err(one)?;
             *running = Some(started);
             // Set once: there is one first configuration.
             let _ = shared.front.set(front);
@@ -164,6 +166,7 @@ fn first(
     listeners: Vec<(Listen, ListenerConfig)>,
     pools: Pools,
     access_log: Option<(LogTarget, AccessFormat, Arc<AccessLog>)>,
+    shared: &Shared,
 ) -> Result<(Arc<Front>, Running), String> {
     let front = Arc::new(Front::new(config, error_log.clone()));
     let (listens, configs): (Vec<Listen>, Vec<ListenerConfig>) = listeners.into_iter().unzip();
@@ -176,6 +179,8 @@ fn first(
     )
     .map_err(|error| error.to_string())?;
     let control = server.control();
+    // Set once: there is one first configuration.
+    let _ = shared.control.set(control.clone());
     let counts = control.clone();
     front.count_connections_by(Box::new(move || {
         let stats = counts.stats();

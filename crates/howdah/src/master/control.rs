@@ -1,7 +1,7 @@
 //! The control socket: a line of JSON asks, a line of JSON answers. Mode 0600: whoever may connect
 //! may stop the server, so that is its user alone.
 //!
-//! Questions: `{"command":"status"}`, `{"command":"cache","ask":…}`, `{"command":"reload"}`, `{"command":"stop","limit_ms":1000}`.
+//! Questions: `{"command":"who"}`, `{"command":"status"}`, `{"command":"cache","ask":…}`, `{"command":"reload"}`, `{"command":"stop","limit_ms":1000}`.
 //! Answers: `{"ok":true,…}` or `{"ok":false,"mistakes":[…]}`.
 
 use std::io::{self, Read, Write};
@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::Mode;
 use serde::{Deserialize, Serialize};
+
+use super::facts::Facts;
 
 /// Longest question. A packet to the front holds more.
 pub const LONGEST: usize = 32 << 10;
@@ -27,6 +29,8 @@ const WRITING: Duration = Duration::from_secs(2);
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "lowercase")]
 pub enum Ask {
+    /// Which server this is. The master answers by itself, at once.
+    Who,
     /// What is going on.
     Status,
     /// Something about the page cache.
@@ -66,11 +70,16 @@ pub struct Answer {
     /// The front's status.
     #[serde(default)]
     pub status: Option<serde_json::Value>,
+    /// Which server this is.
+    #[serde(default)]
+    pub server: Option<Facts>,
 }
 
 /// See [`Ask`].
 #[derive(Debug)]
 pub enum Question {
+    /// See [`Ask::Who`].
+    Who,
     /// See [`Ask::Status`].
     Status,
     /// See [`Ask::Cache`].
@@ -127,14 +136,25 @@ impl Asker {
         });
     }
 
+    /// Which server this is.
+    pub fn who(self, server: Facts) {
+        self.answer(&Answer {
+            ok: true,
+            master: std::process::id(),
+            server: Some(server),
+            ..Answer::default()
+        });
+    }
+
     /// The status, as the front wrote it.
-    pub fn status(self, json: &str, generation: u64) {
+    pub fn status(self, json: &str, generation: u64, server: Facts) {
         match serde_json::from_str(json) {
             Ok(status) => self.answer(&Answer {
                 ok: true,
                 generation,
                 master: std::process::id(),
                 status: Some(status),
+                server: Some(server),
                 ..Answer::default()
             }),
             Err(_) => self.refuse("the front's status is not JSON"),
@@ -263,7 +283,7 @@ impl ControlSocket {
                     };
                     match question {
                         Some(question) => questions.push((question, asker)),
-                        None => asker.refuse("not a command: status, cache, reload or stop"),
+                        None => asker.refuse("not a command: who, status, cache, reload or stop"),
                     }
                 }
             }
@@ -273,6 +293,11 @@ impl ControlSocket {
             self.accept();
         }
         questions
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Removes the file, at the end.
@@ -306,6 +331,7 @@ impl Connection {
             return Reading::More;
         };
         Reading::Question(match serde_json::from_slice(&self.line[..end]) {
+            Ok(Ask::Who) => Some(Question::Who),
             Ok(Ask::Status) => Some(Question::Status),
             Ok(Ask::Cache { ask }) => Some(Question::Cache(ask)),
             Ok(Ask::Reload) => Some(Question::Reload),

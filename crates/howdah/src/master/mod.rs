@@ -10,13 +10,17 @@
 //! - [`process`]: the front's process, and zygotes started for it.
 //! - [`control`]: the control socket.
 //! - [`reload`]: a new configuration, taken or refused as a whole.
+//! - [`watchdog`]: whether the front hangs.
+//! - [`facts`]: what is known of the server without asking the front.
 //! - [`notify`]: what a service manager is told.
 
 pub mod control;
+pub mod facts;
 mod listeners;
 mod notify;
 mod process;
 mod reload;
+pub mod watchdog;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -32,9 +36,11 @@ use crate::config::{self, Settings, Source};
 use crate::link::{Received, ToFront, ToMaster, read_text};
 use crate::{exit, php, sys};
 use control::{Asker, ControlSocket, Question};
+use facts::Facts;
 use listeners::Listeners;
 use process::FrontProcess;
 use reload::Pending;
+use watchdog::{Tick, Watch};
 
 /// A front that lives this long is not in a crash loop.
 const SETTLED: Duration = Duration::from_secs(10);
@@ -44,6 +50,13 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const GENERATIONS: usize = 16;
 /// After the time limit of a stop, how long the front may take to leave.
 const LEAVING: Duration = Duration::from_secs(5);
+/// How long the front may take to answer a question; then whoever asked is told so.
+const ANSWERING: Duration = Duration::from_secs(8);
+/// How long a front may take to begin to serve, beside the time PHP has for its start.
+const BEGINNING: Duration = Duration::from_secs(60);
+/// Messages of the front taken at once: one that never stops talking must not keep the master from
+/// hearing anything else.
+const MESSAGES: usize = 64;
 
 /// What the master is at.
 enum State {
@@ -73,6 +86,7 @@ struct Master {
     generations: BTreeMap<u64, Vec<Mode>>,
     listeners: Listeners,
     control: ControlSocket,
+    facts: Facts,
     signals: OwnedFd,
     front: Option<FrontProcess>,
     state: State,
@@ -80,8 +94,11 @@ struct Master {
     pending: Option<Pending>,
     /// Reloads asked for while one is in progress.
     waiting: Vec<Option<Asker>>,
-    questions: BTreeMap<u64, Asker>,
+    /// Who asked the front something, and when they are told that it does not answer.
+    questions: BTreeMap<u64, (Asker, Instant)>,
     next_question: u64,
+    /// When a service manager is next told that we live, and how often.
+    alive: Option<(Instant, Duration)>,
     ended: Option<ExitCode>,
 }
 
@@ -176,6 +193,7 @@ fn start(arguments: Serve) -> Result<Master, ExitCode> {
         generation: 1,
         listeners,
         control,
+        facts: Facts::default(),
         signals,
         front: None,
         state: State::Starting,
@@ -184,8 +202,10 @@ fn start(arguments: Serve) -> Result<Master, ExitCode> {
         waiting: Vec::new(),
         questions: BTreeMap::new(),
         next_question: 0,
+        alive: notify::watchdog().map(|every| (Instant::now(), every)),
         ended: None,
     };
+    master.facts = Facts::of(&master);
     master.start_front().map_err(|why| {
         master.clean_up();
         failed(why)
@@ -198,6 +218,9 @@ impl Master {
         loop {
             if let Some(code) = self.ended.take() {
                 self.clean_up();
+                if let State::Stopping { .. } = self.state {
+                    say("stopped");
+                }
                 return code;
             }
             if let Err(error) = self.turn() {
@@ -210,12 +233,8 @@ impl Master {
 
     /// Waits for something and deals with it.
     fn turn(&mut self) -> io::Result<()> {
-        let wake = match self.state {
-            State::Restarting { at } => Some(at),
-            State::Stopping { deadline } => Some(deadline),
-            State::Starting | State::Serving => None,
-        };
-        let pause = wake.map(|at| at.saturating_duration_since(Instant::now()));
+        let now = Instant::now();
+        let pause = self.wake().map(|at| at.saturating_duration_since(now));
         let (signalled, front_spoke, controls) = self.wait(pause)?;
         if signalled {
             for signal in sys::pending_signals(&self.signals) {
@@ -230,6 +249,41 @@ impl Master {
         }
         self.act_on_time();
         Ok(())
+    }
+
+    /// When something is to be done although nobody says anything.
+    fn wake(&self) -> Option<Instant> {
+        let state = match self.state {
+            State::Restarting { at } => Some(at),
+            State::Stopping { deadline } => Some(deadline),
+            State::Starting | State::Serving => None,
+        };
+        let questions = self.questions.values().map(|(_, deadline)| *deadline);
+        let others = [
+            state,
+            self.alive.map(|(at, _)| at),
+            self.front_deadline(),
+            self.watch().map(Watch::next),
+            self.reload_deadline(),
+        ];
+        others.into_iter().flatten().chain(questions).min()
+    }
+
+    /// Until when a front that does not serve yet has to.
+    fn front_deadline(&self) -> Option<Instant> {
+        let front = self.front.as_ref()?;
+        let begins = front.watch.is_none() && !front.killed && !self.is_stopping();
+        begins.then(|| front.since + self.settings.patience.start + BEGINNING)
+    }
+
+    fn watch(&self) -> Option<&Watch> {
+        let front = self.front.as_ref()?;
+        let watched = !front.killed && !self.is_stopping();
+        front.watch.as_ref().filter(|_| watched)
+    }
+
+    fn is_stopping(&self) -> bool {
+        matches!(self.state, State::Stopping { .. })
     }
 
     /// What is readable: the signals, the front's line, which control descriptors.
@@ -256,14 +310,21 @@ impl Master {
     }
 
     fn act_on_time(&mut self) {
+        let now = Instant::now();
+        if let Some((at, every)) = &mut self.alive
+            && now >= *at
+        {
+            *at = now + *every;
+            notify::alive();
+        }
         match self.state {
-            State::Restarting { at } if Instant::now() >= at => {
+            State::Restarting { at } if now >= at => {
                 if let Err(error) = self.start_front() {
                     say(format!("FrontNotStarted: cannot start the front: {error}"));
                     self.plan_restart();
                 }
             }
-            State::Stopping { deadline } if Instant::now() >= deadline => {
+            State::Stopping { deadline } if now >= deadline => {
                 say("StopTimeout: the front did not leave in time and is killed");
                 if let Some(front) = &mut self.front {
                     front.kill();
@@ -272,13 +333,86 @@ impl Master {
             }
             _ => {}
         }
+        self.watch_front(now);
+        self.answer_for_the_front(now);
+        self.end_late_reload(now);
+    }
+
+    fn watch_front(&mut self, now: Instant) {
+        if self
+            .front_deadline()
+            .is_some_and(|deadline| now >= deadline)
+        {
+            let allowed = self.settings.patience.start + BEGINNING;
+            say(format!(
+                "FrontHung: the front has not begun to serve within {} s and is killed",
+                allowed.as_secs()
+            ));
+            if let Some(front) = &mut self.front {
+                front.kill();
+            }
+        }
+        if self.watch().is_none() {
+            return;
+        }
+        let Some(front) = &mut self.front else { return };
+        let pid = front.pid;
+        let Some(watch) = &mut front.watch else {
+            return;
+        };
+        let list = |threads: Vec<i32>| -> String {
+            let each = threads.iter().map(|id| watchdog::describe(pid, *id));
+            each.collect::<Vec<_>>().join(", ")
+        };
+        let limit = self.settings.patience.hang.as_secs_f64();
+        match watch.tick(now, |thread| watchdog::waits_for_disk(pid, thread)) {
+            Tick::Wait => {}
+            Tick::Ping(number) => {
+                let sent = front.link.send_now(&ToFront::Ping { number }, &[]);
+                self.front_must_hear(sent);
+            }
+            Tick::Blocked(threads) => say(format!(
+                "FrontBlocked: the front (process {pid}) has not gone on for {limit} s: {}; it is left alone, since another would wait for the same disk",
+                list(threads)
+            )),
+            Tick::Hung(threads) => {
+                say(format!(
+                    "FrontHung: the front (process {pid}) has not gone on for {limit} s (timeouts.hang) and is killed: {}",
+                    list(threads)
+                ));
+                front.kill();
+            }
+        }
+    }
+
+    /// Whoever asked the front and got no answer gets ours.
+    fn answer_for_the_front(&mut self, now: Instant) {
+        let late = self.questions.extract_if(.., |_, (_, until)| now >= *until);
+        let late: Vec<Asker> = late.map(|(_, (asker, _))| asker).collect();
+        if late.is_empty() {
+            return;
+        }
+        let why = self.silence();
+        for asker in late {
+            asker.refuse(&why);
+        }
+    }
+
+    fn silence(&self) -> String {
+        let pid = self.front.as_ref().map_or(0, |front| front.pid);
+        format!(
+            "FrontSilent: the front (process {pid}) has not answered within {} s: {}. It is killed and started again when it has not gone on for {} s (timeouts.hang)",
+            ANSWERING.as_secs(),
+            watchdog::describe(pid, pid),
+            self.settings.patience.hang.as_secs_f64()
+        )
     }
 
     fn signal(&mut self, signal: libc::c_int) {
         match signal {
             // As nginx and php-fpm: TERM and INT soon, QUIT when everything is finished.
             libc::SIGTERM | libc::SIGINT => {
-                let again = matches!(self.state, State::Stopping { .. });
+                let again = self.is_stopping();
                 let limit = if again {
                     Duration::ZERO
                 } else {
@@ -311,7 +445,7 @@ impl Master {
         let Some(front) = self.front.take() else {
             return;
         };
-        for (_, asker) in std::mem::take(&mut self.questions) {
+        for (asker, _) in std::mem::take(&mut self.questions).into_values() {
             asker.refuse("the front has ended");
         }
         match self.state {
@@ -367,7 +501,7 @@ impl Master {
     }
 
     fn hear_front(&mut self) {
-        loop {
+        for _ in 0..MESSAGES {
             let Some(front) = self.front.as_ref().filter(|front| !front.hung_up) else {
                 return;
             };
@@ -424,11 +558,22 @@ impl Master {
                 self.refused(generation, &text);
             }
             ToMaster::Status { id } => {
-                if let Some(asker) = self.questions.remove(&id) {
+                if let Some((asker, _)) = self.questions.remove(&id) {
                     match fds.pop().map(read_text) {
-                        Some(Ok(text)) => asker.status(&text, self.generation),
+                        Some(Ok(text)) => asker.status(&text, self.generation, self.facts.clone()),
                         _ => asker.refuse("the front's answer could not be read"),
                     }
+                }
+            }
+            ToMaster::Pulse { number, threads } => {
+                let watch = self.front.as_mut().and_then(|front| front.watch.as_mut());
+                if let Some(watch) = watch {
+                    watch.heard(number, &threads);
+                }
+            }
+            ToMaster::Waiting { text } => {
+                if self.is_stopping() {
+                    say(text);
                 }
             }
         }
@@ -459,9 +604,11 @@ impl Master {
                     _ => ToFront::Status { id },
                 };
                 let sent = front.link.send_now(&message, &[]);
-                self.questions.insert(id, asker);
+                let until = Instant::now() + ANSWERING;
+                self.questions.insert(id, (asker, until));
                 self.front_must_hear(sent);
             }
+            Question::Who => asker.who(self.facts.clone()),
             Question::Reload => self.reload(Some(asker)),
             Question::Stop { limit } => {
                 let limit = limit.unwrap_or(self.settings.patience.drain);
@@ -472,7 +619,7 @@ impl Master {
     }
 
     fn stop(&mut self, limit: Duration) {
-        if !matches!(self.state, State::Stopping { .. }) {
+        if !self.is_stopping() {
             notify::stopping();
         }
         self.state = State::Stopping {
@@ -507,6 +654,7 @@ impl Master {
     }
 
     fn clean_up(&mut self) {
+        self.abandon_reload("the server has ended");
         if let Some(asker) = self.control.stop_asker.take() {
             asker.done("stopped", &[]);
         }

@@ -3,6 +3,7 @@
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
 
 fn tell(text: &str) {
     let Some(name) = std::env::var_os("NOTIFY_SOCKET") else {
@@ -36,4 +37,18 @@ pub fn reloading() {
 /// The server stops.
 pub fn stopping() {
     tell("STOPPING=1\n");
+}
+
+/// The master's loop turns (sd_watchdog_enabled(3)).
+pub fn alive() {
+    tell("WATCHDOG=1\n");
+}
+
+/// How often [`alive`] is to be said: half of what the service manager allows, as it recommends. None
+/// if it does not watch, or another process.
+pub fn watchdog() -> Option<Duration> {
+    let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
+    let ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
+    let limit = number("WATCHDOG_USEC").filter(|limit| ours && *limit > 0)?;
+    Some(Duration::from_micros(limit / 2).max(Duration::from_millis(1)))
 }

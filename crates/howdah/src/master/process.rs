@@ -12,6 +12,7 @@ use howdah_executor::Mode;
 use howdah_executor::launch::{DirectLauncher, Launcher, SpawnerFds, Zygote, ZygoteFds};
 use rustix::process::{Pid, Signal, WaitStatus, kill_process};
 
+use super::watchdog::Watch;
 use crate::link::Link;
 use crate::sys;
 
@@ -28,6 +29,10 @@ pub struct FrontProcess {
     pub hung_up: bool,
     /// It has said why it does not serve.
     pub refused: bool,
+    /// Whether its threads take their turns; from when it serves.
+    pub watch: Option<Watch>,
+    /// It has been killed, and is not watched any more.
+    pub killed: bool,
 }
 
 impl FrontProcess {
@@ -52,11 +57,14 @@ impl FrontProcess {
             since: Instant::now(),
             hung_up: false,
             refused: false,
+            watch: None,
+            killed: false,
         })
     }
 
     /// Kills it; the loop reaps it.
     pub fn kill(&mut self) {
+        self.killed = true;
         // Not reaped yet, since this value lives: the id is still its own.
         if let Some(pid) = Pid::from_raw(self.pid) {
             let _ = kill_process(pid, Signal::KILL);

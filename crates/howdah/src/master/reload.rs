@@ -6,16 +6,22 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use howdah_server::log::LogTarget;
 
 use super::control::{Asker, ControlSocket};
+use super::facts::Facts;
 use super::listeners::Listeners;
+use super::watchdog::Watch;
 use super::{GENERATIONS, Master, State, notify, process, say, say_mistakes};
 use crate::arguments::Serve;
 use crate::config::{self, Settings, Source};
 use crate::link::{Link, ToFront, text_file};
 use crate::{exit, php, sys};
+
+/// How long a reload may take, beside the time PHP has for its start: directories of sites are read.
+const TAKING: Duration = Duration::from_secs(30);
 
 /// A reload in progress.
 pub struct Pending {
@@ -27,6 +33,9 @@ pub struct Pending {
     control: Option<ControlSocket>,
     advice: Vec<String>,
     askers: Vec<Option<Asker>>,
+    /// When whoever asked is told that it takes too long; none once that has been said.
+    deadline: Option<Instant>,
+    limit: Duration,
 }
 
 impl Pending {
@@ -152,18 +161,21 @@ fn needs_restart(old: &Settings, new: &Settings) -> Vec<String> {
 impl Master {
     /// Takes new code, php.ini and configuration. `asker`: who waits for the outcome, if not a signal.
     pub(super) fn reload(&mut self, asker: Option<Asker>) {
-        if self.pending.is_some() {
-            self.waiting.push(asker);
-            return;
-        }
         if let State::Stopping { .. } = self.state {
             return refuse(asker, &["the server is stopping".to_owned()]);
         }
-        let (State::Serving, Some(link)) =
-            (&self.state, self.front.as_ref().map(|f| f.link.clone()))
-        else {
-            let why = "ReloadRefused: the front is being started; try again";
-            return refuse(asker, &[why.to_owned()]);
+        if let Some(pending) = &self.pending {
+            match pending.deadline {
+                Some(_) => self.waiting.push(asker),
+                None => late(asker, pending.limit),
+            }
+            return;
+        }
+        let serving = self.front.as_ref().filter(|front| front.watch.is_some());
+        let Some(link) = serving.map(|front| front.link.clone()) else {
+            // It is being started, and takes what is asked for as soon as it serves.
+            self.waiting.push(asker);
+            return;
         };
         notify::reloading();
         match self.prepare() {
@@ -230,6 +242,7 @@ impl Master {
             })?;
         let mut advice = loaded.advice;
         advice.extend(needs_restart(&self.settings, &settings));
+        let limit = settings.patience.start + TAKING;
         let last = self.generations.last_key_value().map_or(0, |(n, _)| *n);
         Ok(Pending {
             generation: last + 1,
@@ -239,11 +252,24 @@ impl Master {
             control,
             advice,
             askers: Vec::new(),
+            deadline: Some(Instant::now() + limit),
+            limit,
         })
     }
 
     /// The front serves that configuration.
     pub(super) fn serving(&mut self, generation: u64) {
+        self.front_serves(generation);
+        if self.pending.is_none() {
+            self.next_reload();
+        }
+    }
+
+    fn front_serves(&mut self, generation: u64) {
+        if let Some(front) = self.front.as_mut().filter(|front| front.watch.is_none()) {
+            let limit = self.settings.patience.hang;
+            front.watch = Some(Watch::new(front.pid, limit, Instant::now()));
+        }
         if let Some(pending) = self.pending.take_if(|p| p.generation == generation) {
             pending.listeners.remove_files_not_in(&self.listeners, true);
             for why in pending.listeners.settle_files(&self.listeners) {
@@ -262,14 +288,20 @@ impl Master {
             for asker in pending.askers.into_iter().flatten() {
                 asker.done("reloaded", &pending.advice);
             }
+            if let Some(watch) = self.front.as_mut().and_then(|front| front.watch.as_mut()) {
+                watch.set_limit(self.settings.patience.hang);
+            }
+            self.facts = Facts::of(self);
             say(format!("reloaded: configuration {generation} is served"));
             notify::ready();
-            self.next_reload();
         } else if matches!(self.state, State::Starting) {
             self.state = State::Serving;
             self.write_pid_file();
             for sentence in &self.settings.chosen {
                 say(sentence);
+            }
+            for line in self.facts.unsaid(&self.settings.chosen) {
+                say(line);
             }
             for line in self.listeners.lines() {
                 say(format!("listening on {line}"));
@@ -285,6 +317,10 @@ impl Master {
             pending.undo(&self.listeners);
             self.generations.remove(&generation);
             notify::ready();
+            if pending.deadline.is_none() {
+                // Whoever asked has been told that it takes too long.
+                refuse(None, &mistakes);
+            }
             for asker in pending.askers {
                 refuse(asker, &mistakes);
             }
@@ -322,13 +358,36 @@ impl Master {
 
     /// A reload that cannot end any more.
     pub(super) fn abandon_reload(&mut self, why: &str) {
-        let Some(pending) = self.pending.take() else {
-            return;
-        };
-        pending.undo(&self.listeners);
-        for asker in pending.askers.into_iter().chain(self.waiting.drain(..)) {
+        let mut askers = Vec::new();
+        if let Some(pending) = self.pending.take() {
+            pending.undo(&self.listeners);
+            askers = pending.askers;
+        }
+        askers.append(&mut self.waiting);
+        for asker in askers {
             refuse(asker, &[why.to_owned()]);
         }
+    }
+
+    /// When the reload in progress takes too long.
+    pub(super) fn reload_deadline(&self) -> Option<Instant> {
+        self.pending.as_ref()?.deadline
+    }
+
+    /// Nobody waits for ever. The front may still take it: then that is said in the log.
+    pub(super) fn end_late_reload(&mut self, now: Instant) {
+        let Some(pending) = &mut self.pending else {
+            return;
+        };
+        if pending.deadline.is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        pending.deadline = None;
+        let askers = pending.askers.drain(..).chain(self.waiting.drain(..));
+        for asker in askers.collect::<Vec<_>>() {
+            late(asker, pending.limit);
+        }
+        notify::ready();
     }
 
     /// Those who asked during the last reload get one that began after they asked.
@@ -348,6 +407,19 @@ impl Master {
                 }
             }
         }
+    }
+}
+
+/// The reload in progress has taken longer than it may.
+fn late(asker: Option<Asker>, limit: Duration) {
+    let why = format!(
+        "ReloadTimeout: the front has not taken the configuration within {} s (timeouts.start and {} s); it goes on with it, and the log says how that ends",
+        limit.as_secs(),
+        TAKING.as_secs()
+    );
+    say(&why);
+    if let Some(asker) = asker {
+        asker.refuse(&why);
     }
 }
 

@@ -52,7 +52,7 @@ faults! {
     /// The disk does not keep up: a page was not written, or not looked for.
     DiskBusy,
     /// A page's description is longer than a file may have; it is kept in memory.
-    HeadTooLong,
+    DescriptionTooLong,
     /// Purges cannot be written down; the journal was removed, so that the next start begins empty.
     JournalFailed,
     /// The journal is damaged, or of another version: the cache began empty.
@@ -122,5 +122,23 @@ impl FaultCounters {
         all.map(|(fault, n)| (fault.name().to_owned(), n.load(Ordering::Relaxed)))
             .filter(|(_, n)| *n > 0)
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_s_name_means_nothing_else_elsewhere() {
+        let others = [
+            include_str!("../../../../../docs/php-process.md"),
+            include_str!("../../../../../docs/failures.md"),
+        ];
+        for fault in Fault::ALL {
+            let row = format!("`{}`", fault.name());
+            let taken = others.iter().any(|text| text.contains(&row));
+            assert!(!taken, "{row} is the name of something else");
+        }
     }
 }

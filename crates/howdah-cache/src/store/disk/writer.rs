@@ -159,7 +159,7 @@ impl Writer {
         }
         let (key, url_key) = (without_site(key), without_site(&page.url_key));
         let Some(parts) = format::encode_page(owner, key, url_key, page) else {
-            shared.fault(Fault::HeadTooLong, || key.escape_ascii().to_string());
+            shared.fault(Fault::DescriptionTooLong, || key.escape_ascii().to_string());
             return;
         };
         if self.write(owner, key, &parts) {

@@ -1,0 +1,91 @@
+//! Does for the line's thread what may wait for a disk, a pipe or a lock: status, questions about the
+//! page cache, reopening logs. The line's thread itself must always be free for the master's pings,
+//! and for a stop: a log on a stuck disk is no reason to take the front for hung.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, mpsc};
+
+use howdah_server::cache::steer;
+
+use super::Shared;
+use crate::link::{Link, ToMaster, text_file};
+
+/// A task of the thread.
+pub enum Task {
+    /// Send the status.
+    Status {
+        /// Repeated in the answer.
+        id: u64,
+    },
+    /// Answer about the page cache.
+    Cache {
+        /// Repeated in the answer.
+        id: u64,
+        /// The question.
+        ask: steer::Ask,
+    },
+    /// Go on in these log files.
+    Reopen {
+        /// The error log.
+        error: Option<OwnedFd>,
+        /// The access log.
+        access: Option<OwnedFd>,
+    },
+}
+
+/// Starts the thread; it ends with the process.
+pub fn open(link: &Link, shared: &Arc<Shared>) -> mpsc::Sender<Task> {
+    let (tasks, inbox) = mpsc::channel();
+    let (link, shared) = (link.clone(), shared.clone());
+    std::thread::spawn(move || {
+        for task in inbox {
+            match task {
+                Task::Status { id } => send_status(&link, &shared, id),
+                Task::Cache { id, ask } => send_answer(&link, id, &cache(&shared, &ask)),
+                Task::Reopen { error, access } => reopen(&shared, error, access),
+            }
+        }
+    });
+    tasks
+}
+
+fn send_status(link: &Link, shared: &Shared, id: u64) {
+    let json = match shared.front.get() {
+        Some(front) => serde_json::to_string(&front.status()).unwrap_or_default(),
+        None => r#"{"state":"starting"}"#.to_owned(),
+    };
+    send_answer(link, id, &json);
+}
+
+fn cache(shared: &Shared, ask: &steer::Ask) -> String {
+    let answer = match shared.front.get() {
+        Some(front) => steer::answer(&front.config(), ask),
+        None => Err("the server is starting".to_owned()),
+    };
+    let json = match answer {
+        Ok(text) => serde_json::json!({ "cache": text }),
+        Err(why) => serde_json::json!({ "mistake": why }),
+    };
+    json.to_string()
+}
+
+fn send_answer(link: &Link, id: u64, json: &str) {
+    let sent =
+        text_file(json).and_then(|text| link.send(&ToMaster::Status { id }, &[text.as_fd()]));
+    if let Err(error) = sent {
+        eprintln!("howdah: front: cannot send the status: {error}");
+    }
+}
+
+fn reopen(shared: &Shared, error: Option<OwnedFd>, access: Option<OwnedFd>) {
+    if let (Some(file), Some(log)) = (error, shared.error_log.get()) {
+        // The old file stays in use; the log says so if it still can.
+        let _ = log.sink().reopen_as(file.into());
+    }
+    let Some(front) = shared.front.get() else {
+        return;
+    };
+    if let (Some(file), Some(log)) = (access, &front.config().settings.access_log) {
+        let _ = log.sink().reopen_as(file.into());
+    }
+}

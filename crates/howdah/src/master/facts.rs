@@ -1,0 +1,129 @@
+//! What the master knows of its server without asking the front: enough to tell servers apart.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::Master;
+
+/// Sites named, at most: a server of thousands is known by its first ones.
+const SITES: usize = 10;
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Facts {
+    /// The addresses it listens on, as URLs.
+    pub listen: Vec<String>,
+    /// The first sites: name and directory.
+    pub sites: Vec<(String, PathBuf)>,
+    /// How many there are.
+    pub site_count: usize,
+    /// The configuration file, with its whole path.
+    pub config: Option<PathBuf>,
+    /// The control socket.
+    pub control: PathBuf,
+    /// The master's process id.
+    pub pid: u32,
+}
+
+impl Facts {
+    /// Looks directories up, which may be on a slow disk: once for a configuration.
+    pub(super) fn of(master: &Master) -> Facts {
+        let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let sites = master.settings.sites.iter().take(SITES);
+        Facts {
+            listen: master.listeners.lines(),
+            sites: sites
+                .map(|site| (site.name.clone(), whole(&site.root)))
+                .collect(),
+            site_count: master.settings.sites.len(),
+            config: master.arguments.config.as_deref().map(whole),
+            control: whole(master.control.path()),
+            pid: std::process::id(),
+        }
+    }
+
+    /// On one line, for a list of servers.
+    pub fn line(&self) -> String {
+        let mut line = format!("process {}", self.pid);
+        for part in [self.listen.join(" "), self.directories()] {
+            if !part.is_empty() {
+                line = format!("{line}, {part}");
+            }
+        }
+        if let Some(config) = &self.config {
+            line = format!("{line} ({})", config.display());
+        }
+        line
+    }
+
+    /// The directories of its sites; the first ones.
+    pub fn directories(&self) -> String {
+        let mut roots: Vec<String> = Vec::new();
+        for (_, root) in self.sites.iter().take(3) {
+            let root = root.display().to_string();
+            if !roots.contains(&root) {
+                roots.push(root);
+            }
+        }
+        let mut text = roots.join(" ");
+        if self.site_count > 3 {
+            text = format!("{text} and more ({} sites)", self.site_count);
+        }
+        text
+    }
+
+    /// At the start: which directories are served, but for those that a sentence has named already.
+    pub fn unsaid(&self, said: &[String]) -> Vec<String> {
+        let named = |root: &Path| {
+            let root = root.display().to_string();
+            said.iter().any(|sentence| sentence.contains(&root))
+        };
+        let unsaid = self.sites.iter().filter(|(_, root)| !named(root));
+        let mut lines: Vec<String> = unsaid
+            .map(|(name, root)| format!("site {name}: {}", root.display()))
+            .collect();
+        if self.site_count > self.sites.len() {
+            let more = self.site_count - self.sites.len();
+            lines.push(format!("and {more} more sites"));
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_told_from_others_on_one_line() {
+        let mut facts = Facts {
+            listen: vec!["http://127.0.0.1:8080".to_owned()],
+            sites: vec![("a".to_owned(), "/srv/a".into()); 2],
+            site_count: 2,
+            pid: 7,
+            ..Facts::default()
+        };
+        assert_eq!(facts.line(), "process 7, http://127.0.0.1:8080, /srv/a");
+        facts.config = Some("/etc/howdah.toml".into());
+        facts.site_count = 2000;
+        assert_eq!(
+            facts.line(),
+            "process 7, http://127.0.0.1:8080, /srv/a and more (2000 sites) (/etc/howdah.toml)"
+        );
+    }
+
+    #[test]
+    fn the_start_names_the_directories_that_no_sentence_has_named() {
+        let facts = Facts {
+            sites: vec![
+                ("a".to_owned(), "/srv/a".into()),
+                ("b".to_owned(), "/srv/b".into()),
+            ],
+            site_count: 4,
+            ..Facts::default()
+        };
+        let said = ["found WordPress in /srv/a; …".to_owned()];
+        assert_eq!(facts.unsaid(&said), ["site b: /srv/b", "and 2 more sites"]);
+    }
+}
