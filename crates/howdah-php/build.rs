@@ -29,6 +29,7 @@ const SHIM: &[&str] = &[
     "functions.c",
     "filters.c",
     "signals.c",
+    "forks.c",
     "cwd.c",
     "timers.c",
     "opcache.c",

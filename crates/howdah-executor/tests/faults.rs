@@ -128,6 +128,29 @@ fn a_killed_zygote_lets_its_children_finish_and_a_new_one_serves() {
 }
 
 #[test]
+fn a_zygote_that_has_worked_is_started_again_at_once_however_often_it_dies() {
+    let site = Site::new(config(1));
+    site.script("parent.php", "<?php echo posix_getppid();");
+    on_front(async {
+        site.pool.ready().await.unwrap();
+        for _ in 0..5 {
+            let zygote = site.get("parent.php").await.unwrap().body;
+            let zygote = String::from_utf8(zygote).unwrap().parse().unwrap();
+            kill(zygote, Signal::KILL);
+            site.log
+                .wait_for(&format!("the zygote (pid {zygote}) ended"));
+        }
+        site.get("parent.php").await.unwrap();
+    });
+    assert_eq!(
+        site.log.count("a new one starts in"),
+        0,
+        "{:?}",
+        site.log.all()
+    );
+}
+
+#[test]
 fn requests_behind_hung_children_are_refused_in_time_and_served_when_those_are_gone() {
     let mut config = config(2);
     config.queue_timeout = Duration::from_millis(500);

@@ -83,6 +83,32 @@ fn children_are_replaced_at_max_requests_under_load_without_a_failed_request() {
 }
 
 #[test]
+fn no_process_serves_more_than_max_requests_and_each_serves_them_all() {
+    let mut config = config(2);
+    config.max_requests = 10;
+    let site = Site::new(config);
+    site.script("pid.php", PID);
+    let by = std::cell::RefCell::new(std::collections::HashMap::<Vec<u8>, u32>::new());
+    on_front(async {
+        site.pool.ready().await.unwrap();
+        let clients = (0..8).map(|_| async {
+            for _ in 0..25 {
+                let body = site.get("pid.php").await.unwrap().body;
+                *by.borrow_mut().entry(body).or_default() += 1;
+            }
+        });
+        futures_join(clients).await;
+    });
+    let by = by.into_inner();
+    assert_eq!(by.values().sum::<u32>(), 200);
+    assert!(by.values().all(|n| *n <= 10), "{by:?}");
+    // All but those that were serving when it ended.
+    let whole = by.values().filter(|n| **n == 10).count();
+    assert!(whole + 2 >= by.len() - 1, "{by:?}");
+    assert_eq!(site.log.count("ChildDied"), 0, "{:?}", site.log.all());
+}
+
+#[test]
 fn a_child_that_has_grown_is_replaced_between_requests() {
     let mut config = config(1);
     config.max_memory = Some(60 << 20);

@@ -331,6 +331,21 @@ fn a_killed_spawner_takes_its_programs_along_and_another_serves() {
 }
 
 #[test]
+fn requests_wait_for_a_spawner_that_is_killed_again_and_again() {
+    let rig = Rig::new(config(Processes::Shared, 2));
+    let pid = rig.scripts.script("pid.php", PID);
+    on_front(async {
+        for n in 1..=4 {
+            rig.text(&pid).await;
+            kill(rig.launcher.pid());
+            until("it is gone", || rig.log.count("SpawnerDied") == n).await;
+            // None is refused, however soon after the last death.
+            rig.text(&pid).await;
+        }
+    });
+}
+
+#[test]
 fn a_stopped_spawner_is_killed_with_its_programs_and_another_serves() {
     let rig = Rig::new(ProgramPoolConfig {
         spawner_timeout: Duration::from_secs(2),

@@ -1,4 +1,8 @@
-/* The working directory: a script runs in its own directory, as under every web SAPI.
+/* The working directory: a script runs in its own directory, as under every web SAPI, and its request
+ * begins there: uploads are stored, sessions are opened and the script is found in the same directory
+ * whichever request came before (relative upload_tmp_dir, session.save_path, open_basedir = "."). Under
+ * php-fpm and mod_php that is the server's own directory, of which "." is of no use.
+ *
  * php_execute_script() would do getcwd, chdir and chdir back at each request; here the directory
  * is remembered and set only when it is another one, when a script has changed it, or when it was
  * set more than a second ago (a deployment may have put another directory under the same name).
@@ -37,16 +41,13 @@ __attribute__((visibility("default"))) int fchdir(int fd)
 
 void howdah_enter_script_directory(const char *script)
 {
-	const char *slash = strrchr(script, '/');
-	if (!slash) {
-		return;
+	const char *slash = script ? strrchr(script, '/') : NULL;
+	if (!slash || slash - script >= MAXPATHLEN) {
+		script = slash = "/";
 	}
 	size_t len = slash == script ? 1 : (size_t)(slash - script);
 	time_t now = (time_t)sapi_get_request_time();
 	if (len == current_len && now == current_since && memcmp(current, script, len) == 0) {
-		return;
-	}
-	if (len >= sizeof(current)) {
 		return;
 	}
 	memcpy(current, script, len);

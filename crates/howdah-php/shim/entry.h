@@ -14,11 +14,12 @@ const char *howdah_php_version(void);
 void howdah_php_enter_child(void);
 int howdah_php_run(const char *frame);
 void howdah_opcache_rest(void);
+void howdah_forks_rest(void);
 int howdah_php_run_worker(const char *frame, char *why, size_t cap);
 int howdah_php_exit_status(void);
 int howdah_run_script(const char *ini_path, bool no_ini, const char *ini_entries, int argc, char **argv);
 int howdah_run_command_line(const char *ini_path, bool no_ini, const char *ini_entries, const char *code, bool tells, int argc, char **argv);
-size_t howdah_php_trace(int pid, char *out, size_t cap);
+size_t howdah_php_trace(int memory, char *out, size_t cap);
 void howdah_title_prepare(void);
 void howdah_title_set(const char *title);
 

@@ -155,6 +155,7 @@ void howdah_apply_settings(void);
 int howdah_activate_user_ini(void);
 
 /* cwd.c */
+/* NULL: the request names no script. */
 void howdah_enter_script_directory(const char *script);
 /* Back to the directory open as `fd`, if somebody has left it. */
 void howdah_return_to_directory(int fd);
@@ -185,6 +186,12 @@ void howdah_signals_enter_child(void);
 void howdah_signals_between_requests(void);
 /* A worker has booted: its handlers are what is put back from now on. */
 void howdah_signals_keep(void);
+
+/* forks.c */
+void howdah_forks_seen(void);
+void howdah_forks_enter_child(void);
+void howdah_forks_begin(void);
+void howdah_forks_reap(void);
 
 /* Puts `ours` in front of the internal function `name`; returns the handler it had, or NULL when
  * there is no such function (its extension is not loaded). */

@@ -55,7 +55,7 @@ int howdah_php_startup(const char *ini_path, bool no_ini, const char *ini_entrie
 		howdah_worker_prepare();
 	}
 	howdah_opcache_started();
-	return pthread_atfork(NULL, NULL, in_forked_copy);
+	return pthread_atfork(NULL, howdah_forks_seen, in_forked_copy);
 }
 
 /* Whether opcache is loaded, enabled and has taken over compilation for this SAPI. */
@@ -101,6 +101,7 @@ int howdah_php_exit_status(void)
 void howdah_php_enter_child(void)
 {
 	howdah_is_copy = false;
+	howdah_forks_enter_child();
 	howdah_signals_enter_child();
 }
 
@@ -169,9 +170,14 @@ void howdah_fill_request_info(void)
 	php_handle_auth_data(howdah_known(HOWDAH_VAR_HTTP_AUTHORIZATION));
 }
 
-static void answer_plainly(int status, const char *text)
+/* By the name that the log has, too. */
+static void refuse(int status, const char *name, const char *text)
 {
 	zend_try {
+		char line[64];
+		sapi_header_line header = {.line = line};
+		header.line_len = (size_t)snprintf(line, sizeof(line), "Howdah-Error: %s", name);
+		sapi_header_op(SAPI_HEADER_REPLACE, &header);
 		SG(sapi_headers).http_response_code = status;
 		PUTS(text);
 	} zend_end_try();
@@ -183,27 +189,35 @@ static void execute(void)
 	const char *path = SG(request_info).path_translated;
 	if (!path) {
 		howdah_logf(LOG_ERR, "ScriptUnknown: Primary script unknown");
-		answer_plainly(404, "File not found.\n");
+		refuse(404, "ScriptUnknown", "File not found.\n");
 		return;
 	}
-	if (php_fopen_primary_script(&file) == FAILURE) {
-		int why = errno;
+	/* PHP's own warning names neither the script nor a line; ours below does. */
+	int reporting = EG(error_reporting);
+	EG(error_reporting) = 0;
+	int opened = php_fopen_primary_script(&file), why = errno;
+	EG(error_reporting) = reporting;
+	if (opened == FAILURE) {
 		/* php_fopen_primary_script() has freed path_translated. */
 		const char *script = howdah_known(HOWDAH_VAR_SCRIPT_FILENAME);
 		if (access(script, R_OK) != 0) {
 			why = errno;
+		} else {
+			/* This one's warning names the allowed paths. */
+			(void)php_check_open_basedir(script);
 		}
 		if (why == EACCES) {
 			howdah_logf(LOG_ERR, "ScriptUnreadable: Unable to open primary script: %s (%s)", script,
 			            strerror(why));
-			answer_plainly(403, "Access denied.\n");
+			refuse(403, "ScriptUnreadable", "Access denied.\n");
 		} else {
 			howdah_logf(LOG_ERR, "ScriptUnknown: Unable to open primary script: %s (%s)", script,
 			            strerror(why));
-			answer_plainly(404, "File not found.\n");
+			refuse(404, "ScriptUnknown", "File not found.\n");
 		}
 		return;
 	}
+	/* Again: code of the request's startup may have left it. */
 	howdah_enter_script_directory(path);
 	howdah_timer_before_script();
 	EG(exit_status) = 0;
@@ -225,8 +239,10 @@ int howdah_php_run(const char *frame)
 		howdah_done();
 		return 1;
 	}
+	howdah_forks_begin();
 	zend_first_try {
 		howdah_fill_request_info();
+		howdah_enter_script_directory(SG(request_info).path_translated);
 		howdah_apply_settings();
 		howdah_timer_before_input();
 		howdah_phase = HOWDAH_BEGINNING;
@@ -263,5 +279,6 @@ int howdah_php_run(const char *frame)
 		howdah_done();
 	}
 	howdah_signals_between_requests();
+	howdah_forks_reap();
 	return outcome;
 }

@@ -1,20 +1,19 @@
-/* The PHP stack of a running child, read from outside by process_vm_readv: the zygote and its
- * children have the same address layout, the child is neither stopped nor asked. It may change
- * its stack while we read; every pointer is only ever followed by another checked read, so the
- * worst is a wrong line. Follows fpm_php_trace_dump() of php-fpm, which stops the child by
- * ptrace instead. */
+/* The PHP stack of a running child, read from outside by the descriptor of its memory (/proc/PID/mem) that
+ * it has handed to the zygote: both have the same address layout, the child is neither stopped nor asked. It
+ * may change its stack while we read; every pointer is only ever followed by another checked read, so the
+ * worst is a wrong line. Follows fpm_php_trace_dump() of php-fpm, which stops the child by ptrace instead,
+ * as root may. */
 #include "howdah.h"
 
 #include <stdio.h>
-#include <sys/uio.h>
+#include <unistd.h>
 
 #define MAX_DEPTH 64
 #define MAX_NAME 512
 
-static bool peek(pid_t pid, uintptr_t from, void *to, size_t len)
+static bool peek(int memory, uintptr_t from, void *to, size_t len)
 {
-	struct iovec here = {to, len}, there = {(void *)from, len};
-	return process_vm_readv(pid, &here, 1, &there, 1, 0) == (ssize_t)len;
+	return pread(memory, to, len, (off_t)from) == (ssize_t)len;
 }
 
 static bool plausible(uintptr_t pointer)
@@ -23,17 +22,17 @@ static bool plausible(uintptr_t pointer)
 }
 
 /* The text of a zend_string over there, printable and cut to MAX_NAME. */
-static bool peek_string(pid_t pid, uintptr_t string, char *out)
+static bool peek_string(int memory, uintptr_t string, char *out)
 {
 	size_t len;
-	if (!plausible(string) || !peek(pid, string + offsetof(zend_string, len), &len, sizeof(len))
+	if (!plausible(string) || !peek(memory, string + offsetof(zend_string, len), &len, sizeof(len))
 	    || len == 0) {
 		return false;
 	}
 	if (len > MAX_NAME - 1) {
 		len = MAX_NAME - 1;
 	}
-	if (!peek(pid, string + offsetof(zend_string, val), out, len)) {
+	if (!peek(memory, string + offsetof(zend_string, val), out, len)) {
 		return false;
 	}
 	for (size_t i = 0; i < len; i++) {
@@ -50,10 +49,10 @@ typedef struct {
 	uint32_t call_info;
 } frame;
 
-static bool peek_frame(pid_t pid, uintptr_t at, frame *out)
+static bool peek_frame(int memory, uintptr_t at, frame *out)
 {
 	zend_execute_data copy;
-	if (!plausible(at) || !peek(pid, at, &copy, sizeof(copy))) {
+	if (!plausible(at) || !peek(memory, at, &copy, sizeof(copy))) {
 		return false;
 	}
 	out->opline = (uintptr_t)copy.opline;
@@ -63,13 +62,13 @@ static bool peek_frame(pid_t pid, uintptr_t at, frame *out)
 	return true;
 }
 
-static void name_of_call(pid_t pid, const frame *call, char *out)
+static void name_of_call(int memory, const frame *call, char *out)
 {
 	uintptr_t name = 0, scope = 0;
 	char text[MAX_NAME];
 	size_t used = 0;
 	if (!plausible(call->function)
-	    || !peek(pid, call->function + offsetof(zend_function, common.function_name), &name, sizeof(name))) {
+	    || !peek(memory, call->function + offsetof(zend_function, common.function_name), &name, sizeof(name))) {
 		strcpy(out, "???");
 		return;
 	}
@@ -77,37 +76,37 @@ static void name_of_call(pid_t pid, const frame *call, char *out)
 		strcpy(out, ZEND_CALL_KIND_EX(call->call_info) == ZEND_CALL_TOP_CODE ? "{main}" : "{include}");
 		return;
 	}
-	if (peek(pid, call->function + offsetof(zend_function, common.scope), &scope, sizeof(scope))
+	if (peek(memory, call->function + offsetof(zend_function, common.scope), &scope, sizeof(scope))
 	    && plausible(scope)) {
 		uintptr_t class_name;
-		if (peek(pid, scope + offsetof(zend_class_entry, name), &class_name, sizeof(class_name))
-		    && peek_string(pid, class_name, text)) {
+		if (peek(memory, scope + offsetof(zend_class_entry, name), &class_name, sizeof(class_name))
+		    && peek_string(memory, class_name, text)) {
 			used = (size_t)snprintf(out, MAX_NAME * 2, "%s::", text);
 		}
 	}
-	snprintf(out + used, MAX_NAME * 2 - used, "%s", peek_string(pid, name, text) ? text : "???");
+	snprintf(out + used, MAX_NAME * 2 - used, "%s", peek_string(memory, name, text) ? text : "???");
 }
 
 /* Where the call stands: file and line of the nearest frame of PHP code from `at` outwards. */
-static void place_of_call(pid_t pid, uintptr_t at, char *file, uint32_t *line)
+static void place_of_call(int memory, uintptr_t at, char *file, uint32_t *line)
 {
 	strcpy(file, "unknown");
 	*line = 0;
 	for (int depth = 0; depth < MAX_DEPTH && at; depth++) {
 		frame f;
 		uint8_t type;
-		if (!peek_frame(pid, at, &f)) {
+		if (!peek_frame(memory, at, &f)) {
 			return;
 		}
 		if (plausible(f.function)
-		    && peek(pid, f.function + offsetof(zend_function, type), &type, sizeof(type))
+		    && peek(memory, f.function + offsetof(zend_function, type), &type, sizeof(type))
 		    && ZEND_USER_CODE(type)) {
 			uintptr_t name;
-			if (peek(pid, f.function + offsetof(zend_op_array, filename), &name, sizeof(name))) {
-				peek_string(pid, name, file);
+			if (peek(memory, f.function + offsetof(zend_op_array, filename), &name, sizeof(name))) {
+				peek_string(memory, name, file);
 			}
 			if (plausible(f.opline)) {
-				peek(pid, f.opline + offsetof(struct _zend_op, lineno), line, sizeof(*line));
+				peek(memory, f.opline + offsetof(struct _zend_op, lineno), line, sizeof(*line));
 			}
 			return;
 		}
@@ -117,22 +116,22 @@ static void place_of_call(pid_t pid, uintptr_t at, char *file, uint32_t *line)
 
 /* Writes "name() FILE:LINE" lines, innermost call first, to `out` and returns their length. A
  * function written in PHP is placed where it stands now, one written in C where it was called. */
-size_t howdah_php_trace(int pid, char *out, size_t cap)
+size_t howdah_php_trace(int memory, char *out, size_t cap)
 {
 	uintptr_t at;
 	size_t used = 0;
-	if (!peek(pid, (uintptr_t)&EG(current_execute_data), &at, sizeof(at))) {
+	if (!peek(memory, (uintptr_t)&EG(current_execute_data), &at, sizeof(at))) {
 		return 0;
 	}
 	for (int depth = 0; depth < MAX_DEPTH && at; depth++) {
 		frame f;
 		char name[MAX_NAME * 2], file[MAX_NAME];
 		uint32_t line;
-		if (!peek_frame(pid, at, &f)) {
+		if (!peek_frame(memory, at, &f)) {
 			break;
 		}
-		name_of_call(pid, &f, name);
-		place_of_call(pid, at, file, &line);
+		name_of_call(memory, &f, name);
+		place_of_call(memory, at, file, &line);
 		int n = snprintf(out + used, cap - used, "%s%s() %s:%u", used ? "\n" : "", name, file, line);
 		if (n < 0 || (size_t)n >= cap - used) {
 			break;

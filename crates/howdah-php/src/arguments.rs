@@ -33,7 +33,7 @@ pub struct Options {
     pub bell_fds: Vec<i32>,
     /// Where php.ini comes from.
     pub php_ini: PhpIni,
-    /// `-d` settings and `--opcache`, as lines of a php.ini.
+    /// `--opcache off` and `-d` settings, as lines of a php.ini.
     pub ini_entries: CString,
     /// User to become, by name or number; none: stay who we are.
     pub user: Option<String>,
@@ -145,8 +145,9 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Action, Refused> {
             _ => return Err(Refused::UnknownOption(name)),
         }
     }
-    if let Some(on) = opcache {
-        ini.extend_from_slice(format!("opcache.enable={}\n", u8::from(on)).as_bytes());
+    if opcache == Some(false) {
+        // First: who says otherwise in so many words (`-d`) is obeyed.
+        ini.splice(0..0, *b"opcache.enable=0\n");
     }
     if trial.is_some() {
         // Code of the application's, which a look at the settings must not run.
@@ -202,7 +203,15 @@ pub fn ini_entry(out: &mut Vec<u8>, entry: &[u8]) -> Result<(), Refused> {
         None => (entry, None),
     };
     let named = |b: &u8| b.is_ascii_alphanumeric() || b"._-".contains(b);
-    if name.is_empty() || !name.iter().all(named) || entry.contains(&b'\n') {
+    // `name[key]=value` is an element of an array, for get_cfg_var().
+    let plain = match name.iter().position(|b| *b == b'[') {
+        Some(at) if at > 0 && name.ends_with(b"]") => {
+            let key = &name[at + 1..name.len() - 1];
+            name[..at].iter().all(named) && key.iter().all(named)
+        }
+        _ => name.iter().all(named),
+    };
+    if name.is_empty() || !plain || entry.contains(&b'\n') {
         return Err(refuse());
     }
     out.extend_from_slice(name);
@@ -248,7 +257,7 @@ mod tests {
         assert_eq!(options.bell_fds, [7, 8]);
         assert_eq!(
             options.ini_entries.as_bytes(),
-            b"memory_limit=64M\nerror_log=\"/x\"\na.flag=1\nopcache.enable=0\n"
+            b"opcache.enable=0\nmemory_limit=64M\nerror_log=\"/x\"\na.flag=1\n"
         );
         assert_eq!(options.user.as_deref(), Some("www-data"));
     }
@@ -263,6 +272,21 @@ mod tests {
             options.ini_entries.as_bytes(),
             b"opcache.preload=app.php\nopcache.preload=\n"
         );
+    }
+
+    #[test]
+    fn an_element_of_an_array_is_a_setting_too() {
+        for (entry, line) in [("a[1]=x", "a[1]=x\n"), ("a.b[]=y", "a.b[]=y\n")] {
+            let mut out = Vec::new();
+            assert_eq!(ini_entry(&mut out, entry.as_bytes()), Ok(()));
+            assert_eq!(String::from_utf8(out).unwrap(), line);
+        }
+        for nonsense in ["[1]=x", "a[1=x", "a]1[=x", "a[\"]=x", "a[1]b=x"] {
+            assert!(
+                ini_entry(&mut Vec::new(), nonsense.as_bytes()).is_err(),
+                "{nonsense}"
+            );
+        }
     }
 
     #[test]

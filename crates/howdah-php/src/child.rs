@@ -9,16 +9,34 @@ use crate::{exchange, sys};
 /// Exit status of a child whose PHP was left in a state not fit for another request.
 pub const EXIT_BROKEN: i32 = 70;
 
-/// Serves requests as `me` until retired; marks itself spent after `max_requests` (0: never).
+/// Serves requests as `me` until retired or until it has served `max_requests` (0: no limit), as
+/// exactly as php-fpm does: applications that leak or keep state count on it. With the last one a
+/// replacement is asked for, which is forked while that one runs.
 pub fn serve(region: Region, me: ChildId, max_requests: u64) -> ! {
     ffi::php_enter_child();
     let port = ChildPort::enter(region, me);
     // Different children begin at different fronts, and each moves on with every request.
     let mut turn = u32::from(me.index);
+    let mut served = 0;
     while let Some(claim) = wait_for_claim(&port, &mut turn, ffi::php_rest) {
-        run(&port, claim, max_requests);
+        served += 1;
+        let last = served == max_requests;
+        if last {
+            ask_for_replacement(&port);
+        }
+        run(&port, claim);
+        if last {
+            break;
+        }
     }
+    port.leave();
     sys::leave(0)
+}
+
+/// Tells the supervisor that this child has begun, or is about to begin, its last request.
+pub fn ask_for_replacement(port: &ChildPort) {
+    port.mark_spent();
+    exchange::ring_supervisor(port.fronts());
 }
 
 /// Claims the next request, asleep until there is one; `None` when this child is to leave. An
@@ -48,7 +66,7 @@ pub fn wait_for_claim(port: &ChildPort, turn: &mut u32, rest: impl Fn()) -> Opti
     }
 }
 
-fn run(port: &ChildPort, claim: Claim, max_requests: u64) {
+fn run(port: &ChildPort, claim: Claim) {
     let now = sys::monotonic_ns();
     port.begin_job(now);
     claim.begun(now);
@@ -58,11 +76,8 @@ fn run(port: &ChildPort, claim: Claim, max_requests: u64) {
     if let Outcome::Copy(status) = outcome {
         sys::leave(status);
     }
-    let done = port.end_job();
+    port.end_job();
     if outcome == Outcome::Broken {
         sys::leave(EXIT_BROKEN);
-    }
-    if max_requests != 0 && done >= max_requests {
-        port.mark_spent();
     }
 }

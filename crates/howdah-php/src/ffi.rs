@@ -34,6 +34,7 @@ unsafe extern "C" {
     fn howdah_php_enter_child();
     fn howdah_php_run(frame: *const c_char) -> c_int;
     fn howdah_opcache_rest();
+    fn howdah_forks_rest();
     fn howdah_php_run_worker(frame: *const c_char, why: *mut c_char, cap: usize) -> c_int;
     fn howdah_php_exit_status() -> c_int;
     fn howdah_run_script(
@@ -52,7 +53,7 @@ unsafe extern "C" {
         argc: c_int,
         argv: *mut *mut c_char,
     ) -> c_int;
-    fn howdah_php_trace(pid: c_int, out: *mut c_char, cap: usize) -> usize;
+    fn howdah_php_trace(memory: c_int, out: *mut c_char, cap: usize) -> usize;
     fn howdah_title_prepare();
     fn howdah_title_set(title: *const c_char);
 }
@@ -143,10 +144,14 @@ pub fn php_run(frame: *const u8) -> Outcome {
 }
 
 /// Lets go, before a sleep between two requests, of what is kept from one to the next: opcache's
-/// usage lock.
+/// usage lock, and processes that a script forked.
 pub fn php_rest() {
-    // SAFETY: touches the shim's own state and a file lock; no PHP code runs.
-    unsafe { howdah_opcache_rest() }
+    // SAFETY: touches the shim's own state, a file lock and this process's own children; no PHP code
+    // runs.
+    unsafe {
+        howdah_opcache_rest();
+        howdah_forks_rest();
+    }
 }
 
 /// Runs a worker script to its end; `boot` is the frame of its boot. Requests come to it by
@@ -226,11 +231,12 @@ fn leaked(arguments: Vec<CString>) -> (c_int, Vec<*mut c_char>) {
     (argc, argv)
 }
 
-/// The PHP stack of a child, a line a call, innermost first; empty when it runs no PHP.
-pub fn php_trace(pid: i32) -> String {
+/// The PHP stack of the child whose memory that descriptor reads, a line a call, innermost first;
+/// empty when it runs no PHP.
+pub fn php_trace(memory: i32) -> String {
     let mut buf = vec![0u8; 24 * 1024];
     // SAFETY: writes at most `buf.len()` bytes and returns how many.
-    let n = unsafe { howdah_php_trace(pid, buf.as_mut_ptr().cast(), buf.len()) };
+    let n = unsafe { howdah_php_trace(memory, buf.as_mut_ptr().cast(), buf.len()) };
     buf.truncate(n);
     String::from_utf8_lossy(&buf).into_owned()
 }

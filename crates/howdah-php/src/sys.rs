@@ -175,6 +175,37 @@ pub fn receive(fd: i32, buf: &mut [u8]) -> io::Result<Option<usize>> {
     }
 }
 
+/// One packet and the descriptor that came with it; `None` at the end of the file.
+pub fn receive_with_fd(fd: i32, buf: &mut [u8]) -> io::Result<Option<(usize, Option<i32>)>> {
+    let mut iov = libc::iovec {
+        iov_base: buf.as_mut_ptr().cast(),
+        iov_len: buf.len(),
+    };
+    let mut space = [0u64; 8];
+    // SAFETY: an all-zero msghdr is valid.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &mut iov;
+    message.msg_iovlen = 1;
+    message.msg_control = space.as_mut_ptr().cast();
+    message.msg_controllen = std::mem::size_of_val(&space);
+    // SAFETY: all buffers live across the call, which writes at most their lengths.
+    let n = unsafe { libc::recvmsg(fd, &mut message, libc::MSG_CMSG_CLOEXEC) };
+    let n = match n {
+        0 => return Ok(None),
+        n if n > 0 => n as usize,
+        _ => return Err(io::Error::last_os_error()),
+    };
+    // SAFETY: the kernel has filled the header in, or left its length 0; a descriptor's data are four
+    // bytes, read unaligned.
+    let passed = unsafe {
+        let header = libc::CMSG_FIRSTHDR(&message).as_ref();
+        header
+            .filter(|h| h.cmsg_level == libc::SOL_SOCKET && h.cmsg_type == libc::SCM_RIGHTS)
+            .map(|h| libc::CMSG_DATA(h).cast::<i32>().read_unaligned())
+    };
+    Ok(Some((n, passed)))
+}
+
 /// Sends one packet, with a descriptor if given.
 pub fn send(fd: i32, packet: &[u8], passed: Option<i32>) -> io::Result<()> {
     let mut iov = libc::iovec {
@@ -321,7 +352,10 @@ pub fn packet_pair() -> io::Result<(i32, i32)> {
 
 /// What the zygote asks of the kernel for itself: a session of its own (a terminal's Ctrl-C is
 /// the front's business), no SIGPIPE, a crash that is a crash (the Rust runtime's handlers look
-/// for its own stack overflows), stack traces of its children allowed.
+/// for its own stack overflows), and that nobody of its user may read its memory or take its
+/// descriptors: by its control socket one asks the front for signals. Its children have that from it:
+/// what a script reads of a sibling, or writes there, are other visitors' requests. (php-fpm's
+/// children are not dumpable either, unless `process.dumpable` says so.) There are no core files.
 pub fn settle_zygote() {
     // SAFETY: plain calls; setsid fails harmlessly for a session leader.
     unsafe {
@@ -329,8 +363,29 @@ pub fn settle_zygote() {
         libc::signal(libc::SIGSEGV, libc::SIG_DFL);
         libc::signal(libc::SIGBUS, libc::SIG_DFL);
         libc::signal(libc::SIGPIPE, libc::SIG_IGN);
-        libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0);
     }
+    set_dumpable(false);
+}
+
+fn set_dumpable(yes: bool) {
+    // SAFETY: no pointers.
+    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, libc::c_ulong::from(yes), 0, 0, 0) };
+}
+
+/// Gives the zygote a descriptor that reads this process's memory, for the slow log: opened in the
+/// moment in which this process may be looked into, it stays good. A message says whose it is.
+pub fn hand_over_memory(socket: i32) {
+    set_dumpable(true);
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    // SAFETY: a NUL-terminated path.
+    let memory = unsafe { libc::open(c"/proc/self/mem".as_ptr(), flags) };
+    set_dumpable(false);
+    if memory >= 0 {
+        // Without it the slow log lacks a stack.
+        let _ = send(socket, own_pid().to_string().as_bytes(), Some(memory));
+        close(memory);
+    }
+    close(socket);
 }
 
 /// The zygote is gone: leave after the present request.
@@ -461,7 +516,7 @@ pub fn effective_ids() -> (u32, u32) {
     unsafe { (libc::geteuid(), libc::getegid()) }
 }
 
-/// Becomes `account` with group `gid`, for good. Stack traces stay allowed.
+/// Becomes `account` with group `gid`, for good.
 pub fn become_user(account: &Account, gid: u32) -> io::Result<()> {
     // SAFETY: plain calls; the name is NUL-terminated.
     unsafe {
@@ -471,9 +526,9 @@ pub fn become_user(account: &Account, gid: u32) -> io::Result<()> {
         };
         check(libc::setgid(gid))?;
         check(libc::setuid(account.uid))?;
-        // Changing ids clears it.
-        libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0);
     }
+    // The system may have a default for processes that change their user (fs.suid_dumpable).
+    set_dumpable(false);
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use howdah_proto::shm::{ChildId, ChildPort, Region};
 use howdah_proto::variables::Var;
 use howdah_proto::worker::Word;
 
-use crate::child::{EXIT_BROKEN, wait_for_claim};
+use crate::child::{EXIT_BROKEN, ask_for_replacement, wait_for_claim};
 use crate::ffi::{self, WorkerEnd};
 use crate::{exchange, sys};
 
@@ -24,6 +24,9 @@ struct Worker {
     port: Option<ChildPort>,
     /// It runs a request, or what its script does after one.
     busy: bool,
+    served: u64,
+    /// A replacement has been asked for.
+    spent: bool,
     turn: u32,
     max_requests: u64,
     /// Where its words go: to the zygote.
@@ -43,6 +46,8 @@ pub fn serve(region: Region, me: ChildId, max_requests: u64, script: &Path, word
         me,
         port: None,
         busy: false,
+        served: 0,
+        spent: false,
         turn: u32::from(me.index),
         max_requests,
         words,
@@ -130,10 +135,8 @@ impl Worker {
         if let Some(port) = self.port
             && std::mem::take(&mut self.busy)
         {
-            let done = port.end_job();
-            if self.max_requests != 0 && done >= self.max_requests {
-                port.mark_spent();
-            }
+            port.end_job();
+            self.served += 1;
         }
     }
 
@@ -147,6 +150,10 @@ impl Worker {
             }
         };
         self.end_job();
+        if self.max_requests != 0 && self.served >= self.max_requests {
+            port.leave();
+            return std::ptr::null();
+        }
         let claim = wait_for_claim(&port, &mut self.turn, || ());
         // Also without a request: the limit for one holds for the script's last words.
         let now = sys::monotonic_ns();
@@ -155,6 +162,12 @@ impl Worker {
             return std::ptr::null();
         };
         self.busy = true;
+        // A tenth before the end: its successor has a script to boot.
+        let announced = self.max_requests - self.max_requests / 10;
+        if self.max_requests != 0 && !self.spent && self.served + 1 >= announced {
+            self.spent = true;
+            ask_for_replacement(&port);
+        }
         claim.begun(now);
         let frame = claim.frame();
         exchange::begin(claim);

@@ -31,17 +31,38 @@ struct Zygote {
     bells: Vec<i32>,
     worker: Option<Worker>,
     pid: i32,
-    children: Vec<(i32, ChildId)>,
+    children: Vec<Child>,
+    /// On which a child hands over a descriptor of its memory.
+    memories: Pair,
     farewell: Duration,
+}
+
+struct Child {
+    pid: i32,
+    id: ChildId,
+    /// Reads its memory, for its PHP stack; none yet, or none to be had.
+    memory: Option<i32>,
+}
+
+/// A pair of packet sockets, of which the zygote keeps one and its children have the other.
+#[derive(Clone, Copy)]
+struct Pair {
+    ours: i32,
+    theirs: i32,
+}
+
+impl Pair {
+    fn new() -> Result<Pair, Failure> {
+        let (ours, theirs) = sys::packet_pair().map_err(|e| ("NoSocket", e.to_string()))?;
+        Ok(Pair { ours, theirs })
+    }
 }
 
 /// What a worker pool has beside.
 struct Worker {
     script: PathBuf,
-    /// Our end of the socket on which workers say that they have booted, or why not.
-    ours: i32,
-    /// Theirs.
-    theirs: i32,
+    /// On which workers say that they have booted, or why not.
+    words: Pair,
 }
 
 /// A start that failed: its name and a sentence.
@@ -128,14 +149,10 @@ fn start(options: &mut Options) -> Result<Zygote, Failure> {
     let child_signals = sys::child_signals().map_err(|e| ("Signals", e.to_string()))?;
     let worker = match options.worker.take() {
         None => None,
-        Some(script) => {
-            let (ours, theirs) = sys::packet_pair().map_err(|e| ("NoSocket", e.to_string()))?;
-            Some(Worker {
-                script,
-                ours,
-                theirs,
-            })
-        }
+        Some(script) => Some(Worker {
+            script,
+            words: Pair::new()?,
+        }),
     };
     Ok(Zygote {
         worker,
@@ -146,6 +163,7 @@ fn start(options: &mut Options) -> Result<Zygote, Failure> {
         bells: std::mem::take(&mut options.bell_fds),
         pid: sys::own_pid(),
         children: Vec::new(),
+        memories: Pair::new()?,
         farewell: options.farewell,
     })
 }
@@ -193,9 +211,17 @@ impl Zygote {
         );
         let mut buf = vec![0; MAX_MESSAGE];
         loop {
-            let words = self.worker.as_ref().map(|w| w.ours);
-            let [message, died, spoke] =
-                sys::wait_readable([Some(self.control), Some(self.child_signals), words], None);
+            let words = self.worker.as_ref().map(|w| w.words.ours);
+            let fds = [
+                Some(self.control),
+                Some(self.child_signals),
+                words,
+                Some(self.memories.ours),
+            ];
+            let [message, died, spoke, memory] = sys::wait_readable(fds, None);
+            if memory {
+                self.take_memories();
+            }
             if spoke {
                 self.hear_workers();
             }
@@ -227,22 +253,39 @@ impl Zygote {
                 max_requests,
             } => self.spawn(child, max_requests),
             Command::Signal { child, signal } => {
-                if let Some(pid) = self.pid_of(child) {
-                    sys::kill(pid, signal);
+                if let Some(child) = self.child(child) {
+                    sys::kill(child.pid, signal);
                 }
             }
             Command::Trace { child } => {
-                let stack = self.pid_of(child).map(ffi::php_trace).unwrap_or_default();
+                // It has handed its memory over before it took a request.
+                self.take_memories();
+                let memory = self.child(child).and_then(|c| c.memory);
+                let stack = memory.map(ffi::php_trace).unwrap_or_default();
                 self.report(&Report::Trace { child, stack }, None);
             }
         }
     }
 
-    fn pid_of(&self, child: ChildId) -> Option<i32> {
-        self.children
-            .iter()
-            .find(|(_, id)| *id == child)
-            .map(|(pid, _)| *pid)
+    fn child(&self, id: ChildId) -> Option<&Child> {
+        self.children.iter().find(|c| c.id == id)
+    }
+
+    /// Takes what children have handed over since the last call.
+    fn take_memories(&mut self) {
+        let mut buf = [0; 64];
+        while let Ok(Some((n, memory))) = sys::receive_with_fd(self.memories.ours, &mut buf) {
+            let pid = std::str::from_utf8(&buf[..n])
+                .ok()
+                .and_then(|t| t.parse().ok());
+            let child = self.children.iter_mut().find(|c| Some(c.pid) == pid);
+            match (child, memory) {
+                (Some(child), Some(fd)) if child.memory.is_none() => child.memory = Some(fd),
+                // It has ended.
+                (_, Some(fd)) => sys::close(fd),
+                (_, None) => {}
+            }
+        }
     }
 
     fn spawn(&mut self, child: ChildId, max_requests: u64) {
@@ -255,7 +298,11 @@ impl Zygote {
             Ok(Forked::Child) => self.become_child(child, max_requests),
             Ok(Forked::Parent(pid)) => match sys::pidfd_open(pid) {
                 Ok(pidfd) => {
-                    self.children.push((pid, child));
+                    self.children.push(Child {
+                        pid,
+                        id: child,
+                        memory: None,
+                    });
                     self.report(&Report::Spawned { child, pid }, Some(pidfd));
                     sys::close(pidfd);
                 }
@@ -275,7 +322,7 @@ impl Zygote {
             return;
         };
         let mut buf = vec![0; MAX_MESSAGE];
-        while let Ok(Some(n)) = sys::receive(worker.ours, &mut buf) {
+        while let Ok(Some(n)) = sys::receive(worker.words.ours, &mut buf) {
             match Word::parse(&buf[..n]) {
                 Some(word) => self.report(&Report::Worker(word), None),
                 None => eprintln!("howdah-php: UnknownWord: a worker said nonsense"),
@@ -286,14 +333,20 @@ impl Zygote {
     fn become_child(&mut self, me: ChildId, max_requests: u64) -> ! {
         sys::close(self.control);
         sys::close(self.child_signals);
+        sys::close(self.memories.ours);
+        // Those of its siblings are not for scripts.
+        let siblings = self.children.iter().filter_map(|c| c.memory);
+        siblings.for_each(sys::close);
         sys::settle_child(self.pid);
+        sys::hand_over_memory(self.memories.theirs);
         ffi::title_set(&format!("howdah-php: pool {}", self.pool));
         exchange::set_bells(std::mem::take(&mut self.bells));
         match self.worker.take() {
             None => child::serve(self.region, me, max_requests),
             Some(worker) => {
-                sys::close(worker.ours);
-                worker::serve(self.region, me, max_requests, &worker.script, worker.theirs)
+                sys::close(worker.words.ours);
+                let words = worker.words.theirs;
+                worker::serve(self.region, me, max_requests, &worker.script, words)
             }
         }
     }
@@ -303,11 +356,16 @@ impl Zygote {
         // Last words before the end.
         self.hear_workers();
         while let Some((pid, ended)) = sys::reap() {
-            let Some(at) = self.children.iter().position(|(p, _)| *p == pid) else {
+            let Some(at) = self.children.iter().position(|c| c.pid == pid) else {
                 // A process that a preload script or an extension started.
                 continue;
             };
-            let (_, child) = self.children.swap_remove(at);
+            let Child {
+                id: child, memory, ..
+            } = self.children.swap_remove(at);
+            if let Some(fd) = memory {
+                sys::close(fd);
+            }
             let exit = match ended {
                 Ended::Code(code) => Exit::Code(code),
                 Ended::Signal(signal) => Exit::Signal(signal),
@@ -325,8 +383,8 @@ impl Zygote {
     /// `farewell` is killed.
     fn farewell(mut self) -> ExitCode {
         let port = PoolPort::new(self.region);
-        for (_, child) in &self.children {
-            if let Some(word) = port.retire(child.index).0 {
+        for child in &self.children {
+            if let Some(word) = port.retire(child.id.index).0 {
                 sys::futex_wake(word);
             }
         }
@@ -334,8 +392,8 @@ impl Zygote {
         while !self.children.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                for (pid, _) in &self.children {
-                    sys::kill(*pid, libc::SIGKILL);
+                for child in &self.children {
+                    sys::kill(child.pid, libc::SIGKILL);
                 }
                 return ExitCode::SUCCESS;
             }

@@ -188,19 +188,130 @@ fn a_pool_runs_as_its_user() {
 }
 
 #[test]
-fn a_child_says_when_it_is_spent_and_serves_on() {
+fn a_child_serves_its_max_requests_asks_for_a_replacement_with_the_last_and_leaves() {
+    let dir = Dir::new();
+    let script = dir.write("a.php", "<?php echo getmypid();");
+    let (gate, block) = (gate(&dir), dir.write("block.php", BLOCK));
+    let mut front = Front::start(0, &[]);
+    let (child, pid) = front.spawn(3);
+    for n in 1..=2 {
+        assert_eq!(front.run(Request::get(&script)).text(), pid.to_string());
+        front.wait_child(child, |c| c.requests == n);
+        assert!(!front.pool.child(child.index).spent);
+    }
+    let mut last = front.publish(Request::get(&block).var("GATE", gate.to_str().unwrap()));
+    front.drive(&mut last, |a| !a.body.is_empty());
+    assert!(
+        front.pool.child(child.index).spent,
+        "while it runs the last"
+    );
+    let mut next = front.publish(Request::get(&script));
+    open(&gate);
+    front.drive(&mut last, |_| false);
+    assert_eq!(last.answer.text(), "inout");
+    assert_eq!(front.wait_exit(child), Exit::Code(0));
+    wait_gone(pid);
+    assert!(!front.pool.child(child.index).live, "nobody waits for it");
+    let (_, other) = front.spawn(3);
+    front.drive(&mut next, |_| false);
+    assert_eq!(next.answer.text(), other.to_string());
+}
+
+#[test]
+fn a_limit_of_one_request_is_a_process_for_each() {
     let dir = Dir::new();
     let script = dir.write("a.php", "<?php echo getmypid();");
     let mut front = Front::start(0, &[]);
-    let (child, pid) = front.spawn(3);
-    for n in 1..=5 {
+    for _ in 0..3 {
+        let (child, pid) = front.spawn(1);
         assert_eq!(front.run(Request::get(&script)).text(), pid.to_string());
-        front.wait_child(child, |c| c.requests == n);
-        front.wait_child(child, |c| c.spent == (n >= 3));
+        assert_eq!(front.wait_exit(child), Exit::Code(0));
     }
-    front.retire(child);
-    assert_eq!(front.wait_exit(child), Exit::Code(0));
-    wait_gone(pid);
+}
+
+#[test]
+fn what_a_script_forks_and_forgets_is_reaped_when_its_request_is_over() {
+    let dir = Dir::new();
+    let forget = dir.write(
+        "forget.php",
+        "<?php for ($i = 0; $i < 10; $i++) { if (!pcntl_fork()) { exit; } } echo 'forked';",
+    );
+    // One that outlives its request, and ends while the child sleeps.
+    let linger = dir.write(
+        "linger.php",
+        "<?php if (!($pid = pcntl_fork())) { fgetc(fopen($_SERVER['GATE'], 'r')); exit; } echo $pid;",
+    );
+    let wait = dir.write(
+        "wait.php",
+        "<?php $pid = pcntl_fork(); if (!$pid) { exit(7); } \
+         echo pcntl_waitpid($pid, $status) === $pid ? pcntl_wexitstatus($status) : 'lost';",
+    );
+    let gate = gate(&dir);
+    let mut front = Front::start(1, &[]);
+    let (_, child) = front.children[0];
+    for _ in 0..5 {
+        assert_eq!(front.run(Request::get(&forget)).text(), "forked");
+        assert_eq!(
+            front.run(Request::get(&wait)).text(),
+            "7",
+            "the script's own wait"
+        );
+    }
+    until("no zombies", || children_of(child).is_empty());
+    let answer = front.run(Request::get(&linger).var("GATE", gate.to_str().unwrap()));
+    let lingers: i32 = answer.text().parse().unwrap();
+    assert_eq!(children_of(child), [lingers]);
+    open(&gate);
+    // Without another request.
+    until("none that ended later", || children_of(child).is_empty());
+    assert_eq!(
+        front.run(Request::get(&wait)).text(),
+        "7",
+        "SIGCHLD as before"
+    );
+}
+
+/// The processes whose parent is `pid`, zombies too.
+fn children_of(pid: i32) -> Vec<i32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    text.split_whitespace()
+        .map(|n| n.parse().unwrap())
+        .collect()
+}
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = std::time::Instant::now() + front::PATIENCE;
+    while !holds() {
+        assert!(std::time::Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn neither_zygote_nor_children_can_be_looked_into_by_their_own_user() {
+    if !front::sys::is_root() {
+        return eprintln!("skipped: only root can start a pool as another user");
+    }
+    let dir = Dir::new();
+    let script = dir.write(
+        "look.php",
+        "<?php $who = ['self' => 'self', 'zygote' => posix_getppid(), 'sibling' => $_SERVER['SIBLING']]; \
+         foreach ($who as $name => $pid) { foreach (['mem', 'environ'] as $file) { \
+         if (@file_get_contents(\"/proc/$pid/$file\", false, null, 0, 1) !== false || @fopen(\"/proc/$pid/$file\", 'r+')) \
+         { echo \"$name $file \"; } } } \
+         foreach (scandir('/proc/self/fd') as $fd) { $to = (string) @readlink(\"/proc/self/fd/$fd\"); \
+         if (str_ends_with($to, '/mem')) { echo \"inherited $to \"; } } echo 'end';",
+    );
+    let mut front = Front::start(2, &["--user", "nobody"]);
+    for (child, sibling) in [(0, 1), (1, 0)] {
+        let (sleeper, pid) = (front.children[sibling], front.children[child].1);
+        // Only one of the two may answer.
+        let stop = |signal| front::sys::kill(sleeper.1, signal);
+        stop(libc::SIGSTOP);
+        let found = front.run(Request::get(&script).var("SIBLING", &sleeper.1.to_string()));
+        stop(libc::SIGCONT);
+        assert_eq!(found.text(), "end", "process {pid}");
+    }
 }
 
 #[test]

@@ -200,6 +200,54 @@ fn a_script_runs_in_its_own_directory_whatever_the_last_one_did() {
 }
 
 #[test]
+fn a_request_begins_in_its_scripts_directory_whichever_came_before() {
+    let dir = Dir::new();
+    let sub = dir.write("sub/x.php", "<?php echo 'sub ', getcwd();");
+    let base = dir.write("b.php", "<?php echo 'hello ', getcwd();");
+    // The script is opened and open_basedir looked at before it runs.
+    let mut front = Front::start(1, &["-d", "open_basedir=."]);
+    let at = |name: &str| dir.0.join(name).to_str().unwrap().to_owned();
+    for _ in 0..3 {
+        let answer = front.run(Request::get(&sub));
+        assert_eq!(answer.text(), format!("sub {}", at("sub")));
+        let answer = front.run(Request::get(&base));
+        assert_eq!(answer.text(), format!("hello {}", dir.0.display()));
+    }
+    // An upload is stored before the script runs.
+    let up = "<?php echo dirname(realpath($_FILES['f']['tmp_name']), 2);";
+    let (one, two) = (dir.write("one/u.php", up), dir.write("two/u.php", up));
+    dir.write("one/tmp/.keep", "");
+    dir.write("two/tmp/.keep", "");
+    let mut front = Front::start(1, &["-d", "upload_tmp_dir=tmp"]);
+    let form =
+        b"--b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n\r\nx\r\n--b--\r\n";
+    for script in [&one, &two, &one, &two] {
+        let request = Request::new("POST", script).body("multipart/form-data; boundary=b", form);
+        let own = script.parent().unwrap().to_str().unwrap();
+        assert_eq!(front.run(request).text(), own);
+    }
+}
+
+#[test]
+fn a_setting_of_opcache_is_obeyed_whoever_says_it() {
+    let dir = Dir::new();
+    let script = dir.write("i.php", "<?php echo ini_get('opcache.enable');");
+    let ini = dir.write("php.ini", "opcache.enable = \"${NOT_SET}0\"\n");
+    let ini = ini.to_str().unwrap();
+    for (args, on) in [
+        (vec!["--opcache", "on"], "1"),
+        (vec!["--opcache", "off"], "0"),
+        (vec!["--opcache", "on", "-d", "opcache.enable=0"], "0"),
+        (vec!["--opcache", "on", "--php-ini", ini], "0"),
+        (vec!["--opcache", "off", "-d", "opcache.enable=1"], "1"),
+    ] {
+        let mut front = Front::start(1, &args);
+        assert_eq!(front.run(Request::get(&script)).text(), on, "{args:?}");
+        assert_eq!(front.opcache, on == "1", "{args:?}");
+    }
+}
+
+#[test]
 fn a_directory_replaced_under_the_same_name_is_noticed() {
     let dir = Dir::new();
     dir.write(

@@ -198,16 +198,18 @@ fn a_script_that_does_not_take_no_for_an_answer_is_ended_by_name() {
 }
 
 #[test]
-fn max_requests_marks_a_worker_as_spent_but_leaves_it_serving() {
+fn a_worker_serves_its_max_requests_and_asks_for_its_replacement_in_time_to_boot() {
     let text = "<?php while (frankenphp_handle_request(function () { echo getmypid(); })) {}";
-    let mut worker = Worker::script(text, &[], 2);
-    for _ in 0..3 {
-        assert_eq!(worker.says(""), worker.pid.to_string());
-    }
+    let mut worker = Worker::script(text, &[], 20);
     let child = worker.child;
-    worker
-        .front
-        .wait_child(child, |row| row.spent && row.requests == 3);
+    for n in 1..=20 {
+        assert_eq!(worker.says(""), worker.pid.to_string());
+        // Asked for with the 18th: a tenth before the end.
+        let spent = worker.front.pool.child(child.index).spent;
+        assert_eq!(spent, n >= 18, "after {n}");
+    }
+    assert_eq!(worker.front.wait_exit(child), Exit::Code(0));
+    assert_eq!(worker.front.pool.child(child.index).requests, 20);
 }
 
 #[test]

@@ -14,12 +14,11 @@ pub const MAX_MESSAGE: usize = 32 * 1024;
 /// What the front asks of a zygote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Fork a child for this scoreboard row; it asks to be replaced after `max_requests` jobs
-    /// (0: never). Answered by [`Report::Spawned`] or [`Report::SpawnFailed`].
+    /// Fork a child for this scoreboard row; it leaves after `max_requests` jobs (0: never). Answered by [`Report::Spawned`] or [`Report::SpawnFailed`].
     Spawn {
         /// The row and its new incarnation.
         child: ChildId,
-        /// Jobs after which the child marks itself spent.
+        /// Jobs after which the child leaves.
         max_requests: u64,
     },
     /// Send a signal to a child, if it still is that incarnation and has not been reaped.

@@ -13,6 +13,8 @@ use crate::config::ProcessManager;
 /// Requests waiting for less than this long need no new child: those awake are about to take
 /// them. (A fork costs about as much as several short requests.)
 pub const SETTLE: Duration = Duration::from_millis(2);
+/// See [`Backoff`].
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// At most so many forks are under way at once.
 pub const MOST_FORKS: u32 = 32;
 
@@ -91,8 +93,8 @@ pub fn plan(pm: ProcessManager, max_children: u32, first: bool, census: Census) 
     plan
 }
 
-/// Waits longer after each failure in a row: 100 ms, 200 ms, … 25.6 s; for ever, as long as it
-/// takes.
+/// Waits longer after each failure in a row: 100 ms, 200 ms, … 3.2 s, 5 s; for ever, as long as it
+/// takes. No longer than 5 s: whoever has repaired what was broken waits for it to be tried.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Backoff {
     failures: u32,
@@ -103,7 +105,7 @@ impl Backoff {
     pub fn failed(&mut self) -> Duration {
         let wait = Duration::from_millis(100 << self.failures.min(8));
         self.failures += 1;
-        wait
+        wait.min(LONGEST_PAUSE)
     }
 
     /// Something worked.
@@ -228,7 +230,7 @@ mod tests {
         for _ in 0..100 {
             b.failed();
         }
-        assert_eq!(b.failed(), Duration::from_millis(25_600));
+        assert_eq!(b.failed(), LONGEST_PAUSE);
         b.succeeded();
         assert_eq!(b.failed(), Duration::from_millis(100));
     }

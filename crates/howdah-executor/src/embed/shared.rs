@@ -258,6 +258,13 @@ impl Shared {
         }
     }
 
+    /// What the children ring: one bell a front thread, then the supervisor's, for a child that has
+    /// begun its last request.
+    pub fn children_s_bells(&self) -> std::io::Result<Vec<OwnedFd>> {
+        let bells = self.bells.iter().chain([&self.supervisor_bell]);
+        bells.map(OwnedFd::try_clone).collect()
+    }
+
     /// Wakes the supervisor to look around.
     pub fn nudge(&self) {
         sys::ring(self.supervisor_bell.as_fd());

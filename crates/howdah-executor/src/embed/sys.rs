@@ -147,6 +147,49 @@ pub fn times_rung(fd: BorrowedFd<'_>) -> u64 {
         .unwrap_or(0)
 }
 
+/// Whether a descriptor is a pidfd of process `pid`, forked by `zygote` (proc_pid_fdinfo(5),
+/// proc_pid_stat(5)). Also `true` for a process that has ended and been reaped: a signal to it goes
+/// nowhere.
+///
+/// A zygote leads a process group, which its children are born into and nobody else can be put into:
+/// that still tells when the zygote has ended before its report is read.
+pub fn is_child_of(pidfd: BorrowedFd<'_>, pid: i32, zygote: i32) -> bool {
+    let is_told = || match pid_of(pidfd) {
+        Some(-1) => Some(false),
+        Some(told) if told == pid && pid > 0 => Some(true),
+        _ => None,
+    };
+    match is_told() {
+        None => return false,
+        Some(false) => return true,
+        Some(true) => {}
+    }
+    let (parent, group) = parent_and_group(pid).unwrap_or_default();
+    let theirs = zygote > 0 && (parent == zygote || group == zygote);
+    // Asked again: until it has been reaped the number is nobody else's, so what was read is of it.
+    match is_told() {
+        None => false,
+        Some(false) => true,
+        Some(true) => theirs,
+    }
+}
+
+/// The process of a pidfd: -1 when it has been reaped; none for what is no pidfd, or one of a
+/// process outside of our namespace.
+fn pid_of(pidfd: BorrowedFd<'_>) -> Option<i32> {
+    let path = format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd());
+    let text = std::fs::read_to_string(path).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Pid:"))?;
+    line.trim().parse().ok()
+}
+
+fn parent_and_group(pid: i32) -> Option<(i32, i32)> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in brackets may hold blanks and brackets itself.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(1);
+    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+}
+
 /// Does the futex wake that the exchange asked for; returns whether there was one.
 pub fn wake(wake: Wake<'_>) -> bool {
     let Some(word) = wake.0 else {

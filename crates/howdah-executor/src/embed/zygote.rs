@@ -33,6 +33,29 @@ pub(crate) enum Received {
     Closed,
 }
 
+/// A report that cannot be true. Its sender is killed (`ZygoteNonsense`).
+#[derive(Debug)]
+pub(crate) struct Nonsense(String);
+
+impl Nonsense {
+    /// It is no report at all.
+    pub fn unreadable(bytes: &[u8]) -> Nonsense {
+        let text = String::from_utf8_lossy(bytes);
+        Nonsense(format!("not a report: {text:.200}"))
+    }
+
+    /// A report of this kind, and why it cannot be.
+    pub fn of(report: &str, why: &str) -> Nonsense {
+        Nonsense(format!("a report `{report}` that cannot be true: {why}"))
+    }
+}
+
+impl std::fmt::Display for Nonsense {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 impl Link {
     /// Starts a zygote for the pool; also returns the reading end of its output.
     pub fn start(shared: &Shared, launcher: &dyn Launcher) -> io::Result<(Link, Output)> {
@@ -48,11 +71,7 @@ impl Link {
         let fds = ZygoteFds {
             memory: shared.memory.fd().try_clone_to_owned()?,
             control: theirs,
-            bells: shared
-                .bells
-                .iter()
-                .map(OwnedFd::try_clone)
-                .collect::<io::Result<_>>()?,
+            bells: shared.children_s_bells()?,
             stderr: write,
         };
         let process = launcher.launch(&shared.config, fds)?;

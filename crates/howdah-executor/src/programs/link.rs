@@ -63,6 +63,13 @@ impl Drop for Process {
     }
 }
 
+/// Who waits to hear of a process.
+struct Hearer {
+    fates: mpsc::UnboundedSender<Fate>,
+    /// It has been told of the start.
+    started: bool,
+}
+
 /// Why an order was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
@@ -79,7 +86,7 @@ pub(crate) struct Link {
     mode: Mode,
     log: Log,
     control: Mutex<Option<Arc<OwnedFd>>>,
-    processes: Mutex<HashMap<u64, mpsc::UnboundedSender<Fate>>>,
+    processes: Mutex<HashMap<u64, Hearer>>,
     /// Orders that found the line full: sent by the thread, which waits for room.
     late: Mutex<Vec<Order>>,
     next: AtomicU64,
@@ -118,6 +125,7 @@ impl Link {
                         link,
                         silence,
                         outputs: Vec::new(),
+                        worked: false,
                     }
                     .run(&*launcher)
                 }
@@ -147,7 +155,7 @@ impl Link {
         crate::embed::sys::ring(self.bell.as_fd());
     }
 
-    fn processes(&self) -> MutexGuard<'_, HashMap<u64, mpsc::UnboundedSender<Fate>>> {
+    fn processes(&self) -> MutexGuard<'_, HashMap<u64, Hearer>> {
         self.processes
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -169,7 +177,11 @@ impl Link {
     ) -> Result<Process, Refused> {
         start.id = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, fates) = mpsc::unbounded_channel();
-        self.processes().insert(start.id, sender);
+        let hearer = Hearer {
+            fates: sender,
+            started: false,
+        };
+        self.processes().insert(start.id, hearer);
         let sent = self.order(&Order::Start(start.clone()), fds);
         if let Err(refused) = sent {
             self.processes().remove(&start.id);
@@ -213,11 +225,8 @@ impl Link {
         }
     }
 
-    fn tell(&self, id: u64, fate: Fate) {
-        if let Some(sender) = self.processes().get(&id) {
-            // Nobody may be waiting any more.
-            let _ = sender.send(fate);
-        }
+    fn tell(&self, id: u64, fate: Fate) -> bool {
+        tell(&mut self.processes(), id, fate)
     }
 
     fn say(&self, level: u8, name: &str, message: &str) {
@@ -229,6 +238,8 @@ struct Thread {
     link: Arc<Link>,
     silence: Duration,
     outputs: Vec<Output>,
+    /// The present spawner has started a program.
+    worked: bool,
 }
 
 impl Thread {
@@ -252,7 +263,7 @@ impl Thread {
             };
             self.read_outputs();
             let was_ready = *self.link.condition.borrow() == Condition::Ready;
-            if since.elapsed() >= STEADY {
+            if self.worked || since.elapsed() >= STEADY {
                 backoff.succeeded();
             }
             let complaint = format!("{name}: {message}");
@@ -261,9 +272,10 @@ impl Thread {
                 self.link.say(ERROR, &name, &text);
                 last_complaint = complaint;
             }
-            // At once after the first death, later and later when it dies again and again.
+            // At once when it has worked; later and later when it dies again and again without.
+            // Requests wait for one that could be started before, as they do in mode `embed`.
             let pause = backoff.failed() - Duration::from_millis(100);
-            let next = match was_ready && pause.is_zero() {
+            let next = match was_ready {
                 true => Condition::Starting,
                 false => Condition::Down { name, message },
             };
@@ -303,6 +315,7 @@ impl Thread {
         let link = self.link.clone();
         let control = Arc::new(control);
         let deadline = Instant::now() + START_LIMIT;
+        self.worked = false;
         let mut ready = false;
         let mut pulse = Pulse::new(self.silence, Instant::now());
         let why = loop {
@@ -349,15 +362,21 @@ impl Thread {
                         link.condition.send_replace(Condition::Ready);
                     }
                     Report::Failed { name, message } => break Some((name, message)),
-                    Report::Started { id, pid } => link.tell(id, Fate::Started(pid)),
-                    Report::NotStarted { id, errno } => link.tell(id, Fate::NotStarted(errno)),
-                    Report::Exited { id, exit } => link.tell(id, Fate::Exited(exit)),
+                    Report::Started { id, pid } => {
+                        self.worked = true;
+                        if !link.tell(id, Fate::Started(pid)) {
+                            break Some(nonsense("a second start of one process"));
+                        }
+                    }
+                    Report::NotStarted { id, errno } => {
+                        link.tell(id, Fate::NotStarted(errno));
+                    }
+                    Report::Exited { id, exit } => {
+                        link.tell(id, Fate::Exited(exit));
+                    }
                     Report::Here => {}
                 },
-                Received::Nonsense => {
-                    let text = "the spawner sent what is no report".to_owned();
-                    break Some(("SpawnerNonsense".to_owned(), text));
-                }
+                Received::Nonsense => break Some(nonsense("what is no report")),
             }
         };
         *link.control() = None;
@@ -470,6 +489,30 @@ fn kill(spawner: &Zygote, silence: Duration) -> (String, String) {
     ("SpawnerStuck".to_owned(), text)
 }
 
+/// Passes on what becomes of a process; `false` when that cannot be: it has started before. An end is
+/// the last that is told, so that a spawner, which runs as the pool's user, cannot fill our memory or
+/// have us ask a program again and again.
+fn tell(processes: &mut HashMap<u64, Hearer>, id: u64, fate: Fate) -> bool {
+    let Some(heard) = processes.get_mut(&id) else {
+        // Nobody waits any more.
+        return true;
+    };
+    let is_start = matches!(fate, Fate::Started(_));
+    if is_start && std::mem::replace(&mut heard.started, true) {
+        return false;
+    }
+    let _ = heard.fates.send(fate);
+    if !is_start {
+        processes.remove(&id);
+    }
+    true
+}
+
+fn nonsense(what: &str) -> (String, String) {
+    let text = format!("the spawner reported {what}, and is not believed any more");
+    ("SpawnerNonsense".to_owned(), text)
+}
+
 enum Received {
     Report(Report),
     Nonsense,
@@ -489,5 +532,30 @@ fn receive(control: &OwnedFd) -> Received {
     match Report::parse(&packet[..length]) {
         Some(report) => Received::Report(report),
         None => Received::Nonsense,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_starts_once_and_after_its_end_nothing_is_told_of_it() {
+        let (fates, mut told) = mpsc::unbounded_channel();
+        let hearer = Hearer {
+            fates,
+            started: false,
+        };
+        let mut processes = HashMap::from([(7, hearer)]);
+        assert!(tell(&mut processes, 7, Fate::Started(42)));
+        assert!(!tell(&mut processes, 7, Fate::Started(42)));
+        assert!(tell(&mut processes, 7, Fate::Exited(Exit::Code(0))));
+        for _ in 0..3 {
+            assert!(tell(&mut processes, 7, Fate::Exited(Exit::Code(0))));
+            assert!(tell(&mut processes, 8, Fate::Started(1)));
+        }
+        assert_eq!(told.try_recv(), Ok(Fate::Started(42)));
+        assert_eq!(told.try_recv(), Ok(Fate::Exited(Exit::Code(0))));
+        assert!(told.try_recv().is_err());
     }
 }

@@ -4,7 +4,8 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command as Process, Stdio};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -17,7 +18,7 @@ use howdah_proto::response::{encode_head, kind};
 use howdah_proto::shm::{
     Bell, BodyRead, ChildId, ChildPort, Claim, Region, ResponseWriter, VERSION,
 };
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::thread::futex;
 
 /// Starts fake zygotes; what the next one says first can be chosen.
@@ -25,6 +26,8 @@ use rustix::thread::futex;
 pub struct FakeLauncher {
     /// Said instead of `Ready` by the next zygotes, in turn.
     pub first_words: Mutex<Vec<Report>>,
+    /// Claimed by the next zygote once it is ready, with these descriptors.
+    pub claims: Mutex<Vec<(Report, Option<OwnedFd>)>>,
     pub launches: AtomicU32,
     /// Process ids of the zygotes' stand-ins.
     pub pids: Mutex<Vec<i32>>,
@@ -67,7 +70,8 @@ impl Launcher for FakeLauncher {
         } else {
             words.remove(0)
         };
-        std::thread::spawn(move || fake.serve(first, &mut process));
+        let claims = std::mem::take(&mut *self.claims.lock().unwrap());
+        std::thread::spawn(move || fake.serve(first, claims, &mut process));
         Ok(Zygote { pid, pidfd })
     }
 }
@@ -98,8 +102,29 @@ impl Fake {
         );
     }
 
-    fn serve(self: Arc<Self>, first: Report, process: &mut Child) {
+    fn claim(&self, report: &Report, fd: &Option<OwnedFd>) {
+        let fds: Vec<_> = fd.iter().map(AsFd::as_fd).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() {
+            assert!(ancillary.push(SendAncillaryMessage::ScmRights(&fds)));
+        }
+        let text = report.encode();
+        let iov = [io::IoSlice::new(text.as_bytes())];
+        let flags = SendFlags::NOSIGNAL;
+        let _ = rustix::net::sendmsg(&self.control, &iov, &mut ancillary, flags);
+    }
+
+    fn serve(
+        self: Arc<Self>,
+        first: Report,
+        claims: Vec<(Report, Option<OwnedFd>)>,
+        process: &mut Child,
+    ) {
         self.tell(&first);
+        for (report, fd) in &claims {
+            self.claim(report, fd);
+        }
         let mut packet = vec![0; 32 * 1024];
         while let Ok((n, _)) = rustix::net::recv(&self.control, &mut packet[..], RecvFlags::empty())
         {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-use super::front::notify;
+use super::front::{notify, strike};
 use super::layout::{ENTRIES, SlotHead, state};
 use super::{Bell, ChildId, RING, Region};
 use crate::response::{FRAME_HEADER, kind};
@@ -95,6 +95,11 @@ impl ChildPort {
             .fetch_and(!bit, Ordering::SeqCst);
     }
 
+    /// How many front threads there are; the bell behind theirs is the supervisor's.
+    pub fn fronts(&self) -> u32 {
+        self.region.geometry().fronts
+    }
+
     /// Whether the front wants this child to leave.
     pub fn must_retire(&self) -> bool {
         self.region
@@ -104,7 +109,13 @@ impl ChildPort {
             != 0
     }
 
-    /// Says that `max_requests` is reached; the child goes on until it is retired.
+    /// Takes this child off the scoreboard: it claims nothing more, and nobody need wait for its end
+    /// to see that it is not awake.
+    pub fn leave(&self) {
+        strike(self.region, self.me.index);
+    }
+
+    /// Asks for a replacement: `max_requests` is reached, or is about to be.
     pub fn mark_spent(&self) {
         self.region
             .child(self.me.index)

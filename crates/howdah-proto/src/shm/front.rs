@@ -171,9 +171,29 @@ impl FrontPort {
         self.ring().notify.0[slot as usize / 64].fetch_or(1 << (slot % 64), Ordering::SeqCst);
     }
 
-    /// Frees a slot that is done, or whose child has been reaped.
+    /// Frees a slot that is done, taken back, or whose child has been reaped. What stood in it is
+    /// wiped, as far as it was used: all scripts of a pool have this memory mapped, and the next one
+    /// is not to find a visitor's cookies, form or page there. A child that writes false positions
+    /// keeps from the wipe what it could have copied.
     pub fn free(&self, slot: u32) {
-        self.slot(slot).state.store(state::FREE, Ordering::Release);
+        let head = self.slot(slot);
+        let used =
+            |position: &AtomicU64| position.load(Ordering::Relaxed).min(RING as u64) as usize;
+        let frame = head.frame_len.load(Ordering::Relaxed) as usize;
+        // SAFETY: the front's own slot again, so no honest child touches it; the frame area holds
+        // MAX_FRAME bytes.
+        unsafe {
+            let at = self.region.frame_ptr(self.front, slot);
+            std::ptr::write_bytes(at, 0, frame.min(MAX_FRAME));
+        }
+        self.region
+            .body_ring(self.front, slot)
+            .wipe(used(&head.body_w.0));
+        // One that died may have written what it had not published.
+        let died = state::tag(head.state.load(Ordering::Relaxed)) == state::CLAIMED;
+        let answered = if died { RING } else { used(&head.resp_w.0) };
+        self.region.response_ring(self.front, slot).wipe(answered);
+        head.state.store(state::FREE, Ordering::Release);
     }
 
     /// Slots a child had claimed when it died. Call after the process has been reaped.
@@ -414,10 +434,7 @@ impl PoolPort {
 
     /// Takes a dead process off the scoreboard.
     pub fn strike(&self, index: u16) {
-        let bit = 1u64 << (index % 64);
-        let header = self.region.header();
-        header.live.0[index as usize / 64].fetch_and(!bit, Ordering::SeqCst);
-        header.parked.0[index as usize / 64].fetch_and(!bit, Ordering::SeqCst);
+        strike(self.region, index);
     }
 
     /// Asks a child to leave when it is idle, and wakes it if it sleeps.
@@ -453,13 +470,24 @@ pub struct ChildStatus {
     pub live: bool,
     /// Asleep between jobs.
     pub parked: bool,
-    /// Has reached `max_requests` and wants to be replaced.
+    /// Has begun the last of its `max_requests`, or is about to, and wants to be replaced.
     pub spent: bool,
     /// CLOCK_MONOTONIC nanoseconds since when it runs its present job (shutdown functions after
     /// `fastcgi_finish_request()` included).
     pub busy_since: Option<u64>,
     /// Jobs finished.
     pub requests: u64,
+}
+
+/// Takes a process off the scoreboard: it is neither awake nor to be woken. A row that there is not
+/// is nobody's.
+pub(super) fn strike(region: Region, index: u16) {
+    let bit = 1u64 << (index % 64);
+    let (header, word) = (region.header(), index as usize / 64);
+    if word < WORDS {
+        header.live.0[word].fetch_and(!bit, Ordering::SeqCst);
+        header.parked.0[word].fetch_and(!bit, Ordering::SeqCst);
+    }
 }
 
 /// Rings the bell of front thread `front` if it sleeps; the child's half of the doorbell, and the

@@ -114,7 +114,7 @@ pub(super) struct ChildEntry {
     pub park: AtomicU32,
     /// 1: leave when idle.
     pub retire: AtomicU32,
-    /// 1: the child has reached its `max_requests` and asks to be replaced.
+    /// 1: the child has begun the last of its `max_requests` and asks to be replaced.
     pub spent: AtomicU32,
     /// Which process has this row.
     pub incarnation: AtomicU32,
@@ -334,6 +334,13 @@ impl ByteRing {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.0.add(start), first);
             std::ptr::copy_nonoverlapping(bytes.as_ptr().add(first), self.0, bytes.len() - first);
         }
+    }
+
+    /// Zeroes the first `len` (at most `RING`) bytes, wherever positions stand.
+    pub fn wipe(self, len: usize) {
+        assert!(len <= RING);
+        // SAFETY: within the ring; called by the side that owns the slot.
+        unsafe { std::ptr::write_bytes(self.0, 0, len) };
     }
 
     /// Copies `out.len()` (at most `RING`) bytes from position `at` to private memory.

@@ -285,3 +285,73 @@ fn nonsense_positions_from_a_child_are_named_not_followed() {
     assert!(port.read_response(0, &mut Vec::new(), 10).is_err());
     let _ = claim;
 }
+
+/// How often `text` stands in the memory of a pool.
+fn found(memory: &Memory, text: &[u8]) -> usize {
+    // SAFETY: the allocation's own length; nobody writes meanwhile.
+    let bytes = unsafe { std::slice::from_raw_parts(memory.0.as_ptr(), memory.1.size()) };
+    bytes.windows(text.len()).filter(|w| *w == text).count()
+}
+
+#[test]
+fn nothing_of_a_request_is_left_when_its_slot_is_free() {
+    const SECRET: &[u8] = b"Bearer 8f3a-secret";
+    let memory = Memory::new(1, 2, 1);
+    let port = FrontPort::new(memory.2, 0);
+    let its_child = child(memory.2, 0);
+    let request = || {
+        let mut b = FrameBuilder::new(Vec::new());
+        b.var(Var::RequestUri, SECRET);
+        b.finish(Some(0), 0).unwrap()
+    };
+    let fill = |slot| {
+        port.publish(slot, &request(), false);
+        let _ = port.write_body(slot, SECRET).unwrap();
+    };
+    // Answered.
+    fill(0);
+    let claim = its_child.claim(0).unwrap();
+    let mut writer = ResponseWriter::default();
+    // More than the ring holds, so that it is filled all around.
+    for _ in 0..RING / 1024 + 3 {
+        writer.body(&claim, &SECRET.repeat(50));
+        let _ = writer.publish(&claim);
+        let _ = port.read_response(0, &mut Vec::new(), usize::MAX).unwrap();
+    }
+    let _ = claim.done(&mut writer);
+    assert!(found(&memory, SECRET) > 100);
+    port.free(0);
+    assert_eq!(found(&memory, SECRET), 0, "answered");
+    // Taken back before a child had it.
+    fill(1);
+    assert!(port.cancel(1));
+    port.free(1);
+    assert_eq!(found(&memory, SECRET), 0, "taken back");
+    // The child died with bytes that it had not published.
+    fill(0);
+    let claim = its_child.claim(0).unwrap();
+    ResponseWriter::default().body(&claim, SECRET);
+    assert_eq!(found(&memory, SECRET), 3);
+    port.free(0);
+    assert_eq!(found(&memory, SECRET), 0, "died");
+}
+
+#[test]
+fn positions_that_a_child_made_up_wipe_no_more_than_the_slot() {
+    let memory = Memory::new(1, 2, 1);
+    let port = FrontPort::new(memory.2, 0);
+    port.publish(1, &frame(77), true);
+    port.publish(0, &frame(1), true);
+    let head = memory.2.slot(0, 0);
+    head.frame_len.store(u32::MAX, Ordering::SeqCst);
+    head.body_w.0.store(u64::MAX, Ordering::SeqCst);
+    head.resp_w.0.store(u64::MAX, Ordering::SeqCst);
+    port.free(0);
+    assert_eq!(found(&memory, b"77\0"), 1, "the other slot's");
+}
+
+#[test]
+fn a_row_that_there_is_not_is_nobodys_to_strike() {
+    let memory = Memory::new(1, 1, 1);
+    PoolPort::new(memory.2).strike(u16::MAX);
+}

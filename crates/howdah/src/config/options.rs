@@ -294,7 +294,7 @@ options! {
         "process_idle_timeout": Kind::Time(SECOND, DAY), "10s",
             "An idle process above the spares leaves after this time.", "php-fpm's";
         "max_requests": Kind::Integer(0, 1 << 40), "0",
-            "A process is replaced after this many requests, give or take a tenth, its replacement first; 0: never.",
+            "A process serves exactly this many requests and is replaced (mode `worker`: up to a tenth fewer, when its successor has booted; mode `pool`: a few more under load); 0: never.",
             "php-fpm's; max_memory catches leaks";
         "max_memory": Kind::SizeOrOff(16 * M, T), "512M",
             "A process with more resident memory is replaced between two requests.",
@@ -316,7 +316,7 @@ options! {
         "profile": Kind::Word(&["php", "development", "production"]), "php",
             "When a changed file takes effect. `php`: as php.ini says (two seconds later, unless it says otherwise). `development`: at once; opcache looks at each file for each request (opcache.revalidate_freq = 0). `production`: with `howdah reload` only, and no file is looked at (opcache.validate_timestamps = 0). The pool's php_value goes before it.",
             "nobody is surprised who knows PHP";
-        "opcache": Kind::OnOff, "on", "Whether opcache is used.", "PHP is several times faster with it";
+        "opcache": Kind::OnOff, "on", "`off` switches opcache off. With `on` php.ini, `php_value` and `-d` decide (`opcache.enable`), whose default is on.", "PHP is several times faster with it";
         "user": Kind::Text, "",
             "User of the processes; needs a start as root. Without it: the server's user.", "";
         "group": Kind::Text, "", "Group in place of the user's own.", "";

@@ -7,15 +7,41 @@ use howdah_proto::control::{Command, Exit};
 use howdah_proto::shm::ChildId;
 
 use super::super::children::Child;
+use super::super::zygote::Nonsense;
 use super::{
-    Census, ERROR, ExecError, INFANT, INFO, Life, Ordering, Supervisor, WARNING, Zygote, pm, sys,
-    zygote,
+    Census, ERROR, ExecError, INFANT, INFO, Life, Link, Ordering, Supervisor, WARNING, Zygote, pm,
+    sys, zygote,
 };
 
 impl Supervisor {
-    pub(super) fn on_spawned(&mut self, id: ChildId, pid: i32, fd: Option<OwnedFd>, now: Instant) {
+    /// A child was forked. Signals go by the descriptor that came with the report, and it is a
+    /// claim like all that a zygote says: of a process that was asked for, once, and it must be that
+    /// zygote's own child. Otherwise a pool's user could have us signal any process of ours.
+    pub(super) fn on_spawned(
+        &mut self,
+        id: ChildId,
+        pid: i32,
+        fd: Option<OwnedFd>,
+        generation: u64,
+        now: Instant,
+    ) -> Result<(), Nonsense> {
+        if !self.is_starting(id, generation) {
+            return Err(Nonsense::of("spawned", "no such child was asked for"));
+        }
+        let zygote = match &self.zygote {
+            Zygote::Ready { link } if generation == self.generation => Some(link.pid()),
+            _ => self.link_of(generation).map(Link::pid),
+        };
+        if let Some(fd) = &fd
+            && !sys::is_child_of(fd.as_fd(), pid, zygote.unwrap_or(0))
+        {
+            return Err(Nonsense::of(
+                "spawned",
+                &format!("process {pid} is not a child of the zygote's"),
+            ));
+        }
         let Some(child) = self.children.get(id) else {
-            return;
+            return Ok(());
         };
         child.pid = pid;
         // Without the descriptor signals go by the zygote: a bare process id is only its word, and
@@ -29,6 +55,7 @@ impl Supervisor {
         };
         child.become_(life, now);
         self.fork_at = self.fork_at.min(now);
+        Ok(())
     }
 
     pub(super) fn on_exited(&mut self, id: ChildId, exit: Exit, now: Instant) {
@@ -36,7 +63,9 @@ impl Supervisor {
         let Some(child) = self.children.remove(id) else {
             return;
         };
-        let served = self.shared.port.child(id.index).requests;
+        let row = self.shared.port.child(id.index);
+        let served = row.requests;
+        self.served |= served > 0 && child.generation == self.generation;
         self.shared.port.strike(id.index);
         self.traces.remove(&id);
         let verdict = match &child.life {
@@ -62,9 +91,9 @@ impl Supervisor {
         if matches!(child.life, Life::Booting) {
             return self.boot_ended(&child, exit, now);
         }
-        // A worker script may end as it likes between two requests.
-        let by_itself =
-            self.shared.config.worker.is_some() && exit == Exit::Code(0) && served > 0 && lost == 0;
+        // A worker script may end as it likes between two requests, any child after its last one.
+        let may_end = row.spent || self.shared.config.worker.is_some();
+        let by_itself = may_end && exit == Exit::Code(0) && served > 0 && lost == 0;
         let expected = by_itself || matches!(child.life, Life::Retiring | Life::Terminating { .. });
         if !expected || (lost > 0 && matches!(child.life, Life::Retiring)) {
             let how = zygote::exit_text(exit);
@@ -229,11 +258,9 @@ impl Supervisor {
         };
         let id = self.children.begin(self.generation, now)?;
         self.shared.port.enlist(id);
-        self.forks += 1;
-        let max_requests = pm::jitter(self.shared.config.max_requests, self.forks);
         let command = Command::Spawn {
             child: id,
-            max_requests,
+            max_requests: self.shared.config.max_requests,
         };
         if link.send(&command).is_err() {
             // Its socket is full or closed; the latter is noticed by reading it.
@@ -251,8 +278,9 @@ impl Supervisor {
         }
     }
 
-    /// Children that have served their `max_requests` or have grown beyond `max_memory` get a
-    /// replacement first, and leave when it is there.
+    /// Children that have grown beyond `max_memory` get a replacement first, and leave when it is
+    /// there. One that has begun the last of its `max_requests` leaves by itself; its replacement is
+    /// forked meanwhile.
     pub(super) fn hand_over_to_replacements(&mut self, now: Instant) {
         let mut worn = Vec::new();
         let mut relieved = Vec::new();

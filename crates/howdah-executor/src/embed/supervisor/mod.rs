@@ -69,11 +69,12 @@ pub(crate) struct Supervisor {
     traces: HashMap<ChildId, Arc<Exchange>>,
     start_backoff: Backoff,
     ready_at: Instant,
+    /// A child of the present zygote that has ended had served a request.
+    served: bool,
     fork_backoff: Backoff,
     fork_at: Instant,
     /// The next plan is the first since the zygote became ready.
     first_plan: bool,
-    forks: u64,
     memory_looked_at: Instant,
     deaths_looked_at: Instant,
     drain_until: Option<Instant>,
@@ -97,10 +98,10 @@ impl Supervisor {
             traces: HashMap::new(),
             start_backoff: Backoff::default(),
             ready_at: now,
+            served: false,
             fork_backoff: Backoff::default(),
             fork_at: now,
             first_plan: true,
-            forks: 0,
             memory_looked_at: now,
             deaths_looked_at: now,
             drain_until: None,
@@ -214,9 +215,6 @@ impl Supervisor {
             tick = tick.min((limit / 10).max(Duration::from_millis(5)));
         }
         tick = tick.min((config.process_idle_timeout / 4).max(Duration::from_millis(20)));
-        if config.max_requests > 0 && self.shared.outstanding.load(Ordering::Relaxed) > 0 {
-            tick = tick.min(Duration::from_millis(50));
-        }
         tick
     }
 

@@ -19,12 +19,12 @@ use howdah_proto::worker::Word;
 
 use super::super::children::Child;
 use super::super::watch::Watch;
+use super::super::zygote::Nonsense;
+use super::zygote_care::REPORTS_A_TURN;
 use super::{
     ERROR, LEAVE_LIMIT, Life, Link, NOTICE, Received, Supervisor, WARNING, Zygote, zygote,
 };
 
-/// After a boot that failed the next is tried at the latest after this: a database may be back.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// From one restart to the next: scripts that ask for one at each request get few.
 const BETWEEN_RESTARTS: Duration = Duration::from_secs(1);
 
@@ -192,7 +192,7 @@ impl Supervisor {
     }
 
     fn boot_failed(&mut self, name: &str, message: &str, now: Instant) {
-        self.fork_at = now + self.fork_backoff.failed().min(LONGEST_PAUSE);
+        self.fork_at = now + self.fork_backoff.failed();
         self.complain(name, message);
         let serving = |c: &Child| matches!(c.life, Life::Serving { .. });
         if !self.children.iter().any(serving) {
@@ -387,7 +387,10 @@ impl Supervisor {
                     self.read_outputs();
                     self.restart_failed(&name, &message);
                 }
-                Received::Report(..) | Received::Nonsense(_) => {}
+                Received::Report(..) | Received::Nonsense(_) => {
+                    let why = "a zygote that is not ready yet reported something else";
+                    self.restart_failed("ZygoteNonsense", why);
+                }
                 Received::Closed => {
                     self.read_outputs();
                     let message = self.ended_while_starting();
@@ -399,11 +402,15 @@ impl Supervisor {
             if self.workers.former[at].leaving.is_some() {
                 continue;
             }
-            loop {
-                match self.workers.former[at].link.receive() {
+            for _ in 0..REPORTS_A_TURN {
+                let former = &self.workers.former[at];
+                let generation = former.generation;
+                let heard = match former.link.receive() {
                     Received::Nothing => break,
-                    Received::Report(report, fd) => self.on_report(report, fd, Instant::now()),
-                    Received::Nonsense(_) => {}
+                    Received::Report(report, fd) => {
+                        self.on_report(report, fd, generation, Instant::now())
+                    }
+                    Received::Nonsense(bytes) => Err(Nonsense::unreadable(&bytes)),
                     Received::Closed => {
                         // Its children leave after what they run; their pidfds tell of it.
                         let former = &mut self.workers.former[at];
@@ -412,6 +419,14 @@ impl Supervisor {
                         self.say(WARNING, "ZygoteDied", message);
                         break;
                     }
+                };
+                if let Err(nonsense) = heard {
+                    let former = &mut self.workers.former[at];
+                    former.link.kill();
+                    former.leaving = Some(Instant::now());
+                    let message = format!("{nonsense}; the former zygote is killed");
+                    self.say(ERROR, "ZygoteNonsense", &message);
+                    break;
                 }
             }
         }
@@ -441,6 +456,7 @@ impl Supervisor {
         }
         self.generation += 1;
         self.workers.booted = false;
+        self.served = false;
         self.ready_at = Instant::now();
         *self.shared.php.lock().unwrap_or_else(|e| e.into_inner()) = (php, opcache);
     }

@@ -4,12 +4,18 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use howdah_proto::control::Report;
-use howdah_proto::shm::VERSION;
+use howdah_proto::shm::{ChildId, VERSION};
 
+use super::super::children::Child;
+use super::super::zygote::Nonsense;
 use super::{
     Condition, ERROR, ExecError, Life, Link, NOTICE, Ordering, Received, STEADY, Supervisor,
     WARNING, Zygote, sys,
 };
+
+/// Reports read in a row before anything else is looked at: a zygote that sends without end holds
+/// nothing else up.
+pub(super) const REPORTS_A_TURN: usize = 256;
 
 impl Supervisor {
     pub(super) fn tend_zygote(&mut self, now: Instant) -> Duration {
@@ -136,18 +142,19 @@ impl Supervisor {
             self.start_failed(now, "ZygoteDied", &message);
             return;
         }
-        self.say(
-            ERROR,
-            "ZygoteDied",
-            &format!(
-                "the zygote (pid {pid}) ended; its children finish what they run, a new one starts"
-            ),
-        );
-        if now.duration_since(self.ready_at) >= STEADY {
+        if self.has_worked() || now.duration_since(self.ready_at) >= STEADY {
             self.start_backoff.succeeded();
         }
-        // At once after the first death, later and later when it dies again and again.
+        // At once when it has worked; later and later when it dies again and again without.
         let pause = self.start_backoff.failed() - Duration::from_millis(100);
+        let when = match pause.is_zero() {
+            true => String::new(),
+            false => format!(" in {:.1} s", pause.as_secs_f64()),
+        };
+        let message = format!(
+            "the zygote (pid {pid}) ended; its children finish what they run, a new one starts{when}"
+        );
+        self.say(ERROR, "ZygoteDied", &message);
         self.zygote = Zygote::None {
             start_at: now + pause,
         };
@@ -180,6 +187,20 @@ impl Supervisor {
         }
     }
 
+    /// Whether a child of the present zygote has come as far as to take requests: the zygote did not
+    /// die of its start.
+    fn has_worked(&self) -> bool {
+        let mut own = self
+            .children
+            .iter()
+            .filter(|c| c.generation == self.generation);
+        self.served
+            || own.any(|c| {
+                let row = self.shared.port.child(c.id.index);
+                row.live || row.busy_since.is_some() || row.requests > 0
+            })
+    }
+
     /// PHP ends the process where it cannot start; its last words, if any, explain it better than
     /// we can. (Without the process's id: the same complaint is logged once.)
     pub(super) fn ended_while_starting(&self) -> String {
@@ -208,41 +229,66 @@ impl Supervisor {
     }
 
     pub(super) fn read_reports(&mut self) {
-        loop {
+        for _ in 0..REPORTS_A_TURN {
             let received = match &self.zygote {
                 Zygote::Starting { link, .. } | Zygote::Ready { link } => link.receive(),
                 _ => return,
             };
             let now = Instant::now();
-            match received {
-                Received::Report(report, fd) => self.on_report(report, fd, now),
-                Received::Nonsense(bytes) => {
-                    let text = String::from_utf8_lossy(&bytes);
-                    self.say(
-                        ERROR,
-                        "ZygoteNonsense",
-                        &format!("not a report: {text:.200}"),
-                    );
-                }
+            let heard = match received {
+                Received::Report(report, fd) => self.on_report(report, fd, self.generation, now),
+                Received::Nonsense(bytes) => Err(Nonsense::unreadable(&bytes)),
                 Received::Nothing => return,
                 Received::Closed => return self.zygote_ended(now),
+            };
+            if let Err(nonsense) = heard {
+                return self.end_for_nonsense(&nonsense);
             }
         }
     }
 
-    pub(super) fn on_report(&mut self, report: Report, fd: Option<OwnedFd>, now: Instant) {
+    /// A zygote runs code of its pool's user (preloading) and belongs to that user: whoever sends
+    /// what cannot be true is not believed in anything else. What follows is as for any dead zygote.
+    fn end_for_nonsense(&mut self, nonsense: &Nonsense) {
+        let (Zygote::Starting { link, .. } | Zygote::Ready { link }) = &self.zygote else {
+            return;
+        };
+        link.kill();
+        let message = format!("{nonsense}; the zygote (pid {}) is killed", link.pid());
+        self.say(ERROR, "ZygoteNonsense", &message);
+        self.zygote_ended(Instant::now());
+    }
+
+    /// Acts on a report of the zygote of this generation. What it says is a claim: it concerns
+    /// children of that zygote only, in the state in which such a report is due.
+    pub(super) fn on_report(
+        &mut self,
+        report: Report,
+        fd: Option<OwnedFd>,
+        generation: u64,
+        now: Instant,
+    ) -> Result<(), Nonsense> {
         match report {
             Report::Ready {
                 version,
                 php,
                 opcache,
-            } => self.on_ready(version, php, opcache, now),
+            } => {
+                self.check_it_starts("ready", generation)?;
+                self.on_ready(version, php, opcache, now);
+            }
             Report::Failed { name, message } => {
+                self.check_it_starts("failed", generation)?;
                 self.read_outputs();
                 self.start_failed(now, &name, &message);
             }
-            Report::Spawned { child, pid } => self.on_spawned(child, pid, fd, now),
+            Report::Spawned { child, pid } => {
+                return self.on_spawned(child, pid, fd, generation, now);
+            }
             Report::SpawnFailed { child, message } => {
+                if !self.is_starting(child, generation) {
+                    return Err(Nonsense::of("spawn-failed", "no such child was asked for"));
+                }
                 self.children.remove(child);
                 self.shared.port.strike(child.index);
                 self.fork_at = now + self.fork_backoff.failed();
@@ -252,10 +298,39 @@ impl Supervisor {
                     &format!("cannot fork a child: {message}"),
                 );
             }
-            Report::Exited { child, exit } => self.on_exited(child, exit, now),
-            Report::Worker(word) => self.on_word(word, now),
+            Report::Exited { child, exit } => {
+                if self
+                    .children
+                    .get(child)
+                    .is_some_and(|c| c.generation == generation)
+                {
+                    self.on_exited(child, exit, now);
+                }
+            }
+            Report::Worker(word) => {
+                let its = |c: &mut Child| c.generation == generation;
+                if self.children.get(word.child()).is_some_and(its) {
+                    self.on_word(word, now);
+                }
+            }
             Report::Trace { child, stack } => self.on_trace(child, &stack),
         }
+        Ok(())
+    }
+
+    fn check_it_starts(&self, report: &str, generation: u64) -> Result<(), Nonsense> {
+        match self.zygote {
+            Zygote::Starting { .. } if generation == self.generation => Ok(()),
+            _ => Err(Nonsense::of(report, "it had become ready before")),
+        }
+    }
+
+    /// Whether the zygote of this generation has been asked to fork that child, and has not
+    /// answered.
+    pub(super) fn is_starting(&mut self, child: ChildId, generation: u64) -> bool {
+        self.children
+            .get(child)
+            .is_some_and(|c| c.generation == generation && matches!(c.life, Life::Starting))
     }
 
     pub(super) fn on_ready(&mut self, version: u32, php: String, opcache: bool, now: Instant) {
@@ -286,6 +361,7 @@ impl Supervisor {
             );
         }
         self.zygote = Zygote::Ready { link };
+        self.served = false;
         self.ready_at = now;
         self.first_plan = true;
         *self.shared.php.lock().unwrap_or_else(|e| e.into_inner()) = (php, opcache);

@@ -1,0 +1,157 @@
+//! A zygote belongs to its pool's user, who may have taken it over: what it reports is a claim. None of
+//! it makes the front signal a process that is not the pool's, nor takes the pool down for good.
+
+mod support;
+
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command};
+use std::sync::Arc;
+
+use howdah_executor::config::PoolConfig;
+use howdah_executor::embed::EmbedPool;
+use howdah_proto::control::{Exit, Report};
+use howdah_proto::shm::ChildId;
+use howdah_proto::worker::Word;
+use support::fake::FakeLauncher;
+use support::{TestLog, config, get, on_front};
+
+/// A process of the front's user that is none of the pool's.
+struct Bystander(Child);
+
+impl Bystander {
+    fn start() -> Bystander {
+        Bystander(Command::new("sleep").arg("600").spawn().unwrap())
+    }
+
+    fn pid(&self) -> i32 {
+        self.0.id() as i32
+    }
+}
+
+impl Drop for Bystander {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn pidfd(pid: i32) -> Option<OwnedFd> {
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    let flags = rustix::process::PidfdFlags::empty();
+    Some(rustix::process::pidfd_open(pid, flags).unwrap())
+}
+
+/// A pool whose first zygote claims these things as soon as it is ready.
+fn pool(
+    config: PoolConfig,
+    claims: Vec<(Report, Option<OwnedFd>)>,
+) -> (Arc<EmbedPool>, Arc<TestLog>) {
+    let log = Arc::new(TestLog::default());
+    let launcher = FakeLauncher {
+        claims: claims.into(),
+        ..FakeLauncher::default()
+    };
+    let pool = EmbedPool::start(config, Arc::new(launcher), log.clone(), 1).unwrap();
+    (pool, log)
+}
+
+fn first_child() -> ChildId {
+    ChildId {
+        index: 0,
+        incarnation: 1,
+    }
+}
+
+#[test]
+fn a_process_that_is_not_the_zygotes_own_is_never_signalled_for_it() {
+    let mut bystander = Bystander::start();
+    let pid = bystander.pid();
+    let us = std::process::id() as i32;
+    let child = first_child();
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().into();
+    for (pid, fd) in [
+        (pid, pidfd(pid)),
+        (us, pidfd(us)),
+        // Of another than it says, and of none.
+        (pid, pidfd(us)),
+        (pid, Some(socket)),
+    ] {
+        // Any child that served would be ended for its request, by the descriptor it came with.
+        let mut config = config(1);
+        config.request_terminate_timeout = Some(std::time::Duration::from_millis(100));
+        let (pool, log) = pool(config, vec![(Report::Spawned { child, pid }, fd)]);
+        on_front(async {
+            let complaint = log.wait_for("ZygoteNonsense");
+            assert!(complaint.contains("is killed"), "{complaint}");
+            get(&pool, "/hang").await.unwrap_err();
+            assert_eq!(get(&pool, "/hello").await.unwrap().body, b"hello");
+        });
+    }
+    assert!(bystander.0.try_wait().unwrap().is_none(), "it lives");
+}
+
+#[test]
+fn claims_that_cannot_be_true_cost_a_zygote_and_no_more() {
+    let nobody = ChildId {
+        index: 60_000,
+        incarnation: 1,
+    };
+    let (child, message) = (nobody, String::new());
+    let name = "PhpStartup".to_owned();
+    for claim in [
+        Report::SpawnFailed {
+            child,
+            message: message.clone(),
+        },
+        Report::Spawned { child, pid: 1 },
+        Report::Failed { name, message },
+        Report::Ready {
+            version: 1,
+            php: String::new(),
+            opcache: true,
+        },
+    ] {
+        let (pool, log) = pool(config(1), vec![(claim, None)]);
+        on_front(async {
+            log.wait_for("ZygoteNonsense");
+            assert_eq!(get(&pool, "/hello").await.unwrap().body, b"hello");
+        });
+    }
+}
+
+#[test]
+fn claims_about_children_there_are_not_are_nobodys() {
+    let child = ChildId {
+        index: 60_000,
+        incarnation: 1,
+    };
+    let exit = Exit::Code(0);
+    let claims = vec![
+        (Report::Exited { child, exit }, None),
+        (Report::Worker(Word::Booted { child }), None),
+        (
+            Report::Trace {
+                child,
+                stack: "x".into(),
+            },
+            None,
+        ),
+    ];
+    let (pool, log) = pool(config(1), claims);
+    on_front(async {
+        assert_eq!(get(&pool, "/hello").await.unwrap().body, b"hello");
+    });
+    assert_eq!(log.count("level 0"), 0, "{:?}", log.all());
+}
+
+#[test]
+fn a_child_is_forked_once() {
+    let child = first_child();
+    let again = || (Report::Spawned { child, pid: 0 }, None);
+    // The first may come in time to be believed; the second cannot.
+    let (pool, log) = pool(config(1), vec![again(), again(), again()]);
+    on_front(async {
+        log.wait_for("ZygoteNonsense");
+        assert_eq!(get(&pool, "/hello").await.unwrap().body, b"hello");
+    });
+}
