@@ -157,6 +157,11 @@ pub trait Executor: Send + Sync {
     /// The scoreboard and counters of now.
     fn status(&self) -> status::PoolStatus;
 
+    /// How many requests it runs at once at most, if that is known.
+    fn processes(&self) -> Option<u32> {
+        None
+    }
+
     /// Whether a body may be streamed whose length is not known. Where PHP reads a body by its
     /// CONTENT_LENGTH only, it has to be received whole first.
     fn takes_unknown_length(&self) -> bool {

@@ -22,6 +22,7 @@ use crate::respond::Failure;
 use crate::script::body::PROGRESS_NAME;
 use crate::script::frame::SiteVariables;
 use crate::script::pump::PumpConfig;
+use crate::script::streams::Streams;
 use crate::site::config::{Authorizer, HostPattern, RuleAction};
 use crate::site::{ScriptTarget, Site, Sites};
 
@@ -104,9 +105,9 @@ impl std::error::Error for ServerConfigError {}
 pub struct SiteService {
     /// The site.
     pub site: Arc<Site>,
-    executor: Arc<dyn Executor>,
+    executor: Served,
     /// Pools that its rules name.
-    others: HashMap<Arc<str>, Arc<dyn Executor>>,
+    others: HashMap<Arc<str>, Served>,
     /// Its share of every request frame.
     pub variables: SiteVariables,
     /// Longest request body.
@@ -115,11 +116,27 @@ pub struct SiteService {
     pub progress_name: Vec<u8>,
 }
 
+/// A pool, and what all sites that use it share.
+#[derive(Clone)]
+struct Served {
+    executor: Arc<dyn Executor>,
+    streams: Arc<Streams>,
+}
+
 impl SiteService {
-    /// Who runs the script: the pool a rule has named, else the site's own.
-    pub fn executor(&self, target: &ScriptTarget) -> &Arc<dyn Executor> {
+    fn served(&self, target: &ScriptTarget) -> &Served {
         let other = target.pool.as_ref().and_then(|name| self.others.get(name));
         other.unwrap_or(&self.executor)
+    }
+
+    /// Who runs the script: the pool a rule has named, else the site's own.
+    pub fn executor(&self, target: &ScriptTarget) -> &Arc<dyn Executor> {
+        &self.served(target).executor
+    }
+
+    /// How many bodies may be arriving in that pool.
+    pub fn streams(&self, target: &ScriptTarget) -> &Arc<Streams> {
+        &self.served(target).streams
     }
 
     /// Starts the run of an authorizer. The configuration has been checked: its pool is there.
@@ -129,7 +146,7 @@ impl SiteService {
         request: ScriptRequest,
     ) -> Result<Box<dyn Run>, Failure> {
         match self.others.get(&authorizer.pool) {
-            Some(executor) => Ok(executor.authorize(request)),
+            Some(pool) => Ok(pool.executor.authorize(request)),
             None => Err(Failure::Run(ExecError::Stopping)),
         }
     }
@@ -169,6 +186,11 @@ impl ServerConfig {
         pools: &HashMap<String, Arc<dyn Executor>>,
     ) -> Result<ServerConfig, Vec<ServerConfigError>> {
         let (mut services, mut errors) = (Vec::new(), Vec::new());
+        let served = |executor: &Arc<dyn Executor>| Served {
+            executor: executor.clone(),
+            streams: Streams::of(executor.processes()),
+        };
+        let all: HashMap<&String, Served> = pools.iter().map(|(n, e)| (n, served(e))).collect();
         for (place, site) in sites.all().iter().enumerate() {
             debug_assert_eq!(site.number() as usize, place);
             let none = |pool: &str| ServerConfigError::NoSuchPool {
@@ -183,14 +205,14 @@ impl ServerConfig {
                     _ => None,
                 };
                 if let Some(name) = name {
-                    match pools.get(&**name) {
-                        Some(executor) => drop(others.insert(name.clone(), executor.clone())),
+                    match all.get(&name.to_string()) {
+                        Some(pool) => drop(others.insert(name.clone(), pool.clone())),
                         None => errors.push(none(name)),
                     }
                 }
             }
-            match pools.get(&site.config().pool) {
-                Some(executor) => services.push(service(site, executor, others)),
+            match all.get(&site.config().pool) {
+                Some(pool) => services.push(service(site, pool, others)),
                 None => errors.push(none(&site.config().pool)),
             }
         }
@@ -223,11 +245,7 @@ impl ServerConfig {
     }
 }
 
-fn service(
-    site: &Arc<Site>,
-    executor: &Arc<dyn Executor>,
-    others: HashMap<Arc<str>, Arc<dyn Executor>>,
-) -> SiteService {
+fn service(site: &Arc<Site>, executor: &Served, others: HashMap<Arc<str>, Served>) -> SiteService {
     let config = site.config();
     let mut settings = Vec::new();
     for (kind, entries) in [

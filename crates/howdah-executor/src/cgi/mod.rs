@@ -88,6 +88,10 @@ impl CgiPool {
 }
 
 impl Executor for CgiPool {
+    fn processes(&self) -> Option<u32> {
+        Some(self.shared.config.max_children)
+    }
+
     fn start(&self, request: ScriptRequest) -> Box<dyn Run> {
         let shared = self.shared.clone();
         if shared.ending.has_begun() {

@@ -168,6 +168,10 @@ impl Drop for EmbedPool {
 }
 
 impl Executor for EmbedPool {
+    fn processes(&self) -> Option<u32> {
+        Some(self.shared.config.max_children)
+    }
+
     fn start(&self, request: ScriptRequest) -> Box<dyn Run> {
         let shared = &self.shared;
         let Some(front) = front_thread::index().filter(|i| (*i as usize) < shared.lanes.len())

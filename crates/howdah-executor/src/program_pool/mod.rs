@@ -152,6 +152,10 @@ impl Shared {
 }
 
 impl Executor for ProgramPool {
+    fn processes(&self) -> Option<u32> {
+        Some(self.shared.config.max_children)
+    }
+
     fn start(&self, request: ScriptRequest) -> Box<dyn Run> {
         self.shared.client.start(request)
     }

@@ -22,6 +22,7 @@ use crate::script::body::{self, BodyPolicy, Received};
 use crate::script::frame::{self, BodyLength, ScriptNames};
 use crate::script::head::{self, SendFile};
 use crate::script::pump::{Ended, Pump};
+use crate::script::streams::StreamPlace;
 use crate::server_config::SiteService;
 use crate::site::path::UrlPath;
 use crate::site::{Refused, ScriptTarget, Site};
@@ -60,6 +61,7 @@ pub(super) async fn answer(
             directory: &exchange.config.settings.spill_directory,
             limit: service.body_limit,
             buffering: site.config().request_buffering,
+            streams: service.streams(target),
             progress_name: &service.progress_name,
             unknown_length: service.executor(target).takes_unknown_length(),
         };
@@ -92,14 +94,14 @@ pub(super) async fn answer(
             note_repairs(front, exchange, &pump);
             ended
         }
-        Received::Arriving(first, length) => {
+        Received::Arriving(first, length, place) => {
             let frame = exchange.frame(service, target, length)?;
             let arriving = arriving(
                 front,
                 exchange,
                 (service, target),
                 frame,
-                first,
+                (first, place),
                 edit,
                 body,
                 out,
@@ -253,7 +255,7 @@ async fn arriving(
     exchange: Exchange<'_>,
     (service, target): (&SiteService, &ScriptTarget),
     frame: RequestFrame,
-    first: Bytes,
+    (first, mut place): (Bytes, Option<StreamPlace>),
     edit: Edit<'_>,
     body: &mut RequestBody,
     out: &mut Responder,
@@ -274,6 +276,7 @@ async fn arriving(
             && let Poll::Ready(outcome) = future.as_mut().poll(cx)
         {
             handing_on = None;
+            place = None;
             pump.watch_client();
             if let Err(failure) = outcome {
                 return Poll::Ready(Ended::Failed(failure));

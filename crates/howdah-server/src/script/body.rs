@@ -5,10 +5,12 @@
 //! holds one: up to [`BodyPolicy::memory`] bytes in memory, more in a file without a name, whatever
 //! its size. As it arrives (`request_buffering = "off"`) a child waits for the client, which some
 //! scripts want. Under `auto` that happens for one kind of request only: a multipart body that
-//! begins with PHP's upload progress field, since progress that starts at 100 % is none.
+//! begins with PHP's upload progress field, since progress that starts at 100 % is none; and since
+//! any client can send that field, for a few children of a pool only ([`super::streams`]).
 
 use std::future::poll_fn;
 use std::path::Path;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -17,6 +19,7 @@ use tokio::sync::mpsc;
 
 use super::frame::BodyLength;
 use super::spill::SpillFile;
+use super::streams::{StreamPlace, Streams};
 use crate::gather::Gathered;
 use crate::http::message::RequestHead;
 use crate::http::{BodyError, BodyKind, RequestBody};
@@ -38,6 +41,8 @@ pub struct BodyPolicy<'a> {
     pub limit: u64,
     /// Whole, or as it arrives.
     pub buffering: RequestBuffering,
+    /// How many bodies may arrive under `auto`.
+    pub streams: &'a Arc<Streams>,
     /// `session.upload_progress.name` of the site.
     pub progress_name: &'a [u8],
     /// Whether the script's side takes a body whose length is not known yet; otherwise such a
@@ -53,8 +58,8 @@ pub const PROGRESS_NAME: &[u8] = b"PHP_SESSION_UPLOAD_PROGRESS";
 pub enum Received {
     /// All of it is here.
     Whole(ScriptBody, BodyLength),
-    /// It is arriving; these bytes came first.
-    Arriving(Bytes, BodyLength),
+    /// It is arriving; these bytes came first. Under `auto` it has a place, until all of it has come.
+    Arriving(Bytes, BodyLength, Option<StreamPlace>),
 }
 
 /// A piece on its way to a run, or the news that no more will come.
@@ -116,7 +121,11 @@ pub async fn receive(
     if policy.buffering == RequestBuffering::Off && announced_enough {
         // The first piece is asked for here, so that 413 and a broken start come before the run.
         let first = next(body).await?;
-        return Ok(Received::Arriving(first.unwrap_or_default(), announced));
+        return Ok(Received::Arriving(
+            first.unwrap_or_default(),
+            announced,
+            None,
+        ));
     }
     in_memory(request, body, policy, announced).await
 }
@@ -135,8 +144,9 @@ async fn in_memory(
             if policy.buffering == RequestBuffering::Auto
                 && (policy.unknown_length || announced != BodyLength::Unknown)
                 && wants_progress(request, &start, policy.progress_name)
+                && let Some(place) = policy.streams.take()
             {
-                return Ok(Received::Arriving(start, announced));
+                return Ok(Received::Arriving(start, announced, Some(place)));
             }
             return in_file(body, policy, start).await;
         }

@@ -52,12 +52,19 @@ impl Incoming for Pieces {
     }
 }
 
+fn no_streams() -> &'static Arc<Streams> {
+    static NONE: std::sync::LazyLock<Arc<Streams>> =
+        std::sync::LazyLock::new(|| Streams::of(Some(0)));
+    &NONE
+}
+
 fn policy(directory: &Path) -> BodyPolicy<'_> {
     BodyPolicy {
         memory: 100,
         directory,
         limit: 10_000,
         buffering: RequestBuffering::Auto,
+        streams: no_streams(),
         progress_name: PROGRESS_NAME,
         unknown_length: true,
     }
@@ -181,8 +188,10 @@ fn only_an_upload_that_asks_for_progress_goes_through_as_it_arrives() {
         ("text/plain", RequestBuffering::Auto, false),
         ("text/plain", RequestBuffering::Off, true),
     ] {
+        let streams = Streams::of(None);
         let policy = BodyPolicy {
             buffering,
+            streams: &streams,
             ..policy(&directory)
         };
         let mut body = Pieces::new(BodyKind::Length(180), &[&progress[..], &rest]);
@@ -193,6 +202,31 @@ fn only_an_upload_that_asks_for_progress_goes_through_as_it_arrives() {
             "{content_type} {buffering:?}"
         );
     }
+}
+
+#[test]
+fn where_enough_processes_wait_for_clients_progress_is_received_first() {
+    let directory = std::env::temp_dir();
+    let field = b"name=\"PHP_SESSION_UPLOAD_PROGRESS\"";
+    let rest = [b'x'; 100];
+    let streams = Streams::of(Some(2));
+    let policy = BodyPolicy {
+        streams: &streams,
+        ..policy(&directory)
+    };
+    let receive = || {
+        let mut body = Pieces::new(BodyKind::Length(134), &[&field[..], &rest]);
+        let request = post("multipart/form-data; boundary=b");
+        block_on(receive(&request, &mut body, &policy)).unwrap()
+    };
+    let arriving = receive();
+    assert!(matches!(arriving, Received::Arriving(..)));
+    assert!(matches!(
+        receive(),
+        Received::Whole(ScriptBody::File(..), _)
+    ));
+    drop(arriving);
+    assert!(matches!(receive(), Received::Arriving(..)));
 }
 
 #[test]

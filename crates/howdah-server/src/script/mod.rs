@@ -5,9 +5,11 @@
 //! - [`pump`]: the run's events towards the client.
 //! - [`head`]: the script's response head as the client gets it.
 //! - [`spill`]: what does not fit memory.
+//! - [`streams`]: how many processes may read bodies that are still arriving.
 
 pub mod body;
 pub mod frame;
 pub mod head;
 pub mod pump;
 pub mod spill;
+pub mod streams;

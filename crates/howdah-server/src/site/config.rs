@@ -226,11 +226,12 @@ pub struct FrontController {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RequestBuffering {
     /// `on`: whole, so a slow client never holds a child.
+    #[default]
     On,
     /// `off`: as it arrives.
     Off,
-    /// `auto`: whole, but as it arrives when PHP's upload progress is asked for.
-    #[default]
+    /// `auto`: whole, but as it arrives when PHP's upload progress is asked for, for at most a
+    /// quarter of the pool's processes at once: a client claims that progress by a field.
     Auto,
 }
 

@@ -1,1 +1,40 @@
 //! A client, or a script, that keeps PHP processes from others.
+
+use howdah_tests::fixture::{Fixture, HELLO};
+use howdah_tests::http::Connection;
+
+/// A client that sends more of an upload than the front keeps in memory, says that it wants PHP's
+/// progress, and then nothing more.
+fn upload_with_progress(fixture: &Fixture) -> Connection {
+    let mut client = Connection::open(fixture.address()).unwrap();
+    let mut request = String::from(
+        "POST /hello.php HTTP/1.1\r\nHost: x\r\nContent-Length: 7900000\r\n\
+         Content-Type: multipart/form-data; boundary=b\r\n\r\n\
+         --b\r\nContent-Disposition: form-data; name=\"PHP_SESSION_UPLOAD_PROGRESS\"\r\n\r\n1\r\n\
+         --b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n\r\n",
+    );
+    request.push_str(&"x".repeat(70_000));
+    client.send(request).unwrap();
+    client
+}
+
+#[test]
+fn slow_uploads_that_ask_for_progress_leave_children_to_visitors() {
+    for (name, buffering) in [("default", ""), ("auto", "request_buffering = \"auto\"")] {
+        let fixture = Fixture::named(&format!("progress-{name}"))
+            .children(2)
+            .ini("post_max_size", "8M")
+            .site(buffering)
+            .start();
+        let uploads: Vec<Connection> = (0..4).map(|_| upload_with_progress(&fixture)).collect();
+        // Each is served at once while the uploads stand still.
+        for _ in 0..20 {
+            let answer = fixture.get("/hello.php");
+            assert_eq!((answer.status(), answer.text().as_str()), (200, HELLO));
+        }
+        let active = fixture.status()["pools"][0]["active_processes"].clone();
+        let most = if buffering.is_empty() { 0 } else { 1 };
+        assert!(active.as_u64().unwrap() <= most, "{active} are held");
+        drop(uploads);
+    }
+}

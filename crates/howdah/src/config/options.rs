@@ -387,8 +387,9 @@ options! {
         "max_body_size": Kind::SizeOrOff(1, 1 << 50), "1G",
             "Longest request body; beyond: 413 before PHP sees anything.",
             "Apache's; PHP's own post_max_size is the limit people mean to set";
-        "request_buffering": Kind::Word(&["on", "off", "auto"]), "auto",
-            "`on`: a script starts when the body is complete, so a slow client never holds a process. `off`: as it arrives. `auto`: on, but off when PHP's upload progress is asked for.", "";
+        "request_buffering": Kind::Word(&["on", "off", "auto"]), "on",
+            "`on`: a script starts when the body is complete. `off`: as it arrives; a slow client then holds a process for as long as it sends. `auto`: `on`, but as it arrives when a form begins with the field of PHP's upload progress, for at most a quarter of the pool's processes at once; further ones are received first.",
+            "a slow client never holds a process; a script that shows upload progress needs `auto`";
         "types": Kind::Pairs, "", "`[site.types]`: media types by extension, before the built-in ones.", "";
         "env": Kind::Pairs, "", "`[site.env]`: environment of its scripts, in getenv() and `$_SERVER`.", "";
         "php_value": Kind::Pairs, "", "`[site.php_value]`: PHP settings for its requests; scripts may change them.", "";

@@ -400,9 +400,9 @@ fn scripts(section: &Section<'_, '_, '_>, site: &mut SiteConfig) {
         site.max_body_size = section.size("max_body_size").unwrap_or(0);
     }
     site.request_buffering = match section.text("request_buffering").as_deref() {
-        Some("on") => RequestBuffering::On,
+        Some("auto") => RequestBuffering::Auto,
         Some("off") => RequestBuffering::Off,
-        _ => RequestBuffering::Auto,
+        _ => RequestBuffering::On,
     };
 }
 

@@ -1,0 +1,75 @@
+//! How many of a pool's processes may read bodies that are still arriving, under
+//! `request_buffering = "auto"`. A client asks for that by a field of its form, and a process that
+//! waits for a client serves nobody else.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// What a pool is taken for whose number of processes is not known.
+const FEW: u32 = 4;
+
+/// The places of one pool.
+#[derive(Debug)]
+pub struct Streams {
+    taken: AtomicU32,
+    most: u32,
+}
+
+/// A process may be held by an arriving body as long as this lives.
+#[derive(Debug)]
+pub struct StreamPlace(Arc<Streams>);
+
+impl Streams {
+    /// A quarter of a pool of `processes`, so that most of it is always free of slow clients; one
+    /// of two or three, none where there is only one.
+    pub fn of(processes: Option<u32>) -> Arc<Streams> {
+        let most = match processes.unwrap_or(FEW) {
+            0 | 1 => 0,
+            processes => (processes / 4).max(1),
+        };
+        Arc::new(Streams {
+            taken: AtomicU32::new(0),
+            most,
+        })
+    }
+
+    /// A place, if one is free.
+    pub fn take(self: &Arc<Streams>) -> Option<StreamPlace> {
+        let one_more = |taken| (taken < self.most).then_some(taken + 1);
+        let taken = &self.taken;
+        taken
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more)
+            .ok()?;
+        Some(StreamPlace(self.clone()))
+    }
+}
+
+impl Drop for StreamPlace {
+    fn drop(&mut self) {
+        self.0.taken.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn at_most_a_quarter_of_the_processes_is_held() {
+        for (processes, most) in [
+            (Some(0), 0),
+            (Some(1), 0),
+            (Some(2), 1),
+            (Some(7), 1),
+            (Some(16), 4),
+            (None, 1),
+        ] {
+            let streams = Streams::of(processes);
+            let mut held: Vec<_> = std::iter::from_fn(|| streams.take()).collect();
+            assert_eq!(held.len(), most, "{processes:?}");
+            if held.pop().is_some() {
+                assert!(streams.take().is_some(), "a place comes back");
+            }
+        }
+    }
+}
