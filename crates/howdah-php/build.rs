@@ -204,6 +204,7 @@ fn frame_header() -> String {
         ("OFF_SITE", layout::OFF_SITE as u64),
         ("OFF_FLAGS", layout::OFF_FLAGS as u64),
         ("FLAG_EFFECTS", u64::from(layout::FLAG_EFFECTS)),
+        ("FLAG_OWN_NAME", u64::from(layout::FLAG_OWN_NAME)),
         ("VAR_REF_LEN", layout::VAR_REF_LEN as u64),
         ("INI_REF_LEN", layout::INI_REF_LEN as u64),
         ("VAR_ID_TEXT", u64::from(layout::VAR_ID_TEXT)),

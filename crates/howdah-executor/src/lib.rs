@@ -29,6 +29,7 @@ pub mod launch;
 pub mod pool;
 pub mod program_pool;
 pub mod programs;
+mod script_names;
 pub mod status;
 
 use std::sync::Arc;

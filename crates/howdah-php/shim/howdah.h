@@ -86,6 +86,8 @@ typedef struct {
 	bool open;
 	/* The front wants to know what the run does beside answering. */
 	bool effects;
+	/* SERVER_NAME is a name of the site's own, not only what the client said. */
+	bool own_name;
 	/* The final head has been written. */
 	bool head_sent;
 	/* fastcgi_finish_request(): the client has everything, later output goes nowhere. */

@@ -126,6 +126,7 @@ bool howdah_open_frame(const char *frame)
 	uint32_t flags;
 	memcpy(&flags, frame + HOWDAH_OFF_FLAGS, 4);
 	howdah_current.effects = flags & HOWDAH_FLAG_EFFECTS;
+	howdah_current.own_name = flags & HOWDAH_FLAG_OWN_NAME;
 	howdah_effects_begin();
 	howdah_statements_begin();
 	howdah_sources_begin();

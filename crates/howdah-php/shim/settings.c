@@ -169,7 +169,8 @@ int howdah_activate_user_ini(void)
 	if (!script || howdah_worker_serves()) {
 		return SUCCESS;
 	}
-	if (php_ini_has_per_host_config()) {
+	/* What a client calls a site that knows no name of its own chooses no section. */
+	if (php_ini_has_per_host_config() && howdah_current.own_name) {
 		const char *host = howdah_known(HOWDAH_VAR_SERVER_NAME);
 		if (host) {
 			char *lower = estrdup(host);

@@ -33,10 +33,13 @@ pub mod layout {
     pub const OFF_INI_TABLE: usize = 28;
     /// `u32 site`: number of the site in the configuration, for caches kept per site.
     pub const OFF_SITE: usize = 32;
-    /// `u32 flags`: [`FLAG_EFFECTS`] or nothing.
+    /// `u32 flags`: [`FLAG_EFFECTS`], [`FLAG_OWN_NAME`].
     pub const OFF_FLAGS: usize = 36;
     /// The run is to tell what it does beside answering ([`crate::effect`]).
     pub const FLAG_EFFECTS: u32 = 1;
+    /// `SERVER_NAME` is a name that the site's configuration knows, not only what the client said:
+    /// `[HOST=]` sections of php.ini hold for it.
+    pub const FLAG_OWN_NAME: u32 = 2;
     /// Where the first string may stand.
     pub const HEAD_LEN: usize = 40;
     /// `VarRef { u16 id; u16 name_len; u32 name_off; u32 value_off; u32 value_len }`.
@@ -164,6 +167,11 @@ impl FrameBuilder {
     /// Asks the run to tell what it does beside answering.
     pub fn ask_for_effects(&mut self) {
         self.flags |= FLAG_EFFECTS;
+    }
+
+    /// Says that `SERVER_NAME` is a name of the site's own.
+    pub fn has_own_name(&mut self) {
+        self.flags |= FLAG_OWN_NAME;
     }
 
     /// Closes the frame. `content_length` is the body's size in bytes, `None` when not known.

@@ -23,7 +23,7 @@ use crate::script::body::PROGRESS_NAME;
 use crate::script::frame::SiteVariables;
 use crate::script::pump::PumpConfig;
 use crate::script::streams::Streams;
-use crate::site::config::{Authorizer, HostPattern, RuleAction};
+use crate::site::config::{Authorizer, RuleAction};
 use crate::site::{ScriptTarget, Site, Sites};
 
 /// Settings of the front beside sites and pools.
@@ -258,10 +258,6 @@ fn service(site: &Arc<Site>, executor: &Served, others: HashMap<Arc<str>, Served
         };
         settings.extend(entries.iter().map(bytes));
     }
-    let name = config.hosts.iter().find_map(|host| match host {
-        HostPattern::Exact(name) => Some(name.clone().into_bytes()),
-        HostPattern::Below(_) => None,
-    });
     let progress_name = settings
         .iter()
         .rev()
@@ -275,7 +271,7 @@ fn service(site: &Arc<Site>, executor: &Served, others: HashMap<Arc<str>, Served
         others,
         variables: SiteVariables {
             number: site.number(),
-            name: name.unwrap_or_default(),
+            hosts: config.hosts.clone(),
             settings,
             effects: config.cache.is_some(),
         },

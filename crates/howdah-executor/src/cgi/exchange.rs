@@ -78,6 +78,14 @@ pub(super) async fn run(
     let deadline = Instant::now() + limit.unwrap_or(Duration::from_secs(365 * 86400));
     let spawners_limit = limit.map_or(0, |limit| (limit + MARGIN).as_millis() as u64);
     let start = variables::start(&frame, kind, spawners_limit)?;
+    if let Some(name) = variables::left_out(&frame) {
+        let text = format!(
+            "AuthorizerVariable: {} and the like are left out of a program's environment: AUTH*, REMOTE_* and X_* are passed",
+            name.escape_ascii()
+        );
+        let (log, pool) = (&shared.log, &shared.config.name);
+        log.script(pool, request.id, &frame, WARNING, text.as_bytes());
+    }
     let (stdin, feed) = input::open(request.body)?;
     let (mut stdout, its_stdout) = pipe()?;
     let (stderr, its_stderr) = pipe()?;

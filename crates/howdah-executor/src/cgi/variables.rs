@@ -7,10 +7,12 @@
 
 use howdah_proto::request::{RequestFrame, layout};
 use howdah_proto::spawner::{Start, What};
+use howdah_proto::variables::Var;
 
 use super::Kind;
 use crate::ExecError;
 use crate::error::Errno;
+use crate::script_names::names_a_script_to_php;
 
 /// The start of the program of this request.
 ///
@@ -24,7 +26,7 @@ pub(super) fn start(frame: &RequestFrame, kind: Kind, limit_ms: u64) -> Result<S
     };
     let mut environment: Vec<Vec<u8>> = frame
         .variables()
-        .filter(|(name, _)| is_passed(name, kind))
+        .filter(|(name, _)| is_passed(frame, name, kind))
         .map(|(name, value)| [name, b"=", value].concat())
         .collect();
     // The site's own, from the configuration, after the request's: it may say otherwise.
@@ -47,8 +49,24 @@ pub(super) fn start(frame: &RequestFrame, kind: Kind, limit_ms: u64) -> Result<S
     })
 }
 
-fn is_passed(name: &[u8], kind: Kind) -> bool {
+/// The first variable of an authorizer that is left out, to be said.
+pub(super) fn left_out(frame: &RequestFrame) -> Option<&[u8]> {
+    let mut names = frame.variables().map(|(name, _)| name);
+    names.find(|name| !may_be_environment(name))
+}
+
+/// What an authorizer calls a variable becomes, here alone, a variable of a process's environment, where
+/// `LD_PRELOAD`, `PATH`, `PHPRC`, `PERL5OPT` and a hundred more change what the process is. So it is a
+/// short list of what may be, not a long one of what may not; of the server's own variables all may.
+fn may_be_environment(name: &[u8]) -> bool {
+    const OF_AUTHORIZERS: [&[u8]; 4] = [b"AUTH", b"REMOTE_", b"HTTP_", b"X_"];
+    Var::from_name(name).is_some() || OF_AUTHORIZERS.iter().any(|start| name.starts_with(start))
+}
+
+fn is_passed(frame: &RequestFrame, name: &[u8], kind: Kind) -> bool {
     match name {
+        _ if kind == Kind::Php && names_a_script_to_php(frame, name) => false,
+        _ if !may_be_environment(name) => false,
         // PHP makes it itself; nobody else knows it.
         b"PHP_SELF" => false,
         // Other users of the machine may not read it, but what a program starts inherits it: RFC 3875
@@ -62,7 +80,6 @@ fn is_passed(name: &[u8], kind: Kind) -> bool {
 mod tests {
     use super::*;
     use howdah_proto::request::{FrameBuilder, IniKind};
-    use howdah_proto::variables::Var;
 
     fn frame(script: &[u8]) -> RequestFrame {
         let mut b = FrameBuilder::new(Vec::new());
@@ -92,6 +109,73 @@ mod tests {
             ]
         );
         assert!(environment(Kind::Php).contains(&"HTTP_AUTHORIZATION=Basic eDp5".to_owned()));
+    }
+
+    #[test]
+    fn an_authorizer_names_users_and_changes_no_process() {
+        let mut b = FrameBuilder::new(Vec::new());
+        b.var(Var::ScriptFilename, b"/srv/cgi-bin/a.pl");
+        for name in [
+            "REMOTE_USER",
+            "AUTH_METHOD",
+            "AUTHENTICATE_CN",
+            "X_TENANT",
+            "LD_PRELOAD",
+            "PATH",
+            "PHPRC",
+            "PHP_INI_SCAN_DIR",
+            "PERL5OPT",
+            "TENANT",
+        ] {
+            b.named(name.as_bytes(), b"v");
+        }
+        let frame = b.finish(None, 0).unwrap();
+        for kind in [Kind::Program, Kind::Php] {
+            assert_eq!(
+                start(&frame, kind, 5).unwrap().environment,
+                [
+                    &b"SCRIPT_FILENAME=/srv/cgi-bin/a.pl"[..],
+                    b"REMOTE_USER=v",
+                    b"AUTH_METHOD=v",
+                    b"AUTHENTICATE_CN=v",
+                    b"X_TENANT=v",
+                ]
+            );
+        }
+        assert_eq!(left_out(&frame), Some(&b"LD_PRELOAD"[..]));
+    }
+
+    #[test]
+    fn php_is_told_of_one_script() {
+        let mut b = FrameBuilder::new(Vec::new());
+        b.var(Var::ScriptFilename, b"/srv/index.php");
+        b.var(Var::PathInfo, b"/up/evil.php");
+        b.var(Var::PathTranslated, b"/srv/up/evil.php");
+        b.var(Var::RedirectUrl, b"/up/evil.php");
+        let frame = b.finish(None, 0).unwrap();
+        let names = |kind| {
+            let start = start(&frame, kind, 5).unwrap();
+            let pairs = start.environment.into_iter();
+            let name = |pair: Vec<u8>| {
+                String::from_utf8(pair)
+                    .unwrap()
+                    .split_once('=')
+                    .unwrap()
+                    .0
+                    .to_owned()
+            };
+            pairs.map(name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(Kind::Php), ["SCRIPT_FILENAME", "PATH_INFO"]);
+        assert_eq!(
+            names(Kind::Program),
+            [
+                "SCRIPT_FILENAME",
+                "PATH_INFO",
+                "PATH_TRANSLATED",
+                "REDIRECT_URL"
+            ]
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use howdah_proto::fastcgi::{Params, Role, VariableTooLong, encode};
 use howdah_proto::request::{RequestFrame, layout};
 
+use crate::script_names::names_a_script_to_php;
 use crate::{BodyCutOff, ExecError, ScriptBody};
 
 /// Bytes of body put into the buffer at once.
@@ -31,20 +32,16 @@ pub struct About<'a> {
 pub type Roots = [(String, String)];
 
 /// Variables that hold a path of this machine.
-const PATHS: [&[u8]; 3] = [b"SCRIPT_FILENAME", b"DOCUMENT_ROOT", b"PATH_TRANSLATED"];
+const PATHS: [&[u8]; 2] = [b"SCRIPT_FILENAME", b"DOCUMENT_ROOT"];
 
 /// What an authorizer is not told (§6.3). It is asked about a request, not to run a script: a script
-/// only if it is PHP, which has to be told one.
-const NOT_FOR_AUTHORIZERS: [&[u8]; 4] = [
-    b"CONTENT_LENGTH",
-    b"PATH_INFO",
-    b"PATH_TRANSLATED",
-    b"SCRIPT_NAME",
-];
+/// only if it is PHP, which has to be told one. `PATH_TRANSLATED` nobody is told: see [`head`].
+const NOT_FOR_AUTHORIZERS: [&[u8]; 3] = [b"CONTENT_LENGTH", b"PATH_INFO", b"SCRIPT_NAME"];
 
 /// Writes BEGIN_REQUEST and PARAMS.
 ///
-/// `PHP_SELF` stays out: PHP makes it itself (`sapi_cgi_register_variables`). The site's settings
+/// `PHP_SELF` stays out: PHP makes it itself (`sapi_cgi_register_variables`). What would have PHP run
+/// another script than `SCRIPT_FILENAME` stays out ([`names_a_script_to_php`]). The site's settings
 /// go as `PHP_VALUE` and `PHP_ADMIN_VALUE`, which php-fpm takes from its web server
 /// (`fpm_php_apply_defines_ex`); a client cannot send them, since its fields become `HTTP_*`.
 pub fn head(
@@ -61,7 +58,7 @@ pub fn head(
     encode::begin(out, role, keep);
     let mut params = Params::new(out);
     for (name, value) in frame.variables() {
-        if name == b"PHP_SELF" {
+        if name == b"PHP_SELF" || names_a_script_to_php(frame, name) {
             continue;
         }
         let nameless = || name == b"SCRIPT_FILENAME" && value.is_empty();
@@ -275,7 +272,7 @@ mod tests {
         let mut frame = FrameBuilder::new(Vec::new());
         frame.named(b"SCRIPT_FILENAME", b"/srv/site/blog/index.php");
         frame.named(b"DOCUMENT_ROOT", b"/srv/site");
-        frame.named(b"PATH_TRANSLATED", b"/srv/sitemap");
+        frame.named(b"PATH_TRANSLATED", b"/srv/site/blog/up/evil.php");
         frame.named(b"SCRIPT_NAME", b"/srv/site/x");
         let frame = frame.finish(Some(0), 0).unwrap();
         let roots = [
@@ -287,7 +284,6 @@ mod tests {
             [
                 pair("SCRIPT_FILENAME", "/var/www/html/blog/index.php"),
                 pair("DOCUMENT_ROOT", "/var/www/html"),
-                pair("PATH_TRANSLATED", "/elsewhere/sitemap"),
                 pair("SCRIPT_NAME", "/srv/site/x"),
             ]
         );

@@ -11,7 +11,7 @@
 //! | `PATH_INFO` | only if configured | if not empty | Apache |
 //! | `PATH_TRANSLATED` | no | with `PATH_INFO` | Apache; RFC 3875 §4.1.6 |
 //! | `DOCUMENT_URI` | the path inside | no | nginx |
-//! | `SERVER_NAME` | the configured name | the host asked for | Apache (`UseCanonicalName Off`): right for every site of a wildcard |
+//! | `SERVER_NAME` | the configured name | the host asked for | the host asked for, if the site's `hosts` have it; else the first of these, as nginx: applications put it into mails |
 //! | `SERVER_PORT` | the listener's | the listener's | both, but behind a trusted proxy the client's |
 //! | `REMOTE_USER`, `AUTH_TYPE` | Basic's user, unchecked | only if checked | Apache: an application that trusts `REMOTE_USER` must not get a claim |
 //! | `HTTP_AUTHORIZATION` | yes | only with `CGIPassAuth` | nginx: REST interfaces need it |
@@ -30,6 +30,7 @@ use howdah_proto::variables::{HeaderFate, Var, header_fate, header_variable_name
 
 use crate::client_address::{Client, split_host};
 use crate::http::message::RequestHead;
+use crate::site::config::HostPattern;
 
 /// `SERVER_SOFTWARE`
 pub const SOFTWARE: &str = concat!("Howdah/", env!("CARGO_PKG_VERSION"));
@@ -39,8 +40,8 @@ pub const SOFTWARE: &str = concat!("Howdah/", env!("CARGO_PKG_VERSION"));
 pub struct SiteVariables {
     /// The site's number, for caches kept per site.
     pub number: u32,
-    /// `SERVER_NAME` where the request names no host (HTTP/1.0).
-    pub name: Vec<u8>,
+    /// The names it has; none: it answers to any.
+    pub hosts: Vec<HostPattern>,
     /// `php_value`, `php_admin_value` and `env`, in this order of kinds.
     pub settings: Vec<(IniKind, Vec<u8>, Vec<u8>)>,
     /// The site has the page cache on: PHP is to tell what its runs do beside answering.
@@ -151,12 +152,14 @@ fn addresses(
     site: &SiteVariables,
 ) {
     let host = client.host.as_deref().unwrap_or_else(|| request.host());
-    let (name, host_port) = split_host(host);
+    let (asked, host_port) = split_host(host);
     let mut text = Text { bytes: [0; 48] };
-    if !name.is_empty() {
+    let own = own_name(&site.hosts, asked);
+    if own.is_some() {
+        frame.has_own_name();
+    }
+    if let Some(name) = own.or((!asked.is_empty()).then_some(asked)) {
         frame.var(Var::ServerName, name);
-    } else if !site.name.is_empty() {
-        frame.var(Var::ServerName, &site.name);
     } else if let Some(local) = local {
         frame.var(Var::ServerName, text.of(local.ip()));
     }
@@ -184,6 +187,26 @@ fn addresses(
     } else {
         frame.var(Var::RequestScheme, b"http");
     }
+}
+
+/// The site's name in this request: `asked`, if it is one of `hosts`; otherwise the first of these that
+/// is a name. None: the site has no name to go by.
+fn own_name<'h>(hosts: &'h [HostPattern], asked: &'h [u8]) -> Option<&'h [u8]> {
+    let bare = asked.strip_suffix(b".").unwrap_or(asked);
+    let is_asked = |host: &HostPattern| match host {
+        HostPattern::Exact(name) => bare.eq_ignore_ascii_case(name.as_bytes()),
+        HostPattern::Below(suffix) => {
+            let at = bare.len().checked_sub(suffix.len()).filter(|at| *at > 0);
+            at.is_some_and(|at| bare[at..].eq_ignore_ascii_case(suffix.as_bytes()))
+        }
+    };
+    if hosts.iter().any(is_asked) {
+        return Some(asked);
+    }
+    hosts.iter().find_map(|host| match host {
+        HostPattern::Exact(name) => Some(name.as_bytes()),
+        HostPattern::Below(_) => None,
+    })
 }
 
 fn headers(frame: &mut FrameBuilder, request: &RequestHead, client: &Client<'_>) {
@@ -259,11 +282,16 @@ fn speaks_for_a_cache(name: &[u8]) -> bool {
 }
 
 fn settings(frame: &mut FrameBuilder, site: &SiteVariables, granted: &[(Vec<u8>, Vec<u8>)]) {
+    // An authorizer's word goes before the configuration's. Its variables are of the request and no
+    // environment: where they become one (mode `cgi`), the executor asks what they are called.
+    let is_granted = |name: &[u8]| granted.iter().any(|(known, _)| known == name);
     for (kind, name, value) in &site.settings {
-        frame.ini(*kind, name, value);
+        if *kind != IniKind::Environment || !is_granted(name) {
+            frame.ini(*kind, name, value);
+        }
     }
     for (name, value) in granted {
-        frame.ini(IniKind::Environment, name, value);
+        frame.named(name, value);
     }
 }
 

@@ -247,7 +247,7 @@ fn settings_of_the_site_travel_with_the_frame() {
     let client = TrustedProxies::default().client(None, false, &r);
     let site = SiteVariables {
         number: 4,
-        name: b"example.org".to_vec(),
+        hosts: vec![HostPattern::parse("example.org").unwrap()],
         settings: vec![
             (IniKind::Value, b"memory_limit".to_vec(), b"64M".to_vec()),
             (IniKind::Environment, b"APP_ENV".to_vec(), b"prod".to_vec()),
@@ -346,4 +346,66 @@ fn nobody_makes_himself_a_cache_in_front_of_php() {
             "HTTP_X_LITEMAGE",
         ],
     );
+}
+
+#[test]
+fn a_client_chooses_among_a_sites_names_and_invents_none() {
+    let hosts = |names: &[&str]| -> Vec<HostPattern> {
+        let parse = |name: &&str| HostPattern::parse(name).unwrap();
+        names.iter().map(parse).collect()
+    };
+    for (names, asked, expected) in [
+        (
+            &["a.example", "b.example"][..],
+            "b.example",
+            Some("b.example"),
+        ),
+        (&["a.example"], "A.Example.", Some("A.Example.")),
+        (&["a.example"], "evil.example", Some("a.example")),
+        (&["a.example"], "", Some("a.example")),
+        (&["*.example", "a.test"], "x.y.example", Some("x.y.example")),
+        (&["*.example", "a.test"], ".example", Some("a.test")),
+        (&["*.example"], "evil.test", None),
+        (&[], "any.test", None),
+    ] {
+        let hosts = hosts(names);
+        let found = own_name(&hosts, asked.as_bytes());
+        assert_eq!(found, expected.map(str::as_bytes), "{names:?} {asked}");
+    }
+}
+
+#[test]
+fn an_authorizers_variable_is_the_requests_and_goes_before_the_sites_environment() {
+    let r = request("GET", "/", &[("Host", "h")]);
+    let client = TrustedProxies::default().client(None, false, &r);
+    let environment = |name: &str| {
+        let value = b"of the site".to_vec();
+        (IniKind::Environment, name.as_bytes().to_vec(), value)
+    };
+    let site = SiteVariables {
+        settings: vec![environment("TENANT"), environment("STAGE")],
+        ..SiteVariables::default()
+    };
+    let granted = [
+        (b"REMOTE_USER".to_vec(), b"ann".to_vec()),
+        (b"TENANT".to_vec(), b"t1".to_vec()),
+    ];
+    let names = ScriptNames {
+        granted: &granted,
+        ..NAMES
+    };
+    let frame = build(
+        Vec::new(),
+        &r,
+        &client,
+        None,
+        &names,
+        &site,
+        BodyLength::None,
+    )
+    .unwrap();
+    assert_eq!(frame.variable("REMOTE_USER"), Some(&b"ann"[..]));
+    assert_eq!(frame.variable("TENANT"), Some(&b"t1"[..]));
+    let environment: Vec<_> = frame.settings().map(|(_, name, _)| name.to_vec()).collect();
+    assert_eq!(environment, [b"STAGE"]);
 }

@@ -174,3 +174,31 @@ fn what_the_administrator_opens_beside_the_site_is_not_the_sites_to_refuse() {
     );
     drop(dir);
 }
+
+#[test]
+fn path_translated_names_nothing_that_is_closed() {
+    let (_dir, site) = site(|_| {});
+    let site = site.unwrap();
+    for (target, translated) in [
+        ("/index.php/a/b", true),
+        ("/index.php/up/u.php", true),
+        ("/cgi-bin/a.pl/a.css", true),
+        ("/index.php/private/s.txt", false),
+        ("/index.php/private/s.txt/", false),
+        ("/cgi-bin/a.pl/private/s.txt", false),
+        ("/cgi-bin/a.pl/closed/c.txt", false),
+        ("/cgi-bin/a.pl/members/m.txt", false),
+        ("/cgi-bin/a.pl/.env", false),
+    ] {
+        let head = request("GET", "h", target).unwrap();
+        let Action::Script(found) = site.route(&head).action else {
+            panic!("{target}");
+        };
+        assert!(!found.script.path_info().is_empty(), "{target}");
+        assert_eq!(
+            found.script.path_translated().is_some(),
+            translated,
+            "{target}"
+        );
+    }
+}

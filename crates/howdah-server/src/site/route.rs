@@ -245,11 +245,30 @@ impl Site {
         })
     }
 
+    /// Takes `PATH_TRANSLATED` from a script where a client could not have what it names: programs open
+    /// that file. What an authorizer guards is closed to it as well; nobody has been asked yet.
+    pub(super) fn judge_translation(&self, script: ScriptPath, method: &[u8]) -> ScriptPath {
+        if script.path_info().is_empty() {
+            return script;
+        }
+        let admitted = self.admit(Wanted {
+            root: script.root(),
+            path: script.path_info(),
+            purpose: Purpose::Run,
+            named: Named::ByScript { permitted: &[] },
+            method,
+        });
+        match admitted {
+            Ok(()) => script,
+            Err(_) => script.untranslated(),
+        }
+    }
+
     fn finish(&self, found: Searched, walk: Walk<'_>) -> Action {
         match found {
             Searched::Status(status) => Action::refused_with(Refusal::Returned, status),
             Searched::Other(script, query) => Action::Script(ScriptTarget {
-                script,
+                script: self.judge_translation(script, walk.head.method()),
                 query: query.or(walk.query),
                 redirected: true,
                 pool: walk.pool,
@@ -258,7 +277,7 @@ impl Site {
                 permitted: Box::default(),
             }),
             Searched::Here(Found::Script(script)) => Action::Script(ScriptTarget {
-                script,
+                script: self.judge_translation(script, walk.head.method()),
                 query: walk.query,
                 redirected: walk.rewritten,
                 pool: walk.pool,

@@ -116,7 +116,7 @@ impl Site {
                 let admitted = program.and_then(|script| {
                     let named = walk.named(script.script_name(), number);
                     self.admit_script(tree, walk, &script, named)?;
-                    Ok(script)
+                    Ok(self.judge_translation(script, walk.head.method()))
                 });
                 Some(match admitted {
                     Ok(script) => Action::Script(ScriptTarget {

@@ -28,6 +28,8 @@ pub struct ScriptPath {
     file_name: Vec<u8>,
     name_start: usize,
     path_info: Vec<u8>,
+    /// `PATH_INFO` names nothing that is closed.
+    translates: bool,
 }
 
 impl ScriptPath {
@@ -94,6 +96,7 @@ impl ScriptPath {
             name_start: file_name.len() - name.len(),
             file_name,
             path_info: path_info.to_vec(),
+            translates: true,
             root: root.clone(),
         }
     }
@@ -102,6 +105,10 @@ impl ScriptPath {
     pub fn with_path_info(mut self, path: &UrlPath<'_>) -> ScriptPath {
         self.path_info = path.as_bytes().to_vec();
         self
+    }
+
+    pub(super) fn root(&self) -> &Arc<RootDir> {
+        &self.root
     }
 
     /// `SCRIPT_FILENAME`: the file, by the root's real path.
@@ -119,10 +126,17 @@ impl ScriptPath {
         &self.path_info
     }
 
+    /// Without a `PATH_TRANSLATED`: the client would have a program open what is closed.
+    pub(super) fn untranslated(mut self) -> ScriptPath {
+        self.translates = false;
+        self
+    }
+
     /// `PATH_TRANSLATED`: `PATH_INFO` as a file name below the root (RFC 3875 §4.1.6); only where
-    /// there is a `PATH_INFO`.
+    /// there is a `PATH_INFO`, and where a client may have what it names.
     pub fn path_translated(&self) -> Option<Vec<u8>> {
-        (!self.path_info.is_empty()).then(|| self.root.file_name(&self.path_info))
+        let named = self.translates && !self.path_info.is_empty();
+        named.then(|| self.root.file_name(&self.path_info))
     }
 
     /// `DOCUMENT_ROOT`: the root's real path at this deployment.

@@ -3,6 +3,8 @@
 
 use howdah_tests::executable::make_executable;
 use howdah_tests::fixture::{Builder, Fixture};
+use howdah_tests::http;
+use howdah_tests::rig::Fpm;
 
 /// What is in each file that must not be seen.
 const SECRET: &str = "TOP SECRET";
@@ -98,4 +100,170 @@ fn source_is_not_sent_under_any_suffix() {
         assert!(!answer.text().contains(SECRET), "{name}");
     }
     assert_eq!(fixture.get("/x.php.html").text(), "about PHP");
+}
+
+/// Scripts that run `index.php` or nothing, whatever the client writes behind it. `/get/…` is a rewrite to
+/// PATH_INFO, as front controllers have it: PHP takes it for an older Apache's, and `PATH_TRANSLATED`
+/// for the script.
+fn one_script(name: &str, pool: &str) -> Builder {
+    Fixture::named(name)
+        .script(
+            "index.php",
+            "<?php echo 'index ', $_SERVER['PATH_INFO'] ?? '-', ' ', basename($_SERVER['SCRIPT_FILENAME']);",
+        )
+        .script("up/evil.php", "<?php echo 'EVIL EXECUTED';")
+        .script("up/x.jpg", "<?php echo 'EVIL EXECUTED';")
+        .pool(pool)
+        .site("deny = [\"/up/**\"]\n[[site.rule]]\nprefix = \"/get\"\nrewrite = \"/index.php$1\"")
+}
+
+fn no_path_info_names_a_script(fixture: &Fixture, setting: &str) {
+    for (path, info) in [
+        ("/index.php/pinfo", "/pinfo"),
+        ("/index.php/up/evil.php", "/up/evil.php"),
+        ("/index.php/up/x.jpg/y", "/up/x.jpg/y"),
+        ("/get/pinfo", "/pinfo"),
+        ("/get/up/evil.php", "/up/evil.php"),
+        ("/get/up/x.jpg/y", "/up/x.jpg/y"),
+    ] {
+        let answer = fixture.get(path);
+        assert_eq!(
+            (answer.status(), answer.text()),
+            (200, format!("index {info} index.php")),
+            "{setting} {path}"
+        );
+    }
+    let direct = fixture.get("/up/evil.php");
+    assert_eq!(direct.header("Howdah-Error"), Some("Denied"), "{setting}");
+}
+
+#[test]
+fn path_info_chooses_no_script_in_any_mode_whatever_fix_pathinfo_is() {
+    for fix_pathinfo in ["0", "1"] {
+        for mode in ["embed", "pool", "cgi"] {
+            let setting = format!("{mode}, cgi.fix_pathinfo={fix_pathinfo}");
+            let mut site = one_script(
+                &format!("attack-path-info-{mode}-{fix_pathinfo}"),
+                &format!("mode = \"{mode}\""),
+            );
+            if mode != "embed" {
+                site = site.pool(&format!(
+                    "[pool.www.php_value]\n\"cgi.fix_pathinfo\" = \"{fix_pathinfo}\""
+                ));
+            }
+            no_path_info_names_a_script(&site.start(), &setting);
+        }
+        let site = one_script(&format!("attack-path-info-fpm-{fix_pathinfo}"), "");
+        let socket = site.scratch().join("fpm.sock").display().to_string();
+        let line = format!("php_admin_value[cgi.fix_pathinfo] = {fix_pathinfo}\n");
+        let fpm = Fpm::start_at(site.as_site(), site.scratch(), &socket, &line);
+        let fixture = site.fastcgi(&format!("unix:{socket}")).start();
+        no_path_info_names_a_script(&fixture, &format!("fastcgi, {line}"));
+        drop(fixture);
+        drop(fpm);
+    }
+}
+
+#[test]
+fn a_program_is_not_led_to_a_closed_file_by_path_translated() {
+    let fixture = closed_places("attack-translated")
+        .file(
+            "cgi-bin/open.sh",
+            "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n%s\\n' \"$PATH_INFO $PATH_TRANSLATED\"\n",
+        )
+        .start();
+    make_executable(&fixture.path("site/cgi-bin/open.sh"));
+    let root = fixture.path("site").canonicalize().unwrap();
+    for (info, told) in [
+        ("/open/x.md", true),
+        ("/private/secret.txt", false),
+        ("/closed/secret.txt", false),
+        ("/members/secret.txt", false),
+        ("/.git/config", false),
+    ] {
+        let answer = fixture.get(&format!("/cgi-bin/open.sh{info}")).text();
+        let file = format!("{}{info}", root.display());
+        assert!(answer.starts_with(info), "{info}: {answer}");
+        assert_eq!(answer.contains(&file), told, "{info}: {answer}");
+    }
+}
+
+/// An authorizer that makes variables of whatever the client writes.
+const REFLECTING: &str = r#"
+use FCGI;
+my %env;
+my $request = FCGI::Request(\*STDIN, \*STDOUT, \*STDERR, \%env);
+while ($request->Accept() >= 0) {
+    print "Content-Type: text/plain\r\n";
+    print "Variable-$_: $env{HTTP_X_VALUE}\r\n" for split / /, $env{HTTP_X_NAMES};
+    print "\r\n";
+}
+"#;
+
+#[test]
+fn an_authorizer_that_repeats_a_clients_words_changes_no_process() {
+    let fixture = Fixture::named("attack-authorizer")
+        .script("env.php", "<?php echo implode(' ', array_intersect(['LD_PRELOAD', 'PATH_TRANSLATED', 'X_TENANT', 'TENANT'], array_keys($_SERVER)));")
+        .file("guard.pl", REFLECTING)
+        .file("cgi-bin/env.sh", "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'; env\n")
+        .pool("[pool.guard]\nmode = \"pool\"\ncommand = [\"/usr/bin/perl\", \"ROOT/guard.pl\"]\nprocesses = \"independent\"\nmax_children = 1\npm = \"static\"\n[pool.programs]\nmode = \"cgi\"\nmax_children = 2")
+        .site("[[site.rule]]\nprefix = \"/\"\nauthorizer = \"guard\"\n[[site.rule]]\nprefix = \"/cgi-bin/\"\ncgi = \"programs\"")
+        .start();
+    make_executable(&fixture.path("site/cgi-bin/env.sh"));
+    let names = "LD_PRELOAD PATH PHPRC PHP_INI_SCAN_DIR PERL5OPT IFS PATH_TRANSLATED SCRIPT_FILENAME TENANT X_TENANT AUTH_METHOD REMOTE_USER";
+    let ask = |path: &str| {
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: h\r\nX-Names: {names}\r\nX-Value: /planted\r\nConnection: close\r\n\r\n"
+        );
+        http::exchange(fixture.address(), request.as_bytes())
+            .unwrap()
+            .text()
+    };
+    let environment = ask("/cgi-bin/env.sh");
+    let planted: Vec<&str> = environment
+        .lines()
+        .filter_map(|line| line.strip_suffix("=/planted"))
+        .filter(|name| *name != "HTTP_X_VALUE")
+        .collect();
+    let mut planted = planted;
+    planted.sort_unstable();
+    assert_eq!(planted, ["AUTH_METHOD", "REMOTE_USER", "X_TENANT"]);
+    fixture.wait_for_log(&["AuthorizerVariable", "LD_PRELOAD"]);
+    // In $_SERVER a name is only a name.
+    assert_eq!(ask("/env.php"), "LD_PRELOAD X_TENANT TENANT");
+}
+
+#[test]
+fn a_client_chooses_no_section_of_php_ini_by_its_host() {
+    // The last lines of the site's php.ini.
+    let site = |name: &str, hosts: &str| {
+        Fixture::named(name)
+            .script("agent.php", "<?php echo ini_get('user_agent'), ' ', $_SERVER['SERVER_NAME'], ' ', $_SERVER['HTTP_HOST'];")
+            .ini("[HOST=admin.example]\nuser_agent", "admin")
+            .ini("[HOST=www.example]\nuser_agent", "www")
+            .site(hosts)
+            .start()
+    };
+    let ask = |fixture: &Fixture, host: &str| {
+        let request =
+            format!("GET /agent.php HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        http::exchange(fixture.address(), request.as_bytes())
+            .unwrap()
+            .text()
+    };
+    let named = site("attack-host-named", "hosts = [\"www.example\"]");
+    for (host, seen) in [
+        ("www.example", "www www.example www.example"),
+        ("WWW.example:80", "www WWW.example WWW.example:80"),
+        ("admin.example", "www www.example admin.example"),
+        ("other.example", "www www.example other.example"),
+    ] {
+        assert_eq!(ask(&named, host), seen, "{host}");
+    }
+    // A site without names of its own has none that a section could be for.
+    let nameless = site("attack-host-nameless", "index = \"index.php\"");
+    assert_eq!(
+        ask(&nameless, "admin.example"),
+        " admin.example admin.example"
+    );
 }

@@ -353,7 +353,7 @@ options! {
     }
     "site" {
         "name": Kind::Text, "", "Its name in logs and status; by default its first host.", "";
-        "hosts": Kind::Texts, "", "Hosts it answers for: `example.org`, `*.example.org`, an address.", "";
+        "hosts": Kind::Texts, "", "Hosts it answers for: `example.org`, `*.example.org`, an address. `SERVER_NAME` is the one asked for, or the first.", "";
         "default": Kind::OnOff, "off",
             "Answers for hosts that no site names. Without such a site it is the first.", "";
         "root": Kind::Path, "", "The directory that is served; by default the one on the command line.", "";

@@ -1,0 +1,48 @@
+//! What php-fpm and php-cgi make of the variables that name a script, and what they are therefore
+//! not told. Follows `init_request_info` of php-src (sapi/fpm/fpm/fpm_main.c, sapi/cgi/cgi_main.c).
+//!
+//! Only `SCRIPT_FILENAME` has passed the site's checks. PHP runs `PATH_TRANSLATED`, a path that the
+//! client names by PATH_INFO, in its place:
+//!
+//! | `cgi.fix_pathinfo` | sent beside it | runs |
+//! |---|---|---|
+//! | 0 | | `PATH_TRANSLATED`, unless `cgi.discard_path` is on |
+//! | 1 (PHP's default) | `REDIRECT_URL` | `PATH_TRANSLATED`, or the first file that its parts name: an upload `/up/x.jpg` for `/up/x.jpg/y` |
+//! | 1 | | `SCRIPT_FILENAME` |
+//!
+//! With `cgi.fix_pathinfo` on and a `REDIRECT_URL` it also takes `PATH_INFO` away. So it gets neither,
+//! as behind nginx. PHP makes a `PATH_TRANSLATED` itself where it has split a path.
+
+use howdah_proto::request::RequestFrame;
+
+/// Is `name` a variable by which PHP would run another script than `SCRIPT_FILENAME`, or lose
+/// `PATH_INFO`?
+pub(crate) fn names_a_script_to_php(frame: &RequestFrame, name: &[u8]) -> bool {
+    match name {
+        b"PATH_TRANSLATED" => true,
+        b"REDIRECT_URL" => frame.variable("PATH_INFO").is_some(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use howdah_proto::request::FrameBuilder;
+
+    #[test]
+    fn php_is_told_of_one_script_and_keeps_its_path_info() {
+        let mut frame = FrameBuilder::new(Vec::new());
+        frame.named(b"PATH_TRANSLATED", b"/srv/up/evil.php");
+        frame.named(b"REDIRECT_URL", b"/up/evil.php");
+        let without = frame.finish(Some(0), 0).unwrap();
+        assert!(names_a_script_to_php(&without, b"PATH_TRANSLATED"));
+        assert!(!names_a_script_to_php(&without, b"REDIRECT_URL"));
+        assert!(!names_a_script_to_php(&without, b"SCRIPT_FILENAME"));
+        let mut frame = FrameBuilder::new(Vec::new());
+        frame.named(b"PATH_INFO", b"/up/evil.php");
+        let with = frame.finish(Some(0), 0).unwrap();
+        assert!(names_a_script_to_php(&with, b"REDIRECT_URL"));
+        assert!(!names_a_script_to_php(&with, b"PATH_INFO"));
+    }
+}
