@@ -18,6 +18,8 @@ pub struct Limits {
     pub head: HeadLimits,
     /// Bytes of the body.
     pub body: u64,
+    /// Bytes of a body that is a form with files (`multipart/form-data`), if that is more.
+    pub uploads: u64,
 }
 
 /// Why the bytes are no request that is served. The connection closes after the answer.
@@ -27,6 +29,12 @@ pub enum Refused {
     Bad(BadRequest),
     /// A body longer than the limit, announced or sent.
     BodyTooLarge,
+    /// Nothing of the body came for too long. Found by the caller, who has the clock.
+    BodyTimeout,
+    /// The body comes slower than the minimum. Found by the caller.
+    BodyTooSlow,
+    /// There is no room for the body. Found by the caller, who keeps it.
+    SpillFailed,
 }
 
 impl Refused {
@@ -35,6 +43,9 @@ impl Refused {
         match self {
             Refused::Bad(why) => why.name(),
             Refused::BodyTooLarge => "BodyTooLarge",
+            Refused::BodyTimeout => "BodyTimeout",
+            Refused::BodyTooSlow => "BodyTooSlow",
+            Refused::SpillFailed => "SpillFailed",
         }
     }
 
@@ -43,6 +54,8 @@ impl Refused {
         match self {
             Refused::Bad(why) => why.status(),
             Refused::BodyTooLarge => 413,
+            Refused::BodyTimeout | Refused::BodyTooSlow => 408,
+            Refused::SpillFailed => 507,
         }
     }
 }
@@ -86,12 +99,28 @@ pub struct Receiver {
     head: Option<RequestHead>,
     keep_alive: bool,
     body: Vec<u8>,
+    /// Bytes of the body that the caller has taken away, and how long it may become.
+    released: u64,
+    most: u64,
     /// Buffers of the head before, to be used again.
     spare: (Vec<u8>, Vec<(Span, Span)>),
 }
 
 /// Bytes of a body for which room is made before they have come.
 const TRUSTED_LENGTH: u64 = 64 << 10;
+
+/// Bytes of each buffer that are kept from one request to the next. An idle connection must not
+/// cost what its largest request did.
+const KEPT: usize = 4096;
+
+/// Whether a body is a form that may have files in it.
+fn has_files(head: &RequestHead) -> bool {
+    const FORM: &[u8] = b"multipart/form-data";
+    head.header(b"content-type").is_some_and(|kind| {
+        kind.get(..FORM.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(FORM))
+    })
+}
 
 impl Receiver {
     /// Takes bytes off the front of `input`; says how many, and what they made. Of an incomplete
@@ -107,9 +136,17 @@ impl Receiver {
                         return Ok((0, Received::More));
                     };
                     used = parsed.len;
-                    self.state = match parsed.framing.body {
+                    let framing = parsed.framing;
+                    let (buf, fields) = std::mem::take(&mut self.spare);
+                    let head = self.head.insert(parsed.into_head(input, buf, fields));
+                    self.most = if limits.uploads > limits.body && has_files(head) {
+                        limits.uploads
+                    } else {
+                        limits.body
+                    };
+                    self.state = match framing.body {
                         BodyKind::None => State::Complete,
-                        BodyKind::Length(n) if n > limits.body => {
+                        BodyKind::Length(n) if n > self.most => {
                             return Err(Refused::BodyTooLarge);
                         }
                         BodyKind::Length(n) => {
@@ -118,12 +155,10 @@ impl Receiver {
                         }
                         BodyKind::Chunked => State::Chunked(ChunkDecoder::default()),
                     };
-                    self.keep_alive = parsed.framing.keep_alive;
-                    if parsed.framing.expect_continue && used == input.len() {
+                    self.keep_alive = framing.keep_alive;
+                    if framing.expect_continue && used == input.len() {
                         received = Received::AwaitsContinue;
                     }
-                    let (buf, fields) = std::mem::take(&mut self.spare);
-                    self.head = Some(parsed.into_head(input, buf, fields));
                 }
                 State::Length(left) => {
                     let rest = &input[used..];
@@ -138,12 +173,13 @@ impl Receiver {
                 }
                 State::Chunked(decoder) => {
                     // One byte beyond the limit tells that it is exceeded.
-                    let room = (limits.body - self.body.len() as u64).saturating_add(1);
+                    let so_far = self.released + self.body.len() as u64;
+                    let room = (self.most - so_far).saturating_add(1);
                     let room = usize::try_from(room).unwrap_or(usize::MAX);
                     used += decoder.decode(&input[used..], &mut self.body, room)?;
                     // A chunk that is announced too large is refused before its bytes have come.
-                    let coming = (self.body.len() as u64).saturating_add(decoder.announced());
-                    if coming > limits.body {
+                    let so_far = self.released + self.body.len() as u64;
+                    if so_far.saturating_add(decoder.announced()) > self.most {
                         return Err(Refused::BodyTooLarge);
                     }
                     if !decoder.is_done() {
@@ -160,9 +196,20 @@ impl Receiver {
         self.head.as_ref()
     }
 
-    /// The body so far.
+    /// The body so far, without what was released.
     pub fn body(&self) -> &[u8] {
         &self.body
+    }
+
+    /// Bytes of the body so far.
+    pub fn received(&self) -> u64 {
+        self.released + self.body.len() as u64
+    }
+
+    /// Forgets the bytes of [`Receiver::body`], which the caller keeps elsewhere.
+    pub fn release(&mut self) {
+        self.released += self.body.len() as u64;
+        self.body.clear();
     }
 
     /// The client wants the connection to live on.
@@ -175,24 +222,20 @@ impl Receiver {
         matches!(self.state, State::Length(_) | State::Chunked(_))
     }
 
-    /// Forgets the request, to receive the next. A large body's memory is given back.
+    /// Forgets the request, to receive the next. The memory of large buffers is given back.
     pub fn next(&mut self) {
         self.state = State::Head;
         if let Some(head) = self.head.take() {
-            self.spare = head.into_buffers();
+            let (buf, fields) = head.into_buffers();
+            if buf.capacity() <= KEPT && fields.capacity() * size_of::<(Span, Span)>() <= KEPT {
+                self.spare = (buf, fields);
+            }
         }
-        if self.body.capacity() > TRUSTED_LENGTH as usize {
+        self.released = 0;
+        if self.body.capacity() > KEPT {
             self.body = Vec::new();
         } else {
             self.body.clear();
-        }
-    }
-
-    /// Gives the memory of buffers back: the connection is idle.
-    pub fn shrink(&mut self) {
-        if self.head.is_none() {
-            self.spare = Default::default();
-            self.body = Vec::new();
         }
     }
 }
@@ -208,6 +251,7 @@ mod tests {
             fields: 20,
         },
         body: 10,
+        uploads: 0,
     };
 
     fn take(input: &str) -> Result<(usize, Received), Refused> {
@@ -269,6 +313,65 @@ mod tests {
         assert_eq!(take(chunked), Err(Refused::BodyTooLarge));
         let announced = chunked.strip_suffix("abcdefghijk").unwrap();
         assert_eq!(take(announced), Err(Refused::BodyTooLarge));
+    }
+
+    #[test]
+    fn a_form_with_files_may_be_longer_and_its_body_kept_elsewhere() {
+        let limits = Limits {
+            uploads: 20,
+            ..LIMITS
+        };
+        let head = |kind: &str, framing: &str| {
+            format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Type: {kind}\r\n{framing}\r\n\r\n")
+        };
+        let form = head("Multipart/Form-Data; boundary=x", "Content-Length: 20");
+        let other = head("multipart/mixed; boundary=x", "Content-Length: 20");
+        let refused = Receiver::default().take(other.as_bytes(), &limits);
+        assert_eq!(refused, Err(Refused::BodyTooLarge));
+        let mut receiver = Receiver::default();
+        receiver.take(form.as_bytes(), &limits).unwrap();
+        receiver.take(b"0123456789", &limits).unwrap();
+        receiver.release();
+        assert_eq!((receiver.received(), receiver.body()), (10, &b""[..]));
+        let rest = receiver.take(b"abcdefghijGET", &limits);
+        assert_eq!(rest, Ok((10, Received::Complete)));
+        assert_eq!(
+            (receiver.received(), receiver.body()),
+            (20, &b"abcdefghij"[..])
+        );
+        // What was released counts towards the limit.
+        let chunked = head("multipart/form-data", "Transfer-Encoding: chunked");
+        let mut receiver = Receiver::default();
+        receiver.take(chunked.as_bytes(), &limits).unwrap();
+        receiver.take(b"a\r\n0123456789\r\n", &limits).unwrap();
+        receiver.release();
+        let too_much = receiver.take(b"b\r\n0123456789a\r\n", &limits);
+        assert_eq!(too_much, Err(Refused::BodyTooLarge));
+    }
+
+    #[test]
+    fn an_idle_connection_does_not_keep_the_buffers_of_a_large_request() {
+        let limits = Limits {
+            head: HeadLimits {
+                request_line: 512,
+                bytes: 1 << 16,
+                fields: 1000,
+            },
+            body: 1 << 20,
+            uploads: 0,
+        };
+        let large = format!(
+            "POST / HTTP/1.1\r\nHost: a\r\n{}Content-Length: 50000\r\n\r\n{}",
+            "X: y\r\n".repeat(900),
+            "b".repeat(50_000)
+        );
+        let mut receiver = Receiver::default();
+        let taken = receiver.take(large.as_bytes(), &limits);
+        assert_eq!(taken, Ok((large.len(), Received::Complete)));
+        receiver.next();
+        let (buf, fields) = &receiver.spare;
+        assert!(buf.capacity() <= KEPT && receiver.body.capacity() <= KEPT);
+        assert!(fields.capacity() * size_of::<(Span, Span)>() <= KEPT);
     }
 
     #[test]

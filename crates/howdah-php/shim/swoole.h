@@ -16,6 +16,7 @@ typedef struct {
 	uint64_t workers;
 	uint64_t max_requests; /* 0: never replaced */
 	uint64_t max_body;
+	uint64_t max_uploads; /* of a form with files; 0: max_body */
 	uint64_t max_output;
 	uint64_t idle_ms;
 	uint64_t max_wait_ms;
@@ -24,6 +25,7 @@ typedef struct {
 	bool tells_connections;
 	const char *document_root; /* NULL: no static files */
 	const char *locations;     /* strings, each NUL-terminated, an empty one at the end; or NULL */
+	const char *spill_directory;
 	const char *user, *group;  /* NULL: stay who we are */
 } howdah_run_settings;
 
@@ -104,6 +106,7 @@ typedef struct {
 	zend_long compression_level;
 	size_t compression_min_length;
 	bool parse_cookie, parse_post, parse_files;
+	bool large_uploads; /* upload_max_filesize was set */
 	char *pid_file;
 } howdah_swoole_options;
 

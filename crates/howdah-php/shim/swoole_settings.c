@@ -6,6 +6,7 @@
 
 #include <unistd.h>
 
+#include "php_open_temporary_file.h"
 #include "zend_exceptions.h"
 
 howdah_swoole_options howdah_swoole;
@@ -222,6 +223,7 @@ static void special(const char *name, zval *value)
 		set_directory_or_limit(name, "upload_tmp_dir", value);
 	} else if (strcmp(name, "upload_max_filesize") == 0) {
 		set_directory_or_limit(name, "upload_max_filesize", value);
+		howdah_swoole.large_uploads = true;
 	} else if (strcmp(name, "static_handler_locations") == 0) {
 		if (Z_TYPE_P(value) != IS_ARRAY) {
 			bad_value(name, "an array of path prefixes");
@@ -337,4 +339,12 @@ void howdah_swoole_check_settings(void)
 	if (static_wanted && !document_root_wanted) {
 		bad_value("enable_static_handler", "a document_root beside it");
 	}
+	/* Swoole bounds each file of a form, and not how many there are; here they share it. */
+	if (howdah_swoole.large_uploads && PG(upload_max_filesize) > 0) {
+		howdah_swoole_loop.max_uploads = howdah_swoole_loop.max_body + (uint64_t)PG(upload_max_filesize);
+	}
+	/* Where PHP puts uploads, too. */
+	const char *directory = PG(upload_tmp_dir) && *PG(upload_tmp_dir) ? PG(upload_tmp_dir)
+	                                                                  : php_get_temporary_directory();
+	howdah_swoole_loop.spill_directory = strdup(directory);
 }

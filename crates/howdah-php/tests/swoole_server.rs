@@ -170,19 +170,22 @@ fn silent_connections_are_closed_and_half_a_request_is_told_so() {
     assert_eq!(idle.get("/").text(), "ok");
     let mut fresh = script.connect();
     let mut halves = Vec::new();
-    for half in [
-        "GET / HTTP/1.1\r\nHos",
-        "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\nab",
+    for (half, name) in [
+        ("GET / HTTP/1.1\r\nHos", "HeaderTimeout"),
+        (
+            "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\nab",
+            "BodyTimeout",
+        ),
     ] {
         let mut client = script.connect();
         client.send(half.as_bytes());
-        halves.push(client);
+        halves.push((client, name));
     }
-    for mut client in halves {
+    for (mut client, name) in halves {
         let answer = client.answer(false);
         assert_eq!(
             (answer.status, answer.header("Howdah-Error")),
-            (408, Some("HeaderTimeout"))
+            (408, Some(name))
         );
         assert!(client.is_at_its_end());
     }
@@ -197,21 +200,15 @@ fn many_idle_connections_cost_little_and_none_of_their_neighbours() {
         "['worker_num' => 1]",
         "$r->end($q->server['path_info'] === '/n' ? (string) $s->stats()['connection_num'] : 'ok');",
     );
-    let memory = || -> u64 {
-        let worker = script.workers().into_iter().next().unwrap();
-        let status = std::fs::read_to_string(format!("/proc/{worker}/status")).unwrap();
-        let line = status.lines().find(|l| l.starts_with("RssAnon:")).unwrap();
-        line.split_whitespace().nth(1).unwrap().parse().unwrap()
-    };
     assert_eq!(script.get("/").text(), "ok");
-    let before = memory();
+    let before = script.worker_memory();
     let mut idle: Vec<_> = (0..400).map(|_| script.connect()).collect();
     for client in &mut idle {
         assert_eq!(client.get("/").text(), "ok");
     }
     let count: u32 = script.get("/n").text().parse().unwrap();
     assert!((400..=402).contains(&count), "{count}");
-    let each = memory().saturating_sub(before) * 1024 / 400;
+    let each = script.worker_memory().saturating_sub(before) / 400;
     assert!(each < 4096, "{each} bytes for an idle connection");
     assert!(idle.iter_mut().all(|client| client.get("/").text() == "ok"));
 }

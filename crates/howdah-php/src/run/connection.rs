@@ -1,17 +1,21 @@
 //! One client's connection: bytes in, bytes out, and the phase it is in. Touches its own socket
 //! only; which connection has its turn, and what a request is answered, is decided elsewhere.
 
-use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use howdah_http1::receiver::{Limits, Received, Receiver, Refused};
 
+use super::output::{GRACE, MIN_RATE, Output, Sent};
+use super::spill::{Spilled, Store};
 use super::sys;
 
 /// Bytes asked of a socket at once.
 pub const SCRATCH: usize = 64 << 10;
+
+/// Bytes of a body that wait in memory; more are kept in a file.
+const BODY_MEMORY: usize = 64 << 10;
 
 /// Bytes read at once from a client that is answered no more and goes on sending.
 const MAX_DROPPED: usize = 1 << 20;
@@ -40,14 +44,6 @@ pub enum Progress {
     Over,
 }
 
-/// A part of a file to send.
-#[derive(Debug)]
-struct FilePart {
-    file: OwnedFd,
-    offset: i64,
-    left: u64,
-}
-
 /// One connection.
 #[derive(Debug)]
 pub struct Connection {
@@ -60,10 +56,15 @@ pub struct Connection {
     pub receiver: Receiver,
     /// Received and not taken yet: the rest of a head, pipelined requests.
     input: Vec<u8>,
-    /// What the socket did not take yet, and how much of it has gone since.
-    output: Vec<u8>,
-    sent: usize,
-    files: VecDeque<FilePart>,
+    /// The body being received, when it is long; and all of it, when it is complete.
+    stored: Option<Spilled>,
+    mapped: Option<sys::Mapped>,
+    /// When the body began (ms).
+    body_since: u64,
+    /// What the socket did not take yet.
+    output: Output,
+    /// How long (ms) the script has waited for the client to take its answer.
+    pub waited: u64,
     /// The kernel may have bytes for us (edge-triggered: until it says no).
     readable: bool,
     /// The client sends no more.
@@ -87,9 +88,11 @@ impl Connection {
             phase: Phase::Receiving,
             receiver: Receiver::default(),
             input: Vec::new(),
-            output: Vec::new(),
-            sent: 0,
-            files: VecDeque::new(),
+            stored: None,
+            mapped: None,
+            body_since: now,
+            output: Output::default(),
+            waited: 0,
             readable: false,
             ended: false,
             close_after: false,
@@ -112,14 +115,24 @@ impl Connection {
             && !self.has_output()
     }
 
-    /// Bytes the client has not taken yet; those of files aside.
+    /// No request is answered: the client sends one, or may, or hangs up.
+    pub fn is_silent(&self) -> bool {
+        self.phase != Phase::Answering && !self.has_output()
+    }
+
+    /// Bytes that wait for the client in memory.
     pub fn pending_output(&self) -> usize {
-        self.output.len() - self.sent
+        self.output.memory()
     }
 
     /// Whether anything waits to be sent.
     pub fn has_output(&self) -> bool {
-        self.pending_output() > 0 || !self.files.is_empty()
+        !self.output.is_empty()
+    }
+
+    /// The client takes its answer slower than [`MIN_RATE`], on the average.
+    pub fn reads_too_slowly(&self, now: u64) -> bool {
+        self.output.is_too_slow(now)
     }
 
     /// Whether there is something to look at without waiting for the kernel.
@@ -133,14 +146,20 @@ impl Connection {
     }
 
     /// Reads until a request is complete or nothing more is there.
-    pub fn read(&mut self, scratch: &mut [u8], limits: &Limits, now: u64) -> Progress {
+    pub fn read(
+        &mut self,
+        scratch: &mut [u8],
+        limits: &Limits,
+        store: &Store,
+        now: u64,
+    ) -> Progress {
         let mut dropped = 0;
         loop {
             match self.phase {
                 Phase::Receiving => {
                     if !self.input.is_empty() {
                         let input = std::mem::take(&mut self.input);
-                        let progress = self.take(&input, limits, now);
+                        let progress = self.take(&input, limits, store, now);
                         if progress != Progress::Waits {
                             return progress;
                         }
@@ -177,7 +196,7 @@ impl Connection {
                     }
                     self.active = now;
                     let progress = if self.input.is_empty() {
-                        self.take(&scratch[..n], limits, now)
+                        self.take(&scratch[..n], limits, store, now)
                     } else {
                         self.input.extend_from_slice(&scratch[..n]);
                         Progress::Waits
@@ -194,14 +213,20 @@ impl Connection {
     }
 
     /// Hands bytes to the receiver; what it leaves is kept.
-    fn take(&mut self, bytes: &[u8], limits: &Limits, now: u64) -> Progress {
+    fn take(&mut self, bytes: &[u8], limits: &Limits, store: &Store, now: u64) -> Progress {
+        if self.receiver.head().is_none() {
+            self.body_since = now;
+        }
         match self.receiver.take(bytes, limits) {
             Ok((used, received)) => {
                 self.input.extend_from_slice(&bytes[used..]);
+                if !self.keep_body(received, limits, store) {
+                    return Progress::Refused(Refused::SpillFailed);
+                }
                 match received {
                     Received::More => Progress::Waits,
                     Received::AwaitsContinue => {
-                        if self.write(b"HTTP/1.1 100 Continue\r\n\r\n", b"", now) {
+                        if self.write(b"HTTP/1.1 100 Continue\r\n\r\n", b"", store, now) {
                             Progress::Waits
                         } else {
                             Progress::Over
@@ -217,8 +242,50 @@ impl Connection {
         }
     }
 
+    /// Keeps a long body in a file. One that may be in memory, too, stays there without a file.
+    fn keep_body(&mut self, received: Received, limits: &Limits, store: &Store) -> bool {
+        let body = self.receiver.body();
+        if self.stored.is_none() && body.len() > BODY_MEMORY {
+            self.stored = store.keep(&[body], self.active);
+            if self.stored.is_none() {
+                return self.receiver.received() <= limits.body;
+            }
+            self.receiver.release();
+        } else if let Some(file) = &mut self.stored {
+            if let Err(e) = file.append(body) {
+                store.complain(&e, self.active);
+                return false;
+            }
+            self.receiver.release();
+        }
+        if let (Received::Complete, Some(file)) = (received, &self.stored) {
+            match file.map() {
+                Ok(mapped) => self.mapped = Some(mapped),
+                Err(e) => {
+                    store.complain(&e, self.active);
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// The body of a complete request.
+    pub fn body(&self) -> &[u8] {
+        match &self.mapped {
+            Some(mapped) => mapped,
+            None => self.receiver.body(),
+        }
+    }
+
+    /// The body comes slower than [`MIN_RATE`], on the average.
+    pub fn body_is_too_slow(&self, now: u64) -> bool {
+        let over = now.saturating_sub(self.body_since).saturating_sub(GRACE);
+        self.receiver.received() < over * MIN_RATE / 1000
+    }
+
     /// Sends bytes, or keeps them until the client takes them. `false`: the connection is broken.
-    pub fn write(&mut self, first: &[u8], second: &[u8], now: u64) -> bool {
+    pub fn write(&mut self, first: &[u8], second: &[u8], store: &Store, now: u64) -> bool {
         if self.has_output() && !self.flush(now) {
             return false;
         }
@@ -242,70 +309,41 @@ impl Connection {
         if first.is_empty() && second.is_empty() {
             return true;
         }
-        if self.pending_output() == 0 {
+        if !self.has_output() {
             // Its time begins now.
             self.active = now;
         }
-        self.output.drain(..self.sent);
-        self.sent = 0;
-        self.output.extend_from_slice(first);
-        self.output.extend_from_slice(second);
+        self.output.push([first, second], store, now);
         true
     }
 
     /// Sends a part of a file behind what waits. `false`: the connection is broken.
     pub fn write_file(&mut self, file: OwnedFd, offset: u64, length: u64, now: u64) -> bool {
-        if length > 0 {
-            self.files.push_back(FilePart {
-                file,
-                offset: offset as i64,
-                left: length,
-            });
-        }
+        self.output.push_file(file, offset, length, now);
         self.flush(now)
     }
 
     /// Sends what waits as far as the socket takes it. `false`: the connection is broken.
     pub fn flush(&mut self, now: u64) -> bool {
-        while self.pending_output() > 0 {
-            let more = !self.files.is_empty();
-            match sys::send(self.fd(), &self.output[self.sent..], b"", more) {
-                Ok(n) => {
-                    self.active = now;
-                    self.sent += n;
-                }
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return true,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return false,
+        match self.output.flush(self.socket.as_raw_fd()) {
+            Sent::Broken => false,
+            Sent::Some(0) => true,
+            Sent::Some(_) => {
+                self.active = now;
+                true
             }
         }
-        if self.sent > 0 {
-            self.sent = 0;
-            self.output = Vec::new();
-        }
-        let fd = self.fd();
-        while let Some(part) = self.files.front_mut() {
-            match sys::send_file(fd, part.file.as_raw_fd(), &mut part.offset, part.left) {
-                // The file became shorter than was announced: the client must see that.
-                Ok(0) => return false,
-                Ok(n) => {
-                    self.active = now;
-                    part.left -= n as u64;
-                    if part.left == 0 {
-                        self.files.pop_front();
-                    }
-                }
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return true,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return false,
-            }
-        }
-        true
+    }
+
+    /// Nothing of the request is read any more.
+    pub fn forget_request(&mut self) {
+        self.receiver.next();
+        (self.stored, self.mapped, self.waited) = (None, None, 0);
     }
 
     /// The answer is through: the next request may be received.
     pub fn next(&mut self, now: u64) {
-        self.receiver.next();
+        self.forget_request();
         self.served += 1;
         self.phase = Phase::Receiving;
         self.active = now;

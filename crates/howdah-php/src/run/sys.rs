@@ -3,10 +3,12 @@
 
 #![allow(unsafe_code)]
 
+use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
@@ -434,6 +436,90 @@ pub fn descriptor_limit() -> u64 {
             }
         }
         limit.rlim_cur
+    }
+}
+
+// ---- files without a name ----
+
+/// A file in `directory` that has no name: `O_TMPFILE`, or where the file system has none, one that
+/// is unlinked at once.
+pub fn unnamed_file(directory: &Path) -> io::Result<File> {
+    let open = |path: &Path, flags: i32| {
+        let options = &mut File::options();
+        options.read(true).write(true).mode(0o600);
+        options.custom_flags(flags).open(path)
+    };
+    match open(directory, libc::O_TMPFILE) {
+        Err(e)
+            if matches!(
+                e.raw_os_error(),
+                Some(libc::EOPNOTSUPP | libc::EISDIR | libc::ENOENT)
+            ) && directory.is_dir() => {}
+        result => return result,
+    }
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let name = format!("howdah-spill-{}-{number}", crate::sys::own_pid());
+    let path = directory.join(name);
+    let file = open(&path, libc::O_CREAT | libc::O_EXCL)?;
+    std::fs::remove_file(&path)?;
+    Ok(file)
+}
+
+/// A file's bytes, mapped to be read.
+#[derive(Debug)]
+pub struct Mapped {
+    at: *const u8,
+    len: usize,
+}
+
+impl Mapped {
+    /// Maps the first `len` bytes of a file that has no name and is written no more.
+    pub fn new(file: &File, len: u64) -> io::Result<Mapped> {
+        let len = usize::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+        if len == 0 {
+            return Ok(Mapped {
+                at: std::ptr::NonNull::dangling().as_ptr(),
+                len,
+            });
+        }
+        // SAFETY: a fresh mapping chosen by the kernel.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ,
+                libc::MAP_PRIVATE,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Mapped {
+            at: at.cast_const().cast(),
+            len,
+        })
+    }
+}
+
+impl std::ops::Deref for Mapped {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: mapped until drop. The file has no name and its descriptor is this process's
+        // alone, so that nobody shortens or changes it.
+        unsafe { std::slice::from_raw_parts(self.at, self.len) }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        if self.len > 0 {
+            // SAFETY: the mapping made above; no slice of it outlives this value.
+            unsafe { libc::munmap(self.at.cast_mut().cast(), self.len) };
+        }
     }
 }
 

@@ -8,9 +8,11 @@
 //! must be taken in time, an idle connection is closed in the end.
 
 mod sharing;
+mod silent;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
 
 use howdah_http1::head::HeadLimits;
 use howdah_http1::receiver::{Limits, Refused};
@@ -21,10 +23,13 @@ use super::files::{Found, Root};
 use super::heads::{file_head, plain_head};
 use super::log;
 use super::score::{Counter, Score};
+use super::spill::Store;
 use super::sys;
 use super::timers::Timers;
+use silent::Silent;
 
-/// How long a head may take from its first byte, a body or a reader from one byte to the next (ms).
+/// How long a head may take from its first byte, a body or a reader from one byte to the next, and a
+/// script wait for all of one reader's pauses (ms).
 pub const PATIENCE: u64 = 30_000;
 /// How long a refused client may take to hang up (ms).
 const FAREWELL: u64 = 2_000;
@@ -33,9 +38,12 @@ const LAST_REQUEST: u64 = 500;
 /// How often connections are looked at for time-outs (ms).
 const SWEEP: u64 = 250;
 
-/// As the front's defaults.
+/// Bytes of a worker's files together, besides one upload: the front's `response_spill`.
+const MAX_SPILLED: u64 = 1 << 30;
+
+/// Swoole's limit of a whole head, the front's of fields.
 const HEAD_LIMITS: HeadLimits = HeadLimits {
-    request_line: 16 << 10,
+    request_line: 64 << 10,
     bytes: 64 << 10,
     fields: 128,
 };
@@ -47,8 +55,13 @@ pub struct Config {
     pub workers: u64,
     /// Bytes of a request's body.
     pub max_body: u64,
-    /// Bytes of answers that wait for one client, before the script does.
+    /// Bytes of a form with files; 0: no more than of others.
+    pub max_uploads: u64,
+    /// Bytes of answers that wait for one client in memory, before the script does: when there is
+    /// no room for them in a file.
     pub max_output: usize,
+    /// Where long bodies and answers are kept.
+    pub spill_directory: PathBuf,
     /// How long a connection may be idle (ms).
     pub idle: u64,
     /// How long a leaving worker may take (ms).
@@ -121,6 +134,8 @@ pub struct Worker {
     events: Vec<sys::Event>,
     at: usize,
     scratch: Box<[u8]>,
+    store: Store,
+    silent: Silent,
     now: u64,
     swept: u64,
     /// Since when it leaves (ms).
@@ -146,7 +161,10 @@ impl Worker {
             BELL,
         )?;
         let now = sys::now_ms();
+        let most = MAX_SPILLED.saturating_add(config.max_uploads);
         let mut worker = Worker {
+            store: Store::new(config.spill_directory.clone(), most),
+            silent: Silent::default(),
             config,
             number,
             score,
@@ -291,7 +309,7 @@ impl Worker {
             return None;
         }
         let total = self.score.sum(Counter::Connections);
-        if total >= self.config.max_connections {
+        if total >= self.config.max_connections && !self.close_a_silent_one() {
             // Looked at again by the sweep.
             self.stop_listening();
             return None;
@@ -302,7 +320,8 @@ impl Worker {
                 if matches!(
                     e.raw_os_error(),
                     Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM)
-                ) {
+                ) && !self.close_a_silent_one()
+                {
                     log::warn(&format!("CannotAccept: {e}; new connections wait"));
                     self.stop_listening();
                 }
@@ -353,12 +372,21 @@ impl Worker {
         (known.turn == n >> SLOT_BITS && known.connection.is_some()).then_some(slot)
     }
 
+    /// The slot of a connection whose request waits for an answer.
+    fn answering_slot(&mut self, id: u64) -> Option<usize> {
+        let answering = |c: &Connection| c.phase == Phase::Answering;
+        let slot = self.slot(id).filter(|_| self.lives(id))?;
+        self.slots[slot]
+            .connection
+            .as_ref()
+            .is_some_and(answering)
+            .then_some(slot)
+    }
+
     /// The connection if its request waits for an answer.
     fn answering(&mut self, id: u64) -> Option<&mut Connection> {
-        if !self.lives(id) {
-            return None;
-        }
-        self.connection(id).filter(|c| c.phase == Phase::Answering)
+        let slot = self.answering_slot(id)?;
+        self.slots[slot].connection.as_mut()
     }
 
     /// A connection that lives.
@@ -373,13 +401,14 @@ impl Worker {
         let limits = Limits {
             head: HEAD_LIMITS,
             body: self.config.max_body,
+            uploads: self.config.max_uploads,
         };
         let connection = self.slots[slot].connection.as_mut()?;
         if connection.has_output() && connection.phase == Phase::Receiving {
             // The answer before is not taken yet: no new request until it is.
             return None;
         }
-        match connection.read(&mut self.scratch, &limits, self.now) {
+        match connection.read(&mut self.scratch, &limits, &self.store, self.now) {
             Progress::Waits => None,
             Progress::Request => {
                 self.requests += 1;
@@ -409,12 +438,15 @@ impl Worker {
         self.score.add(Counter::Refused, 1);
         let now = self.now;
         let mut client = "unix socket".to_owned();
-        if let Some(connection) = self.connection(id) {
+        if let Some(slot) = self.slot(id)
+            && let Some(connection) = &mut self.slots[slot].connection
+        {
             if let Some(peer) = connection.peer {
                 client = peer.ip().to_string();
             }
             let head = plain_head(why.status(), why.name());
-            let alive = connection.write(head.as_bytes(), b"", now);
+            let alive = connection.write(head.as_bytes(), b"", &self.store, now);
+            connection.forget_request();
             connection.close_softly(now);
             if !alive {
                 self.close(id);
@@ -466,18 +498,22 @@ impl Worker {
     /// Sends a part of an answer. `false`: the client is gone.
     pub fn send(&mut self, id: u64, first: &[u8], second: &[u8]) -> bool {
         let now = self.now;
-        let Some(connection) = self.answering(id) else {
+        let Some(slot) = self.answering_slot(id) else {
             return false;
         };
-        if connection.write(first, second, now) {
-            return true;
+        let alive = self.slots[slot]
+            .connection
+            .as_mut()
+            .is_some_and(|c| c.write(first, second, &self.store, now));
+        if !alive {
+            self.close(id);
         }
-        self.close(id);
-        false
+        alive
     }
 
-    /// Waits until the client has taken enough of a streamed answer; for this client alone, as the
-    /// script cannot be interrupted. `false`: it does not, or is gone.
+    /// Waits until the client has taken enough of a streamed answer that found no room in a file;
+    /// for this client alone, as the script cannot be interrupted, and so for [`PATIENCE`] in all.
+    /// `false`: it does not, or is gone.
     pub fn make_room(&mut self, id: u64) -> bool {
         let limit = self.config.max_output;
         loop {
@@ -489,14 +525,21 @@ impl Worker {
             if connection.pending_output() <= limit {
                 return true;
             }
-            if now - connection.active > PATIENCE || !connection.flush(now) {
-                log::warn("ClientTooSlow: the client of a streamed answer takes nothing");
+            let alive = connection.flush(now);
+            if alive && connection.pending_output() <= limit {
+                return true;
+            }
+            if !alive || connection.waited >= PATIENCE {
+                if alive {
+                    log::warn(
+                        "ClientTooSlow: a script waited 30 s for the client of its answer, which is cut off",
+                    );
+                }
                 self.close(id);
                 return false;
             }
-            if connection.pending_output() > limit {
-                sys::wait_writable(connection.fd(), 1000);
-            }
+            sys::wait_writable(connection.fd(), 1000);
+            connection.waited += sys::now_ms() - now;
         }
     }
 
@@ -552,7 +595,7 @@ impl Worker {
             return;
         }
         if connection.close_after {
-            connection.receiver.next();
+            connection.forget_request();
             connection.close_softly(now);
             // The end of a client that hangs up at once need not be waited for.
             connection.on_readable();
@@ -629,7 +672,7 @@ impl Worker {
         self.swept = self.now;
         if !self.listening && self.leaving.is_none() && self.modest_until.is_none() {
             let total = self.score.sum(Counter::Connections);
-            if total < self.config.max_connections
+            if (total < self.config.max_connections || self.has_a_silent_one())
                 && let Err(e) = self.listen()
             {
                 log::warn(&format!("CannotListen: {e}"));
@@ -647,7 +690,7 @@ impl Worker {
             match connection.phase {
                 Phase::Closing if quiet > FAREWELL && !connection.has_output() => self.close(id),
                 _ if connection.has_output() => {
-                    if quiet > PATIENCE {
+                    if quiet > PATIENCE || connection.reads_too_slowly(now) {
                         self.close(id);
                     }
                 }
@@ -657,13 +700,17 @@ impl Worker {
                     }
                 }
                 Phase::Receiving => {
-                    let late = if connection.receiver.in_body() {
-                        quiet > patience
+                    let late = if !connection.receiver.in_body() {
+                        let late = now.saturating_sub(connection.began) > patience;
+                        late.then_some(Refused::Bad(BadRequest::HeaderTimeout))
+                    } else if quiet > patience {
+                        Some(Refused::BodyTimeout)
                     } else {
-                        now.saturating_sub(connection.began) > patience
+                        let slow = connection.body_is_too_slow(now);
+                        slow.then_some(Refused::BodyTooSlow)
                     };
-                    if late {
-                        self.refuse(id, Refused::Bad(BadRequest::HeaderTimeout));
+                    if let Some(why) = late {
+                        self.refuse(id, why);
                     }
                 }
                 Phase::Answering | Phase::Closing => {}
@@ -675,11 +722,12 @@ impl Worker {
     /// that has begun.
     pub fn die(&mut self, name: &str) {
         if let Some((id, false)) = self.called.take()
-            && let Some(connection) = self.connection(id)
+            && let Some(slot) = self.slot(id)
+            && let Some(connection) = &mut self.slots[slot].connection
             && connection.phase == Phase::Answering
         {
             let now = sys::now_ms();
-            connection.write(plain_head(500, name).as_bytes(), b"", now);
+            connection.write(plain_head(500, name).as_bytes(), b"", &self.store, now);
             connection.close_softly(now);
         }
     }

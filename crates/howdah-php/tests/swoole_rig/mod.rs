@@ -4,7 +4,7 @@
 #![allow(
     dead_code,
     clippy::unwrap_used,
-    reason = "used by two test programs; a broken rig must stop them"
+    reason = "used by three test programs; a broken rig must stop them"
 )]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -208,6 +208,15 @@ impl Script {
         let children = std::fs::read_to_string(path).unwrap_or_default();
         let pids = children.split_whitespace();
         pids.map(|pid| pid.parse().unwrap()).collect()
+    }
+
+    /// Bytes of memory of its first worker's own.
+    pub fn worker_memory(&self) -> u64 {
+        let worker = self.workers().into_iter().next().unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{worker}/status")).unwrap();
+        let line = status.lines().find(|l| l.starts_with("RssAnon:")).unwrap();
+        let kilobytes: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+        kilobytes * 1024
     }
 
     /// Stops it and says how it ended.

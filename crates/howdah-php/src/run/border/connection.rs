@@ -71,7 +71,7 @@ unsafe extern "C" fn howdah_run_request(id: u64, out: *mut RequestOut) -> bool {
             method: Bytes::of(head.method()),
             path: Bytes::of(head.path()),
             query: head.query().map_or(Bytes::NONE, Bytes::of),
-            body: Bytes::of(connection.receiver.body()),
+            body: Bytes::of(connection.body()),
             http11: head.version() == howdah_http1::message::Version::Http11,
             server_port,
             remote_port,

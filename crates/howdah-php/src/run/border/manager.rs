@@ -3,7 +3,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{EventOut, Manager, STATE, Settings, StartedConfig, State, kind, tell, text};
 use crate::identity::{self, IdentityError};
@@ -74,13 +74,15 @@ unsafe extern "C" fn howdah_run_start(
 /// The pointers of `settings` are as `shim/swoole.h` describes them.
 unsafe fn start(settings: &Settings) -> Result<(), String> {
     // SAFETY: as this function demands.
-    let (user, group, root) = unsafe {
+    let (user, group, root, spills) = unsafe {
         (
             text(settings.user),
             text(settings.group),
             text(settings.document_root),
+            text(settings.spill_directory),
         )
     };
+    let spill_directory = spills.map_or_else(std::env::temp_dir, PathBuf::from);
     let mut locations = Vec::new();
     let mut at = settings.locations;
     while !at.is_null() {
@@ -115,6 +117,7 @@ unsafe fn start(settings: &Settings) -> Result<(), String> {
         sys::watch(epoll.as_raw_fd(), bell.as_raw_fd(), events, 0)
             .map_err(|e| format!("CannotWait: {e}"))?;
         let (workers, max_body, port) = (settings.workers, settings.max_body, state.port);
+        let max_uploads = settings.max_uploads;
         let (max_output, idle) = (settings.max_output as usize, settings.idle_ms);
         let (max_wait, max_requests) = (settings.max_wait_ms, settings.max_requests);
         // The limit of descriptors holds for each worker.
@@ -123,7 +126,9 @@ unsafe fn start(settings: &Settings) -> Result<(), String> {
         state.next_config = Some(Box::new(move || Config {
             workers,
             max_body,
+            max_uploads,
             max_output,
+            spill_directory: spill_directory.clone(),
             idle,
             max_wait,
             max_connections,

@@ -30,6 +30,8 @@ pub struct Settings {
     workers: u64,
     max_requests: u64,
     max_body: u64,
+    /// Bytes of a form with files, or 0.
+    max_uploads: u64,
     max_output: u64,
     idle_ms: u64,
     max_wait_ms: u64,
@@ -40,6 +42,8 @@ pub struct Settings {
     document_root: *const c_char,
     /// Path prefixes, each ended by a NUL, the list by an empty one; or NULL.
     locations: *const c_char,
+    /// Where files of a worker go.
+    spill_directory: *const c_char,
     /// Who the workers run as, or NULL.
     user: *const c_char,
     group: *const c_char,

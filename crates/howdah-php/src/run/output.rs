@@ -1,0 +1,229 @@
+//! What waits for one client: bytes in memory, then in a file once they are many, and parts of
+//! files. In order. So a script never waits for a slow reader, and a slow reader costs no more
+//! memory than [`OUTPUT_MEMORY`], as long as there is room for its file.
+
+use std::collections::VecDeque;
+use std::io::ErrorKind;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use super::spill::{Spilled, Store};
+use super::sys;
+
+/// Bytes for one client that wait in memory.
+const OUTPUT_MEMORY: usize = 256 << 10;
+/// Bytes a second that a client must take or send on average, and how long (ms) it may be slower:
+/// Kestrel's, and the front's for bodies. No real link is slower.
+pub const MIN_RATE: u64 = 240;
+pub const GRACE: u64 = 5_000;
+
+#[derive(Debug)]
+enum Piece {
+    /// And how much of it has gone.
+    Memory(Vec<u8>, usize),
+    /// Bytes that were too many for memory, and how many have gone.
+    Spilled(Spilled, u64),
+    /// A part of a file of the script's.
+    File {
+        file: OwnedFd,
+        offset: i64,
+        left: u64,
+    },
+}
+
+/// How sending went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// So many bytes went.
+    Some(u64),
+    /// The connection is broken.
+    Broken,
+}
+
+/// The queue of one client.
+#[derive(Debug, Default)]
+pub struct Output {
+    pieces: VecDeque<Piece>,
+    /// Bytes that wait in memory.
+    memory: usize,
+    /// Since when (ms) something waits, and how much was taken since.
+    since: u64,
+    taken: u64,
+}
+
+impl Output {
+    /// Nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Bytes that wait in memory.
+    pub fn memory(&self) -> usize {
+        self.memory
+    }
+
+    /// The client takes less than [`MIN_RATE`], on the average of the time since it had to be
+    /// waited for.
+    pub fn is_too_slow(&self, now: u64) -> bool {
+        let over = now.saturating_sub(self.since).saturating_sub(GRACE);
+        !self.is_empty() && self.taken < over * MIN_RATE / 1000
+    }
+
+    fn begin(&mut self, now: u64) {
+        if self.pieces.is_empty() {
+            (self.since, self.taken) = (now, 0);
+        }
+    }
+
+    /// Puts bytes behind what waits.
+    pub fn push(&mut self, bytes: [&[u8]; 2], store: &Store, now: u64) {
+        self.begin(now);
+        if let Some(Piece::Spilled(file, _)) = self.pieces.back_mut() {
+            // Both or none: what was written of the first is not counted then.
+            match file.append(&bytes.concat()) {
+                Ok(()) => return,
+                Err(e) => store.complain(&e, now),
+            }
+        }
+        let more = bytes[0].len() + bytes[1].len();
+        if self.memory + more > OUTPUT_MEMORY
+            && let Some(file) = store.keep(&bytes, now)
+        {
+            self.pieces.push_back(Piece::Spilled(file, 0));
+            return;
+        }
+        self.memory += more;
+        match self.pieces.back_mut() {
+            Some(Piece::Memory(kept, sent)) => {
+                kept.drain(..*sent);
+                *sent = 0;
+                kept.extend_from_slice(bytes[0]);
+                kept.extend_from_slice(bytes[1]);
+            }
+            _ => self.pieces.push_back(Piece::Memory(bytes.concat(), 0)),
+        }
+    }
+
+    /// Puts a part of a file behind what waits.
+    pub fn push_file(&mut self, file: OwnedFd, offset: u64, length: u64, now: u64) {
+        self.begin(now);
+        if length > 0 {
+            self.pieces.push_back(Piece::File {
+                file,
+                offset: offset as i64,
+                left: length,
+            });
+        }
+    }
+
+    /// Sends as much as the socket takes.
+    pub fn flush(&mut self, socket: i32) -> Sent {
+        let mut all = 0;
+        loop {
+            let more = self.pieces.len() > 1;
+            let Some(piece) = self.pieces.front_mut() else {
+                return Sent::Some(all);
+            };
+            let (sent, done) = match piece {
+                Piece::Memory(bytes, sent) => {
+                    let result = sys::send(socket, &bytes[*sent..], b"", more);
+                    if let Ok(n) = result {
+                        *sent += n;
+                        self.memory -= n;
+                    }
+                    (result, *sent == bytes.len())
+                }
+                Piece::Spilled(file, sent) => {
+                    let (mut offset, left) = (*sent as i64, file.len() - *sent);
+                    let result = sys::send_file(socket, file.as_raw_fd(), &mut offset, left);
+                    *sent = offset as u64;
+                    (result, *sent == file.len())
+                }
+                Piece::File { file, offset, left } => {
+                    let result = sys::send_file(socket, file.as_raw_fd(), offset, *left);
+                    if let Ok(n) = result {
+                        *left -= n as u64;
+                    }
+                    (result, *left == 0)
+                }
+            };
+            match sent {
+                // A file became shorter than was announced: the client must see that.
+                Ok(0) if !done => return Sent::Broken,
+                Ok(n) => {
+                    all += n as u64;
+                    self.taken += n as u64;
+                    if done {
+                        self.pieces.pop_front();
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Sent::Some(all),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Sent::Broken,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    /// Reads what `output` sends over a socket that takes little at once.
+    fn drained(output: &mut Output) -> Vec<u8> {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let (mut all, mut buf) = (Vec::new(), vec![0; 1 << 16]);
+        while !output.is_empty() {
+            assert_ne!(output.flush(ours.as_raw_fd()), Sent::Broken);
+            while let Ok(n) = theirs.read(&mut buf) {
+                all.extend_from_slice(&buf[..n]);
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn bytes_leave_in_their_order_wherever_they_waited() {
+        let store = Store::new(std::env::temp_dir(), 2 << 20);
+        let mut output = Output::default();
+        let mut expected = Vec::new();
+        // Memory, a file, and memory again when the file may hold no more.
+        for i in 0..30u8 {
+            let piece = vec![i; 100_000];
+            output.push([&piece, b"|"], &store, 0);
+            expected.extend_from_slice(&piece);
+            expected.push(b'|');
+        }
+        assert!(output.memory() > OUTPUT_MEMORY, "{}", output.memory());
+        assert_eq!(drained(&mut output), expected);
+        assert_eq!(output.memory(), 0);
+    }
+
+    #[test]
+    fn one_large_answer_waits_in_a_file() {
+        let store = Store::new(std::env::temp_dir(), 1 << 30);
+        let mut output = Output::default();
+        let large = vec![b'x'; 4 << 20];
+        output.push([b"head", &large], &store, 0);
+        assert_eq!(output.memory(), 0);
+        assert_eq!(drained(&mut output).len(), large.len() + 4);
+    }
+
+    #[test]
+    fn a_reader_is_too_slow_after_its_grace() {
+        let store = Store::new(std::env::temp_dir(), 1 << 30);
+        let mut output = Output::default();
+        assert!(!output.is_too_slow(1 << 40));
+        output.push([&vec![b'x'; 100_000], b""], &store, 1_000);
+        assert!(!output.is_too_slow(1_000 + GRACE));
+        assert!(output.is_too_slow(1_000 + GRACE + 100));
+        output.taken = 2400;
+        assert!(!output.is_too_slow(1_000 + GRACE + 10_000));
+        assert!(output.is_too_slow(1_000 + GRACE + 10_100));
+    }
+}

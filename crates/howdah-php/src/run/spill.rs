@@ -1,0 +1,144 @@
+//! Files without a name, for bytes that wait for a client or are the body of an upload: one
+//! worker's, all of them together bounded. A file is gone with its last descriptor, also after a
+//! crash. Writes go to the page cache and block no longer than the copy takes.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io::{Error, ErrorKind};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use super::log;
+use super::sys;
+
+/// Where a worker's files are, and how much they hold together.
+#[derive(Debug)]
+pub struct Store {
+    directory: PathBuf,
+    most: u64,
+    held: Rc<Cell<u64>>,
+    /// When a failure was last logged (ms).
+    complained: Cell<Option<u64>>,
+}
+
+/// How often a failure is logged (ms).
+const COMPLAINS: u64 = 10_000;
+
+impl Store {
+    /// Files in `directory` of `most` bytes together. Nothing is made before it is needed.
+    pub fn new(directory: PathBuf, most: u64) -> Store {
+        Store {
+            directory,
+            most,
+            held: Rc::default(),
+            complained: Cell::default(),
+        }
+    }
+
+    /// A file that holds `bytes`; none, and why is logged, when it cannot be had.
+    pub fn keep(&self, bytes: &[&[u8]], now: u64) -> Option<Spilled> {
+        let made = sys::unnamed_file(&self.directory).and_then(|file| {
+            let mut spilled = Spilled {
+                file,
+                len: 0,
+                most: self.most,
+                held: Rc::clone(&self.held),
+            };
+            for piece in bytes {
+                spilled.append(piece)?;
+            }
+            Ok(spilled)
+        });
+        made.map_err(|e| self.complain(&e, now)).ok()
+    }
+
+    /// Logs a failure, now and then.
+    pub fn complain(&self, why: &Error, now: u64) {
+        let recent = |at: u64| now - at < COMPLAINS;
+        if !self.complained.get().is_some_and(recent) {
+            self.complained.set(Some(now));
+            log::warn(&format!(
+                "SpillFailed: {}: {why}; large bodies stay in memory or are refused, scripts wait for slow readers",
+                self.directory.display()
+            ));
+        }
+    }
+}
+
+/// One file.
+#[derive(Debug)]
+pub struct Spilled {
+    file: File,
+    len: u64,
+    most: u64,
+    held: Rc<Cell<u64>>,
+}
+
+impl Spilled {
+    /// Appends bytes: all of them, or after an error none.
+    pub fn append(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        let more = bytes.len() as u64;
+        if more > self.most.saturating_sub(self.held.get()) {
+            return Err(Error::new(
+                ErrorKind::StorageFull,
+                "the files of this worker hold as much as they may",
+            ));
+        }
+        // By position: a write that failed half-way leaves nothing between two pieces.
+        self.file.write_all_at(bytes, self.len)?;
+        self.len += more;
+        self.held.set(self.held.get() + more);
+        Ok(())
+    }
+
+    /// Bytes in it.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// All of it, mapped.
+    pub fn map(&self) -> std::io::Result<sys::Mapped> {
+        sys::Mapped::new(&self.file, self.len)
+    }
+}
+
+impl AsRawFd for Spilled {
+    fn as_raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+}
+
+impl Drop for Spilled {
+    fn drop(&mut self) {
+        self.held.set(self.held.get() - self.len);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_workers_files_hold_is_bounded_and_comes_back_with_them() {
+        let store = Store::new(std::env::temp_dir(), 10);
+        let mut first = store.keep(&[b"abc", b"de"], 0).unwrap();
+        assert!(store.keep(&[b"123456"], 0).is_none());
+        first.append(b"fghij").unwrap();
+        assert_eq!(
+            first.append(b"k").unwrap_err().kind(),
+            ErrorKind::StorageFull
+        );
+        assert_eq!(&*first.map().unwrap(), b"abcdefghij");
+        drop(first);
+        assert!(store.keep(&[b"1234567890"], 0).is_some());
+    }
+
+    #[test]
+    fn without_a_directory_there_is_no_file() {
+        let store = Store::new("/nonexistent".into(), 10);
+        assert!(store.keep(&[b"a"], 0).is_none());
+    }
+}

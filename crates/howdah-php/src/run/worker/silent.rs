@@ -1,0 +1,81 @@
+//! At the limit of connections: who is closed to make place for a new visitor. The one that has
+//! said nothing for the longest time; never one whose request is being answered. So connections that
+//! somebody opens and keeps silent keep nobody out.
+
+use super::Worker;
+use crate::run::log;
+
+/// Connections chosen at once: looking at all of them for each new one would cost too much.
+const CHOSEN: usize = 1024;
+/// How often the log speaks of it (ms).
+const SAID: u64 = 10_000;
+
+/// A connection that may be closed: it has not spoken since it was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Candidate {
+    /// When it was last active (ms).
+    active: u64,
+    served: u64,
+    id: u64,
+}
+
+/// The connections to be closed next, the last one first.
+#[derive(Debug, Default)]
+pub struct Silent {
+    chosen: Vec<Candidate>,
+    said_at: Option<u64>,
+}
+
+impl Worker {
+    /// Closes the connection of this worker that has been silent for the longest time. False: there
+    /// is none.
+    pub(super) fn close_a_silent_one(&mut self) -> bool {
+        let Some(id) = self.next_candidate() else {
+            return false;
+        };
+        self.close(id);
+        if self.silent.said_at.is_none_or(|at| self.now - at >= SAID) {
+            self.silent.said_at = Some(self.now);
+            log::warn(
+                "TooManyConnections: the limit is reached; for each new connection the one that has been silent longest is closed",
+            );
+        }
+        true
+    }
+
+    /// Whether a new connection could have the place of a silent one.
+    pub(super) fn has_a_silent_one(&self) -> bool {
+        let connections = self
+            .slots
+            .iter()
+            .filter_map(|slot| slot.connection.as_ref());
+        connections.into_iter().any(|c| c.is_silent())
+    }
+
+    fn next_candidate(&mut self) -> Option<u64> {
+        while let Some(candidate) = self.silent.chosen.pop() {
+            if self.candidate(candidate.id) == Some(candidate) {
+                return Some(candidate.id);
+            }
+        }
+        let mut all: Vec<_> = (0..self.slots.len() as u32)
+            .filter_map(|slot| self.candidate(self.id(slot)))
+            .collect();
+        if all.len() > CHOSEN {
+            all.select_nth_unstable(CHOSEN);
+            all.truncate(CHOSEN);
+        }
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        self.silent.chosen = all;
+        Some(self.silent.chosen.pop()?.id)
+    }
+
+    fn candidate(&self, id: u64) -> Option<Candidate> {
+        let connection = self.slots[self.slot(id)?].connection.as_ref()?;
+        connection.is_silent().then_some(Candidate {
+            active: connection.active,
+            served: connection.served,
+            id,
+        })
+    }
+}
