@@ -224,6 +224,19 @@ fn without_room_for_files_what_fits_memory_is_served_and_the_rest_named() {
 }
 
 #[test]
+fn a_head_that_comes_byte_by_byte_is_a_head() {
+    let script = serving("[]");
+    let mut client = script.connect();
+    client.stream.set_nodelay(true).unwrap();
+    let both = b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\n\r\nabGET / HTTP/1.1\r\nHost: t\r\n\r\n";
+    for byte in both {
+        client.send(&[*byte]);
+    }
+    assert_eq!(client.answer(false).text(), "ok");
+    assert_eq!(client.answer(false).text(), "ok");
+}
+
+#[test]
 fn heads_may_be_as_long_as_swooles() {
     let script = serving("[]");
     let mut client = script.connect();

@@ -54,8 +54,10 @@ pub struct Connection {
     pub phase: Phase,
     /// The request being received or answered.
     pub receiver: Receiver,
-    /// Received and not taken yet: the rest of a head, pipelined requests.
+    /// Received and not taken yet: the rest of a head, pipelined requests. And whether a look at
+    /// it can make more of it than the last one.
     input: Vec<u8>,
+    unparsed: bool,
     /// The body being received, when it is long; and all of it, when it is complete.
     stored: Option<Spilled>,
     mapped: Option<sys::Mapped>,
@@ -88,6 +90,7 @@ impl Connection {
             phase: Phase::Receiving,
             receiver: Receiver::default(),
             input: Vec::new(),
+            unparsed: false,
             stored: None,
             mapped: None,
             body_since: now,
@@ -157,7 +160,7 @@ impl Connection {
         loop {
             match self.phase {
                 Phase::Receiving => {
-                    if !self.input.is_empty() {
+                    if self.unparsed && !self.input.is_empty() {
                         let input = std::mem::take(&mut self.input);
                         let progress = self.take(&input, limits, store, now);
                         if progress != Progress::Waits {
@@ -199,6 +202,9 @@ impl Connection {
                         self.take(&scratch[..n], limits, store, now)
                     } else {
                         self.input.extend_from_slice(&scratch[..n]);
+                        // A head that comes byte by byte is parsed when a line has ended.
+                        self.unparsed |=
+                            scratch[..n].contains(&b'\n') || self.input.len() > limits.head.bytes;
                         Progress::Waits
                     };
                     if progress != Progress::Waits {
@@ -220,6 +226,7 @@ impl Connection {
         match self.receiver.take(bytes, limits) {
             Ok((used, received)) => {
                 self.input.extend_from_slice(&bytes[used..]);
+                self.unparsed = used > 0 || self.receiver.in_body();
                 if !self.keep_body(received, limits, store) {
                     return Progress::Refused(Refused::SpillFailed);
                 }
