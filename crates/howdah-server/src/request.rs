@@ -381,7 +381,7 @@ impl Front {
         if out.ended() {
             return;
         }
-        if out.began() || *failure == Failure::ClientGone {
+        if out.began() || matches!(failure, Failure::ClientGone | Failure::ClientTooSlow) {
             out.abort();
             return;
         }
@@ -543,6 +543,7 @@ impl Handler for Front {
                 let body = body.none();
                 Box::pin(self.go_on(exchange, to, body, out, &mut record)).await
             }
+            Err(Failure::ClientGone) if out.client_too_slow() => Err(Failure::ClientTooSlow),
             Err(failure) => Err(failure),
         };
         if let Err(failure) = answered {

@@ -52,6 +52,9 @@ pub enum Failure {
     EncoderFailed(String),
     /// A purge request that is not carried out.
     Purge(crate::cache::protocol::Refused),
+    /// The client takes its answer more slowly than `limits.send_rate`, or than a script that waits
+    /// for it is to wait. Nobody sees the status.
+    ClientTooSlow,
     /// The client left before the answer was complete. Nobody sees the status.
     ClientGone,
 }
@@ -70,6 +73,7 @@ impl Failure {
             Failure::LocalRedirectLoop(_) => "LocalRedirectLoop",
             Failure::EncoderFailed(_) => "EncoderFailed",
             Failure::Purge(refused) => refused.name(),
+            Failure::ClientTooSlow => "ClientTooSlow",
             Failure::ClientGone => "ClientGone",
         }
     }
@@ -104,6 +108,8 @@ impl Failure {
             Failure::LengthMismatch { .. } => 502,
             Failure::LocalRedirectLoop(_) | Failure::EncoderFailed(_) => 500,
             Failure::Purge(refused) => refused.status(),
+            // In logs only, as nginx logs a client that takes nothing.
+            Failure::ClientTooSlow => 408,
             // nginx' number for it, in logs only.
             Failure::ClientGone => 499,
         }
@@ -125,6 +131,8 @@ impl Failure {
     /// problem of the server's.
     pub fn level(&self) -> u8 {
         match self.status() {
+            // It may have held a process.
+            408 if *self == Failure::ClientTooSlow => level::NOTICE,
             ..500 => level::INFO,
             503 => level::WARNING,
             _ => level::ERROR,
@@ -186,6 +194,9 @@ impl Failure {
             )
             .into(),
             Failure::Purge(refused) => refused.message().into(),
+            Failure::ClientTooSlow => {
+                "the client took its answer too slowly: below limits.send_rate, or while its script waited for it".into()
+            }
             Failure::EncoderFailed(error) => format!("the response could not be compressed: {error}").into(),
             _ => "".into(),
         }

@@ -22,6 +22,7 @@ fn all() -> BTreeMap<&'static str, u16> {
         },
         Failure::LocalRedirectLoop(Vec::new()),
         Failure::EncoderFailed(String::new()),
+        Failure::ClientTooSlow,
         Failure::ClientGone,
         Failure::Purge(Refused::Denied("")),
         Failure::Purge(Refused::Unreadable("")),

@@ -313,7 +313,7 @@ impl RequestBody {
             outbox.mark_ahead();
             // What the socket does not take now goes out when the task waits. A failure shows as
             // the end of the stream, or at the next flush.
-            let _ = outbox.poll_flush(&self.io.socket, self.io.config.send_timeout, false, cx);
+            let _ = outbox.poll_flush(&self.io.socket, &self.io.config, false, cx);
         }
         drop(outbox);
         self.tell_left();

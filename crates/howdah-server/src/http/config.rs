@@ -44,6 +44,9 @@ pub struct HttpConfig {
     pub keepalive_requests: u64,
     /// Without progress in sending → the client is gone. 60 s, as nginx' send_timeout.
     pub send_timeout: Duration,
+    /// Bytes a second that a client must take of an answer while it is waited for, over ten seconds
+    /// of waiting → the client is too slow, `ClientTooSlow`. 240, as IIS and Kestrel; 0 is no minimum.
+    pub min_send_rate: u32,
     /// Most connections at once, of all listeners; none: derived from RLIMIT_NOFILE (three quarters
     /// of it: an idle connection is one descriptor, a busy one may have a file or two besides).
     /// At the limit idle ones are closed, the longest idle first; further ones wait in the backlog.
@@ -75,6 +78,7 @@ impl Default for HttpConfig {
             keepalive_timeout: Duration::from_secs(75),
             keepalive_requests: 10_000,
             send_timeout: Duration::from_secs(60),
+            min_send_rate: 240,
             max_connections: None,
             max_discarded_body: 256 << 10,
             lingering_time: Duration::from_secs(30),

@@ -53,7 +53,7 @@ impl Io {
 
     pub(super) fn poll_flush(&self, cx: &mut Context<'_>, more: bool) -> Poll<io::Result<()>> {
         self.outbox()
-            .poll_flush(&self.socket, self.config.send_timeout, more, cx)
+            .poll_flush(&self.socket, &self.config, more, cx)
     }
 
     pub(super) fn body_left(&self) -> BodyLeft {

@@ -16,6 +16,7 @@ mod io;
 mod lifecycle;
 pub mod message;
 mod outbox;
+mod pace;
 pub mod proxy_protocol;
 mod responder;
 mod socket;

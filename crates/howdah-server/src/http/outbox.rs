@@ -3,16 +3,14 @@
 //! nothing of HTTP messages.
 
 use std::collections::VecDeque;
-use std::future::Future;
 use std::io::{self, IoSlice};
-use std::pin::Pin;
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use tokio::time::{Instant, Sleep};
 
 use super::buffers;
+use super::config::HttpConfig;
+use super::pace::Pace;
 use super::socket::Socket;
 
 /// Pieces up to this size are copied: cheaper than a further element of a vectored write.
@@ -48,7 +46,9 @@ pub(super) struct Outbox {
     pub(super) began: bool,
     /// Sending has failed: everything further is dropped.
     gone: bool,
-    stalled: Option<Pin<Box<Sleep>>>,
+    /// It has failed because the client took too little.
+    too_slow: bool,
+    pace: Option<Box<Pace>>,
 }
 
 impl Outbox {
@@ -60,6 +60,11 @@ impl Outbox {
     /// Whether sending has failed.
     pub(super) fn gone(&self) -> bool {
         self.gone
+    }
+
+    /// Whether it has failed because the client took too little.
+    pub(super) fn too_slow(&self) -> bool {
+        self.too_slow
     }
 
     /// Everything queued so far belongs to earlier answers, or must not wait.
@@ -106,19 +111,19 @@ impl Outbox {
         }
     }
 
-    /// Sends until nothing is queued. Without progress for `patience`: `TimedOut`. After an error
-    /// the queue is empty and stays so. `more`: further bytes follow at once.
+    /// Sends until nothing is queued. Without progress for `send_timeout`, or with less of it than
+    /// `min_send_rate`: `TimedOut`. After an error the queue is empty and stays so. `more`: further
+    /// bytes follow at once.
     pub(super) fn poll_flush(
         &mut self,
         socket: &Socket,
-        patience: Duration,
+        config: &HttpConfig,
         more: bool,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         if self.gone {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        let before = self.queued;
         while self.queued > 0 {
             let sent = if self.rest.is_empty() {
                 socket.poll_send(cx, &[IoSlice::new(&self.first[self.sent..])], more)
@@ -135,23 +140,23 @@ impl Outbox {
                 socket.poll_send(cx, &parts[..count], more)
             };
             match sent {
-                Poll::Ready(Ok(n)) => self.took(n),
+                Poll::Ready(Ok(n)) => {
+                    self.took(n);
+                    if let Some(pace) = &mut self.pace
+                        && pace.took(n, config.min_send_rate)
+                    {
+                        return Poll::Ready(Err(self.fail_slow()));
+                    }
+                }
                 Poll::Ready(Err(e)) => return Poll::Ready(Err(self.fail(e))),
                 Poll::Pending => {
-                    let stalled = self
-                        .stalled
-                        .get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
-                    if self.queued < before {
-                        stalled.as_mut().reset(Instant::now() + patience);
-                    }
-                    if stalled.as_mut().poll(cx).is_ready() {
-                        return Poll::Ready(Err(self.fail(io::ErrorKind::TimedOut.into())));
-                    }
-                    return Poll::Pending;
+                    let pace = self.pace.get_or_insert_with(|| Box::new(Pace::new()));
+                    ready!(pace.poll_wait(config.send_timeout, cx));
+                    return Poll::Ready(Err(self.fail(io::ErrorKind::TimedOut.into())));
                 }
             }
         }
-        self.stalled = None;
+        self.pace = None;
         Poll::Ready(Ok(()))
     }
 
@@ -178,6 +183,13 @@ impl Outbox {
             self.sent = 0;
             self.rest.pop_front();
         }
+    }
+
+    /// As [`Outbox::fail`], because the client takes too little.
+    pub(super) fn fail_slow(&mut self) -> io::Error {
+        let why = self.fail(io::ErrorKind::TimedOut.into());
+        self.too_slow = true;
+        why
     }
 
     /// Drops everything queued; nothing further is taken.

@@ -8,17 +8,16 @@ use std::fs::File;
 use std::future::poll_fn;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use tokio::time::{Instant, Sleep};
 
 use super::config::HalfClose;
 use super::date;
 use super::io::{BodyLeft, Io};
 use super::message::{ResponseHead, Version};
+use super::pace::Pace;
 use howdah_http1::reason::reason_phrase;
 
 /// Files up to this size are read and sent together with the head: one `pread` and one `send`
@@ -123,7 +122,8 @@ pub struct Responder {
     status: u16,
     sent: u64,
     body_sent: u64,
-    timer: Option<Pin<Box<Sleep>>>,
+    /// Of a file that is being sent.
+    pace: Option<Box<Pace>>,
 }
 
 impl Responder {
@@ -137,7 +137,7 @@ impl Responder {
             status: 0,
             sent: 0,
             body_sent: 0,
-            timer: None,
+            pace: None,
         }
     }
 
@@ -345,6 +345,16 @@ impl Responder {
         self.io.outbox().queued()
     }
 
+    /// Bytes of this response that the socket has taken.
+    pub fn taken(&self) -> u64 {
+        self.sent.saturating_sub(self.queued() as u64)
+    }
+
+    /// Whether sending has failed because the client took less than `min_send_rate`.
+    pub fn client_too_slow(&self) -> bool {
+        self.io.outbox().too_slow()
+    }
+
     /// Sends until nothing is queued.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ClientGone>> {
         self.io.poll_flush(cx, false).map_err(|_| ClientGone)
@@ -402,7 +412,7 @@ impl Responder {
             }
             tokio::task::coop::consume_budget().await;
         }
-        self.timer = None;
+        self.pace = None;
         if framing == Framing::Chunked {
             self.append(|out| out.extend_from_slice(b"\r\n"));
         }
@@ -423,14 +433,18 @@ impl Responder {
         offset: &mut u64,
         len: usize,
     ) -> Poll<Result<u64, SendFileError>> {
-        let patience = self.io.config.send_timeout;
+        let config = &self.io.config;
         match self.io.socket.poll_sendfile(cx, file, offset, len) {
             Poll::Ready(Ok(0)) => {
                 Poll::Ready(Err(self.broken_file(io::ErrorKind::UnexpectedEof.into())))
             }
             Poll::Ready(Ok(n)) => {
-                // The next wait begins anew.
-                self.timer = None;
+                if let Some(pace) = &mut self.pace
+                    && pace.took(n, config.min_send_rate)
+                {
+                    self.io.outbox().fail_slow();
+                    return Poll::Ready(Err(SendFileError::ClientGone));
+                }
                 Poll::Ready(Ok(n as u64))
             }
             Poll::Ready(Err(e))
@@ -447,10 +461,8 @@ impl Responder {
             }
             Poll::Ready(Err(e)) => Poll::Ready(Err(self.broken_file(e))),
             Poll::Pending => {
-                let timer = self.timer.get_or_insert_with(|| {
-                    Box::pin(tokio::time::sleep_until(Instant::now() + patience))
-                });
-                ready!(timer.as_mut().poll(cx));
+                let pace = self.pace.get_or_insert_with(|| Box::new(Pace::new()));
+                ready!(pace.poll_wait(config.send_timeout, cx));
                 Poll::Ready(Err(self.client_gone(io::ErrorKind::TimedOut.into())))
             }
         }

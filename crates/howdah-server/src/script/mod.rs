@@ -6,6 +6,7 @@
 //! - [`head`]: the script's response head as the client gets it.
 //! - [`spill`]: what does not fit memory.
 //! - [`streams`]: how many processes may read bodies that are still arriving.
+//! - [`wait`]: a script that waits for its client.
 
 pub mod body;
 pub mod frame;
@@ -13,3 +14,4 @@ pub mod head;
 pub mod pump;
 pub mod spill;
 pub mod streams;
+pub mod wait;

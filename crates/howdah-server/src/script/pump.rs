@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,6 +23,7 @@ use tokio::time::Sleep;
 
 use super::head::{self, SendFile};
 use super::spill::SpillFile;
+use super::wait::ScriptWait;
 use crate::encoding::{Encoder, EncodingConfig, policy};
 use crate::gather::Gathered;
 use crate::http::message::{RequestHead, ResponseHead};
@@ -49,8 +50,8 @@ pub struct PumpConfig {
     /// that waits so long is not a child held. Mere progress does not count: at 10 MB/s a client
     /// makes some all the time, and would hold the child for the whole download.
     pub patience: Duration,
-    /// Bytes in the file; beyond it the script waits. Default 1 GiB, nginx'
-    /// `fastcgi_max_temp_file_size`. 0: no file.
+    /// Bytes in the file; beyond it the script waits, as long as the client takes
+    /// [`super::wait::RATE`]. Default 1 GiB, nginx' `fastcgi_max_temp_file_size`. 0: no file.
     pub spill: u64,
     /// Where the file is.
     pub directory: PathBuf,
@@ -68,6 +69,8 @@ pub trait Answer {
     fn push(&mut self, bytes: Bytes);
     /// See [`Responder::queued`].
     fn queued(&self) -> usize;
+    /// See [`Responder::taken`].
+    fn taken(&self) -> u64;
     /// See [`Responder::poll_flush`].
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ClientGone>>;
     /// See [`Responder::end`].
@@ -90,6 +93,9 @@ impl Answer for Responder {
     }
     fn queued(&self) -> usize {
         Responder::queued(self)
+    }
+    fn taken(&self) -> u64 {
+        Responder::taken(self)
     }
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ClientGone>> {
         Responder::poll_flush(self, cx)
@@ -142,6 +148,7 @@ pub struct Pump<'a> {
     through: bool,
     spill: Spill,
     stalled: Option<Pin<Box<Sleep>>>,
+    waits: ScriptWait,
     /// The script wrote more than it announced.
     cut: bool,
     /// Header lines of the script that cannot be sent.
@@ -162,6 +169,16 @@ enum Spill {
     },
     /// There is no file: switched off, or it cannot be made.
     Never,
+}
+
+/// What there is for another event.
+enum Room {
+    /// Enough.
+    Yes,
+    /// None; in a moment there may be, or a file.
+    Perhaps,
+    /// None until the client takes something: the script waits for it.
+    No,
 }
 
 impl<'a> Pump<'a> {
@@ -193,6 +210,7 @@ impl<'a> Pump<'a> {
                 Spill::No
             },
             stalled: None,
+            waits: ScriptWait::default(),
             cut: false,
             rejected: 0,
             spill_error: None,
@@ -266,8 +284,17 @@ impl<'a> Pump<'a> {
                     Poll::Pending => {}
                 }
             }
-            if self.through || !self.has_room(cx, out) {
+            if self.through {
                 return Poll::Pending;
+            }
+            match self.has_room(cx, out) {
+                Room::Yes => self.waits.over(|| out.taken()),
+                Room::Perhaps => return Poll::Pending,
+                Room::No => {
+                    ready!(self.waits.poll(out.taken(), cx));
+                    out.abort();
+                    return Poll::Ready(Ended::CutOff(Failure::ClientTooSlow));
+                }
             }
             match run.poll_event(cx) {
                 Poll::Ready(Ok(event)) => {
@@ -316,19 +343,22 @@ impl<'a> Pump<'a> {
 
     /// Whether another event may be asked for. When there is no room, whoever makes some has our
     /// waker.
-    fn has_room(&mut self, cx: &mut Context<'_>, out: &impl Answer) -> bool {
+    fn has_room(&mut self, cx: &mut Context<'_>, out: &impl Answer) -> Room {
         match &self.spill {
-            Spill::Yes { file, after } => after.is_empty() && file.size() < self.config.spill,
-            _ if out.queued() < self.config.memory => true,
-            Spill::Never => false,
-            Spill::No if self.unbuffered => false,
+            Spill::Yes { file, after } if after.is_empty() && file.size() < self.config.spill => {
+                Room::Yes
+            }
+            Spill::Yes { .. } => Room::No,
+            _ if out.queued() < self.config.memory => Room::Yes,
+            Spill::Never => Room::No,
+            Spill::No if self.unbuffered => Room::No,
             Spill::No => {
                 let patience = self.config.patience;
                 let stalled = self
                     .stalled
                     .get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
                 if stalled.as_mut().poll(cx).is_pending() {
-                    return false;
+                    return Room::Perhaps;
                 }
                 self.stalled = None;
                 match SpillFile::create(&self.config.directory) {
@@ -337,13 +367,13 @@ impl<'a> Pump<'a> {
                             file,
                             after: VecDeque::new(),
                         };
-                        true
+                        Room::Yes
                     }
                     // The script waits for the client then: slower, but right.
                     Err(error) => {
                         self.spill = Spill::Never;
                         self.note_spill_error(error);
-                        false
+                        Room::No
                     }
                 }
             }

@@ -57,6 +57,9 @@ impl Answer for Client {
     fn queued(&self) -> usize {
         self.queue.iter().map(Bytes::len).sum()
     }
+    fn taken(&self) -> u64 {
+        self.body.len() as u64
+    }
     fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ClientGone>> {
         self.flushes += 1;
         if self.gone {

@@ -38,3 +38,26 @@ fn slow_uploads_that_ask_for_progress_leave_children_to_visitors() {
         drop(uploads);
     }
 }
+
+#[test]
+fn a_slow_reader_of_more_than_memory_and_file_does_not_keep_its_child() {
+    let builder = Fixture::named("slow-reader").children(1);
+    builder.scratch().writable_dir("spill");
+    let fixture = builder
+        .config("[limits]\nspill_directory = \"SCRATCH/spill\"\nresponse_spill = \"1M\"")
+        .script(
+            "endless.php",
+            "<?php while (!connection_aborted()) { echo str_repeat('x', 65536); }",
+        )
+        .start();
+    let mut slow = Connection::open(fixture.address()).unwrap();
+    slow.send("GET /endless.php HTTP/1.1\r\nHost: x\r\n\r\n")
+        .unwrap();
+    assert_eq!(slow.read_head().unwrap().status, 200);
+    // There is one child: whoever comes now waits for it, but not for the end of the patience of
+    // those who wait (30 s), nor for that of the server with its script (300 s).
+    for _ in 0..3 {
+        fixture.still_serves();
+    }
+    fixture.wait_for_log(&["ClientTooSlow", "/endless.php"]);
+}

@@ -177,6 +177,9 @@ options! {
         "body_rate": Kind::Integer(0, 1 << 30), "240",
             "Bytes a second a request body must average; slower: 408 `BodyTooSlow`. 0: no minimum.",
             "Kestrel's; no real link is slower";
+        "send_rate": Kind::Integer(0, 1 << 30), "240",
+            "Bytes a second a client must take of its answer while it is waited for; slower: the connection is closed, `ClientTooSlow`. 0: no minimum.",
+            "IIS' and Kestrel's; no real link is slower";
         "discarded_body": Kind::Size(0, G), "256K",
             "How much of a request body that nobody reads is read and dropped to keep the connection.",
             "cheaper than a new connection";
@@ -186,7 +189,8 @@ options! {
             "Output that a slow client has not taken yet waits in memory up to this size, then in a file.",
             "almost every page fits";
         "response_spill": Kind::Size(0, T), "1G",
-            "… and up to this size in the file; then the script waits.", "nginx' fastcgi_max_temp_file_size";
+            "… and up to this size in the file; then the script waits, as long as the client takes 256 KiB a second: a slower one is cut off, `ClientTooSlow`.",
+            "nginx' fastcgi_max_temp_file_size; a script that waits holds a process";
         "spill_directory": Kind::Path, "/var/tmp",
             "Directory of these files. They have no name there.", "on a disk; /tmp is memory on many machines";
     }

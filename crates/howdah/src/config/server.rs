@@ -293,6 +293,7 @@ pub fn http(top: &Section<'_, '_, '_>) -> (HttpConfig, Patience) {
         header_timeout: time("header"),
         body_timeout: time("body"),
         min_body_rate: limits.number("body_rate").unwrap_or_default() as u32,
+        min_send_rate: limits.number("send_rate").unwrap_or_default() as u32,
         keepalive_timeout: time("keepalive"),
         keepalive_requests: limits.number("keepalive_requests").unwrap_or_default(),
         send_timeout: time("send"),

@@ -164,6 +164,30 @@ async fn a_client_that_reads_slowly_is_served() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_client_that_reads_below_the_minimum_is_given_up_though_it_makes_progress() {
+    let slower = HttpConfig {
+        min_send_rate: 10_000,
+        ..config()
+    };
+    let mut client = Client::with(slower, None);
+    client
+        .send("GET /big?30 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        .await;
+    let mut piece = vec![0; 100_000];
+    let mut got = 0;
+    loop {
+        // 3300 bytes a second.
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        match client.stream.read(&mut piece).await {
+            Ok(0) | Err(_) => break,
+            Ok(n) => got += n,
+        }
+    }
+    assert!(got < 1_000_000, "{got}");
+    assert_eq!(client.script.seen(), ["send: client gone"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_connection_has_so_many_requests_and_no_more() {
     let mut client = Client::with(
         HttpConfig {

@@ -1,0 +1,110 @@
+//! A script that waits for its client: memory and file for the answer are full, and its child serves
+//! nobody else. Says when the client is too slow for that. Only the time the script waits counts, and
+//! what the client takes meanwhile.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep};
+
+/// Bytes a second that a client must take while a script waits for it: 2 Mbit/s. Who is faster has
+/// what a script writes beyond a full file within its `request_terminate_timeout`; who is slower
+/// would not get there, and would keep the child until then.
+pub const RATE: u64 = 256 << 10;
+/// Over so long.
+pub const WINDOW: Duration = Duration::from_secs(10);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct ScriptWait {
+    /// The end of the window, while the script waits.
+    timer: Option<Pin<Box<Sleep>>>,
+    /// Since when it waits now, and what the client had taken then.
+    since: Option<(Instant, u64)>,
+    /// Before that, in this window.
+    waited: Duration,
+    taken: u64,
+}
+
+impl ScriptWait {
+    /// The script cannot go on; `taken` is what the client has taken of the answer. Ready: it takes
+    /// too little.
+    pub fn poll(&mut self, taken: u64, cx: &mut Context<'_>) -> Poll<()> {
+        let now = Instant::now();
+        let (_, before) = *self.since.get_or_insert((now, taken));
+        let left = WINDOW.saturating_sub(self.waited);
+        let timer = self
+            .timer
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(left)));
+        ready!(timer.as_mut().poll(cx));
+        let taken_in_window = self.taken + (taken - before);
+        if taken_in_window < RATE * WINDOW.as_secs() {
+            return Poll::Ready(());
+        }
+        (self.waited, self.taken) = (Duration::ZERO, 0);
+        self.since = Some((now, taken));
+        timer.as_mut().reset(now + WINDOW);
+        timer.as_mut().poll(cx)
+    }
+
+    /// The script goes on.
+    pub fn over(&mut self, taken: impl FnOnce() -> u64) {
+        if let Some((since, before)) = self.since.take() {
+            self.waited += since.elapsed();
+            self.taken += taken() - before;
+            // Armed anew, for what is left of the window, when it waits again.
+            self.timer = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENOUGH: u64 = RATE * 10;
+
+    async fn too_slow_within(wait: &mut ScriptWait, taken: u64, seconds: u64) -> bool {
+        let waiting = std::future::poll_fn(|cx| wait.poll(taken, cx));
+        let limit = Duration::from_secs(seconds);
+        tokio::time::timeout(limit, waiting).await.is_ok()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_nothing_is_too_slow_after_a_window() {
+        let mut wait = ScriptWait::default();
+        let begun = Instant::now();
+        assert!(too_slow_within(&mut wait, 5, 60).await);
+        assert_eq!(begun.elapsed(), WINDOW);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_enough_goes_on() {
+        let mut wait = ScriptWait::default();
+        for window in 0..20 {
+            assert!(!too_slow_within(&mut wait, window * ENOUGH, 9).await);
+        }
+        assert!(too_slow_within(&mut wait, 20 * ENOUGH, 60).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn room_for_a_moment_does_not_begin_anew() {
+        let mut wait = ScriptWait::default();
+        assert!(!too_slow_within(&mut wait, 0, 6).await);
+        wait.over(|| 1000);
+        assert!(too_slow_within(&mut wait, 1000, 5).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_a_script_takes_is_not_its_clients() {
+        let mut wait = ScriptWait::default();
+        for _ in 0..3 {
+            assert!(!too_slow_within(&mut wait, 0, 3).await);
+            wait.over(|| 0);
+            tokio::time::sleep(Duration::from_secs(100)).await;
+        }
+        assert!(too_slow_within(&mut wait, 0, 2).await, "3 * 3 s are over");
+    }
+}
