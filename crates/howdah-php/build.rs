@@ -48,6 +48,7 @@ const SHIM: &[&str] = &[
     "swoole_timer.c",
     "swoole_table.c",
     "swoole_atomic.c",
+    "swoole_constants.c",
     "swoole_check.c",
 ];
 

@@ -83,6 +83,9 @@ bool howdah_run_send(uint64_t id, const char *first, size_t first_len, const cha
 bool howdah_run_make_room(uint64_t id);
 bool howdah_run_send_file(uint64_t id, const char *path, uint64_t offset, uint64_t length);
 howdah_bytes howdah_run_content_type(const char *path);
+/* The media type of an extension. False: it has none. */
+bool howdah_run_mime(const char *extension, howdah_bytes *type);
+void howdah_run_set_mime(const char *extension, const char *type); /* NULL: none */
 void howdah_run_answered(uint64_t id, bool keep);
 bool howdah_run_keeps(uint64_t id);
 bool howdah_run_exists(uint64_t id, bool answering);
@@ -91,6 +94,10 @@ void howdah_run_leave(void);
 void howdah_run_die(const char *name);
 uint64_t howdah_run_timer(uint64_t ms, bool repeats);
 bool howdah_run_timer_clear(uint64_t id);
+/* When a timer is due, in ms since the first one was made. */
+uint64_t howdah_run_timer_due(uint64_t id);
+/* Without a server: waits for the next timer. HOWDAH_DONE when there is none. */
+void howdah_run_next_timer(howdah_run_event *event);
 bool howdah_run_stats(howdah_run_stats_t *stats);
 void howdah_run_date(char *out); /* 29 bytes */
 int64_t howdah_run_seconds(void);
@@ -112,6 +119,10 @@ typedef struct {
 
 extern howdah_swoole_options howdah_swoole;
 extern howdah_run_settings howdah_swoole_loop;
+
+/* The names of settings and events; NULL behind the last. */
+const char *howdah_swoole_setting_name(size_t index);
+const char *howdah_swoole_event_name(size_t index);
 
 /* Takes the settings of $server->set(); throws on what cannot be had. */
 void howdah_swoole_set(HashTable *settings);
@@ -165,8 +176,11 @@ void howdah_swoole_new_response(zval *object, uint64_t connection);
 void howdah_swoole_fail_response(zval *object, const char *name);
 
 /* swoole_timer.c */
-void howdah_swoole_on_timer(uint64_t id, bool repeats);
+/* False: what it called threw or exited. */
+bool howdah_swoole_on_timer(uint64_t id, bool repeats);
 void howdah_swoole_forget_timers(void);
+/* Without a server: calls timers until there are none, or one of them exits or throws. */
+void howdah_swoole_run_timers(void);
 
 /* swoole_check.c: what a script names and cannot have is found when it is compiled. */
 void howdah_swoole_check_first_script(const char *script);

@@ -1,9 +1,14 @@
 /* Swoole\Atomic and Swoole\Atomic\Long: a number that a server's processes share, made before they are
- * forked. wait() and wakeup() are left out: a worker that waits answers nobody. */
+ * forked. wait() keeps the whole worker waiting, as in Swoole without coroutines. */
 #include "howdah.h"
 #include "swoole.h"
 
+#include <linux/futex.h>
+#include <math.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "zend_exceptions.h"
 
@@ -110,6 +115,55 @@ static PHP_METHOD(Atomic, cmpset)
 	                                        __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
 }
 
+/* The 32 bits that Swoole\Atomic shows, which the kernel waits for. */
+static uint32_t *word_of(zval *this)
+{
+	uint32_t *words = (uint32_t *)atomic_of(this)->value;
+	return &words[__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? 0 : 1];
+}
+
+static bool swap(uint32_t *word, uint32_t from, uint32_t to)
+{
+	return __atomic_compare_exchange_n(word, &from, to, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
+/* Takes a 1 away, if need be when somebody has made it one. */
+static PHP_METHOD(Atomic, wait)
+{
+	double seconds = 1.0;
+	ZEND_PARSE_PARAMETERS_START(0, 1)
+		Z_PARAM_OPTIONAL
+		Z_PARAM_DOUBLE(seconds)
+	ZEND_PARSE_PARAMETERS_END();
+	uint32_t *word = word_of(ZEND_THIS);
+	if (swap(word, 1, 0)) {
+		RETURN_TRUE;
+	}
+	/* As in Swoole: 0 and less is for ever, and so is here what no clock could hold. */
+	bool limited = seconds > 0 && seconds < 1e9;
+	struct timespec limit = {
+		.tv_sec = limited ? (time_t)seconds : 0,
+		.tv_nsec = limited ? (long)((seconds - floor(seconds)) * 1e9) : 0,
+	};
+	long woken = syscall(SYS_futex, word, FUTEX_WAIT, 0, limited ? &limit : NULL, NULL, 0);
+	/* EAGAIN: it is not 0 any more. */
+	RETURN_BOOL((woken == 0 || errno == EAGAIN) && swap(word, 1, 0));
+}
+
+static PHP_METHOD(Atomic, wakeup)
+{
+	zend_long count = 1;
+	ZEND_PARSE_PARAMETERS_START(0, 1)
+		Z_PARAM_OPTIONAL
+		Z_PARAM_LONG(count)
+	ZEND_PARSE_PARAMETERS_END();
+	uint32_t *word = word_of(ZEND_THIS);
+	if (swap(word, 0, 1)) {
+		syscall(SYS_futex, word, FUTEX_WAKE, (int)MAX(1, MIN(count, INT_MAX)), NULL, NULL, 0);
+	}
+	RETURN_TRUE;
+}
+
 ZEND_BEGIN_ARG_INFO_EX(arginfo_none, 0, 0, 0)
 ZEND_END_ARG_INFO()
 
@@ -129,6 +183,19 @@ static const zend_function_entry atomic_methods[] = {
 	PHP_ME(Atomic, get, arginfo_none, ZEND_ACC_PUBLIC)
 	PHP_ME(Atomic, set, arginfo_value, ZEND_ACC_PUBLIC)
 	PHP_ME(Atomic, cmpset, arginfo_cmpset, ZEND_ACC_PUBLIC)
+	PHP_ME(Atomic, wait, arginfo_value, ZEND_ACC_PUBLIC)
+	PHP_ME(Atomic, wakeup, arginfo_value, ZEND_ACC_PUBLIC)
+	PHP_FE_END
+};
+
+/* Without the last two: what waits is 32 bits. */
+static const zend_function_entry long_methods[] = {
+	PHP_ME(Atomic, __construct, arginfo_value, ZEND_ACC_PUBLIC)
+	PHP_ME(Atomic, add, arginfo_value, ZEND_ACC_PUBLIC)
+	PHP_ME(Atomic, sub, arginfo_value, ZEND_ACC_PUBLIC)
+	PHP_ME(Atomic, get, arginfo_none, ZEND_ACC_PUBLIC)
+	PHP_ME(Atomic, set, arginfo_value, ZEND_ACC_PUBLIC)
+	PHP_ME(Atomic, cmpset, arginfo_cmpset, ZEND_ACC_PUBLIC)
 	PHP_FE_END
 };
 
@@ -141,5 +208,5 @@ void howdah_swoole_register_atomic(void)
 	atomic_handlers.unset_property = howdah_swoole_keep_property;
 	atomic_ce = howdah_swoole_class("Swoole\\Atomic", "swoole_atomic", NULL, atomic_methods);
 	atomic_ce->create_object = create_atomic;
-	howdah_swoole_class("Swoole\\Atomic\\Long", "swoole_atomic_long", NULL, atomic_methods)->create_object = create_atomic;
+	howdah_swoole_class("Swoole\\Atomic\\Long", "swoole_atomic_long", NULL, long_methods)->create_object = create_atomic;
 }

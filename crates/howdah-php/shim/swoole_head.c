@@ -163,6 +163,23 @@ static int meaning(const char *name, size_t len)
 #undef IS
 }
 
+/* Not what frames a message, routes it or says how to read its body (RFC 9110 §6.5.1): a recipient
+ * that merged it into the head would be misled. */
+bool howdah_is_trailer(const char *name, size_t len)
+{
+	static const char *const never[] = {
+		"content-length", "transfer-encoding", "content-encoding", "content-type",  "content-range", "connection",
+		"keep-alive",     "trailer",           "te",               "upgrade",       "host",          "set-cookie",
+		"cache-control",  "expires",           "date",             "location",      "vary",          "www-authenticate",
+	};
+	for (size_t i = 0; i < sizeof(never) / sizeof(*never); i++) {
+		if (strlen(never[i]) == len && strncasecmp(never[i], name, len) == 0) {
+			return false;
+		}
+	}
+	return howdah_is_token(name, len);
+}
+
 static void put_header(const char *name, size_t name_len, zval *value)
 {
 	zend_string *made = NULL, *text = zval_get_tmp_string(value, &made);
@@ -260,6 +277,24 @@ static void put_cookies(response_t *response)
 	ZEND_HASH_FOREACH_VAL(Z_ARRVAL_P(cookies), one) {
 		if (Z_TYPE_P(one) == IS_STRING) {
 			put_header("Set-Cookie", sizeof("Set-Cookie") - 1, one);
+		}
+	} ZEND_HASH_FOREACH_END();
+}
+
+/* The fields behind the last chunk. */
+void howdah_out_trailers(response_t *response)
+{
+	zval *trailers = &response->std.properties_table[TRAILER], *value;
+	ZVAL_DEREF(trailers);
+	if (Z_TYPE_P(trailers) != IS_ARRAY) {
+		return;
+	}
+	zend_string *name;
+	ZEND_HASH_FOREACH_STR_KEY_VAL(Z_ARRVAL_P(trailers), name, value) {
+		ZVAL_DEREF(value);
+		/* A script may have written the property itself. */
+		if (name && Z_TYPE_P(value) != IS_NULL && howdah_is_trailer(ZSTR_VAL(name), ZSTR_LEN(name))) {
+			put_header(ZSTR_VAL(name), ZSTR_LEN(name), value);
 		}
 	} ZEND_HASH_FOREACH_END();
 }

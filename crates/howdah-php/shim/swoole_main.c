@@ -2,6 +2,7 @@
  * the zend_try around the whole script. */
 #include "howdah.h"
 #include "swoole.h"
+#include "swoole_response.h"
 
 #include <signal.h>
 #include <stdarg.h>
@@ -73,12 +74,90 @@ static PHP_FUNCTION(swoole_last_error)
 	RETURN_LONG(0);
 }
 
+/* ---- media types of files, by extension ---- */
+
+static void set_mime(INTERNAL_FUNCTION_PARAMETERS, bool replaces)
+{
+	zend_string *suffix, *type;
+	ZEND_PARSE_PARAMETERS_START(2, 2)
+		Z_PARAM_PATH_STR(suffix)
+		Z_PARAM_STR(type)
+	ZEND_PARSE_PARAMETERS_END();
+	howdah_bytes known;
+	if (!howdah_is_value(ZSTR_VAL(type), ZSTR_LEN(type)) || ZSTR_LEN(type) == 0) {
+		php_error_docref(NULL, E_WARNING, "BadHeader: a media type is a line of text");
+		RETURN_FALSE;
+	}
+	if (!replaces && howdah_run_mime(ZSTR_VAL(suffix), &known)) {
+		RETURN_FALSE;
+	}
+	howdah_run_set_mime(ZSTR_VAL(suffix), ZSTR_VAL(type));
+	RETURN_TRUE;
+}
+
+static PHP_FUNCTION(swoole_mime_type_add)
+{
+	set_mime(INTERNAL_FUNCTION_PARAM_PASSTHRU, false);
+}
+
+static PHP_FUNCTION(swoole_mime_type_set)
+{
+	set_mime(INTERNAL_FUNCTION_PARAM_PASSTHRU, true);
+}
+
+static PHP_FUNCTION(swoole_mime_type_delete)
+{
+	zend_string *suffix;
+	ZEND_PARSE_PARAMETERS_START(1, 1)
+		Z_PARAM_PATH_STR(suffix)
+	ZEND_PARSE_PARAMETERS_END();
+	howdah_bytes known;
+	bool there = howdah_run_mime(ZSTR_VAL(suffix), &known);
+	howdah_run_set_mime(ZSTR_VAL(suffix), NULL);
+	RETURN_BOOL(there);
+}
+
+static PHP_FUNCTION(swoole_mime_type_get)
+{
+	zend_string *name;
+	ZEND_PARSE_PARAMETERS_START(1, 1)
+		Z_PARAM_PATH_STR(name)
+	ZEND_PARSE_PARAMETERS_END();
+	howdah_bytes type = howdah_run_content_type(ZSTR_VAL(name));
+	RETURN_STRINGL(type.at, type.len);
+}
+
+static PHP_FUNCTION(swoole_mime_type_exists)
+{
+	zend_string *name;
+	ZEND_PARSE_PARAMETERS_START(1, 1)
+		Z_PARAM_PATH_STR(name)
+	ZEND_PARSE_PARAMETERS_END();
+	const char *dot = strrchr(ZSTR_VAL(name), '.');
+	howdah_bytes type;
+	RETURN_BOOL(howdah_run_mime(dot ? dot + 1 : ZSTR_VAL(name), &type));
+}
+
+ZEND_BEGIN_ARG_INFO_EX(arginfo_mime, 0, 0, 2)
+	ZEND_ARG_INFO(0, suffix)
+	ZEND_ARG_INFO(0, mime_type)
+ZEND_END_ARG_INFO()
+
+ZEND_BEGIN_ARG_INFO_EX(arginfo_file, 0, 0, 1)
+	ZEND_ARG_INFO(0, filename)
+ZEND_END_ARG_INFO()
+
 static const zend_function_entry functions[] = {
 	PHP_FE(swoole_version, arginfo_none)
 	PHP_FE(swoole_cpu_num, arginfo_none)
 	PHP_FE(swoole_last_error, arginfo_none)
 	PHP_FALIAS(swoole_errno, swoole_last_error, arginfo_none)
 	PHP_FE(swoole_set_process_name, arginfo_title)
+	PHP_FE(swoole_mime_type_add, arginfo_mime)
+	PHP_FE(swoole_mime_type_set, arginfo_mime)
+	PHP_FE(swoole_mime_type_delete, arginfo_file)
+	PHP_FE(swoole_mime_type_get, arginfo_file)
+	PHP_FE(swoole_mime_type_exists, arginfo_file)
 	PHP_FALIAS(cli_set_process_title, swoole_set_process_name, arginfo_title)
 	PHP_FE(cli_get_process_title, arginfo_none)
 	PHP_FE_END
@@ -225,6 +304,10 @@ int howdah_run_script(const char *ini_path, bool no_ini, const char *ini_entries
 			howdah_swoole_check_first_script(script_name);
 			file.primary_script = 1;
 			php_execute_script(&file);
+			/* As in Swoole: a script that has set timers ends with the last of them. */
+			if (!howdah_swoole_started && !CG(unclean_shutdown)) {
+				howdah_swoole_run_timers();
+			}
 		}
 		zend_destroy_file_handle(&file);
 	} zend_end_try();

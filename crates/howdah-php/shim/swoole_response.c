@@ -57,7 +57,9 @@ static bool end_chunks(response_t *response, zend_string *body)
 			}
 		}
 		if (http11 && !is_head) {
-			PUT("0\r\n\r\n");
+			PUT("0\r\n");
+			howdah_out_trailers(response);
+			PUT("\r\n");
 		}
 		bool alive = howdah_run_send(response->connection, howdah_out, howdah_out_len, NULL, 0);
 		over(response, response->keep);
@@ -374,6 +376,34 @@ static PHP_METHOD(Response, header)
 	RETURN_TRUE;
 }
 
+/* A field behind the body, of an answer that write() has made chunked. */
+static PHP_METHOD(Response, trailer)
+{
+	zend_string *name, *value;
+	ZEND_PARSE_PARAMETERS_START(2, 2)
+		Z_PARAM_STR(name)
+		Z_PARAM_STR_OR_NULL(value)
+	ZEND_PARSE_PARAMETERS_END();
+	response_t *response = usable(ZEND_THIS);
+	if (!response) {
+		RETURN_FALSE;
+	}
+	if (ZSTR_LEN(name) > 127 || !howdah_is_trailer(ZSTR_VAL(name), ZSTR_LEN(name))) {
+		php_error_docref(NULL, E_WARNING, "BadHeader: a trailer's name is a token of at most 127 characters, and of no field that frames or describes the body");
+		RETURN_FALSE;
+	}
+	zval text;
+	if (value) {
+		ZVAL_STR_COPY(&text, value);
+	} else {
+		ZVAL_NULL(&text);
+	}
+	zend_string *key = zend_string_tolower(name);
+	zend_hash_update(array_at(response, TRAILER), key, &text);
+	zend_string_release(key);
+	RETURN_TRUE;
+}
+
 static bool is_attribute(const zend_string *text)
 {
 	return howdah_is_value(ZSTR_VAL(text), ZSTR_LEN(text)) && !memchr(ZSTR_VAL(text), ';', ZSTR_LEN(text));
@@ -610,6 +640,11 @@ ZEND_BEGIN_ARG_INFO_EX(arginfo_header, 0, 0, 2)
 	ZEND_ARG_INFO(0, format)
 ZEND_END_ARG_INFO()
 
+ZEND_BEGIN_ARG_INFO_EX(arginfo_trailer, 0, 0, 2)
+	ZEND_ARG_INFO(0, key)
+	ZEND_ARG_INFO(0, value)
+ZEND_END_ARG_INFO()
+
 ZEND_BEGIN_ARG_INFO_EX(arginfo_cookie, 0, 0, 1)
 	ZEND_ARG_INFO(0, name_or_object)
 	ZEND_ARG_INFO(0, value)
@@ -654,7 +689,7 @@ static const zend_function_entry methods[] = {
 	PHP_ME(Response, create, arginfo_create, ZEND_ACC_PUBLIC | ZEND_ACC_STATIC)
 	METHOD(initHeader, arginfo_any)
 	METHOD(close, arginfo_any)
-	ALIAS(trailer, notHere, arginfo_any)
+	METHOD(trailer, arginfo_trailer)
 	ALIAS(ping, notHere, arginfo_any)
 	ALIAS(goaway, notHere, arginfo_any)
 	ALIAS(upgrade, notHere, arginfo_any)

@@ -32,7 +32,11 @@ typedef enum { LENGTH, CHUNKED, UNTIL_CLOSE, NONE } framing_t;
 bool howdah_out_head(response_t *response, framing_t framing, size_t length, const char *encoding,
                      const char *type, size_t type_len, bool is_head);
 
+/* Appends the trailers, each a line. */
+void howdah_out_trailers(response_t *response);
+
 bool howdah_is_token(const char *text, size_t len);
+bool howdah_is_trailer(const char *name, size_t len);
 bool howdah_is_value(const char *text, size_t len);
 /* No body may follow (RFC 9110 §6.4.1). */
 bool howdah_has_no_body(int status);

@@ -46,6 +46,11 @@ static const char *const event_names[EVENTS] = {
 	"request",     "task",           "finish",       "workerError",
 };
 
+const char *howdah_swoole_event_name(size_t index)
+{
+	return index < EVENTS ? event_names[index] : NULL;
+}
+
 static struct {
 	zval function;
 	zend_fcall_info info;
@@ -89,13 +94,19 @@ bool howdah_swoole_call(zend_fcall_info *info, zend_fcall_info_cache *cache, uin
 		howdah_swoole_failure = "ExitInCallback";
 		/* exit() ends the callback and not the worker, which has other connections. */
 		zend_clear_exception();
-		howdah_swoole_log(true, "ExitInCallback: on%s called exit()", what);
+		/* Without a server it ends the script, as anywhere. */
+		if (howdah_swoole_started) {
+			howdah_swoole_log(true, "ExitInCallback: on%s called exit()", what);
+		}
 	} else {
 		howdah_swoole_failure = "UncaughtException";
 		zend_object *thrown = EG(exception);
 		howdah_swoole_log(true, "UncaughtException: on%s threw %s", what, ZSTR_VAL(thrown->ce->name));
 		/* Says where, as PHP does; clears it. Not an error of its own: the engine is whole. */
 		zend_exception_error(thrown, E_WARNING);
+		if (!howdah_swoole_started) {
+			EG(exit_status) = 255;
+		}
 	}
 	return false;
 }
@@ -650,6 +661,16 @@ static const zend_function_entry server_methods[] = {
 	PHP_FE_END
 };
 
+static zend_object_handlers server_handlers;
+
+static zend_object *create_server(zend_class_entry *ce)
+{
+	zend_object *server = zend_objects_new(ce);
+	object_properties_init(server, ce);
+	server->handlers = &server_handlers;
+	return server;
+}
+
 void howdah_swoole_register_server(void)
 {
 	howdah_swoole_exception_ce = howdah_swoole_class("Swoole\\Exception", NULL, zend_ce_exception, NULL);
@@ -672,6 +693,10 @@ void howdah_swoole_register_server(void)
 	}
 	zend_declare_property_bool(howdah_swoole_server_ce, "taskworker", 10, 0, ZEND_ACC_PUBLIC);
 	zend_declare_property_bool(howdah_swoole_server_ce, "ssl", 3, 0, ZEND_ACC_PUBLIC);
+	memcpy(&server_handlers, &std_object_handlers, sizeof(server_handlers));
+	server_handlers.unset_property = howdah_swoole_keep_property;
+	howdah_swoole_server_ce->create_object = create_server;
+	/* After create_object, which it inherits. */
 	http_server_ce = howdah_swoole_class("Swoole\\Http\\Server", "swoole_http_server",
 	                                     howdah_swoole_server_ce, NULL);
 }

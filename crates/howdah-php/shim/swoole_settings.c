@@ -155,6 +155,11 @@ static const setting_t settings[] = {
 	{NULL, NOTHING, 0, NULL, NULL},
 };
 
+const char *howdah_swoole_setting_name(size_t index)
+{
+	return index < sizeof(settings) / sizeof(*settings) ? settings[index].name : NULL;
+}
+
 void howdah_swoole_set_defaults(void)
 {
 	long cores = sysconf(_SC_NPROCESSORS_ONLN);

@@ -17,7 +17,10 @@ enum { EMPTY = 0, USED = 1, DELETED = 2 };
 
 typedef struct {
 	pthread_mutex_t lock;
-	uint32_t rows, filled; /* filled: used and deleted slots */
+	uint32_t rows;
+	/* Rows that found their first slot taken when they were made, and how far the farthest went. */
+	uint32_t conflicts, farthest;
+	uint64_t inserts, updates, deletes;
 } shared_t;
 
 typedef struct {
@@ -115,19 +118,19 @@ static row_t *find(table_t *table, zend_string *key, bool make)
 {
 	uint32_t slot = (uint32_t)zend_hash_func(ZSTR_VAL(key), ZSTR_LEN(key)) & (table->slots - 1);
 	row_t *deleted = NULL;
+	uint32_t steps = 0;
 	for (uint32_t i = 0; i < table->slots; i++, slot = (slot + 1) & (table->slots - 1)) {
 		row_t *row = row_at(table, slot);
 		if (row->state == USED && row->key_len == ZSTR_LEN(key)
 		    && memcmp(row->key, ZSTR_VAL(key), ZSTR_LEN(key)) == 0) {
+			table->shared->updates += make;
 			return row;
 		}
-		if (row->state == DELETED && !deleted) {
+		if (row->state != USED && !deleted) {
 			deleted = row;
+			steps = i;
 		}
 		if (row->state == EMPTY) {
-			if (!deleted) {
-				deleted = row;
-			}
 			break;
 		}
 	}
@@ -139,6 +142,9 @@ static row_t *find(table_t *table, zend_string *key, bool make)
 	memcpy(deleted->key, ZSTR_VAL(key), ZSTR_LEN(key));
 	deleted->state = USED;
 	table->shared->rows++;
+	table->shared->inserts++;
+	table->shared->conflicts += steps > 0;
+	table->shared->farthest = MAX(table->shared->farthest, steps);
 	return deleted;
 }
 
@@ -415,6 +421,7 @@ static PHP_METHOD(Table, del)
 			row = before;
 		}
 		table->shared->rows--;
+		table->shared->deletes++;
 	}
 	unlock(table);
 	RETURN_BOOL(row != NULL);
@@ -491,6 +498,28 @@ static PHP_METHOD(Table, count)
 	uint32_t rows = table->shared->rows;
 	unlock(table);
 	RETURN_LONG(rows);
+}
+
+/* Swoole keeps rows in conflict in slices of their own; here every slot is one. */
+static PHP_METHOD(Table, stats)
+{
+	ZEND_PARSE_PARAMETERS_NONE();
+	table_t *table = made(ZEND_THIS);
+	if (!table) {
+		RETURN_THROWS();
+	}
+	lock(table);
+	shared_t seen = *table->shared;
+	unlock(table);
+	array_init(return_value);
+	add_assoc_long(return_value, "num", seen.rows);
+	add_assoc_long(return_value, "conflict_count", seen.conflicts);
+	add_assoc_long(return_value, "conflict_max_level", seen.farthest);
+	add_assoc_long(return_value, "insert_count", (zend_long)seen.inserts);
+	add_assoc_long(return_value, "update_count", (zend_long)seen.updates);
+	add_assoc_long(return_value, "delete_count", (zend_long)seen.deletes);
+	add_assoc_long(return_value, "available_slice_num", table->slots - seen.rows);
+	add_assoc_long(return_value, "total_slice_num", table->slots);
 }
 
 static PHP_METHOD(Table, getSize)
@@ -648,6 +677,7 @@ static const zend_function_entry table_methods[] = {
 	METHOD(count, arginfo_count)
 	METHOD(getSize, arginfo_none)
 	METHOD(getMemorySize, arginfo_none)
+	METHOD(stats, arginfo_none)
 	METHOD(rewind, arginfo_void)
 	METHOD(next, arginfo_void)
 	METHOD(valid, arginfo_bool)

@@ -1,12 +1,13 @@
-/* Swoole\Timer (tick, after, clear, exists, list, clearAll), the swoole_timer_* functions' classes,
- * Swoole\Process::kill(), Swoole\Util, and the constants scripts name. A timer's time is kept by
- * the loop; what it calls is kept here. */
+/* Swoole\Timer and the swoole_timer_* functions,
+ * Swoole\Process::kill() and Swoole\Util. A timer's time is kept by the loop; what it calls is kept
+ * here. */
 #include "howdah.h"
 #include "swoole.h"
 
 #include <signal.h>
 #include <unistd.h>
 
+#include "ext/spl/spl_array.h"
 #include "zend_exceptions.h"
 
 typedef struct {
@@ -18,7 +19,12 @@ typedef struct {
 	zval *arguments;
 	uint32_t running;
 	bool cleared;
+	/* For info(). */
+	zend_long interval, calls, round;
 } howdah_timer_t;
+
+/* Timers that have run so far. */
+static zend_long rounds;
 
 static HashTable timers;
 static bool ready;
@@ -63,11 +69,11 @@ void howdah_swoole_forget_timers(void)
 	zend_hash_clean(&timers);
 }
 
-void howdah_swoole_on_timer(uint64_t id, bool repeats)
+bool howdah_swoole_on_timer(uint64_t id, bool repeats)
 {
 	howdah_timer_t *timer = ready ? zend_hash_index_find_ptr(&timers, id) : NULL;
 	if (!timer) {
-		return;
+		return true;
 	}
 	uint32_t first = repeats ? 1 : 0;
 	zval *arguments = safe_emalloc(timer->count + first, sizeof(zval), sizeof(zval));
@@ -78,7 +84,9 @@ void howdah_swoole_on_timer(uint64_t id, bool repeats)
 		ZVAL_COPY(&arguments[first + i], &timer->arguments[i]);
 	}
 	timer->running++;
-	(void)howdah_swoole_call(&timer->info, &timer->cache, timer->count + first, arguments, "timer");
+	timer->calls++;
+	rounds++;
+	bool fine = howdah_swoole_call(&timer->info, &timer->cache, timer->count + first, arguments, "timer");
 	timer->running--;
 	for (uint32_t i = 0; i < timer->count; i++) {
 		zval_ptr_dtor(&arguments[first + i]);
@@ -88,6 +96,18 @@ void howdah_swoole_on_timer(uint64_t id, bool repeats)
 		free_timer(timer);
 	} else if (!repeats) {
 		forget(id, timer);
+	}
+	return fine;
+}
+
+void howdah_swoole_run_timers(void)
+{
+	for (;;) {
+		howdah_run_event event;
+		howdah_run_next_timer(&event);
+		if (event.kind != HOWDAH_TIMER || !howdah_swoole_on_timer(event.id, event.repeats)) {
+			return;
+		}
 	}
 }
 
@@ -122,6 +142,8 @@ static void make_timer(INTERNAL_FUNCTION_PARAMETERS, bool repeats)
 			ZVAL_COPY(&timer->arguments[i], &arguments[i]);
 		}
 	}
+	timer->interval = repeats ? ms : 0;
+	timer->round = rounds;
 	uint64_t id = howdah_run_timer((uint64_t)ms, repeats);
 	zend_hash_index_add_ptr(&timers, id, timer);
 	RETURN_LONG((zend_long)id);
@@ -175,17 +197,66 @@ static PHP_METHOD(Timer, exists)
 	RETURN_BOOL(ready && id > 0 && zend_hash_index_exists(&timers, (zend_ulong)id));
 }
 
+static zend_class_entry *iterator_ce;
+
 static PHP_METHOD(Timer, list)
 {
 	ZEND_PARSE_PARAMETERS_NONE();
-	array_init(return_value);
+	zval ids;
+	array_init(&ids);
 	zend_ulong id;
 	void *timer;
 	if (ready) {
 		ZEND_HASH_FOREACH_NUM_KEY_PTR(&timers, id, timer) {
 			(void)timer;
-			add_next_index_long(return_value, (zend_long)id);
+			add_next_index_long(&ids, (zend_long)id);
 		} ZEND_HASH_FOREACH_END();
+	}
+	object_init_ex(return_value, iterator_ce);
+	zend_call_known_instance_method_with_1_params(iterator_ce->constructor, Z_OBJ_P(return_value), NULL, &ids);
+	zval_ptr_dtor(&ids);
+}
+
+static PHP_METHOD(Timer, info)
+{
+	zend_long id;
+	ZEND_PARSE_PARAMETERS_START(1, 1)
+		Z_PARAM_LONG(id)
+	ZEND_PARSE_PARAMETERS_END();
+	if (!ready) {
+		RETURN_FALSE;
+	}
+	howdah_timer_t *timer = id > 0 ? zend_hash_index_find_ptr(&timers, (zend_ulong)id) : NULL;
+	if (!timer) {
+		RETURN_NULL();
+	}
+	array_init(return_value);
+	add_assoc_long(return_value, "exec_msec", (zend_long)howdah_run_timer_due((uint64_t)id));
+	add_assoc_long(return_value, "exec_count", timer->calls);
+	add_assoc_long(return_value, "interval", timer->interval);
+	add_assoc_long(return_value, "round", timer->round);
+	add_assoc_bool(return_value, "removed", timer->cleared);
+}
+
+static PHP_METHOD(Timer, stats)
+{
+	ZEND_PARSE_PARAMETERS_NONE();
+	array_init(return_value);
+	add_assoc_bool(return_value, "initialized", ready);
+	add_assoc_long(return_value, "num", ready ? (zend_long)zend_hash_num_elements(&timers) : 0);
+	add_assoc_long(return_value, "round", rounds);
+}
+
+/* Its one setting is whether callbacks are coroutines: they are none. */
+static PHP_METHOD(Timer, set)
+{
+	zval *settings;
+	ZEND_PARSE_PARAMETERS_START(1, 1)
+		Z_PARAM_ARRAY(settings)
+	ZEND_PARSE_PARAMETERS_END();
+	zval *wanted = zend_hash_str_find(Z_ARRVAL_P(settings), "enable_coroutine", sizeof("enable_coroutine") - 1);
+	if (wanted && zend_is_true(wanted)) {
+		howdah_swoole_log(true, "SettingWithoutEffect: enable_coroutine: timers are called one after the other");
 	}
 }
 
@@ -202,6 +273,10 @@ ZEND_END_ARG_INFO()
 ZEND_BEGIN_ARG_INFO_EX(arginfo_none, 0, 0, 0)
 ZEND_END_ARG_INFO()
 
+ZEND_BEGIN_ARG_INFO_EX(arginfo_settings, 0, 0, 1)
+	ZEND_ARG_INFO(0, settings)
+ZEND_END_ARG_INFO()
+
 static const zend_function_entry timer_methods[] = {
 	PHP_ME(Timer, tick, arginfo_timer, ZEND_ACC_PUBLIC | ZEND_ACC_STATIC)
 	PHP_ME(Timer, after, arginfo_timer, ZEND_ACC_PUBLIC | ZEND_ACC_STATIC)
@@ -209,6 +284,22 @@ static const zend_function_entry timer_methods[] = {
 	PHP_ME(Timer, clearAll, arginfo_none, ZEND_ACC_PUBLIC | ZEND_ACC_STATIC)
 	PHP_ME(Timer, exists, arginfo_id, ZEND_ACC_PUBLIC | ZEND_ACC_STATIC)
 	PHP_ME(Timer, list, arginfo_none, ZEND_ACC_PUBLIC | ZEND_ACC_STATIC)
+	PHP_ME(Timer, info, arginfo_id, ZEND_ACC_PUBLIC | ZEND_ACC_STATIC)
+	PHP_ME(Timer, stats, arginfo_none, ZEND_ACC_PUBLIC | ZEND_ACC_STATIC)
+	PHP_ME(Timer, set, arginfo_settings, ZEND_ACC_PUBLIC | ZEND_ACC_STATIC | ZEND_ACC_DEPRECATED)
+	PHP_FE_END
+};
+
+static const zend_function_entry timer_functions[] = {
+	ZEND_NAMED_FE(swoole_timer_tick, ZEND_MN(Timer_tick), arginfo_timer)
+	ZEND_NAMED_FE(swoole_timer_after, ZEND_MN(Timer_after), arginfo_timer)
+	ZEND_NAMED_FE(swoole_timer_clear, ZEND_MN(Timer_clear), arginfo_id)
+	ZEND_NAMED_FE(swoole_timer_clear_all, ZEND_MN(Timer_clearAll), arginfo_none)
+	ZEND_NAMED_FE(swoole_timer_exists, ZEND_MN(Timer_exists), arginfo_id)
+	ZEND_NAMED_FE(swoole_timer_list, ZEND_MN(Timer_list), arginfo_none)
+	ZEND_NAMED_FE(swoole_timer_info, ZEND_MN(Timer_info), arginfo_id)
+	ZEND_NAMED_FE(swoole_timer_stats, ZEND_MN(Timer_stats), arginfo_none)
+	ZEND_NAMED_FE(swoole_timer_set, ZEND_MN(Timer_set), arginfo_settings)
 	PHP_FE_END
 };
 
@@ -275,55 +366,8 @@ static const zend_function_entry util_methods[] = {
 void howdah_swoole_register_timer(void)
 {
 	howdah_swoole_class("Swoole\\Timer", "swoole_timer", NULL, timer_methods);
+	iterator_ce = howdah_swoole_class("Swoole\\Timer\\Iterator", NULL, spl_ce_ArrayIterator, NULL);
+	zend_register_functions(NULL, timer_functions, NULL, MODULE_PERSISTENT);
 	howdah_swoole_class("Swoole\\Process", "swoole_process", NULL, process_methods);
 	howdah_swoole_class("Swoole\\Util", NULL, NULL, util_methods);
-}
-
-void howdah_swoole_register_constants(int module_number)
-{
-	static const struct {
-		const char *name;
-		zend_long value;
-	} constants[] = {
-		{"VERSION_ID", HOWDAH_SWOOLE_VERSION_ID},
-		{"MAJOR_VERSION", 5},
-		{"MINOR_VERSION", 1},
-		{"RELEASE_VERSION", 0},
-		{"BASE", 1},
-		{"PROCESS", 2},
-		{"THREAD", 3},
-		{"SOCK_TCP", 1},
-		{"SOCK_UDP", 2},
-		{"SOCK_TCP6", 3},
-		{"SOCK_UDP6", 4},
-		{"SOCK_UNIX_STREAM", 5},
-		{"SOCK_UNIX_DGRAM", 6},
-		{"TCP", 1},
-		{"TCP6", 3},
-		{"UNIX_STREAM", 5},
-		{"SSL", 512},
-		{"LOG_DEBUG", 0},
-		{"LOG_TRACE", 1},
-		{"LOG_INFO", 2},
-		{"LOG_NOTICE", 3},
-		{"LOG_WARNING", 4},
-		{"LOG_ERROR", 5},
-		{"LOG_NONE", 6},
-		{"DISPATCH_ROUND", 1},
-		{"DISPATCH_FDMOD", 2},
-		{"DISPATCH_IDLE_WORKER", 3},
-		{"DISPATCH_IPMOD", 4},
-		{"DISPATCH_UIDMOD", 5},
-		{"HOOK_ALL", 2147481599},
-	};
-	static const char *const prefixes[] = {"SWOOLE_", "OPENSWOOLE_"};
-	char name[64];
-	for (size_t p = 0; p < 2; p++) {
-		for (size_t i = 0; i < sizeof(constants) / sizeof(*constants); i++) {
-			int len = snprintf(name, sizeof(name), "%s%s", prefixes[p], constants[i].name);
-			zend_register_long_constant(name, (size_t)len, constants[i].value, CONST_PERSISTENT | CONST_CS, module_number);
-		}
-		int len = snprintf(name, sizeof(name), "%sVERSION", prefixes[p]);
-		zend_register_string_constant(name, (size_t)len, HOWDAH_SWOOLE_VERSION, CONST_PERSISTENT | CONST_CS, module_number);
-	}
 }

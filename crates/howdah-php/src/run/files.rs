@@ -12,6 +12,8 @@ use howdah_http1::date::imf_fixdate;
 use howdah_http1::hidden;
 use howdah_http1::message::RequestHead;
 
+use super::mime;
+
 /// Where files are.
 #[derive(Clone, Debug)]
 pub struct Root {
@@ -79,7 +81,7 @@ impl Root {
             size: meta.len(),
             not_modified: head.header(b"if-modified-since") == Some(&modified[..]),
             modified,
-            content_type: content_type(extension),
+            content_type: mime::content_type(extension),
             file,
         })
     }

@@ -4,7 +4,7 @@
 //! the classes and calls the script; what is here moves bytes and keeps time, and calls no PHP.
 //!
 //! From the inside out: [`timers`], [`crew`] and [`score`] keep books; [`connection`] is one
-//! client, [`output`] what waits for it, [`spill`] the files in which much of that waits, [`files`] its static files, [`heads`] the server's own answers; [`worker`] is a worker's event loop; [`listener`] the
+//! client, [`output`] what waits for it, [`spill`] the files in which much of that waits, [`files`] its static files, [`mime`] their types, [`heads`] the server's own answers; [`worker`] is a worker's event loop; [`listener`] the
 //! address; [`border`] what the shim calls. [`sys`] and [`border`] are the modules with `unsafe`.
 //!
 //! Not here: a front. A worker that dies takes its connections along, and a script that blocks,
@@ -17,6 +17,7 @@ mod files;
 mod heads;
 mod listener;
 mod log;
+mod mime;
 mod output;
 mod score;
 mod spill;

@@ -12,15 +12,25 @@ pub struct Timers {
     /// Those that live, with the interval of repeating ones.
     alive: HashMap<u64, Option<u64>>,
     last: u64,
+    /// When the first was made.
+    began: Option<u64>,
 }
 
 impl Timers {
     /// A timer due in `after` ms, and then every `after` ms if it repeats. Its id, from 1.
     pub fn add(&mut self, now: u64, after: u64, repeats: bool) -> u64 {
+        self.began.get_or_insert(now);
         self.last += 1;
         self.alive.insert(self.last, repeats.then_some(after));
         self.heap.push(Reverse((now + after, self.last)));
         self.last
+    }
+
+    /// When a timer is due, since the first was made.
+    pub fn due_at(&self, id: u64) -> Option<u64> {
+        let mut all = self.heap.iter();
+        let Reverse((due, _)) = all.find(|Reverse((_, i))| *i == id)?;
+        Some(due.saturating_sub(self.began?))
     }
 
     /// Ends a timer; `false` when there is none of that id.

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::{Bytes, EventOut, RequestOut, STATE, bytes, kind, text, with_worker};
 use crate::run::connection::Phase;
-use crate::run::files;
+use crate::run::mime;
 use crate::run::score::Counter;
 use crate::run::worker::{Event, Worker};
 
@@ -179,7 +179,34 @@ unsafe extern "C" fn howdah_run_content_type(path: *const c_char) -> Bytes {
         unsafe { CStr::from_ptr(path) }.to_bytes(),
     ));
     let extension = path.extension().unwrap_or_default().as_bytes();
-    Bytes::of(files::content_type(extension).as_bytes())
+    Bytes::of(mime::content_type(extension).as_bytes())
+}
+
+/// The media type of an extension; false when it has none.
+///
+/// # Safety
+/// `extension` is NUL-terminated, `out` is writable.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn howdah_run_mime(extension: *const c_char, out: *mut Bytes) -> bool {
+    // SAFETY: as this function demands.
+    let extension = unsafe { CStr::from_ptr(extension) };
+    let Some(found) = mime::find(extension.to_bytes()) else {
+        return false;
+    };
+    // SAFETY: as this function demands.
+    unsafe { out.write(Bytes::of(found.as_bytes())) };
+    true
+}
+
+/// Sets the media type of an extension, or with NULL takes it away.
+///
+/// # Safety
+/// `extension` is NUL-terminated, and so is `content_type` unless it is NULL.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn howdah_run_set_mime(extension: *const c_char, content_type: *const c_char) {
+    // SAFETY: as this function demands.
+    let (extension, content_type) = unsafe { (CStr::from_ptr(extension), text(content_type)) };
+    mime::set(extension.to_bytes(), content_type.as_deref());
 }
 
 /// The answer is complete; `keep`: the connection lives on.

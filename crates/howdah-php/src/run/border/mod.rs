@@ -14,6 +14,7 @@ use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_int};
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::Duration;
 
 use howdah_http1::date;
 
@@ -200,6 +201,34 @@ unsafe fn tell(out: *mut c_char, cap: usize, message: &str) {
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_timer(ms: u64, repeats: bool) -> u64 {
     STATE.with_borrow_mut(|state| state.timers.add(sys::now_ms(), ms, repeats))
+}
+
+/// When a timer is due, in ms since the first one was made; 0: there is none.
+#[unsafe(no_mangle)]
+extern "C" fn howdah_run_timer_due(id: u64) -> u64 {
+    STATE.with_borrow(|state| state.timers.due_at(id).unwrap_or(0))
+}
+
+/// Without a server: the next timer, waited for; or that there is none.
+///
+/// # Safety
+/// `out` is writable.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn howdah_run_next_timer(out: *mut EventOut) {
+    let (kind, id, repeats) = STATE.with_borrow_mut(|state| {
+        loop {
+            let now = sys::now_ms();
+            if let Some((id, repeats)) = state.timers.due(now) {
+                return (kind::TIMER, id, repeats);
+            }
+            let Some(wait) = state.timers.wait(now) else {
+                return (kind::DONE, 0, false);
+            };
+            std::thread::sleep(Duration::from_millis(wait));
+        }
+    });
+    // SAFETY: as this function demands.
+    unsafe { out.write(EventOut { kind, repeats, id }) };
 }
 
 /// Ends a timer.
