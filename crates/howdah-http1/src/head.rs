@@ -17,6 +17,17 @@ pub struct HeadLimits {
     pub fields: usize,
 }
 
+impl HeadLimits {
+    /// Whether the last `new` bytes of `input` can have made a head of it, or one that is refused: a
+    /// line has ended, or a limit is exceeded. Who parses only then is not charged a whole head for
+    /// each byte that a client sends.
+    pub fn may_be_head(&self, input: &[u8], new: usize) -> bool {
+        input[input.len().saturating_sub(new)..].contains(&b'\n')
+            || input.len() > self.bytes
+            || input.len() > self.request_line && !input.contains(&b'\n')
+    }
+}
+
 /// A complete head at the front of the input. Holding one tells you what
 /// [`RequestHead`] promises, and that the body's framing is known.
 #[derive(Clone, Copy, Debug)]
@@ -261,5 +272,31 @@ fn span(start: usize, end: usize) -> Span {
     Span {
         start: start as u32,
         end: end as u32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_that_comes_byte_by_byte_is_parsed_once_a_line() {
+        let limits = HeadLimits {
+            request_line: 8 << 10,
+            bytes: 32 << 10,
+            fields: 100,
+        };
+        let parsed = |head: &[u8]| {
+            (1..=head.len())
+                .filter(|len| limits.may_be_head(&head[..*len], 1))
+                .count()
+        };
+        let field = format!("X-Long: {}\r\n", "x".repeat(10_000));
+        let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{field}{field}{field}\r\n");
+        assert_eq!(parsed(head.as_bytes()), 6);
+        // What is refused is refused at once.
+        assert_eq!(parsed(&[b'a'; (8 << 10) + 1]), 1);
+        let endless = format!("GET / HTTP/1.1\r\nX: {}", "x".repeat(32 << 10));
+        assert_eq!(parsed(&endless.as_bytes()[..(32 << 10) + 1]), 2);
     }
 }

@@ -281,7 +281,7 @@ impl<H: Handler> Connection<H> {
                 };
                 if partial {
                     input.extend(received);
-                    self.unparsed = is_worth_parsing(input.bytes(), received, &limits);
+                    self.unparsed = limits.may_be_head(input.bytes(), received.len());
                     return Poll::Ready(None);
                 }
                 match parse(received, &limits) {
@@ -444,14 +444,6 @@ impl<H: Handler> Connection<H> {
     }
 }
 
-/// Whether `received`, at the end of `input`, can have made a head of it, or one that is refused: a line
-/// has ended, or the limits are exceeded. A byte at a time so costs no more than its reading.
-fn is_worth_parsing(input: &[u8], received: &[u8], limits: &HeadLimits) -> bool {
-    received.contains(&b'\n')
-        || input.len() > limits.bytes
-        || input.len() > limits.request_line && !input.contains(&b'\n')
-}
-
 type Head = (RequestHead, Framing, usize);
 
 /// Parses a head into buffers of the thread's pool.
@@ -470,31 +462,5 @@ fn parse(input: &[u8], limits: &HeadLimits) -> Result<Option<Head>, BadRequest> 
             buffers::give_fields(fields);
             Err(why)
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_head_that_comes_byte_by_byte_is_parsed_once_a_line() {
-        let limits = HeadLimits {
-            request_line: 8 << 10,
-            bytes: 32 << 10,
-            fields: 100,
-        };
-        let parsed = |head: &[u8]| {
-            (0..head.len())
-                .filter(|at| is_worth_parsing(&head[..=*at], &head[*at..=*at], &limits))
-                .count()
-        };
-        let field = format!("X-Long: {}\r\n", "x".repeat(10_000));
-        let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{field}{field}{field}\r\n");
-        assert_eq!(parsed(head.as_bytes()), 6);
-        // What is refused is refused at once.
-        assert_eq!(parsed(&[b'a'; (8 << 10) + 1]), 1);
-        let endless = format!("GET / HTTP/1.1\r\nX: {}", "x".repeat(32 << 10));
-        assert_eq!(parsed(&endless.as_bytes()[..(32 << 10) + 1]), 2);
     }
 }
