@@ -3,7 +3,6 @@
 
 mod accept;
 mod server;
-mod slots;
 mod turn;
 
 use std::fmt;

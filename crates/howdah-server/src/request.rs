@@ -586,7 +586,8 @@ impl Handler for Front {
             }
             Notice::TooManyConnections { limit } => {
                 self.counters.failed("TooManyConnections");
-                let message = format!("{limit} are open; new ones wait in the backlog");
+                let message =
+                    format!("{limit} are open; new ones take the places of the longest silent");
                 log.problem(level::WARNING, "TooManyConnections", &message);
             }
         }

@@ -341,36 +341,116 @@ fn a_refusal_during_an_upload_is_received() {
     sending.join().unwrap().unwrap();
 }
 
+fn at_most(connections: u32) -> HttpConfig {
+    HttpConfig {
+        max_connections: Some(connections),
+        ..HttpConfig::default()
+    }
+}
+
+/// Asks and is answered.
+fn asked(stream: &mut TcpStream) {
+    stream.write_all(GET).unwrap();
+    let got = answer(stream);
+    assert!(got.contains("200 OK"), "{got}");
+}
+
 #[test]
-fn the_longest_idle_connection_makes_room_for_a_new_one() {
-    let (server, answers, address) = serve(
-        1,
-        HttpConfig {
-            max_connections: Some(40),
-            ..HttpConfig::default()
-        },
-    );
+fn a_new_connection_takes_the_place_of_the_longest_idle_one_and_of_no_other() {
+    let (server, answers, address) = serve(1, at_most(40));
     let mut idle: Vec<TcpStream> = (0..40)
         .map(|_| {
             let mut stream = connect(address);
-            stream.write_all(GET).unwrap();
-            answer(&mut stream);
+            asked(&mut stream);
             stream
         })
         .collect();
+    asked(&mut idle[0]);
     let mut late = connect(address);
-    late.write_all(GET).unwrap();
-    assert!(answer(&mut late).contains("200 OK"));
+    asked(&mut late);
     assert_eq!(answers.events.count("TooManyConnections"), 1);
     assert_eq!(
-        to_end(&mut idle[0]),
+        to_end(&mut idle.remove(1)),
         "",
-        "the first idle connection is closed"
+        "the longest idle is closed"
     );
-    let last = idle.last_mut().unwrap();
-    last.write_all(GET).unwrap();
-    assert!(answer(last).contains("200 OK"), "the last one lives");
-    assert!(server.control().stats().open <= 40);
+    for stream in idle.iter_mut().chain([&mut late]) {
+        asked(stream);
+    }
+    assert_eq!(server.control().stats().open, 40);
+    assert_eq!(
+        server.control().stats().accepted,
+        41,
+        "nobody had to come again"
+    );
+}
+
+#[test]
+fn who_sends_nothing_or_part_of_a_head_makes_room_and_who_is_answered_stays() {
+    let (server, _, address) = serve(1, at_most(20));
+    let mut visitor = connect(address);
+    asked(&mut visitor);
+    let mut crowd = Vec::new();
+    for number in 0..100 {
+        let mut silent = connect(address);
+        if number % 2 == 0 {
+            silent.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n").unwrap();
+        }
+        crowd.push(silent);
+        // Between two of his requests fewer connections come than there are places: ten at most, as
+        // the server sees it.
+        if number % 4 == 0 {
+            asked(&mut visitor);
+            asked(&mut connect(address));
+        }
+    }
+    let open = server.control().stats().open;
+    assert!(open <= 20, "{open}");
+    for silent in &mut crowd[..80] {
+        assert_eq!(to_end(silent), "", "no 408: its place is needed");
+    }
+}
+
+#[test]
+fn who_lingers_after_a_refusal_or_owes_a_body_nobody_wants_makes_room() {
+    let (_server, answers, address) = serve(1, at_most(4));
+    let mut crowd = Vec::new();
+    for number in 0..40 {
+        let mut stream = connect(address);
+        if number % 2 == 0 {
+            stream.write_all(b"GET / HTTP/9.9\r\n\r\n").unwrap();
+            assert!(to_end(&mut stream).contains("BadVersion"));
+        } else {
+            let owing = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\nfew";
+            stream.write_all(owing).unwrap();
+            answer(&mut stream);
+        }
+        crowd.push(stream);
+    }
+    asked(&mut connect(address));
+    assert!(answers.events.count("TooManyConnections") > 30);
+}
+
+#[test]
+fn a_lower_limit_closes_the_longest_silent_until_it_holds() {
+    let (server, _, address) = serve(1, at_most(20));
+    let mut idle: Vec<TcpStream> = (0..20)
+        .map(|_| {
+            let mut stream = connect(address);
+            asked(&mut stream);
+            stream
+        })
+        .collect();
+    server.control().change(at_most(5));
+    let mut late = connect(address);
+    asked(&mut late);
+    for stream in &mut idle[..16] {
+        assert_eq!(to_end(stream), "");
+    }
+    for stream in &mut idle[16..] {
+        asked(stream);
+    }
+    assert_eq!(server.control().stats().open, 5);
 }
 
 #[test]

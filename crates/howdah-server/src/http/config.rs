@@ -49,7 +49,8 @@ pub struct HttpConfig {
     pub min_send_rate: u32,
     /// Most connections at once, of all listeners; none: derived from RLIMIT_NOFILE (three quarters
     /// of it: an idle connection is one descriptor, a busy one may have a file or two besides).
-    /// At the limit idle ones are closed, the longest idle first; further ones wait in the backlog.
+    /// At the limit a new one takes the place of the one that has waited longest for its client, those
+    /// first that have owed a request for two seconds; while all answer, it waits in the backlog.
     pub max_connections: Option<u32>,
     /// Bytes of an unread request body that are read and dropped so that the connection can live
     /// on; with more to come it is closed. 256 KiB: cheaper than a new connection with TLS.

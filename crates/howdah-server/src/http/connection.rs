@@ -66,13 +66,14 @@ pub(crate) struct Connection<H> {
     handler: Arc<H>,
     io: Arc<Io>,
     info: ConnInfo,
-    place: Enrolled,
     body: RequestBody,
     out: Responder,
     deadline: Deadline,
     waiting: Waiting,
     /// The input has grown since a head was last looked for in it.
     unparsed: bool,
+    /// Last, so that its slot is given back when the socket is closed.
+    place: Enrolled,
 }
 
 /// Serves a connection to its end.
@@ -241,12 +242,20 @@ impl<H: Handler> Connection<H> {
         }
         let most = self.body.received() + self.io.config.max_discarded_body;
         self.body.set_limit(most);
-        while let Some(piece) = self.body.next().await {
-            if piece.is_err() {
-                return false;
+        self.place.set_owing(Instant::now());
+        let (body, place) = (&mut self.body, &self.place);
+        poll_fn(|cx| {
+            loop {
+                match body.poll_next(cx) {
+                    Poll::Ready(None) => return Poll::Ready(true),
+                    Poll::Ready(Some(Ok(_))) => {}
+                    Poll::Ready(Some(Err(_))) => return Poll::Ready(false),
+                    Poll::Pending if place.is_evicted() => return Poll::Ready(false),
+                    Poll::Pending => return Poll::Pending,
+                }
             }
-        }
-        true
+        })
+        .await
     }
 
     /// Waits for the next head; first sends what is queued, unless the next head is there already.
@@ -304,6 +313,7 @@ impl<H: Handler> Connection<H> {
             match next {
                 Poll::Ready(Some(next)) => return Poll::Ready(next),
                 Poll::Ready(None) => {}
+                Poll::Pending if self.place.is_evicted() => return Poll::Ready(Next::Closed),
                 Poll::Pending if !partial && self.place.is_to_close() => {
                     return Poll::Ready(Next::Closed);
                 }
@@ -326,8 +336,9 @@ impl<H: Handler> Connection<H> {
             }
             (Waiting::Busy | Waiting::Idle, true) => {
                 self.waiting = Waiting::Rest;
-                self.deadline
-                    .set(Instant::now(), self.io.config.header_timeout);
+                let now = Instant::now();
+                self.place.set_owing(now);
+                self.deadline.set(now, self.io.config.header_timeout);
             }
             _ => {}
         }
@@ -377,11 +388,15 @@ impl<H: Handler> Connection<H> {
             return;
         }
         self.io.socket.shutdown_write();
+        self.place.set_owing(Instant::now());
         let config = self.io.config.clone();
-        let io = &self.io;
+        let (io, place) = (&self.io, &self.place);
         let dropping = async {
             loop {
-                let read = poll_fn(|cx| buffers::with_scratch(|buf| io.socket.poll_recv(cx, buf)));
+                let read = poll_fn(|cx| match place.is_evicted() {
+                    true => Poll::Ready(Ok(0)),
+                    false => buffers::with_scratch(|buf| io.socket.poll_recv(cx, buf)),
+                });
                 match tokio::time::timeout(config.lingering_timeout, read).await {
                     Ok(Ok(1..)) => tokio::task::coop::consume_budget().await,
                     _ => return,
@@ -414,6 +429,7 @@ impl<H: Handler> Connection<H> {
                 match read {
                     Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(None),
                     Poll::Ready(Ok(_)) => {}
+                    Poll::Pending if self.place.is_evicted() => return Poll::Ready(None),
                     Poll::Pending => {
                         ready!(self.deadline.poll(cx));
                         return Poll::Ready(Some(Err(proxy_protocol::BadProxyHeader::Timeout)));

@@ -65,8 +65,8 @@ pub enum Notice<'a> {
         /// What the kernel said.
         error: &'a io::Error,
     },
-    /// `max_connections` are open: idle ones are closed, the longest idle first, and new ones wait
-    /// in the backlog until one is..
+    /// `max_connections` are open: a new one takes the place of the one that has waited longest for its
+    /// client, or waits in the backlog while all answer requests.
     TooManyConnections {
         /// The limit.
         limit: u32,

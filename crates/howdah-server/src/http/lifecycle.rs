@@ -1,28 +1,34 @@
-//! The connections of one front thread, as a whole: how many, which are idle, and whether they are
-//! to end. Costs a request two relaxed stores and a load; ending connections wakes their tasks.
+//! The connections of one front thread, as a whole: how many, which wait for their client, and whether
+//! they are to end. Costs a request a lock that nobody else wants until connections are too many;
+//! ending connections wakes their tasks.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+use super::slots::Slot;
+use super::waiting::{Line, Place, Waiting};
 
 // 0: serving.
 const DRAINING: u8 = 1;
 const KILLED: u8 = 2;
 
-/// Idle connections closed at once when the limit of connections is reached (nginx: 32).
-const EVICT: usize = 32;
+/// Whoever owes the server something for this long is closed before those that have been answered. A
+/// client's first request is there within a round trip or two; browsers connect in advance and know
+/// that such a connection may be closed.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// See the module.
+#[derive(Default)]
 pub(crate) struct Lifecycle {
     state: AtomicU8,
-    places: Mutex<HashMap<u64, (Waker, Arc<Place>)>>,
+    waiting: Mutex<Waiting>,
     open: AtomicUsize,
     empty: Notify,
-    begun: Instant,
     /// Connections accepted so far.
     pub(crate) accepted: AtomicU64,
     /// Requests handed to the handler so far.
@@ -31,27 +37,54 @@ pub(crate) struct Lifecycle {
     pub(crate) refused: AtomicU64,
 }
 
-/// What others may know of a connection.
-#[derive(Default)]
-struct Place {
-    /// Microseconds after [`Lifecycle::begun`], plus one; 0 while it is not idle.
-    idle_since: AtomicU64,
-    evicted: AtomicBool,
+/// Has the connection close that has waited longest for its client, of all threads': those that owe the
+/// server a request for more than [`PATIENCE`] first. Its place is the caller's for `overdraft`, which
+/// it keeps until it is gone. None: all connections answer requests.
+pub(crate) fn make_room(all: &[Arc<Lifecycle>], overdraft: Slot) -> Option<Slot> {
+    let (life, line) = late(all).or_else(|| {
+        let lines = [oldest(all, Line::Owing), oldest(all, Line::Idle)];
+        let (_, life, line) = lines
+            .into_iter()
+            .flatten()
+            .min_by_key(|(since, ..)| *since)?;
+        Some((life, line))
+    })?;
+    life.evict(line, Some(overdraft))
 }
 
-impl Default for Lifecycle {
-    fn default() -> Lifecycle {
-        Lifecycle {
-            state: AtomicU8::default(),
-            places: Mutex::default(),
-            open: AtomicUsize::default(),
-            empty: Notify::default(),
-            begun: Instant::now(),
-            accepted: AtomicU64::default(),
-            requests: AtomicU64::default(),
-            refused: AtomicU64::default(),
+/// Has a connection close that has owed the server a request for more than [`PATIENCE`]; whether there
+/// was one.
+pub(crate) fn make_room_in_advance(all: &[Arc<Lifecycle>]) -> bool {
+    match late(all) {
+        Some((life, line)) => {
+            life.evict(line, None);
+            true
         }
+        None => false,
     }
+}
+
+fn oldest(all: &[Arc<Lifecycle>], line: Line) -> Option<(u64, &Arc<Lifecycle>, Line)> {
+    all.iter()
+        .filter_map(|life| Some((life.waiting().oldest(line)?, life, line)))
+        .min_by_key(|(since, ..)| *since)
+}
+
+fn late(all: &[Arc<Lifecycle>]) -> Option<(&Arc<Lifecycle>, Line)> {
+    let (since, life, line) = oldest(all, Line::Owing)?;
+    let late = now().saturating_sub(since) >= PATIENCE.as_micros() as u64;
+    late.then_some((life, line))
+}
+
+/// The clock of all threads' lines: microseconds.
+fn micros(at: Instant) -> u64 {
+    static EPOCH: OnceLock<Instant> = OnceLock::new();
+    let epoch = *EPOCH.get_or_init(|| at);
+    at.saturating_duration_since(epoch).as_micros() as u64
+}
+
+fn now() -> u64 {
+    micros(Instant::now())
 }
 
 impl Lifecycle {
@@ -75,36 +108,22 @@ impl Lifecycle {
 
     fn enter(&self, state: u8) {
         self.state.fetch_max(state, Ordering::Relaxed);
-        let wakers: Vec<Waker> = self.places().values().map(|(w, _)| w.clone()).collect();
-        for waker in wakers {
-            waker.wake();
+        let tasks = self.waiting().tasks();
+        for task in tasks {
+            task.wake();
         }
     }
 
-    /// Closes the connections that have been idle the longest, a few, to make room for new ones;
-    /// how many there were to close.
-    pub(crate) fn evict_idle(&self) -> usize {
-        let mut idle: Vec<(u64, Waker, Arc<Place>)> = self
-            .places()
-            .values()
-            .filter_map(|(waker, place)| {
-                let since = place.idle_since.load(Ordering::Relaxed);
-                (since > 0).then(|| (since, waker.clone(), place.clone()))
-            })
-            .collect();
-        if idle.len() > EVICT {
-            idle.select_nth_unstable_by_key(EVICT, |(since, ..)| *since);
-            idle.truncate(EVICT);
+    fn evict(&self, line: Line, other: Option<Slot>) -> Option<Slot> {
+        let evicted = self.waiting().evict(line, other)?;
+        if let Some(task) = evicted.task {
+            task.wake();
         }
-        for (_, waker, place) in &idle {
-            place.evicted.store(true, Ordering::Relaxed);
-            waker.wake_by_ref();
-        }
-        idle.len()
+        evicted.slot
     }
 
-    fn places(&self) -> MutexGuard<'_, HashMap<u64, (Waker, Arc<Place>)>> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Open connections.
@@ -112,14 +131,15 @@ impl Lifecycle {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Counts a connection until the returned value is dropped.
-    pub(crate) fn enrol(self: &Arc<Self>, id: u64) -> Enrolled {
+    /// Counts a connection until the returned value is dropped, and holds its slot for so long.
+    pub(crate) fn enrol(self: &Arc<Self>, slot: Option<Slot>) -> Enrolled {
         self.open.fetch_add(1, Ordering::Relaxed);
         self.accepted.fetch_add(1, Ordering::Relaxed);
+        let (at, place) = self.waiting().add(slot, now());
         Enrolled {
             life: self.clone(),
-            place: Arc::default(),
-            id,
+            place,
+            at,
         }
     }
 
@@ -139,36 +159,51 @@ impl Lifecycle {
 pub(crate) struct Enrolled {
     pub(crate) life: Arc<Lifecycle>,
     place: Arc<Place>,
-    id: u64,
+    at: u32,
 }
 
 impl Enrolled {
     /// The connection's task, to be woken when it is to end.
     pub(crate) fn set_task(&self, waker: &Waker) {
-        let entry = (waker.clone(), self.place.clone());
-        self.life.places().insert(self.id, entry);
+        self.life.waiting().set_task(self.at, waker);
     }
 
     /// The connection waits for its next request since `now`.
     pub(crate) fn set_idle(&self, now: Instant) {
-        let since = now.saturating_duration_since(self.life.begun).as_micros() as u64 + 1;
-        self.place.idle_since.store(since, Ordering::Relaxed);
+        self.wait(Line::Idle, now);
+    }
+
+    /// The connection waits since `now` for something its client owes: the rest of a head, or the end.
+    pub(crate) fn set_owing(&self, now: Instant) {
+        self.wait(Line::Owing, now);
+    }
+
+    fn wait(&self, line: Line, now: Instant) {
+        self.place.busy.store(false, Ordering::Relaxed);
+        self.life.waiting().wait(self.at, line, micros(now));
     }
 
     /// A request has come.
     pub(crate) fn set_busy(&self) {
-        self.place.idle_since.store(0, Ordering::Relaxed);
+        self.place.busy.store(true, Ordering::Relaxed);
+    }
+
+    /// The connection is to close to make room for others, unless it answers a request.
+    pub(crate) fn is_evicted(&self) -> bool {
+        self.place.evicted.load(Ordering::Relaxed)
     }
 
     /// An idle connection is to close, for all or to make room for others.
     pub(crate) fn is_to_close(&self) -> bool {
-        self.life.is_draining() || self.place.evicted.load(Ordering::Relaxed)
+        self.life.is_draining() || self.is_evicted()
     }
 }
 
 impl Drop for Enrolled {
     fn drop(&mut self) {
-        self.life.places().remove(&self.id);
+        let slot = self.life.waiting().remove(self.at);
+        // Given back outside of the lock: it may wake who waits for it.
+        drop(slot);
         if self.life.open.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.life.empty.notify_waiters();
         }

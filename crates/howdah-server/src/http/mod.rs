@@ -19,9 +19,11 @@ mod outbox;
 mod pace;
 pub mod proxy_protocol;
 mod responder;
+pub(crate) mod slots;
 mod socket;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 pub use body::{BodyError, RequestBody};
 pub use config::{HalfClose, HttpConfig};
@@ -33,5 +35,5 @@ pub use howdah_http1::{chunk, head};
 pub use responder::{ClientGone, Length, Responder, SendFileError};
 
 pub(crate) use connection::serve;
-pub(crate) use lifecycle::Lifecycle;
+pub(crate) use lifecycle::{Lifecycle, make_room, make_room_in_advance};
 pub(crate) use socket::Socket;

@@ -12,14 +12,18 @@ use rustix::net::{SocketFlags, acceptfrom_with};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::slots::{Slot, Slots};
 use crate::http::proxy_protocol::TrustedPeers;
-use crate::http::{self, ConnInfo, Handler, HttpConfig, Lifecycle, Notice, Socket};
+use crate::http::slots::{Slot, Slots};
+use crate::http::{
+    self, ConnInfo, Handler, HttpConfig, Lifecycle, Notice, Socket, make_room, make_room_in_advance,
+};
 
 /// Connections accepted before other tasks of the thread get their turn.
 const AT_ONCE: u64 = 32;
-/// How soon idle connections are looked for again while all are taken.
-const EVICT_AGAIN: Duration = Duration::from_millis(100);
+/// How soon a connection that can be closed is looked for again while all answer requests.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// Room is made in advance for one in so many connections, and for [`AT_ONCE`] at most.
+const IN_ADVANCE: u32 = 256;
 /// Pause after a failure that only time or others can mend; doubled up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -88,20 +92,35 @@ impl<H: Handler> Acceptor<H> {
         *pause = (*pause * 2).min(LONGEST_PAUSE);
     }
 
-    async fn slot(&self) -> Slot {
-        if let Some(slot) = self.slots.try_take() {
-            return slot;
-        }
+    /// A place for a connection that has been accepted, when none is free.
+    async fn room(&self) -> Slot {
         let limit = self.slots.limit();
         self.handler.notice(&Notice::TooManyConnections { limit });
         loop {
-            for life in self.all.iter() {
-                life.evict_idle();
+            let overdraft = tokio::select! {
+                biased;
+                slot = self.slots.take() => return slot,
+                overdraft = self.slots.overdraw() => overdraft,
+            };
+            let Some(slot) = make_room(&self.all, overdraft) else {
+                // All answer requests.
+                match tokio::time::timeout(LOOK_AGAIN, self.slots.take()).await {
+                    Ok(slot) => return slot,
+                    Err(_) => continue,
+                }
+            };
+            if self.slots.owes() {
+                drop(slot);
+                tokio::task::yield_now().await;
+                continue;
             }
-            // When none was idle, one will be.
-            if let Ok(slot) = tokio::time::timeout(EVICT_AGAIN, self.slots.take()).await {
-                return slot;
+            let more = (limit / IN_ADVANCE).min(AT_ONCE as u32);
+            for _ in 1..more {
+                if !make_room_in_advance(&self.all) {
+                    break;
+                }
             }
+            return slot;
         }
     }
 
@@ -115,9 +134,14 @@ impl<H: Handler> Acceptor<H> {
                 return Err(Errno::BADF);
             };
             // Only now: a thread without clients must not hold one.
-            let slot = self.slot().await;
+            let free = self.slots.try_take();
             match acceptfrom_with(socket.get_ref(), flags) {
                 Ok((fd, peer)) => {
+                    // Not before: nobody is closed for a connection that does not come.
+                    let slot = match free {
+                        Some(slot) => slot,
+                        None => self.room().await,
+                    };
                     let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
                     return Ok((fd, peer, slot));
                 }
@@ -163,7 +187,7 @@ impl<H: Handler> Acceptor<H> {
             id,
             request: 0,
         };
-        let place = self.life.enrol(id);
+        let place = self.life.enrol(Some(slot));
         let serving = http::serve(
             self.handler.clone(),
             socket,
@@ -172,9 +196,6 @@ impl<H: Handler> Acceptor<H> {
             place,
             share.proxies.clone(),
         );
-        tokio::spawn(async move {
-            serving.await;
-            drop(slot);
-        });
+        tokio::spawn(serving);
     }
 }

@@ -20,8 +20,8 @@ use tokio::time::Instant;
 
 use super::ListenerConfig;
 use super::accept::{Acceptor, Share};
-use super::slots::Slots;
 use super::turn;
+use crate::http::slots::Slots;
 use crate::http::{Handler, HttpConfig, Lifecycle};
 
 /// Descriptors assumed when the limit is infinite.

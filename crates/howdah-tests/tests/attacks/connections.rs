@@ -1,1 +1,94 @@
 //! A client that takes all connections, or keeps them without sending anything.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use howdah_tests::fixture::{Fixture, HELLO};
+use howdah_tests::http::Connection;
+
+/// Three quarters of the descriptors below.
+const LIMIT: usize = 192;
+
+/// A server whose limit of connections is low, and whose time-outs free no connection in time for any
+/// of these tests.
+fn with_few_connections(name: &str) -> Fixture {
+    Fixture::named(name)
+        .through(&["prlimit", "--nofile=256:256"])
+        .config("[timeouts]\nheader = \"10m\"\nkeepalive = \"10m\"\nbody = \"10m\"")
+        .start()
+}
+
+/// A request on a connection of its own.
+fn a_new_visitor_is_answered(fixture: &Fixture) {
+    let answer = fixture.get("/hello.php");
+    assert_eq!((answer.status(), answer.text().as_str()), (200, HELLO));
+}
+
+fn ask(visitor: &mut Connection) {
+    visitor
+        .send("GET /hello.php HTTP/1.1\r\nHost: x\r\n\r\n")
+        .unwrap();
+    let answer = visitor.read_response("GET").unwrap();
+    assert_eq!((answer.status(), answer.text().as_str()), (200, HELLO));
+}
+
+/// Each of `crowd`'s ways to hold a connection.
+const WAYS: [&[u8]; 5] = [
+    b"",
+    b"G",
+    b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: ",
+    // Refused, and not gone: the server waits for it to close.
+    b"GET / HTTP/9.9\r\n\r\n",
+    // Answered, and the body that nobody wants does not come.
+    b"POST /nothing.txt HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n",
+];
+
+fn crowd(fixture: &Fixture, number: usize) -> TcpStream {
+    let mut stream = TcpStream::connect(fixture.address()).unwrap();
+    stream.write_all(WAYS[number % WAYS.len()]).unwrap();
+    stream
+}
+
+#[test]
+fn connections_that_owe_a_request_keep_no_visitor_out() {
+    let fixture = with_few_connections("silent-crowd");
+    let mut held: Vec<TcpStream> = (0..3 * LIMIT).map(|n| crowd(&fixture, n)).collect();
+    for number in 0..40 {
+        a_new_visitor_is_answered(&fixture);
+        held.push(crowd(&fixture, number));
+        held.push(crowd(&fixture, number + 1));
+    }
+    let open = fixture.status()["connections"]["open"].as_u64().unwrap();
+    assert!(open <= LIMIT as u64 + 8, "{open} connections are open");
+}
+
+#[test]
+fn a_crowd_of_new_connections_closes_none_of_an_active_visitor() {
+    let fixture = with_few_connections("crowd-and-visitor");
+    let mut visitors: Vec<Connection> = (0..4)
+        .map(|_| Connection::open(fixture.address()).unwrap())
+        .collect();
+    let mut held = Vec::new();
+    for round in 0..60 {
+        visitors.iter_mut().for_each(ask);
+        // Fewer than there are places, so that each visitor is never the longest silent.
+        held.extend((0..10).map(|n| crowd(&fixture, round + n)));
+    }
+    visitors.iter_mut().for_each(ask);
+    let kept = |stream: &mut TcpStream| {
+        stream
+            .set_read_timeout(Some(Duration::from_millis(1)))
+            .unwrap();
+        let mut answer = [0; 1024];
+        loop {
+            match stream.read(&mut answer) {
+                Ok(0) => return false,
+                Ok(_) => {}
+                Err(e) => return e.kind() == std::io::ErrorKind::WouldBlock,
+            }
+        }
+    };
+    let gone = held.iter_mut().filter_map(|s| (!kept(s)).then_some(()));
+    assert!(gone.count() >= 600 - LIMIT, "who owes a request makes room");
+}

@@ -265,7 +265,7 @@ impl Client {
             Socket::new(OwnedFd::from(theirs)).unwrap(),
             Arc::new(config),
             info,
-            life.enrol(7),
+            life.enrol(None),
             proxies.map(Arc::new),
         );
         Client {

@@ -7,18 +7,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+/// Most connections beyond the limit.
+const MOST_BEYOND: usize = 32;
+
 /// See the module.
-pub(super) struct Slots {
+pub(crate) struct Slots {
     free: Arc<Semaphore>,
     limit: AtomicUsize,
     /// Places that are in use and are not to be given back.
     owed: AtomicUsize,
+    /// Places beyond the limit, for connections that are about to close.
+    overdraft: Arc<Semaphore>,
 }
 
 /// A connection's place; dropping it gives it back.
-pub(super) struct Slot {
+pub(crate) struct Slot {
     slots: Arc<Slots>,
     permit: Option<OwnedSemaphorePermit>,
+    beyond: bool,
 }
 
 fn clamp(limit: u32) -> usize {
@@ -26,22 +32,23 @@ fn clamp(limit: u32) -> usize {
 }
 
 impl Slots {
-    pub(super) fn new(limit: u32) -> Arc<Slots> {
+    pub(crate) fn new(limit: u32) -> Arc<Slots> {
         let limit = clamp(limit);
         Arc::new(Slots {
             free: Arc::new(Semaphore::new(limit)),
             limit: AtomicUsize::new(limit),
             owed: AtomicUsize::new(0),
+            overdraft: Arc::new(Semaphore::new((limit / 16).clamp(1, MOST_BEYOND))),
         })
     }
 
     /// Most connections at once.
-    pub(super) fn limit(&self) -> u32 {
+    pub(crate) fn limit(&self) -> u32 {
         u32::try_from(self.limit.load(Ordering::Relaxed)).unwrap_or(u32::MAX)
     }
 
     /// Another limit from now on. One caller at a time.
-    pub(super) fn set_limit(&self, limit: u32) {
+    pub(crate) fn set_limit(&self, limit: u32) {
         let wanted = clamp(limit);
         let before = self.limit.swap(wanted, Ordering::Relaxed);
         if wanted < before {
@@ -57,6 +64,11 @@ impl Slots {
         self.free.add_permits(more);
     }
 
+    /// There are more connections than places: one that is taken from another is to be dropped.
+    pub(crate) fn owes(&self) -> bool {
+        self.owed.load(Ordering::Acquire) > 0
+    }
+
     /// Takes one off what is owed, if anything is.
     fn pay(&self) -> bool {
         self.owed
@@ -65,31 +77,43 @@ impl Slots {
     }
 
     /// A place if one is free.
-    pub(super) fn try_take(self: &Arc<Slots>) -> Option<Slot> {
+    pub(crate) fn try_take(self: &Arc<Slots>) -> Option<Slot> {
         let permit = self.free.clone().try_acquire_owned().ok()?;
-        Some(self.slot(permit))
+        Some(self.slot(permit, false))
     }
 
     /// A place, as soon as one is free.
-    pub(super) async fn take(self: &Arc<Slots>) -> Slot {
+    pub(crate) async fn take(self: &Arc<Slots>) -> Slot {
         match self.free.clone().acquire_owned().await {
-            Ok(permit) => self.slot(permit),
+            Ok(permit) => self.slot(permit, false),
             // Nobody closes the semaphore.
             Err(_) => std::future::pending().await,
         }
     }
 
-    fn slot(self: &Arc<Slots>, permit: OwnedSemaphorePermit) -> Slot {
+    /// A place beyond the limit, for a connection that is to close and gives its own to another: so
+    /// that a new one need not wait for the end of an old one, and few are open besides the limit.
+    pub(crate) async fn overdraw(self: &Arc<Slots>) -> Slot {
+        match self.overdraft.clone().acquire_owned().await {
+            Ok(permit) => self.slot(permit, true),
+            // Nobody closes the semaphore.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    fn slot(self: &Arc<Slots>, permit: OwnedSemaphorePermit, beyond: bool) -> Slot {
         Slot {
             slots: self.clone(),
             permit: Some(permit),
+            beyond,
         }
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        if let Some(permit) = self.permit.take()
+        if !self.beyond
+            && let Some(permit) = self.permit.take()
             && self.slots.pay()
         {
             permit.forget();
@@ -111,10 +135,13 @@ mod tests {
         let slots = Slots::new(4);
         let mut held = take_all(&slots);
         assert_eq!(held.len(), 4);
+        assert!(!slots.owes());
         slots.set_limit(2);
+        assert!(slots.owes());
         held.pop();
         held.pop();
         assert!(slots.try_take().is_none(), "two places went for good");
+        assert!(!slots.owes());
         held.pop();
         held.extend(slots.try_take());
         assert_eq!((held.len(), slots.limit()), (2, 2));
@@ -129,5 +156,16 @@ mod tests {
         assert_eq!(take_all(&slots).len(), 3, "free places go at once");
         slots.set_limit(0);
         assert_eq!(slots.limit(), 1, "none at all would serve nobody");
+    }
+
+    #[tokio::test]
+    async fn a_place_beyond_the_limit_pays_no_debt() {
+        let slots = Slots::new(2);
+        let _held = take_all(&slots);
+        slots.set_limit(1);
+        drop(slots.overdraw().await);
+        assert!(slots.owes());
+        let _one = slots.overdraw().await;
+        assert_eq!(slots.overdraft.available_permits(), 0);
     }
 }
