@@ -149,6 +149,32 @@ pub struct Client<'a> {
     pub proxied: bool,
 }
 
+impl Client<'_> {
+    /// Whether the request came through a proxy that `trusted_proxies` does not name, as far as it
+    /// shows: the address is then the proxy's, and stands for anybody who reaches it. A proxy that
+    /// adds no field at all cannot be told from a client.
+    pub fn is_strangers(&self, request: &RequestHead) -> bool {
+        const BY_PROXIES: [&[u8]; 7] = [
+            b"forwarded",
+            b"via",
+            b"x-real-ip",
+            b"x-client-ip",
+            b"client-ip",
+            b"true-client-ip",
+            b"cf-connecting-ip",
+        ];
+        let by_a_proxy = |name: &[u8]| {
+            let family = b"x-forwarded-";
+            let begins = name.get(..family.len());
+            begins.is_some_and(|begin| begin.eq_ignore_ascii_case(family))
+                || BY_PROXIES
+                    .iter()
+                    .any(|known| name.eq_ignore_ascii_case(known))
+        };
+        !self.proxied && request.headers().any(|(name, _)| by_a_proxy(name))
+    }
+}
+
 impl TrustedProxies {
     fn trusts(&self, address: Option<IpAddr>) -> bool {
         match address {

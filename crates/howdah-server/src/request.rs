@@ -198,7 +198,7 @@ impl Front {
             ..
         } = exchange;
         if let Some(page) = &config.settings.status
-            && page.answers(request.path(), client.address)
+            && page.answers(request, client)
         {
             self.status_page(request, out);
             return Ok(None);

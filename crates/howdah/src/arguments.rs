@@ -10,16 +10,72 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Parser)]
 #[command(
     name = "howdah",
-    version,
     disable_version_flag = true,
+    arg_required_else_help = true,
+    args_conflicts_with_subcommands = true,
+    override_usage = "howdah <COMMAND>",
     max_term_width = 100,
     after_help = "Exit codes: 0 done, 1 failed, 2 command line, 3 configuration, 4 PHP missing or unfit, \
                   5 address in use or not ours to take, 6 no server to talk to"
 )]
 pub struct Arguments {
+    /// As `howdah version`
+    #[arg(short = 'V', long)]
+    pub version: bool,
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: Option<Command>,
+}
+
+/// What other servers call an option, and what is meant here.
+const ELSEWHERE: &[(&[&str], &str)] = &[
+    (
+        &["--port", "-p", "-P"],
+        "the port is part of the address: --listen 8080 (this machine alone) or --listen :8080 (everybody)",
+    ),
+    (
+        &["--host", "--bind", "-b", "--address", "-l", "-S"],
+        "the address is given by --listen 127.0.0.1:8080",
+    ),
+    (
+        &["--root", "--docroot", "--document-root", "-t", "--dir"],
+        "the directory has no option: howdah serve DIR",
+    ),
+    (&["--workers", "-w", "--processes"], "--children N"),
+    (
+        &["--ini", "-c"],
+        "--php-ini FILE, or --config FILE for Howdah's own",
+    ),
+    (
+        &["--daemon", "--daemonize", "-D"],
+        "howdah stays in the foreground; a service manager starts it (packaging/howdah.service)",
+    ),
+];
+
+impl Arguments {
+    /// Reads the command line, or says what is wrong with it and ends the program.
+    pub fn read() -> Arguments {
+        Arguments::try_parse().unwrap_or_else(|mut error| {
+            hint(&mut error);
+            error.exit()
+        })
+    }
+}
+
+/// Clap's own tip would be how to pass the option as a value, or one that is spelt alike.
+fn hint(error: &mut clap::Error) {
+    use clap::error::{ContextKind, ContextValue};
+    let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg) else {
+        return;
+    };
+    let known = ELSEWHERE
+        .iter()
+        .find(|(names, _)| names.contains(&given.as_str()));
+    if let Some((_, meant)) = known {
+        error.remove(ContextKind::SuggestedArg);
+        let tip = ContextValue::StyledStrs(vec![(*meant).to_owned().into()]);
+        error.insert(ContextKind::Suggested, tip);
+    }
 }
 
 /// The commands.
@@ -64,10 +120,10 @@ pub enum Command {
 pub struct Serve {
     /// Directory to serve [default: .]
     pub dir: Option<PathBuf>,
-    /// Address to listen on: HOST:PORT, :PORT or unix:PATH; may be repeated [default: 127.0.0.1:8080]
+    /// Address to listen on: HOST:PORT, :PORT, PORT or unix:PATH; may be repeated [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     pub listen: Vec<String>,
-    /// How PHP is run, in every pool: `embed`, `fastcgi` [default: embed]
+    /// How PHP is run, in every pool: `embed`, `worker`, `fastcgi`, `pool` or `cgi`; see `howdah modes` [default: embed]
     #[arg(long, value_name = "MODE")]
     pub mode: Option<String>,
     /// FastCGI backends of every pool: unix:PATH, HOST:PORT, HOST:FIRST-LAST; several separated by
@@ -84,7 +140,7 @@ pub struct Serve {
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Page cache of sites that do not say themselves: `on`, `off` or `rfc` [default: off]
+    /// Page cache of sites that do not say themselves: `on`, `off`, `rfc` or `dry-run` [default: off]
     #[arg(long, value_name = "WORD")]
     pub cache: Option<String>,
     /// php.ini in place of the one PHP would find
@@ -311,4 +367,51 @@ pub struct Modes {
     /// As JSON
     #[arg(long)]
     pub json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::config::options::{self, Kind};
+
+    #[test]
+    fn help_names_every_word_an_option_takes() {
+        let mut command = Arguments::command();
+        let serve = command.find_subcommand_mut("serve").unwrap();
+        let help = serve.render_help().to_string();
+        let help: Vec<&str> = help.split_whitespace().collect();
+        let help = help.join(" ");
+        for (option, section, key) in [("--mode", "pool.*", "mode"), ("--cache", "site", "cache")] {
+            let (_, rest) = help.split_once(&format!("{option} <")).unwrap();
+            let (about, _) = rest.split_once("[default").unwrap();
+            let Some(Kind::Word(words)) = options::find(section, key).map(|spec| spec.kind) else {
+                panic!("{section} {key} takes words");
+            };
+            for word in words {
+                assert!(about.contains(&format!("`{word}`")), "{word} in {about}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_option_of_another_server_is_answered_with_ours() {
+        for (given, meant) in [
+            ("--port", "--listen 8080"),
+            ("-S", "--listen 127.0.0.1:8080"),
+            ("--docroot", "howdah serve DIR"),
+            ("--workers", "--children N"),
+        ] {
+            let mut error =
+                Arguments::try_parse_from(["howdah", "serve", given, "8080"]).unwrap_err();
+            hint(&mut error);
+            let text = error.to_string();
+            assert!(text.contains("tip: ") && text.contains(meant), "{text}");
+            assert!(!text.contains("as a value"), "{text}");
+        }
+        let mut error = Arguments::try_parse_from(["howdah", "serve", "--chlidren"]).unwrap_err();
+        hint(&mut error);
+        assert!(error.to_string().contains("'--children'"), "{error}");
+    }
 }

@@ -22,14 +22,16 @@ mod sys;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use arguments::{Arguments, Command};
 
 fn main() -> ExitCode {
     // Front and spawners are executed as /proc/self/exe: they would be `exe` in top, ps and pgrep.
     let _ = rustix::thread::set_name(c"howdah");
-    match Arguments::parse().command {
+    let Some(command) = Arguments::read().command else {
+        // `--version`: nothing at all is answered with help.
+        return commands::version();
+    };
+    match command {
         Command::Serve(serve) => master::serve(*serve),
         Command::Front(front) => front::run(front.link),
         Command::Spawner(arguments) => spawner::run(*arguments),

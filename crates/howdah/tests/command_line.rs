@@ -157,3 +157,50 @@ fn a_reader_that_has_seen_enough_is_no_failure_and_a_full_disk_is() {
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("cannot write the answer"), "{said}");
 }
+
+#[test]
+fn the_version_is_told_however_it_is_asked_for() {
+    let (_, expected, _) = run(&mut howdah(["version"]));
+    assert!(expected.starts_with("howdah "), "{expected}");
+    for option in ["--version", "-V"] {
+        let (code, out, err) = run(&mut howdah([option]));
+        assert_eq!((code, out), (0, expected.clone()), "{err}");
+    }
+    let (code, _, err) = run(&mut howdah([""; 0]));
+    assert_eq!(code, 2);
+    assert!(
+        err.contains("Commands:") && err.contains("  serve"),
+        "{err}"
+    );
+}
+
+#[test]
+fn a_directory_beside_a_file_that_has_its_own_is_a_mistake() {
+    let scratch = Scratch::new("both");
+    let other = scratch.write("other/a.txt", "x");
+    let file = scratch.write("a.toml", "[[site]]\nroot = \"other\"\n");
+    let directory = other.parent().unwrap();
+    let (code, _, err) = run(howdah(["serve", "--config"])
+        .args([&file, directory])
+        .env("HOWDAH_PHP", scratch.fitting_stand_in()));
+    assert_eq!(code, 3, "{err}");
+    let named = format!("the directory {} on the command", directory.display());
+    assert!(err.contains(&named), "{err}");
+}
+
+#[test]
+fn a_user_or_group_of_the_command_line_is_named_as_such() {
+    let scratch = Scratch::new("nobody");
+    let (code, _, err) = run(
+        howdah(["serve", "--user", "no-such", "--group", "none-such"])
+            .arg(&scratch.0)
+            .env("HOWDAH_PHP", scratch.fitting_stand_in()),
+    );
+    assert_eq!(code, 3);
+    for expect in [
+        "--user: there is no user `no-such`",
+        "--group: there is no group `none-such`",
+    ] {
+        assert!(err.contains(expect), "missing {expect:?} in\n{err}");
+    }
+}

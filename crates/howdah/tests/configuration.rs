@@ -359,6 +359,15 @@ fn what_cannot_go_together_is_a_mistake() {
             "cgi: the pool `www` is of mode `embed`",
         ),
         (
+            "[[site]]\nroot = \"web\"\n[site.php_admin_value]\nmemory_limit = \"1G\"\ndisable_functions = \"exec\"",
+            "a.toml:5:21: php_admin_value: `disable_functions` does nothing for a site, since PHP reads it once, at its start; it works for a whole pool: [pool.www.php_value]",
+        ),
+        (
+            "[pool.www]\nmode = \"fastcgi\"\nfastcgi = [\"127.0.0.1:1\"]\n[pool.php]\n[[site]]\nroot = \"web\"\npool = \"www\"\n\
+             php_value = { extension = \"redis\" }\n[[site.rule]]\nprefix = \"/a\"\npool = \"php\"",
+            "a.toml:8:27: php_value: `extension` does nothing for a site",
+        ),
+        (
             "[pool.www]\nmode = \"cgi\"\n[[site]]\nroot = \"web\"\n[site.php_admin_value]\nopen_basedir = \"/srv\"",
             "php_admin_value: a site's settings do not reach PHP in mode `cgi`",
         ),

@@ -1,13 +1,12 @@
 //! The server's status at one moment, as data: the status page, `howdah status` and metrics are
 //! forms of it.
 
-use std::net::IpAddr;
-
 use howdah_executor::status::PoolStatus;
 use serde::Serialize;
 
 use crate::cache::CacheStatus;
-use crate::client_address::Network;
+use crate::client_address::{Client, Network};
+use crate::http::message::RequestHead;
 
 /// The server at one moment.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -81,25 +80,35 @@ impl Default for StatusPage {
 impl StatusPage {
     /// Whether this request is for the page, and from somebody who may see it. To everybody else
     /// the path means what it would mean without a status page.
-    pub fn answers(&self, path: &[u8], client: Option<IpAddr>) -> bool {
-        path == self.path.as_bytes() && self.allows(client)
+    pub fn answers(&self, request: &RequestHead, client: &Client<'_>) -> bool {
+        request.path() == self.path.as_bytes() && self.allows(request, client)
     }
 
-    /// Whether this client may see what the page shows.
-    pub fn allows(&self, client: Option<IpAddr>) -> bool {
-        client.is_some_and(|client| self.allow.iter().any(|n| n.contains(client)))
+    /// Whether this client may see what the page shows. Never if the address is a proxy's that
+    /// nobody has named.
+    pub fn allows(&self, request: &RequestHead, client: &Client<'_>) -> bool {
+        let named = |address| self.allow.iter().any(|n| n.contains(address));
+        client.address.is_some_and(named) && !client.is_strangers(request)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client_address::TrustedProxies;
+    use crate::testing::request;
 
     #[test]
     fn the_page_is_for_this_machine_unless_others_are_named() {
         let mut page = StatusPage::default();
         let check = |page: &StatusPage, path: &str, client: &str| {
-            page.answers(path.as_bytes(), client.parse().ok())
+            let request = request("GET", path, &[]);
+            let peer = client
+                .parse()
+                .ok()
+                .map(|ip| std::net::SocketAddr::new(ip, 1));
+            let client = TrustedProxies::default().client(peer, false, &request);
+            page.answers(&request, &client)
         };
         assert!(check(&page, "/howdah-status", "127.0.0.1"));
         assert!(check(&page, "/howdah-status", "::ffff:127.0.0.1"));
@@ -109,5 +118,38 @@ mod tests {
         page.allow = vec!["192.0.2.0/24".parse().unwrap()];
         assert!(check(&page, "/howdah-status", "192.0.2.1"));
         assert!(!check(&page, "/howdah-status", "127.0.0.1"));
+    }
+
+    #[test]
+    fn the_page_is_not_for_whoever_a_proxy_that_nobody_has_named_lets_in() {
+        let page = StatusPage::default();
+        let local = "127.0.0.1:1".parse().ok();
+        let named = TrustedProxies {
+            networks: vec!["127.0.0.1".parse().unwrap()],
+            ..TrustedProxies::default()
+        };
+        let check = |proxies: &TrustedProxies, field: (&str, &str)| {
+            let request = request("GET", "/howdah-status", &[field]);
+            page.answers(&request, &proxies.client(local, false, &request))
+        };
+        for name in [
+            "X-Forwarded-For",
+            "x-forwarded-proto",
+            "X-Forwarded-Host",
+            "X-Real-IP",
+            "Via",
+            "Forwarded",
+            "CF-Connecting-IP",
+            "True-Client-IP",
+        ] {
+            assert!(
+                !check(&TrustedProxies::default(), (name, "127.0.0.1")),
+                "{name}"
+            );
+        }
+        assert!(check(&TrustedProxies::default(), ("User-Agent", "curl")));
+        let said = |address| ("X-Forwarded-For", address);
+        assert!(check(&named, said("127.0.0.1")));
+        assert!(!check(&named, said("192.0.2.1")));
     }
 }

@@ -171,10 +171,7 @@ fn allowed(access: &Access, request: &RequestHead, client: &Client<'_>) -> Resul
             false => "the client's address is not in cache_purge_from, and it sent no token",
         }));
     }
-    // The address is then the proxy's: anybody's who reaches it.
-    const BY_PROXIES: [&[u8]; 4] = [b"x-forwarded-for", b"forwarded", b"via", b"x-real-ip"];
-    let relayed = BY_PROXIES.iter().any(|name| request.header(name).is_some());
-    if relayed && !client.proxied {
+    if client.is_strangers(request) {
         return Err(Refused::Denied(
             "the request came through a proxy that trusted_proxies does not name: whose it is is not known",
         ));

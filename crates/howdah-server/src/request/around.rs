@@ -77,7 +77,7 @@ impl<'a> Around<'a> {
         // Where files are is nobody's business but an administrator's.
         let status = self.exchange.config.settings.status.as_ref();
         if let Some(cause) = self.watch.forbidden()
-            && status.is_some_and(|page| page.allows(self.exchange.client.address))
+            && status.is_some_and(|page| page.allows(self.exchange.request, self.exchange.client))
         {
             let text = cause.to_string().replace(|c: char| !c.is_ascii(), "?");
             head.header(b"Howdah-Cache-Cause", text.as_bytes());

@@ -267,3 +267,36 @@ fn a_client_chooses_no_section_of_php_ini_by_its_host() {
         " admin.example admin.example"
     );
 }
+
+#[test]
+fn the_status_page_is_not_for_whoever_comes_through_an_unnamed_proxy_of_this_machine() {
+    let fixture = Fixture::named("attack-status")
+        .config("[status]\npath = \"/howdah-status\"")
+        .start();
+    // A request with a secret in its query is in progress: the page shows it.
+    let gate = fixture.gate("held");
+    let held = fixture.get_meanwhile("/hold.php?gate=held&token=TOP-SECRET");
+    let standing = gate.wait();
+    let ask = |field: &str| {
+        let request = format!(
+            "GET /howdah-status HTTP/1.1\r\nHost: localhost\r\n{field}Connection: close\r\n\r\n"
+        );
+        http::exchange(fixture.address(), request.as_bytes()).unwrap()
+    };
+    let shown = ask("");
+    assert!(shown.text().contains("TOP-SECRET"), "{}", shown.text());
+    for field in [
+        "X-Forwarded-For: 192.0.2.1",
+        "X-Forwarded-For: 127.0.0.1",
+        "X-Forwarded-Proto: https",
+        "Forwarded: for=127.0.0.1",
+        "Via: 1.1 proxy",
+        "X-Real-IP: 127.0.0.1",
+    ] {
+        let answer = ask(&format!("{field}\r\n"));
+        assert_eq!(answer.status(), 404, "{field}");
+        assert!(!answer.text().contains("TOP-SECRET"), "{field}");
+    }
+    standing.open();
+    held.answer();
+}

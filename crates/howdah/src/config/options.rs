@@ -262,7 +262,8 @@ options! {
         "path": Kind::Text, "",
             "URL path of the status page, as `/howdah-status`; none by default.", "it shows what visitors do";
         "allow": Kind::Texts, "127.0.0.1, ::1",
-            "Who may see it: addresses and networks.", "it shows what visitors do";
+            "Who may see it: addresses and networks. Nobody who comes through a proxy that `[trusted_proxies]` does not name, as far as it adds `X-Forwarded-For`, `Forwarded`, `Via`, `X-Real-IP` or the like; a proxy on this machine that adds none of them (nginx, unless told to) looks like this machine: name it there and let it add one.",
+            "it shows what visitors do";
     }
     "pool.*" {
         "mode": Kind::Word(&["embed", "worker", "fastcgi", "pool", "cgi"]), "",

@@ -8,7 +8,7 @@ use howdah_executor::{Mode, PoolConfig};
 
 use super::programs::{cgi, program_ini, program_pool};
 use super::reader::{Eyes, Section};
-use super::server::{Identity, check_identity, typed};
+use super::server::{Identity, Typed, check_identity, typed};
 use super::{Program, cores};
 use crate::arguments::Serve;
 
@@ -303,10 +303,9 @@ pub(super) fn user_and_group(
     let (user, group) = (section.text("user"), section.text("group"));
     check_identity(
         section,
-        user.as_ref(),
-        section.place_of("user"),
-        group.as_ref(),
-        section.place_of("group"),
+        (user.as_ref(), section.place_of("user")),
+        (group.as_ref(), section.place_of("group")),
+        Typed::default(),
     );
     match user {
         Some(user) => (Some(user), group),

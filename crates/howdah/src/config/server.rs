@@ -30,7 +30,16 @@ pub fn identity(arguments: &Serve, top: &Section<'_, '_, '_>) -> Identity {
     let user = arguments.user.clone().or_else(|| top.text("user"));
     let group = arguments.group.clone().or_else(|| top.text("group"));
     let (user_place, group_place) = (top.place_of("user"), top.place_of("group"));
-    check_identity(top, user.as_ref(), user_place, group.as_ref(), group_place);
+    let typed = Typed {
+        user: arguments.user.is_some(),
+        group: arguments.group.is_some(),
+    };
+    check_identity(
+        top,
+        (user.as_ref(), user_place),
+        (group.as_ref(), group_place),
+        typed,
+    );
     if user.is_none() && sys::is_root() && top.file().eyes == Eyes::Master {
         top.file().advise(
             None,
@@ -60,27 +69,43 @@ pub fn check_root(top: &Section<'_, '_, '_>, identity: &Identity, listen: &[List
     }
 }
 
+/// Which of the names were typed on the command line.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Typed {
+    /// `--user`
+    pub user: bool,
+    /// `--group`
+    pub group: bool,
+}
+
 /// They exist, and we may become them.
 pub fn check_identity(
     section: &Section<'_, '_, '_>,
-    user: Option<&String>,
-    user_place: Place,
-    group: Option<&String>,
-    group_place: Place,
+    (user, user_place): (Option<&String>, Place),
+    (group, group_place): (Option<&String>, Place),
+    typed: Typed,
 ) {
+    let (the_user, user_place) = match typed.user {
+        true => ("--user", None),
+        false => ("user", user_place),
+    };
+    let (the_group, group_place) = match typed.group {
+        true => ("--group", None),
+        false => ("group", group_place),
+    };
     let file = section.file();
     if file.eyes == Eyes::Front {
         return;
     }
     if let Some(name) = user {
         match sys::user(name) {
-            None => file.mistake(user_place, format!("user: there is no user `{name}`")),
+            None => file.mistake(user_place, format!("{the_user}: there is no user `{name}`")),
             Some(account)
                 if !sys::is_root() && account.uid != rustix::process::geteuid().as_raw() =>
             {
                 file.mistake(
                     user_place,
-                    format!("user: only root can run as another user (`{name}`); start howdah as root, or leave it out"),
+                    format!("{the_user}: only root can run as another user (`{name}`); start howdah as root, or leave it out"),
                 );
             }
             Some(_) => {}
@@ -88,9 +113,12 @@ pub fn check_identity(
     }
     if let Some(name) = group {
         if sys::group(name).is_none() {
-            file.mistake(group_place, format!("group: there is no group `{name}`"));
+            file.mistake(
+                group_place,
+                format!("{the_group}: there is no group `{name}`"),
+            );
         } else if user.is_none() {
-            file.mistake(group_place, "group: needs a user beside it");
+            file.mistake(group_place, format!("{the_group}: needs a user beside it"));
         }
     }
 }

@@ -41,9 +41,14 @@ pub fn sites(
             })
             .collect();
     }
-    if arguments.dir.is_some() && sections.iter().all(|s| s.has("root")) {
-        let advice = "the directory on the command line is not used: every site of the configuration has its own root";
-        top.file().advise(None, advice);
+    if let Some(directory) = &arguments.dir
+        && sections.iter().all(|section| section.has("root"))
+    {
+        let message = format!(
+            "the directory {} on the command line would not be served: every site of the configuration has its own root; leave one of them out",
+            directory.display()
+        );
+        top.file().mistake(None, message);
     }
     let mut sites: Vec<SiteConfig> = Vec::new();
     let mut hosts: Vec<(HostPattern, String)> = Vec::new();
@@ -237,20 +242,38 @@ fn check_authorizers(section: &Section<'_, '_, '_>, rules: &[Rule], pools: &[Mod
     }
 }
 
-/// PHP that is started takes its settings at its start, not with a request.
+/// What PHP reads once, at its start. As in `shim/settings.c`, which refuses it for a request.
+fn holds_for_a_whole_pool(name: &str) -> bool {
+    matches!(
+        name,
+        "disable_functions" | "disable_classes" | "extension" | "zend_extension" | "extension_dir"
+    ) || name.starts_with("opcache.preload")
+}
+
+/// PHP that is started takes its settings at its start, not with a request; PHP of our own takes most
+/// with a request. (php-fpm obeys `disable_functions` in mode `fastcgi`.)
 fn check_settings(section: &Section<'_, '_, '_>, site: &SiteConfig, pools: &[Mode]) {
     let named = site.rules.iter().filter_map(|rule| match &rule.action {
         RuleAction::Pool(name) => Some(&**name),
         _ => None,
     });
-    let mut names = [&*site.pool].into_iter().chain(named);
-    let Some(mode) = names.find_map(|name| {
-        let started = |pool: &&Mode| matches!(pool, Mode::Cgi(_) | Mode::Pool(_));
-        pools
-            .iter()
-            .filter(started)
-            .find(|pool| pool.name() == name)
-    }) else {
+    let names: Vec<&str> = [&*site.pool].into_iter().chain(named).collect();
+    let used = || pools.iter().filter(|pool| names.contains(&pool.name()));
+    if let Some(mode) = used().find(|pool| matches!(pool, Mode::Embed(_) | Mode::Worker(_))) {
+        for key in ["php_value", "php_admin_value"] {
+            for pair in section.pairs(key) {
+                let (name, _) = &pair.value;
+                if holds_for_a_whole_pool(name) {
+                    let message = format!(
+                        "{key}: `{name}` does nothing for a site, since PHP reads it once, at its start; it works for a whole pool: [pool.{}.php_value]",
+                        mode.name()
+                    );
+                    section.file().mistake(pair.place, message);
+                }
+            }
+        }
+    }
+    let Some(mode) = used().find(|pool| matches!(pool, Mode::Cgi(_) | Mode::Pool(_))) else {
         return;
     };
     for (key, given) in [
