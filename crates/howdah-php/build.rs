@@ -47,6 +47,7 @@ const SHIM: &[&str] = &[
     "swoole_head.c",
     "swoole_timer.c",
     "swoole_table.c",
+    "sessions.c",
     "swoole_atomic.c",
     "swoole_constants.c",
     "swoole_check.c",

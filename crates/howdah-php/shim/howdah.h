@@ -265,4 +265,19 @@ bool howdah_is_watched_below(const char *name);
 void howdah_watch_mysqlnd(void);
 void howdah_watch_database_calls(void);
 
+/* sessions.c */
+
+/* Looks for the session module. Once, after PHP's start. */
+void howdah_session_find(void);
+/* The handlers that are set now are those every request begins with. */
+void howdah_session_keep(void);
+bool howdah_session_is_active(void);
+/* session.save_handler "user", which only session_set_save_handler() may set, can be put back. */
+void howdah_session_let_handler_be_set(bool may);
+/* As at a request's end and beginning. */
+void howdah_session_end(void);
+void howdah_session_begin(void);
+/* Both, if there has been a session; session.auto_start opens none. */
+void howdah_session_forget(void);
+
 #endif

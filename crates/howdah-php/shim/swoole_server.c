@@ -64,11 +64,27 @@ static const char *howdah_swoole_failure;
 /* The one server; kept by its script. */
 static zval the_server;
 static uint64_t worker_number;
+/* Its workerStart is over. */
+static bool serves;
 static pid_t manager_pid;
 
 void howdah_swoole_refuse(const char *what, const char *why)
 {
 	zend_throw_exception_ex(howdah_swoole_exception_ce, 0, "NotSupported: %s: %s", what, why);
+}
+
+/* A callback is over: a session it has opened is written and forgotten. In Swoole its id and data
+ * stay, and the next visitor's session_start() has them. */
+static void end_visit(void)
+{
+	if (!serves) {
+		return;
+	}
+	howdah_session_forget();
+	if (UNEXPECTED(EG(exception) && !CG(unclean_shutdown))) {
+		/* Of a handler of the script's. */
+		zend_exception_error(EG(exception), E_WARNING);
+	}
 }
 
 bool howdah_swoole_call(zend_fcall_info *info, zend_fcall_info_cache *cache, uint32_t argc,
@@ -82,6 +98,7 @@ bool howdah_swoole_call(zend_fcall_info *info, zend_fcall_info_cache *cache, uin
 	zend_call_function(info, cache);
 	zval_ptr_dtor(&returned);
 	if (EXPECTED(!EG(exception))) {
+		end_visit();
 		return true;
 	}
 	if (UNEXPECTED(CG(unclean_shutdown))) {
@@ -108,6 +125,7 @@ bool howdah_swoole_call(zend_fcall_info *info, zend_fcall_info_cache *cache, uin
 			EG(exit_status) = 255;
 		}
 	}
+	end_visit();
 	return false;
 }
 
@@ -178,6 +196,11 @@ static ZEND_COLD ZEND_NORETURN void run_worker(uint64_t number)
 		howdah_swoole_log(true, "WorkerStartFailed: worker %llu cannot serve", (unsigned long long)number);
 		_exit(255);
 	}
+	/* What the script has set up so far, but no session that it may have opened for itself. */
+	howdah_session_find();
+	howdah_session_keep();
+	howdah_session_forget();
+	serves = true;
 	howdah_run_ready();
 	for (;;) {
 		howdah_run_event event;

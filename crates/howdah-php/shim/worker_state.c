@@ -20,7 +20,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "ext/session/php_session.h"
 #include "ext/standard/basic_functions.h"
 #include "ext/standard/file.h"
 #include "zend_stack.h"
@@ -323,68 +322,8 @@ static void forget(void)
 
 /* ---- modules ---- */
 
-/* Their request functions keep nothing of the boot (session: see there). */
-static zend_module_entry *filter_module, *zlib_module, *random_module, *session_module;
-static php_ps_globals *session;
-/* An array of zvals, or since PHP 8.3 a struct of nothing but zvals. */
-#define HANDLERS (sizeof(((php_ps_globals *)NULL)->mod_user_names) / sizeof(zval))
-static zval session_handlers[HANDLERS];
-/* Of the handlers: their class, and since PHP 8.6 only whether they are methods of an object. */
-#if PHP_VERSION_ID >= 80600
-static bool session_methods;
-#else
-static zend_string *session_class;
-#endif
-static bool session_implemented;
-
-static void keep_session(void)
-{
-	if (!session) {
-		return;
-	}
-	const zval *set = (const zval *)&session->mod_user_names;
-	for (size_t i = 0; i < HANDLERS; i++) {
-		ZVAL_COPY(&session_handlers[i], &set[i]);
-	}
-#if PHP_VERSION_ID >= 80600
-	session_methods = session->mod_user_uses_object_methods_as_handlers;
-#else
-	session_class = session->mod_user_class_name ? zend_string_copy(session->mod_user_class_name) : NULL;
-#endif
-	session_implemented = session->mod_user_implemented;
-}
-
-/* The session module frees the handlers that the boot has registered together with a request's. */
-static void put_back_session_handlers(void)
-{
-	zval *set = (zval *)&session->mod_user_names;
-	for (size_t i = 0; i < HANDLERS; i++) {
-		ZVAL_COPY(&set[i], &session_handlers[i]);
-	}
-#if PHP_VERSION_ID >= 80600
-	session->mod_user_uses_object_methods_as_handlers = session_methods;
-#else
-	session->mod_user_class_name = session_class ? zend_string_copy(session_class) : NULL;
-#endif
-	session->mod_user_implemented = session_implemented;
-}
-
-static void end_session(void)
-{
-	if (!session) {
-		return;
-	}
-	/* PHP sets this while it handles a call of a user's save handler; after a bailout it stays. */
-	session_module->request_shutdown_func(session_module->type, session_module->module_number);
-	put_back_session_handlers();
-	zend_hash_str_del(&EG(symbol_table), "_SESSION", sizeof("_SESSION") - 1);
-	/* The constant cannot be taken away: compiled code may hold it. */
-	zval *sid = zend_get_constant_str("SID", sizeof("SID") - 1);
-	if (sid && Z_TYPE_P(sid) == IS_STRING && Z_STRLEN_P(sid)) {
-		zval_ptr_dtor(sid);
-		ZVAL_EMPTY_STRING(sid);
-	}
-}
+/* Their request functions keep nothing of the boot. */
+static zend_module_entry *filter_module, *zlib_module, *random_module;
 
 static void end_module(zend_module_entry *module)
 {
@@ -402,7 +341,7 @@ static void begin_module(zend_module_entry *module)
 
 void howdah_state_end_modules(void)
 {
-	end_session();
+	howdah_session_end();
 	end_module(zlib_module);
 	end_module(filter_module);
 }
@@ -413,7 +352,7 @@ void howdah_state_begin_modules(void)
 	begin_module(filter_module);
 	begin_module(zlib_module);
 	/* Last: with session.auto_start it reads cookies and sends headers. */
-	begin_module(session_module);
+	howdah_session_begin();
 }
 
 /* ---- shutdown functions ---- */
@@ -504,8 +443,7 @@ void howdah_state_prepare(void)
 	filter_module = module_named("filter");
 	zlib_module = module_named("zlib");
 	random_module = module_named("random");
-	session_module = module_named("session");
-	session = session_module ? session_module->globals_ptr : NULL;
+	howdah_session_find();
 	howdah_calls_prepare();
 }
 
@@ -530,7 +468,7 @@ void howdah_state_keep_boot(void)
 	keep_process();
 	keep_streams();
 	wrappers = copy_of(FG(stream_wrappers));
-	keep_session();
+	howdah_session_keep();
 	howdah_state_end_modules();
 	howdah_calls_keep();
 	howdah_signals_keep();
@@ -556,18 +494,13 @@ void howdah_state_keep_first(void)
 
 void howdah_state_restore(void)
 {
-	if (session && session->session_status == php_session_active) {
+	if (howdah_session_is_active()) {
 		/* Begun by the script itself, after the answer. */
-		end_session();
+		howdah_session_end();
 	}
-	if (session) {
-		/* Or "user", which only session_set_save_handler() may set, could not be put back. */
-		session->set_handler = 1;
-	}
+	howdah_session_let_handler_be_set(true);
 	restore_settings();
-	if (session) {
-		session->set_handler = 0;
-	}
+	howdah_session_let_handler_be_set(false);
 	restore_handlers();
 	restore_process();
 	restore_env();

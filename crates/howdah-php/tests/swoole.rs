@@ -385,6 +385,53 @@ fn sessions_start_in_every_callback_whatever_was_printed() {
 }
 
 #[test]
+fn a_session_is_its_requests_and_never_the_next_visitors() {
+    let script = Script::start_in(
+        Scratch::new(),
+        r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
+        $s->set(['worker_num' => 1]);
+        $s->on('workerStart', function () use ($argv) {
+            // What is set up here stays, the session that is opened here does not.
+            session_save_path($argv[1]);
+            session_set_save_handler(new class extends SessionHandler {
+                function open($path, $name): bool { $GLOBALS['opened'] = ($GLOBALS['opened'] ?? 0) + 1; return parent::open($path, $name); }
+            });
+            session_start();
+            $_SESSION['of'] = 'the boot';
+        });
+        $s->on('request', function ($q, $r) {
+            $before = [session_id(), $_SESSION ?? null, session_status()];
+            if ($id = $q->cookie['PHPSESSID'] ?? '') { session_id($id); }
+            session_start();
+            $_SESSION['n'] = ($_SESSION['n'] ?? 0) + 1;
+            $r->cookie('PHPSESSID', session_id());
+            $r->end(json_encode([$before, $_SESSION, $GLOBALS['opened']]));
+            if ($q->server['path_info'] === '/throw') { throw new Exception('late'); }
+        });
+        $s->start();"#,
+    );
+    let ask = |target: &str, cookie: Option<&str>| {
+        let field = cookie.map_or_else(String::new, |id| format!("Cookie: PHPSESSID={id}\r\n"));
+        let answer = script.connect().ask("GET", target, &field, b"");
+        let id = answer.headers("Set-Cookie")[0]
+            .strip_prefix("PHPSESSID=")
+            .unwrap()
+            .to_owned();
+        (answer.text().to_owned(), id)
+    };
+    let (said, first) = ask("/", None);
+    assert_eq!(said, r#"[["",null,1],{"n":1},2]"#);
+    // Also if the callback ends badly.
+    let (said, second) = ask("/throw", None);
+    assert_eq!(said, r#"[["",null,1],{"n":1},3]"#);
+    assert_ne!(first, second);
+    // And who brings the id has the data.
+    let (said, again) = ask("/", Some(&first));
+    assert_eq!(said, r#"[["",null,1],{"n":2},4]"#);
+    assert_eq!(again, first);
+}
+
+#[test]
 fn an_answer_is_ended_once_and_its_calls_say_so() {
     let script = serving(
         r#"if ($q->server['path_info'] === '/first') { $r->end('x'); $GLOBALS['seen'] = [@$r->end('y'), @$r->write('z'), @$r->header('a', 'b'), @$r->status(500), $r->isWritable()]; return; }
