@@ -43,7 +43,7 @@ demo: setup-demo build demo-site
 	@echo '  Its data:        $(abspath $(DEMO_DIR))/data'
 	@echo '  Stop with Ctrl-C.'
 	@echo
-	@DEMO_DATA=$(abspath $(DEMO_DIR))/data exec $(TARGET)/release/howdah serve $(DEMO_DIR)/site --listen $(LISTEN) \
+	@exec $(TARGET)/release/howdah serve $(DEMO_DIR)/site --listen $(LISTEN) --env DEMO_DATA=$(abspath $(DEMO_DIR))/data \
 	  -d upload_max_filesize=10M -d post_max_size=12M
 
 # The quick form of all five; results go to $(TARGET)/compare.

@@ -1,7 +1,7 @@
 //! How a zygote or a spawner gets started. The front is unprivileged and has threads, so where pools run as
 //! other users a master process execs for it; without a master [`DirectLauncher`] does.
 
-use std::io;
+use std::io::{self, Seek, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -62,7 +62,7 @@ pub struct DirectLauncher;
 
 impl Launcher for DirectLauncher {
     fn launch(&self, pool: &PoolConfig, fds: ZygoteFds) -> io::Result<Zygote> {
-        let mut command = command(pool, &fds);
+        let mut command = command(pool, &fds)?;
         let bells: Vec<&OwnedFd> = fds.bells.iter().collect();
         let inherited: Vec<&OwnedFd> = [&fds.memory, &fds.control]
             .into_iter()
@@ -84,7 +84,6 @@ impl Launcher for DirectLauncher {
 
 fn spawn(mut command: Command, stderr: &OwnedFd) -> io::Result<Zygote> {
     command
-        .stdin(Stdio::null())
         .stdout(Stdio::from(stderr.try_clone()?))
         .stderr(Stdio::from(stderr.try_clone()?))
         // The terminal's Ctrl-C is for the server, which then drains its pools.
@@ -101,11 +100,11 @@ fn spawn(mut command: Command, stderr: &OwnedFd) -> io::Result<Zygote> {
     Ok(Zygote { pid, pidfd })
 }
 
-/// The command line and environment of a pool's spawner: `PROGRAM spawner …`. The descriptor keeps
-/// its number.
+/// The command line, environment and standard input of a pool's spawner: `PROGRAM spawner …`. The
+/// descriptor keeps its number.
 ///
 /// # Errors
-/// The mode has no spawner.
+/// The mode has no spawner; the system has no memory file for the settings.
 pub fn spawner_command(mode: &Mode, program: &Path, fds: &SpawnerFds) -> io::Result<Command> {
     let (protocol, identity, ini, configured): (_, &ProgramIdentity, &ProgramIni, &[String]) =
         match mode {
@@ -124,9 +123,7 @@ pub fn spawner_command(mode: &Mode, program: &Path, fds: &SpawnerFds) -> io::Res
     if let Some(file) = &ini.php_ini {
         command.arg("--php-ini").arg(file);
     }
-    for (name, value) in &ini.defines {
-        command.arg("-d").arg(format!("{name}={value}"));
-    }
+    define(&mut command, &ini.defines)?;
     if let Some(user) = &identity.user {
         command.arg("--user").arg(user);
     }
@@ -138,18 +135,44 @@ pub fn spawner_command(mode: &Mode, program: &Path, fds: &SpawnerFds) -> io::Res
     Ok(command)
 }
 
+/// Kept of the server's environment although it is cleared: where programs are, and where PHP finds
+/// its settings.
+const KEPT: [&str; 3] = ["PATH", "PHPRC", "PHP_INI_SCAN_DIR"];
+
 fn environment(command: &mut Command, clear: bool, pairs: &[(String, String)]) {
     if clear {
         command.env_clear();
-        if let Some(path) = std::env::var_os("PATH") {
-            command.env("PATH", path);
-        }
+        let kept = KEPT
+            .iter()
+            .filter_map(|name| Some((name, std::env::var_os(name)?)));
+        command.envs(kept);
     }
     command.envs(pairs.iter().map(|(k, v)| (k, v)));
 }
 
-/// The command line and environment of a pool's zygote. The descriptors keep their numbers.
-pub fn command(pool: &PoolConfig, fds: &ZygoteFds) -> Command {
+/// PHP settings as those of its `-d`, by standard input: a command line is for everybody on the
+/// machine to read, and a setting may be a password.
+fn define(command: &mut Command, pairs: &[(String, String)]) -> io::Result<()> {
+    if pairs.is_empty() {
+        command.stdin(Stdio::null());
+        return Ok(());
+    }
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    let mut file = std::fs::File::from(rustix::fs::memfd_create("howdah-settings", flags)?);
+    for (name, value) in pairs {
+        write!(file, "{name}={value}\0")?;
+    }
+    file.rewind()?;
+    command.arg("--define-stdin").stdin(Stdio::from(file));
+    Ok(())
+}
+
+/// The command line, environment and standard input of a pool's zygote. The descriptors keep their
+/// numbers.
+///
+/// # Errors
+/// The system has no memory file for the settings.
+pub fn command(pool: &PoolConfig, fds: &ZygoteFds) -> io::Result<Command> {
     let mut command = Command::new(&pool.program);
     let bells: Vec<String> = fds
         .bells
@@ -170,23 +193,26 @@ pub fn command(pool: &PoolConfig, fds: &ZygoteFds) -> Command {
     if let Some(worker) = &pool.worker {
         command.arg("--worker").arg(&worker.script);
     }
-    settings(&mut command, pool);
-    command
+    settings(&mut command, pool)?;
+    Ok(command)
 }
 
-/// The command line and environment of a trial: starts PHP as the pool's zygote would, without
-/// preloading, and ends. Succeeds when PHP starts; otherwise its last line on stderr is
+/// The command line, environment and standard input of a trial: starts PHP as the pool's zygote
+/// would, without preloading, and ends. Succeeds when PHP starts; otherwise its last line on stderr is
 /// `howdah-php: NAME: sentence`, or PHP's own words are all there is.
-pub fn trial_command(pool: &PoolConfig) -> Command {
+///
+/// # Errors
+/// As of [`command`].
+pub fn trial_command(pool: &PoolConfig) -> io::Result<Command> {
     let mut command = Command::new(&pool.program);
     let seconds = pool.patience.start.as_secs().max(1);
     command.arg("--try-seconds").arg(seconds.to_string());
-    settings(&mut command, pool);
-    command
+    settings(&mut command, pool)?;
+    Ok(command)
 }
 
 /// What PHP is started with: its settings, its user, its environment.
-fn settings(command: &mut Command, pool: &PoolConfig) {
+fn settings(command: &mut Command, pool: &PoolConfig) -> io::Result<()> {
     if let Some(ini) = &pool.php_ini {
         command.arg("--php-ini").arg(ini);
     }
@@ -195,9 +221,7 @@ fn settings(command: &mut Command, pool: &PoolConfig) {
         // is not to kill them after its usual three minutes.
         command.args(["-d", "opcache.force_restart_timeout=2147483647"]);
     }
-    for (name, value) in &pool.defines {
-        command.arg("-d").arg(format!("{name}={value}"));
-    }
+    define(command, &pool.defines)?;
     if let Some(user) = &pool.user {
         command.arg("--user").arg(user);
     }
@@ -208,4 +232,54 @@ fn settings(command: &mut Command, pool: &PoolConfig) {
         .arg("--opcache")
         .arg(if pool.opcache { "on" } else { "off" });
     environment(command, pool.clear_env, &pool.environment);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_the_servers_environment_php_gets_what_it_needs_and_what_is_named() {
+        let pairs = [("DATABASE_URL".to_owned(), "x".to_owned())];
+        let names = |clear| {
+            let mut command = Command::new("true");
+            environment(&mut command, clear, &pairs);
+            let set = command.get_envs().filter(|(_, value)| value.is_some());
+            let set = set.map(|(name, _)| name.to_string_lossy().into_owned());
+            (set.collect::<Vec<_>>(), format!("{command:?}"))
+        };
+        // Cargo's own variables are there for every test.
+        assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
+        let (kept, line) = names(true);
+        assert!(
+            kept.iter()
+                .all(|n| KEPT.contains(&&**n) || n == "DATABASE_URL"),
+            "{kept:?}"
+        );
+        assert!(
+            kept.contains(&"PATH".to_owned()) && line.starts_with("env -i "),
+            "{line}"
+        );
+        let (added, line) = names(false);
+        assert_eq!(added, ["DATABASE_URL"], "on top of all");
+        assert!(!line.contains("env -i"), "{line}");
+    }
+
+    #[test]
+    fn settings_are_not_on_the_command_line() {
+        let mut command = Command::new("cat");
+        let pairs = [("mysqli.default_pw", "s3cret"), ("a", "1 2\n")];
+        define(
+            &mut command,
+            &pairs.map(|(k, v)| (k.to_owned(), v.to_owned())),
+        )
+        .unwrap();
+        assert_eq!(format!("{command:?}"), r#""cat" "--define-stdin""#);
+        // As the program reads them.
+        let mut program = Command::new("sh");
+        program.args(["-c", "cat", "sh"]);
+        define(&mut program, &[("n".to_owned(), "v=w".to_owned())]).unwrap();
+        assert_eq!(program.output().unwrap().stdout, b"n=v=w\0");
+    }
 }

@@ -11,6 +11,7 @@ int howdah_php_startup(const char *ini_path, bool no_ini, const char *ini_entrie
 const char *howdah_php_check_library(void);
 bool howdah_php_has_opcache(void);
 const char *howdah_php_version(void);
+bool howdah_php_has_setting(const char *name);
 void howdah_php_enter_child(void);
 int howdah_php_run(const char *frame);
 void howdah_opcache_rest(void);

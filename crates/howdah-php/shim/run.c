@@ -65,6 +65,22 @@ bool howdah_php_has_opcache(void)
 	    && zend_ini_long("opcache.enable", sizeof("opcache.enable") - 1, 0);
 }
 
+/* Whether some part of PHP reads that setting, as far as that can be known: one of opcache's is not missing
+ * for want of opcache, which is said otherwise. */
+bool howdah_php_has_setting(const char *name)
+{
+	static const char *const only_at_start[] = {"extension", "zend_extension"};
+	for (size_t i = 0; i < sizeof(only_at_start) / sizeof(*only_at_start); i++) {
+		if (strcmp(name, only_at_start[i]) == 0) {
+			return true;
+		}
+	}
+	if (strncmp(name, "opcache.", 8) == 0 && !zend_get_extension("Zend OPcache")) {
+		return true;
+	}
+	return zend_hash_str_exists(EG(ini_directives), name, strlen(name));
+}
+
 const char *howdah_php_version(void)
 {
 	return PHP_VERSION;

@@ -85,8 +85,11 @@ impl std::fmt::Display for Refused {
     }
 }
 
-/// Reads the arguments after the program's name.
-pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Action, Refused> {
+/// Reads the arguments after the program's name; `stdin` when one of them says that more stands there.
+pub fn parse(
+    args: impl Iterator<Item = OsString>,
+    stdin: impl FnOnce() -> std::io::Result<Vec<u8>>,
+) -> Result<Action, Refused> {
     let mut args = args;
     let mut options = Options {
         farewell: FAREWELL,
@@ -96,6 +99,7 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Action, Refused> {
     let mut ini = Vec::new();
     let mut opcache = None;
     let mut trial = None;
+    let mut stdin = Some(stdin);
     while let Some(arg) = args.next() {
         let name = arg.to_string_lossy().into_owned();
         let mut value = |option: &'static str| args.next().ok_or(Refused::MissingValue(option));
@@ -142,6 +146,14 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Action, Refused> {
                 });
             }
             "-d" => ini_entry(&mut ini, value("-d")?.as_bytes())?,
+            "--define-stdin" => {
+                let unread = |why: String| Refused::BadValue("--define-stdin", why);
+                let stdin = stdin.take().ok_or_else(|| unread("given twice".into()))?;
+                let entries = stdin().map_err(|e| unread(e.to_string()))?;
+                for entry in entries.split(|b| *b == 0).filter(|entry| !entry.is_empty()) {
+                    ini_entry(&mut ini, entry)?;
+                }
+            }
             _ => return Err(Refused::UnknownOption(name)),
         }
     }
@@ -242,7 +254,9 @@ mod tests {
     use super::*;
 
     fn read(line: &str) -> Result<Action, Refused> {
-        parse(line.split_whitespace().map(OsString::from))
+        parse(line.split_whitespace().map(OsString::from), || {
+            Ok(b"mysqli.default_pw=a b\0x=1\0".to_vec())
+        })
     }
 
     const BASE: &str = "--pool www --memory-fd 5 --control-fd 6 --bell-fds 7,8";
@@ -272,6 +286,19 @@ mod tests {
             options.ini_entries.as_bytes(),
             b"opcache.preload=app.php\nopcache.preload=\n"
         );
+    }
+
+    #[test]
+    fn settings_come_by_standard_input_too() {
+        let Ok(Action::Serve(options)) = read(&format!("{BASE} -d a=1 --define-stdin -d b=2"))
+        else {
+            panic!("refused");
+        };
+        assert_eq!(
+            options.ini_entries.as_bytes(),
+            b"a=1\nmysqli.default_pw=a b\nx=1\nb=2\n"
+        );
+        assert!(read(&format!("{BASE} --define-stdin --define-stdin")).is_err());
     }
 
     #[test]

@@ -31,6 +31,7 @@ unsafe extern "C" {
     fn howdah_php_check_library() -> *const c_char;
     fn howdah_php_has_opcache() -> bool;
     fn howdah_php_version() -> *const c_char;
+    fn howdah_php_has_setting(name: *const c_char) -> bool;
     fn howdah_php_enter_child();
     fn howdah_php_run(frame: *const c_char) -> c_int;
     fn howdah_opcache_rest();
@@ -115,6 +116,15 @@ pub fn php_startup(ini: PhpIni, ini_entries: CString, worker: bool) -> Result<()
 pub fn php_has_opcache() -> bool {
     // SAFETY: reads globals of a started PHP.
     unsafe { howdah_php_has_opcache() }
+}
+
+/// Whether some part of PHP reads a setting of this name.
+pub fn php_has_setting(name: &str) -> bool {
+    let Ok(name) = CString::new(name) else {
+        return false;
+    };
+    // SAFETY: PHP is started; the name is NUL-terminated and only read.
+    unsafe { howdah_php_has_setting(name.as_ptr()) }
 }
 
 /// `PHP_VERSION` of the headers this program was built with.

@@ -20,7 +20,12 @@ pub enum IdentityError {
 pub fn assume(user: Option<&str>, group: Option<&str>) -> Result<(), IdentityError> {
     let Some(user) = user else {
         return match group {
-            None => Ok(()),
+            None => {
+                if let Some(account) = sys::user_numbered(sys::effective_ids().0) {
+                    sys::name_user(&account);
+                }
+                Ok(())
+            }
             Some(g) => Err(IdentityError::CannotChangeUser(format!(
                 "group {g:?} was given without a user"
             ))),
@@ -30,6 +35,7 @@ pub fn assume(user: Option<&str>, group: Option<&str>) -> Result<(), IdentityErr
     let account = match user.parse::<u32>() {
         Ok(uid) => sys::user_numbered(uid).unwrap_or(sys::Account {
             name: None,
+            home: None,
             uid,
             gid: uid,
         }),
@@ -43,6 +49,7 @@ pub fn assume(user: Option<&str>, group: Option<&str>) -> Result<(), IdentityErr
             .or_else(|| sys::group_named(g))
             .ok_or_else(|| IdentityError::NoSuchGroup(g.to_owned()))?,
     };
+    sys::name_user(&account);
     let (uid_now, gid_now) = sys::effective_ids();
     if (uid_now, gid_now) == (account.uid, gid) && uid_now != 0 {
         return Ok(());

@@ -27,6 +27,7 @@ mod sys;
 mod worker;
 mod zygote;
 
+use std::io::Read;
 use std::process::ExitCode;
 
 use arguments::Action;
@@ -39,7 +40,11 @@ fn main() -> ExitCode {
     if arguments.next_if(|first| first == "php").is_some() {
         return cli::run(arguments);
     }
-    match arguments::parse(arguments) {
+    let stdin = || {
+        let mut text = Vec::new();
+        std::io::stdin().lock().read_to_end(&mut text).map(|_| text)
+    };
+    match arguments::parse(arguments, stdin) {
         Ok(Action::Version) => {
             println!("{}", version());
             ExitCode::SUCCESS

@@ -474,6 +474,8 @@ pub fn sleep_idle(word: &AtomicU32, seen: u32) {
 pub struct Account {
     /// Login name, when the system knows one.
     pub name: Option<CString>,
+    /// Home directory, when the system knows one.
+    pub home: Option<CString>,
     /// User id.
     pub uid: u32,
     /// Primary group.
@@ -486,6 +488,8 @@ pub fn user_named(name: &str) -> Option<Account> {
     // SAFETY: single-threaded; the static result is copied before the next call.
     unsafe { libc::getpwnam(name.as_ptr()).as_ref() }.map(|p| Account {
         name: Some(name.clone()),
+        // SAFETY: NUL-terminated, copied at once.
+        home: Some(unsafe { std::ffi::CStr::from_ptr(p.pw_dir) }.to_owned()),
         uid: p.pw_uid,
         gid: p.pw_gid,
     })
@@ -497,6 +501,7 @@ pub fn user_numbered(uid: u32) -> Option<Account> {
     unsafe {
         libc::getpwuid(uid).as_ref().map(|p| Account {
             name: Some(std::ffi::CStr::from_ptr(p.pw_name).to_owned()),
+            home: Some(std::ffi::CStr::from_ptr(p.pw_dir).to_owned()),
             uid: p.pw_uid,
             gid: p.pw_gid,
         })
@@ -514,6 +519,18 @@ pub fn group_named(name: &str) -> Option<u32> {
 pub fn effective_ids() -> (u32, u32) {
     // SAFETY: always succeed.
     unsafe { (libc::geteuid(), libc::getegid()) }
+}
+
+/// Says in the environment whose it is, as php-fpm does (`USER`, `HOME`): what scripts start (git,
+/// composer) looks for its files there.
+pub fn name_user(account: &Account) {
+    let pairs = [(c"USER", &account.name), (c"HOME", &account.home)];
+    for (name, value) in pairs {
+        if let Some(value) = value {
+            // SAFETY: both are NUL-terminated and copied; single-threaded, before PHP starts.
+            unsafe { libc::setenv(name.as_ptr(), value.as_ptr(), 1) };
+        }
+    }
 }
 
 /// Becomes `account` with group `gid`, for good.

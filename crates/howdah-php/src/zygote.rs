@@ -188,6 +188,7 @@ fn start_php(options: &mut Options) -> Result<(), Failure> {
     }
     // Before PHP: its startup saves the dispositions and mask it finds.
     let entries = std::mem::take(&mut options.ini_entries);
+    let names = setting_names(&entries);
     ffi::php_startup(ini, entries, options.worker.is_some()).map_err(|e| match e {
         StartError::OtherPhp(why) => ("OtherPhp", why),
         StartError::ModuleStartup => (
@@ -196,7 +197,25 @@ fn start_php(options: &mut Options) -> Result<(), Failure> {
              extension, opcache.preload)"
                 .to_owned(),
         ),
-    })
+    })?;
+    for name in names.iter().filter(|name| !ffi::php_has_setting(name)) {
+        eprintln!(
+            "howdah-php: SettingUnknown: PHP has no setting `{name}`: is it mistyped, or its extension not loaded?"
+        );
+    }
+    Ok(())
+}
+
+/// The settings that lines of a php.ini name; elements of arrays, which are for get_cfg_var(), left out.
+fn setting_names(lines: &std::ffi::CStr) -> Vec<String> {
+    let text = lines.to_string_lossy();
+    let names = text
+        .lines()
+        .filter_map(|line| Some(line.split_once('=')?.0));
+    names
+        .filter(|n| !n.contains('['))
+        .map(str::to_owned)
+        .collect()
 }
 
 impl Zygote {

@@ -248,6 +248,45 @@ fn a_setting_of_opcache_is_obeyed_whoever_says_it() {
 }
 
 #[test]
+fn a_setting_that_php_does_not_know_is_named_and_no_other() {
+    let settings = [
+        "memory_limt=1G",
+        "memory_limit=1G",
+        "my[x]=1",
+        "opcache.enable=1",
+    ];
+    let args: Vec<&str> = settings.iter().flat_map(|s| ["-d", *s]).collect();
+    let front = Front::start(0, &args);
+    front.wait_log("SettingUnknown: PHP has no setting `memory_limt`");
+    assert_eq!(
+        front.log().matches("SettingUnknown").count(),
+        1,
+        "{}",
+        front.log()
+    );
+}
+
+#[test]
+fn an_unreadable_script_is_one_line_in_the_log_and_named_to_the_client() {
+    if !front::sys::is_root() {
+        return eprintln!("skipped: only root can start a pool as another user");
+    }
+    let dir = Dir::new();
+    let script = dir.write("secret.php", "<?php echo 'run';");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&script, mode).unwrap();
+    let mut front = Front::start(1, &["--user", "nobody"]);
+    let answer = front.run(Request::get(&script));
+    assert_eq!(
+        (answer.status(), answer.text().as_str()),
+        (403, "Access denied.\n")
+    );
+    assert_eq!(answer.header("Howdah-Error"), ["ScriptUnreadable"]);
+    assert!(answer.logged("ScriptUnreadable: Unable to open primary script"));
+    assert_eq!(answer.logs.len(), 1, "{:?}", answer.logs);
+}
+
+#[test]
 fn a_directory_replaced_under_the_same_name_is_noticed() {
     let dir = Dir::new();
     dir.write(

@@ -1,7 +1,7 @@
 //! The processes below a server, read from /proc: who is whose child, how much memory they
 //! hold. Knows Howdah's processes by their place in the tree and the program they run.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// One process at the moment of looking.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,10 +88,18 @@ fn entry(pid: i32) -> Option<Entry> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?.chars().next()?;
     let parent = fields.next()?.parse().ok()?;
-    let program: PathBuf = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let program = std::fs::read_link(format!("/proc/{pid}/exe")).ok();
     let program = program
-        .file_name()
-        .map(|name| name.to_string_lossy().into_owned())
+        .and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
+        // Not for us to see (a process that is not dumpable), but for its name.
+        .or_else(|| {
+            Some(
+                std::fs::read_to_string(format!("/proc/{pid}/comm"))
+                    .ok()?
+                    .trim()
+                    .to_owned(),
+            )
+        })
         .unwrap_or_default();
     Some(Entry {
         pid,

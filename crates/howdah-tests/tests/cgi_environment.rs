@@ -124,7 +124,7 @@ fn programs_find_what_they_find_under_apache_but_for_what_is_argued() {
     let fixture = Fixture::named("cgi-environment")
         .file("programs/env.cgi", ENV)
         .file("programs/env.fcgi", ENV)
-        .pool("[pool.cgi]\nmode = \"cgi\"\nclear_env = true\n[pool.fcgi]\nmode = \"pool\"\ncommand = [\"ROOT/programs/env.fcgi\"]\nprocesses = \"independent\"\nmax_children = 1")
+        .pool("[pool.cgi]\nmode = \"cgi\"\n[pool.fcgi]\nmode = \"pool\"\ncommand = [\"ROOT/programs/env.fcgi\"]\nprocesses = \"independent\"\nmax_children = 1")
         .site("php_extensions = [\".php\", \".fcgi\"]\n[[site.rule]]\nglob = \"/programs/*.cgi/**\"\ncgi = \"cgi\"\n[[site.rule]]\nprefix = \"/programs/env.fcgi\"\npool = \"fcgi\"");
     for name in ["env.cgi", "env.fcgi"] {
         let file = fixture.scratch().join("site/programs").join(name);

@@ -149,6 +149,11 @@ pub struct Serve {
     /// PHP setting, as php's own -d; may be repeated
     #[arg(short = 'd', value_name = "NAME=VALUE")]
     pub define: Vec<String>,
+    /// Environment variable of PHP, in every pool; NAME alone passes the server's own on; may be
+    /// repeated
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    #[serde(default)]
+    pub env: Vec<String>,
     /// User that serves HTTP and runs PHP (when started as root)
     #[arg(long)]
     pub user: Option<String>,
@@ -347,9 +352,9 @@ pub struct Spawner {
     /// php.ini in place of the one PHP would find
     #[arg(long)]
     pub php_ini: Option<PathBuf>,
-    /// PHP setting, NAME=VALUE
-    #[arg(short = 'd')]
-    pub define: Vec<String>,
+    /// PHP settings come by standard input: NAME=VALUE, each ended by NUL
+    #[arg(long)]
+    pub define_stdin: bool,
     /// User of the programs
     #[arg(long)]
     pub user: Option<String>,

@@ -112,10 +112,8 @@ pub struct PhpVersion {
 /// Starts PHP with a pool's settings, and ends it; why it does not start. What PHP says while it does
 /// (an extension that is not there …) is advice.
 pub fn try_settings(pool: &PoolConfig) -> Result<Vec<String>, String> {
-    let mut command = howdah_executor::launch::trial_command(pool);
-    let output = command
-        .stdin(Stdio::null())
-        .output()
+    let output = howdah_executor::launch::trial_command(pool)
+        .and_then(|mut command| command.output())
         .map_err(|error| format!("cannot start {}: {error}", pool.program.display()))?;
     let said = String::from_utf8_lossy(&output.stderr);
     let (ours, theirs): (Vec<&str>, Vec<&str>) = said
@@ -123,7 +121,8 @@ pub fn try_settings(pool: &PoolConfig) -> Result<Vec<String>, String> {
         .filter(|line| !line.trim().is_empty())
         .partition(|line| line.starts_with("howdah-php: "));
     if output.status.success() {
-        return Ok(theirs.into_iter().map(str::to_owned).collect());
+        let ours = ours.iter().map(|line| &line["howdah-php: ".len()..]);
+        return Ok(ours.chain(theirs).map(str::to_owned).collect());
     }
     if let Some(line) = ours.last() {
         return Err(line["howdah-php: ".len()..].to_owned());

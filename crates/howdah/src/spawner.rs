@@ -22,6 +22,11 @@ pub fn run(arguments: Spawner) -> ExitCode {
             return exit::failed();
         }
     };
+    // Nobody else of the pool's user may take our line to the front, or read what is set.
+    if let Err(error) = sys::not_dumpable() {
+        eprintln!("spawner: cannot close our memory: {error}");
+        return exit::failed();
+    }
     let protocol = match arguments.protocol.as_str() {
         "cgi" => Protocol::Cgi,
         _ => Protocol::FastCgi,
@@ -70,6 +75,11 @@ fn become_user(arguments: &Spawner) -> Result<(), (&'static str, String)> {
     sys::become_user(&account, gid).map_err(|error| {
         let message = format!("cannot become user `{name}`: {error}");
         ("CannotChangeUser", message)
+    })?;
+    // The system may have a default for processes that change their user (fs.suid_dumpable).
+    sys::not_dumpable().map_err(|error| {
+        let message = format!("cannot close our memory: {error}");
+        ("CannotChangeUser", message)
     })
 }
 
@@ -91,13 +101,17 @@ impl PhpSettings {
             directory: None,
             has_ini: arguments.php_ini.is_some(),
         };
-        if arguments.define.is_empty() && !this.has_ini {
+        let defines = match arguments.define_stdin {
+            true => defines_from(std::io::stdin().lock())?,
+            false => Vec::new(),
+        };
+        if defines.is_empty() && !this.has_ini {
             return Ok(this);
         }
         let directory = private_directory(&arguments.pool)?;
         let path = directory.clone();
         this.directory = Some(directory);
-        let lines: String = arguments.define.iter().map(|d| ini_line(d)).collect();
+        let lines: String = defines.iter().map(|d| ini_line(d)).collect();
         // Apart: everything in a directory that is scanned counts, a php.ini there once more, and last.
         std::fs::create_dir(path.join(SCANNED))?;
         std::fs::write(path.join(SCANNED).join("howdah.ini"), lines)?;
@@ -167,6 +181,13 @@ fn clean_up_after_the_dead(temporary: &Path, pool: &str) {
     }
 }
 
+/// Settings as `howdah_executor::launch` hands them over.
+fn defines_from(mut input: impl io::Read) -> io::Result<Vec<String>> {
+    let mut text = String::new();
+    input.read_to_string(&mut text)?;
+    Ok(text.split_terminator('\0').map(str::to_owned).collect())
+}
+
 /// A line of php.ini as `php -d` would make it (php-src `php_ini_builder_define`): a value that does
 /// not begin with a letter, a digit or a quote is quoted.
 fn ini_line(define: &str) -> String {
@@ -184,6 +205,13 @@ fn ini_line(define: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn settings_are_taken_apart_at_their_ends() {
+        let read = |text: &str| defines_from(text.as_bytes()).unwrap();
+        assert_eq!(read("a=1\0b=x y\0"), ["a=1", "b=x y"]);
+        assert!(read("").is_empty());
+    }
 
     #[test]
     fn settings_read_as_on_phps_command_line() {

@@ -88,6 +88,25 @@ pub fn not_dumpable() -> io::Result<()> {
     check(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) }).map(drop)
 }
 
+/// Keeps what whoever started us had open, beyond the first three, from the processes that we start.
+pub fn keep_descriptors_to_ourselves() {
+    let cloexec = libc::CLOSE_RANGE_CLOEXEC as libc::c_int;
+    // SAFETY: no pointers; no descriptor is closed, only its flag is set.
+    if unsafe { libc::close_range(3, libc::c_uint::MAX, cloexec) } == 0 {
+        return;
+    }
+    // A kernel before 5.11.
+    let open = std::fs::read_dir("/proc/self/fd")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let numbers = open.filter_map(|entry| entry.file_name().to_str()?.parse::<RawFd>().ok());
+    for number in numbers.filter(|number| *number > 2) {
+        // SAFETY: no pointers. One that is not open any more (the directory's own) is refused.
+        unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+}
+
 /// Blocks these signals for this thread (and those it starts), and gives a descriptor that is
 /// readable when one is pending. Processes started by `std::process::Command` get an empty mask.
 pub fn signal_descriptor(signals: &[libc::c_int]) -> io::Result<OwnedFd> {

@@ -43,7 +43,10 @@ impl Howdah {
             .args(&site.howdah_arguments);
         // In mode fastcgi php.ini is the business of whoever runs PHP, and naming one is a mistake.
         if !site.howdah_arguments.iter().any(|word| word == "fastcgi") {
+            // Scripts see what is named, of all that the server's environment holds.
+            let names = site.environment.iter().map(|(name, _)| name);
             command
+                .args(names.flat_map(|name| ["--env", name]))
                 .args(["--children", &site.children.to_string()])
                 .arg("--php-ini")
                 .arg(&ini.file)

@@ -20,6 +20,10 @@ pub struct ModPhp {
     _scratch: Scratch,
 }
 
+/// Closes what this process happens to have been started with, which Apache passes on to scripts: what they
+/// find is to be Apache's own.
+const ALONE: &str = r#"for fd in /proc/$$/fd/*; do fd=${fd##*/}; [ "$fd" -gt 2 ] && eval "exec $fd>&-"; done 2>/dev/null; exec "$0" "$@""#;
+
 impl ModPhp {
     /// Starts it on `site`.
     ///
@@ -35,7 +39,8 @@ impl ModPhp {
         );
         let apache = Process::start(
             "apache2",
-            Command::new("/usr/sbin/apache2")
+            Command::new("bash")
+                .args(["-c", ALONE, "/usr/sbin/apache2"])
                 .arg("-d")
                 .arg(scratch.path())
                 .arg("-f")

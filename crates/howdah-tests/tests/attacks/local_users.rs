@@ -1,1 +1,185 @@
 //! A user of the same machine, or a script, that reaches for the server itself.
+
+use std::os::unix::fs::PermissionsExt;
+
+use howdah_tests::fixture::{Builder, Fixture};
+use howdah_tests::http;
+use howdah_tests::rig::is_root;
+
+/// What would be found, put together so that the script's own text is not what it finds.
+const NEEDLE: &str = "$needle = 'VICTIM-' . 'TOKEN-8f3a';";
+
+/// Says which files of a process open to this script, and ends with `looked`.
+const LOOK: &str = "<?php foreach (explode(',', $_GET['pid']) as $pid) {
+    foreach (['mem', 'maps', 'environ'] as $file) {
+        if (($open = @fopen(\"/proc/$pid/$file\", 'r')) && @fread($open, 1) !== '') { echo \"$pid $file; \"; }
+    }
+    if ((string) @readlink(\"/proc/$pid/fd/0\") !== '') { echo \"$pid fd; \"; }
+}
+echo 'looked';";
+
+/// A site that users other than root can serve.
+fn open_site(name: &str) -> Builder {
+    let builder = Fixture::named(name).script("look.php", LOOK);
+    // The control socket and the access log are made there.
+    let mode = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(builder.scratch().path(), mode).unwrap();
+    builder
+}
+
+#[test]
+fn without_root_scripts_read_neither_the_memory_nor_the_environment_of_the_server() {
+    let mut builder = open_site("not-root");
+    if is_root() {
+        let user = ["--reuid=www-data", "--regid=www-data", "--clear-groups"];
+        builder = builder.through(&[&["setpriv"], &user[..]].concat());
+    }
+    let fixture = builder.start();
+    let (master, front) = (fixture.master(), fixture.front());
+    let zygote = fixture.zygotes()[0];
+    let children = fixture.children();
+    let all: Vec<String> = [master, front, zygote]
+        .iter()
+        .chain(&children)
+        .map(|pid| pid.to_string())
+        .collect();
+    let found = fixture.get(&format!("/look.php?pid={}", all.join(",")));
+    let found = found.text();
+    let open = found.strip_suffix("looked").expect("the script's end");
+    for one in open.split_terminator("; ") {
+        // Of itself a process may see how it is made up, not what stands there.
+        let own = children
+            .iter()
+            .any(|pid| one == format!("{pid} maps") || one == format!("{pid} fd"));
+        assert!(
+            own,
+            "master {master}, front {front}, zygote {zygote}, children {children:?}: {found}"
+        );
+    }
+}
+
+#[test]
+fn a_pools_user_takes_no_descriptor_of_its_zygote_or_a_sibling() {
+    if !is_root() {
+        return eprintln!("skipped: only root can start a pool as another user");
+    }
+    // By the zygote's control socket one asks the front for signals.
+    let take = "<?php $c = FFI::cdef('long syscall(long, ...);');
+        $int = fn(int $n) => $n;
+        foreach (explode(',', $_GET['pid']) as $pid) {
+            $fd = $c->syscall(434, (int) $pid, 0);
+            if ($fd < 0) { die('no pidfd'); }
+            for ($n = 0; $n < 64; $n++) { if ($c->syscall(438, $fd, $n, 0) >= 0) { echo \"$pid:$n \"; } }
+        }
+        echo 'tried';";
+    let fixture = Fixture::named("take")
+        .ini("ffi.enable", "1")
+        .script("take.php", take)
+        .pool("user = \"nobody\"")
+        .start();
+    // The one that tries may take its own.
+    for me in fixture.children() {
+        let (zygote, front) = (fixture.zygotes()[0], fixture.front());
+        let others = fixture.children().into_iter().filter(|pid| *pid != me);
+        let pids: Vec<String> = others
+            .chain([zygote, front])
+            .map(|p| p.to_string())
+            .collect();
+        let answer = fixture.get(&format!("/take.php?pid={}", pids.join(",")));
+        // Whichever child answers, it has asked for the zygote's and the front's.
+        let found = answer.text();
+        for of in [zygote, front] {
+            assert!(!found.contains(&format!("{of}:")), "{found}");
+        }
+        assert!(found.ends_with("tried"), "{found}");
+    }
+    fixture.still_serves();
+}
+
+#[test]
+fn a_script_finds_no_other_visitors_request_in_the_memory_of_its_pool() {
+    let plain = format!(
+        "<?php {NEEDLE} $open = @fopen('/proc/self/mem', 'r+'); echo $open ? 'open' : 'closed';"
+    );
+    // With native code it reads what is mapped.
+    let native = format!(
+        "<?php {NEEDLE}
+        $c = FFI::cdef('void *memmem(const void *, size_t, const char *, size_t);');
+        foreach (file('/proc/self/maps') as $line) {{
+            if (!str_contains($line, 'howdah-pool')) {{ continue; }}
+            [$from, $to] = array_map('hexdec', explode('-', strtok($line, ' ')));
+            $at = FFI::cast('void *', FFI::new('size_t')); FFI::addr($at);
+            $number = FFI::new('size_t'); $number->cdata = $from;
+            $start = FFI::cast('void *', $number);
+            echo $c->memmem($start, $to - $from, $needle, strlen($needle)) === null ? 'nothing' : 'FOUND';
+        }}
+        echo ' looked';"
+    );
+    let mut builder = Fixture::named("memory");
+    if is_root() {
+        builder = builder.pool("user = \"nobody\"");
+    }
+    let fixture = builder
+        .children(1)
+        .ini("ffi.enable", "1")
+        .script("plain.php", &plain)
+        .script("native.php", &native)
+        .script("form.php", "<?php echo file_get_contents('php://input');")
+        .start();
+    // In a field, in the body and in the answer, behind more than the script's own request covers.
+    let padding = "p".repeat(4000);
+    let body = format!("{padding}&token=VICTIM-TOKEN-8f3a");
+    let request = format!(
+        "POST /form.php HTTP/1.1\r\nHost: x\r\nX-Padding: {padding}\r\n\
+         Authorization: Bearer VICTIM-TOKEN-8f3a\r\nContent-Length: {}\r\n\
+         Connection: close\r\n\r\n{body}",
+        body.len()
+    );
+    let answer = http::exchange(fixture.address(), request.as_bytes()).unwrap();
+    assert_eq!(answer.text(), body);
+    assert_eq!(fixture.get("/plain.php").text(), "closed");
+    assert_eq!(fixture.get("/native.php").text(), "nothing looked");
+}
+
+#[test]
+fn what_the_starter_had_open_or_in_its_environment_is_not_for_scripts() {
+    let show = "<?php $found = print_r([$_SERVER, $_ENV, getenv()], true);
+        echo str_contains($found, 'hunter2') ? 'SECRET ' : '', getenv('NAMED'), ' ';
+        foreach (scandir('/proc/self/fd') as $fd) {
+            $to = (string) @readlink(\"/proc/self/fd/$fd\");
+            if (str_contains($to, 'left-open')) { echo \"$fd=$to \"; }
+        }
+        echo 'looked';";
+    for mode in ["embed", "cgi"] {
+        let builder = Fixture::named(&format!("starter-{mode}"));
+        let left_open = builder.scratch().write("left-open", "");
+        let open = format!(
+            "exec 9<{} 33<{0}; export API_SECRET=hunter2 NAMED=yes; exec \"$0\" \"$@\" --env NAMED --mode {mode}",
+            left_open.display()
+        );
+        let fixture = builder
+            .script("show.php", show)
+            .ini("variables_order", "EGPCS")
+            .through(&["bash", "-c", &open])
+            .start();
+        assert_eq!(fixture.get("/show.php").text(), "yes looked", "{mode}");
+    }
+}
+
+#[test]
+fn no_setting_stands_on_a_command_line() {
+    for mode in ["embed", "pool", "cgi"] {
+        let fixture = Fixture::named(&format!("ps-{mode}"))
+            .script("set.php", "<?php echo ini_get('mysqli.default_pw');")
+            .pool(&format!(
+                "mode = \"{mode}\"\n[pool.www.php_value]\n\"mysqli.default_pw\" = \"s3cret-in-ps\""
+            ))
+            .start();
+        assert_eq!(fixture.get("/set.php").text(), "s3cret-in-ps", "{mode}");
+        for process in fixture.processes() {
+            let line = std::fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line);
+            assert!(!line.contains("s3cret-in-ps"), "{mode}: {line}");
+        }
+    }
+}

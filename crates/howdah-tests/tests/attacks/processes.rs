@@ -1,7 +1,9 @@
 //! A client, or a script, that keeps PHP processes from others.
 
-use howdah_tests::fixture::{Fixture, HELLO};
+use howdah_tests::fixture::{Fixture, HELLO, signal};
 use howdah_tests::http::Connection;
+use howdah_tests::load::{Load, Stop};
+use rustix::process::Signal;
 
 /// A client that sends more of an upload than the front keeps in memory, says that it wants PHP's
 /// progress, and then nothing more.
@@ -60,4 +62,78 @@ fn a_slow_reader_of_more_than_memory_and_file_does_not_keep_its_child() {
         fixture.still_serves();
     }
     fixture.wait_for_log(&["ClientTooSlow", "/endless.php"]);
+}
+
+/// Everything whose parent is `pid`, ended or not.
+fn children_of(pid: i32) -> usize {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    text.unwrap_or_default().split_whitespace().count()
+}
+
+#[test]
+fn scripts_that_fork_and_forget_use_up_no_processes() {
+    let fork = "<?php for ($i = 0; $i < 10; $i++) { if (!pcntl_fork()) { exit; } } echo 'forked';";
+    let fixture = Fixture::named("forks").script("fork.php", fork).start();
+    for _ in 0..20 {
+        assert_eq!(fixture.get("/fork.php").text(), "forked");
+    }
+    // Without a further request: nothing but what still runs is there in the meantime.
+    let children = fixture.children();
+    fixture.wait("none to be left", |_| {
+        children.iter().all(|pid| children_of(*pid) == 0)
+    });
+    fixture.still_serves();
+}
+
+#[test]
+fn no_process_runs_more_requests_than_the_pool_allows_however_many_clients_press() {
+    let fixture = Fixture::named("max-requests")
+        .children(2)
+        .pool("max_requests = 25")
+        .start();
+    let pids = std::sync::Mutex::new(std::collections::HashMap::<String, u32>::new());
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    let answer = fixture.get("/pid.php");
+                    assert_eq!(answer.status(), 200);
+                    *pids.lock().unwrap().entry(answer.text()).or_default() += 1;
+                }
+            });
+        }
+    });
+    let pids = pids.into_inner().unwrap();
+    assert_eq!(pids.values().sum::<u32>(), 400);
+    assert!(pids.values().all(|n| *n <= 25), "{pids:?}");
+}
+
+#[test]
+fn a_spawner_killed_again_and_again_under_load_loses_nobody_who_waits() {
+    let fixture = Fixture::named("spawner")
+        .children(2)
+        .pool("mode = \"pool\"")
+        .start();
+    let load = Load::new(fixture.address(), "/hello.php", HELLO)
+        .clients(4)
+        .start(Stop::WhenTold);
+    for _ in 0..4 {
+        load.wait_for(20);
+        let master = fixture.master();
+        let front = fixture.front();
+        let spawner = fixture
+            .processes()
+            .into_iter()
+            .find(|e| e.parent == master && e.pid != front)
+            .expect("a spawner");
+        signal(spawner.pid, Signal::KILL);
+        fixture.wait("its end", |f| {
+            f.processes().iter().all(|e| e.pid != spawner.pid)
+        });
+    }
+    load.wait_for(20);
+    let outcome = load.finish();
+    println!("four spawners killed: {outcome}");
+    // What a program was at is lost with it; nobody is refused.
+    assert_eq!(outcome.status(503), 0, "{outcome}");
 }

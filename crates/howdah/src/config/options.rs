@@ -326,9 +326,9 @@ options! {
             "User of the processes; needs a start as root. Without it: the server's user.", "";
         "group": Kind::Text, "", "Group in place of the user's own.", "";
         "env": Kind::Pairs, "", "`[pool.NAME.env]`: environment of the processes.", "";
-        "clear_env": Kind::OnOff, "off",
-            "Start from an empty environment (PATH is kept). php-fpm's default is on.",
-            "containers configure applications by environment, and nothing but this pool's PHP sees it";
+        "clear_env": Kind::OnOff, "on",
+            "PHP gets none of the server's environment but PATH, PHPRC and PHP_INI_SCAN_DIR; `env` here and `--env NAME` on the command line name the rest. `off` passes all of it on: for a container, whose environment is the application's configuration.",
+            "php-fpm's: what a shell, a service manager or a build left in the environment is in `$_SERVER` and phpinfo() of every script";
         "fastcgi": Kind::Texts, "",
             "Mode `fastcgi`: where the backends listen: `unix:PATH`, `HOST:PORT`, a range as `127.0.0.1:9000-9007`; `weight=N` may follow. Each request goes to the least busy one.", "";
         "max_connections": Kind::IntegerOrAuto(1, 4096), "auto",

@@ -43,6 +43,7 @@ pub fn pools(
         sections.push((name, Section::new(top.file(), "pool.*", None, None, &[])));
     }
     let defines = command_line_defines(arguments, top);
+    let environment = command_line_environment(arguments, top);
     let children = arguments.children.as_ref().and_then(|text| {
         typed(top, "--children", "pool.*", "max_children", text)
             .map(|text| text.parse::<u32>().ok())
@@ -93,18 +94,20 @@ pub fn pools(
             }
             if mode == "pool" {
                 let ini = program_ini(arguments, section, &defines);
-                return Mode::Pool(program_pool(
-                    &name.value,
-                    section,
-                    ini,
-                    identity,
-                    children,
-                    patience,
-                ));
+                let mut pool =
+                    program_pool(&name.value, section, ini, identity, children, patience);
+                pool.identity
+                    .environment
+                    .extend(environment.iter().cloned());
+                return Mode::Pool(pool);
             }
             if mode == "cgi" {
                 let ini = program_ini(arguments, section, &defines);
-                return Mode::Cgi(cgi(&name.value, section, ini, identity, children, patience));
+                let mut pool = cgi(&name.value, section, ini, identity, children, patience);
+                pool.identity
+                    .environment
+                    .extend(environment.iter().cloned());
+                return Mode::Cgi(pool);
             }
             let worker = mode == "worker";
             let mut pool = embed(&name.value, section, program, identity, children, worker);
@@ -112,6 +115,7 @@ pub fn pools(
             pool.php_ini = php_ini(arguments, section);
             pool.defines.splice(0..0, profile(section));
             pool.defines.extend(defines.iter().cloned());
+            pool.environment.extend(environment.iter().cloned());
             if worker {
                 pool.worker = Some(WorkerConfig {
                     script: worker_script(section, arguments),
@@ -123,7 +127,7 @@ pub fn pools(
         .collect()
 }
 
-/// `--php-ini` and `-d` count for every pool whose PHP we start. That they reach no other is a mistake
+/// `--php-ini`, `-d` and `--env` count for every pool whose PHP we start. That they reach no other is a mistake
 /// when there is nobody else they could be meant for, and advice otherwise.
 fn ini_does_not_reach(
     arguments: &Serve,
@@ -139,13 +143,14 @@ fn ini_does_not_reach(
     for (given, option) in [
         (arguments.php_ini.is_some(), "--php-ini"),
         (!arguments.define.is_empty(), "-d"),
+        (!arguments.env.is_empty(), "--env"),
     ] {
         if !given || elsewhere.is_empty() {
             continue;
         }
         let pools = elsewhere.join(", ");
         let message = format!(
-            "{option}: has no effect in mode `fastcgi` (pool {pools}), whose processes are somebody else's; say it in php-fpm's pool, or as the site's php_value"
+            "{option}: has no effect in mode `fastcgi` (pool {pools}), whose processes are somebody else's; say it in php-fpm's pool, or as the site's php_value and env"
         );
         if elsewhere.len() == modes.len() {
             top.file().mistake(None, message);
@@ -278,6 +283,32 @@ fn command_line_defines(arguments: &Serve, top: &Section<'_, '_, '_>) -> Vec<(St
         }
     }
     defines
+}
+
+/// `--env NAME=VALUE`, and `--env NAME` for what the server's environment has.
+fn command_line_environment(arguments: &Serve, top: &Section<'_, '_, '_>) -> Vec<(String, String)> {
+    let mut pairs = Vec::new();
+    for text in &arguments.env {
+        let name = text.split('=').next().unwrap_or_default();
+        let value = match text.split_once('=') {
+            Some((_, value)) => Ok(value.to_owned()),
+            None => std::env::var(name),
+        };
+        match value {
+            Ok(value) if !name.is_empty() && !text.contains('\0') => {
+                pairs.push((name.to_owned(), value));
+            }
+            Ok(_) => {
+                let message = format!("--env: `{}` is not NAME=VALUE", text.escape_debug());
+                top.file().mistake(None, message);
+            }
+            Err(why) => {
+                let message = format!("--env: `{}`: {why}", name.escape_debug());
+                top.file().mistake(None, message);
+            }
+        }
+    }
+    pairs
 }
 
 pub(super) fn php_ini(arguments: &Serve, section: &Section<'_, '_, '_>) -> Option<PathBuf> {

@@ -90,6 +90,12 @@ pub fn run(link: i32) -> ExitCode {
             return exit::failed();
         }
     };
+    // PHP may run as the same user, always so without root: neither other sites' requests in our memory
+    // nor our descriptors are for its scripts.
+    if let Err(error) = sys::not_dumpable() {
+        eprintln!("howdah: front: cannot close our memory: {error}");
+        return exit::failed();
+    }
     // The master decides: a service manager that signals the whole group stops nothing half-way.
     let blocked = sys::signal_descriptor(&[
         libc::SIGTERM,
@@ -284,7 +290,7 @@ fn give_up_privileges(settings: &Settings) -> Result<(), String> {
             sys::become_user(&account, gid)
                 .map_err(|error| format!("cannot become user `{name}`: {error}"))?;
         }
-        // PHP may run as the same user: it must not read other sites' requests in our memory.
+        // The system may have a default for processes that change their user (fs.suid_dumpable).
         sys::not_dumpable().map_err(|error| format!("cannot close our memory: {error}"))?;
     }
     sys::no_new_privileges().map_err(|error| format!("cannot give up new privileges: {error}"))

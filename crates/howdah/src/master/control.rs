@@ -357,6 +357,14 @@ pub fn runtime_directory() -> PathBuf {
     }
 }
 
+/// The process id of the server whose control socket is named after that port, if it lives.
+pub fn answers_for_port(port: u16) -> Option<i32> {
+    let path = runtime_directory().join(format!("{port}.sock"));
+    let stream = UnixStream::connect(path).ok()?;
+    let who = rustix::net::sockopt::socket_peercred(&stream).ok()?;
+    Some(who.pid.as_raw_nonzero().get())
+}
+
 /// In /tmp anybody may have made it before us.
 fn private_directory(directory: &Path) -> Result<(), String> {
     let failed = |why: String| {

@@ -136,6 +136,9 @@ fn start(arguments: Serve) -> Result<Master, ExitCode> {
         say(format!("cannot start: {why}"));
         exit::failed()
     };
+    // Without root PHP runs as our user: what our environment and memory hold is not for its scripts.
+    sys::not_dumpable().map_err(failed)?;
+    sys::keep_descriptors_to_ourselves();
     let signals = sys::signal_descriptor(&[
         libc::SIGTERM,
         libc::SIGINT,

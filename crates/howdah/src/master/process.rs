@@ -151,6 +151,15 @@ pub fn holder_of(address: SocketAddr) -> Option<String> {
             let table = std::fs::read_to_string(table).ok()?;
             listening_inode(&table, address.port()).map(str::to_owned)
         })?;
+    let found = holder_of_inode(inode);
+    // Another howdah of ours shows nobody its descriptors.
+    found.or_else(|| {
+        let pid = super::control::answers_for_port(address.port())?;
+        Some(format!("howdah (process {pid})"))
+    })
+}
+
+fn holder_of_inode(inode: String) -> Option<String> {
     let wanted = format!("socket:[{inode}]");
     for entry in std::fs::read_dir("/proc").ok()?.flatten() {
         let Some(pid) = entry

@@ -88,6 +88,11 @@ impl Workers {
         self.next.is_none() && self.former.is_empty()
     }
 
+    /// Whether a second zygote is starting.
+    pub fn starts_another(&self) -> bool {
+        self.next.is_some()
+    }
+
     /// Whether the children of that generation have a former zygote.
     pub fn has_former(&self, generation: u64) -> bool {
         self.former

@@ -212,6 +212,8 @@ impl Supervisor {
 
     pub(super) fn read_outputs(&mut self) {
         let shared = &self.shared;
+        let starts =
+            matches!(self.zygote, Zygote::Starting { .. }) || self.workers.starts_another();
         let (newest, last_words) = (self.outputs.len().wrapping_sub(1), &mut self.last_words);
         let mut at = 0;
         self.outputs.retain_mut(|output| {
@@ -221,9 +223,13 @@ impl Supervisor {
                 if is_newest && !line.trim().is_empty() {
                     line.trim().clone_into(last_words);
                 }
-                shared
-                    .log
-                    .pool(&shared.config.name, NOTICE, "ProcessOutput", line);
+                let unknown = line.strip_prefix("howdah-php: SettingUnknown: ");
+                let (level, name, text) = match unknown {
+                    // No script has run yet.
+                    Some(text) if is_newest && starts => (WARNING, "SettingUnknown", text),
+                    _ => (NOTICE, "ProcessOutput", line),
+                };
+                shared.log.pool(&shared.config.name, level, name, text);
             })
         });
     }
