@@ -8,7 +8,7 @@ mod turn;
 use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -263,6 +263,20 @@ fn stream_socket(family: AddressFamily) -> rustix::io::Result<OwnedFd> {
     socket_with(family, SocketType::STREAM, flags, None)
 }
 
+/// Sets the mode of a socket's file; if others can write to its directory and have put a link there,
+/// of nothing.
+fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
+    use rustix::fs::{FileType, Mode, OFlags, fstat, open};
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = open(path, flags, Mode::empty())?;
+    if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::Socket {
+        return Err(io::Error::other("another file has been put in its place"));
+    }
+    // A descriptor of a path takes no fchmod(2).
+    let by_descriptor = format!("/proc/self/fd/{}", file.as_raw_fd());
+    std::fs::set_permissions(by_descriptor, std::fs::Permissions::from_mode(mode))
+}
+
 /// A socket file is left behind by a server that was killed: if nobody answers there, it goes.
 fn bind_unix(address: &ListenAddress, path: &Path, mode: u32) -> Result<OwnedFd, BindError> {
     let failed = |e: rustix::io::Errno| BindError::of(address, e.into());
@@ -290,8 +304,7 @@ fn bind_unix(address: &ListenAddress, path: &Path, mode: u32) -> Result<OwnedFd,
     let socket = stream_socket(AddressFamily::UNIX).map_err(failed)?;
     bind(&socket, &name).map_err(failed)?;
     // Before listen(): nobody can connect with the permissions of the umask.
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
-        .map_err(|e| BindError::of(address, e))?;
+    set_mode(path, mode).map_err(|e| BindError::of(address, e))?;
     listen(&socket, BACKLOG).map_err(failed)?;
     Ok(socket)
 }

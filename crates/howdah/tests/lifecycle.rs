@@ -673,3 +673,75 @@ fn a_server_is_found_by_its_configuration_and_told_from_others_by_its_directory(
     let title = format!("NoServer: no server runs with {}", other.display());
     assert!(err.contains(&title) && err.contains(&named), "{err}");
 }
+
+#[test]
+fn root_writes_and_gives_away_nothing_through_a_link_of_the_served_user() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let scratch = Scratch::new("led-astray");
+    let open = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(&scratch.0, open).unwrap();
+    scratch.write("web/a.txt", "static");
+    // Debian's www-data, who serves, may do what he likes in this directory.
+    let own = scratch.path("own");
+    fs::create_dir(&own).unwrap();
+    chown(&own, Some(33), Some(33)).unwrap();
+    let victim = scratch.write("victim", "secret");
+    let put_link = |name: &str| {
+        let at = own.join(name);
+        let _ = fs::remove_file(&at);
+        symlink(&victim, &at).unwrap();
+        lchown(&at, Some(33), Some(33)).unwrap();
+    };
+    let configure = |words: &str| {
+        let text = format!(
+            "user = \"www-data\"\nlisten = [\"127.0.0.1:0\", \"unix:{0}/http.sock {words}\"]\npid = \"{0}/a.pid\"\n\
+             [log]\naccess = \"{0}/access.log\"\naccess_delay = \"0s\"\n[[site]]\nroot = \"web\"\n",
+            own.display()
+        );
+        scratch.write("a.toml", &text).display().to_string()
+    };
+    let config = configure("");
+    put_link("access.log");
+    let control = scratch.path("refused.sock").display().to_string();
+    let (code, _, err) = run(&mut howdah([
+        "serve",
+        "--config",
+        &config,
+        "--control",
+        &control,
+    ]));
+    assert_eq!(code, 1, "{err}");
+    assert!(
+        err.contains("UnsafePath: ") && err.contains("is a link of user 33"),
+        "{err}"
+    );
+
+    fs::remove_file(own.join("access.log")).unwrap();
+    put_link("a.pid");
+    let server = Server::start_listening(&scratch, &["--config", &config], &[]);
+    let log = server.log();
+    assert!(log.contains("cannot write the pid file"), "{log}");
+    for name in ["access.log", "http.sock"] {
+        put_link(name);
+    }
+    server.signal(Signal::USR1);
+    wait_until("the refusal", || server.log().contains("LogNotReopened: "));
+    assert_eq!(server.get("/a.txt").0, 200);
+    configure("mode=0666 owner=daemon");
+    let (code, _, err) = server.ask(&["reload"]);
+    assert!(
+        code == 3 && err.starts_with("cannot open the log "),
+        "{err}"
+    );
+    fs::remove_file(own.join("access.log")).unwrap();
+    assert_eq!(server.ask(&["reload"]).0, 0);
+    wait_until("the refusal", || {
+        server.log().contains("BindFailed: cannot give ")
+    });
+    let there = victim.metadata().unwrap();
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "secret");
+    assert_eq!((there.uid(), there.mode() & 0o777), (0, 0o644));
+}

@@ -1,15 +1,14 @@
 //! The listening sockets. The master binds them, with its privileges, and keeps them: a reload or
 //! a crash of the front loses no connection that waits to be accepted.
 
-use std::fs::Permissions;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;
 use std::rc::Rc;
 
 use howdah_server::listener::{BindError, ListenAddress, bind_sockets};
 
+use super::careful;
 use super::process::holder_of;
 use crate::config::Listen;
 use crate::link::MAX_DESCRIPTORS;
@@ -51,23 +50,15 @@ impl SocketFile {
         })
     }
 
-    /// Gives the file what is said of it. `kept`: it has had another owner already, and who is not
-    /// the owner can change no mode (CAP_FOWNER, which the unit leaves out).
-    fn settle(&self, kept: bool) -> Result<(), String> {
+    /// Gives the file what is said of it.
+    fn settle(&self) -> Result<(), String> {
         let SocketFile {
             path,
             user,
             group,
             mode,
         } = self;
-        let change = || {
-            if kept {
-                chown(path, Some(rustix::process::geteuid().as_raw()), None)?;
-                std::fs::set_permissions(path, Permissions::from_mode(*mode))?;
-            }
-            chown(path, *user, *group)
-        };
-        change().map_err(|error| {
+        careful::give_socket(path, *user, *group, *mode).map_err(|error| {
             let named = |id: &Option<u32>| id.map_or("-".to_owned(), |id| id.to_string());
             format!(
                 "BindFailed: cannot give {} to user {}, group {} with mode {mode:04o}: {error}",
@@ -136,7 +127,7 @@ impl Listeners {
             });
             if kept.is_none()
                 && let Some(file) = file
-                && let Err(why) = file.settle(false)
+                && let Err(why) = file.settle()
             {
                 next.remove_files_not_in(self, false);
                 return Err(why);
@@ -156,7 +147,7 @@ impl Listeners {
                 .as_ref()
                 .filter(|file| Some(*file) != old.file.as_ref())
         });
-        kept.filter_map(|file| file.settle(true).err()).collect()
+        kept.filter_map(|file| file.settle().err()).collect()
     }
 
     /// Every socket, and which `listen` entry each belongs to.

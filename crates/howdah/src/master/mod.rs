@@ -7,6 +7,7 @@
 //! not, there is one way through here; without root the changes of user are left out.
 //!
 //! - [`listeners`]: bound sockets, kept over reloads and crashes of the front.
+//! - [`careful`]: files made as root where others may write.
 //! - [`process`]: the front's process, and zygotes started for it.
 //! - [`control`]: the control socket.
 //! - [`reload`]: a new configuration, taken or refused as a whole.
@@ -14,6 +15,7 @@
 //! - [`facts`]: what is known of the server without asking the front.
 //! - [`notify`]: what a service manager is told.
 
+mod careful;
 pub mod control;
 pub mod facts;
 mod listeners;

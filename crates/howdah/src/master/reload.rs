@@ -1,15 +1,15 @@
 //! A configuration on its way to the front: at the start, after a crash, at a reload. It is taken
 //! as a whole or not at all: on any mistake the one before goes on.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use howdah_server::log::LogTarget;
 
+use super::careful;
 use super::control::{Asker, ControlSocket};
 use super::facts::Facts;
 use super::listeners::Listeners;
@@ -70,16 +70,10 @@ impl Logs {
 /// Opens the log files.
 pub fn open_logs(settings: &Settings) -> io::Result<Logs> {
     let open = |target: Option<&LogTarget>| match target {
-        Some(LogTarget::File(path)) => OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o640)
-            .open(path)
-            .map(Some)
-            .map_err(|error| {
-                let text = format!("cannot open the log {}: {error}", path.display());
-                io::Error::new(error.kind(), text)
-            }),
+        Some(LogTarget::File(path)) => careful::open_log(path).map(Some).map_err(|error| {
+            let text = format!("cannot open the log {}: {error}", path.display());
+            io::Error::new(error.kind(), text)
+        }),
         _ => Ok(None),
     };
     Ok(Logs {
@@ -97,24 +91,13 @@ fn give_cache_directory(settings: &Settings) -> io::Result<()> {
     if !sys::is_root() {
         return Ok(());
     }
-    let path = &disk.path;
-    let failed = |error: io::Error| {
+    careful::give_directory(&disk.path, user, group).map_err(|error| {
         let text = format!(
             "cannot make the directory {} of the page cache: {error}",
-            path.display()
+            disk.path.display()
         );
         io::Error::new(error.kind(), text)
-    };
-    match DirBuilder::new().mode(0o700).create(path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
-        _ => {}
-    }
-    let root_s = fs::symlink_metadata(path).map_err(failed)?;
-    let is_free = root_s.is_dir() && root_s.uid() == 0;
-    if is_free && fs::read_dir(path).map_err(failed)?.next().is_none() {
-        chown(path, Some(user), Some(group)).map_err(failed)?;
-    }
-    Ok(())
+    })
 }
 
 /// Tells the front to serve this.
@@ -142,6 +125,7 @@ pub fn send_configuration(
     fds.extend(logs.fds());
     fds.extend(sockets);
     link.send_now(&message, &fds)
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot reach the front: {error}")))
 }
 
 /// Settings that only a start can change.
@@ -193,8 +177,9 @@ impl Master {
                     &pending.listeners,
                 );
                 if let Err(error) = sent {
+                    pending.undo(&self.listeners);
                     notify::ready();
-                    return refuse(asker, &[format!("cannot reach the front: {error}")]);
+                    return refuse(asker, &[error.to_string()]);
                 }
                 let pools = pending.settings.pools.clone();
                 self.generations.insert(pending.generation, pools);

@@ -1,0 +1,374 @@
+//! Files that root makes, opens or gives away by a path from the configuration: logs, the pid file, the
+//! file of a unix socket, the directory of the page cache. A directory on the way may belong to the
+//! user PHP runs as, who could put a link there and have root write into, or give away, any file.
+//!
+//! So a path is walked component by component, and a symbolic link is followed only if it belongs to
+//! root (as Linux's `fs.protected_symlinks` does in /tmp). The last step never follows one that came
+//! meanwhile; what was opened is looked at by its descriptor, not by its path. Without root the kernel's
+//! own checks suffice: every path may be walked.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Permissions};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, Dir, FileType, Gid, Mode, OFlags, PROC_SUPER_MAGIC, Stat, Uid, chownat, fchown,
+    fcntl_setfl, fstat, fstatfs, ftruncate, mkdirat, openat, readlinkat,
+};
+use rustix::io::Errno;
+
+/// Links followed on one path, as the kernel does.
+const MOST_LINKS: u32 = 40;
+
+/// A file's place: the directory, reached without being led astray, and the name in it.
+struct Place {
+    directory: OwnedFd,
+    name: OsString,
+    /// A link of procfs that leads to an open file (`/dev/stdout`): to be followed by the kernel.
+    is_open_file: bool,
+}
+
+/// What a path leads to is another user's doing.
+fn unsafe_path(path: &Path, what: &str, stat: &Stat) -> io::Error {
+    io::Error::other(format!(
+        "UnsafePath: {} {what} of user {}, which root does not touch; let the directory belong to root",
+        path.display(),
+        stat.st_uid
+    ))
+}
+
+/// Whether it belongs to root. Without root's rights there is nothing to lead astray.
+fn is_ours(stat: &Stat) -> bool {
+    stat.st_uid == 0 || !crate::sys::is_root()
+}
+
+fn kind(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+/// Whether nobody but us can change what lies in this directory.
+fn is_private(directory: &OwnedFd) -> io::Result<bool> {
+    let stat = fstat(directory)?;
+    Ok(is_ours(&stat) && stat.st_mode & 0o022 == 0)
+}
+
+const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+impl Place {
+    /// Walks to it. The last component need not be there.
+    fn find(path: &Path) -> io::Result<Place> {
+        // The next component last.
+        let mut left: Vec<OsString> = Vec::new();
+        let push = |left: &mut Vec<OsString>, path: &Path| {
+            let names = path.components().rev().map(Component::as_os_str);
+            left.extend(names.map(OsStr::to_owned));
+        };
+        push(&mut left, path);
+        let at = |name: &str| {
+            openat(
+                rustix::fs::CWD,
+                name,
+                LOOK | OFlags::DIRECTORY,
+                Mode::empty(),
+            )
+        };
+        let (mut directory, mut so_far) = (at(".")?, PathBuf::new());
+        let mut links = 0;
+        while let Some(name) = left.pop() {
+            if name == "/" {
+                directory = at("/")?;
+                so_far = PathBuf::from("/");
+                continue;
+            }
+            let is_last = left.is_empty();
+            let step = match openat(&directory, &*name, LOOK, Mode::empty()) {
+                Err(Errno::NOENT) if is_last => None,
+                Err(error) => {
+                    let text = format!("{}: {error}", so_far.join(&name).display());
+                    return Err(io::Error::new(io::Error::from(error).kind(), text));
+                }
+                Ok(step) => Some((fstat(&step)?, step)),
+            };
+            match step {
+                Some((stat, step)) if kind(&stat) == FileType::Symlink => {
+                    if !is_ours(&stat) {
+                        return Err(unsafe_path(&so_far.join(&name), "is a link", &stat));
+                    }
+                    if is_last && fstatfs(&directory)?.f_type == PROC_SUPER_MAGIC {
+                        return Ok(Place {
+                            directory,
+                            name,
+                            is_open_file: true,
+                        });
+                    }
+                    links += 1;
+                    if links > MOST_LINKS {
+                        return Err(Errno::LOOP.into());
+                    }
+                    let target = readlinkat(&step, "", Vec::new())?.into_bytes();
+                    push(&mut left, Path::new(&OsString::from_vec(target)));
+                }
+                Some((stat, step)) if !is_last || name == ".." || name == "." => {
+                    if kind(&stat) != FileType::Directory {
+                        return Err(Errno::NOTDIR.into());
+                    }
+                    so_far.push(&name);
+                    directory = step;
+                }
+                _ => {
+                    return Ok(Place {
+                        directory,
+                        name,
+                        is_open_file: false,
+                    });
+                }
+            }
+        }
+        Err(io::Error::other("it names no file"))
+    }
+
+    fn open(&self, flags: OFlags, mode: u32) -> io::Result<OwnedFd> {
+        let follow = match self.is_open_file {
+            true => OFlags::empty(),
+            false => OFlags::NOFOLLOW,
+        };
+        let flags = flags | follow | OFlags::CLOEXEC | OFlags::NOCTTY;
+        let mode = Mode::from_raw_mode(mode);
+        Ok(openat(&self.directory, &*self.name, flags, mode)?)
+    }
+
+    /// Opens a file to write to. In a directory where others can put one, it has to be an ordinary
+    /// file of ours that is not also another's by a hard link.
+    fn open_to_write(&self, path: &Path, flags: OFlags, mode: u32) -> io::Result<File> {
+        // Not to wait for the reader of a pipe.
+        let flags = flags | OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK;
+        let file = self.open(flags, mode)?;
+        let stat = fstat(&file)?;
+        let is_plain = kind(&stat) == FileType::RegularFile && stat.st_nlink <= 1;
+        if !self.is_open_file && !(is_ours(&stat) && is_plain) && !is_private(&self.directory)? {
+            return Err(unsafe_path(
+                path,
+                "lies where others can write, and is a file",
+                &stat,
+            ));
+        }
+        fcntl_setfl(&file, flags & OFlags::APPEND)?;
+        Ok(File::from(file))
+    }
+}
+
+/// Opens a log for appending; makes it with mode 0640.
+pub fn open_log(path: &Path) -> io::Result<File> {
+    if crate::sys::is_root() {
+        return Place::find(path)?.open_to_write(path, OFlags::APPEND, 0o640);
+    }
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut options = File::options();
+    options.append(true).create(true).mode(0o640).open(path)
+}
+
+/// Writes a small file anew.
+pub fn write(path: &Path, text: &str) -> io::Result<()> {
+    if !crate::sys::is_root() {
+        return std::fs::write(path, text);
+    }
+    let mut file = Place::find(path)?.open_to_write(path, OFlags::empty(), 0o644)?;
+    ftruncate(&file, 0)?;
+    io::Write::write_all(&mut file, text.as_bytes())
+}
+
+/// Gives the file of a unix socket to a user and a group, and sets its mode. Who is not the owner can
+/// change no mode (CAP_FOWNER, which the unit leaves out): we take it first.
+pub fn give_socket(
+    path: &Path,
+    user: Option<u32>,
+    group: Option<u32>,
+    mode: u32,
+) -> io::Result<()> {
+    let file = Place::find(path)?.open(OFlags::PATH, 0)?;
+    let stat = fstat(&file)?;
+    if kind(&stat) != FileType::Socket {
+        return Err(unsafe_path(path, "is no socket, but a file", &stat));
+    }
+    let own = rustix::process::geteuid();
+    let give = |user: Option<Uid>, group: Option<Gid>| {
+        chownat(&file, "", user, group, AtFlags::EMPTY_PATH)
+    };
+    if stat.st_uid != own.as_raw() {
+        give(Some(own), None)?;
+    }
+    // A descriptor of a path takes no fchmod(2).
+    let by_descriptor = format!("/proc/self/fd/{}", file.as_raw_fd());
+    std::fs::set_permissions(by_descriptor, Permissions::from_mode(mode))?;
+    give(user.map(Uid::from_raw), group.map(Gid::from_raw))?;
+    Ok(())
+}
+
+/// Makes a directory with mode 0700, if it is not there, and gives it away, if it is root's and empty.
+pub fn give_directory(path: &Path, user: u32, group: u32) -> io::Result<()> {
+    let place = Place::find(path)?;
+    match mkdirat(&place.directory, &*place.name, Mode::from_raw_mode(0o700)) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let directory = place.open(OFlags::DIRECTORY | OFlags::RDONLY, 0)?;
+    let is_empty = || -> io::Result<bool> {
+        for entry in Dir::read_from(&directory)? {
+            if !matches!(entry?.file_name().to_bytes(), b"." | b"..") {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    };
+    if fstat(&directory)?.st_uid == 0 && is_empty()? {
+        let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
+        fchown(&directory, Some(user), Some(group))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, chown, lchown, symlink};
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    /// Debian's www-data.
+    const OTHER: u32 = 33;
+
+    /// A directory of another user, beside a file of root's; none without root.
+    fn theirs() -> Option<(tempfile::TempDir, PathBuf, PathBuf)> {
+        if !crate::sys::is_root() {
+            return None;
+        }
+        let all = tempfile::tempdir().unwrap();
+        let (own, victim) = (all.path().join("own"), all.path().join("victim"));
+        fs::create_dir(&own).unwrap();
+        chown(&own, Some(OTHER), Some(OTHER)).unwrap();
+        fs::write(&victim, "secret").unwrap();
+        Some((all, own, victim))
+    }
+
+    fn link(target: &Path, at: &Path) {
+        symlink(target, at).unwrap();
+        lchown(at, Some(OTHER), Some(OTHER)).unwrap();
+    }
+
+    #[track_caller]
+    fn refused<T>(result: io::Result<T>) {
+        let why = result.err().expect("it is refused").to_string();
+        assert!(why.starts_with("UnsafePath: "), "{why}");
+    }
+
+    #[test]
+    fn a_link_of_another_user_is_followed_nowhere_on_the_way() {
+        let Some((all, own, victim)) = theirs() else {
+            return;
+        };
+        link(&victim, &own.join("last"));
+        link(all.path(), &own.join("middle"));
+        symlink(own.join("last"), all.path().join("ours")).unwrap();
+        let before = fs::metadata(&victim).unwrap();
+        for path in [
+            own.join("last"),
+            own.join("middle/victim"),
+            own.join("middle/../victim"),
+            all.path().join("ours"),
+        ] {
+            refused(open_log(&path));
+            refused(write(&path, "1\n"));
+            refused(give_socket(&path, Some(OTHER), None, 0o666));
+            refused(give_directory(&path, OTHER, OTHER));
+        }
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "secret");
+        let after = fs::metadata(&victim).unwrap();
+        assert_eq!((after.uid(), after.mode()), (before.uid(), before.mode()));
+    }
+
+    #[test]
+    fn what_another_user_has_put_in_place_of_a_file_is_not_written_to() {
+        let Some((_all, own, victim)) = theirs() else {
+            return;
+        };
+        // Where links to others' files are allowed (fs.protected_hardlinks = 0).
+        fs::hard_link(&victim, own.join("hard")).unwrap();
+        fs::write(own.join("foreign"), "").unwrap();
+        chown(own.join("foreign"), Some(OTHER), None).unwrap();
+        for name in ["hard", "foreign"] {
+            refused(open_log(&own.join(name)));
+            refused(write(&own.join(name), "1\n"));
+        }
+        refused(give_socket(&own.join("hard"), Some(OTHER), None, 0o666));
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "secret");
+    }
+
+    #[test]
+    fn a_file_of_ours_is_made_and_used_wherever_it_lies() {
+        let Some((all, own, _)) = theirs() else {
+            return;
+        };
+        for directory in [all.path(), &own] {
+            let (log, pid) = (directory.join("a.log"), directory.join("a.pid"));
+            for line in ["one\n", "two\n"] {
+                io::Write::write_all(&mut open_log(&log).unwrap(), line.as_bytes()).unwrap();
+                write(&pid, line).unwrap();
+            }
+            assert_eq!(fs::read_to_string(&log).unwrap(), "one\ntwo\n");
+            assert_eq!(fs::metadata(&log).unwrap().mode() & 0o777, 0o640);
+            assert_eq!(fs::read_to_string(&pid).unwrap(), "two\n");
+        }
+        // An administrator's links, and files of others in a directory that is root's alone.
+        symlink(all.path(), all.path().join("link")).unwrap();
+        let log = all.path().join("link/link/a.log");
+        drop(open_log(&log).unwrap());
+        chown(all.path().join("a.log"), Some(OTHER), None).unwrap();
+        drop(open_log(&log).unwrap());
+        drop(open_log(Path::new("/dev/null")).unwrap());
+        assert!(open_log(&all.path().join("nowhere/a.log")).is_err());
+        assert!(open_log(Path::new("/")).is_err());
+    }
+
+    #[test]
+    fn a_link_to_an_open_file_leads_to_it() {
+        if !crate::sys::is_root() {
+            return;
+        }
+        let all = tempfile::tempdir().unwrap();
+        let (reader, writer) = std::io::pipe().unwrap();
+        let log = all.path().join("access.log");
+        symlink(format!("/proc/self/fd/{}", writer.as_raw_fd()), &log).unwrap();
+        io::Write::write_all(&mut open_log(&log).unwrap(), b"line\n").unwrap();
+        drop(writer);
+        assert_eq!(io::read_to_string(reader).unwrap(), "line\n");
+    }
+
+    #[test]
+    fn sockets_and_directories_are_given_away() {
+        let Some((all, own, _)) = theirs() else {
+            return;
+        };
+        let path = own.join("http.sock");
+        let _listener = UnixListener::bind(&path).unwrap();
+        for (user, mode) in [(OTHER, 0o660), (1, 0o666)] {
+            give_socket(&path, Some(user), Some(OTHER), mode).unwrap();
+            let stat = fs::metadata(&path).unwrap();
+            assert_eq!((stat.uid(), stat.gid()), (user, OTHER));
+            assert_eq!(stat.mode() & 0o777, mode);
+        }
+        let cache = all.path().join("cache");
+        give_directory(&cache, OTHER, OTHER).unwrap();
+        give_directory(&cache, 1, 1).unwrap();
+        let stat = fs::metadata(&cache).unwrap();
+        assert_eq!((stat.uid(), stat.mode() & 0o777), (OTHER, 0o700));
+        let full = all.path().join("full");
+        fs::create_dir_all(full.join("x")).unwrap();
+        give_directory(&full, OTHER, OTHER).unwrap();
+        assert_eq!(fs::metadata(&full).unwrap().uid(), 0);
+    }
+}
