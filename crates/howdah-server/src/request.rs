@@ -237,13 +237,16 @@ impl Front {
             }
         }
         let mut route = site.route(request);
+        for text in site.htaccess_news() {
+            self.error_log
+                .problem(level::WARNING, "HtaccessNotExact", &text);
+        }
         if let Some(refusal) = route.passed_over {
-            self.note(
-                level::INFO,
-                refusal.name(),
-                "not sent; the front controller answers",
-                exchange,
-            );
+            let mut message = "not sent; the front controller answers".to_owned();
+            if let Some(because) = route.because.take() {
+                message += &format!(" ({because})");
+            }
+            self.note(level::INFO, refusal.name(), &message, exchange);
         }
         if route.needs_permission() {
             // Boxed: a connection's memory is that of its largest state.
@@ -325,10 +328,17 @@ impl Front {
                 status,
                 refusal,
                 allow,
-            } => Err(Failure::Refused {
-                refusal,
-                status,
-                allow,
+            } => Err(match route.because.take() {
+                Some(because) => Failure::Closed {
+                    refusal,
+                    status,
+                    because,
+                },
+                None => Failure::Refused {
+                    refusal,
+                    status,
+                    allow,
+                },
             }),
         }
     }

@@ -30,6 +30,15 @@ pub enum Failure {
         /// `Allow`, for 405.
         allow: Option<&'static str>,
     },
+    /// An `.htaccess` file said no.
+    Closed {
+        /// Why.
+        refusal: Refusal,
+        /// The status.
+        status: u16,
+        /// The file, its line, and what stands there.
+        because: Box<str>,
+    },
     /// The request body could not be read.
     Body(BodyError),
     /// The request does not fit a frame, or carries a NUL byte.
@@ -63,7 +72,7 @@ impl Failure {
     /// The one name.
     pub fn name(&self) -> &'static str {
         match self {
-            Failure::Refused { refusal, .. } => refusal.name(),
+            Failure::Refused { refusal, .. } | Failure::Closed { refusal, .. } => refusal.name(),
             Failure::Body(error) => error.name(),
             Failure::Frame(FrameError::TooLarge) => "RequestTooLarge",
             Failure::Frame(FrameError::NulByte) => "NulByte",
@@ -81,7 +90,7 @@ impl Failure {
     /// The status it is answered with.
     pub fn status(&self) -> u16 {
         match self {
-            Failure::Refused { status, .. } => *status,
+            Failure::Refused { status, .. } | Failure::Closed { status, .. } => *status,
             Failure::Body(error) => error.status(),
             // The variables are header fields and the target: RFC 6585 §5.
             Failure::Frame(FrameError::TooLarge) => 431,
@@ -142,6 +151,7 @@ impl Failure {
     /// A sentence for the log.
     pub fn message(&self) -> Cow<'static, str> {
         match self {
+            Failure::Closed { because, .. } => because.to_string().into(),
             Failure::SpillFailed(error) => format!(
                 "the request body could not be written to the temporary directory: {error}; make room there or set another directory"
             )

@@ -24,7 +24,7 @@ use crate::client_address::Client;
 use crate::http::Responder;
 use crate::http::message::RequestHead;
 use crate::respond::Failure;
-use crate::site::{Route, ScriptTarget, Site};
+use crate::site::{Action, Route, ScriptTarget, Site};
 
 /// How often a request looks again before it goes for itself.
 const LOOKS: usize = 4;
@@ -72,6 +72,16 @@ pub(super) fn look<'a>(
         exchange.client,
         has_body,
     );
+    let found = match found {
+        // An `.htaccess` file written since closes stored pages, too. Routing says so once more.
+        Lookup::Page { .. } if is_closed(site, exchange.request) => {
+            return match lookup::key_of(part, site, exchange.request, exchange.client) {
+                Ok(key) => Ok(Some(Box::new(Asked::new(exchange, cache, part, site, key)))),
+                Err(why) => Err(why),
+            };
+        }
+        found => found,
+    };
     match found {
         Lookup::Pass(why) => Err(why),
         Lookup::None(key) => Ok(Some(Box::new(Asked::new(exchange, cache, part, site, key)))),
@@ -118,6 +128,12 @@ pub(super) fn look<'a>(
             }
         },
     }
+}
+
+/// Nobody may have the answer that is stored for this request.
+fn is_closed(site: &Site, request: &RequestHead) -> bool {
+    site.htaccess_may_close(request)
+        && matches!(site.route(request).action, Action::Refused { refusal, .. } if refusal.is_of_htaccess())
 }
 
 /// Has the page that was just served rendered anew behind the reader's back, to be compared with it.

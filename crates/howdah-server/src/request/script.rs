@@ -309,8 +309,7 @@ pub(super) async fn send_file(
         .map(|(_, value)| &value[..]);
     let plan = match orders.send_file {
         Some(SendFile::AccelRedirect(target)) => {
-            let method = exchange.request.method();
-            site.accel_redirect(target, method, permitted, content_type)
+            site.accel_redirect(target, exchange.request, permitted, content_type)
         }
         Some(SendFile::Sendfile(name)) => site.sendfile(name, content_type).map_err(Refused::from),
         None => return Ok(()),

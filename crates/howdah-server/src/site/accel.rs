@@ -15,6 +15,7 @@ use super::config::{ConfigError, SiteConfig};
 use super::path::UrlPath;
 use super::refusal::Refusal;
 use super::root::{Kind, RootDir, Symlinks};
+use crate::http::message::RequestHead;
 use crate::static_file::StaticPlan;
 
 /// An internal location, open.
@@ -68,7 +69,7 @@ impl Site {
     pub fn accel_redirect(
         &self,
         target: &[u8],
-        method: &[u8],
+        head: &RequestHead,
         permitted: &[usize],
         content_type: Option<&[u8]>,
     ) -> Result<StaticPlan, Refused> {
@@ -92,7 +93,8 @@ impl Site {
             path: bytes,
             purpose: Purpose::Send,
             named: Named::ByScript { permitted },
-            method,
+            method: head.method(),
+            head: Some(head),
         })?;
         Ok(self.accelerated(&root, path.relative(), content_type)?)
     }
@@ -190,6 +192,7 @@ mod tests {
     #[test]
     fn accel_targets_are_internal_files_or_files_of_the_site() {
         let (_dir, site) = site();
+        let head = crate::site::explain::request("GET", "h", "/download.php").unwrap();
         for (target, expected) in [
             ("/protected/b.pdf", Ok("b.pdf")),
             ("/protected/b.pdf?x=1", Ok("b.pdf")),
@@ -212,7 +215,7 @@ mod tests {
             ("/.env", Err(Refusal::DotFile)),
             ("http://x/", Err(Refusal::SendfileOutside)),
         ] {
-            let plan = site.accel_redirect(target.as_bytes(), b"GET", &[], None);
+            let plan = site.accel_redirect(target.as_bytes(), &head, &[], None);
             let found = plan.map(|plan| String::from_utf8(plan.relative).unwrap());
             let found = found.map_err(|refused| refused.refusal);
             assert_eq!(found, expected.map(str::to_owned), "{target}");

@@ -7,7 +7,7 @@
 //! (`[[site.internal]]`, `sendfile_roots`). They exist to hold what no URL leads to, so the site's
 //! refusals, which are about URLs, say nothing about them.
 //!
-//! A new kind of refusal (of an `.htaccess` file, say) belongs into [`Site::admit`], where
+//! A new kind of refusal belongs into [`Site::admit`], where
 //! [`Wanted`] has all it can need: the root, the path below it, and what is to be done with it.
 
 use std::fs::File;
@@ -15,20 +15,18 @@ use std::sync::Arc;
 
 use super::Site;
 use super::config::{RuleAction, SiteConfig};
+use super::htaccess::Lies;
 use super::path::UrlPath;
 use super::refusal::Refusal;
 use super::root::{Meta, RootDir};
 use super::script::is_script_name;
+use crate::http::message::RequestHead;
 use howdah_http1::hidden::{self, without_coding};
 
 /// What is about to be sent, run or executed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted<'a> {
     /// The root that it lies below.
-    #[expect(
-        dead_code,
-        reason = "for refusals that look at files: those of .htaccess"
-    )]
     pub root: &'a Arc<RootDir>,
     /// Its URL path below the root: clean, decoded, beginning with a slash, without `PATH_INFO`.
     pub path: &'a [u8],
@@ -38,6 +36,8 @@ pub(crate) struct Wanted<'a> {
     pub named: Named<'a>,
     /// The request's method.
     pub method: &'a [u8],
+    /// The request; none for an error page, which answers many.
+    pub head: Option<&'a RequestHead>,
 }
 
 /// What is to be done with a file.
@@ -95,6 +95,7 @@ impl Site {
                 return Err(Refusal::Denied.into());
             }
         }
+        self.admit_by_htaccess(&wanted)?;
         let rules = &self.config.rules;
         let refused_by = match wanted.named {
             Named::ByClient | Named::BySite => &[],
@@ -126,6 +127,23 @@ impl Site {
         Ok(())
     }
 
+    /// The path that the request itself names has been asked about with what follows it
+    /// ([`Site::htaccess_of_request`]).
+    fn admit_by_htaccess(&self, wanted: &Wanted<'_>) -> Result<(), Refused> {
+        let by_script = match wanted.named {
+            Named::ByClient | Named::InFrontOfPathInfo { .. } => return Ok(()),
+            Named::BySite => false,
+            Named::ByScript { .. } => true,
+        };
+        let lies = match wanted.purpose {
+            Purpose::Send => Lies::File,
+            Purpose::Run => Lies::Script,
+        };
+        let (root, head, method) = (wanted.root, wanted.head, wanted.method);
+        self.htaccess_of_answer(root, head, method, wanted.path, lies, by_script)
+            .map_err(|closed| closed.refused)
+    }
+
     /// Opens a page of `error_pages`; none if it is not there, or closed. As with nginx and Apache
     /// the page is a file like any other: nobody sees what lies behind a `deny` by provoking an error.
     pub(crate) fn error_page(&self, name: &str) -> Option<(File, Meta)> {
@@ -141,6 +159,7 @@ impl Site {
             purpose: Purpose::Send,
             named: Named::BySite,
             method: b"GET",
+            head: None,
         };
         self.admit(wanted).ok()?;
         root.open_file(path.relative()).ok()

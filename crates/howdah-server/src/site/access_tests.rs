@@ -62,7 +62,8 @@ fn site(
 }
 
 fn by_script(site: &Site, target: &str, permitted: &[usize]) -> Result<String, (Refusal, u16)> {
-    let plan = site.accel_redirect(target.as_bytes(), b"GET", permitted, None);
+    let head = request("GET", "h", "/script.php").unwrap();
+    let plan = site.accel_redirect(target.as_bytes(), &head, permitted, None);
     plan.map(|plan| String::from_utf8(plan.relative).unwrap())
         .map_err(|refused| (refused.refusal, refused.status))
 }

@@ -26,6 +26,8 @@ pub struct SiteConfig {
     pub root: PathBuf,
     /// `root_resolution`: when links in `root` itself are looked at again.
     pub root_resolution: RootResolution,
+    /// `htaccess`: whether `.htaccess` files are obeyed.
+    pub htaccess: Htaccess,
     /// `symlinks`: what links below the root may point to.
     pub symlinks: Symlinks,
     /// `index`: names tried in a directory, in order.
@@ -80,6 +82,17 @@ impl SiteConfig {
         })
     }
 
+    /// A rewrite or `try_files` may lead to scripts that neither the path nor the front controller
+    /// names.
+    pub(super) fn leads_to_other_scripts(&self) -> bool {
+        let rewrites = |rule: &Rule| matches!(rule.action, RuleAction::Rewrite(_));
+        self.rules.iter().any(rewrites)
+            || self
+                .try_files
+                .iter()
+                .any(|entry| matches!(entry, TryFile::Target(_)))
+    }
+
     /// A site with every field at its default.
     pub fn new(name: impl Into<String>, root: impl Into<PathBuf>) -> SiteConfig {
         SiteConfig {
@@ -88,6 +101,7 @@ impl SiteConfig {
             default: false,
             root: root.into(),
             root_resolution: RootResolution::default(),
+            htaccess: Htaccess::default(),
             symlinks: Symlinks::default(),
             // A directory with both is an application with a placeholder beside it.
             index: ["index.php", "index.html", "index.htm"]
@@ -116,6 +130,16 @@ impl SiteConfig {
             cache: None,
         }
     }
+}
+
+/// What is made of Apache's `.htaccess` files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Htaccess {
+    /// `deny`: what they close is closed; nothing else of them is read.
+    #[default]
+    Deny,
+    /// `off`: they are not looked at.
+    Off,
 }
 
 /// A host a site answers for.

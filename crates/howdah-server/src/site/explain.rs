@@ -33,6 +33,9 @@ impl Site {
         if let Some(refusal) = route.passed_over {
             text += &format!(" (the path itself is never sent: {refusal})");
         }
+        if let Some(because) = &route.because {
+            text += &format!(" ({because})");
+        }
         text
     }
 }

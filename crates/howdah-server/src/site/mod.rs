@@ -9,7 +9,8 @@
 //! - [`route`], with `rules` and `search`: the rules, `try_files`, the front controller: one
 //!   [`Route`] for a request.
 //! - [`accel`]: files that scripts ask to have sent.
-//! - [`recognise`], [`htaccess`]: a configuration for a directory without one.
+//! - [`recognise`]: a configuration for a directory without one.
+//! - [`htaccess`]: what Apache's files close.
 //! - [`explain`]: a route in words.
 //! - [`refusal`]: every no, by name.
 
@@ -60,6 +61,7 @@ pub struct Site {
     serving: serve::Serving,
     internal: Vec<accel::Internal>,
     sendfile_roots: Vec<Arc<RootDir>>,
+    htaccess: htaccess::Door,
     /// Numbers of the rules that name an authorizer.
     authorizers: Vec<usize>,
 }
@@ -84,6 +86,7 @@ impl Site {
                 serving: serve::Serving::new(&config),
                 internal,
                 sendfile_roots,
+                htaccess: htaccess::Door::default(),
                 authorizers: config.authorizers().map(|(number, _)| number).collect(),
                 config,
             }),

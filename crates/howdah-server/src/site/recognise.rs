@@ -1,10 +1,10 @@
 //! Which application lies in a directory, and the site configuration it wants. Used when there is
 //! no configuration file; what it chose is said in one sentence, never silently. Looks at names
-//! of files only, except for `.htaccess` files (`htaccess.rs`).
+//! of files only, except for the root's `.htaccess` (`htaccess/front_controller.rs`).
 //!
 //! What is refused follows each application's own `.htaccess` or its documentation for nginx:
-//! directories of code and data, and scripts where users upload files. A directory closed by an
-//! `.htaccess` of its own is closed here as well.
+//! directories of code and data, and scripts where users upload files. What its `.htaccess` files close
+//! is closed with every request (`htaccess/`), recognised or not.
 
 use std::fmt;
 use std::io;
@@ -118,12 +118,7 @@ pub fn recognise(directory: &Path) -> io::Result<Recognised> {
         }
         _ => String::new(),
     };
-    let closed = htaccess::closed_directories(&root);
-    for path in &closed {
-        // The scan gives cleaned paths: they begin with a slash.
-        config.deny.extend(Pattern::prefix(path));
-    }
-    let sentence = sentence(application, &directory, &config, closed.len()) + &below;
+    let sentence = sentence(application, &directory, &config) + &below;
     Ok(Recognised {
         application,
         config,
@@ -268,12 +263,7 @@ fn magento(config: &mut SiteConfig) {
     ]);
 }
 
-fn sentence(
-    application: Application,
-    directory: &Path,
-    config: &SiteConfig,
-    closed: usize,
-) -> String {
+fn sentence(application: Application, directory: &Path, config: &SiteConfig) -> String {
     let mut text = format!("found {application} in {}", directory.display());
     if config.root != directory {
         text += &format!(", serving {}", config.root.display());
@@ -284,9 +274,6 @@ fn sentence(
     };
     if !config.deny.is_empty() {
         text += &format!("; {} patterns of paths are refused", config.deny.len());
-        if closed > 0 {
-            text += &format!(" ({closed} from .htaccess files)");
-        }
     }
     text
 }

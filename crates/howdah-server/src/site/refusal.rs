@@ -46,6 +46,14 @@ pub enum Refusal {
     SymlinkEscape,
     /// The configuration says so (`deny`).
     Denied,
+    /// An `.htaccess` file closes it, or would ask who the visitor is. Its line is in the log.
+    HtaccessDenied,
+    /// An `.htaccess` file leads the path elsewhere: what lies there is not sent.
+    HtaccessHidden,
+    /// An `.htaccess` file switches PHP off here.
+    HtaccessNoScripts,
+    /// An `.htaccess` file cannot be read or understood: nobody knows what it closes.
+    HtaccessNotUnderstood,
     /// A script names a file that an authorizer guards which has not been asked about this request.
     NotAuthorized,
     /// The configuration gives this status (`return`), or a `try_files` entry does (`=404`).
@@ -79,6 +87,10 @@ impl Refusal {
         Refusal::SymlinkOwner,
         Refusal::SymlinkEscape,
         Refusal::Denied,
+        Refusal::HtaccessDenied,
+        Refusal::HtaccessHidden,
+        Refusal::HtaccessNoScripts,
+        Refusal::HtaccessNotUnderstood,
         Refusal::NotAuthorized,
         Refusal::Returned,
         Refusal::MethodNotAllowed,
@@ -107,12 +119,27 @@ impl Refusal {
             Refusal::SymlinkOwner => "SymlinkOwner",
             Refusal::SymlinkEscape => "SymlinkEscape",
             Refusal::Denied => "Denied",
+            Refusal::HtaccessDenied => "HtaccessDenied",
+            Refusal::HtaccessHidden => "HtaccessHidden",
+            Refusal::HtaccessNoScripts => "HtaccessNoScripts",
+            Refusal::HtaccessNotUnderstood => "HtaccessNotUnderstood",
             Refusal::NotAuthorized => "NotAuthorized",
             Refusal::Returned => "Returned",
             Refusal::MethodNotAllowed => "MethodNotAllowed",
             Refusal::SendfileOutside => "SendfileOutside",
             Refusal::ReadFailed => "ReadFailed",
         }
+    }
+
+    /// An `.htaccess` file is the reason.
+    pub fn is_of_htaccess(self) -> bool {
+        matches!(
+            self,
+            Refusal::HtaccessDenied
+                | Refusal::HtaccessHidden
+                | Refusal::HtaccessNoScripts
+                | Refusal::HtaccessNotUnderstood
+        )
     }
 
     /// The status it is answered with, unless the configuration names another.
@@ -131,6 +158,9 @@ impl Refusal {
             | Refusal::SymlinkOwner
             | Refusal::SymlinkEscape
             | Refusal::Denied
+            | Refusal::HtaccessDenied
+            | Refusal::HtaccessNoScripts
+            | Refusal::HtaccessNotUnderstood
             | Refusal::NotAuthorized => 403,
             Refusal::DotFile
             | Refusal::ProgramSource
@@ -138,6 +168,7 @@ impl Refusal {
             | Refusal::VersionControl
             | Refusal::DatabaseFile
             | Refusal::ProjectFile
+            | Refusal::HtaccessHidden
             | Refusal::NotFound
             | Refusal::NotRegular
             | Refusal::Returned => 404,

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::access::{Named, Purpose, Refused, Wanted};
+use super::htaccess::{self, Lies};
 use super::path::{UrlPath, encode_path};
 use super::refusal::Refusal;
 use super::script::ScriptPath;
@@ -31,6 +32,8 @@ pub struct Route {
     pub action: Action,
     /// The path names something that is never sent, and the search went on: for the log.
     pub passed_over: Option<Refusal>,
+    /// The line of an `.htaccess` file that has refused the path, or led it elsewhere.
+    pub because: Option<Box<str>>,
     /// Numbers of the header rules that matched.
     pub(super) edits: Vec<usize>,
     /// Numbers of the rules whose authorizers are to be asked first, in order.
@@ -162,6 +165,7 @@ impl Site {
                 allow: FILE_METHODS,
             },
             passed_over: None,
+            because: None,
             edits: Vec::new(),
             authorizers: Vec::new(),
         };
@@ -199,10 +203,53 @@ impl Site {
                 return action;
             }
         }
-        let found = self.search(tree, &walk, route);
+        let mut found = self.search(tree, &walk, route);
+        if let Err(closed) = self.asked_by_htaccess(tree, &walk, &found) {
+            let refused = closed.refused;
+            route.because = Some(closed.because);
+            if refused.refusal != Refusal::HtaccessHidden {
+                return Action::refused_with(refused.refusal, refused.status);
+            }
+            // What lies here is not to be sent: as if it were not there.
+            found = self.controlled(tree, &walk, refused.refusal, route);
+        }
         match self.admit_found(tree, &walk, &found) {
             Ok(()) => self.finish(found, walk),
             Err(refused) => Action::refused_with(refused.refusal, refused.status),
+        }
+    }
+
+    /// Asks the `.htaccess` files on the paths that the request names: the client's own, and what rules
+    /// have made of it.
+    fn asked_by_htaccess(
+        &self,
+        tree: &Tree,
+        walk: &Walk<'_>,
+        found: &Searched,
+    ) -> Result<(), htaccess::Closed> {
+        let path = walk.path.as_bytes();
+        let (name, lies) = match found {
+            Searched::Here(Found::File(plan)) if path[1..] == plan.relative[..] => {
+                (path.len(), Lies::File)
+            }
+            Searched::Here(Found::Script(script)) if path.starts_with(script.script_name()) => {
+                (script.script_name().len(), Lies::Script)
+            }
+            Searched::Here(Found::File(_) | Found::Script(_) | Found::NeedsSlash) => {
+                (path.len(), Lies::Directory)
+            }
+            _ => (path.len(), Lies::Nothing),
+        };
+        self.htaccess_of_request(&tree.root, walk.head, path, name, lies)?;
+        if !walk.rewritten {
+            return Ok(());
+        }
+        match UrlPath::parse(walk.head.path()) {
+            Ok(path) => {
+                let (path, lies) = (path.as_bytes(), Lies::Nothing);
+                self.htaccess_of_request(&tree.root, walk.head, path, path.len(), lies)
+            }
+            Err(_) => Ok(()),
         }
     }
 
@@ -223,6 +270,7 @@ impl Site {
                     purpose: Purpose::Send,
                     named: walk.named(&path, all),
                     method: walk.head.method(),
+                    head: Some(walk.head),
                 })
             }
             Searched::Here(_) | Searched::Status(_) => Ok(()),
@@ -242,6 +290,7 @@ impl Site {
             purpose: Purpose::Run,
             named,
             method: walk.head.method(),
+            head: Some(walk.head),
         })
     }
 
@@ -257,6 +306,7 @@ impl Site {
             purpose: Purpose::Run,
             named: Named::ByScript { permitted: &[] },
             method,
+            head: None,
         });
         match admitted {
             Ok(()) => script,

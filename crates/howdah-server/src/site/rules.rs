@@ -3,6 +3,7 @@
 use super::Site;
 use super::access::Refused;
 use super::config::{Authorizer, HeaderEdit, Rule, RuleAction};
+use super::htaccess::Lies;
 use super::path::UrlPath;
 use super::refusal::Refusal;
 use super::route::{Action, Route, ScriptTarget, Walk};
@@ -116,6 +117,12 @@ impl Site {
                 let admitted = program.and_then(|script| {
                     let named = walk.named(script.script_name(), number);
                     self.admit_script(tree, walk, &script, named)?;
+                    let (path, name) = (walk.path.as_bytes(), script.script_name().len());
+                    self.htaccess_of_request(&tree.root, walk.head, path, name, Lies::Script)
+                        .map_err(|closed| {
+                            route.because = Some(closed.because);
+                            closed.refused
+                        })?;
                     Ok(self.judge_translation(script, walk.head.method()))
                 });
                 Some(match admitted {

@@ -89,6 +89,17 @@ impl Site {
                 found => return Searched::Here(found),
             }
         }
+        self.controlled(tree, walk, absent, route)
+    }
+
+    /// The front controller for a path at which nothing may be found, and why.
+    pub(super) fn controlled(
+        &self,
+        tree: &Tree,
+        walk: &Walk<'_>,
+        absent: Refusal,
+        route: &mut Route,
+    ) -> Searched {
         let Some(path) = &self.front_controller else {
             return Searched::Here(Found::Absent(absent));
         };

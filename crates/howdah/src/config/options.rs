@@ -377,6 +377,9 @@ options! {
             "Give it the request's path as PATH_INFO.",
             "most applications go by REQUEST_URI, and Apache's usual rewrite sets none";
         "php_extensions": Kind::Texts, ".php", "Names that end so are scripts.", "";
+        "htaccess": Kind::Word(&["deny", "off"]), "deny",
+            "What is made of Apache's `.htaccess` files in the root and below it. `deny`: what they close is closed, at every request as the files are then; the rest of them is not applied. `off`: they are not looked at.",
+            "applications and plugins protect uploads, logs and sessions by nothing else";
         "symlinks": Kind::Word(&["follow", "owner", "beneath"]), "follow",
             "What symbolic links below the root may point to: anything; what their owner owns; what lies below the root.",
             "nginx' and Apache's default, and what Debian's applications need";

@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 
 use howdah_executor::Mode;
 use howdah_server::site::config::{
-    self, Authorizer, ConfigError, FrontController, HeaderEdit, HostPattern, InternalLocation,
-    RequestBuffering, RootResolution, Rule, RuleAction, SiteConfig, StaticRule, TryFile,
+    self, Authorizer, ConfigError, FrontController, HeaderEdit, HostPattern, Htaccess,
+    InternalLocation, RequestBuffering, RootResolution, Rule, RuleAction, SiteConfig, StaticRule,
+    TryFile,
 };
+use howdah_server::site::htaccess;
 use howdah_server::site::pattern::{Pattern, PatternError};
 use howdah_server::site::recognise::recognise;
 use howdah_server::site::root::Symlinks;
@@ -35,6 +37,7 @@ pub fn sites(
             .map(|mut site| {
                 site.pool = default_pool(pools);
                 warn_of_writable_root(top, &site.root, None);
+                advise_of_htaccess(top, &site, None);
                 super::cache::without_section(arguments, top, &mut site);
                 super::cache::advise_of_mode(top, None, pools, &site);
                 site
@@ -121,6 +124,16 @@ fn warn_of_writable_root(section: &Section<'_, '_, '_>, root: &Path, place: Plac
     }
 }
 
+/// Lines of `.htaccess` files that restrict something and are not applied exactly.
+fn advise_of_htaccess(section: &Section<'_, '_, '_>, site: &SiteConfig, place: Place) {
+    let file = section.file();
+    if site.htaccess == Htaccess::Deny && file.eyes == Eyes::Master {
+        for sentence in htaccess::survey(&site.root) {
+            file.advise(place.clone(), sentence);
+        }
+    }
+}
+
 fn site(
     arguments: &Serve,
     section: &Section<'_, '_, '_>,
@@ -195,6 +208,7 @@ fn site(
     if !section.on("recognise") && file.eyes == Eyes::Master {
         application::advise(section, &site);
     }
+    advise_of_htaccess(section, &site, section.place_of("root"));
     Some(site)
 }
 
@@ -335,6 +349,9 @@ fn files(section: &Section<'_, '_, '_>, site: &mut SiteConfig) {
                 Err(why) => file.mistake(text.place, format!("try_files: {why}")),
             }
         }
+    }
+    if section.text("htaccess").as_deref() == Some("off") {
+        site.htaccess = Htaccess::Off;
     }
     if section.has("symlinks") {
         site.symlinks = match section.text("symlinks").as_deref() {

@@ -1,0 +1,193 @@
+//! Where a site asks its `.htaccess` files: for the path that a request names, and for the file or
+//! script that is about to answer it ([`Site::admit`](crate::site::Site::admit) asks for the latter,
+//! whoever named it). Keeps what is to be reported until the front writes it into the log.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::report::sentence;
+use super::{Asked, Because, Chain, Files, Lies, Verdict, decide};
+use crate::http::message::RequestHead;
+use crate::site::Site;
+use crate::site::access::Refused;
+use crate::site::config::Htaccess;
+use crate::site::refusal::Refusal;
+use crate::site::root::RootDir;
+
+/// Most different lines reported; a tree full of strange files does not fill the log.
+const MOST_REPORTS: usize = 1000;
+
+/// A site's `.htaccess` files, and what is to be said of them.
+#[derive(Debug, Default)]
+pub(crate) struct Door {
+    files: Files,
+    has_news: AtomicBool,
+    reports: Mutex<Reports>,
+}
+
+#[derive(Debug, Default)]
+struct Reports {
+    said: HashSet<String>,
+    waiting: Vec<String>,
+}
+
+/// A refusal and the line it is for.
+#[derive(Debug)]
+pub(crate) struct Closed {
+    pub refused: Refused,
+    pub because: Box<str>,
+}
+
+impl Site {
+    /// The path that a request names, whatever will answer it. `lies` is what was found there, and
+    /// `name` how much of the path names it.
+    pub(crate) fn htaccess_of_request(
+        &self,
+        root: &RootDir,
+        head: &RequestHead,
+        path: &[u8],
+        name: usize,
+        lies: Lies,
+    ) -> Result<(), Closed> {
+        if self.config.htaccess == Htaccess::Off {
+            return Ok(());
+        }
+        let asked = Asked {
+            head: Some(head),
+            name,
+            ..Asked::new(root, head.method(), path, lies)
+        };
+        self.ask(&asked, true)
+    }
+
+    /// The file or script that is about to answer, where another path led to it. `by_script`: a script
+    /// named it, to be sent to whoever asked for the script.
+    pub(crate) fn htaccess_of_answer(
+        &self,
+        root: &RootDir,
+        head: Option<&RequestHead>,
+        method: &[u8],
+        path: &[u8],
+        lies: Lies,
+        by_script: bool,
+    ) -> Result<(), Closed> {
+        if self.config.htaccess == Htaccess::Off {
+            return Ok(());
+        }
+        let asked = Asked {
+            head,
+            redirected: true,
+            ..Asked::new(root, method, path, lies)
+        };
+        self.ask(&asked, by_script)
+    }
+
+    fn ask(&self, asked: &Asked<'_>, hides: bool) -> Result<(), Closed> {
+        let chain = self.htaccess.files.on(asked.root, asked.path, asked.lies);
+        if chain.files.is_empty() {
+            return Ok(());
+        }
+        if !chain.met.is_empty() {
+            self.note(asked.root, &chain);
+        }
+        let (because, refusal, status) = match decide(&chain.files, asked) {
+            Verdict::Open => return Ok(()),
+            Verdict::Closed(because, status) => {
+                let refusal = match chain.files[because.file].parsed.is_understood() {
+                    true => Refusal::HtaccessDenied,
+                    false => Refusal::HtaccessNotUnderstood,
+                };
+                (because, refusal, status)
+            }
+            Verdict::NoScripts(because) => (because, Refusal::HtaccessNoScripts, 403),
+            Verdict::Hidden(because)
+                if hides && matches!(asked.lies, Lies::File | Lies::Script) =>
+            {
+                (because, Refusal::HtaccessHidden, 404)
+            }
+            Verdict::Hidden(_) => return Ok(()),
+        };
+        Err(Closed {
+            refused: Refused { refusal, status },
+            because: quote(asked.root, &chain, because),
+        })
+    }
+
+    /// Whether a stored page of this request has to be routed before it is sent: some file on the way
+    /// says something about access, or which script answers is not known without routing.
+    pub(crate) fn htaccess_may_close(&self, head: &RequestHead) -> bool {
+        if self.config.htaccess == Htaccess::Off {
+            return false;
+        }
+        let Ok(path) = crate::site::path::UrlPath::parse(head.path()) else {
+            return true;
+        };
+        if self.config.leads_to_other_scripts() {
+            return true;
+        }
+        let root = self.root();
+        let controller = self.front_controller.as_ref().map(|path| path.as_bytes());
+        [Some(path.as_bytes()), controller]
+            .into_iter()
+            .flatten()
+            .any(|path| {
+                let chain = self.htaccess.files.on(&root, path, Lies::Nothing);
+                chain.files.iter().any(|file| !file.parsed.is_harmless())
+            })
+    }
+
+    fn note(&self, root: &RootDir, chain: &Chain) {
+        let mut reports = lock(&self.htaccess.reports);
+        for number in &chain.met {
+            let file = &chain.files[*number];
+            for note in file.parsed.notes() {
+                let at_root = &*file.path == b"/";
+                let text = sentence(&file_name(root, &file.path), at_root, note);
+                if reports.said.len() < MOST_REPORTS && reports.said.insert(text.clone()) {
+                    reports.waiting.push(text);
+                }
+            }
+        }
+        let has_news = !reports.waiting.is_empty();
+        self.htaccess.has_news.store(has_news, Ordering::Release);
+    }
+
+    /// What was found in `.htaccess` files since the last call and is not applied exactly; each line
+    /// once.
+    pub fn htaccess_news(&self) -> Vec<String> {
+        if !self.htaccess.has_news.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut reports = lock(&self.htaccess.reports);
+        self.htaccess.has_news.store(false, Ordering::Release);
+        std::mem::take(&mut reports.waiting)
+    }
+}
+
+fn lock(reports: &Mutex<Reports>) -> std::sync::MutexGuard<'_, Reports> {
+    reports.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn file_name(root: &RootDir, directory: &[u8]) -> PathBuf {
+    let name = root.file_name(&[directory, b".htaccess"].concat());
+    Path::new(std::ffi::OsStr::from_bytes(&name)).to_owned()
+}
+
+/// `/srv/x/.htaccess:3: Require all denied`
+fn quote(root: &RootDir, chain: &Chain, because: Because) -> Box<str> {
+    let file = &chain.files[because.file];
+    let mut text = file_name(root, &file.path).display().to_string();
+    if because.line > 0 {
+        // A string takes everything.
+        let _ = write!(text, ":{}", because.line);
+    }
+    let line = file.parsed.quote(because.line);
+    if !line.is_empty() {
+        let _ = write!(text, ": {}", line.escape_debug());
+    }
+    text.into()
+}

@@ -1,0 +1,201 @@
+//! The `.htaccess` files on a path, as they are now: asked of the file system at every request, by one
+//! `statx` a directory, and read anew when their state has changed. Absence is asked for, too, so a
+//! file made a moment ago counts for the next request.
+//!
+//! What is kept in memory is what a file says, by the directory's URL path: at most [`MOST`] files.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
+
+use super::asked::Lies;
+use super::decide::InDirectory;
+use super::parse::parse;
+use super::section::{Parsed, Unusable};
+use crate::site::refusal::Refusal;
+use crate::site::root::{Kind, Meta, RootDir};
+
+/// The file's name.
+const NAME: &[u8] = b".htaccess";
+/// Longer files are not read: it takes a few milliseconds of a thread that serves others.
+pub(super) const LONGEST: u64 = 1 << 20;
+/// Most files kept; beyond it all are forgotten. Only files that exist count.
+const MOST: usize = 4096;
+/// A file that changed less than this before it was read may have changed again unseen: the file
+/// system's clock has its grain. It is read again.
+const SETTLED: Duration = Duration::from_millis(100);
+/// Below this depth a directory is asked for before those below it: a path of a thousand segments that
+/// do not exist costs a few system calls.
+const DEEP: usize = 16;
+/// Linux's `PATH_MAX`. A directory whose file cannot be named is closed.
+const LONGEST_PATH: usize = 4095;
+
+/// What is known of a root's files.
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    known: RwLock<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// The root they lie below.
+    root: u64,
+    files: HashMap<Box<[u8]>, Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    meta: Meta,
+    settled: bool,
+    file: InDirectory,
+}
+
+/// The files on a path.
+#[derive(Debug, Default)]
+pub(crate) struct Chain {
+    /// From the root down.
+    pub files: Vec<InDirectory>,
+    /// Which of them were read for the first time, or anew.
+    pub met: Vec<usize>,
+}
+
+impl Files {
+    /// The files of the directories that `path` leads through, and of itself if it is one.
+    pub(crate) fn on(&self, root: &RootDir, path: &[u8], lies: Lies) -> Chain {
+        let mut chain = Chain::default();
+        let ends = path.iter().enumerate().filter(|(_, b)| **b == b'/');
+        let mut name = Vec::with_capacity(path.len() + NAME.len() + 1);
+        for (depth, (end, _)) in ends.enumerate() {
+            let directory = &path[..=end];
+            // What is claimed to lie there may be missing, as the file that PATH_INFO would name.
+            let lies = match depth {
+                0..=DEEP => lies,
+                _ => Lies::Nothing,
+            };
+            if !self.look(root, directory, &mut name, lies, &mut chain) {
+                return chain;
+            }
+        }
+        // A directory named without its slash, and what may be one.
+        if !path.ends_with(b"/") && matches!(lies, Lies::Directory | Lies::Nothing) {
+            let directory = [path, b"/"].concat();
+            self.look(root, &directory, &mut name, lies, &mut chain);
+        }
+        chain
+    }
+
+    /// Adds a directory's file; says whether anything can lie below.
+    fn look(
+        &self,
+        root: &RootDir,
+        directory: &[u8],
+        name: &mut Vec<u8>,
+        lies: Lies,
+        chain: &mut Chain,
+    ) -> bool {
+        name.clear();
+        name.extend_from_slice(&directory[1..]);
+        name.extend_from_slice(NAME);
+        let too_long = root.path().len() + name.len() >= LONGEST_PATH;
+        let found = match too_long {
+            // Nothing was found there, and no file can be.
+            true if lies == Lies::Nothing => return false,
+            true => Err(Refusal::Unreadable),
+            false => root.stat_relative(name),
+        };
+        let meta = match found {
+            Ok(meta) => meta,
+            Err(Refusal::NotFound) => {
+                // What lies below what is not there need not be asked for.
+                let itself = &directory[1..directory.len().max(2) - 1];
+                return lies != Lies::Nothing
+                    || directory == b"/"
+                    || root
+                        .stat_relative(itself)
+                        .is_ok_and(|m| m.kind == Kind::Directory);
+            }
+            Err(_) => {
+                chain.files.push(in_directory(
+                    directory,
+                    Parsed::unusable(Unusable::Unreadable),
+                ));
+                chain.met.push(chain.files.len() - 1);
+                return true;
+            }
+        };
+        if let Some(known) = self.known(root, directory, meta) {
+            chain.files.push(known);
+            return true;
+        }
+        let (parsed, meta) = read(root, name, meta);
+        let file = in_directory(directory, parsed);
+        self.remember(root, directory, meta, &file);
+        chain.met.push(chain.files.len());
+        chain.files.push(file);
+        true
+    }
+
+    fn known(&self, root: &RootDir, directory: &[u8], meta: Meta) -> Option<InDirectory> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let entry = known
+            .files
+            .get(directory)
+            .filter(|_| known.root == root.id())?;
+        (entry.settled && entry.meta == meta).then(|| entry.file.clone())
+    }
+
+    fn remember(&self, root: &RootDir, directory: &[u8], meta: Meta, file: &InDirectory) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if known.root != root.id() || known.files.len() >= MOST {
+            known.files.clear();
+            known.root = root.id();
+        }
+        let entry = Entry {
+            meta,
+            settled: is_settled(&meta),
+            file: file.clone(),
+        };
+        known.files.insert(directory.into(), entry);
+    }
+}
+
+fn in_directory(directory: &[u8], parsed: Parsed) -> InDirectory {
+    InDirectory {
+        path: directory.into(),
+        parsed: Arc::new(parsed),
+    }
+}
+
+/// It changed long enough ago.
+fn is_settled(meta: &Meta) -> bool {
+    let (seconds, nanoseconds) = meta.ctime;
+    let Ok(seconds) = u64::try_from(seconds) else {
+        return false;
+    };
+    let changed = SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds);
+    SystemTime::now()
+        .duration_since(changed)
+        .is_ok_and(|age| age >= SETTLED)
+}
+
+/// What the file says, and the state it was in when it was opened.
+fn read(root: &RootDir, name: &[u8], meta: Meta) -> (Parsed, Meta) {
+    if meta.kind != Kind::File {
+        return (Parsed::unusable(Unusable::NotAFile), meta);
+    }
+    let (file, meta) = match root.open_file(name) {
+        Ok(opened) => opened,
+        Err(Refusal::NoIndex | Refusal::NotRegular) => {
+            return (Parsed::unusable(Unusable::NotAFile), meta);
+        }
+        // It may be gone since: whatever it closed is closed once more.
+        Err(_) => return (Parsed::unusable(Unusable::Unreadable), meta),
+    };
+    let mut text = Vec::new();
+    match file.take(LONGEST + 1).read_to_end(&mut text) {
+        Err(_) => (Parsed::unusable(Unusable::Unreadable), meta),
+        Ok(_) if text.len() as u64 > LONGEST => (Parsed::unusable(Unusable::TooLong), meta),
+        Ok(_) => (parse(&String::from_utf8_lossy(&text)), meta),
+    }
+}

@@ -1,0 +1,36 @@
+//! Apache's `.htaccess` files: what they close. Everything else in them is passed over.
+//!
+//! - [`files`]: the files on a path, as they are now.
+//! - `lines`, `modules`, `names`, `parse`, `rewrite_lines`: a file's text into `section`'s values.
+//! - `access`, `rewrite`, `pattern`, `truth`: what a line means for a request.
+//! - [`decide`]: Apache's order and inheritance; one [`Verdict`] for a path.
+//! - [`door`]: where a site asks.
+//! - [`report`]: the lines that are not applied exactly, for the one who starts the server.
+//! - [`front_controller`]: whether everything is rewritten to a script.
+//!
+//! The decision fails closed: what is not understood opens nothing. See the head of [`decide`] for
+//! where it is stricter than Apache.
+
+mod access;
+mod asked;
+mod decide;
+mod door;
+mod files;
+mod front_controller;
+mod lines;
+mod modules;
+mod names;
+mod parse;
+mod pattern;
+mod report;
+mod rewrite;
+mod rewrite_lines;
+mod section;
+mod truth;
+
+pub(crate) use asked::{Asked, Lies};
+pub(crate) use decide::{Because, Verdict, decide};
+pub(crate) use door::{Closed, Door};
+pub(crate) use files::{Chain, Files};
+pub use front_controller::rewrites_to_index;
+pub use report::survey;

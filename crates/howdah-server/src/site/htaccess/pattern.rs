@@ -1,0 +1,333 @@
+//! What a name or a path is compared with: a regular expression as Apache compiles it (PCRE2), or a
+//! shell pattern (`apr_fnmatch`). Pure.
+//!
+//! An expression that means the same in both goes to the `regex` crate, whose time is linear, so that
+//! no visitor's path or query can make it slow. The rest (look-around, back-references, possessive
+//! quantifiers) goes to PCRE2 under a limit of steps and a limit for the text; whoever reaches one
+//! is refused. Apache compiles with DOTALL and DOLLAR_ENDONLY. PCRE2 here has only the former: `$`
+//! also matches before a newline at the end, which no file that people make ends in.
+
+use std::ops::Range;
+
+/// Steps of PCRE2's matcher for each place in the text where a match may begin.
+const STEPS: u32 = 10_000;
+/// Text longer than this does not get to PCRE2: its time may grow with the square of the length.
+const LONGEST: usize = 2048;
+/// A longer expression is none of those people write.
+const LONGEST_EXPRESSION: usize = 16 << 10;
+
+/// A regular expression.
+#[derive(Debug)]
+pub(super) struct Regex(Engine);
+
+#[derive(Debug)]
+enum Engine {
+    Linear(regex::bytes::Regex),
+    Backtracking(Box<pcre2::bytes::Regex>),
+}
+
+/// The match could not be found out within its limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LimitReached;
+
+/// Where the groups of a match lie; the whole match is the first.
+pub(super) type Groups = Vec<Option<Range<usize>>>;
+
+impl Regex {
+    /// `None` if Apache could not compile it either, or it is far too long.
+    pub(super) fn new(text: &str, ignore_case: bool) -> Option<Regex> {
+        if text.len() > LONGEST_EXPRESSION {
+            return None;
+        }
+        if means_the_same(text)
+            && let Ok(linear) = regex::bytes::RegexBuilder::new(text)
+                .unicode(false)
+                .dot_matches_new_line(true)
+                .case_insensitive(ignore_case)
+                .size_limit(1 << 20)
+                .build()
+        {
+            return Some(Regex(Engine::Linear(linear)));
+        }
+        let limited = format!("(*LIMIT_MATCH={STEPS})(*LIMIT_DEPTH={STEPS}){text}");
+        let regex = pcre2::bytes::RegexBuilder::new()
+            .dotall(true)
+            .caseless(ignore_case)
+            .build(&limited)
+            .ok()?;
+        Some(Regex(Engine::Backtracking(Box::new(regex))))
+    }
+
+    pub(super) fn is_match(&self, text: &[u8]) -> Result<bool, LimitReached> {
+        match &self.0 {
+            Engine::Linear(regex) => Ok(regex.is_match(text)),
+            Engine::Backtracking(_) if text.len() > LONGEST => Err(LimitReached),
+            Engine::Backtracking(regex) => regex.is_match(text).map_err(|_| LimitReached),
+        }
+    }
+
+    pub(super) fn groups(&self, text: &[u8]) -> Result<Option<Groups>, LimitReached> {
+        match &self.0 {
+            Engine::Linear(regex) => Ok(regex.captures(text).map(|found| {
+                let groups = found.iter();
+                groups.map(|group| group.map(|g| g.range())).collect()
+            })),
+            Engine::Backtracking(_) if text.len() > LONGEST => Err(LimitReached),
+            Engine::Backtracking(regex) => {
+                let found = regex.captures(text).map_err(|_| LimitReached)?;
+                Ok(found.map(|found| {
+                    let range = |group| {
+                        found
+                            .get(group)
+                            .map(|g: pcre2::bytes::Match<'_>| g.start()..g.end())
+                    };
+                    (0..found.len()).map(range).collect()
+                }))
+            }
+        }
+    }
+}
+
+/// The expression uses only what PCRE2 and the `regex` crate read alike.
+fn means_the_same(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    if !bytes.is_ascii() {
+        return false;
+    }
+    let mut at = 0;
+    let mut after_quantifier = false;
+    while at < bytes.len() {
+        let rest = &bytes[at..];
+        let (length, quantifier) = match rest {
+            [b'\\', escaped, ..] => {
+                let known = matches!(escaped, b'd' | b'D' | b'w' | b'W' | b's' | b'S' | b'b')
+                    || b".\\/-+*?()[]{}|^$#&~".contains(escaped);
+                if !known {
+                    return false;
+                }
+                (2, false)
+            }
+            [b'\\'] => return false,
+            [b'[', ..] => match class(rest) {
+                Some(length) => (length, false),
+                None => return false,
+            },
+            [b'(', b'?', b':', ..] => (3, false),
+            [b'(', b'?' | b'*', ..] => return false,
+            [b'{', ..] => match counted(rest) {
+                Some(length) => (length, true),
+                None => return false,
+            },
+            [b'}' | b']', ..] => return false,
+            // Possessive in PCRE2, and in `regex` a repetition of the repetition.
+            [b'+', ..] if after_quantifier => return false,
+            [b'*', ..] if after_quantifier => return false,
+            // Once more: lazy, alike in both; a third sign is not.
+            [b'?', ..] if after_quantifier => {
+                if matches!(rest.get(1), Some(b'?' | b'+' | b'*' | b'{')) {
+                    return false;
+                }
+                (1, false)
+            }
+            [b'+' | b'*' | b'?', ..] => (1, true),
+            _ => (1, false),
+        };
+        if matches!(rest, [b'{', ..]) && after_quantifier {
+            return false;
+        }
+        after_quantifier = quantifier;
+        at += length;
+    }
+    true
+}
+
+/// The length of a plain character class at the start of `rest`.
+fn class(rest: &[u8]) -> Option<usize> {
+    let mut at = 1;
+    if rest.get(at) == Some(&b'^') {
+        at += 1;
+    }
+    // A bracket that comes first is a member.
+    if rest.get(at) == Some(&b']') {
+        return None;
+    }
+    loop {
+        match rest.get(at)? {
+            b']' => return Some(at + 1),
+            b'[' => return None,
+            b'&' | b'-' | b'~' if rest.get(at) == rest.get(at + 1) => return None,
+            b'\\' => {
+                let escaped = rest.get(at + 1)?;
+                let known = matches!(escaped, b'd' | b'w' | b's')
+                    || b".\\/-+*?()[]{}|^$#&~".contains(escaped);
+                if !known {
+                    return None;
+                }
+                at += 2;
+            }
+            _ => at += 1,
+        }
+    }
+}
+
+/// The length of `{n}`, `{n,}` or `{n,m}` at the start of `rest`.
+fn counted(rest: &[u8]) -> Option<usize> {
+    let end = rest.iter().position(|b| *b == b'}')?;
+    let inside = &rest[1..end];
+    let (low, high) = match inside.iter().position(|b| *b == b',') {
+        Some(comma) => (&inside[..comma], &inside[comma + 1..]),
+        None => (inside, &inside[..0]),
+    };
+    let digits = |text: &[u8]| text.iter().all(u8::is_ascii_digit);
+    (!low.is_empty() && digits(low) && digits(high)).then_some(end + 1)
+}
+
+/// `apr_fnmatch` without flags: `*` and `?` match a slash as well, `[…]` is a class, a backslash
+/// makes the next character plain.
+pub(super) fn fnmatch(pattern: &[u8], name: &[u8]) -> bool {
+    // Where to go on when what follows the last star does not match: linear for one star, and
+    // quadratic at worst.
+    let (mut p, mut n) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    loop {
+        if p < pattern.len() && pattern[p] == b'*' {
+            star = Some((p + 1, n));
+            p += 1;
+            continue;
+        }
+        if n == name.len() {
+            return pattern[p..].iter().all(|b| *b == b'*');
+        }
+        match one(&pattern[p..], name[n]) {
+            Some(length) => {
+                p += length;
+                n += 1;
+            }
+            None => {
+                let Some((after, from)) = star else {
+                    return false;
+                };
+                star = Some((after, from + 1));
+                p = after;
+                n = from + 1;
+            }
+        }
+    }
+}
+
+/// The length of what stands first in `pattern`, if it matches `byte`.
+fn one(pattern: &[u8], byte: u8) -> Option<usize> {
+    match pattern {
+        [] => None,
+        [b'?', ..] => Some(1),
+        [b'\\', escaped, ..] => (*escaped == byte).then_some(2),
+        [b'[', rest @ ..] => {
+            let negated = matches!(rest.first(), Some(b'!' | b'^'));
+            let start = usize::from(negated);
+            let end = start + 1 + rest.get(start + 1..)?.iter().position(|b| *b == b']')?;
+            let members = &rest[start..end];
+            let mut at = 0;
+            let mut found = false;
+            while at < members.len() {
+                if at + 2 < members.len() && members[at + 1] == b'-' {
+                    found |= (members[at]..=members[at + 2]).contains(&byte);
+                    at += 3;
+                } else {
+                    found |= members[at] == byte;
+                    at += 1;
+                }
+            }
+            (found != negated).then_some(end + 2)
+        }
+        [plain, ..] => (*plain == byte).then_some(1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_needs_no_backtracking_is_linear() {
+        for text in [
+            r"^(config|logs)/.*$",
+            r"\.(php|phtml)(\.|$)",
+            "^[a-z0-9_-]{2,}x*?$",
+            r"(?:a|b)+\d\b",
+        ] {
+            let regex = Regex::new(text, false).unwrap();
+            assert!(matches!(regex.0, Engine::Linear(_)), "{text}");
+        }
+        for text in [
+            r"^\.(?!well-known)",
+            r"(.)\1",
+            "a*+b",
+            r"\<b",
+            "[a&&b]",
+            "[[:alpha:]]",
+            "(?i)x",
+            "a{,3}",
+            "é",
+            r"\_x",
+        ] {
+            let regex = Regex::new(text, false).unwrap();
+            assert!(matches!(regex.0, Engine::Backtracking(_)), "{text}");
+        }
+        assert!(Regex::new("(", false).is_none());
+    }
+
+    #[test]
+    fn both_engines_answer_alike() {
+        for (linear, backtracking) in [
+            (r"^(a+)(b)?c$", r"^(a+)(b)?c$(?=)"),
+            ("a.c", "a.c(?=)"),
+            ("^$", "^$(?=)"),
+            ("(a|ab)(c|bcd)", "(a|ab)(c|bcd)(?=)"),
+            ("[^/]+$", "[^/]+$(?=)"),
+        ] {
+            let one = Regex::new(linear, true).unwrap();
+            let other = Regex::new(backtracking, true).unwrap();
+            assert!(matches!(
+                (&one.0, &other.0),
+                (Engine::Linear(_), Engine::Backtracking(_))
+            ));
+            for text in ["", "aac", "AABC", "a\nc", "xabcd", "a/b/c", "\u{e9}/\u{ff}"] {
+                let (one, other) = (one.groups(text.as_bytes()), other.groups(text.as_bytes()));
+                assert_eq!(one, other, "{linear} on {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_explosive_expression_reaches_its_limit() {
+        let regex = Regex::new(r"^(a*)*(?!b)$", false).unwrap();
+        let text = [&b"a".repeat(40)[..], b"!"].concat();
+        assert_eq!(regex.is_match(&text), Err(LimitReached));
+        let long = b"a".repeat(LONGEST + 1);
+        assert_eq!(regex.is_match(&long), Err(LimitReached));
+    }
+
+    #[test]
+    fn shell_patterns() {
+        for (pattern, name, matches) in [
+            ("*", "", true),
+            ("*.php", "x.php", true),
+            ("*.php", "x.php5", false),
+            ("a?c", "abc", true),
+            ("[a-c]x[!0-9]", "bxy", true),
+            ("[a-c]x[!0-9]", "bx1", false),
+            (r"\*x", "*x", true),
+            ("*a*b*", "xxaxxbxx", true),
+            ("*a*b", "aba", false),
+            ("[x", "[x", false),
+        ] {
+            assert_eq!(
+                fnmatch(pattern.as_bytes(), name.as_bytes()),
+                matches,
+                "{pattern} {name}"
+            );
+        }
+        let stars = "*a".repeat(30);
+        assert!(!fnmatch(stars.as_bytes(), &b"a".repeat(29)));
+    }
+}

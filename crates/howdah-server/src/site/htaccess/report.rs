@@ -1,0 +1,111 @@
+//! The lines of `.htaccess` files that restrict something and are not applied exactly, in sentences:
+//! for the start, for `howdah check`, and for the log when a request first meets such a file. Nothing
+//! depends on what is found here: the files on a request's path are looked at with the request.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use super::files::LONGEST;
+use super::parse::parse;
+use super::section::{Note, Parsed, Unusable, Why};
+
+/// How many directories are looked into for a report; the breadth first.
+const MOST_DIRECTORIES: usize = 4000;
+/// Sentences about one site.
+const MOST_SENTENCES: usize = 50;
+
+/// What a site's files say that is not applied exactly.
+pub fn survey(root: &Path) -> Vec<String> {
+    let mut sentences = Vec::new();
+    let mut left_out = 0;
+    let mut seen = 0;
+    let mut left = VecDeque::from([root.to_owned()]);
+    while let Some(directory) = left.pop_front() {
+        seen += 1;
+        let file = directory.join(".htaccess");
+        for note in read(&file).iter().flat_map(Parsed::notes) {
+            match sentences.len() < MOST_SENTENCES {
+                true => sentences.push(sentence(&file, directory == root, note)),
+                false => left_out += 1,
+            }
+        }
+        if seen == MOST_DIRECTORIES {
+            sentences.push(format!(
+                "{}: looked for .htaccess files in {MOST_DIRECTORIES} directories; those in others are obeyed, too, and reported when a request meets them",
+                root.display()
+            ));
+            break;
+        }
+        below(&directory, &mut left);
+    }
+    if left_out > 0 {
+        sentences.push(format!(
+            "{}: {left_out} more lines of .htaccess files are not applied exactly; the log names each when a request meets it",
+            root.display()
+        ));
+    }
+    sentences
+}
+
+/// The directories below one. Links are not followed: what they lead to is reported when it is met.
+fn below(directory: &Path, left: &mut VecDeque<PathBuf>) {
+    let Ok(entries) = fs::read_dir(directory) else {
+        return;
+    };
+    let mut found: Vec<PathBuf> = entries
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .collect();
+    found.sort();
+    let room = MOST_DIRECTORIES.saturating_sub(left.len());
+    left.extend(found.into_iter().take(room));
+}
+
+fn read(file: &Path) -> Option<Parsed> {
+    let meta = match fs::metadata(file) {
+        Ok(meta) => meta,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        Err(_) => return Some(Parsed::unusable(Unusable::Unreadable)),
+    };
+    if !meta.is_file() {
+        return Some(Parsed::unusable(Unusable::NotAFile));
+    }
+    let mut text = Vec::new();
+    let read = fs::File::open(file).and_then(|file| file.take(LONGEST + 1).read_to_end(&mut text));
+    Some(match read {
+        Err(_) => Parsed::unusable(Unusable::Unreadable),
+        Ok(_) if text.len() as u64 > LONGEST => Parsed::unusable(Unusable::TooLong),
+        Ok(_) => parse(&String::from_utf8_lossy(&text)),
+    })
+}
+
+/// `FILE:LINE: TEXT: what is wrong with it; what follows`
+pub(super) fn sentence(file: &Path, at_root: bool, note: &Note) -> String {
+    let what = match note.why {
+        Why::Visitor => "depends on who asks",
+        Why::NotUnderstood => "is not understood",
+        Why::Mistake => "is a mistake to Apache",
+        Why::Unusable => "",
+    };
+    let follows = match (note.why, at_root) {
+        (Why::Unusable, _) => "everything below is closed",
+        (_, false) => "the directory is closed to everybody",
+        (Why::Visitor, true) => {
+            "visitors who would have to be on a list or have a password are refused, others are not"
+        }
+        (_, true) => "it is passed over",
+    };
+    let line = match note.line {
+        0 => String::new(),
+        line => format!(":{line}"),
+    };
+    let text: String = note.text.chars().take(120).collect();
+    let text = text.escape_debug();
+    match what {
+        "" => format!("{}{line}: {text}: {follows}", file.display()),
+        what => format!("{}{line}: `{text}` {what}: {follows}", file.display()),
+    }
+}

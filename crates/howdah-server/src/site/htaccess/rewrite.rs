@@ -1,0 +1,399 @@
+//! What `RewriteRule` lines refuse, and what they hide: a file whose path they lead elsewhere is never
+//! sent by Apache. Follows `apply_rewrite_list` of mod_rewrite in a directory's context, once: the
+//! second round, after a rewrite, is another question ([`Asked::redirected`]). Rewrites nothing.
+
+use super::asked::{Asked, Lies};
+use super::pattern::{Groups, LimitReached, Regex};
+use super::truth::Truth;
+use crate::site::root::Kind;
+
+/// How often `[N]` begins again.
+const MOST_ROUNDS: u32 = 16;
+
+/// A `RewriteRule` with its conditions.
+#[derive(Debug)]
+pub(super) struct Rule {
+    pub line: u32,
+    pub pattern: Regex,
+    pub negated: bool,
+    pub conditions: Vec<Condition>,
+    pub target: Target,
+    /// `L`, `END`, `PT`, `P`, a redirect: no further rules.
+    pub last: bool,
+    pub chained: bool,
+    pub skip: usize,
+    pub again: bool,
+    /// `H=`, `T=`: is it PHP?
+    pub handler: Option<bool>,
+}
+
+/// Where a rule leads.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// `-`
+    Same,
+    /// `F`, `G`, `R=4xx`
+    Refuse(u16),
+    /// Another path of this server, or a proxy.
+    Elsewhere(String),
+    /// The client is to go elsewhere: no answer that could be refused here.
+    Redirect,
+}
+
+/// A `RewriteCond`.
+#[derive(Debug)]
+pub(super) struct Condition {
+    pub text: String,
+    pub test: Test,
+    pub negated: bool,
+    pub ignore_case: bool,
+    /// `OR` with the next.
+    pub or: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Test {
+    Matches(Regex),
+    /// `=`
+    Equals(String),
+    /// `-f`, `-F`, `-s` and the like, by their letter.
+    Is(u8),
+    /// What is not understood: expressions, comparisons of order.
+    Unknown,
+}
+
+/// What the rules make of a path.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Nothing that concerns access.
+    Nothing,
+    /// Refused with a status.
+    Refused { line: u32, status: u16 },
+    /// Led elsewhere.
+    Hidden { line: u32 },
+    /// Not to be run.
+    NoScript { line: u32 },
+}
+
+struct Walk<'a, 'r> {
+    asked: &'a Asked<'r>,
+    /// The URL path as it is now.
+    path: Vec<u8>,
+    /// Where in `path` the part begins that patterns see.
+    stripped: usize,
+    moved: bool,
+    rule_groups: (Vec<u8>, Groups),
+    condition_groups: (Vec<u8>, Groups),
+}
+
+/// `base` is the URL path of the rules' directory, with its slash. `at_root`: what depends on the
+/// visitor is answered as for a stranger; elsewhere it closes, and opens nothing.
+pub(super) fn apply(rules: &[&Rule], base: &[u8], at_root: bool, asked: &Asked<'_>) -> Outcome {
+    // The directory itself, named without its slash, is redirected to first.
+    if !asked.path.starts_with(base) {
+        return Outcome::Nothing;
+    }
+    let mut walk = Walk {
+        asked,
+        path: asked.path.to_vec(),
+        stripped: base.len(),
+        moved: false,
+        rule_groups: Default::default(),
+        condition_groups: Default::default(),
+    };
+    let mut moved_by = None;
+    let mut rounds = 0;
+    let mut at = 0;
+    while let Some(rule) = rules.get(at) {
+        at += 1;
+        let mut holds = match walk.matches(rule) {
+            Ok(holds) => holds,
+            Err(LimitReached) => {
+                return Outcome::Refused {
+                    line: rule.line,
+                    status: 403,
+                };
+            }
+        };
+        if at_root {
+            holds = holds.as_for_a_stranger();
+        }
+        if let Target::Refuse(status) = rule.target
+            && !holds.is_no()
+        {
+            return Outcome::Refused {
+                line: rule.line,
+                status,
+            };
+        }
+        if !holds.is_yes() {
+            // The rules chained to it go with it.
+            let mut chained = rule.chained;
+            while let (true, Some(next)) = (chained, rules.get(at)) {
+                chained = next.chained;
+                at += 1;
+            }
+            continue;
+        }
+        match &rule.target {
+            Target::Elsewhere(to) => {
+                walk.go(to, base);
+                moved_by = Some(rule.line);
+            }
+            // Whether the client comes back with https or another name is not known: the rules
+            // behind it hold for it, too.
+            Target::Redirect => continue,
+            Target::Same | Target::Refuse(_) => {}
+        }
+        if rule.handler == Some(false) && asked.lies == Lies::Script && !walk.moved {
+            return Outcome::NoScript { line: rule.line };
+        }
+        if rule.last {
+            break;
+        }
+        if rule.again {
+            rounds += 1;
+            at = 0;
+            if rounds == MOST_ROUNDS {
+                break;
+            }
+        }
+        at += rule.skip;
+    }
+    match moved_by {
+        Some(line) if walk.path != asked.path && walk.path != asked.path[..asked.name] => {
+            Outcome::Hidden { line }
+        }
+        _ => Outcome::Nothing,
+    }
+}
+
+impl Walk<'_, '_> {
+    fn matches(&mut self, rule: &Rule) -> Result<Truth, LimitReached> {
+        let subject = self.path[self.stripped..].to_vec();
+        let groups = rule.pattern.groups(&subject)?;
+        if groups.is_some() == rule.negated {
+            return Ok(Truth::NO);
+        }
+        self.rule_groups = (subject, groups.unwrap_or_default());
+        self.condition_groups = Default::default();
+        let mut all = Truth::YES;
+        let mut any: Option<Truth> = None;
+        for condition in &rule.conditions {
+            let holds = match any {
+                // Apache does not look at the rest of an alternative that holds.
+                Some(so_far) if so_far.is_yes() => Truth::YES,
+                _ => self.holds(condition)?,
+            };
+            let so_far = any.unwrap_or(Truth::NO).or(holds);
+            if condition.or {
+                any = Some(so_far);
+                continue;
+            }
+            any = None;
+            all = all.and(so_far);
+            if all.is_no() {
+                return Ok(all);
+            }
+        }
+        // An `OR` behind the last condition.
+        Ok(any.map_or(all, |rest| all.and(rest)))
+    }
+
+    fn holds(&mut self, condition: &Condition) -> Result<Truth, LimitReached> {
+        let negate = |truth: Truth| match condition.negated {
+            true => truth.not(),
+            false => truth,
+        };
+        if let Test::Is(letter) = condition.test
+            && let Some(truth) = self.known_kind(&condition.text, letter)
+        {
+            return Ok(negate(truth));
+        }
+        let Some(text) = self.expand(&condition.text) else {
+            return Ok(negate(Truth::depends(false)));
+        };
+        let truth = match &condition.test {
+            Test::Matches(regex) => {
+                let groups = regex.groups(&text)?;
+                let holds = groups.is_some();
+                if let (Some(groups), false) = (groups, condition.negated) {
+                    self.condition_groups = (text, groups);
+                }
+                Truth::known(holds)
+            }
+            Test::Equals(other) => {
+                let other = self.expand(other).unwrap_or_default();
+                Truth::known(match condition.ignore_case {
+                    true => text.eq_ignore_ascii_case(&other),
+                    false => text == other,
+                })
+            }
+            Test::Is(letter) => self.is(&text, *letter),
+            Test::Unknown => Truth::depends(false),
+        };
+        Ok(negate(truth))
+    }
+
+    /// The usual `%{REQUEST_FILENAME} -f` asks about what has been found already.
+    fn known_kind(&self, text: &str, letter: u8) -> Option<Truth> {
+        if self.moved || !matches!(text, "%{REQUEST_FILENAME}" | "%{SCRIPT_FILENAME}") {
+            return None;
+        }
+        let lies = self.asked.lies;
+        match letter {
+            b'f' => Some(Truth::known(matches!(lies, Lies::File | Lies::Script))),
+            b'd' => Some(Truth::known(lies == Lies::Directory)),
+            b's' if lies == Lies::Nothing => Some(Truth::NO),
+            b'l' | b'h' | b'L' if lies == Lies::Nothing => Some(Truth::NO),
+            _ => None,
+        }
+    }
+
+    fn is(&self, file: &[u8], letter: u8) -> Truth {
+        let root = self.asked.root.path();
+        let relative = file
+            .strip_prefix(root.strip_suffix(b"/").unwrap_or(root))
+            .and_then(|rest| rest.strip_prefix(b"/"));
+        let Some(relative) = relative else {
+            return Truth::depends(false);
+        };
+        let climbs = relative.split(|b| *b == b'/').any(|part| part == b"..");
+        if climbs || relative.contains(&0) {
+            return Truth::depends(false);
+        }
+        let found = self.asked.root.stat_relative(relative);
+        match letter {
+            b'f' => Truth::known(found.is_ok_and(|meta| meta.kind == Kind::File)),
+            b'd' => Truth::known(found.is_ok_and(|meta| meta.kind == Kind::Directory)),
+            b's' => Truth::known(found.is_ok_and(|meta| meta.kind == Kind::File && meta.size > 0)),
+            _ if found.is_err() => Truth::NO,
+            _ => Truth::depends(false),
+        }
+    }
+
+    /// Goes where a rule leads.
+    fn go(&mut self, to: &str, base: &[u8]) {
+        self.moved = true;
+        let to = self.expand(to).unwrap_or_default();
+        let to = to.split(|b| *b == b'?').next().unwrap_or_default();
+        let root = self.asked.root.path();
+        if let Some(below) = to
+            .strip_prefix(root)
+            .filter(|below| below.starts_with(b"/"))
+        {
+            self.path = below.to_vec();
+            self.stripped = 0;
+        } else if to.starts_with(b"/") {
+            self.path = to.to_vec();
+            self.stripped = 0;
+        } else {
+            self.path = [base, to].concat();
+            self.stripped = base.len();
+        }
+    }
+
+    /// `$1`, `%1`, `%{VARIABLE}`; `None` if one of them is not known here.
+    fn expand(&self, text: &str) -> Option<Vec<u8>> {
+        let mut out = Vec::with_capacity(text.len());
+        let mut rest = text.as_bytes();
+        while let Some((&byte, after)) = rest.split_first() {
+            rest = after;
+            match (byte, after) {
+                (b'\\', [escaped, after @ ..]) => {
+                    out.push(*escaped);
+                    rest = after;
+                }
+                (b'$' | b'%', [digit @ b'0'..=b'9', after @ ..]) => {
+                    let (text, groups) = match byte {
+                        b'$' => &self.rule_groups,
+                        _ => &self.condition_groups,
+                    };
+                    if let Some(Some(range)) = groups.get(usize::from(digit - b'0')) {
+                        out.extend_from_slice(&text[range.clone()]);
+                    }
+                    rest = after;
+                }
+                (b'%', [b'{', after @ ..]) => {
+                    let end = after.iter().position(|b| *b == b'}')?;
+                    self.variable(&after[..end], &mut out)?;
+                    rest = &after[end + 1..];
+                }
+                // A map.
+                (b'$', [b'{', ..]) => return None,
+                _ => out.push(byte),
+            }
+        }
+        Some(out)
+    }
+
+    fn variable(&self, name: &[u8], out: &mut Vec<u8>) -> Option<()> {
+        let asked = self.asked;
+        if let Some(field) = name.strip_prefix(b"HTTP:") {
+            asked.head?;
+            out.extend_from_slice(asked.header(field).unwrap_or_default());
+            return Some(());
+        }
+        let field: &[u8] = match name {
+            b"REQUEST_URI" => {
+                out.extend_from_slice(asked.path);
+                return Some(());
+            }
+            b"REQUEST_FILENAME" | b"SCRIPT_FILENAME" => {
+                let path = match self.moved {
+                    true => &self.path,
+                    false => &asked.path[..asked.name],
+                };
+                out.extend_from_slice(&asked.root.file_name(path));
+                return Some(());
+            }
+            b"DOCUMENT_ROOT" => {
+                out.extend_from_slice(asked.root.path());
+                return Some(());
+            }
+            b"PATH_INFO" => {
+                out.extend_from_slice(&asked.path[asked.name..]);
+                return Some(());
+            }
+            b"REQUEST_METHOD" => {
+                out.extend_from_slice(asked.method);
+                return Some(());
+            }
+            b"QUERY_STRING" => {
+                out.extend_from_slice(asked.head?.query().unwrap_or_default());
+                return Some(());
+            }
+            b"THE_REQUEST" => {
+                let head = asked.head?;
+                for part in [head.method(), b" ", head.target(), b" HTTP/1.1"] {
+                    out.extend_from_slice(part);
+                }
+                return Some(());
+            }
+            b"ENV:REDIRECT_STATUS" => {
+                if asked.redirected {
+                    out.extend_from_slice(b"200");
+                }
+                return Some(());
+            }
+            b"IS_SUBREQ" => {
+                out.extend_from_slice(b"false");
+                return Some(());
+            }
+            b"SERVER_NAME" => {
+                out.extend_from_slice(crate::site::host_name(asked.head?.host()));
+                return Some(());
+            }
+            b"HTTP_ACCEPT" => b"accept",
+            b"HTTP_COOKIE" => b"cookie",
+            b"HTTP_FORWARDED" => b"forwarded",
+            b"HTTP_HOST" => b"host",
+            b"HTTP_REFERER" => b"referer",
+            b"HTTP_USER_AGENT" => b"user-agent",
+            _ => return None,
+        };
+        asked.head?;
+        out.extend_from_slice(asked.header(field).unwrap_or_default());
+        Some(())
+    }
+}

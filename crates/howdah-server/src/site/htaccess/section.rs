@@ -1,0 +1,225 @@
+//! What a file says, understood: its own lines and those of each `<Files>` section, what could not be
+//! understood, and what is to be reported. Values only; made by `parse.rs`, asked by `decide.rs`.
+
+use super::access::{Lists, Methods, Require, SetEnvIf};
+use super::pattern::{LimitReached, Regex, fnmatch};
+use super::rewrite::Rule;
+
+/// A file, understood.
+#[derive(Debug, Default)]
+pub(crate) struct Parsed {
+    /// The first is the directory's own; then those of `<Files>` and `<FilesMatch>`, in order.
+    pub(super) sections: Vec<Section>,
+    /// The file could not be read: nothing is known of what it closes.
+    pub(super) unusable: Option<Unusable>,
+    /// The first line that makes Apache refuse everything (500), or that is not understood and may
+    /// refuse something.
+    pub(super) fault: Option<u32>,
+    /// What is not applied exactly.
+    pub(super) notes: Vec<Note>,
+    /// The lines that close or hide something, to be quoted when they do.
+    pub(super) quotes: Vec<(u32, String)>,
+    /// Nothing here is about access: the usual file.
+    pub(super) is_harmless: bool,
+}
+
+/// Why a file could not be read. Apache answers 403 below such a file; so is it here, in the root as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unusable {
+    /// The server's user may not, a link leads nowhere good, the disk fails.
+    Unreadable,
+    /// A directory, a pipe, a device.
+    NotAFile,
+    /// Longer than what is read.
+    TooLong,
+}
+
+impl Parsed {
+    /// Of a file that could not be read.
+    pub(super) fn unusable(why: Unusable) -> Parsed {
+        let text = match why {
+            Unusable::Unreadable => "(it cannot be read)",
+            Unusable::NotAFile => "(it is no regular file)",
+            Unusable::TooLong => "(it is longer than 1 MiB)",
+        };
+        Parsed {
+            unusable: Some(why),
+            notes: vec![Note {
+                line: 0,
+                text: text.to_owned(),
+                why: Why::Unusable,
+            }],
+            quotes: vec![(0, text.to_owned())],
+            ..Parsed::default()
+        }
+    }
+
+    /// Everything in it that is about access is understood.
+    pub(crate) fn is_understood(&self) -> bool {
+        self.fault.is_none() && self.unusable.is_none()
+    }
+
+    /// Nothing in it is about access.
+    pub(crate) fn is_harmless(&self) -> bool {
+        self.is_harmless && self.is_understood()
+    }
+
+    /// What is not applied exactly.
+    pub(crate) fn notes(&self) -> &[Note] {
+        &self.notes
+    }
+
+    /// The text of a line that decides.
+    pub(super) fn quote(&self, line: u32) -> &str {
+        let found = self.quotes.iter().find(|(number, _)| *number == line);
+        found.map_or("", |(_, text)| text)
+    }
+}
+
+/// A line that restricts something and is not applied exactly.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Note {
+    pub line: u32,
+    /// The line itself.
+    pub text: String,
+    pub why: Why,
+}
+
+/// Why a line is not applied exactly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// It depends on who asks: address, password, environment.
+    Visitor,
+    /// Its meaning is not known here.
+    NotUnderstood,
+    /// Apache refuses the file for it.
+    Mistake,
+    /// The whole file cannot be read.
+    Unusable,
+}
+
+/// The lines of a directory or of a `<Files>` section.
+#[derive(Debug, Default)]
+pub(super) struct Section {
+    /// Which files it is for; all of the directory's without.
+    pub names: Option<Names>,
+    /// It stands in a section that may or may not be for the request.
+    pub maybe: bool,
+    pub require: Option<(u32, Require)>,
+    pub merging: Merging,
+    pub lists: Option<(u32, Lists)>,
+    /// Lines that refuse some visitors by other means (`SSLRequireSSL`).
+    pub demand: Option<u32>,
+    /// Lines about access in a section that may or may not be for the request.
+    pub maybe_access: Option<u32>,
+    pub variables: Vec<SetEnvIf>,
+    pub redirects: Vec<Redirect>,
+    pub handlers: Vec<Handler>,
+    pub engine: Option<bool>,
+    pub has_rewrite: bool,
+    pub inherits: Inherits,
+    pub rules: Vec<Rule>,
+}
+
+/// `AuthMerging`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Merging {
+    #[default]
+    Off,
+    And,
+    Or,
+}
+
+/// `RewriteOptions`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Inherits {
+    #[default]
+    No,
+    /// `Inherit`, `InheritBefore`: its own and its parent's.
+    FromParent,
+    /// `InheritDown`, `InheritDownBefore`: children have these, too.
+    ByChildren,
+}
+
+/// The names a `<Files>` section is for.
+#[derive(Debug)]
+pub(super) enum Names {
+    Shell(String),
+    Expression(Regex),
+    /// Not understood: it may be for any.
+    Any,
+}
+
+impl Names {
+    pub(super) fn are(&self, name: &[u8]) -> Result<bool, LimitReached> {
+        match self {
+            Names::Shell(pattern) => Ok(fnmatch(pattern.as_bytes(), name)),
+            Names::Expression(regex) => regex.is_match(name),
+            Names::Any => Ok(true),
+        }
+    }
+}
+
+/// `Redirect` or `RedirectMatch` with a status of 400 or above.
+#[derive(Debug)]
+pub(super) struct Redirect {
+    pub line: u32,
+    pub status: u16,
+    pub path: RedirectPath,
+    pub maybe: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum RedirectPath {
+    /// The path and what is below it.
+    Below(String),
+    Matches(Regex),
+}
+
+/// A line about how a file is handled.
+#[derive(Debug)]
+pub(super) struct Handler {
+    pub line: u32,
+    pub says: HandlerSays,
+    pub maybe: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum HandlerSays {
+    /// `php_flag engine`
+    Engine(bool),
+    /// `SetHandler`, `ForceType`: is it PHP?
+    All(bool),
+    /// `AddHandler`, `AddType`, `RemoveHandler`, `RemoveType` for names with such a dot-less
+    /// extension.
+    Extensions(bool, Vec<String>),
+}
+
+impl Section {
+    pub(super) fn lists(&mut self, line: u32) -> &mut Lists {
+        &mut self.lists.get_or_insert_with(|| (line, Lists::default())).1
+    }
+
+    /// Nothing here is about access.
+    pub(super) fn is_harmless(&self) -> bool {
+        self.require.is_none()
+            && self.merging == Merging::Off
+            && self.lists.is_none()
+            && self.demand.is_none()
+            && self.maybe_access.is_none()
+            && self.redirects.is_empty()
+            && self.handlers.is_empty()
+            && self.variables.is_empty()
+            && !self.has_rewrite
+    }
+}
+
+/// `Require` lines are collected in the containers they stand in.
+#[derive(Debug)]
+pub(super) struct Container {
+    pub line: u32,
+    pub is_all: bool,
+    pub negated: bool,
+    pub methods: Methods,
+    pub inside: Vec<Require>,
+}
