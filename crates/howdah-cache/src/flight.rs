@@ -5,7 +5,8 @@
 //! them then goes for himself, at once.
 //!
 //! A ticket that is dropped, because its holder died or gave up, frees the others: nobody owns a
-//! flight longer than he lives.
+//! flight longer than he lives. And a flight for which nobody waits any more can be given up
+//! ([`Ticket::deserted`]): what clients ask for and do not wait for must not queue up.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -30,7 +31,9 @@ pub enum Outcome {
     LookAgain,
 }
 
-type Table = HashMap<Box<[u8]>, watch::Receiver<Option<Outcome>>>;
+type Sender = Arc<watch::Sender<Option<Outcome>>>;
+// Senders, so that all receivers are people who wait.
+type Table = HashMap<Box<[u8]>, Sender>;
 
 /// All flights.
 #[derive(Debug, Default)]
@@ -54,10 +57,10 @@ impl Flights {
         let shard = (self.hasher.hash_one(key) as usize) % SHARDS;
         let mut table = lock(&self.shards[shard]);
         if let Some(flight) = table.get(key) {
-            return Seat::Wait(Waiter(flight.clone()));
+            return Seat::Wait(Waiter(flight.subscribe()));
         }
-        let (sender, receiver) = watch::channel(None);
-        table.insert(key.into(), receiver);
+        let sender = Arc::new(watch::Sender::new(None));
+        table.insert(key.into(), sender.clone());
         Seat::Lead(Ticket {
             shards: self.shards.clone(),
             shard,
@@ -83,7 +86,7 @@ pub struct Ticket {
     shards: Arc<[Mutex<Table>; SHARDS]>,
     shard: usize,
     key: Box<[u8]>,
-    sender: watch::Sender<Option<Outcome>>,
+    sender: Sender,
 }
 
 impl Ticket {
@@ -92,10 +95,34 @@ impl Ticket {
         Waiter(self.sender.subscribe())
     }
 
+    /// Resolves when nobody waits any more. The flight is then over: who comes later begins another.
+    pub async fn deserted(&self) {
+        loop {
+            self.sender.closed().await;
+            let mut table = lock(&self.shards[self.shard]);
+            // Seats are given out under the lock.
+            if self.sender.receiver_count() == 0 {
+                table.remove(&self.key);
+                return;
+            }
+        }
+    }
+
+    /// Removes the flight from the table, unless it is another's already.
+    fn leave(&self) {
+        let mut table = lock(&self.shards[self.shard]);
+        if table
+            .get(&self.key)
+            .is_some_and(|flight| Arc::ptr_eq(flight, &self.sender))
+        {
+            table.remove(&self.key);
+        }
+    }
+
     /// Ends the flight: who waits is woken, who comes later begins another. The page must be in the
     /// store by now, or one who comes later would have it rendered again.
     pub fn land(self, outcome: Outcome) {
-        lock(&self.shards[self.shard]).remove(&self.key);
+        self.leave();
         self.sender.send_replace(Some(outcome));
     }
 }
@@ -103,7 +130,7 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         if self.sender.borrow().is_none() {
-            lock(&self.shards[self.shard]).remove(&self.key);
+            self.leave();
             let failed = Outcome::Passed(Pass::FlightFailed);
             self.sender.send_replace(Some(failed));
         }
@@ -129,6 +156,8 @@ impl Waiter {
 
 #[cfg(test)]
 mod tests {
+    use std::future::Future;
+
     use super::*;
     use crate::object::tests::page;
 
@@ -176,6 +205,29 @@ mod tests {
             matches!(outcome, Outcome::Passed(Pass::SetCookie)),
             "{outcome:?}"
         );
+    }
+
+    #[tokio::test]
+    async fn a_flight_is_deserted_when_the_last_who_waits_has_left() {
+        let flights = Flights::default();
+        let ticket = leader(&flights, b"k");
+        let (one, two) = (ticket.waiter(), waiter(&flights, b"k"));
+        let pending = |ticket: &Ticket| {
+            let mut deserted = std::pin::pin!(ticket.deserted());
+            let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+            deserted.as_mut().poll(&mut cx).is_pending()
+        };
+        assert!(pending(&ticket));
+        drop(one);
+        assert!(pending(&ticket));
+        drop(two);
+        assert!(!pending(&ticket));
+        // Another may have begun meanwhile, which the first one's end does not touch.
+        let next = leader(&flights, b"k");
+        drop(ticket);
+        assert!(flights.is_flying(b"k"));
+        next.land(Outcome::LookAgain);
+        assert!(!flights.is_flying(b"k"));
     }
 
     #[tokio::test]

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::key::target_of;
+use crate::object::Object;
 
 /// Most purges by tag, URL or prefix that are remembered singly.
 pub const MAX_NAMED: usize = 8192;
@@ -166,6 +167,23 @@ fn encoded(canonical: &[u8]) -> Vec<u8> {
 /// A target without its query.
 fn path_of(target: &[u8]) -> &[u8] {
     target.split(|b| *b == b'?').next().unwrap_or_default()
+}
+
+impl Purge {
+    /// Whether a page of the site is meant.
+    pub fn names(&self, page: &Object) -> bool {
+        let target = canonical(target_of(&page.url_key));
+        match self {
+            Purge::All => true,
+            Purge::Url(key) => without_site(key) == without_site(&page.url_key),
+            Purge::Tag(tag) => page.tags.contains(tag),
+            Purge::Path { text, exact: true } => {
+                let text = canonical(text);
+                *text == *target || *text == *path_of(&target)
+            }
+            Purge::Path { text, exact: false } => target.starts_with(&canonical(text)),
+        }
+    }
 }
 
 impl fmt::Display for Purge {

@@ -18,7 +18,8 @@
 //! - [`tables`]: pages that are old only when a table they are made of is written to.
 //! - [`tags`]: names pages go by; [`purge`]: how applications and people say what is to be purged.
 //! - [`generation`]: purges in constant time: a number compared when a page is read.
-//! - [`object`]: a stored response; [`store`]: where it is kept; [`flight`]: who renders it.
+//! - [`admission`]: which pages are rendered; [`flight`]: by whom. [`object`]: a stored response;
+//!   [`store`]: where it is kept.
 //! - [`serve`]: conditional requests and ranges; [`status`]: `Cache-Status`.
 //! - [`compare`]: whether a fresh render is what was kept.
 //!
@@ -28,6 +29,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod admission;
 pub mod compare;
 pub mod control;
 pub mod cookie;

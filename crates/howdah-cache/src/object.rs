@@ -244,6 +244,11 @@ impl Object {
         self.forms[coding.min(CODINGS)].get_or_init(make)
     }
 
+    /// Whether it is of the site with this number.
+    pub fn is_of(&self, site: u32) -> bool {
+        self.url_key.starts_with(&site.to_le_bytes())
+    }
+
     /// Bytes it takes in memory: head and body, and half as much again for encoded forms to come.
     pub fn weight(&self) -> u64 {
         let tags: usize = self.tags.iter().map(Vec::len).sum();

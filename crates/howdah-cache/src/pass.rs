@@ -33,8 +33,12 @@ macro_rules! passes {
                 self as usize
             }
 
-            /// Whether it says something about the moment rather than about the page: not remembered,
-            /// and a reason to serve a page beyond its lifetime (RFC 5861 §4).
+            /// Whether it says something about the moment rather than about the page: not remembered.
+            pub fn is_of_the_moment(self) -> bool {
+                self.is_failure() || self == Pass::OutdatedRender
+            }
+
+            /// Whether something went wrong: a reason to serve a page beyond its lifetime (RFC 5861 §4).
             pub fn is_failure(self) -> bool {
                 matches!(
                     self,
@@ -111,8 +115,6 @@ passes! {
     VaryStar Response;
     /// `Vary` by a field with too many values to keep (`User-Agent`, `Cookie` of a visitor …).
     VaryUnbounded Response;
-    /// More variants of one URL than are kept.
-    TooManyVariants Response;
     /// Status 206: a part is never stored as the whole (RFC 9111 §3.3).
     PartialContent Response;
     /// The response was cut off, or is shorter than it said.
@@ -145,11 +147,11 @@ passes! {
     AuthenticationAsked Response;
     /// Something was purged or written while the page was rendered: it may be older than that.
     OutdatedRender Cache;
-    /// This page passed a moment ago; it is not tried again yet (hit-for-miss).
+    /// A visitor's answer could have been stored, but not what the page's last render for the cache gave; it is not tried again yet.
     PassedBefore Cache;
-    /// A page with a query is stored at its second visit.
+    /// The visitor's own answer shows that the page can be stored; it is from the next visit on.
     NotYetAdmitted Cache;
-    /// Most renders of this site passed; the others are tried now and then only.
+    /// No render for the cache of this site was stored of late; the others are tried ever more rarely.
     SiteRarelyStores Cache;
     /// The one who rendered took too long or gave up.
     FlightFailed Cache;

@@ -520,6 +520,15 @@ pub static PRESETS: &[Preset] = &[
         ..NOTHING
     },
     Preset {
+        name: "dokuwiki",
+        // The session's own name, and the login that is remembered.
+        session_cookies: &[SESSION, Is("DokuWiki"), Hex("DW"), Is("DOKU_PREFS")],
+        never_segments: &["install.php"],
+        never_parameters: &[Is("do"), Is("sectok"), Is("rev")],
+        advice: "DokuWiki opens a session for every visitor; its pages are not stored.",
+        ..NOTHING
+    },
+    Preset {
         name: "php",
         advice: "A script that starts a session says `no-store` by itself; all others are stored for `cache_ttl` unless they say otherwise.",
         ..NOTHING

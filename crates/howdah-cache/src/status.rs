@@ -28,6 +28,8 @@ impl Verdict {
             Verdict::Hit { ttl } if ttl < 0 => "STALE",
             Verdict::Hit { .. } => "HIT",
             Verdict::Stored { .. } | Verdict::Validated => "MISS",
+            // The next visitor has it rendered for all.
+            Verdict::Pass(Pass::NotYetAdmitted) => "MISS",
             Verdict::Pass(_) => "PASS",
         }
     }

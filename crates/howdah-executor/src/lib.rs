@@ -111,6 +111,12 @@ pub trait Run: Send {
     /// How long the request waited for a process, once one has taken it, and that process's
     /// index in the scoreboard: for the access log.
     fn timing(&self) -> RunTiming;
+
+    /// Whether a process has begun with it, as far as can be told. One that has not can be taken back
+    /// at no cost.
+    fn is_claimed(&self) -> bool {
+        self.timing().child.is_some()
+    }
 }
 
 /// See [`Run::timing`].

@@ -32,9 +32,10 @@ use howdah_cache::status::Verdict;
 use howdah_executor::RunTiming;
 
 use crate::admin::{Connections, Counters, ServerStatus, StatusForm};
+use crate::cache::candidate::Candidate;
 use crate::cache::trial::Trial;
 use crate::cache::watch::Watch;
-use crate::cache::{SiteCache, protocol, steer};
+use crate::cache::{SiteCache, lookup, protocol, steer};
 use crate::client_address::Client;
 use crate::http::message::{RequestHead, ResponseHead};
 use crate::http::{BodyKind, ConnInfo, Handler, Length, Notice, RequestBody, Responder};
@@ -76,6 +77,8 @@ struct Record {
     cache: Option<Verdict>,
     /// Who is told what the run does, where a site has it on.
     watch: Option<Arc<Watch>>,
+    /// The page that the answer may show to be fit for the cache.
+    candidate: Option<Arc<Candidate>>,
     /// What the answer is compared with, where the cache is on trial.
     trial: Option<Arc<Trial>>,
 }
@@ -213,7 +216,7 @@ impl Front {
         let cache = config.cache.as_ref();
         let cache = cache.and_then(|cache| Some((cache, cache.site(site)?)));
         let mut asked = None;
-        let mut passed = None;
+        let mut passed = (None, None);
         if let Some((_, part)) = cache
             && let Some(asked) = protocol::of(part, site, request, client)
         {
@@ -228,12 +231,13 @@ impl Front {
                 true => Err(trial::try_out(
                     exchange, cache, part, site, has_body, record,
                 )),
-                false => cached::look(self, exchange, cache, part, site, has_body, out, record),
+                false => cached::look(self, exchange, cache, part, site, has_body, out, record)
+                    .map_err(|why| (why, None)),
             };
             match looked {
                 Ok(None) => return Ok(None),
                 Ok(Some(question)) => asked = Some(question),
-                Err(why) => passed = Some(why),
+                Err((why, asked)) => passed = (Some(why), asked),
             }
         }
         let mut route = site.route(request);
@@ -271,12 +275,12 @@ impl Front {
                     match Box::pin(asked.answer(self, &route, &target, out, record)).await? {
                         cached::Answered::Yes => return Ok(None),
                         cached::Answered::Elsewhere(to) => return Ok(Some(to)),
-                        cached::Answered::No(why) => passed = Some(why),
+                        cached::Answered::No(why, asked) => passed = (Some(why), asked),
                     }
                 }
-                let why = match shared {
-                    true => passed.unwrap_or(Pass::OutdatedRender),
-                    false => Pass::Authorization,
+                let why = match (shared, passed) {
+                    (true, (why, asked)) => (why.unwrap_or(Pass::OutdatedRender), asked),
+                    (false, _) => (Pass::Authorization, None),
                 };
                 // Boxed, as above.
                 let around = Box::new(around::Around::new(
@@ -286,6 +290,12 @@ impl Front {
                 let run = script::answer(self, exchange, site, &target, &edit, body, out, record);
                 let answered = Box::pin(run).await;
                 around.through(answered.as_ref().err());
+                record.cache = Some(around.verdict());
+                if let Some(text) = cache.1.fitness.news() {
+                    let text = format!("site {}: {text}", site.config().name);
+                    self.error_log
+                        .problem(level::NOTICE, "NothingStorable", &text);
+                }
                 if let Some(trial) = record.trial.take() {
                     trial.judge(cache.1, &self.error_log);
                 }
@@ -351,7 +361,7 @@ impl Front {
         orders: &[Order],
         out: &mut Responder,
     ) {
-        let text = steer::carry_out(orders.iter().map(|order| (part, order)));
+        let text = steer::carry_out(orders.iter().map(|order| (part, order)), &[]);
         self.note(level::INFO, "Purged", &text, exchange);
         let mut head = ResponseHead::new(200);
         head.header(b"Content-Type", b"text/plain; charset=utf-8");
@@ -478,7 +488,18 @@ impl Front {
             return;
         };
         let cause = record.watch.as_ref().and_then(|watch| watch.forbidden());
-        let cause = cause.map(ToString::to_string);
+        let cause = cause.map(ToString::to_string).or_else(|| {
+            let Some(Verdict::Pass(why @ (Pass::UnknownCookie | Pass::SessionCookie))) =
+                record.cache
+            else {
+                return None;
+            };
+            let part = config
+                .cache
+                .as_ref()?
+                .site(find_site(config, request, client))?;
+            Some(format!("{why}: {}", lookup::cookie(part, request)?))
+        });
         let field = |name| request.header(name).unwrap_or_default();
         log.write(&AccessEntry {
             at: SystemTime::now(),

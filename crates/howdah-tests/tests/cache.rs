@@ -52,6 +52,12 @@ fn a_page_is_rendered_once_and_holds_nothing_of_whoever_asked_first() {
     let fixture = server("cache-clean", "cache = \"on\"");
     let evil = "User-Agent: evil-agent\r\nX-Forwarded-Host: evil.example\r\nX-Original-URL: /evil\r\n\
                 Referer: evil-page\r\nAccept-Language: evil\r\nCookie: _ga=evil\r\n";
+    // His own answer shows that the page can be stored, but is not what is stored.
+    let own = ask(fixture.address(), "GET", "/page.php?utm_source=evil", evil);
+    assert_eq!(cache(&own), "Howdah; fwd=miss; detail=NotYetAdmitted");
+    assert_eq!(own.header("X-Cache"), Some("MISS"));
+    let own = own.text();
+    assert!(own.contains("HTTP_USER_AGENT=evil-agent"), "{own}");
     let first = ask(fixture.address(), "GET", "/page.php?utm_source=evil", evil);
     assert_eq!(
         cache(&first),
@@ -92,7 +98,7 @@ fn a_page_is_rendered_once_and_holds_nothing_of_whoever_asked_first() {
         "Range: bytes=0-4\r\n",
     );
     assert_eq!((part.status(), part.text()), (206, "text=".to_owned()));
-    assert_eq!(renders(&fixture), 1);
+    assert_eq!(renders(&fixture), 2);
 }
 
 #[test]
@@ -116,6 +122,7 @@ fn whoever_is_somebody_gets_his_own_answer_and_leaves_nothing_behind() {
         let expected = format!("Howdah; fwd=bypass; detail={why}");
         assert_eq!(cache(&own), expected, "{lines}");
     }
+    ask(fixture.address(), "GET", "/page.php", "");
     let anonymous = ask(fixture.address(), "GET", "/page.php", "");
     assert_eq!(cache(&anonymous), "Howdah; fwd=miss; stored");
     assert!(!anonymous.text().contains("secret"), "{}", anonymous.text());
@@ -137,15 +144,13 @@ fn an_answer_with_a_cookie_a_session_or_a_private_word_is_never_shared() {
         let told: Vec<String> = (0..3)
             .map(|_| cache(&ask(fixture.address(), "GET", &path, "")))
             .collect();
-        assert_eq!(told[0], "Howdah; fwd=miss; detail=NotYetAdmitted");
-        assert_eq!(told[1], format!("Howdah; fwd=miss; detail={why}"));
-        let then = if ["fail", "fatal"].contains(&query) {
-            why
-        } else {
-            "PassedBefore"
-        };
-        assert_eq!(told[2], format!("Howdah; fwd=miss; detail={then}"));
+        // What goes wrong after the head has left may be too late to be told in it.
+        let late = |told: &String| query == "fatal" && told.ends_with("NotYetAdmitted");
+        let expected = format!("Howdah; fwd=miss; detail={why}");
+        assert!(told.iter().all(|t| *t == expected || late(t)), "{told:?}");
     }
+    // Each of them was the visitor's own run, and there was no other.
+    assert_eq!(renders(&fixture), 7 * 3);
 }
 
 #[test]
@@ -167,6 +172,7 @@ fn urls_that_can_be_read_in_two_ways_are_not_cached() {
     for host in hosts {
         let request =
             format!("GET /page.php HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        exchange(fixture.address(), request.as_bytes()).unwrap();
         let answer = exchange(fixture.address(), request.as_bytes()).unwrap();
         assert_eq!(
             cache(&answer),
@@ -179,6 +185,7 @@ fn urls_that_can_be_read_in_two_ways_are_not_cached() {
 #[test]
 fn who_writes_reads_what_he_wrote_and_so_does_everybody() {
     let fixture = server("cache-writes", "cache = \"on\"");
+    ask(fixture.address(), "GET", "/page.php", "");
     for text in ["one", "two", "three"] {
         let lines = format!("Content-Length: {}\r\n\r\n{text}", text.len());
         let request =
@@ -197,6 +204,7 @@ fn who_writes_reads_what_he_wrote_and_so_does_everybody() {
     }
     // A reload may bring new code.
     fixture.reload();
+    ask(fixture.address(), "GET", "/page.php", "");
     let read = ask(fixture.address(), "GET", "/page.php", "");
     assert_eq!(cache(&read), "Howdah; fwd=miss; stored");
     let status = fixture.status();
@@ -213,6 +221,7 @@ fn an_administrator_purges_and_asks_why() {
     };
     let told = |path: &str| cache(&ask(fixture.address(), "GET", path, ""));
     for path in ["/page.php", "/page.php/below"] {
+        assert_eq!(told(path), "Howdah; fwd=miss; detail=NotYetAdmitted");
         assert_eq!(told(path), "Howdah; fwd=miss; stored");
         assert!(told(path).starts_with("Howdah; hit"));
     }
@@ -234,23 +243,28 @@ fn an_administrator_purges_and_asks_why() {
         "Cookie: x=1",
     ];
     assert!(
-        words(&cookie).contains("UnknownCookie: "),
+        words(&cookie).contains("UnknownCookie: ") && words(&cookie).contains("the cookie `x`"),
         "{}",
         words(&cookie)
     );
     assert_eq!(
         words(&["cache", "purge", "/page.php"]),
-        "purged: /page.php\n"
+        "purged: /page.php (1 page in memory)\n"
+    );
+    assert_eq!(
+        words(&["cache", "purge", "/pgae.php"]),
+        "purged: /pgae.php (no page in memory)\n"
     );
     assert_eq!(told("/page.php"), "Howdah; fwd=miss; stored");
     assert!(told("/page.php/below").starts_with("Howdah; hit"));
     assert_eq!(
         words(&["cache", "purge", "--soft", "/page*"]),
-        "made stale: /page*\n"
+        "made stale: /page* (2 pages in memory)\n"
     );
     let stale = ask(fixture.address(), "GET", "/page.php/below", "");
     assert_eq!(stale.status(), 200);
-    assert_eq!(words(&["cache", "purge", "--all"]), "purged: everything\n");
+    let said = words(&["cache", "purge", "--all"]);
+    assert!(said.starts_with("purged: everything ("), "{said}");
     assert_eq!(told("/page.php"), "Howdah; fwd=miss; stored");
     assert!(words(&["cache", "purge"]).contains("NothingToPurge"));
     assert!(words(&["cache", "purge", "--all", "--site", "x"]).contains("NoSuchSite"));

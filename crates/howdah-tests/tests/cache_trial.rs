@@ -38,7 +38,10 @@ fn keep(fixture: &Fixture, path: &str) {
     let stored = |f: &Fixture| f.status()["cache"]["entries"].as_u64().unwrap();
     let before = stored(fixture);
     fixture.wait("the page is kept", |f| {
-        assert_eq!(ask(f, path).header("X-Cache"), Some("PASS"));
+        assert!(matches!(
+            ask(f, path).header("X-Cache"),
+            Some("PASS" | "MISS")
+        ));
         stored(f) > before
     });
 }

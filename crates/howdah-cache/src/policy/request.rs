@@ -13,6 +13,8 @@ use crate::pass::Pass;
 pub struct RequestGate<'r> {
     rules: &'r Rules,
     why: Option<Pass>,
+    /// The name of the cookie that made it pass, as PHP reads it.
+    pub cookie: Option<Vec<u8>>,
     /// `Range`, `If-None-Match` …: there is something to decide when a stored page is sent.
     pub conditional: bool,
 }
@@ -34,6 +36,7 @@ impl<'r> RequestGate<'r> {
         RequestGate {
             rules,
             why,
+            cookie: None,
             conditional: false,
         }
     }
@@ -92,15 +95,17 @@ impl<'r> RequestGate<'r> {
         };
     }
 
-    fn cookies(&self, line: &[u8]) -> Result<(), Pass> {
+    fn cookies(&mut self, line: &[u8]) -> Result<(), Pass> {
         for name in cookie::names(line) {
             let name = name.map_err(|_| Pass::UnreadableCookie)?;
             let sessions = self.rules.preset.session_cookies;
             if sessions.iter().any(|known| known.matches(&name)) {
+                self.cookie = Some(name.into_owned());
                 return Err(Pass::SessionCookie);
             }
             // Under `rfc` the application says by `Vary` what its pages depend on.
             if self.rules.scheme == Scheme::CleanRoom && !self.rules.ignores_cookie(&name) {
+                self.cookie = Some(name.into_owned());
                 return Err(Pass::UnknownCookie);
             }
         }

@@ -1,7 +1,6 @@
 //! Pages in memory: bounded by bytes, evicted by S3-FIFO (quick_cache), so that a crawler that asks
-//! for every page once does not push out what people read. Beside the pages it remembers, in small
-//! tables of their own so that neither can evict a page: which keys passed a moment ago
-//! (hit-for-miss) and which were asked for once (admission at the second visit).
+//! for every page once does not push out what people read. The variants of a URL are pages among pages:
+//! nothing but that bounds how many there are, so that no number of odd ones keeps the others out.
 //!
 //! With a disk below, what is stored here is written there, what is found there comes up, and what is
 //! pushed out goes down once more if it has gained encoded forms.
@@ -9,10 +8,9 @@
 //! A key is compared as a whole, so that two URLs never meet by a hash; the hash is seeded anew for
 //! each process, so that nobody can choose keys that collide.
 
-use std::collections::HashSet;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::RandomState;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use quick_cache::sync::{Cache, GuardResult};
@@ -27,10 +25,8 @@ use crate::object::Object;
 use crate::pass::Pass;
 use crate::policy::State;
 
-/// Most variants of a URL. nginx and Varnish have no limit; Akamai's is 50, Fastly's soft one 200.
-pub const MAX_VARIANTS: usize = 32;
-/// How many keys are remembered that passed, and that were asked for once.
-const REMEMBERED: usize = 16_384;
+/// Most fields that all responses of a URL together vary by.
+const MAX_NAMES: usize = 16;
 
 /// Longest body for a memory of `capacity` bytes: every page that is kept is in memory while it is
 /// sent, once for all its readers.
@@ -49,8 +45,6 @@ enum Slot {
 #[derive(Debug)]
 pub struct Variants {
     names: Vec<Vec<u8>>,
-    /// Hashes of the variants' keys.
-    keys: Mutex<HashSet<u64>>,
 }
 
 impl Variants {
@@ -68,7 +62,9 @@ impl Weighter<Box<[u8]>, Slot> for Bytes {
         key.len() as u64
             + match slot {
                 Slot::Page(page) => page.weight(),
-                Slot::Varies(_) => 1024,
+                Slot::Varies(variants) => {
+                    variants.names.iter().map(Vec::len).sum::<usize>() as u64 + 512
+                }
             }
     }
 }
@@ -120,9 +116,6 @@ pub struct Usage {
 pub struct Memory {
     pages: Cache<Box<[u8]>, Slot, Bytes, RandomState, Evictions>,
     evictions: Evictions,
-    passed: Cache<u64, (Pass, Millis)>,
-    seen: Cache<u64, Millis>,
-    hasher: RandomState,
     capacity: u64,
     below: Option<Arc<DiskSites>>,
     /// Who reads which file.
@@ -153,9 +146,6 @@ impl Memory {
         Memory {
             pages: Cache::with_options(options, Bytes, RandomState::new(), evictions.clone()),
             evictions,
-            passed: Cache::new(REMEMBERED),
-            seen: Cache::new(REMEMBERED),
-            hasher: RandomState::new(),
             capacity,
             below,
             reads: Flights::default(),
@@ -273,10 +263,7 @@ impl Memory {
                 return Outcome::Passed(Pass::TooLarge);
             }
             Some(What::Page(page)) => Slot::Page(Arc::from(page)),
-            Some(What::Varies(names)) => Slot::Varies(Arc::new(Variants {
-                names,
-                keys: Mutex::default(),
-            })),
+            Some(What::Varies(names)) => Slot::Varies(Arc::new(Variants { names })),
             // The ticket's end tells those who wait.
             None => return Outcome::Passed(Pass::FlightFailed),
         };
@@ -294,7 +281,7 @@ impl Memory {
 
     /// Stores a page that varies by `vary`; `variant` makes the key for the names that count now:
     /// those of all of the URL's responses together, since a page that does not mention a field one
-    /// of its variants depended on says nothing about the others. Gives the page if it was stored.
+    /// of its variants depended on says nothing about the others. Gives the page.
     pub fn keep(
         &self,
         key: &[u8],
@@ -303,41 +290,35 @@ impl Memory {
         page: Object,
     ) -> Result<Arc<Object>, Pass> {
         let page = Arc::new(page);
-        let known = self.varies(key);
-        if vary.is_empty() && known.is_none() {
-            self.insert(key, &page);
-            return Ok(page);
+        match self.learn(key, vary)? {
+            Some(variants) => self.insert(&variant(&variants.names), &page),
+            None => self.insert(key, &page),
         }
-        let variants = match known {
-            Some(variants) if vary.iter().all(|name| variants.names.contains(name)) => variants,
-            other => {
-                let mut names = other.map_or_else(Vec::new, |v| v.names.clone());
-                names.extend_from_slice(vary);
-                names.sort();
-                names.dedup();
-                let variants = Arc::new(Variants {
-                    names,
-                    keys: Mutex::default(),
-                });
-                self.pages
-                    .insert(key.into(), Slot::Varies(variants.clone()));
-                if let Some(below) = &self.below {
-                    below.write_varies(key, &variants.names);
-                }
-                variants
-            }
-        };
-        let own = variant(&variants.names);
-        {
-            let hash = self.hasher.hash_one(&own);
-            let mut keys = variants.keys.lock().unwrap_or_else(PoisonError::into_inner);
-            if !keys.contains(&hash) && keys.len() >= MAX_VARIANTS {
-                return Err(Pass::TooManyVariants);
-            }
-            keys.insert(hash);
-        }
-        self.insert(&own, &page);
         Ok(page)
+    }
+
+    /// Notes that the URL's responses vary by these fields, beside those that are known. Gives all of
+    /// them; none: it does not vary.
+    pub fn learn(&self, key: &[u8], vary: &[Vec<u8>]) -> Result<Option<Arc<Variants>>, Pass> {
+        let known = self.varies(key);
+        let knows = |known: &Arc<Variants>| vary.iter().all(|name| known.names.contains(name));
+        if known.as_ref().map_or(vary.is_empty(), knows) {
+            return Ok(known);
+        }
+        let mut names = known.map_or_else(Vec::new, |known| known.names.clone());
+        names.extend_from_slice(vary);
+        names.sort();
+        names.dedup();
+        if names.len() > MAX_NAMES {
+            return Err(Pass::VaryUnbounded);
+        }
+        let variants = Arc::new(Variants { names });
+        self.pages
+            .insert(key.into(), Slot::Varies(variants.clone()));
+        if let Some(below) = &self.below {
+            below.write_varies(key, &variants.names);
+        }
+        Ok(Some(variants))
     }
 
     fn insert(&self, key: &[u8], page: &Arc<Object>) {
@@ -352,38 +333,17 @@ impl Memory {
         self.pages.remove(key);
     }
 
-    /// Remembers that a key passed, until `until`.
-    pub fn passed(&self, key: &[u8], pass: Pass, until: Millis) {
-        self.passed.insert(self.hasher.hash_one(key), (pass, until));
-    }
-
-    /// Why a key passed a moment ago.
-    pub fn passed_before(&self, key: &[u8], now: Millis) -> Option<Pass> {
-        let (pass, until) = self.passed.get(&self.hasher.hash_one(key))?;
-        (now < until).then_some(pass)
-    }
-
-    /// Forgets that a key passed.
-    pub fn forget_passed(&self, key: &[u8]) {
-        self.passed.remove(&self.hasher.hash_one(key));
-    }
-
-    /// Whether the key was asked for within the last `within`; if not, it is remembered now.
-    pub fn seen_before(&self, key: &[u8], now: Millis, within: Millis) -> bool {
-        let hash = self.hasher.hash_one(key);
-        match self.seen.get(&hash) {
-            Some(at) if now.saturating_sub(at) < within => true,
-            _ => {
-                self.seen.insert(hash, now);
-                false
-            }
-        }
+    /// How many pages are of a kind. Goes through all of them.
+    pub fn count(&self, is: impl Fn(&Object) -> bool) -> usize {
+        let slots = self.pages.iter();
+        slots
+            .filter(|(_, slot)| matches!(slot, Slot::Page(page) if is(page)))
+            .count()
     }
 
     /// Drops everything.
     pub fn clear(&self) {
         self.pages.clear();
-        self.passed.clear();
     }
 
     /// What is in use.
@@ -478,16 +438,31 @@ mod tests {
     }
 
     #[test]
-    fn a_url_with_ever_new_variants_stops_at_the_limit() {
+    fn ever_new_variants_of_a_url_push_out_each_other_and_not_the_one_that_is_read() {
+        let (memory, generations) = (Memory::new(100_000, 10_000), Generations::default());
+        let keep = |value: String| {
+            let key = move |_: &[Vec<u8>]| [b"k ", value.as_bytes()].concat();
+            memory
+                .keep(b"k", &[b"foo".to_vec()], key, page(&[], "x"))
+                .unwrap();
+        };
+        let look = || body(memory.look(b"k", |_| b"k read".to_vec(), &generations, 1));
+        keep("read".to_owned());
+        for n in 0..3000 {
+            if n % 50 == 0 {
+                assert_eq!(look().as_deref(), Some("x"), "after {n} others");
+            }
+            keep(n.to_string());
+        }
+        assert!(memory.usage().bytes <= 100_000);
+    }
+
+    #[test]
+    fn a_url_whose_answers_name_ever_new_fields_is_not_kept() {
         let memory = Memory::new(1 << 20, 1 << 16);
-        for n in 0..MAX_VARIANTS + 3 {
-            let kept = memory.keep(
-                b"k",
-                &[b"foo".to_vec()],
-                |_| format!("k{n}").into_bytes(),
-                page(&[], "x"),
-            );
-            let expected = (n >= MAX_VARIANTS).then_some(Pass::TooManyVariants);
+        for n in 0..MAX_NAMES + 3 {
+            let kept = memory.learn(b"k", &[n.to_string().into_bytes()]);
+            let expected = (n >= MAX_NAMES).then_some(Pass::VaryUnbounded);
             assert_eq!(kept.err(), expected, "{n}");
         }
     }
@@ -518,17 +493,5 @@ mod tests {
             })
             .count();
         assert!(left >= 8, "{left} of 10 pages that are read were left");
-    }
-
-    #[test]
-    fn what_passed_and_what_was_seen_are_remembered_for_a_time() {
-        let memory = Memory::new(1 << 20, 1 << 16);
-        memory.passed(b"k", Pass::SetCookie, 100);
-        assert_eq!(memory.passed_before(b"k", 99), Some(Pass::SetCookie));
-        assert_eq!(memory.passed_before(b"k", 100), None);
-        assert_eq!(memory.passed_before(b"j", 0), None);
-        assert!(!memory.seen_before(b"k", 0, 100));
-        assert!(memory.seen_before(b"k", 99, 100));
-        assert!(!memory.seen_before(b"k", 100, 100));
     }
 }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use howdah_proto::shm::SlotState;
+
 use super::body::Feed;
 use super::exchange::{Discarded, Exchange, Place, Step};
 use super::lane::Lane;
@@ -170,6 +172,14 @@ impl Run for EmbedRun {
                 Duration::from_nanos(claimed.saturating_sub(self.exchange.started_ns))
             }),
             child: state.child.map(|c| c.index),
+        }
+    }
+
+    fn is_claimed(&self) -> bool {
+        match self.exchange.lock().place {
+            Place::Waiting => false,
+            Place::Slot(slot) => self.home.lane().port.state(slot) != SlotState::Ready,
+            Place::Left => true,
         }
     }
 }

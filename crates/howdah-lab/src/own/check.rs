@@ -20,8 +20,8 @@ use crate::stack::{Job, Running};
 
 /// Answers of the reference that teach a page's shape.
 const LESSONS: usize = 3;
-/// Answers asked of every other stack: a page cache admits a page with a query at its second visit
-/// and gives it at its third.
+/// Answers asked of every other stack: a page cache stores a page at its second visit and gives it at
+/// its third.
 const QUESTIONS: usize = 3;
 
 /// A page, as the reference gives it.

@@ -211,6 +211,10 @@ pub fn cache_text(out: &mut String, cache: &CacheStatus) {
         cache_tables::text(out, site);
         checks_text(out, site);
         list(out, "    passes", site.passes.iter().cloned());
+        if let Some(text) = site.fitness.in_words() {
+            let _ = writeln!(out, "    {text}");
+        }
+        list(out, "    cookies not known", site.cookies.iter().cloned());
     }
 }
 

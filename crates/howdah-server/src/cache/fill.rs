@@ -2,30 +2,31 @@
 //! there is nothing but what the page's key holds. No cookie, no credentials, no address, no field
 //! of a visitor reaches PHP, so none can be in the page; what PHP cannot see need not be listed.
 //!
-//! The render is a task of its own: a visitor who leaves does not take it along, and all who wait are
-//! woken by its end.
+//! The render is a task of its own, and all who wait are woken by its end. It goes on without them once
+//! a process has begun with it; before that it leaves the pool's queue with the last of them.
 
-use std::future::poll_fn;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::future::{Future, poll_fn};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
-use bytes::Bytes;
 use howdah_cache::flight::{Outcome, Ticket};
 use howdah_cache::generation::{Force, Purge, Validity};
 use howdah_cache::key::Key;
 use howdah_cache::object::{Draft, Object};
 use howdah_cache::policy::response::{ResponseFacts, judge};
 use howdah_cache::{Millis, Pass, Storable};
-use howdah_executor::{Event, Head, Run, ScriptBody, ScriptRequest};
+use howdah_executor::{Event, ExecError, Head, Run, ScriptBody, ScriptRequest};
+use tokio::sync::OwnedSemaphorePermit;
 
+use super::collect::Collect;
 use super::dialect;
 use super::reasons::Made;
 use super::trial::{self, Finding, Way};
 use super::watch::Watch;
-use super::{Line, PageCache, SiteCache, fields, lookup, now, remembered};
+use super::{Line, PageCache, SiteCache, fields, lookup, now};
 use crate::client_address::Client;
-use crate::gather::Gathered;
 use crate::http::head::{self as request_head, HeadLimits};
 use crate::http::message::{RequestHead, ResponseHead};
 use crate::log::error::ErrorLog;
@@ -73,6 +74,8 @@ pub struct Order {
     pub visitor: Option<Visitor>,
     /// `cache_shadow`: the page that was served, to be compared with this render.
     pub against: Option<Against>,
+    /// Nobody waits for it: its place among the few of this kind.
+    pub behind: Option<OwnedSemaphorePermit>,
 }
 
 /// A page that is checked by a fresh render, and where a difference is told.
@@ -96,7 +99,7 @@ impl Against {
                     .collect();
                 trial::compare(&self.page, fresh.status, &lines, &fresh.body)
             }
-            Err(Unstored { pass, text }) if remembered(*pass) => {
+            Err(Unstored { pass, text }) if !pass.is_of_the_moment() => {
                 let url = Purge::Url(self.page.url_key.clone());
                 part.generations.purge(&url, Force::Hard);
                 let text = match &**text {
@@ -130,25 +133,24 @@ pub fn start(order: Order, ticket: Ticket) {
         let Some(part) = cache.site(&order.site) else {
             return;
         };
-        let rendered = render(&mut order, part).await;
+        let epoch = part.epoch();
+        let rendered = render(&mut order, part, &ticket).await;
         if let Some(against) = &order.against {
             against.check(part, &rendered);
         }
+        let admission = &order.cache.admission;
         let outcome = match rendered {
             Ok(outcome) => {
                 part.rendered(true);
+                admission.rendered(&order.variant, epoch, now(), Ok(()));
                 outcome
             }
             Err(Unstored { pass: why, text }) => {
-                part.rendered(why.is_failure());
-                // What a page writes once, when it is first seen, it may not write again.
-                let once =
-                    why == Pass::DatabaseWrite && part.reasons.why(&order.variant, why).is_none();
-                part.reasons.passed(&order.variant, why, &text);
-                if remembered(why) && !once {
-                    let until = now() + super::PASSED_FOR;
-                    order.cache.memory.passed(&order.variant, why, until);
+                if !why.is_of_the_moment() {
+                    part.rendered(false);
                 }
+                admission.rendered(&order.variant, epoch, now(), Err(why));
+                part.reasons.passed(&order.variant, why, &text);
                 Outcome::Passed(why)
             }
         };
@@ -182,7 +184,26 @@ async fn let_end(mut run: Box<dyn Run>, watch: Arc<Watch>) {
     watch.settle();
 }
 
-async fn render(order: &mut Order, part: &SiteCache) -> Result<Outcome, Unstored> {
+/// What the run says next; none: nobody waits for it any more, and no process has begun with it.
+async fn next(
+    run: &mut dyn Run,
+    ticket: &Ticket,
+    behind: bool,
+) -> Option<Result<Event, ExecError>> {
+    let mut deserted = pin!(ticket.deserted());
+    poll_fn(|cx| {
+        if let Poll::Ready(event) = run.poll_event(cx) {
+            return Poll::Ready(Some(event));
+        }
+        if !behind && !run.is_claimed() && deserted.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(None);
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+async fn render(order: &mut Order, part: &SiteCache, ticket: &Ticket) -> Result<Outcome, Unstored> {
     // Before anything else: what is written from now on makes this render old.
     let born = part.generations.now();
     let requested = now();
@@ -216,9 +237,10 @@ async fn render(order: &mut Order, part: &SiteCache) -> Result<Outcome, Unstored
         effects: Some(watch.clone()),
     });
     let mut stored: Option<(Storable, Vec<Line>, Head)> = None;
-    let mut gathered = Gathered::default();
+    let mut body = Collect::default();
     loop {
-        let event = poll_fn(|cx| run.poll_event(cx)).await;
+        let event = next(&mut *run, ticket, order.behind.is_some()).await;
+        let event = event.ok_or(Pass::FlightFailed)?;
         match event.map_err(|_| Pass::RunFailed)? {
             Event::Informational(_) | Event::Flush => {}
             Event::Head(head) => {
@@ -230,10 +252,10 @@ async fn render(order: &mut Order, part: &SiteCache) -> Result<Outcome, Unstored
                 stored = Some((storable, lines, head));
             }
             Event::Body(bytes) => {
-                gathered.push(bytes);
                 if let Some((storable, ..)) = &stored {
-                    storable.allows(gathered.len() as u64)?;
+                    storable.allows(body.len() + bytes.len() as u64)?;
                 }
+                body.push(&bytes);
             }
             Event::Effect => {
                 let Some(cause) = watch.forbidden() else {
@@ -253,10 +275,10 @@ async fn render(order: &mut Order, part: &SiteCache) -> Result<Outcome, Unstored
     }
     let (mut storable, mut lines, head) = stored.ok_or(Pass::RunFailed)?;
     watch.tag(&mut storable)?;
-    let body = gathered.into_bytes();
     if clean {
         tag(&mut lines, &head, &body);
     }
+    let body = body.finish();
     let lines = fields(&lines);
     let orders = head::orders(&head);
     let draft = Draft {
@@ -392,13 +414,10 @@ pub fn verdict(
 
 /// Gives a page without validators an entity tag of its bytes: a reader who comes back gets a 304
 /// from any application.
-fn tag(lines: &mut Vec<Line>, head: &Head, body: &Bytes) {
+fn tag(lines: &mut Vec<Line>, head: &Head, body: &Collect) {
     let has = lines.iter().any(|(n, _)| n.eq_ignore_ascii_case(b"etag"));
-    if has || head::orders(head).status != 200 || body.is_empty() {
+    if has || head::orders(head).status != 200 || body.len() == 0 {
         return;
     }
-    let mut hasher = DefaultHasher::new();
-    body.hash(&mut hasher);
-    let tag = format!("\"{:x}-{:016x}\"", body.len(), hasher.finish());
-    lines.push((b"ETag".to_vec(), tag.into_bytes()));
+    lines.push((b"ETag".to_vec(), body.tag().into_bytes()));
 }

@@ -64,6 +64,9 @@ pub fn look(
         gate.field(name, value);
     }
     if let Err(why) = gate.verdict() {
+        if let (Pass::UnknownCookie, Some(name)) = (why, &gate.cookie) {
+            part.reasons.cookie(name);
+        }
         return Lookup::Pass(why);
     }
     KEY.with_borrow_mut(|key| {
@@ -84,6 +87,16 @@ pub fn look(
             Found::Nothing => Lookup::None(Box::new(key.clone())),
         }
     })
+}
+
+/// The name of the cookie by which a request passes the cache, if it is one; for people.
+pub fn cookie(part: &SiteCache, request: &RequestHead) -> Option<String> {
+    let mut gate = RequestGate::new(part.rules(), b"GET", b"", false);
+    for (name, value) in request.headers() {
+        gate.field(name, value);
+    }
+    let name = gate.cookie?;
+    Some(name.escape_ascii().to_string())
 }
 
 /// Makes the key of a request.

@@ -1,6 +1,9 @@
 //! The page cache at work: joins `howdah-cache`'s policy and stores to requests and runs. Decides
 //! nothing about what may be kept; that is the policy's.
 //!
+//! - [`candidate`]: a visitor's own answer shows whether its page could be stored; [`fitness`]: whether
+//!   any page of a site can.
+//! - [`collect`]: a body is put together.
 //! - [`dialect`]: what a script's head orders in the words of other caches.
 //! - [`disk`]: whose the pages on disk are.
 //! - [`lookup`]: before the script: is there a page, or why is none looked for.
@@ -19,9 +22,12 @@
 //! goes on with the sites' generations. The disk below it is one for all configurations of a process; a
 //! reload empties it as well.
 
+pub mod candidate;
+mod collect;
 pub mod dialect;
 mod disk;
 pub mod fill;
+pub mod fitness;
 pub mod lookup;
 pub mod protocol;
 pub mod reasons;
@@ -34,10 +40,12 @@ pub mod trial;
 pub mod watch;
 pub mod write;
 
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 
+use howdah_cache::admission::Admission;
 use howdah_cache::generation::Generations;
 use howdah_cache::pass::PassCounters;
 pub use howdah_cache::policy::{Rules, Scheme};
@@ -46,8 +54,9 @@ use howdah_cache::status::Verdict;
 use howdah_cache::store::Memory;
 pub use howdah_cache::store::disk as disk_store;
 use howdah_cache::store::disk::DiskSites;
-use howdah_cache::{Millis, Pass, flight::Flights};
+use howdah_cache::{Millis, flight::Flights};
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
 
 pub use disk::DiskStatus;
 
@@ -74,11 +83,8 @@ pub struct CacheConfig {
     pub shadow: u64,
 }
 
-/// How long a page that passed is not tried again, in milliseconds; Varnish's uncacheable_ttl.
-pub(crate) const PASSED_FOR: Millis = 120_000;
-/// Within how many milliseconds a page with a query must be asked for twice (Batcache's).
-pub(crate) const SEEN_WITHIN: Millis = 120_000;
-/// After so many renders in a row that were not stored only each eighth is tried.
+/// After so many renders in a row that were not stored only those are tried whose number is a power of
+/// two: the 32nd, the 64th, the 128th …
 const RARELY: u32 = 16;
 
 /// The cache of one site.
@@ -99,8 +105,12 @@ pub struct SiteCache {
     writes: [AtomicU64; 2],
     /// The generation it began with.
     first: u64,
-    /// Renders for the cache, in a row, that were not stored.
+    /// Renders for the cache, in a row, that were not stored, and those that were not tried.
     unstored: AtomicU32,
+    /// How often somebody has purged by hand: what was learnt of pages before counts no more.
+    epoch: AtomicU64,
+    /// Whether visitors' own answers could be stored.
+    pub fitness: fitness::Fitness,
     /// For people.
     pub reasons: reasons::Reasons,
     /// Comparisons of what is kept with what the application answers now.
@@ -120,6 +130,8 @@ impl SiteCache {
             made_of: Default::default(),
             writes: Default::default(),
             unstored: AtomicU32::new(0),
+            epoch: AtomicU64::new(0),
+            fitness: fitness::Fitness::default(),
             reasons: reasons::Reasons::default(),
             checks: trial::Checks::default(),
         }
@@ -151,16 +163,26 @@ impl SiteCache {
         self.writes[usize::from(!narrow)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether rendering for the cache is worth a try: an application that stores next to nothing is
-    /// asked for each page twice otherwise.
+    /// Whether rendering for the cache is worth a try: an application that gives the clean room other
+    /// answers than visitors is asked for each page once too often otherwise.
     pub(crate) fn is_worth_a_try(&self) -> bool {
         let unstored = self.unstored.load(Ordering::Relaxed);
-        if unstored < RARELY {
-            return true;
-        }
-        self.unstored
-            .fetch_add(1, Ordering::Relaxed)
-            .is_multiple_of(8)
+        unstored < RARELY
+            || self
+                .unstored
+                .fetch_add(1, Ordering::Relaxed)
+                .is_power_of_two()
+    }
+
+    /// What was learnt of pages belongs to this.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// Somebody has purged, or deployed: pages that could not be stored may be now.
+    pub(crate) fn begin_anew(&self) {
+        self.epoch.fetch_add(1, Ordering::Relaxed);
+        self.unstored.store(0, Ordering::Relaxed);
     }
 
     /// Of a thousand requests, how many were answered from the store.
@@ -189,6 +211,10 @@ pub struct PageCache {
     pub memory: Memory,
     /// Who renders what.
     pub flights: Flights,
+    /// Which pages are rendered.
+    pub admission: Admission,
+    /// Places for renders that nobody waits for.
+    pub(crate) behind: Arc<Semaphore>,
     /// The disk that could not be opened.
     closed_disk: Option<DiskStatus>,
     /// By the site's number; none: `cache = off`.
@@ -233,6 +259,8 @@ impl PageCache {
             closed_disk: settings.closed_cache_disk.clone(),
             memory: Memory::over(disk, memory, largest),
             flights: Flights::default(),
+            admission: Admission::default(),
+            behind: Arc::new(Semaphore::new(most_behind())),
             sites: parts,
         })
     }
@@ -281,6 +309,8 @@ impl PageCache {
                     }),
                     dry_run: cache.config.dry_run,
                     shadow: cache.config.shadow,
+                    fitness: cache.fitness.status(),
+                    cookies: cache.reasons.cookies(),
                     checks: cache.checks.status(),
                 })
                 .collect(),
@@ -330,6 +360,12 @@ pub struct SiteCacheStatus {
     pub dry_run: bool,
     /// `cache_shadow`: one hit in so many is checked; 0: none.
     pub shadow: u64,
+    /// Whether visitors' own answers could have been stored.
+    #[serde(default)]
+    pub fitness: fitness::FitnessStatus,
+    /// Cookies by which requests pass because they are not known, about how often; the most frequent.
+    #[serde(default)]
+    pub cookies: Vec<(String, u64)>,
     /// Comparisons of what is kept with what the application answers now.
     pub checks: trial::ChecksStatus,
 }
@@ -345,6 +381,12 @@ pub struct TablesStatus {
     pub narrow: u64,
     /// Writes that made all pages old.
     pub wide: u64,
+}
+
+/// Renders that nobody waits for, at a time: as many as can run, so that no visitor's request waits for
+/// more than one of them.
+fn most_behind() -> usize {
+    std::thread::available_parallelism().map_or(2, NonZeroUsize::get)
 }
 
 /// A header field: name and value.
@@ -383,11 +425,6 @@ pub(crate) fn fields(head: &[Line]) -> Vec<(&[u8], &[u8])> {
     head.iter().map(|(n, v)| (&n[..], &v[..])).collect()
 }
 
-/// Whether the next one who asks may try again at once.
-pub(crate) fn remembered(why: Pass) -> bool {
-    !why.is_failure() && !matches!(why, Pass::OutdatedRender | Pass::TooManyVariants)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -403,14 +440,17 @@ mod tests {
     }
 
     #[test]
-    fn a_site_that_stores_nothing_is_tried_now_and_then_and_one_success_ends_that() {
+    fn a_site_that_stores_nothing_is_tried_ever_more_rarely_and_one_success_ends_that() {
         let site = SiteCache::new(CacheConfig::default());
         for _ in 0..RARELY {
             assert!(site.is_worth_a_try());
             site.rendered(false);
         }
-        let tried = (0..80).filter(|_| site.is_worth_a_try()).count();
-        assert_eq!(tried, 10);
+        let tried = (16..=1024).filter(|_| site.is_worth_a_try()).count();
+        assert_eq!(tried, 7);
+        site.begin_anew();
+        assert!(site.is_worth_a_try());
+        site.unstored.store(RARELY, Ordering::Relaxed);
         site.rendered(true);
         assert!(site.is_worth_a_try());
     }

@@ -3,6 +3,7 @@
 //! nothing is decided by it.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use howdah_cache::tables::MadeOf;
@@ -12,16 +13,34 @@ use howdah_cache::{Millis, Pass};
 const MAX_PAGES: usize = 1024;
 /// Most different writes.
 const MAX_WRITES: usize = 16;
+/// Most names of cookies, and the longest of them.
+const MAX_COOKIES: usize = 16;
+const MAX_COOKIE: usize = 64;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Reasons(Mutex<Inner>);
+pub struct Reasons {
+    inner: Mutex<Inner>,
+    hasher: RandomState,
+}
 
 #[derive(Debug, Default)]
 struct Inner {
-    passed: Pages<(Pass, Arc<str>)>,
+    passed: Pages<Passed>,
     made: Pages<Made>,
     writes: VecDeque<Written>,
+    cookies: Vec<(String, u64)>,
+}
+
+/// Why a page was last not stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Passed {
+    /// The reason.
+    pub pass: Pass,
+    /// What did it; empty if that is not known.
+    pub text: Arc<str>,
+    /// When.
+    pub at: Millis,
 }
 
 /// What a page was made of when it was last stored.
@@ -35,12 +54,13 @@ pub struct Made {
     pub why: String,
 }
 
-/// A map that forgets the oldest of more than [`MAX_PAGES`].
+/// A map that forgets the oldest of more than [`MAX_PAGES`]. By hashes of the variants' keys, which
+/// clients can make as long as they like; two that meet mislead a person, and that once in an age.
 #[derive(Debug)]
 struct Pages<T> {
-    by_variant: HashMap<Vec<u8>, T>,
+    by_variant: HashMap<u64, T>,
     /// Their order of arrival.
-    order: VecDeque<Vec<u8>>,
+    order: VecDeque<u64>,
 }
 
 impl<T> Default for Pages<T> {
@@ -53,11 +73,11 @@ impl<T> Default for Pages<T> {
 }
 
 impl<T> Pages<T> {
-    fn put(&mut self, variant: &[u8], value: T) {
-        if self.by_variant.insert(variant.to_vec(), value).is_some() {
+    fn put(&mut self, variant: u64, value: T) {
+        if self.by_variant.insert(variant, value).is_some() {
             return;
         }
-        self.order.push_back(variant.to_vec());
+        self.order.push_back(variant);
         if self.order.len() > MAX_PAGES
             && let Some(oldest) = self.order.pop_front()
         {
@@ -79,29 +99,69 @@ pub struct Written {
 
 impl Reasons {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hash(&self, variant: &[u8]) -> u64 {
+        self.hasher.hash_one(variant)
     }
 
     /// A page was not stored: `variant` is its key, `text` what did it.
     pub fn passed(&self, variant: &[u8], pass: Pass, text: &Arc<str>) {
-        self.lock().passed.put(variant, (pass, text.clone()));
+        let passed = Passed {
+            pass,
+            text: text.clone(),
+            at: super::now(),
+        };
+        self.lock().passed.put(self.hash(variant), passed);
     }
 
     /// A page was stored.
     pub fn made(&self, variant: &[u8], made: Made) {
-        self.lock().made.put(variant, made);
+        let variant = self.hash(variant);
+        let mut inner = self.lock();
+        inner.passed.by_variant.remove(&variant);
+        inner.made.put(variant, made);
     }
 
     /// What the page was made of when it was last stored.
     pub fn made_of(&self, variant: &[u8]) -> Option<Made> {
-        self.lock().made.by_variant.get(variant).cloned()
+        self.lock()
+            .made
+            .by_variant
+            .get(&self.hash(variant))
+            .cloned()
     }
 
-    /// What did it when the page was last not stored, if it was for this reason.
-    pub fn why(&self, variant: &[u8], pass: Pass) -> Option<Arc<str>> {
-        let inner = self.lock();
-        let (known, text) = inner.passed.by_variant.get(variant)?;
-        (*known == pass && !text.is_empty()).then(|| text.clone())
+    /// Why the page was last not stored, unless it was stored since.
+    pub fn why(&self, variant: &[u8]) -> Option<Passed> {
+        let variant = self.hash(variant);
+        self.lock().passed.by_variant.get(&variant).cloned()
+    }
+
+    /// A request passed because of a cookie that is not known. Of more than a few names the one that came
+    /// least often makes room, and leaves its count to its successor: what comes often stays.
+    pub fn cookie(&self, name: &[u8]) {
+        let name: String = String::from_utf8_lossy(&name[..name.len().min(MAX_COOKIE)])
+            .chars()
+            .map(|c| if c.is_control() { '?' } else { c })
+            .collect();
+        let mut inner = self.lock();
+        let cookies = &mut inner.cookies;
+        if let Some((_, times)) = cookies.iter_mut().find(|(known, _)| *known == name) {
+            *times += 1;
+        } else if cookies.len() < MAX_COOKIES {
+            cookies.push((name, 1));
+        } else if let Some(least) = cookies.iter_mut().min_by_key(|(_, times)| *times) {
+            *least = (name, least.1 + 1);
+        }
+    }
+
+    /// Names of cookies that are not known, and about how often they came; the most frequent first.
+    pub fn cookies(&self) -> Vec<(String, u64)> {
+        let mut cookies = self.lock().cookies.clone();
+        cookies.sort_by_key(|(_, times)| std::cmp::Reverse(*times));
+        cookies
     }
 
     /// Something was written that made the site's pages old.
@@ -138,9 +198,9 @@ mod tests {
             let text = format!("at {n}").into();
             reasons.passed(n.to_string().as_bytes(), Pass::SetCookie, &text);
         }
-        assert_eq!(reasons.why(b"0", Pass::SetCookie), None);
-        assert_eq!(reasons.why(b"1", Pass::SetCookie).as_deref(), Some("at 1"));
-        assert_eq!(reasons.why(b"1", Pass::NoStore), None);
+        assert_eq!(reasons.why(b"0"), None);
+        let known = reasons.why(b"1").unwrap();
+        assert_eq!((known.pass, &*known.text), (Pass::SetCookie, "at 1"));
         for n in 0..40 {
             reasons.written(&format!("INSERT t{}", n % 20), n);
         }
@@ -149,5 +209,18 @@ mod tests {
         assert_eq!((&writes[0].text[..], writes[0].at), ("INSERT t19", 39));
         reasons.written("INSERT t19", 41);
         assert_eq!(reasons.writes()[0].times, writes[0].times + 1);
+    }
+
+    #[test]
+    fn cookies_that_come_often_stay_whatever_else_clients_make_up() {
+        let reasons = Reasons::default();
+        for n in 0..1000 {
+            reasons.cookie(b"colour");
+            reasons.cookie(format!("junk\n{n}").as_bytes());
+        }
+        let cookies = reasons.cookies();
+        assert_eq!(cookies[0], ("colour".to_owned(), 1000));
+        assert_eq!(cookies.len(), MAX_COOKIES);
+        assert!(cookies.iter().all(|(name, _)| !name.contains('\n')));
     }
 }

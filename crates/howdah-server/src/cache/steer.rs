@@ -3,7 +3,9 @@
 
 use std::fmt::Write as _;
 
+use howdah_cache::Object;
 use howdah_cache::Pass;
+use howdah_cache::admission::Step;
 use howdah_cache::generation::{Force, Purge};
 use howdah_cache::key::Key;
 use howdah_cache::policy::State;
@@ -149,26 +151,59 @@ fn purge_all_of(
         let what = asked.what;
         orders.push((parts, Order { what, force }));
     }
+    // Before anything is purged: what is named twice is counted twice.
+    let there: Vec<String> = orders
+        .iter()
+        .map(|(parts, order)| in_memory(cache, parts, &order.what))
+        .collect();
     for (parts, order) in &orders {
         for (_, part) in &parts[1..] {
+            part.begin_anew();
             part.generations.purge(&order.what, order.force);
         }
     }
     // The first of each tells: the same is said of all.
     let first = orders.iter().map(|(parts, order)| (parts[0].1, order));
-    Ok(carry_out(first))
+    Ok(carry_out(first, &there))
 }
 
-/// Purges, and says what.
-pub(crate) fn carry_out<'a>(orders: impl Iterator<Item = (&'a SiteCache, &'a Order)>) -> String {
+/// How many pages in memory will be purged, in words: a path that was mistyped purges nothing. Goes
+/// through all of them, which is not for a front thread.
+fn in_memory(cache: &PageCache, parts: &[(&Site, &SiteCache)], what: &Purge) -> String {
+    let pages: usize = parts
+        .iter()
+        .map(|(site, part)| {
+            let valid = |page: &Object| page.state(&part.generations, now()).is_some();
+            cache
+                .memory
+                .count(|page| page.is_of(site.number()) && what.names(page) && valid(page))
+        })
+        .sum();
+    match pages {
+        0 => " (no page in memory)".to_owned(),
+        1 => " (1 page in memory)".to_owned(),
+        n => format!(" ({n} pages in memory)"),
+    }
+}
+
+/// Purges, and says what; `there`: what else is to be said of each.
+pub(crate) fn carry_out<'a>(
+    orders: impl Iterator<Item = (&'a SiteCache, &'a Order)>,
+    there: &[String],
+) -> String {
     let (mut hard, mut soft) = (Vec::new(), Vec::new());
-    for (part, order) in orders {
+    for (at, (part, order)) in orders.enumerate() {
+        part.begin_anew();
         part.generations.purge(&order.what, order.force);
         match order.force {
             Force::Hard => &mut hard,
             Force::Soft => &mut soft,
         }
-        .push(order.what.to_string());
+        .push(format!(
+            "{}{}",
+            order.what,
+            there.get(at).map_or("", String::as_str)
+        ));
     }
     let told = [("purged", hard), ("made stale", soft)];
     let told = told.iter().filter(|(_, what)| !what.is_empty());
@@ -203,6 +238,7 @@ fn wrote(
         match sites(config, cache, site, host.as_deref()) {
             Ok(parts) => {
                 for (_, part) in parts {
+                    part.begin_anew();
                     part.generations.purge(&what, Force::Hard);
                 }
             }
@@ -247,6 +283,7 @@ fn explain(
     };
     let rules = part.rules();
     let mut out = format!("site {name}, preset {}\n", rules.preset.name);
+    let mut matters = true;
     let why = |out: &mut String, pass: Pass| {
         let _ = writeln!(out, "{pass}: {}", pass.meaning());
     };
@@ -254,6 +291,10 @@ fn explain(
         Lookup::Pass(pass) => {
             out.push_str("passes the cache by: ");
             why(&mut out, pass);
+            if let Some(cookie) = lookup::cookie(part, &request) {
+                let _ = writeln!(out, "  the cookie `{cookie}`");
+            }
+            return Ok(out);
         }
         Lookup::Page { page, state, .. } => {
             let at = now();
@@ -292,13 +333,30 @@ fn explain(
                 if cache.flights.is_flying(&variant.key) {
                     out.push_str("it is being rendered\n");
                 }
-                if let Some(pass) = cache.memory.passed_before(&variant.key, now()) {
-                    out.push_str("not tried again yet, because of ");
-                    why(&mut out, pass);
-                    if let Some(text) = part.reasons.why(&variant.key, pass) {
-                        let _ = writeln!(out, "  {text}");
+                let epoch = part.epoch();
+                let passed = part.reasons.why(&variant.key);
+                if let Some(passed) = &passed {
+                    let ago = now().saturating_sub(passed.at) / 1000;
+                    let _ = write!(out, "last not stored, {ago} s ago, because of ");
+                    why(&mut out, passed.pass);
+                    if !passed.text.is_empty() {
+                        let _ = writeln!(out, "  {}", passed.text);
                     }
                 }
+                out.push_str(
+                    match cache.admission.step(&variant.key, epoch, now(), None) {
+                        Step::Render => "it is rendered for the cache at its next visit\n",
+                        Step::Ask => "its next visitor's answer shows whether it could be stored\n",
+                        Step::Pass(Pass::PassedBefore) => "it is not tried again yet\n",
+                        Step::Pass(_) => {
+                            "it is not tried until a visitor's answer could be stored\n"
+                        }
+                    },
+                );
+                // While nothing of it could be stored, it does not matter what would make it old.
+                matters = passed.is_none_or(|passed| {
+                    matches!(passed.pass, Pass::DatabaseWrite | Pass::OutdatedRender)
+                });
             }
             if let Some(variants) = cache.memory.varies(key.as_bytes()) {
                 for name in variants.names() {
@@ -306,6 +364,9 @@ fn explain(
                 }
             }
         }
+    }
+    if !matters {
+        return Ok(out);
     }
     for write in part.reasons.writes() {
         let _ = writeln!(

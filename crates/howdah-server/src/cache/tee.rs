@@ -8,14 +8,14 @@ use bytes::Bytes;
 use howdah_cache::Pass;
 use howdah_executor::{Event, ExecError, Run, RunTiming};
 
+use super::collect::Collect;
 use super::watch::Watch;
-use crate::gather::Gathered;
 
 /// See the module.
 pub struct Tee {
     inner: Box<dyn Run>,
     first: Option<Event>,
-    kept: Option<Gathered>,
+    kept: Option<Collect>,
     limit: u64,
     ended: bool,
     watch: Option<Arc<Watch>>,
@@ -27,7 +27,7 @@ impl Tee {
         Tee {
             inner,
             first: Some(first),
-            kept: (limit > 0).then(Gathered::default),
+            kept: (limit > 0).then(Collect::default),
             limit,
             ended: false,
             watch,
@@ -40,18 +40,18 @@ impl Tee {
         if let Some(cause) = self.watch.as_ref().and_then(|watch| watch.forbidden()) {
             return Err(cause.pass);
         }
-        let kept = self.kept.filter(|_| self.ended).ok_or(Pass::Incomplete)?;
-        Ok(kept.into_bytes())
+        let whole = self.kept.filter(|_| self.ended);
+        whole.map(Collect::finish).ok_or(Pass::Incomplete)
     }
 
     fn keep(&mut self, event: &Event) {
         match event {
             Event::Body(bytes) => {
                 let most = self.limit;
-                let fits = |kept: &Gathered| (kept.len() + bytes.len()) as u64 <= most;
+                let fits = |kept: &Collect| kept.len() + bytes.len() as u64 <= most;
                 self.kept = self.kept.take().filter(fits);
                 if let Some(kept) = &mut self.kept {
-                    kept.push(bytes.clone());
+                    kept.push(bytes);
                 }
             }
             Event::End => self.ended = true,

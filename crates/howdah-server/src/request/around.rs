@@ -1,17 +1,18 @@
 //! A script's run in a site with a page cache that the cache does not share: tells the client why,
 //! and makes old what the run may have changed.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use howdah_cache::Pass;
 use howdah_cache::preset::Form;
 use howdah_cache::status::Verdict;
 
 use super::{Exchange, Record};
+use crate::cache::candidate::{self, Candidate};
 use crate::cache::send::tell;
 use crate::cache::watch::Watch;
 use crate::cache::write::{self, Write};
-use crate::cache::{PageCache, SiteCache, dialect};
+use crate::cache::{PageCache, SiteCache, dialect, lookup};
 use crate::http::message::ResponseHead;
 use crate::respond::Failure;
 use crate::site::{Route, Site};
@@ -22,24 +23,27 @@ pub(super) struct Around<'a> {
     exchange: Exchange<'a>,
     site: &'a Site,
     route: &'a Route,
-    verdict: Verdict,
+    /// Why it passes, as far as its request says.
+    why: Pass,
+    /// What it was counted as.
+    verdict: OnceLock<Verdict>,
     watch: Arc<Watch>,
+    candidate: Option<Arc<Candidate>>,
 }
 
 impl<'a> Around<'a> {
     pub(super) fn new(
         (cache, part): (&Arc<PageCache>, &'a SiteCache),
         exchange: Exchange<'a>,
-        site: &'a Site,
+        site: &'a Arc<Site>,
         route: &'a Route,
-        why: Pass,
+        (why, asked): (Pass, Option<Box<candidate::Asked>>),
         record: &mut Record,
     ) -> Around<'a> {
-        let verdict = Verdict::Pass(why);
-        part.count(verdict);
-        record.cache = Some(verdict);
         let watch = Watch::new(cache, site);
         record.watch = Some(watch.clone());
+        let candidate = asked.map(|asked| Candidate::new(cache, site, *asked, &watch));
+        record.candidate.clone_from(&candidate);
         if write::may_write(part, exchange.request) {
             watch.may_write();
         }
@@ -48,9 +52,22 @@ impl<'a> Around<'a> {
             exchange,
             site,
             route,
-            verdict,
+            why,
+            verdict: OnceLock::new(),
             watch,
+            candidate,
         }
+    }
+
+    /// Why it passed, as its own answer says where that was looked at. The first time is counted.
+    pub(super) fn verdict(&self) -> Verdict {
+        *self.verdict.get_or_init(|| {
+            let own = self.candidate.as_ref();
+            let own = own.and_then(|own| own.judge(self.route, self.exchange.request));
+            let verdict = Verdict::Pass(own.unwrap_or(self.why));
+            self.part.count(verdict);
+            verdict
+        })
     }
 
     /// What the run writes as far as its request says it. Asked when its body has been received.
@@ -72,14 +89,22 @@ impl<'a> Around<'a> {
     pub(super) fn head(&self, head: &mut ResponseHead) {
         dialect::obey(self.part, self.exchange.request.method(), head);
         self.site.edit_headers(self.route, head);
-        tell(head, self.verdict);
+        tell(head, self.verdict());
         self.watch.settle();
         // Where files are is nobody's business but an administrator's.
         let status = self.exchange.config.settings.status.as_ref();
-        if let Some(cause) = self.watch.forbidden()
-            && status.is_some_and(|page| page.allows(self.exchange.request, self.exchange.client))
-        {
-            let text = cause.to_string().replace(|c: char| !c.is_ascii(), "?");
+        let allowed =
+            status.is_some_and(|page| page.allows(self.exchange.request, self.exchange.client));
+        let cause = match (allowed, self.watch.forbidden(), self.why) {
+            (true, Some(cause), _) => Some(cause.to_string()),
+            (true, None, why @ (Pass::UnknownCookie | Pass::SessionCookie)) => {
+                let cookie = lookup::cookie(self.part, self.exchange.request);
+                cookie.map(|cookie| format!("{why}: {cookie}"))
+            }
+            _ => None,
+        };
+        if let Some(cause) = cause {
+            let text = cause.replace(|c: char| !c.is_ascii(), "?");
             head.header(b"Howdah-Cache-Cause", text.as_bytes());
         }
         let Some(write) = self.write() else { return };
@@ -100,6 +125,9 @@ impl<'a> Around<'a> {
     /// failed.
     pub(super) fn through(&self, failure: Option<&Failure>) {
         self.watch.settle();
+        if let Some(candidate) = &self.candidate {
+            candidate.over(failure.is_some_and(|failure| *failure != Failure::ClientGone));
+        }
         if let Some(write) = self.write() {
             let status = failure.map_or(200, Failure::status);
             write.happened(self.part, status, self.watch.is_contained());

@@ -4,9 +4,13 @@
 mod own;
 
 use std::borrow::Cow;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
-use howdah_cache::flight::{Outcome, Seat};
+use howdah_cache::admission::{SEEN_WITHIN, Step};
+use howdah_cache::flight::{Outcome, Seat, Ticket, Waiter};
 use howdah_cache::key::Key;
 use howdah_cache::object::Object;
 use howdah_cache::policy::{Scheme, State};
@@ -17,9 +21,10 @@ use howdah_cache::{Millis, Pass};
 use self::own::whole_request;
 use super::script::LocalRedirect;
 use super::{Exchange, Front, Record};
+use crate::cache::candidate;
 use crate::cache::fill::{self, Against, Order, Visitor};
 use crate::cache::lookup::{self, Lookup, Variant};
-use crate::cache::{PageCache, SEEN_WITHIN, SiteCache, now, send};
+use crate::cache::{PageCache, SiteCache, now, send};
 use crate::client_address::Client;
 use crate::http::Responder;
 use crate::http::message::RequestHead;
@@ -45,10 +50,35 @@ pub(super) struct Asked<'a> {
 pub(super) enum Answered {
     /// It is answered.
     Yes,
-    /// It goes to the script as any other, and this is why.
-    No(Pass),
+    /// It goes to the script as any other, and this is why. Its answer may be worth a look.
+    No(Pass, Option<Box<candidate::Asked>>),
     /// The program names a path of this server whose answer is to be its own.
     Elsewhere(LocalRedirect),
+}
+
+/// What is to be done about a page that was not found.
+enum Try {
+    /// Render it for the cache.
+    Render(Variant),
+    /// Look at the answer the visitor gets; others wait for what it says.
+    Ask(Variant),
+    /// The visitor goes for himself, and this is why.
+    Pass(Pass, Option<Variant>),
+}
+
+/// Waits for a flight's end, or for the client to leave.
+async fn landed(waiter: Waiter, out: &mut Responder) -> Result<Outcome, Failure> {
+    let mut landed = pin!(waiter.wait());
+    poll_fn(|cx| {
+        if let Poll::Ready(outcome) = landed.as_mut().poll(cx) {
+            return Poll::Ready(Ok(outcome));
+        }
+        match out.poll_client_gone(cx) {
+            Poll::Ready(()) => Poll::Ready(Err(Failure::ClientGone)),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
 }
 
 /// Looks for a page and serves a fresh one at once. What is left to do is boxed: a connection's memory
@@ -156,7 +186,7 @@ fn shadow(
     let Ok(variant) = asked.variant() else {
         return;
     };
-    let (Seat::Lead(ticket), mut order) = asked.seat(variant) else {
+    let Some((ticket, mut order)) = asked.behind(variant) else {
         return;
     };
     order.against = Some(Against {
@@ -240,10 +270,9 @@ impl<'a> Asked<'a> {
         lookup::variant_of(self.cache, &self.key, self.exchange.request)
     }
 
-    /// A seat in the flight of this request's page, and what the leader orders.
-    fn seat(&self, variant: Variant) -> (Seat, Order) {
-        let seat = self.cache.flights.board(&variant.key);
-        let order = Order {
+    /// What the leader of a flight of this request's page orders.
+    fn order(&self, variant: Variant) -> Order {
+        Order {
             config: self.exchange.config.clone(),
             cache: self.cache.clone(),
             site: self.site.clone(),
@@ -254,19 +283,64 @@ impl<'a> Asked<'a> {
             id: self.exchange.id,
             visitor: None,
             against: None,
-        };
-        (seat, order)
+            behind: None,
+        }
     }
 
-    /// Has the page rendered anew behind the reader's back, unless somebody does already.
+    /// The right to have the page rendered behind the reader's back, unless somebody does already, or
+    /// others of the kind take all places.
+    fn behind(&self, variant: Variant) -> Option<(Ticket, Order)> {
+        let place = self.cache.behind.clone().try_acquire_owned().ok()?;
+        let Seat::Lead(ticket) = self.cache.flights.board(&variant.key) else {
+            return None;
+        };
+        let mut order = self.order(variant);
+        order.behind = Some(place);
+        Some((ticket, order))
+    }
+
+    /// What a candidate for the cache is about, while this request gets an answer of its own.
+    fn candidate(&self, variant: Variant, ticket: Option<Ticket>) -> Option<Box<candidate::Asked>> {
+        let request = self.exchange.request;
+        let worth_a_look =
+            self.part.rules().scheme == Scheme::CleanRoom && request.method() == b"GET";
+        worth_a_look.then(|| {
+            // Boxed: a connection's memory is that of its largest state.
+            Box::new(candidate::Asked {
+                key: self.key.clone(),
+                variant: variant.key,
+                conditional: is_conditional(request),
+                ticket,
+            })
+        })
+    }
+
+    /// Has the page rendered anew behind the reader's back, unless somebody does already, or the last
+    /// renders came to nothing.
     pub(super) fn refresh_behind(&self) {
-        if let Ok(variant) = self.variant() {
+        if let Ok(variant) = self.variant()
+            && !matches!(self.step(&variant), Step::Pass(_))
+        {
             self.render_behind(variant);
         }
     }
 
+    /// What is known of the page. Under `rfc` the visitor's own answer is what is stored.
+    fn step(&self, variant: &Variant) -> Step {
+        if self.part.rules().scheme == Scheme::Rfc {
+            return Step::Render;
+        }
+        // What is stale has been stored before.
+        let within = (self.key.query().is_some() && self.old.is_none()).then_some(SEEN_WITHIN);
+        let admission = &self.cache.admission;
+        match admission.step(&variant.key, self.part.epoch(), now(), within) {
+            Step::Ask if self.old.is_some() => Step::Render,
+            step => step,
+        }
+    }
+
     fn render_behind(&self, variant: Variant) {
-        let (Seat::Lead(ticket), mut order) = self.seat(variant) else {
+        let Some((ticket, mut order)) = self.behind(variant) else {
             return;
         };
         if self.part.rules().scheme == Scheme::Rfc {
@@ -313,20 +387,38 @@ impl<'a> Asked<'a> {
             if attempt > 0 && self.look_again(out, record) {
                 return Ok(Answered::Yes);
             }
-            let (seat, order) = match self.to_try() {
-                Ok(variant) => self.seat(variant),
-                Err(why) => return Ok(Answered::No(why)),
+            let variant = match self.to_try() {
+                Try::Render(variant) => variant,
+                Try::Ask(variant) => match self.cache.flights.board(&variant.key) {
+                    Seat::Lead(ticket) => {
+                        let candidate = self.candidate(variant, Some(ticket));
+                        return Ok(Answered::No(Pass::NotYetAdmitted, candidate));
+                    }
+                    Seat::Wait(waiter) => match landed(waiter, out).await? {
+                        Outcome::Passed(why) => {
+                            let candidate = self.candidate(variant, None);
+                            return Ok(Answered::No(why, candidate));
+                        }
+                        Outcome::Stored(_) | Outcome::LookAgain => continue,
+                    },
+                },
+                Try::Pass(why, variant) => {
+                    let candidate = variant.and_then(|variant| self.candidate(variant, None));
+                    return Ok(Answered::No(why, candidate));
+                }
             };
+            let seat = self.cache.flights.board(&variant.key);
+            let order = self.order(variant);
             let clean = self.part.rules().scheme == Scheme::CleanRoom;
             let (collapsed, outcome) = match seat {
-                Seat::Wait(waiter) => (true, waiter.wait().await),
+                Seat::Wait(waiter) => (true, landed(waiter, out).await?),
                 Seat::Lead(ticket) if clean => {
                     let waiter = ticket.waiter();
                     fill::start(order, ticket);
-                    (false, waiter.wait().await)
+                    (false, landed(waiter, out).await?)
                 }
                 Seat::Lead(_) if self.exchange.request.method() == b"HEAD" => {
-                    return Ok(Answered::No(Pass::NotYetAdmitted));
+                    return Ok(Answered::No(Pass::NotYetAdmitted, None));
                 }
                 Seat::Lead(ticket) => {
                     return self.own(front, route, target, ticket, out, record).await;
@@ -347,11 +439,13 @@ impl<'a> Asked<'a> {
                     if why.is_failure() && self.serve_old(out, record) {
                         return Ok(Answered::Yes);
                     }
-                    return Ok(Answered::No(why));
+                    let candidate = self.variant().ok();
+                    let candidate = candidate.and_then(|variant| self.candidate(variant, None));
+                    return Ok(Answered::No(why, candidate));
                 }
             }
         }
-        Ok(Answered::No(Pass::OutdatedRender))
+        Ok(Answered::No(Pass::OutdatedRender, None))
     }
 
     /// Serves a page that is on disk and not in memory. What is too old to be served as it is stands by
@@ -386,32 +480,47 @@ impl<'a> Asked<'a> {
         true
     }
 
-    /// What is to be rendered for the cache, if that is to be tried.
-    fn to_try(&self) -> Result<Variant, Pass> {
-        let variant = self.variant()?;
-        let at = now();
-        let key = &variant.key;
-        if self.cache.memory.passed_before(key, at).is_some() {
-            return Err(Pass::PassedBefore);
+    /// What is to be done about the page.
+    fn to_try(&self) -> Try {
+        let variant = match self.variant() {
+            Ok(variant) => variant,
+            Err(why) => return Try::Pass(why, None),
+        };
+        match self.step(&variant) {
+            Step::Pass(why) => Try::Pass(why, Some(variant)),
+            // Of an answer to these nothing follows for the page, or only now and then.
+            Step::Ask
+                if self.exchange.request.method() == b"HEAD"
+                    || is_conditional(self.exchange.request) =>
+            {
+                Try::Pass(Pass::NotYetAdmitted, Some(variant))
+            }
+            Step::Ask => Try::Ask(variant),
+            Step::Render if self.old.is_none() && !self.is_worth_a_try() => {
+                Try::Pass(Pass::SiteRarelyStores, Some(variant))
+            }
+            Step::Render => Try::Render(variant),
         }
-        if self.part.rules().scheme == Scheme::Rfc || self.old.is_some() {
-            return Ok(variant);
-        }
-        if self.key.query().is_some()
-            && !self.cache.flights.is_flying(key)
-            && !self.cache.memory.seen_before(key, at, SEEN_WITHIN)
-        {
-            return Err(Pass::NotYetAdmitted);
-        }
-        if !self.part.is_worth_a_try() {
-            return Err(Pass::SiteRarelyStores);
-        }
-        Ok(variant)
     }
 
-    /// Has the page rendered for the next reader if that is to be tried, and says why if not.
-    pub(super) fn try_behind(&self) -> Result<(), Pass> {
-        self.to_try().map(|variant| self.render_behind(variant))
+    fn is_worth_a_try(&self) -> bool {
+        self.part.rules().scheme == Scheme::Rfc || self.part.is_worth_a_try()
+    }
+
+    /// On trial: has the page rendered for the next reader, if that is to be tried; else says why not,
+    /// and what the visitor's own answer is looked at for.
+    pub(super) fn try_behind(&self) -> Result<(), (Pass, Option<Box<candidate::Asked>>)> {
+        match self.to_try() {
+            Try::Render(variant) => {
+                self.render_behind(variant);
+                Ok(())
+            }
+            Try::Ask(variant) => Err((Pass::NotYetAdmitted, self.candidate(variant, None))),
+            Try::Pass(why, variant) => {
+                let candidate = variant.and_then(|variant| self.candidate(variant, None));
+                Err((why, candidate))
+            }
+        }
     }
 
     fn look_again(&mut self, out: &mut Responder, record: &mut Record) -> bool {

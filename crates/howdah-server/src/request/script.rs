@@ -79,6 +79,9 @@ pub(super) async fn answer(
                 effects: sink(record),
             };
             let mut run = service.start(target, request);
+            if let Some(candidate) = &record.candidate {
+                run = candidate.look_at(run);
+            }
             if let Some(trial) = &record.trial {
                 run = trial.copy(run);
             }

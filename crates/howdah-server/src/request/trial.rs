@@ -8,12 +8,14 @@ use howdah_cache::policy::State;
 
 use super::cached::Asked;
 use super::{Exchange, Record};
+use crate::cache::candidate;
 use crate::cache::lookup::{self, Lookup};
 use crate::cache::trial::Trial;
 use crate::cache::{PageCache, SiteCache};
 use crate::site::Site;
 
-/// Why the request passes: as it would without a trial, or because of it.
+/// Why the request passes, as it would without a trial or because of it, and what its answer is looked at
+/// for.
 pub(super) fn try_out(
     exchange: Exchange<'_>,
     cache: &Arc<PageCache>,
@@ -21,14 +23,14 @@ pub(super) fn try_out(
     site: &Arc<Site>,
     has_body: bool,
     record: &mut Record,
-) -> Pass {
+) -> (Pass, Option<Box<candidate::Asked>>) {
     let (request, client) = (exchange.request, exchange.client);
     let asked = |key, old| Asked {
         old,
         ..Asked::new(exchange, cache, part, site, key)
     };
     let missed = match lookup::look(cache, part, site, request, client, has_body) {
-        Lookup::Pass(why) => return why,
+        Lookup::Pass(why) => return (why, None),
         Lookup::Page {
             page, state, key, ..
         } if matches!(state, State::Fresh | State::Grace) => {
@@ -39,7 +41,7 @@ pub(super) fn try_out(
             if let Some(key) = key {
                 asked(key, Some((page, state))).refresh_behind();
             }
-            return Pass::DryRun;
+            return (Pass::DryRun, None);
         }
         Lookup::Page {
             page, state, key, ..
@@ -47,10 +49,10 @@ pub(super) fn try_out(
         Lookup::None(key) => Some(asked(key, None)),
     };
     if let Some(asked) = missed
-        && let Err(why) = asked.try_behind()
+        && let Err(passed) = asked.try_behind()
     {
-        return why;
+        return passed;
     }
     part.checks.would(false);
-    Pass::DryRun
+    (Pass::DryRun, None)
 }

@@ -1,6 +1,7 @@
 //! A client that turns the page cache off, fills it with junk, or reads what is another's.
 
-use std::net::SocketAddr;
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
 
 use howdah_tests::fixture::{Builder, Fixture};
 use howdah_tests::http::{Response, exchange};
@@ -107,7 +108,7 @@ fn a_cookie_that_begins_like_one_of_analytics_is_the_applications() {
     }
 }
 
-/// The same of parameters: one that is taken for tracking is hidden from the script, which then answers
+/// The same holds of parameters: one that is taken for tracking is hidden from the script, which then answers
 /// with another page.
 #[test]
 fn a_parameter_that_begins_like_one_of_tracking_is_the_applications() {
@@ -149,4 +150,129 @@ header('Content-Range: 0-9/10'); echo '0123456789';";
     let ranges = ranges.filter(|(name, _)| name.eq_ignore_ascii_case("Content-Range"));
     let ranges: Vec<_> = ranges.map(|(_, value)| value.as_str()).collect();
     assert_eq!(ranges, ["bytes 2-4/10"]);
+}
+
+/// Ever new values of a field that a page varies by: they make variants, and neither keep those of others
+/// out nor cost a run more than the answers they get.
+#[test]
+fn junk_variants_do_not_keep_others_out() {
+    let php = "<?php file_put_contents('SCRATCH/runs', 'x', FILE_APPEND); header('Vary: Accept-Language');
+echo $_SERVER['HTTP_ACCEPT_LANGUAGE'] ?? 'none';";
+    let fixture = site("junk", "cache = \"on\"")
+        .script("page.php", php)
+        .start();
+    let runs = || std::fs::read(fixture.path("runs")).map_or(0, |bytes| bytes.len());
+    let asks = |language: &str, times: usize| {
+        let lines = format!("Accept-Language: {language}\r\n");
+        let told = |_| {
+            let answer = ask(fixture.address(), "/page.php", &lines);
+            assert_eq!(answer.text(), language);
+            told(&answer)
+        };
+        (0..times).map(told).collect::<Vec<_>>()
+    };
+    for n in 0..40 {
+        asks(&format!("zz-{n}"), 2);
+    }
+    assert_eq!(runs(), 80, "PHP does not run more often than somebody asks");
+    for purged in [false, true] {
+        if purged {
+            let output = fixture.control(&["cache", "purge", "--all"]);
+            assert!(output.status.success(), "{output:?}");
+        }
+        let language = if purged { "fr" } else { "de" };
+        let told = asks(language, 4);
+        assert!(told[1].ends_with("; stored"), "{told:?}");
+        assert!(told[3].contains("; hit"), "{told:?}");
+    }
+}
+
+/// Clients that ask for pages and leave at once: what they asked for must not stand in the pool's queue
+/// before everybody else, be it the first visit of a page or a render for the cache.
+#[test]
+fn whoever_leaves_takes_his_work_along() {
+    const CLIENTS: usize = 60;
+    let fixture = site("leaving", "cache = \"on\"")
+        .script(
+            "page.php",
+            "<?php require 'GATES'; if (file_exists('SCRATCH/stand')) stand_at('busy');
+file_put_contents('SCRATCH/runs', 'x', FILE_APPEND); echo 'page';",
+        )
+        .start();
+    let runs = || std::fs::read(fixture.path("runs")).map_or(0, |bytes| bytes.len());
+    let queued = |f: &Fixture| f.status()["pools"][0]["queue"].as_u64().unwrap();
+    // Every other page has had its first visit, so that it is rendered for the cache.
+    for n in (0..CLIENTS).step_by(2) {
+        ask(fixture.address(), &format!("/page.php/{n}"), "");
+    }
+    let before = runs();
+    fixture.write("stand", "");
+    let gate = fixture.gate("busy");
+    let busy: Vec<_> = (0..2)
+        .map(|n| fixture.get_meanwhile(&format!("/page.php/busy{n}")))
+        .collect();
+    let standing = gate.wait();
+    fixture.wait("both processes to be busy", |f| {
+        f.status()["pools"][0]["active_processes"] == 2
+    });
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|n| {
+            let mut stream = TcpStream::connect(fixture.address()).expect("the server listens");
+            let request = format!("GET /page.php/{n} HTTP/1.1\r\nHost: example.org\r\n\r\n");
+            stream
+                .write_all(request.as_bytes())
+                .expect("a request can be sent");
+            stream
+        })
+        .collect();
+    fixture.wait("all of them to wait", |f| queued(f) >= CLIENTS as u64);
+    drop(clients);
+    fixture.wait("the queue to be empty", |f| queued(f) == 0);
+    std::fs::remove_file(fixture.path("stand")).unwrap();
+    standing.open();
+    for one in busy {
+        assert_eq!(one.answer().status(), 200);
+    }
+    assert_eq!(
+        ask(fixture.address(), "/page.php/visitor", "").text(),
+        "page"
+    );
+    assert_eq!(runs(), before + 3, "nothing of those who left was run");
+}
+
+/// A link that counts its clicks is counted once a visit, however often it is followed: PHP never runs
+/// for the cache where that could not be stored.
+#[test]
+fn a_visit_is_counted_once() {
+    let count = "<?php $db = new PDO('sqlite:SCRATCH/db/site');
+$db->exec(\"INSERT INTO clicks VALUES ('{$_SERVER['REMOTE_ADDR']}')\"); ";
+    let builder = site("clicks", "cache = \"on\"");
+    builder.scratch().writable_dir("db");
+    let fixture = builder
+        .script("make.php", "<?php (new PDO('sqlite:SCRATCH/db/site'))->exec('CREATE TABLE clicks (ip TEXT)'); echo 'made';")
+        .script("go.php", &format!("{count} header('Location: /elsewhere', true, 301);"))
+        .script("session.php", "<?php file_put_contents('SCRATCH/runs', 'x', FILE_APPEND); session_start(); echo 'mine';")
+        .script("clicks.php", "<?php header('Cache-Control: no-store');
+foreach ((new PDO('sqlite:SCRATCH/db/site'))->query('SELECT ip, count(*) FROM clicks GROUP BY ip') as $row) echo $row[0], '=', $row[1], ' ';")
+        .start();
+    assert_eq!(ask(fixture.address(), "/make.php", "").text(), "made");
+    for _ in 0..10 {
+        assert_eq!(ask(fixture.address(), "/go.php", "").status(), 301);
+    }
+    let clicks = ask(fixture.address(), "/clicks.php", "").text();
+    assert_eq!(clicks, "127.0.0.1=10 ");
+    for n in 0..30 {
+        ask(fixture.address(), &format!("/session.php/{n}"), "");
+    }
+    let runs = std::fs::read(fixture.path("runs")).unwrap().len();
+    assert_eq!(runs, 30);
+    // And the administrator is told what is the matter.
+    let line = fixture.wait_for_log(&["NothingStorable", "SessionOpened"]);
+    assert!(line.contains("could be stored"), "{line}");
+    let status = fixture.control(&["status"]).stdout;
+    let status = String::from_utf8_lossy(&status).into_owned();
+    assert!(
+        status.contains("answers could be stored (SessionOpened"),
+        "{status}"
+    );
 }

@@ -41,11 +41,14 @@ fn page(name: &str, php: &str) -> Fixture {
         .start()
 }
 
+/// Asks twice, and gives the second answer: a page is stored at its second visit, and an attacker would
+/// come again.
 fn ask(address: SocketAddr, method: &str, target: &str, lines: &str) -> Response {
-    raw(
-        address,
-        &format!("{method} {target} HTTP/1.1\r\nHost: example.org\r\n{lines}"),
-    )
+    let head = format!("{method} {target} HTTP/1.1\r\nHost: example.org\r\n{lines}");
+    if method == "GET" {
+        raw(address, &head);
+    }
+    raw(address, &head)
 }
 
 /// A request as it is written here, but for the empty line and the connection's end.

@@ -305,6 +305,7 @@ fn preset_for(application: Application) -> Option<&'static Preset> {
         Application::Joomla => "joomla",
         Application::PhpBb => "phpbb",
         Application::Magento => "magento",
+        Application::DokuWiki => "dokuwiki",
         _ => return None,
     })
 }

@@ -408,7 +408,7 @@ options! {
             "The page cache. `dry-run`: as `on`, but nothing is served from it; `howdah status` tells what would have been a hit, and what would have been wrong. `on`: pages are rendered for an anonymous request the server makes itself, and served to anonymous readers. `rfc`: an HTTP cache (RFC 9111) that stores what the application explicitly allows, for applications that declare `Vary` truly.",
             "a cache is switched on by somebody who knows the application";
         "cache_preset": Kind::Text, "auto",
-            "What is known of the application: `wordpress`, `mediawiki`, `drupal`, `joomla`, `phpbb`, `magento`, `laravel`, `symfony`, `php`. `auto`: as the root is recognised, else the first of its subfolders that is. One for the whole site: another application in a subfolder is told at the start.", "";
+            "What is known of the application: `wordpress`, `mediawiki`, `drupal`, `joomla`, `phpbb`, `magento`, `laravel`, `symfony`, `dokuwiki`, `php`. `auto`: as the root is recognised, else the first of its subfolders that is. One for the whole site: another application in a subfolder is told at the start.", "";
         "cache_ttl": Kind::Time(SECOND, 365 * DAY), "120s",
             "How long a page that does not say is kept (`cache = on`).", "Varnish's; writes over HTTP end it sooner";
         "cache_max_ttl": Kind::Time(SECOND, 365 * DAY), "24h",

@@ -58,7 +58,7 @@ impl Asked<'_> {
         } = self.exchange;
         let validated = self.old.as_ref().map(|(page, _)| page);
         let Some(request) = whole_request(self.exchange.request, validated.map(|p| &**p)) else {
-            return Ok(Answered::No(Pass::HeadTooLarge));
+            return Ok(Answered::No(Pass::HeadTooLarge, None));
         };
         let born = self.part.generations.now();
         let requested = now();

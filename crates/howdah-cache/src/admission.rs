@@ -1,0 +1,246 @@
+//! Which pages are rendered for the cache. Such a render is a run of PHP that nobody's browser asked
+//! for: where it ends in nothing that may be stored, it has cost its time, and the application has
+//! counted a visitor who is none. So a page is rendered only when a visitor's own answer has shown that
+//! it could be stored: a page is in the cache from its second visit on, and PHP does not run more often
+//! than it has visitors.
+//!
+//! Two renders may still come to nothing: the clean room is another visitor than the one before. After
+//! each, the page is left alone for a time that doubles; one that writes to a database there, which is
+//! what counting a visitor looks like, has one chance more and then none.
+//!
+//! A no belongs to an *epoch*, a number that the caller changes when somebody asks for a fresh start (a
+//! purge by hand). Bounded; what is forgotten is learnt again at the next visit.
+
+use std::hash::{BuildHasher, RandomState};
+
+use quick_cache::sync::Cache;
+
+use crate::Millis;
+use crate::pass::Pass;
+
+/// How many pages are remembered.
+const REMEMBERED: usize = 32_768;
+/// How long a page is left alone after a render that was not stored; then twice as long, and so on.
+const FIRST_PAUSE: Millis = 120_000;
+/// The longest pause.
+const LONGEST_PAUSE: Millis = 86_400_000;
+/// So many renders that wrote to a database are enough for ever.
+const WRITES: u32 = 2;
+/// Within how many milliseconds a page with a query must be asked for twice (Batcache's): there are as
+/// many of them as somebody cares to make up.
+pub const SEEN_WITHIN: Millis = 120_000;
+
+/// What is to be done about a page that is not in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Render it for the cache: a visitor's own answer could have been stored.
+    Render,
+    /// Nothing is known of it: look at the answer its next visitor gets. Others may wait for that.
+    Ask,
+    /// Everybody goes to PHP for himself, and this is why. Their answers are looked at all the same.
+    Pass(Pass),
+}
+
+/// What is known of a page.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    epoch: u64,
+    /// What the last visitor's own answer was: fit to be stored, at that time, or not.
+    answer: Result<Millis, Pass>,
+    /// Renders in a row that were not stored.
+    failed: u32,
+    /// Not rendered before.
+    until: Millis,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Admission {
+    known: Cache<u64, Known>,
+    hasher: RandomState,
+}
+
+impl Default for Admission {
+    fn default() -> Self {
+        Admission {
+            known: Cache::new(REMEMBERED),
+            hasher: RandomState::new(),
+        }
+    }
+}
+
+impl Admission {
+    fn get(&self, key: &[u8], epoch: u64) -> (u64, Option<Known>) {
+        let hash = self.hasher.hash_one(key);
+        let known = self.known.get(&hash);
+        let fresh = |known: Known| match known.answer {
+            _ if known.epoch == epoch => Some(known),
+            Ok(at) => Some(Known {
+                epoch,
+                answer: Ok(at),
+                failed: 0,
+                until: 0,
+            }),
+            Err(_) => None,
+        };
+        (hash, known.and_then(fresh))
+    }
+
+    /// What is to be done about the page of this variant's key. `within`: what its visitors' answers
+    /// showed counts for so long only.
+    pub fn step(&self, key: &[u8], epoch: u64, now: Millis, within: Option<Millis>) -> Step {
+        let Some(known) = self.get(key, epoch).1 else {
+            return Step::Ask;
+        };
+        match known.answer {
+            Err(why) => Step::Pass(why),
+            Ok(_) if now < known.until => Step::Pass(Pass::PassedBefore),
+            Ok(at) if within.is_some_and(|within| now.saturating_sub(at) >= within) => Step::Ask,
+            Ok(_) => Step::Render,
+        }
+    }
+
+    /// A visitor's own answer could have been stored, or could not. What says something about the
+    /// moment only changes nothing.
+    pub fn answered(&self, key: &[u8], epoch: u64, now: Millis, fit: Result<(), Pass>) {
+        if fit.is_err_and(Pass::is_of_the_moment) {
+            return;
+        }
+        let (hash, known) = self.get(key, epoch);
+        if let (Some(known), Err(why)) = (&known, fit)
+            && known.answer == Err(why)
+        {
+            return;
+        }
+        let (failed, until) = known.map_or((0, 0), |known| (known.failed, known.until));
+        let known = Known {
+            epoch,
+            answer: fit.map(|()| now),
+            failed,
+            until,
+        };
+        self.known.insert(hash, known);
+    }
+
+    /// A render for the cache was stored, or not.
+    pub fn rendered(&self, key: &[u8], epoch: u64, now: Millis, stored: Result<(), Pass>) {
+        if stored.is_err_and(Pass::is_of_the_moment) {
+            return;
+        }
+        let (hash, known) = self.get(key, epoch);
+        let failed = match stored {
+            Ok(()) => 0,
+            Err(_) => known.map_or(0, |known| known.failed) + 1,
+        };
+        let pause = match (stored, failed) {
+            (Ok(()), _) => 0,
+            (Err(Pass::DatabaseWrite), WRITES..) => Millis::MAX,
+            (Err(_), _) => FIRST_PAUSE
+                .saturating_mul(1 << (failed - 1).min(30))
+                .min(LONGEST_PAUSE),
+        };
+        let known = Known {
+            epoch,
+            answer: known.map_or(Ok(now), |known| match stored {
+                Ok(()) => Ok(now),
+                Err(_) => known.answer,
+            }),
+            failed,
+            until: match stored {
+                Ok(()) => 0,
+                Err(_) => now.saturating_add(pause),
+            },
+        };
+        self.known.insert(hash, known);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Millis = 60_000;
+
+    #[test]
+    fn a_page_is_rendered_once_a_visitors_answer_could_have_been_stored() {
+        let pages = Admission::default();
+        assert_eq!(pages.step(b"k", 0, 0, None), Step::Ask);
+        pages.answered(b"k", 0, 0, Ok(()));
+        assert_eq!(pages.step(b"k", 0, 1 << 40, None), Step::Render);
+        assert_eq!(pages.step(b"other", 0, 0, None), Step::Ask);
+    }
+
+    #[test]
+    fn a_page_with_a_query_must_be_asked_for_twice_within_a_time() {
+        let pages = Admission::default();
+        pages.answered(b"k", 0, 0, Ok(()));
+        let within = Some(SEEN_WITHIN);
+        assert_eq!(pages.step(b"k", 0, SEEN_WITHIN - 1, within), Step::Render);
+        assert_eq!(pages.step(b"k", 0, SEEN_WITHIN, within), Step::Ask);
+    }
+
+    #[test]
+    fn a_page_that_is_somebodys_own_is_never_rendered_until_an_answer_says_otherwise() {
+        let pages = Admission::default();
+        let opened = Err(Pass::SessionOpened);
+        pages.answered(b"k", 0, 0, opened);
+        let passes = Step::Pass(Pass::SessionOpened);
+        assert_eq!(pages.step(b"k", 0, 1 << 40, None), passes);
+        // A process that dies says nothing about the page.
+        pages.answered(b"k", 0, 1, Err(Pass::RunFailed));
+        assert_eq!(pages.step(b"k", 0, 1, None), passes);
+        pages.answered(b"k", 0, 2, Ok(()));
+        assert_eq!(pages.step(b"k", 0, 2, None), Step::Render);
+    }
+
+    #[test]
+    fn renders_that_come_to_nothing_are_tried_ever_more_rarely() {
+        let pages = Admission::default();
+        pages.answered(b"k", 0, 0, Ok(()));
+        let (mut now, mut tries) = (0, 0);
+        // A day of a page that each visitor's answer says could be stored, once a minute.
+        while now < 24 * 60 * MINUTE {
+            pages.answered(b"k", 0, now, Ok(()));
+            if pages.step(b"k", 0, now, None) == Step::Render {
+                pages.rendered(b"k", 0, now, Err(Pass::SetCookie));
+                tries += 1;
+            }
+            now += MINUTE;
+        }
+        assert_eq!(tries, 10);
+        pages.rendered(b"k", 0, now, Ok(()));
+        assert_eq!(pages.step(b"k", 0, now, None), Step::Render);
+        pages.rendered(b"k", 0, now, Err(Pass::SetCookie));
+        let again = now + FIRST_PAUSE;
+        let passed = Step::Pass(Pass::PassedBefore);
+        assert_eq!(pages.step(b"k", 0, again - 1, None), passed);
+        assert_eq!(pages.step(b"k", 0, again, None), Step::Render);
+    }
+
+    #[test]
+    fn a_render_that_wrote_to_a_database_is_tried_once_more_and_never_again() {
+        let pages = Admission::default();
+        let wrote = Err(Pass::DatabaseWrite);
+        pages.answered(b"k", 0, 0, Ok(()));
+        pages.rendered(b"k", 0, 0, wrote);
+        assert_eq!(pages.step(b"k", 0, FIRST_PAUSE, None), Step::Render);
+        pages.rendered(b"k", 0, FIRST_PAUSE, wrote);
+        pages.answered(b"k", 0, 1 << 50, Ok(()));
+        let passed = Step::Pass(Pass::PassedBefore);
+        assert_eq!(pages.step(b"k", 0, 1 << 50, None), passed);
+        // Unless somebody asks for a fresh start.
+        assert_eq!(pages.step(b"k", 1, 1 << 50, None), Step::Render);
+        pages.answered(b"own", 0, 0, Err(Pass::SetCookie));
+        assert_eq!(pages.step(b"own", 1, 0, None), Step::Ask);
+    }
+
+    #[test]
+    fn a_failure_and_a_write_meanwhile_say_nothing_about_the_page() {
+        let pages = Admission::default();
+        pages.answered(b"k", 0, 0, Ok(()));
+        for why in [Pass::ServerError, Pass::OutdatedRender, Pass::FlightFailed] {
+            pages.rendered(b"k", 0, 0, Err(why));
+            assert_eq!(pages.step(b"k", 0, 0, None), Step::Render, "{why}");
+        }
+    }
+}

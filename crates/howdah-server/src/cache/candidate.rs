@@ -1,0 +1,227 @@
+//! A page that is not in the store, while a visitor gets an answer of his own: could it be stored? Only
+//! then is it rendered for the cache, when the next one asks (`howdah_cache::admission`). Nothing of the
+//! answer is kept; what PHP does for the visitor is no different for being looked at.
+//!
+//! Whoever asks for the same page meanwhile waits for the verdict, which is there when the head says no,
+//! or else when the script is through: never later because this visitor reads slowly. A visitor who
+//! leaves gives the place to the next.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use howdah_cache::flight::{Outcome, Ticket};
+use howdah_cache::key::Key;
+use howdah_cache::{Millis, Pass, Storable};
+use howdah_executor::{Event, ExecError, Head, Run, RunTiming};
+
+use super::watch::Watch;
+use super::{PageCache, SiteCache, fill, lookup, now};
+use crate::http::message::RequestHead;
+use crate::site::{Route, Site};
+
+/// See the module.
+#[derive(Debug)]
+pub struct Candidate {
+    cache: Arc<PageCache>,
+    site: Arc<Site>,
+    key: Box<Key>,
+    /// The key of the variant, by the fields that were known.
+    variant: Vec<u8>,
+    /// The request asks for less than the page, or sets conditions: a no says nothing.
+    conditional: bool,
+    requested: Millis,
+    /// What the run does beside answering.
+    watch: Arc<Watch>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The key of the variant, by all fields that this answer names, too.
+    own: Option<Vec<u8>>,
+    /// Others wait for the verdict.
+    ticket: Option<Ticket>,
+    head: Option<Head>,
+    /// Whether the head may be stored.
+    judged: Option<Result<Storable, Pass>>,
+    length: u64,
+    /// The script is through.
+    ended: bool,
+    /// The verdict was given.
+    settled: bool,
+}
+
+/// What a candidate is about.
+#[derive(Debug)]
+pub struct Asked {
+    /// The page.
+    pub key: Box<Key>,
+    /// The key of the variant, by the fields that are known.
+    pub variant: Vec<u8>,
+    /// See [`Candidate`].
+    pub conditional: bool,
+    /// If others wait for the verdict.
+    pub ticket: Option<Ticket>,
+}
+
+impl Candidate {
+    /// For the run that `watch` listens to.
+    pub fn new(
+        cache: &Arc<PageCache>,
+        site: &Arc<Site>,
+        asked: Asked,
+        watch: &Arc<Watch>,
+    ) -> Arc<Candidate> {
+        Arc::new(Candidate {
+            cache: cache.clone(),
+            site: site.clone(),
+            key: asked.key,
+            variant: asked.variant,
+            conditional: asked.conditional,
+            requested: now(),
+            watch: watch.clone(),
+            state: Mutex::new(State {
+                ticket: asked.ticket,
+                ..State::default()
+            }),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn part(&self) -> Option<&SiteCache> {
+        self.cache.site(&self.site)
+    }
+
+    /// Passes a run on and looks at it.
+    pub fn look_at(self: &Arc<Candidate>, run: Box<dyn Run>) -> Box<dyn Run> {
+        Box::new(Looked {
+            run,
+            candidate: self.clone(),
+        })
+    }
+
+    /// The visitor's head is about to be sent: judges the script's. Gives why the page cannot be stored,
+    /// as far as that is known by now.
+    pub fn judge(&self, route: &Route, request: &RequestHead) -> Option<Pass> {
+        let part = self.part()?;
+        let mut state = self.lock();
+        if state.judged.is_none() {
+            let head = state.head.take()?;
+            let lines = fill::judged_fields(&self.site, route, &head);
+            let judged = fill::verdict(&head, &lines, part, (self.requested, now()), false);
+            if let Ok(storable) = &judged {
+                let known = self.cache.memory.varies(self.key.as_bytes());
+                let mut names = known.map_or_else(Vec::new, |known| known.names().to_vec());
+                names.extend_from_slice(storable.vary());
+                names.sort();
+                names.dedup();
+                if !names.is_empty() {
+                    state.own = Some(lookup::variant(&self.key, &names, request));
+                }
+            }
+            state.judged = Some(judged);
+            self.settle(&mut state);
+        }
+        if let Some(cause) = self.watch.forbidden() {
+            return Some(cause.pass);
+        }
+        match &state.judged {
+            Some(Err(why)) => Some(*why),
+            Some(Ok(storable)) => storable.allows(state.length).err(),
+            None => None,
+        }
+    }
+
+    /// Gives the verdict once it is known.
+    fn settle(&self, state: &mut State) {
+        let Some(part) = self.part() else { return };
+        if state.settled {
+            return;
+        }
+        let verdict = match (&state.judged, self.watch.forbidden()) {
+            (_, Some(cause)) => Err(cause.pass),
+            (Some(Err(why)), None) => Err(*why),
+            (Some(Ok(storable)), None) if state.ended => {
+                let whole = storable.complete(state.length);
+                whole.and_then(|()| {
+                    let key = self.key.as_bytes();
+                    let learnt = self.cache.memory.learn(key, storable.vary());
+                    learnt.map(|_| ())
+                })
+            }
+            _ => return,
+        };
+        state.settled = true;
+        let (epoch, now) = (part.epoch(), now());
+        let says_something = verdict.is_ok() || !self.conditional;
+        if says_something {
+            let admission = &self.cache.admission;
+            let own = state.own.as_ref().filter(|_| verdict.is_ok());
+            admission.answered(own.unwrap_or(&self.variant), epoch, now, verdict);
+            part.fitness.count(verdict);
+        }
+        if let Err(why) = verdict
+            && says_something
+        {
+            let text = self.watch.forbidden().map(|cause| cause.text.clone());
+            let text = text.unwrap_or_else(|| "".into());
+            part.reasons.passed(&self.variant, why, &text);
+        }
+        if let Some(ticket) = state.ticket.take() {
+            ticket.land(match verdict {
+                Err(why) if says_something => Outcome::Passed(why),
+                // The first of those who waited has it rendered.
+                _ => Outcome::LookAgain,
+            });
+        }
+    }
+
+    /// The run is over, however it ended.
+    pub fn over(&self, failed: bool) {
+        let mut state = self.lock();
+        if failed && state.judged.is_none() {
+            state.judged = Some(Err(Pass::RunFailed));
+        }
+        self.settle(&mut state);
+    }
+}
+
+/// The visitor has left, or the run was cut off: the next one who waits takes the place.
+impl Drop for Candidate {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.lock().ticket.take() {
+            ticket.land(Outcome::LookAgain);
+        }
+    }
+}
+
+struct Looked {
+    run: Box<dyn Run>,
+    candidate: Arc<Candidate>,
+}
+
+impl Run for Looked {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
+        let event = std::task::ready!(self.run.poll_event(cx))?;
+        let mut state = self.candidate.lock();
+        match &event {
+            Event::Head(head) => state.head = Some(head.clone()),
+            Event::Body(bytes) => state.length += bytes.len() as u64,
+            Event::Effect => self.candidate.settle(&mut state),
+            Event::End => {
+                state.ended = true;
+                self.candidate.settle(&mut state);
+            }
+            Event::Informational(_) | Event::Flush => {}
+        }
+        drop(state);
+        Poll::Ready(Ok(event))
+    }
+
+    fn timing(&self) -> RunTiming {
+        self.run.timing()
+    }
+}

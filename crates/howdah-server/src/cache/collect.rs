@@ -1,0 +1,57 @@
+//! The body of an answer, put together as it comes: a page of megabytes that were joined and hashed at
+//! its end would hold up everybody else of its thread. What comes out takes no more memory than it has
+//! bytes: pieces come out of larger buffers, which they would keep.
+
+use std::hash::{DefaultHasher, Hasher};
+
+use bytes::Bytes;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Collect {
+    bytes: Vec<u8>,
+    hasher: DefaultHasher,
+}
+
+impl Collect {
+    /// The next piece.
+    pub fn push(&mut self, piece: &[u8]) {
+        self.bytes.extend_from_slice(piece);
+        self.hasher.write(piece);
+    }
+
+    /// How long it is by now.
+    pub fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// An entity tag of its bytes.
+    pub fn tag(&self) -> String {
+        format!("\"{:x}-{:016x}\"", self.bytes.len(), self.hasher.finish())
+    }
+
+    /// All of it.
+    pub fn finish(self) -> Bytes {
+        Bytes::from(self.bytes.into_boxed_slice())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_has_one_tag_however_it_came() {
+        let text: Vec<u8> = (0..=255).cycle().take(10_000).collect();
+        let tag = |size: usize| {
+            let mut body = Collect::default();
+            text.chunks(size).for_each(|piece| body.push(piece));
+            let tag = body.tag();
+            assert_eq!(body.finish(), text);
+            tag
+        };
+        for size in [1, 3, 8, 4096] {
+            assert_eq!(tag(size), tag(10_000), "{size}");
+        }
+    }
+}

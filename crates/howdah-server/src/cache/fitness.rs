@@ -1,0 +1,103 @@
+//! Whether a site's pages can be stored at all: many applications open a session for everybody, and
+//! their administrator is told so instead of wondering about a cache that is always empty.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use howdah_cache::Pass;
+use howdah_cache::pass::PassCounters;
+use serde::{Deserialize, Serialize};
+
+/// After so many answers, none of which could be stored, it is said.
+const ENOUGH: u64 = 20;
+
+/// Visitors' own answers that were looked at.
+#[derive(Debug, Default)]
+pub struct Fitness {
+    fit: AtomicU64,
+    unfit: AtomicU64,
+    why: PassCounters,
+    said: AtomicBool,
+}
+
+/// The counters at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FitnessStatus {
+    /// Answers that could have been stored.
+    pub fit: u64,
+    /// Answers that could not.
+    pub unfit: u64,
+    /// These by reason.
+    pub why: Vec<(String, u64)>,
+}
+
+impl Fitness {
+    /// Counts an answer.
+    pub fn count(&self, fit: Result<(), Pass>) {
+        match fit {
+            Ok(()) => self.fit.fetch_add(1, Ordering::Relaxed),
+            Err(why) if why.is_of_the_moment() => return,
+            Err(why) => {
+                self.why.add(why);
+                self.unfit.fetch_add(1, Ordering::Relaxed)
+            }
+        };
+    }
+
+    /// That nothing of the site can be stored, in words; once, when it has become clear.
+    pub fn news(&self) -> Option<String> {
+        let unfit = self.unfit.load(Ordering::Relaxed);
+        if unfit < ENOUGH || self.said.load(Ordering::Relaxed) {
+            return None;
+        }
+        let text = self.status().in_words()?;
+        (!self.said.swap(true, Ordering::Relaxed)).then_some(text)
+    }
+
+    /// The counters of now.
+    pub fn status(&self) -> FitnessStatus {
+        FitnessStatus {
+            fit: self.fit.load(Ordering::Relaxed),
+            unfit: self.unfit.load(Ordering::Relaxed),
+            why: self.why.sums(),
+        }
+    }
+}
+
+impl FitnessStatus {
+    /// That nothing of the site can be stored, if that is so.
+    pub fn in_words(&self) -> Option<String> {
+        if self.fit > 0 || self.unfit < ENOUGH {
+            return None;
+        }
+        let mut why = self.why.clone();
+        why.sort_by_key(|(_, times)| std::cmp::Reverse(*times));
+        let why: Vec<_> = why.iter().map(|(name, n)| format!("{name} {n}")).collect();
+        Some(format!(
+            "none of {} answers could be stored ({}): as it is, the application makes a page of its own for every visitor",
+            self.unfit,
+            why.join(", ")
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_said_once_that_nothing_can_be_stored_and_not_of_a_site_of_which_something_can() {
+        let site = Fitness::default();
+        for _ in 1..ENOUGH {
+            site.count(Err(Pass::SessionOpened));
+            site.count(Err(Pass::RunFailed));
+        }
+        assert_eq!(site.news(), None);
+        site.count(Err(Pass::SetCookie));
+        let said = site.news().unwrap();
+        assert!(said.contains("(SessionOpened 19, SetCookie 1)"), "{said}");
+        assert_eq!(site.news(), None);
+        assert!(site.status().in_words().is_some());
+        site.count(Ok(()));
+        assert_eq!(site.status().in_words(), None);
+    }
+}
