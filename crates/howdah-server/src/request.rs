@@ -155,6 +155,7 @@ impl Front {
                 .access_log
                 .as_ref()
                 .map_or(0, |l| l.sink().dropped()),
+            error_log_dropped: self.error_log.sink().dropped(),
             pools: config.pools.iter().map(|pool| pool.status()).collect(),
             cache: config
                 .cache

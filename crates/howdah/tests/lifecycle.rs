@@ -745,3 +745,40 @@ fn root_writes_and_gives_away_nothing_through_a_link_of_the_served_user() {
     assert_eq!(fs::read_to_string(&victim).unwrap(), "secret");
     assert_eq!((there.uid(), there.mode() & 0o777), (0, 0o644));
 }
+
+#[test]
+fn lost_access_lines_are_in_the_error_log_and_in_the_status() {
+    let scratch = Scratch::new("lost");
+    site(&scratch);
+    let error = scratch.path("error.log");
+    let config = |access: &str| {
+        let text = format!(
+            "listen = \"127.0.0.1:0\"\n[log]\nerror = \"error.log\"\naccess = \"{access}\"\naccess_delay = \"0s\"\n\
+             [[site]]\nroot = \"web\"\n"
+        );
+        scratch.write("a.toml", &text)
+    };
+    let file = config("full.log");
+    // Every write to it fails as on a full disk.
+    std::os::unix::fs::symlink("/dev/full", scratch.path("full.log")).unwrap();
+    let server = Server::start_listening(&scratch, &["--config", file.to_str().unwrap()], &[]);
+    let said = || fs::read_to_string(&error).unwrap_or_default();
+    assert_eq!(server.get("/a.txt").0, 200);
+    let lost = " LogLost: access log: lines are lost: No space left on device";
+    wait_until("the error log to tell", || said().contains(lost));
+    wait_until("the status to tell", || {
+        server
+            .ask(&["status"])
+            .1
+            .contains("access log: 1 lines lost\n")
+    });
+    // There is room again: in the same file, by its name.
+    fs::remove_file(scratch.path("full.log")).unwrap();
+    server.signal(Signal::USR1);
+    let again = " LogWorksAgain: access log: it is written again; ";
+    wait_until("the end", || {
+        server.get("/a.txt");
+        said().contains(again)
+    });
+    assert!(said().matches(lost).count() == 1, "{}", said());
+}

@@ -99,8 +99,10 @@ pub fn text(s: &ServerStatus) -> String {
         s.statuses.iter().map(|(code, n)| (code.to_string(), *n)),
     );
     list(&mut out, "failures", s.failures.iter().cloned());
-    if s.access_log_dropped > 0 {
-        let _ = writeln!(out, "access log: {} lines lost", s.access_log_dropped);
+    for (log, lost) in s.log_lines_lost() {
+        if lost > 0 {
+            let _ = writeln!(out, "{log} log: {lost} lines lost");
+        }
     }
     if let Some(cache) = &s.cache {
         cache_text(&mut out, cache);
@@ -376,6 +378,14 @@ pub fn openmetrics(s: &ServerStatus) -> String {
         "Bytes of response bodies.",
     );
     m.value("howdah_response_bytes_total", &[], s.bytes_sent);
+    m.family(
+        "howdah_log_lines_lost",
+        "counter",
+        "Log lines that could not be written.",
+    );
+    for (log, lost) in s.log_lines_lost() {
+        m.value("howdah_log_lines_lost_total", &[("log", log)], lost);
+    }
     m.family(
         "howdah_responses",
         "counter",

@@ -37,11 +37,23 @@ pub struct ServerStatus {
     pub failures: Vec<(String, u64)>,
     /// Access log lines lost because the log took none.
     pub access_log_dropped: u64,
+    /// Error log lines lost likewise.
+    pub error_log_dropped: u64,
     /// A pool each.
     pub pools: Vec<PoolStatus>,
     /// The page cache, if any site has it on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheStatus>,
+}
+
+impl ServerStatus {
+    /// By log, lines lost since the start.
+    pub(super) fn log_lines_lost(&self) -> [(&'static str, u64); 2] {
+        [
+            ("access", self.access_log_dropped),
+            ("error", self.error_log_dropped),
+        ]
+    }
 }
 
 /// The connections at one moment.

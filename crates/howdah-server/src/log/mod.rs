@@ -16,4 +16,4 @@ pub mod sink;
 
 pub use access::{AccessEntry, AccessFormat, AccessLog};
 pub use error::{ErrorLog, ErrorStyle};
-pub use sink::{LogTarget, Sink};
+pub use sink::{LogTarget, News, Sink};

@@ -1,16 +1,18 @@
 //! Where lines go: memory first, then a thread of the sink's own writes them. A full disk, a stuck
 //! pipe or a slow terminal never makes a request wait; lines beyond [`MAX_BUFFERED`] are dropped
-//! and counted. Knows nothing of formats.
+//! and counted, and somebody may hear of it ([`Sink::watch`]). A line that a full disk cuts off is finished
+//! when there is room again. Knows nothing of formats.
 //!
 //! Each thread has a buffer of its own, so that two front threads do not meet in one lock; lines of
 //! different threads may be up to the sink's delay out of order.
 
 use std::cell::Cell;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
@@ -54,18 +56,79 @@ enum Output {
 }
 
 impl Output {
-    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
-        match self {
-            Output::File(file) => file.write_all(lines),
-            Output::Stdout => {
-                let mut out = io::stdout().lock();
-                out.write_all(lines)?;
-                out.flush()
-            }
-            Output::Stderr => io::stderr().lock().write_all(lines),
-        }
+    /// Writes some of it, as write(2).
+    fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        let written = rustix::io::retry_on_intr(|| match self {
+            Output::File(file) => rustix::io::write(file, bytes),
+            Output::Stdout => rustix::io::write(io::stdout().as_fd(), bytes),
+            Output::Stderr => rustix::io::write(io::stderr().as_fd(), bytes),
+        });
+        Ok(written?)
     }
 }
+
+/// Writes lines to an output.
+struct Pen {
+    output: Output,
+    /// The end of a line that could be written in part.
+    rest: Vec<u8>,
+}
+
+impl Pen {
+    /// Writes whole lines; how many are lost for which error. The one that is cut off is not: its end
+    /// is kept and written first the next time.
+    fn write(&mut self, lines: &[u8]) -> Result<(), (u64, io::Error)> {
+        let rest = std::mem::take(&mut self.rest);
+        if let Err((at, error)) = self.write_all(&rest) {
+            self.rest = rest[at..].to_vec();
+            return Err((count(lines), error));
+        }
+        self.write_all(lines).map_err(|(at, error)| {
+            let mut left = &lines[at..];
+            if lines[..at].last().is_some_and(|byte| *byte != b'\n') {
+                let end = left.iter().position(|byte| *byte == b'\n');
+                let (cut_off, others) = left.split_at(end.map_or(left.len(), |end| end + 1));
+                self.rest = cut_off.to_vec();
+                left = others;
+            }
+            (count(left), error)
+        })
+    }
+
+    /// How far it came, and why not further.
+    fn write_all(&self, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
+        let mut at = 0;
+        while at < bytes.len() {
+            match self.output.write(&bytes[at..]) {
+                Ok(0) => return Err((at, io::ErrorKind::WriteZero.into())),
+                Ok(n) => at += n,
+                Err(error) => return Err((at, error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn count(lines: &[u8]) -> u64 {
+    lines.iter().filter(|byte| **byte == b'\n').count() as u64
+}
+
+/// What becomes of lines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// They are lost from now on.
+    Losing {
+        /// Why.
+        why: String,
+    },
+    /// They are written again.
+    WorksAgain {
+        /// How many were lost meanwhile.
+        lost: u64,
+    },
+}
+
+type Watcher = Box<dyn Fn(News) + Send + Sync>;
 
 struct Shared {
     delay: Duration,
@@ -74,6 +137,9 @@ struct Shared {
     asleep: AtomicBool,
     stopping: AtomicBool,
     dropped: AtomicU64,
+    /// Since somebody was told, until it is over.
+    losing: AtomicBool,
+    watcher: OnceLock<Watcher>,
     /// Orders and their outcome; the condition tells of the outcome.
     orders: Mutex<Orders>,
     done: Condvar,
@@ -132,6 +198,8 @@ impl Sink {
             asleep: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             dropped: AtomicU64::new(0),
+            losing: AtomicBool::new(false),
+            watcher: OnceLock::new(),
             orders: Mutex::new(Orders::default()),
             done: Condvar::new(),
         });
@@ -151,7 +219,9 @@ impl Sink {
         let soon = {
             let mut buffer = lock(&self.shared.shards[shard_of_this_thread()]);
             if buffer.len() >= MAX_BUFFERED {
-                self.shared.dropped.fetch_add(1, Ordering::Relaxed);
+                drop(buffer);
+                self.shared
+                    .lose(1, || "it is written too slowly".to_owned());
                 return;
             }
             let before = buffer.len();
@@ -214,6 +284,12 @@ impl Sink {
         orders.reopen_result.take().map_or(Ok(()), Err)
     }
 
+    /// Calls `watcher` when lines begin to be lost, from any thread, and when they are written again.
+    /// It must not wait. The first watcher stays.
+    pub fn watch(&self, watcher: impl Fn(News) + Send + Sync + 'static) {
+        let _ = self.shared.watcher.set(Box::new(watcher));
+    }
+
     fn writer_is_gone(&self) -> bool {
         self.join.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -235,27 +311,58 @@ impl Drop for Sink {
     }
 }
 
-fn write_loop(shared: &Shared, mut target: LogTarget, mut output: Output) {
+impl Shared {
+    fn lose(&self, lines: u64, why: impl FnOnce() -> String) {
+        self.dropped.fetch_add(lines, Ordering::Relaxed);
+        if !self.losing.swap(true, Ordering::Relaxed)
+            && let Some(tell) = self.watcher.get()
+        {
+            tell(News::Losing { why: why() });
+        }
+    }
+
+    /// All was written: whether it has become so is told. `told`: lines lost that were told before.
+    fn recovered(&self, told: &mut u64) {
+        if self.losing.swap(false, Ordering::Relaxed) {
+            let dropped = self.dropped.load(Ordering::Relaxed);
+            let lost = dropped - *told;
+            *told = dropped;
+            if let Some(tell) = self.watcher.get() {
+                tell(News::WorksAgain { lost });
+            }
+        }
+    }
+}
+
+fn write_loop(shared: &Shared, mut target: LogTarget, output: Output) {
+    let mut pen = Pen {
+        output,
+        rest: Vec::new(),
+    };
     let mut lines = Vec::new();
+    let mut told = 0;
     loop {
         // Read before the buffers are emptied: what was appended before the order is in them.
         let stopping = shared.stopping.load(Ordering::SeqCst);
         let flush = lock(&shared.orders).flush_asked;
-        let mut wrote = false;
+        let (mut wrote, mut failed) = (false, false);
         for shard in &shared.shards {
             std::mem::swap(&mut *lock(shard), &mut lines);
             if lines.is_empty() {
                 continue;
             }
             wrote = true;
-            if output.write(&lines).is_err() {
-                let lost = lines.iter().filter(|b| **b == b'\n').count() as u64;
-                shared.dropped.fetch_add(lost, Ordering::Relaxed);
+            if let Err((lost, error)) = pen.write(&lines) {
+                failed = true;
+                shared.lose(lost, || error.to_string());
             }
             lines.clear();
             if lines.capacity() > 2 * WRITE_SOON {
                 lines = Vec::new();
             }
+        }
+        if wrote && !failed {
+            shared.recovered(&mut told);
         }
         let mut orders = lock(&shared.orders);
         if let Some(how) = orders.reopen.take() {
@@ -267,7 +374,12 @@ fn write_loop(shared: &Shared, mut target: LogTarget, mut output: Output) {
             let opened = file.map_or_else(|| at.open(), |f| Ok(Output::File(f)));
             orders.reopen_result = match opened {
                 Ok(new) => {
-                    (output, target) = (new, at);
+                    if !pen.rest.is_empty() {
+                        // Its beginning is in the other file.
+                        shared.dropped.fetch_add(1, Ordering::Relaxed);
+                    }
+                    let rest = Vec::new();
+                    (pen, target) = (Pen { output: new, rest }, at);
                     None
                 }
                 Err(error) => Some(error),
@@ -383,5 +495,74 @@ mod tests {
             "still\n"
         );
         std::fs::remove_dir_all(kept).unwrap();
+    }
+
+    /// A pipe that takes nothing more: a page of it is free again after a page was read.
+    fn full_pipe() -> (io::PipeReader, File) {
+        use rustix::pipe::{PipeFlags, pipe_with};
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
+        while rustix::io::write(&writer, &[b'.'; 4096]).is_ok() {}
+        (reader.into(), writer.into())
+    }
+
+    fn read(reader: &io::PipeReader, length: usize) -> String {
+        let mut bytes = vec![0; length];
+        let n = rustix::io::read(reader, &mut bytes).unwrap();
+        String::from_utf8(bytes[..n].to_vec()).unwrap()
+    }
+
+    #[test]
+    fn a_line_that_was_cut_off_is_finished_when_there_is_room_again() {
+        let (reader, writer) = full_pipe();
+        let mut pen = Pen {
+            output: Output::File(writer),
+            rest: Vec::new(),
+        };
+        let (lost, _) = pen.write(b"first\nsecond\n").unwrap_err();
+        assert_eq!((lost, pen.rest.len()), (2, 0), "nothing of them is there");
+        let all = read(&reader, 1 << 20);
+        // Room for a page at a time: 4000 bytes and 96 of the next line.
+        let capacity = all.len();
+        let page = [b'.'; 4096];
+        for _ in 1..capacity / 4096 {
+            assert_eq!(pen.output.write(&page).unwrap(), page.len());
+        }
+        let long = |letter: u8| [vec![letter; 3999], vec![b'\n']].concat();
+        let lines = [long(b'a'), long(b'b'), long(b'c')].concat();
+        let (lost, _) = pen.write(&lines).unwrap_err();
+        assert_eq!((lost, pen.rest.len()), (1, 4000 - 96));
+        read(&reader, capacity - 4096);
+        let written = read(&reader, 4096);
+        assert!(written.ends_with(&"b".repeat(96)), "{written}");
+        pen.write(b"last\n").unwrap();
+        let written = read(&reader, 1 << 20);
+        assert!(written.starts_with("bbb") && written.ends_with("bbb\nlast\n"));
+        assert_eq!(written.len(), 4000 - 96 + 5);
+    }
+
+    #[test]
+    fn it_is_told_when_lines_begin_to_be_lost_and_when_that_is_over() {
+        let dir = scratch("news");
+        let full = LogTarget::File(PathBuf::from("/dev/full"));
+        let sink = Sink::start(full, Duration::from_secs(60)).unwrap();
+        let news = Arc::new(Mutex::new(Vec::new()));
+        let heard = news.clone();
+        sink.watch(move |what| heard.lock().unwrap().push(what));
+        for _ in 0..3 {
+            sink.append(|b| b.extend_from_slice(b"one\ntwo\n"));
+            sink.flush();
+        }
+        let target = LogTarget::File(dir.join("a.log"));
+        sink.move_to(target, None).unwrap();
+        for _ in 0..3 {
+            sink.append(|b| b.extend_from_slice(b"three\n"));
+            sink.flush();
+        }
+        let news = news.lock().unwrap().clone();
+        let [News::Losing { why }, News::WorksAgain { lost: 6 }] = &news[..] else {
+            panic!("{news:?}");
+        };
+        assert!(why.contains("No space left"), "{why}");
+        std::fs::remove_dir_all(dir).unwrap();
     }
 }

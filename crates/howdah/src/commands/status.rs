@@ -86,6 +86,15 @@ fn text(answer: &Answer, server: &Value) -> String {
     );
     pairs(&mut out, "answers", &server["statuses"]);
     pairs(&mut out, "failures", &server["failures"]);
+    for (key, log) in [
+        ("access_log_dropped", "access log"),
+        ("error_log_dropped", "error log"),
+    ] {
+        let lost = n(server, key);
+        if lost > 0 {
+            let _ = writeln!(out, "{log}: {lost} lines lost");
+        }
+    }
     // A server of another version may say it otherwise.
     if let Ok(cache) = CacheStatus::deserialize(&server["cache"]) {
         cache_text(&mut out, &cache);

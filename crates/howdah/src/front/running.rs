@@ -16,7 +16,7 @@ use howdah_server::cache::disk_store::{self, Disk, Fault, Notice, OpenError};
 use howdah_server::http::proxy_protocol::TrustedPeers;
 use howdah_server::listener::{Control, ListenerConfig, ListenerId, Server, ThreadHooks};
 use howdah_server::log::error::level;
-use howdah_server::log::{AccessFormat, AccessLog, ErrorLog, ErrorStyle, LogTarget, Sink};
+use howdah_server::log::{AccessFormat, AccessLog, ErrorLog, ErrorStyle, LogTarget, News, Sink};
 use howdah_server::request::Front;
 use howdah_server::server_config::{FrontSettings, ServerConfig};
 
@@ -67,6 +67,13 @@ pub fn take(
         None => {
             let log = error_log(&order.settings, order.error_log).map_err(one)?;
             let log = shared.error_log.get_or_init(|| Arc::new(log)).clone();
+            let own = Arc::downgrade(&log);
+            log.sink().watch(move |news| {
+                // Of what it loses it can tell only afterwards.
+                if let (Some(log), News::WorksAgain { .. }) = (own.upgrade(), &news) {
+                    tell_of_log(&log, "error log", &news);
+                }
+            });
             (log, None)
         }
     };
@@ -75,7 +82,7 @@ pub fn take(
         Some(running) => (running.access_log.clone(), running.threads),
         None => (None, settings.threads),
     };
-    let access_log = access_log(&settings, order.access_log, former).map_err(one)?;
+    let access_log = access_log(&settings, order.access_log, former, &error_log).map_err(one)?;
     let sites = settings.open_sites()?;
     let launcher = Arc::new(MasterLauncher {
         launches: launches.clone(),
@@ -313,6 +320,7 @@ fn access_log(
     settings: &Settings,
     file: Option<OwnedFd>,
     former: OpenAccessLog,
+    error_log: &Arc<ErrorLog>,
 ) -> Result<OpenAccessLog, String> {
     let Some(target) = &settings.log.access else {
         return Ok(None);
@@ -328,8 +336,24 @@ fn access_log(
         return Ok(Some((old_target, old_format, log)));
     }
     let sink = sink(target, settings.log.access_delay, file).map_err(failed)?;
+    let heard = error_log.clone();
+    sink.watch(move |news| tell_of_log(&heard, "access log", &news));
     let log = Arc::new(AccessLog::new(sink, format));
     Ok(Some((target.clone(), format, log)))
+}
+
+/// That a log loses lines is in the error log: whoever counts on them has to know.
+fn tell_of_log(log: &ErrorLog, which: &str, news: &News) {
+    match news {
+        News::Losing { why } => {
+            let message = format!("{which}: lines are lost: {why}");
+            log.problem(level::ERROR, "LogLost", &message);
+        }
+        News::WorksAgain { lost } => {
+            let message = format!("{which}: it is written again; {lost} lines were lost");
+            log.problem(level::NOTICE, "LogWorksAgain", &message);
+        }
+    }
 }
 
 fn front_settings(settings: &Settings, access_log: Option<Arc<AccessLog>>) -> FrontSettings {

@@ -149,7 +149,8 @@ impl Place {
         let file = self.open(flags, mode)?;
         let stat = fstat(&file)?;
         let is_plain = kind(&stat) == FileType::RegularFile && stat.st_nlink <= 1;
-        if !self.is_open_file && !(is_ours(&stat) && is_plain) && !is_private(&self.directory)? {
+        let is_well = self.is_open_file || (is_ours(&stat) && is_plain);
+        if !is_well && !is_private(&self.directory)? {
             return Err(unsafe_path(
                 path,
                 "lies where others can write, and is a file",
