@@ -36,11 +36,12 @@ impl Howdah {
         words.push(program());
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
-        command
-            .arg("serve")
-            .arg(&site.project)
-            .args(["--listen", "127.0.0.1:0"])
-            .args(&site.howdah_arguments);
+        command.arg("serve").args(["--listen", "127.0.0.1:0"]);
+        // A directory that no site of the configuration would serve is a mistake.
+        if !names_every_root(site.howdah_config.as_deref().unwrap_or_default()) {
+            command.arg(&site.project);
+        }
+        command.args(&site.howdah_arguments);
         // In mode fastcgi php.ini is the business of whoever runs PHP, and naming one is a mistake.
         if !site.howdah_arguments.iter().any(|word| word == "fastcgi") {
             // Scripts see what is named, of all that the server's environment holds.
@@ -80,6 +81,17 @@ impl Howdah {
     pub fn directory(&self) -> &Path {
         self.scratch.path()
     }
+}
+
+/// Whether a configuration has sites, and each of them a root.
+fn names_every_root(config: &str) -> bool {
+    let mut sections = config.split("[[site]]").skip(1).peekable();
+    let has_root = |section: &str| {
+        let own = section.lines().take_while(|line| !line.starts_with('['));
+        own.map(str::trim_start)
+            .any(|line| line.starts_with("root"))
+    };
+    sections.peek().is_some() && sections.all(has_root)
 }
 
 impl Server for Howdah {
