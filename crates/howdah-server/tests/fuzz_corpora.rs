@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 #[path = "../../../fuzz/checks.rs"]
 mod checks;
+#[path = "../../../fuzz/front_checks.rs"]
+mod front_checks;
 
 /// xorshift64*: the quality of the numbers is of no matter.
 struct Numbers(u64);
@@ -65,9 +67,7 @@ fn exercise(target: &str, check: fn(&[u8])) {
     let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
     let end = Instant::now() + Duration::from_secs(1);
     while Instant::now() < end {
-        for _ in 0..100 {
-            run(&mutate(&mut numbers, &seeds));
-        }
+        run(&mutate(&mut numbers, &seeds));
     }
 }
 
@@ -129,4 +129,9 @@ fn spawner_messages() {
 #[test]
 fn received_requests() {
     exercise("received_request", checks::received_request);
+}
+
+#[test]
+fn the_whole_front() {
+    exercise("whole_front", front_checks::whole_front);
 }

@@ -8,6 +8,7 @@
 mod body;
 mod buffers;
 mod config;
+mod connected;
 mod connection;
 pub mod date;
 mod deadline;
@@ -27,6 +28,7 @@ mod waiting;
 
 pub use body::{BodyError, RequestBody};
 pub use config::{HalfClose, HttpConfig};
+pub use connected::serve_connected;
 pub use handler::{ConnInfo, Handler, Notice};
 pub use howdah_http1::framing::{BodyKind, Framing, is_host};
 pub use howdah_http1::reason::reason_phrase;

@@ -1,0 +1,39 @@
+//! Serves one connection on a socket somebody else has connected: how the fuzz target of the whole
+//! front drives it without a listener. Not used by the server itself.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::connection::serve;
+use super::lifecycle::Lifecycle;
+use super::socket::Socket;
+use super::{ConnInfo, Handler, HttpConfig};
+
+/// Serves requests on `socket`, a non-blocking stream socket, until the connection ends. Runs on the
+/// current tokio runtime. Fails if the socket cannot be registered with it.
+pub async fn serve_connected<H: Handler>(
+    handler: Arc<H>,
+    socket: OwnedFd,
+    config: Arc<HttpConfig>,
+) -> io::Result<()> {
+    let life = Arc::new(Lifecycle::default());
+    let info = ConnInfo {
+        peer: None,
+        local: None,
+        listener: "connected".into(),
+        tls: false,
+        id: 1,
+        request: 0,
+    };
+    serve(
+        handler,
+        Socket::new(socket)?,
+        config,
+        info,
+        life.enrol(1),
+        None,
+    )
+    .await;
+    Ok(())
+}
