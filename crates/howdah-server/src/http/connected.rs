@@ -31,7 +31,7 @@ pub async fn serve_connected<H: Handler>(
         Socket::new(socket)?,
         config,
         info,
-        life.enrol(1),
+        life.enrol(None),
         None,
     )
     .await;
