@@ -321,3 +321,35 @@ fn one_site_has_several_pools_of_different_modes_by_rules() {
         assert_eq!(fixture.get(path).text(), expect, "{path}");
     }
 }
+
+#[test]
+fn a_worker_script_outside_of_an_empty_root_gets_every_request() {
+    let builder = Fixture::named("worker-outside");
+    let script = builder.scratch().write(
+        "app/worker.php",
+        "<?php while (frankenphp_handle_request(function () { echo $_SERVER['REQUEST_URI'], ' ', $_SERVER['SCRIPT_NAME'], ' ', $_SERVER['PATH_INFO'] ?? '-'; })) {}",
+    );
+    builder.scratch().write("public/style.css", "css");
+    let fixture = builder
+        .root("public")
+        .pool(&format!("mode = \"worker\"\nworker = {script:?}"))
+        .site("deny = [\"/private/**\"]")
+        .start();
+    for path in [
+        "/",
+        "/a/b?c=d",
+        "/none.php",
+        "/none.php/info",
+        "/.env",
+        "/x.php.bak",
+    ] {
+        let answer = fixture.get(path);
+        let said = format!("{path} /worker.php -");
+        assert_eq!((answer.status(), answer.text()), (200, said), "{path}");
+    }
+    assert_eq!(fixture.get("/style.css").text(), "css");
+    assert_eq!(
+        fixture.get("/private/x").header("Howdah-Error"),
+        Some("Denied")
+    );
+}

@@ -229,6 +229,9 @@ pub struct Php {
 /// `howdah check`
 #[derive(Args, Debug)]
 pub struct Check {
+    /// Directory: say what `howdah serve DIR` would choose for it
+    #[arg(conflicts_with = "config")]
+    pub dir: Option<PathBuf>,
     /// Configuration file [default: howdah.toml]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -236,7 +239,7 @@ pub struct Check {
     #[arg(long, value_name = "KEY")]
     pub explain: Option<String>,
     /// Say where a request goes (`/path?query`, `http://host/path`, `POST /path`) and leave;
-    /// without a configuration file, in the application found here
+    /// without a configuration file, in the application found in DIR, or here
     #[arg(long, value_name = "REQUEST")]
     pub route: Option<String>,
 }

@@ -105,7 +105,7 @@ fn a_reload_takes_new_code_ini_and_rules_and_keeps_connections_alive() {
     config("222M");
     assert_eq!(ask(), "one");
     let (code, out, err) = server.ask(&["reload"]);
-    assert_eq!((code, out.as_str()), (0, "reloaded\n"), "{err}");
+    assert!(code == 0 && out.starts_with("reloaded\n"), "{out}{err}");
     assert_eq!(ask(), "two");
     assert_eq!(server.get("/ini.php").1, "222M");
     assert_eq!(server.status()["configuration"], 2);
@@ -585,7 +585,7 @@ fn a_reload_asked_for_during_the_start_is_carried_out_after_it() {
     let _server = EndedWithTheTest(command.stderr(Stdio::null()).spawn().unwrap());
     wait_until("the control socket", || control.exists());
     let (code, out, err) = run(howdah(["reload", "--control"]).arg(&control));
-    assert_eq!((code, out.as_str()), (0, "reloaded\n"), "{err}");
+    assert!(code == 0 && out.starts_with("reloaded\n"), "{out}{err}");
     let (_, out, _) = run(howdah(["status", "--json", "--control"]).arg(&control));
     let status: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(status["configuration"], 2);

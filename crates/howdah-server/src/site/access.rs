@@ -186,7 +186,7 @@ impl Site {
     }
 
     pub(super) fn denies(&self, path: &[u8]) -> bool {
-        is_denied(&self.config, path)
+        self.denials.is_match(path)
     }
 }
 

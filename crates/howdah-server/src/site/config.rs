@@ -38,6 +38,9 @@ pub struct SiteConfig {
     pub front_controller: Option<FrontController>,
     /// `pool`: which pool runs the scripts.
     pub pool: String,
+    /// The script that the pool's processes have booted, if it is of mode `worker`: it gets what is no
+    /// file and has no front controller, wherever it lies.
+    pub worker: Option<PathBuf>,
     /// `php_extensions`: names ending so are scripts, with the dot.
     pub php_extensions: Vec<String>,
     /// `deny`: never answered from, file or script, whatever path led there.
@@ -110,6 +113,7 @@ impl SiteConfig {
             try_files: vec![TryFile::File, TryFile::Directory],
             front_controller: None,
             pool: "www".to_owned(),
+            worker: None,
             php_extensions: vec![".php".to_owned()],
             deny: Vec::new(),
             expose: Vec::new(),

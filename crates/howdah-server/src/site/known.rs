@@ -12,7 +12,9 @@ pub(super) struct Known {
     /// the marks are beside the directory given).
     pub(super) web: &'static [&'static str],
     pub(super) front_controller: Option<&'static str>,
-    /// Globs.
+    /// Prefixes that the front controller answers although files are there: its code and its content.
+    pub(super) own: &'static [&'static str],
+    /// Globs, and regular expressions, which begin with `^`.
     pub(super) deny: &'static [&'static str],
 }
 
@@ -27,12 +29,25 @@ pub(super) const KNOWN: &[Known] = &[
         files: &["wp-login.php", "wp-includes"],
         web: &["."],
         front_controller: Some("/index.php"),
+        own: &[],
         // WordPress' hardening guide: no scripts among uploads, no direct call of library files
         // (ms-files.php serves uploads of old networks).
         deny: &[
             "/wp-content/uploads/**.ph*",
             "/wp-content/upgrade/**.ph*",
             "/wp-content/debug.log",
+            // What plugins close by an .htaccess alone: orders, logs, backups, mails' attachments.
+            "/wp-content/uploads/woocommerce_uploads/**",
+            "/wp-content/uploads/wc-logs/**",
+            "/wp-content/uploads/wpcf7_uploads/**",
+            "/wp-content/uploads/backwpup*/**",
+            "/wp-content/uploads/backupbuddy*/**",
+            "/wp-content/uploads/pb_backupbuddy/**",
+            "/wp-content/updraft/**",
+            "/wp-content/wpvividbackups/**",
+            "/wp-content/backupwordpress-*/**",
+            "/wp-content/backup-db/**",
+            "/wp-content/wflogs/**",
             "/wp-admin/includes/**",
             "/wp-includes/theme-compat/**",
             "/wp-includes/js/**.php",
@@ -45,8 +60,16 @@ pub(super) const KNOWN: &[Known] = &[
         files: &["web/wp-config.php", "web/index.php"],
         web: &["web"],
         front_controller: Some("/index.php"),
+        own: &[],
         deny: &[
             "/app/uploads/**.ph*",
+            "/app/uploads/woocommerce_uploads/**",
+            "/app/uploads/wc-logs/**",
+            "/app/uploads/wpcf7_uploads/**",
+            "/app/uploads/backwpup*/**",
+            "/app/updraft/**",
+            "/app/wpvividbackups/**",
+            "/app/wflogs/**",
             "/wp/wp-admin/includes/**",
             "/wp-config.php",
         ],
@@ -56,6 +79,7 @@ pub(super) const KNOWN: &[Known] = &[
         files: &["load.php", "api.php", "includes", "mw-config"],
         web: &["."],
         front_controller: None,
+        own: &[],
         deny: &[
             "/images/**.ph*",
             "/images/deleted/**",
@@ -74,6 +98,7 @@ pub(super) const KNOWN: &[Known] = &[
         files: &["artisan", "public/index.php"],
         web: &["public"],
         front_controller: Some("/index.php"),
+        own: &[],
         deny: &["/storage/**.ph*"],
     },
     Known {
@@ -81,6 +106,7 @@ pub(super) const KNOWN: &[Known] = &[
         files: &["core/lib/Drupal.php", "index.php"],
         web: &[".", "web", "docroot"],
         front_controller: Some("/index.php"),
+        own: &[],
         // From its .htaccess: no scripts below these, no private files, no translations' sources.
         deny: &[
             "/sites/*/files/**.ph*",
@@ -101,6 +127,50 @@ pub(super) const KNOWN: &[Known] = &[
             "**.make",
             "**.profile",
             "**.xtmpl",
+            "**.tpl.php",
+            "**.yml",
+            "/package.json",
+            "/yarn.lock",
+        ],
+    },
+    Known {
+        application: Application::Drupal, // 7 and before
+        files: &[
+            "includes/bootstrap.inc",
+            "modules/system/system.module",
+            "index.php",
+        ],
+        web: &["."],
+        front_controller: Some("/index.php"),
+        own: &[],
+        // From its .htaccess and those it writes into its upload folders.
+        deny: &[
+            r"^/(?:.*/)?[^/]*\.(?:info|po|sh|make|profile|test|tpl|tpl\.php|xtmpl)$",
+            "/sites/*/files/**.ph*",
+            "/sites/*/private/**",
+            "/sites/*/settings*",
+            "/includes/**",
+            "/scripts/**",
+            "/profiles/**.php",
+        ],
+    },
+    Known {
+        application: Application::Backdrop,
+        files: &["core/includes/bootstrap.inc", "core/profiles", "index.php"],
+        web: &["."],
+        front_controller: Some("/index.php"),
+        own: &[],
+        // As Drupal 7; its configuration lies below files/config_….
+        deny: &[
+            r"^/(?:.*/)?[^/]*\.(?:info|po|sh|make|profile|test|tpl|tpl\.php|xtmpl)$",
+            "/files/**.ph*",
+            "/files/config_*/**",
+            "/files/private/**",
+            "/sites/*/files/**.ph*",
+            "/settings*.php",
+            "/core/includes/**",
+            "/core/profiles/**.php",
+            "/core/scripts/**",
         ],
     },
     Known {
@@ -108,6 +178,7 @@ pub(super) const KNOWN: &[Known] = &[
         files: &["bin/console", "public/index.php"],
         web: &["public"],
         front_controller: Some("/index.php"),
+        own: &[],
         deny: &["/bundles/**.ph*", "/uploads/**.ph*"],
     },
     Known {
@@ -115,6 +186,7 @@ pub(super) const KNOWN: &[Known] = &[
         files: &["occ", "remote.php", "status.php", "lib/private"],
         web: &["."],
         front_controller: Some("/index.php"),
+        own: &[],
         deny: &[
             "/build/**",
             "/tests/**",
@@ -136,6 +208,7 @@ pub(super) const KNOWN: &[Known] = &[
         files: &["bin/magento", "pub/index.php"],
         web: &["pub"],
         front_controller: Some("/index.php"),
+        own: &[],
         // From its nginx.conf.sample: what customers bought and sent, and scripts that are not to be
         // asked for.
         deny: &[
@@ -160,6 +233,7 @@ pub(super) const KNOWN: &[Known] = &[
         ],
         web: &["."],
         front_controller: Some("/index.php"),
+        own: &[],
         deny: &[
             "/images/**.ph*",
             "/media/**.ph*",
@@ -179,6 +253,7 @@ pub(super) const KNOWN: &[Known] = &[
         files: &["viewtopic.php", "ucp.php", "phpbb"],
         web: &["."],
         front_controller: Some("/app.php"),
+        own: &[],
         deny: &[
             "/config.php",
             "/common.php",
@@ -202,6 +277,7 @@ pub(super) const KNOWN: &[Known] = &[
         ],
         web: &["."],
         front_controller: None,
+        own: &[],
         deny: &[
             "/libraries/**",
             "/templates/**",
@@ -215,6 +291,129 @@ pub(super) const KNOWN: &[Known] = &[
         files: &["doku.php", "inc", "lib/exe"],
         web: &["."],
         front_controller: None,
-        deny: &["/data/**", "/conf/**", "/bin/**", "/inc/**", "/vendor/**"],
+        own: &[],
+        deny: &[
+            "/data/**",
+            "/conf/**",
+            "/bin/**",
+            "/inc/**",
+            "/vendor/**",
+            "/VERSION",
+            "/README",
+            "/COPYING",
+        ],
     },
+    Known {
+        application: Application::Kirby,
+        files: &["kirby/bootstrap.php", "index.php"],
+        web: &["."],
+        front_controller: Some("/index.php"),
+        // As its .htaccess: drafts, accounts and sessions lie there, and pages may be called so.
+        own: &["/content/", "/site/", "/kirby/"],
+        deny: &["/media/**.ph*"],
+    },
+    Known {
+        application: Application::Kirby, // with a public folder
+        files: &["kirby/bootstrap.php", "public/index.php"],
+        web: &["public"],
+        front_controller: Some("/index.php"),
+        own: &[],
+        deny: &["/media/**.ph*"],
+    },
+    Known {
+        application: Application::Bludit,
+        files: &["bl-kernel/boot", "index.php"],
+        web: &["."],
+        front_controller: Some("/index.php"),
+        own: &[],
+        deny: &[
+            "/bl-content/databases/**",
+            "/bl-content/workspaces/**",
+            "/bl-content/pages/**",
+            "/bl-content/tmp/**",
+            "/bl-content/uploads/**.ph*",
+        ],
+    },
+    Known {
+        application: Application::Grav,
+        files: &["bin/grav", "system/src/Grav", "index.php"],
+        web: &["."],
+        front_controller: Some("/index.php"),
+        own: &[],
+        // As its .htaccess and its documentation for nginx.
+        deny: &[
+            "/backup/**",
+            "/bin/**",
+            "/cache/**",
+            "/logs/**",
+            "/tests/**",
+            "/tmp/**",
+            "/webserver-configs/**",
+            "/user/config/**",
+            "/user/env/**",
+            "/user/accounts/*",
+            r"^/user/.*\.(?:txt|md|json|ya?ml|php.*|phar|phtml|pl|py|cgi|twig|sh|bat)$",
+            r"^/user/data/.*\.(?:csv|html?|log|xml|db|sqlite.*)$",
+            r"^/(?:system|vendor)/.*\.(?:txt|xml|md|s?html?|shtm|json|ya?ml|php.*|phar|phtml|pl|py|cgi|twig|sh|bat)$",
+            "**.md",
+            "/LICENSE.txt",
+        ],
+    },
+    Known {
+        application: Application::Roundcube,
+        files: &["program/include/iniset.php", "public_html/index.php"],
+        web: &["public_html"],
+        front_controller: None,
+        own: &[],
+        deny: ROUNDCUBE,
+    },
+    Known {
+        application: Application::Roundcube, // as Debian lays it out, and releases before 1.6
+        files: &[
+            "program/include/iniset.php",
+            "plugins",
+            "skins",
+            "index.php",
+        ],
+        web: &["."],
+        front_controller: None,
+        own: &[],
+        deny: ROUNDCUBE,
+    },
+    Known {
+        application: Application::Yourls,
+        files: &["yourls-loader.php", "yourls-infos.php"],
+        web: &["."],
+        front_controller: Some("/yourls-loader.php"),
+        own: &[],
+        deny: &["/includes/**.php", "/user/config*.php", "/user/logs/**"],
+    },
+];
+
+/// Its mails' attachments lie in temp, its messages in logs, its passwords in config.
+const ROUNDCUBE: &[&str] = &[
+    "/SQL/**",
+    "/bin/**",
+    "/config/**",
+    "/logs/**",
+    "/temp/**",
+    "/tests/**",
+    "/vendor/**",
+    "/program/actions/**",
+    "/program/include/**",
+    "/program/lib/**",
+    "/program/localization/**",
+    "/program/steps/**",
+    "/plugins/**/config.inc.php*",
+    "/plugins/**/composer.json*",
+    "/README*",
+    "/INSTALL",
+    "/UPGRADING",
+    "/CHANGELOG*",
+    "/LICENSE",
+    "/SECURITY*",
+    "/composer.json-dist",
+    "/package*.json",
+    "/Dockerfile",
+    "/jsdeps.json",
 ];

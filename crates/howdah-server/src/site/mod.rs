@@ -9,20 +9,24 @@
 //! - [`route`], with `rules` and `search`: the rules, `try_files`, the front controller: one
 //!   [`Route`] for a request.
 //! - [`accel`]: files that scripts ask to have sent.
-//! - [`recognise`]: a configuration for a directory without one.
+//! - [`recognise`], with `known`, `catch_all`, `placed` and [`subfolder`]: a configuration for a
+//!   directory without one.
 //! - [`htaccess`]: what Apache's files close.
 //! - [`explain`]: a route in words.
 //! - [`refusal`]: every no, by name.
 
 pub mod accel;
 mod access;
+mod catch_all;
 mod check;
 pub mod config;
+mod denials;
 pub mod explain;
 pub mod htaccess;
 mod known;
 pub mod path;
 pub mod pattern;
+mod placed;
 pub mod recognise;
 pub mod refusal;
 pub mod root;
@@ -59,6 +63,7 @@ pub struct Site {
     root_seen: AtomicU64,
     front_controller: Option<UrlPath<'static>>,
     serving: serve::Serving,
+    denials: denials::Denials,
     internal: Vec<accel::Internal>,
     sendfile_roots: Vec<Arc<RootDir>>,
     htaccess: htaccess::Door,
@@ -84,6 +89,7 @@ impl Site {
                 root_seen: AtomicU64::new(monotonic().as_millis() as u64),
                 front_controller,
                 serving: serve::Serving::new(&config),
+                denials: denials::Denials::new(&config.deny),
                 internal,
                 sendfile_roots,
                 htaccess: htaccess::Door::default(),

@@ -94,6 +94,17 @@ impl Pattern {
         compile(text).map(Pattern::Regex)
     }
 
+    /// As an expression that matches the same paths.
+    pub(super) fn expression(&self) -> String {
+        let escaped = |bytes: &[u8]| regex::escape(&String::from_utf8_lossy(bytes));
+        match self {
+            Pattern::Exact(path) => format!("^{}$", escaped(path)),
+            Pattern::Prefix(prefix) if prefix.ends_with(b"/") => format!("^{}", escaped(prefix)),
+            Pattern::Prefix(prefix) => format!("^{}(?:/|$)", escaped(prefix)),
+            Pattern::Glob(regex) | Pattern::Regex(regex) => regex.as_str().to_owned(),
+        }
+    }
+
     /// How many numbered captures a match has.
     pub fn groups(&self) -> usize {
         match self {

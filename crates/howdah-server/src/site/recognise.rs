@@ -1,21 +1,20 @@
 //! Which application lies in a directory, and the site configuration it wants. Used when there is
-//! no configuration file; what it chose is said in one sentence, never silently. Looks at names
-//! of files only, except for the root's `.htaccess` (`htaccess/front_controller.rs`).
+//! no configuration file; what it chose is said line by line, never silently. Looks at names
+//! of files only, except for the `.htaccess` that names a front controller (`catch_all.rs`).
 //!
 //! What is refused follows each application's own `.htaccess` or its documentation for nginx:
-//! directories of code and data, and scripts where users upload files. What its `.htaccess` files close
-//! is closed with every request (`htaccess/`), recognised or not.
+//! directories of code and data, and scripts where users upload files (`known.rs`). What `.htaccess`
+//! files close is closed with every request (`htaccess`), recognised or not.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::config::{FrontController, HeaderEdit, Rule, RuleAction, SiteConfig};
-use super::htaccess;
+use super::catch_all;
+use super::config::{RuleAction, SiteConfig};
 use super::known::{KNOWN, Known, WEB_DIRECTORIES};
-use super::pattern::Pattern;
-use super::subfolder;
-use super::template::Template;
+use super::placed::Placed;
+use super::subfolder::{self, Below};
 
 /// A known application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,9 +41,21 @@ pub enum Application {
     PhpMyAdmin,
     /// dokuwiki.org
     DokuWiki,
+    /// backdropcms.org
+    Backdrop,
+    /// getkirby.com
+    Kirby,
+    /// bludit.com
+    Bludit,
+    /// getgrav.org
+    Grav,
+    /// roundcube.net
+    Roundcube,
+    /// yourls.org
+    Yourls,
     /// `index.php` in a directory of its own (`public/`, `web/`, `webroot/`), code beside it.
     Framework,
-    /// An `index.php` that gets everything, as its `.htaccess` says.
+    /// A script that gets everything that is no file, as its `.htaccess` says.
     FrontController,
     /// Scripts, each for itself.
     PlainPhp,
@@ -66,11 +77,27 @@ impl fmt::Display for Application {
             Application::Nextcloud => "Nextcloud",
             Application::PhpMyAdmin => "phpMyAdmin",
             Application::DokuWiki => "DokuWiki",
+            Application::Backdrop => "Backdrop",
+            Application::Kirby => "Kirby",
+            Application::Bludit => "Bludit",
+            Application::Grav => "Grav",
+            Application::Roundcube => "Roundcube",
+            Application::Yourls => "YOURLS",
             Application::Framework => "a PHP application with its own web directory",
             Application::FrontController => "a PHP application with one front controller",
             Application::PlainPhp => "plain PHP files",
             Application::Files => "files without a PHP script at the top",
         })
+    }
+}
+
+impl Application {
+    /// `lies` or `lie`: `plain PHP files` are several.
+    pub fn lies(self) -> &'static str {
+        match self {
+            Application::PlainPhp | Application::Files => "lie",
+            _ => "lies",
+        }
     }
 }
 
@@ -81,8 +108,66 @@ pub struct Recognised {
     pub application: Application,
     /// How to serve it. Its root may be a directory below the given one.
     pub config: SiteConfig,
-    /// What was chosen and why, for the one who started the server.
+    /// What was chosen, in one sentence.
     pub sentence: String,
+    /// Applications in subfolders: which, where, and what is done for each.
+    pub below: Vec<Below>,
+    /// Patterns of paths that are refused: globs, and regular expressions, which begin with `^`.
+    pub refused: Vec<String>,
+    /// What the rules do, one line each.
+    pub rules: Vec<String>,
+    /// What was not looked at.
+    pub left_out: Vec<String>,
+}
+
+impl Recognised {
+    /// Closes in `site`, whose configuration somebody has written, what the application closes. Code and
+    /// content that its front controller would answer for go there if the site has one.
+    pub fn close(&self, site: &mut SiteConfig) {
+        site.deny.extend(self.config.deny.iter().cloned());
+        for rule in &self.config.rules {
+            if rule.if_missing || !matches!(rule.action, RuleAction::Rewrite(_)) {
+                continue;
+            }
+            match site.front_controller {
+                Some(_) => site.rules.push(rule.clone()),
+                None => site.deny.push(rule.pattern.clone()),
+            }
+        }
+    }
+
+    /// What was chosen, line by line, for the one who starts the server.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = vec![self.sentence.clone()];
+        let below = self.below.iter().map(|below| format!("  {below}"));
+        lines.extend(below);
+        lines.extend(self.rules.iter().map(|rule| format!("  {rule}")));
+        if !self.refused.is_empty() {
+            lines.push(match self.refused.len() {
+                1 => "  1 pattern of paths is refused:".to_owned(),
+                many => format!("  {many} patterns of paths are refused:"),
+            });
+            lines.extend(wrapped(&self.refused));
+        }
+        lines.extend(self.left_out.iter().map(|left_out| format!("  {left_out}")));
+        lines
+    }
+}
+
+/// Words in lines of a terminal's width.
+fn wrapped(words: &[String]) -> Vec<String> {
+    const WIDTH: usize = 100;
+    let mut lines: Vec<String> = Vec::new();
+    for word in words {
+        match lines.last_mut() {
+            Some(line) if line.len() + 2 + word.len() <= WIDTH => {
+                line.push_str("  ");
+                line.push_str(word);
+            }
+            _ => lines.push(format!("    {word}")),
+        }
+    }
+    lines
 }
 
 /// Recognises what lies in `directory`. An error if it cannot be looked into.
@@ -96,33 +181,34 @@ pub fn recognise(directory: &Path) -> io::Result<Recognised> {
     let (known, application, root) = find(&directory);
     let mut config = SiteConfig::new(name(&directory), &root);
     config.default = true;
+    let mut placed = Placed::at_the_root(&mut config);
     if let Some(known) = known {
-        config.deny = known.deny.iter().map(|text| glob(text)).collect();
-        config.front_controller = known.front_controller.map(controller);
+        placed.known(known);
     }
     match application {
-        Application::MediaWiki => mediawiki(&mut config),
-        Application::Nextcloud => nextcloud(&mut config),
-        Application::Magento => magento(&mut config),
         Application::Joomla if root.join("api/index.php").is_file() => {
-            config.rules.push(to_script("/api/", "/api/index.php"));
+            placed.missing_to("/api/", "/api/index.php");
         }
-        Application::Framework | Application::FrontController => {
-            config.front_controller = Some(controller("/index.php"));
-        }
+        Application::Framework => placed.controller("/index.php", false),
         _ => {}
     }
-    let below = match application {
-        Application::PlainPhp | Application::Files | Application::FrontController => {
-            subfolder::add(&mut config)
-        }
-        _ => String::new(),
-    };
-    let sentence = sentence(application, &directory, &config) + &below;
+    let (mut refused, mut rules) = (placed.refused, placed.rules);
+    let mut left_out = Vec::new();
+    let below = subfolder::add(&mut config, &mut refused, &mut rules, &mut left_out);
+    if application == Application::FrontController {
+        // Behind the folders' own: its rule is for every path.
+        let mut placed = Placed::at_the_root(&mut config);
+        placed.catch_all(catch_all::of(&root, ""));
+        rules.append(&mut placed.rules);
+    }
     Ok(Recognised {
         application,
+        sentence: sentence(application, &directory, &config),
         config,
-        sentence,
+        below,
+        refused,
+        rules,
+        left_out,
     })
 }
 
@@ -152,7 +238,7 @@ fn find(directory: &Path) -> (Option<&'static Known>, Application, PathBuf) {
             }
         }
     }
-    let application = if htaccess::rewrites_to_index(directory) {
+    let application = if catch_all::of(directory, "").is_some() {
         Application::FrontController
     } else if has_scripts(directory) {
         Application::PlainPhp
@@ -185,84 +271,6 @@ fn name(directory: &Path) -> String {
     )
 }
 
-fn controller(script: &str) -> FrontController {
-    FrontController {
-        script: script.to_owned(),
-        path_info: false,
-    }
-}
-
-pub(super) fn glob(text: &str) -> Pattern {
-    Pattern::glob(text).expect("globs are escaped, so each is an expression")
-}
-
-/// A rule for paths below `prefix` that name no file.
-pub(super) fn to_script(prefix: &str, target: &str) -> Rule {
-    Rule {
-        pattern: Pattern::Prefix(prefix.as_bytes().to_vec()),
-        methods: Vec::new(),
-        if_missing: true,
-        action: RuleAction::Rewrite(template(target)),
-    }
-}
-
-fn template(text: &str) -> Template {
-    Template::parse(text).expect("built-in targets are checked by a test")
-}
-
-/// Short URLs (`$wgArticlePath = "/wiki/$1"`) come by REQUEST_URI; uploads are no pages.
-fn mediawiki(config: &mut SiteConfig) {
-    config.rules.push(to_script("/wiki/", "/index.php"));
-    config.rules.push(Rule {
-        pattern: Pattern::Prefix(b"/images/".to_vec()),
-        methods: Vec::new(),
-        if_missing: false,
-        action: RuleAction::Header(HeaderEdit::Set(
-            "X-Content-Type-Options".to_owned(),
-            "nosniff".to_owned(),
-        )),
-    });
-}
-
-/// Its clients find calendars and contacts by these (RFC 6764), its pages come as PATH_INFO, and
-/// people upload films.
-fn nextcloud(config: &mut SiteConfig) {
-    for service in ["carddav", "caldav"] {
-        config.rules.push(Rule {
-            pattern: Pattern::Prefix(format!("/.well-known/{service}").into_bytes()),
-            methods: Vec::new(),
-            if_missing: false,
-            action: RuleAction::Redirect {
-                status: 301,
-                to: template("/remote.php/dav/"),
-            },
-        });
-    }
-    config.rules.push(to_script("/remote/", "/remote.php/$1"));
-    config.max_body_size = 16 << 30;
-    config.front_controller = Some(FrontController {
-        script: "/index.php".to_owned(),
-        path_info: true,
-    });
-}
-
-/// As its nginx.conf.sample: what is not there among static files and pictures is made by scripts.
-fn magento(config: &mut SiteConfig) {
-    let made = |pattern: &str, target: &str| Rule {
-        pattern: Pattern::regex(pattern).expect("built-in patterns are checked by a test"),
-        methods: Vec::new(),
-        if_missing: true,
-        action: RuleAction::Rewrite(template(target)),
-    };
-    config.rules.extend([
-        made(
-            r"^/static/(?:version[0-9]*/)?(.*)$",
-            "/static.php?resource=$1",
-        ),
-        made("^/media/", "/get.php"),
-    ]);
-}
-
 fn sentence(application: Application, directory: &Path, config: &SiteConfig) -> String {
     let mut text = format!("found {application} in {}", directory.display());
     if config.root != directory {
@@ -272,12 +280,13 @@ fn sentence(application: Application, directory: &Path, config: &SiteConfig) -> 
         Some(controller) => format!("; what is no file goes to {}", controller.script),
         None => "; what is no file is 404".to_owned(),
     };
-    if !config.deny.is_empty() {
-        text += &format!("; {} patterns of paths are refused", config.deny.len());
-    }
     text
 }
 
 #[cfg(test)]
 #[path = "recognise_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "recognise_more_tests.rs"]
+mod more_tests;

@@ -6,7 +6,7 @@ use super::super::{Action, Site};
 use super::*;
 use crate::testing::request;
 
-fn tree(files: &[&str]) -> tempfile::TempDir {
+pub(super) fn tree(files: &[&str]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for file in files {
         let path = dir.path().join(file);
@@ -21,12 +21,17 @@ fn tree(files: &[&str]) -> tempfile::TempDir {
 }
 
 /// `expected`: URL and what it becomes: `script NAME INFO`, `file NAME`, a status, or `to URL`.
-fn check(files: &[&str], application: Application, web: &str, expected: &[(&str, &str)]) {
+pub(super) fn check(
+    files: &[&str],
+    application: Application,
+    web: &str,
+    expected: &[(&str, &str)],
+) {
     let dir = tree(files);
     check_in(dir.path(), dir.path(), application, web, expected);
 }
 
-fn check_in(
+pub(super) fn check_in(
     directory: &Path,
     base: &Path,
     application: Application,

@@ -8,6 +8,8 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +20,7 @@ use howdah_http1::hidden::hidden_segment;
 
 /// A script that may be run.
 ///
-/// Holding a `ScriptPath` tells you: its name ends in one of the site's script extensions; it was
+/// Holding a `ScriptPath` tells you, unless it is a worker's: its name ends in one of the site's script extensions; it was
 /// a regular file, below the root and allowed by the site's policy for links, when this request
 /// was routed or at most [`RECENTLY`] before; no segment of its name is hidden; no byte of it is
 /// NUL.
@@ -98,6 +100,20 @@ impl ScriptPath {
             path_info: path_info.to_vec(),
             translates: true,
             root: root.clone(),
+        }
+    }
+
+    /// A worker script, which may lie outside of the root: the pool's configuration names it, and its
+    /// processes have booted it. To the application it is a script at the root.
+    pub fn worker(root: &Arc<RootDir>, script: &Path) -> ScriptPath {
+        let file_name = script.as_os_str().as_bytes().to_vec();
+        let slash = file_name.iter().rposition(|b| *b == b'/');
+        ScriptPath {
+            root: root.clone(),
+            name_start: slash.unwrap_or_default(),
+            file_name,
+            path_info: Vec::new(),
+            translates: true,
         }
     }
 

@@ -100,13 +100,14 @@ impl Site {
         absent: Refusal,
         route: &mut Route,
     ) -> Searched {
-        let Some(path) = &self.front_controller else {
+        if self.front_controller.is_none() && self.config.worker.is_none() {
             return Searched::Here(Found::Absent(absent));
-        };
+        }
         if absent != Refusal::NotFound && absent != Refusal::NoIndex {
             route.passed_over = Some(absent);
         }
-        match self.script(tree, path) {
+        let found = self.front_controller.as_ref();
+        match found.and_then(|path| self.script(tree, path)) {
             Some(Ok(script)) => {
                 let wants_path = self.config.front_controller.as_ref();
                 Searched::Other(
@@ -118,8 +119,12 @@ impl Site {
                     None,
                 )
             }
-            Some(Err(refusal)) => Searched::Here(Found::Absent(refusal)),
-            None => Searched::Here(Found::Absent(absent)),
+            // Processes that have booted their script need no file for a request.
+            found => match (&self.config.worker, found) {
+                (Some(worker), _) => Searched::Other(ScriptPath::worker(&tree.root, worker), None),
+                (None, Some(Err(refusal))) => Searched::Here(Found::Absent(refusal)),
+                (None, _) => Searched::Here(Found::Absent(absent)),
+            },
         }
     }
 

@@ -1,15 +1,18 @@
-//! Applications in subfolders of a site whose own root has none: `/blog` with WordPress beside the
-//! pages of a firm. Each gets what it would get at the root: its front controller, its refusals.
-//! Looks one level down, at names of files only.
+//! Applications in subfolders of a site: `/blog` with WordPress beside the pages of a firm. Each gets
+//! what it would get at the root: its front controller, its rules, its refusals. Looks one level down,
+//! at names of files, and at each `.htaccess` for a front controller.
 
+use std::fmt;
 use std::path::Path;
 
+use super::catch_all::{self, CatchAll};
 use super::config::SiteConfig;
 use super::known::{KNOWN, Known};
-use super::recognise::{Application, exists, glob, to_script};
+use super::placed::Placed;
+use super::recognise::{Application, exists};
 
-/// How many entries of the root are looked at.
-const MOST_ENTRIES: usize = 1000;
+/// How many folders are looked into; beyond it, that is said.
+const MOST_FOLDERS: usize = 2000;
 
 /// An application in a subfolder.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,53 +23,99 @@ pub struct Below {
     pub folder: String,
 }
 
+impl fmt::Display for Below {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "found {} in /{}", self.application, self.folder)
+    }
+}
+
+/// What a folder holds.
+enum Held {
+    Known(&'static Known),
+    FrontController(CatchAll),
+}
+
+impl Held {
+    fn application(&self) -> Application {
+        match self {
+            Held::Known(known) => known.application,
+            Held::FrontController(_) => Application::FrontController,
+        }
+    }
+}
+
 /// The applications one level below `root`, by the names of their folders. Folders with unusual
 /// names are left out: they would have to be quoted in patterns and URLs.
 pub fn below(root: &Path) -> Vec<Below> {
-    let found = known_below(root).into_iter();
-    let below = |(folder, known): (String, &Known)| Below {
-        application: known.application,
+    let (found, _) = held_below(root);
+    let below = |(folder, held): (String, Held)| Below {
+        application: held.application(),
         folder,
     };
-    found.map(below).collect()
+    found.into_iter().map(below).collect()
 }
 
-fn known_below(root: &Path) -> Vec<(String, &'static Known)> {
+/// What is held, and whether there were more folders than are looked into.
+fn held_below(root: &Path) -> (Vec<(String, Held)>, bool) {
     let Ok(entries) = std::fs::read_dir(root) else {
-        return Vec::new();
+        return (Vec::new(), false);
     };
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
-    let mut found: Vec<_> = entries
-        .take(MOST_ENTRIES)
+    let mut folders: Vec<String> = entries
         .flatten()
+        .filter(|entry| {
+            // A link may lead to a directory.
+            let kind = entry.file_type();
+            kind.is_ok_and(|kind| kind.is_dir() || kind.is_symlink() && entry.path().is_dir())
+        })
         .filter_map(|entry| entry.file_name().into_string().ok())
         .filter(|name| !name.starts_with('.') && name.bytes().all(plain))
-        .filter_map(|name| {
-            let folder = root.join(&name);
-            let at_its_root = |known: &&Known| known.web.contains(&".");
-            let mut known = KNOWN.iter().filter(at_its_root);
-            let known = known.find(|known| exists(&folder, known.files))?;
-            Some((name, known))
-        })
         .collect();
-    found.sort_by(|a, b| a.0.cmp(&b.0));
-    found
+    folders.sort();
+    let cut = folders.len() > MOST_FOLDERS;
+    folders.truncate(MOST_FOLDERS);
+    let held = |name: String| {
+        let folder = root.join(&name);
+        let at_its_root = |known: &&Known| known.web.contains(&".");
+        let mut known = KNOWN.iter().filter(at_its_root);
+        let held = match known.find(|known| exists(&folder, known.files)) {
+            Some(known) => Held::Known(known),
+            None => Held::FrontController(catch_all::of(&folder, &format!("/{name}"))?),
+        };
+        Some((name, held))
+    };
+    (folders.into_iter().filter_map(held).collect(), cut)
 }
 
-/// Serves them as if each were at the root of a site. Gives what is to be said.
-pub(super) fn add(config: &mut SiteConfig) -> String {
-    let mut text = String::new();
-    for (folder, known) in known_below(&config.root) {
-        let refused = known.deny.iter().map(|deny| {
-            let slash = if deny.starts_with('/') { "" } else { "/" };
-            glob(&format!("/{folder}{slash}{deny}"))
-        });
-        config.deny.extend(refused);
-        if let Some(script) = known.front_controller {
-            let (prefix, target) = (format!("/{folder}/"), format!("/{folder}{script}"));
-            config.rules.push(to_script(&prefix, &target));
-        }
-        text += &format!("; found {} in /{folder}", known.application);
+/// Serves them as if each were at the root of a site. Gives what was found; what is refused and what
+/// rules do is added to the lists.
+pub(super) fn add(
+    config: &mut SiteConfig,
+    refused: &mut Vec<String>,
+    rules: &mut Vec<String>,
+    left_out: &mut Vec<String>,
+) -> Vec<Below> {
+    let (found, cut) = held_below(&config.root);
+    if cut {
+        left_out.push(format!(
+            "looked for applications in the first {MOST_FOLDERS} folders of {} only",
+            config.root.display()
+        ));
     }
-    text
+    let mut below = Vec::new();
+    for (folder, held) in found {
+        let mut placed = Placed::below(config, format!("/{folder}"));
+        let application = held.application();
+        match held {
+            Held::Known(known) => placed.known(known),
+            Held::FrontController(catch_all) => placed.catch_all(Some(catch_all)),
+        }
+        refused.append(&mut placed.refused);
+        rules.append(&mut placed.rules);
+        below.push(Below {
+            application,
+            folder,
+        });
+    }
+    below
 }

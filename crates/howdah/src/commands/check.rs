@@ -1,4 +1,5 @@
-//! `howdah check`: everything that can be known before a start, also where a request would go.
+//! `howdah check`: everything that can be known before a start, also where a request would go, and what
+//! would be chosen for a directory (`check_directory.rs`).
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -6,8 +7,10 @@ use std::process::ExitCode;
 use howdah_executor::{Mode, fastcgi};
 use howdah_server::site::explain::request;
 
+use super::check_directory::describe;
 use crate::arguments::{Check, Serve};
-use crate::config::{self, Eyes, Loaded, Source, reference};
+use crate::config::{self, Eyes, Loaded, Settings, Source, reference};
+use crate::php::PhpVersion;
 use crate::{exit, php};
 
 /// Runs it.
@@ -21,15 +24,26 @@ pub fn run(check: &Check) -> ExitCode {
             }
         };
     }
-    let path = check
-        .config
-        .clone()
-        .unwrap_or_else(|| PathBuf::from("howdah.toml"));
-    if let Some(request) = &check.route
-        && check.config.is_none()
-        && !path.exists()
-    {
-        return route(request, config::load(&Serve::default(), None, Eyes::Master));
+    let named = check.config.clone();
+    let path = named.unwrap_or_else(|| PathBuf::from("howdah.toml"));
+    let without_a_file = check.config.is_none() && !path.exists();
+    if check.dir.is_some() || without_a_file && check.route.is_some() {
+        let serve = Serve {
+            dir: check.dir.clone(),
+            ..Serve::default()
+        };
+        let loaded = config::load(&serve, None, Eyes::Master);
+        return match &check.route {
+            Some(request) => route(request, loaded),
+            None => directory(loaded),
+        };
+    }
+    if without_a_file {
+        eprintln!(
+            "howdah: there is no howdah.toml here: `howdah check --config FILE` checks one elsewhere, `howdah check DIR` \
+             (`howdah check .`) says what `howdah serve DIR` would choose without one"
+        );
+        return exit::configuration();
     }
     let source = match Source::read(&path) {
         Ok(source) => source,
@@ -39,10 +53,8 @@ pub fn run(check: &Check) -> ExitCode {
         }
     };
     if let Some(request) = &check.route {
-        return route(
-            request,
-            config::load(&Serve::default(), Some(&source), Eyes::Master),
-        );
+        let loaded = config::load(&Serve::default(), Some(&source), Eyes::Master);
+        return route(request, loaded);
     }
     let loaded = config::load(&Serve::default(), Some(&source), Eyes::Master);
     for advice in &loaded.advice {
@@ -64,6 +76,60 @@ pub fn run(check: &Check) -> ExitCode {
             };
         }
     };
+    match look_closer(&settings) {
+        Err(code) => code,
+        Ok(_) => {
+            let chosen: String = settings.chosen.iter().flat_map(|l| [l, "\n"]).collect();
+            super::answer(&format!(
+                "{chosen}{}: no mistakes{} ({}, {}, {})",
+                source.name,
+                match loaded.advice.len() {
+                    0 => String::new(),
+                    1 => ", 1 piece of advice".to_owned(),
+                    many => format!(", {many} pieces of advice"),
+                },
+                counted(settings.sites.len(), "site"),
+                counted(settings.pools.len(), "pool"),
+                counted(settings.listen.len(), "listener"),
+            ))
+        }
+    }
+}
+
+fn counted(number: usize, noun: &str) -> String {
+    match number {
+        1 => format!("1 {noun}"),
+        many => format!("{many} {noun}s"),
+    }
+}
+
+/// `howdah check DIR`
+fn directory(loaded: Loaded) -> ExitCode {
+    for advice in &loaded.advice {
+        eprintln!("advice: {advice}");
+    }
+    let settings = match loaded.settings {
+        Ok(settings) => settings,
+        Err(mistakes) => {
+            for mistake in &mistakes {
+                eprintln!("{mistake}");
+            }
+            return if loaded.php_unfit && mistakes.len() == 1 {
+                exit::php()
+            } else {
+                exit::configuration()
+            };
+        }
+    };
+    match look_closer(&settings) {
+        Err(code) => code,
+        Ok(php) => super::answer(&describe(&settings, php.as_ref())),
+    }
+}
+
+/// What shows only when directories are opened and PHP is started; reports it. PHP's version, where a
+/// pool runs our own.
+fn look_closer(settings: &Settings) -> Result<Option<PhpVersion>, ExitCode> {
     let mut mistakes = settings.open_sites().err().unwrap_or_default();
     let php = settings.howdah_php().map(php::check);
     if !matches!(php, Some(Err(_))) {
@@ -73,22 +139,16 @@ pub fn run(check: &Check) -> ExitCode {
         eprintln!("howdah: {mistake}");
     }
     match php {
-        _ if !mistakes.is_empty() => exit::configuration(),
+        _ if !mistakes.is_empty() => Err(exit::configuration()),
         Some(Err(why)) => {
             eprintln!("howdah: {why}");
-            exit::php()
+            Err(exit::php())
         }
-        _ => {
+        php => {
             for advice in unreachable(&settings.pools) {
                 eprintln!("advice: {advice}");
             }
-            super::answer(&format!(
-                "{}: no mistakes ({} site(s), {} pool(s), {} listener(s))",
-                source.name,
-                settings.sites.len(),
-                settings.pools.len(),
-                settings.listen.len()
-            ))
+            Ok(php.and_then(Result::ok))
         }
     }
 }

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod cache;
 pub mod check;
+mod check_directory;
 mod client;
 pub mod command_line;
 pub mod compare;

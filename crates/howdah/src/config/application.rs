@@ -1,55 +1,65 @@
-//! What a site does not say although the application in its root needs it. The site itself would tell it by a 404
-//! for every permalink or, worse, by a 200 from a directory that the application's own rules close; so it is said
-//! as advice at the start. What is needed is what `recognise` would have chosen.
+//! What a site does not say although the application in its root needs it. What the application closes is
+//! closed: nobody notices that a log or a draft is open, so it must not depend on a line that is forgotten.
+//! The rest (a front controller, the right root) shows by itself, and is advised. What is needed is what
+//! `recognise` would have chosen.
 
 use std::path::Path;
 
 use howdah_server::site::config::SiteConfig;
-use howdah_server::site::recognise::recognise;
+use howdah_server::site::recognise::{Recognised, recognise};
 
-use super::reader::Section;
+use super::reader::{Eyes, Section};
 
-/// Advises on a site that was not recognised.
-pub fn advise(section: &Section<'_, '_, '_>, site: &SiteConfig) {
+/// Closes what the application in the root of `site` closes, and advises on what else it needs.
+pub fn mind(section: &Section<'_, '_, '_>, site: &mut SiteConfig, chosen: &mut Vec<String>) {
     let Ok(found) = recognise(&site.root) else {
         return;
     };
-    let wanted = &found.config;
-    let (name, application) = (&site.name, found.application);
-    if !is_same(&wanted.root, &site.root) {
-        section.file().advise(
-            section.place_of("root"),
-            format!(
-                "site `{name}`: {application} lies here, and is meant to be served from {}: with this root its code can be asked for",
-                wanted.root.display()
-            ),
-        );
-        return;
+    let same = is_same(&found.config.root, &site.root);
+    if section.file().eyes == Eyes::Master {
+        advise(section, site, &found, same);
     }
-    let mut lacks = Vec::new();
-    if let Some(controller) = &wanted.front_controller
+    if same {
+        let before = site.deny.len();
+        found.close(site);
+        if site.deny.len() > before {
+            chosen.push(closed(site, &found));
+        }
+    }
+}
+
+fn closed(site: &SiteConfig, found: &Recognised) -> String {
+    let (name, application) = (&site.name, found.application);
+    let places = match found.refused.len() {
+        1 => "1 pattern of paths that it closes is".to_owned(),
+        many => format!("{many} patterns of paths that it closes are"),
+    };
+    format!(
+        "site `{name}`: {application} {} in {}; {places} refused, too (`howdah check {}` names them, recognise = \"off\" opens them)",
+        application.lies(),
+        site.root.display(),
+        site.root.display(),
+    )
+}
+
+fn advise(section: &Section<'_, '_, '_>, site: &SiteConfig, found: &Recognised, same: bool) {
+    let (name, application, lies) = (&site.name, found.application, found.application.lies());
+    let message = if !same {
+        format!(
+            "site `{name}`: {application} {lies} here, and is meant to be served from {}: with this root its code can be asked for",
+            found.config.root.display()
+        )
+    } else if let Some(controller) = &found.config.front_controller
         && leads_nowhere(site)
     {
-        lacks.push(format!(
-            "no front_controller = \"{}\": what is no file, as a permalink, is answered 404",
+        format!(
+            "site `{name}`: {application} {lies} here, and the site has no front_controller = \"{}\": what is no file, as a permalink, is answered 404; recognise = \"on\" sets what it needs",
             controller.script
-        ));
-    }
-    if !wanted.deny.is_empty() && site.deny.is_empty() && site.rules.is_empty() {
-        lacks.push(match wanted.deny.len() {
-            1 => "no deny: a place that the application closes is open".to_owned(),
-            many => format!("no deny: {many} places that the application closes are open"),
-        });
-    }
-    if !lacks.is_empty() {
-        section.file().advise(
-            section.place_of("root"),
-            format!(
-                "site `{name}`: {application} lies here, and the site has {}; recognise = \"on\" sets what it needs",
-                lacks.join("; ")
-            ),
-        );
-    }
+        )
+    } else {
+        return;
+    };
+    section.file().advise(section.place_of("root"), message);
 }
 
 /// Whether nothing gets what is no file.

@@ -362,9 +362,9 @@ options! {
         "default": Kind::OnOff, "off",
             "Answers for hosts that no site names. Without such a site it is the first.", "";
         "root": Kind::Path, "", "The directory that is served; by default the one on the command line.", "";
-        "recognise": Kind::OnOff, "off",
-            "Begin with what would be chosen for the directory without a configuration (WordPress, MediaWiki, …); what this site says itself goes before it, its rules before the chosen ones. Without it, `howdah check` and the start advise on what a known application in the root lacks.",
-            "a file should say what happens";
+        "recognise": Kind::OnOff, "",
+            "`true`: begin with what would be chosen for the directory without a configuration (WordPress, MediaWiki, …); what this site says itself goes before it, its rules before the chosen ones. Without the line, what a known application in the root closes is closed (the start says so), and `howdah check` advises on what else it needs. `false`: neither.",
+            "a file should say what happens, but nobody notices that a log or a draft is open";
         "pool": Kind::Text, "", "The pool that runs its scripts; by default the only one, or `www`.", "";
         "index": Kind::Texts, "index.php, index.html, index.htm",
             "Names tried in a directory, in order.",

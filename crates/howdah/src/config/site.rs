@@ -36,6 +36,7 @@ pub fn sites(
             .into_iter()
             .map(|mut site| {
                 site.pool = default_pool(pools);
+                site.worker = worker_of(pools, &site.pool);
                 warn_of_writable_root(top, &site.root, None);
                 advise_of_htaccess(top, &site, None);
                 super::cache::without_section(arguments, top, &mut site);
@@ -81,6 +82,15 @@ pub fn sites(
     sites
 }
 
+/// The script that the processes of the pool `name` have booted.
+fn worker_of(pools: &[Mode], name: &str) -> Option<PathBuf> {
+    let pool = pools.iter().find(|pool| pool.name() == name)?;
+    match pool {
+        Mode::Worker(pool) => pool.worker.as_ref().map(|worker| worker.script.clone()),
+        _ => None,
+    }
+}
+
 fn default_pool(pools: &[Mode]) -> String {
     match pools {
         [only] => only.name().to_owned(),
@@ -96,7 +106,7 @@ fn recognised(
 ) -> Option<SiteConfig> {
     match recognise(directory) {
         Ok(found) => {
-            chosen.push(found.sentence);
+            chosen.extend(found.lines());
             Some(found.config)
         }
         Err(error) => {
@@ -179,6 +189,7 @@ fn site(
     site.hosts = hosts;
     site.default = section.on("default");
     site.pool = pool(section, pools);
+    site.worker = worker_of(pools, &site.pool);
     files(section, &mut site);
     scripts(section, &mut site);
     let mut rules: Vec<Rule> = section
@@ -201,12 +212,12 @@ fn site(
             );
         }
     }
+    if !section.has("recognise") {
+        application::mind(section, &mut site, chosen);
+    }
     for error in config::check(&site) {
         let place = section.place_of(key_of(&error));
         file.mistake(place, format!("site `{}`: {error}", site.name));
-    }
-    if !section.on("recognise") && file.eyes == Eyes::Master {
-        application::advise(section, &site);
     }
     advise_of_htaccess(section, &site, section.place_of("root"));
     Some(site)

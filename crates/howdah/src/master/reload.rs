@@ -38,6 +38,16 @@ pub struct Pending {
     limit: Duration,
 }
 
+/// The answer to `howdah reload`: also what was chosen without being told, which may be other than before.
+fn reloaded(chosen: &[String]) -> String {
+    let mut text = String::from("reloaded");
+    for line in chosen {
+        text.push('\n');
+        text.push_str(line);
+    }
+    text
+}
+
 impl Pending {
     /// What was made for it goes again.
     fn undo(&self, served: &Listeners) {
@@ -271,13 +281,16 @@ impl Master {
             self.source = pending.source;
             self.listeners = pending.listeners;
             for asker in pending.askers.into_iter().flatten() {
-                asker.done("reloaded", &pending.advice);
+                asker.done(&reloaded(&self.settings.chosen), &pending.advice);
             }
             if let Some(watch) = self.front.as_mut().and_then(|front| front.watch.as_mut()) {
                 watch.set_limit(self.settings.patience.hang);
             }
             self.facts = Facts::of(self);
             say(format!("reloaded: configuration {generation} is served"));
+            for line in &self.settings.chosen {
+                say(line);
+            }
             notify::ready();
         } else if matches!(self.state, State::Starting) {
             self.state = State::Serving;

@@ -6,7 +6,6 @@
 //! - [`decide`]: Apache's order and inheritance; one [`Verdict`] for a path.
 //! - [`door`]: where a site asks.
 //! - [`report`]: the lines that are not applied exactly, for the one who starts the server.
-//! - [`front_controller`]: whether everything is rewritten to a script.
 //!
 //! The decision fails closed: what is not understood opens nothing. See the head of [`decide`] for
 //! where it is stricter than Apache.
@@ -16,7 +15,6 @@ mod asked;
 mod decide;
 mod door;
 mod files;
-mod front_controller;
 mod lines;
 mod modules;
 mod names;
@@ -32,5 +30,4 @@ pub(crate) use asked::{Asked, Lies};
 pub(crate) use decide::{Because, Verdict, decide};
 pub(crate) use door::{Closed, Door};
 pub(crate) use files::{Chain, Files};
-pub use front_controller::rewrites_to_index;
 pub use report::survey;

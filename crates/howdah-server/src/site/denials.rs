@@ -1,0 +1,86 @@
+//! All patterns of `deny`, asked at once: every request asks them, and an application has dozens. One
+//! pass over the path, whatever their number.
+
+use regex::bytes::{RegexSet, RegexSetBuilder};
+
+use super::pattern::Pattern;
+
+/// Bytes that the compiled patterns may take together, for each of them.
+const SIZE: usize = 1 << 20;
+
+#[derive(Debug)]
+pub(super) enum Denials {
+    /// One automaton for all.
+    Together(RegexSet),
+    /// They do not fit into one.
+    OneByOne(Vec<Pattern>),
+}
+
+impl Denials {
+    pub(super) fn new(patterns: &[Pattern]) -> Denials {
+        let texts = patterns.iter().map(Pattern::expression);
+        let set = RegexSetBuilder::new(texts)
+            .unicode(false)
+            .dot_matches_new_line(true)
+            .size_limit(SIZE * patterns.len().max(1))
+            .build();
+        match set {
+            Ok(set) => Denials::Together(set),
+            Err(_) => Denials::OneByOne(patterns.to_vec()),
+        }
+    }
+
+    pub(super) fn is_match(&self, path: &[u8]) -> bool {
+        match self {
+            Denials::Together(set) => set.is_match(path),
+            Denials::OneByOne(patterns) => patterns.iter().any(|pattern| pattern.is_match(path)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn together_they_match_what_each_matches() {
+        let patterns = [
+            Pattern::exact("/a.b/c+").unwrap(),
+            Pattern::prefix("/p(1)").unwrap(),
+            Pattern::prefix("/é/").unwrap(),
+            Pattern::glob("/up/**.ph*").unwrap(),
+            Pattern::glob("*.log").unwrap(),
+            Pattern::regex("^/user/.*\\.(?:md|ya?ml)$").unwrap(),
+        ];
+        let together = Denials::new(&patterns);
+        assert!(matches!(together, Denials::Together(_)));
+        let one_by_one = Denials::OneByOne(patterns.to_vec());
+        let mut matched = 0;
+        for path in [
+            "/",
+            "/a.b/c+",
+            "/a.b/c+d",
+            "/axb/c+",
+            "/p(1)",
+            "/p(1)/x",
+            "/p(1)x",
+            "/é",
+            "/é/x",
+            "/up/a/x.php",
+            "/up/a\n/x.phtml",
+            "/up/x.html",
+            "/x.log",
+            "/a/b.log",
+            "/x.log/y",
+            "/user/a.yaml",
+            "/user/a.md\n",
+            "/x/user/a.md",
+        ] {
+            let found = together.is_match(path.as_bytes());
+            assert_eq!(found, one_by_one.is_match(path.as_bytes()), "{path:?}");
+            matched += usize::from(found);
+        }
+        assert_eq!(matched, 9);
+        assert!(!Denials::new(&[]).is_match(b"/"));
+    }
+}

@@ -1,0 +1,198 @@
+//! An application's wishes, written into a site's configuration: at the root, or below a folder of it
+//! (`/blog`), where every pattern, rule and script name begins with that folder. Keeps the text of what
+//! it refuses, for the one who starts the server.
+
+use super::catch_all::CatchAll;
+use super::config::{FrontController, HeaderEdit, Rule, RuleAction, SiteConfig};
+use super::known::Known;
+use super::pattern::Pattern;
+use super::recognise::Application;
+use super::template::Template;
+
+/// A site's configuration, and where in it the application lies.
+pub(super) struct Placed<'c> {
+    pub(super) config: &'c mut SiteConfig,
+    /// Empty for the root, else the folder's path: `/blog`.
+    folder: String,
+    /// What is refused: globs, and regular expressions, which begin with `^`.
+    pub(super) refused: Vec<String>,
+    /// What the rules do, one line each.
+    pub(super) rules: Vec<String>,
+}
+
+impl<'c> Placed<'c> {
+    pub(super) fn at_the_root(config: &'c mut SiteConfig) -> Placed<'c> {
+        Placed::below(config, String::new())
+    }
+
+    /// `folder` is a path without characters that mean something in a pattern, but for the dot.
+    pub(super) fn below(config: &'c mut SiteConfig, folder: String) -> Placed<'c> {
+        Placed {
+            config,
+            folder,
+            refused: Vec::new(),
+            rules: Vec::new(),
+        }
+    }
+
+    /// All that a known application wants.
+    pub(super) fn known(&mut self, known: &Known) {
+        for text in known.deny {
+            self.refuse(text);
+        }
+        if let Some(script) = known.front_controller {
+            let path_info = known.application == Application::Nextcloud;
+            for prefix in known.own {
+                self.always_to(prefix, script);
+            }
+            self.controller(script, path_info);
+        }
+        match known.application {
+            Application::MediaWiki => self.mediawiki(),
+            Application::Nextcloud => self.nextcloud(),
+            Application::Magento => self.magento(),
+            _ => {}
+        }
+    }
+
+    /// A glob, or a regular expression if it begins with `^`.
+    fn refuse(&mut self, text: &str) {
+        let text = match text.strip_prefix('^') {
+            Some(rest) => format!("^{}{rest}", regex::escape(&self.folder)),
+            None if text.starts_with('/') || self.folder.is_empty() => {
+                format!("{}{text}", self.folder)
+            }
+            None => format!("{}/{text}", self.folder),
+        };
+        let pattern = match text.starts_with('^') {
+            true => Pattern::regex(&text),
+            false => Pattern::glob(&text),
+        };
+        let pattern = pattern.expect("built-in patterns are checked by a test");
+        self.config.deny.push(pattern);
+        self.refused.push(text);
+    }
+
+    /// What is no file goes to `script`.
+    pub(super) fn controller(&mut self, script: &str, path_info: bool) {
+        if self.folder.is_empty() {
+            self.config.front_controller = Some(FrontController {
+                script: script.to_owned(),
+                path_info,
+            });
+        } else if path_info {
+            self.missing_to("/", &format!("{script}/$1"));
+        } else {
+            self.missing_to("/", script);
+        }
+    }
+
+    /// The front controller that an `.htaccess` names.
+    pub(super) fn catch_all(&mut self, found: Option<CatchAll>) {
+        match found {
+            Some(CatchAll {
+                script,
+                query: Some(query),
+                ..
+            }) => {
+                self.missing_to("/", &format!("{script}?{query}"));
+                if self.folder.is_empty() {
+                    self.controller(&script, false);
+                }
+            }
+            Some(found) => self.controller(&found.script, found.path_info),
+            None => {}
+        }
+    }
+
+    /// A rule for paths below `prefix` that name no file.
+    pub(super) fn missing_to(&mut self, prefix: &str, target: &str) {
+        let (prefix, target) = (self.path(prefix), self.path(target));
+        self.rules.push(format!(
+            "what is no file below {prefix} goes to {}",
+            target.replace("$1", "…")
+        ));
+        self.rule(Pattern::Prefix(prefix.into_bytes()), true, to(&target));
+    }
+
+    /// Whatever there is below `prefix`, the application answers.
+    fn always_to(&mut self, prefix: &str, target: &str) {
+        let (prefix, target) = (self.path(prefix), self.path(target));
+        let line = format!("{prefix} is answered by {target}, files or not");
+        self.rules.push(line);
+        self.rule(Pattern::Prefix(prefix.into_bytes()), false, to(&target));
+    }
+
+    fn path(&self, path: &str) -> String {
+        format!("{}{path}", self.folder)
+    }
+
+    fn rule(&mut self, pattern: Pattern, if_missing: bool, action: RuleAction) {
+        self.config.rules.push(Rule {
+            pattern,
+            methods: Vec::new(),
+            if_missing,
+            action,
+        });
+    }
+
+    /// Short URLs (`$wgArticlePath = "/wiki/$1"`) come by REQUEST_URI; uploads are no pages.
+    fn mediawiki(&mut self) {
+        self.missing_to("/wiki/", "/index.php");
+        let uploads = self.path("/images/");
+        let nosniff = HeaderEdit::Set("X-Content-Type-Options".to_owned(), "nosniff".to_owned());
+        self.rules
+            .push(format!("{uploads} is sent with X-Content-Type-Options"));
+        let uploads = Pattern::Prefix(uploads.into_bytes());
+        self.rule(uploads, false, RuleAction::Header(nosniff));
+    }
+
+    /// Its clients find calendars and contacts by these (RFC 6764), its pages come as PATH_INFO, and
+    /// people upload films.
+    fn nextcloud(&mut self) {
+        let dav = self.path("/remote.php/dav/");
+        for service in ["carddav", "caldav"] {
+            let known = format!("/.well-known/{service}");
+            self.rules.push(format!("{known} is redirected to {dav}"));
+            let action = RuleAction::Redirect {
+                status: 301,
+                to: template(&dav),
+            };
+            self.rule(Pattern::Prefix(known.into_bytes()), false, action);
+        }
+        self.missing_to("/remote/", "/remote.php/$1");
+        self.config.max_body_size = 16 << 30;
+    }
+
+    /// As its nginx.conf.sample: what is not there among static files and pictures is made by scripts.
+    fn magento(&mut self) {
+        let folder = regex::escape(&self.folder);
+        for (prefix, rest, target) in [
+            (
+                "/static/",
+                "(?:version[0-9]*/)?(.*)$",
+                "/static.php?resource=$1",
+            ),
+            ("/media/", "", "/get.php"),
+        ] {
+            let pattern = Pattern::regex(&format!("^{folder}{prefix}{rest}"));
+            let pattern = pattern.expect("built-in patterns are checked by a test");
+            let target = self.path(target);
+            let line = format!(
+                "what is no file below {}{prefix} goes to {}",
+                self.folder,
+                target.replace("$1", "…")
+            );
+            self.rules.push(line);
+            self.rule(pattern, true, to(&target));
+        }
+    }
+}
+
+fn to(target: &str) -> RuleAction {
+    RuleAction::Rewrite(template(target))
+}
+
+fn template(text: &str) -> Template {
+    Template::parse(text).expect("built-in targets are checked by a test")
+}

@@ -1,0 +1,108 @@
+//! `howdah check DIR`: what `howdah serve DIR` would choose, in full, without serving anything.
+
+use std::fmt::Write as _;
+
+use howdah_executor::Mode;
+use howdah_executor::config::{PoolConfig, ProcessManager};
+use howdah_server::site::config::SiteConfig;
+
+use crate::config::Settings;
+use crate::php::PhpVersion;
+
+/// The choice, line by line. `php`: the version, where a pool runs our own.
+pub fn describe(settings: &Settings, php: Option<&PhpVersion>) -> String {
+    let mut text = settings.chosen.join("\n") + "\n";
+    for site in &settings.sites {
+        of_site(&mut text, site);
+    }
+    for pool in &settings.pools {
+        row(&mut text, "PHP", &of_pool(pool, php));
+        let (Mode::Embed(config) | Mode::Worker(config)) = pool else {
+            continue;
+        };
+        row(&mut text, "PHP settings", &of_settings(config));
+    }
+    let listen: Vec<String> = settings
+        .listen
+        .iter()
+        .map(|listen| listen.address.to_string())
+        .collect();
+    row(&mut text, "listens on", &listen.join(", "));
+    text +=
+        "Every other option has its default (`howdah check --explain KEY`, docs/configuration.md).";
+    text
+}
+
+fn row(text: &mut String, name: &str, value: &str) {
+    let _ = writeln!(text, "{name:<18}{value}");
+}
+
+fn of_site(text: &mut String, site: &SiteConfig) {
+    row(text, "root", &site.root.display().to_string());
+    row(text, "answers for", "every host");
+    let controller = site.front_controller.as_ref();
+    let missing = match controller {
+        Some(controller) if controller.path_info => {
+            format!(
+                "goes to {}, which gets the path as PATH_INFO",
+                controller.script
+            )
+        }
+        Some(controller) => format!("goes to {}", controller.script),
+        None => "404".to_owned(),
+    };
+    row(text, "what is no file", &missing);
+    row(text, "index", &site.index.join(", "));
+    row(text, "scripts", &site.php_extensions.join(", "));
+    row(
+        text,
+        "never sent",
+        "source, dotfiles, backups, databases, project files (docs/guides/files-and-routes.md)",
+    );
+    let longest = match site.max_body_size {
+        0 => "any length".to_owned(),
+        bytes if bytes % (1 << 30) == 0 => format!("up to {} GiB", bytes >> 30),
+        bytes => format!("up to {bytes} bytes"),
+    };
+    row(text, "request bodies", &longest);
+    let cache = site.cache.as_ref();
+    row(text, "page cache", cache.map_or("off", |_| "on"));
+}
+
+fn of_pool(pool: &Mode, php: Option<&PhpVersion>) -> String {
+    let version = php.map_or(String::new(), |php| format!("{}, ", php.php));
+    let (Mode::Embed(config) | Mode::Worker(config)) = pool else {
+        return format!("mode {}", pool.word());
+    };
+    let many = match config.max_children {
+        1 => "1 process".to_owned(),
+        many => format!("{many} processes"),
+    };
+    let manager = match config.pm {
+        ProcessManager::Static => "always",
+        ProcessManager::Dynamic { .. } | ProcessManager::Ondemand => "at most",
+    };
+    let user = match &config.user {
+        Some(user) => format!(", as {user}"),
+        None => String::new(),
+    };
+    format!("{version}mode {}, {manager} {many}{user}", pool.word())
+}
+
+fn of_settings(config: &PoolConfig) -> String {
+    let ini = match &config.php_ini {
+        Some(path) => path.display().to_string(),
+        None => "php.ini as PHP finds it".to_owned(),
+    };
+    let mut parts = vec![ini];
+    if !config.opcache {
+        parts.push("opcache off".to_owned());
+    }
+    parts.extend(
+        config
+            .defines
+            .iter()
+            .map(|(name, value)| format!("{name} = {value}")),
+    );
+    parts.join(", ")
+}
