@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cgi::CgiPool;
-use crate::config::Mode;
+use crate::config::{Mode, ProcessManager};
 use crate::embed::EmbedPool;
 use crate::fastcgi::FastCgiPool;
 use crate::launch::Launcher;
@@ -33,6 +33,11 @@ pub trait Pool: Executor {
     /// Waits until a draining pool has let go of everything.
     fn drained(&self) -> Happens<'_, ()>;
 
+    /// Whether it has no process yet and waits for its first request to start any.
+    fn is_asleep(&self) -> bool {
+        false
+    }
+
     /// The scripts have changed: processes that keep code in memory from one request to the next
     /// are replaced, one after the other, each when its replacement is ready. Nothing to do where
     /// none does. Returns at once; what becomes of it is in the log.
@@ -40,7 +45,8 @@ pub trait Pool: Executor {
 }
 
 /// Starts a pool for `fronts` front threads (see [`crate::front_thread::attach`]). Returns at
-/// once: requests queue until they can be run; [`Pool::ready`] tells when, or why not.
+/// once: requests queue until they can be run; [`Pool::ready`] tells when, or why not. `may_sleep`: a
+/// pool that is to have no process at rest (`ondemand`) has none before its first request.
 ///
 /// # Errors
 /// The pool's memory, thread or sockets could not be had.
@@ -49,8 +55,12 @@ pub fn start(
     launcher: Arc<dyn Launcher>,
     log: Log,
     fronts: u32,
+    may_sleep: bool,
 ) -> io::Result<Arc<dyn Pool>> {
     Ok(match mode {
+        Mode::Embed(config) if may_sleep && config.pm == ProcessManager::Ondemand => {
+            EmbedPool::start_asleep(config.clone(), launcher, log, fronts)?
+        }
         Mode::Embed(config) | Mode::Worker(config) => {
             EmbedPool::start(config.clone(), launcher, log, fronts)?
         }
@@ -71,6 +81,10 @@ impl Pool for EmbedPool {
 
     fn drained(&self) -> Happens<'_, ()> {
         Box::pin(EmbedPool::drained(self))
+    }
+
+    fn is_asleep(&self) -> bool {
+        EmbedPool::is_asleep(self)
     }
 
     fn restart(&self) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use howdah_executor::config::ProcessManager;
 use howdah_executor::embed::EmbedPool;
-use howdah_executor::{Event, Executor, ScriptBody};
+use howdah_executor::{Event, ExecError, Executor, ScriptBody};
 use support::php::Site;
 use support::{bytes, config, finish, next_event, on_front, until};
 
@@ -159,6 +159,37 @@ fn an_ondemand_pool_forks_for_a_burst_and_goes_back_to_nothing() {
         }
         assert!(by.len() >= 5, "six at once need six children: {}", by.len());
         until("all have left", || pids(&site.pool).is_empty()).await;
+    });
+}
+
+#[test]
+fn a_pool_that_sleeps_has_no_process_before_its_first_request() {
+    let mut config = config(2);
+    config.pm = ProcessManager::Ondemand;
+    let site = Site::asleep(config.clone());
+    site.script("pid.php", PID);
+    on_front(async {
+        site.pool.ready().await.unwrap();
+        assert!(site.pool.is_asleep());
+        assert_eq!(site.pool.status().state, "Asleep");
+        let answer = site.get("pid.php").await.unwrap();
+        assert!(answer.body.starts_with(b"pid "));
+        assert!(!site.pool.is_asleep());
+        assert_eq!(site.pool.status().state, "Ready");
+    });
+    // One that nobody asks ends at once.
+    let site = Site::asleep(config.clone());
+    on_front(async {
+        site.pool.drain(None, Duration::from_secs(20));
+        site.pool.drained().await;
+    });
+    // One that cannot start says so to its first visitor.
+    config.user = Some("no-such-user-here".to_owned());
+    let site = Site::asleep(config);
+    on_front(async {
+        site.pool.ready().await.unwrap();
+        let error = site.get("pid.php").await.unwrap_err();
+        assert!(matches!(error, ExecError::PoolDown { name, .. } if name == "NoSuchUser"));
     });
 }
 

@@ -99,6 +99,7 @@ fn a_zygote_that_hangs_is_replaced_when_a_child_is_to_be_forked() {
         .pool("pm = \"ondemand\"\nmax_children = 2\nprocess_idle_timeout = \"1s\"")
         .config("[timeouts]\nfork = \"1s\"")
         .start();
+    fixture.still_serves();
     fixture.wait("all children to leave", |f| f.children().is_empty());
     let zygote = fixture.zygotes()[0];
     signal(zygote, Signal::STOP);

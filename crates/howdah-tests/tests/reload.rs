@@ -221,3 +221,28 @@ fn a_reload_waits_for_running_requests_without_ending_them() {
         !howdah_tests::process_tree::is_alive(child)
     });
 }
+
+#[test]
+fn an_ondemand_pool_has_no_process_before_its_first_request_and_a_reload_keeps_it_awake() {
+    let fixture = Fixture::named("asleep")
+        .pool("pm = \"ondemand\"\nmax_children = 2")
+        .start();
+    let state = |f: &Fixture| f.status()["pools"][0]["state"].as_str().unwrap().to_owned();
+    assert_eq!(
+        (fixture.zygotes(), state(&fixture)),
+        (vec![], "Asleep".into())
+    );
+    fixture.reload();
+    assert_eq!(
+        (fixture.zygotes(), state(&fixture)),
+        (vec![], "Asleep".into())
+    );
+    fixture.still_serves();
+    let first = fixture.zygotes();
+    assert_eq!((first.len(), state(&fixture)), (1, "Ready".into()));
+    fixture.reload();
+    // Visitors do not wait for PHP's start after a deployment.
+    let second = fixture.zygotes();
+    assert!(second.iter().any(|pid| !first.contains(pid)), "{second:?}");
+    fixture.still_serves();
+}

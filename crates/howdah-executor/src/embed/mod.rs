@@ -78,8 +78,30 @@ impl EmbedPool {
         log: Log,
         fronts: u32,
     ) -> io::Result<Arc<EmbedPool>> {
+        EmbedPool::begin(config, launcher, log, fronts, false)
+    }
+
+    /// [`EmbedPool::start`] without a process: the first request starts the zygote. What would keep it
+    /// from starting is found then, or by a trial before ([`crate::launch::trial_command`]).
+    pub fn start_asleep(
+        config: PoolConfig,
+        launcher: Arc<dyn Launcher>,
+        log: Log,
+        fronts: u32,
+    ) -> io::Result<Arc<EmbedPool>> {
+        EmbedPool::begin(config, launcher, log, fronts, true)
+    }
+
+    fn begin(
+        config: PoolConfig,
+        launcher: Arc<dyn Launcher>,
+        log: Log,
+        fronts: u32,
+        asleep: bool,
+    ) -> io::Result<Arc<EmbedPool>> {
         let name = config.name.clone();
         let shared = Arc::new(Shared::new(config, log, fronts)?);
+        shared.asleep.store(asleep, Ordering::Release);
         let supervisor = Supervisor::new(shared.clone(), launcher);
         std::thread::Builder::new()
             .name(format!("pool-{name}").chars().take(15).collect())
@@ -104,6 +126,11 @@ impl EmbedPool {
     /// the same).
     pub async fn ready(&self) -> Result<(), ExecError> {
         Condition::settled(self.shared.condition.subscribe()).await
+    }
+
+    /// Whether its first request is yet to come, and its first process with it.
+    pub fn is_asleep(&self) -> bool {
+        self.shared.asleep.load(Ordering::Acquire)
     }
 
     /// The pool's condition now.
@@ -224,7 +251,10 @@ impl Executor for EmbedPool {
                 ProcessManager::Ondemand => "ondemand",
             }
             .to_owned(),
-            state: shared.condition.borrow().to_string(),
+            state: match self.is_asleep() {
+                true => "Asleep".to_owned(),
+                false => shared.condition.borrow().to_string(),
+            },
             php,
             opcache,
             uptime: shared.started.elapsed().as_secs(),

@@ -132,6 +132,8 @@ pub(crate) struct Shared {
     pub closing: AtomicBool,
     /// [`Condition::Down`], for a check without the lock.
     pub down: AtomicBool,
+    /// No zygote has been started; the first request has one started.
+    pub asleep: AtomicBool,
     /// Whether more children could be forked if somebody asked.
     pub may_grow: AtomicBool,
     pub condition: tokio::sync::watch::Sender<Condition>,
@@ -177,6 +179,7 @@ impl Shared {
             capacity: config.max_children.saturating_add(config.queue_size),
             closing: AtomicBool::new(false),
             down: AtomicBool::new(false),
+            asleep: AtomicBool::new(false),
             may_grow: AtomicBool::new(!matches!(config.pm, ProcessManager::Static)),
             condition: tokio::sync::watch::Sender::new(Condition::Starting),
             successor: OnceLock::new(),

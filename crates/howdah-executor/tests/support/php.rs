@@ -68,6 +68,17 @@ impl Site {
         Site::prepared(config, fronts, |_, _| {})
     }
 
+    /// A pool without a process before its first request.
+    pub fn asleep(config: PoolConfig) -> Site {
+        let mut site = Site::prepared(config.clone(), 1, |_, _| {});
+        let (log, launcher) = (Arc::new(TestLog::default()), Arc::new(DirectLauncher));
+        let program = program();
+        let config = PoolConfig { program, ..config };
+        site.pool = EmbedPool::start_asleep(config, launcher, log.clone(), 1).unwrap();
+        site.log = log;
+        site
+    }
+
     fn prepared(
         mut config: PoolConfig,
         fronts: u32,

@@ -109,8 +109,8 @@ pub fn text(s: &ServerStatus) -> String {
     }
     for p in &s.pools {
         let opcache = if p.opcache { "on" } else { "OFF" };
-        // Of a PHP that somebody else runs neither is known.
-        let php = match p.backends.is_empty() {
+        // Of a PHP that somebody else runs, or that has not started, neither is known.
+        let php = match p.backends.is_empty() && !p.php.is_empty() {
             true => format!(", PHP {}, opcache {opcache}", p.php),
             false => String::new(),
         };
@@ -438,7 +438,7 @@ type PoolGauge = (
 fn pools(m: &mut Metrics, s: &ServerStatus) {
     const FAMILIES: &[PoolGauge] = &[
         ("up", "gauge", "Whether the pool can run scripts.", |p| {
-            u64::from(p.state == "Ready")
+            u64::from(matches!(p.state.as_str(), "Ready" | "Asleep"))
         }),
         (
             "start_since",

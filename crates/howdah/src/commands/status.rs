@@ -162,9 +162,9 @@ fn clean(text: &Value) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// What is known of PHP: of one that somebody else runs, nothing.
+/// What is known of PHP: of one that somebody else runs, or that has not started, nothing.
 fn php(pool: &Value) -> String {
-    if pool["backends"].is_array() {
+    if pool["backends"].is_array() || pool["php"] == "" {
         return String::new();
     }
     let opcache = if pool["opcache"] == true { "on" } else { "off" };

@@ -286,7 +286,7 @@ options! {
             "Modes `embed` and `worker`: patterns of files (`src/**/*.php`; relative to this file's directory, in mode `worker` to the worker script's); when one changes, or a link on the way to them, all processes are replaced, one after the other, by new ones with a fresh opcache. With `profile = \"production\"` a deployment takes effect by itself. At most 8192 directories (`WatchIncomplete`).",
             "a deployment that ends with `howdah reload` needs no watching";
         "pm": Kind::Word(&["static", "dynamic", "ondemand"]), "dynamic",
-            "`static`: always max_children processes. `dynamic`: between the spares. `ondemand`: as requests come. With `--children N` on the command line and no pm here it is `static`; so it is in mode `worker`.",
+            "`static`: always max_children processes. `dynamic`: between the spares. `ondemand`: as requests come, PHP itself with the first. With `--children N` on the command line and no pm here it is `static`; so it is in mode `worker`.",
             "php-fpm's words; idle memory follows the load";
         "max_children": Kind::IntegerOrAuto(1, 1000), "auto",
             "Most PHP processes; `auto` follows from cores and memory, of the container if there is one. In mode `worker` it is two for each core.",

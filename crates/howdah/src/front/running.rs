@@ -2,7 +2,7 @@
 //! to the next. New pools start beside the old ones and are waited for; then the configuration is
 //! swapped between two requests, and the old pools drain. When anything fails nothing has changed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -78,9 +78,13 @@ pub fn take(
         }
     };
     let settings = order.settings;
-    let (former, threads) = match &*shared.running() {
-        Some(running) => (running.access_log.clone(), running.threads),
-        None => (None, settings.threads),
+    let (former, threads, awake) = match &*shared.running() {
+        Some(running) => {
+            let pools = running.pools.iter().filter(|(_, pool)| !pool.is_asleep());
+            let awake = pools.map(|(name, _)| name.clone()).collect();
+            (running.access_log.clone(), running.threads, awake)
+        }
+        None => (None, settings.threads, HashSet::new()),
     };
     let access_log = access_log(&settings, order.access_log, former, &error_log).map_err(one)?;
     let sites = settings.open_sites()?;
@@ -88,7 +92,7 @@ pub fn take(
         launches: launches.clone(),
         generation: order.generation,
     });
-    let pools = start_pools(&settings, launcher, error_log.clone(), threads)?;
+    let pools = start_pools(&settings, launcher, error_log.clone(), threads, &awake)?;
     let executors: HashMap<String, Arc<dyn Executor>> = pools
         .iter()
         .map(|(name, pool)| (name.clone(), pool.clone() as Arc<dyn Executor>))
@@ -381,19 +385,23 @@ fn runtime() -> io::Result<tokio::runtime::Runtime> {
         .build()
 }
 
-/// Starts all pools and waits until each can run scripts. All that fail are told.
+/// Starts all pools and waits until each can run scripts. All that fail are told. A pool that is to have
+/// no process at rest gets none before its first request, unless the former configuration's of that
+/// name was `awake`: its visitors are not to wait for a start.
 fn start_pools(
     settings: &Settings,
     launcher: Arc<MasterLauncher>,
     log: Log,
     threads: u32,
+    awake: &HashSet<String>,
 ) -> Result<Pools, Vec<String>> {
     let failed = |name: &str, why: String| format!("pool `{name}`: {why}");
     let runtime = runtime().map_err(|e| vec![e.to_string()])?;
     let (mut pools, mut mistakes) = (Pools::new(), Vec::new());
     for mode in &settings.pools {
         let name = mode.name();
-        match pool::start(mode, launcher.clone(), log.clone(), threads) {
+        let may_sleep = !awake.contains(name);
+        match pool::start(mode, launcher.clone(), log.clone(), threads, may_sleep) {
             Ok(pool) => {
                 pools.insert(name.to_owned(), pool);
             }

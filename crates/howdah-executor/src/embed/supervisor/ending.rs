@@ -76,7 +76,7 @@ impl Supervisor {
                     link: link.hang_up(),
                     kill_at: now + LEAVE_LIMIT,
                 },
-                Zygote::None { .. } => Zygote::Gone,
+                Zygote::Asleep | Zygote::None { .. } => Zygote::Gone,
                 other => other,
             };
             return Duration::from_millis(1);

@@ -46,6 +46,8 @@ const INFO: u8 = 6;
 
 /// The zygote, as a state.
 enum Zygote {
+    /// None yet: the first request starts it.
+    Asleep,
     /// None; the next start is due then.
     None { start_at: Instant },
     /// PHP's module startup is under way.
@@ -88,10 +90,14 @@ impl Supervisor {
     pub fn new(shared: Arc<Shared>, launcher: Arc<dyn Launcher>) -> Supervisor {
         let now = Instant::now();
         let rows = shared.memory.region().geometry().children;
+        let zygote = match shared.asleep.load(Ordering::Acquire) {
+            true => Zygote::Asleep,
+            false => Zygote::None { start_at: now },
+        };
         Supervisor {
             shared,
             launcher,
-            zygote: Zygote::None { start_at: now },
+            zygote,
             generation: 0,
             outputs: Vec::new(),
             children: Children::new(rows),
@@ -113,6 +119,9 @@ impl Supervisor {
 
     /// Runs until the pool is closed.
     pub fn run(mut self) {
+        if let Zygote::Asleep = self.zygote {
+            self.set_condition(Condition::Ready);
+        }
         loop {
             let now = Instant::now();
             let wait = self.turn(now);
@@ -152,7 +161,7 @@ impl Supervisor {
                 fds.push(link.pidfd());
             }
             Zygote::Leaving { link, .. } => fds.push(link.pidfd()),
-            Zygote::None { .. } | Zygote::Gone => {}
+            Zygote::Asleep | Zygote::None { .. } | Zygote::Gone => {}
         }
         fds.extend(self.workers.descriptors());
         fds.extend(self.outputs.iter().map(Output::pipe));

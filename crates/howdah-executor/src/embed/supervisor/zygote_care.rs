@@ -20,7 +20,13 @@ pub(super) const REPORTS_A_TURN: usize = 256;
 impl Supervisor {
     pub(super) fn tend_zygote(&mut self, now: Instant) -> Duration {
         match &self.zygote {
-            Zygote::None { .. } if self.is_over(now) => self.zygote = Zygote::Gone,
+            Zygote::Asleep | Zygote::None { .. } if self.is_over(now) => self.zygote = Zygote::Gone,
+            Zygote::Asleep if self.shared.outstanding.load(Ordering::Acquire) > 0 => {
+                self.shared.asleep.store(false, Ordering::Release);
+                self.set_condition(Condition::Starting);
+                self.start_zygote(now);
+            }
+            Zygote::Asleep => {}
             Zygote::None { start_at } if *start_at <= now => self.start_zygote(now),
             Zygote::None { start_at } => return *start_at - now,
             Zygote::Starting { link, deadline } if *deadline <= now => {

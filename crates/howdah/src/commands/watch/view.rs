@@ -126,11 +126,14 @@ impl View {
     fn pool(&self, pool: &Value, lines: &mut Vec<String>) {
         let name = text(pool, "pool");
         let opcache = if pool["opcache"] == true { "on" } else { "off" };
+        let php = match text(pool, "php").as_str() {
+            "" => String::new(),
+            version => format!(", PHP {version}, opcache {opcache}"),
+        };
         lines.push(format!(
-            "pool {name}: {}, {}, PHP {}, opcache {opcache}; {} active, {} idle; queue {} of {}; {}/s, {} slow",
+            "pool {name}: {}, {}{php}; {} active, {} idle; queue {} of {}; {}/s, {} slow",
             text(pool, "state"),
             text(pool, "process_manager"),
-            text(pool, "php"),
             number(pool, "active_processes"),
             number(pool, "idle_processes"),
             number(pool, "queue"),
