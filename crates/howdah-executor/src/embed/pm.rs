@@ -114,19 +114,17 @@ impl Backoff {
     }
 }
 
-/// `max_requests` give or take 10 %, spread over the children by `salt`, so that those forked
-/// together do not leave together. 0 stays 0 (never).
-pub fn jitter(max_requests: u64, salt: u64) -> u64 {
-    if max_requests < 10 {
-        return max_requests;
-    }
+/// After how many of its `max_requests` a program's replacement is asked for, which takes its time to
+/// start: between a fifth and a tenth before the last, spread by `salt`, so that those started together
+/// are not replaced together. 0 stays 0 (never).
+pub fn worn_after(max_requests: u64, salt: u64) -> u64 {
     let tenth = max_requests / 10;
     // SplitMix64's finaliser: any salt gives an even spread.
     let mut z = salt.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^= z >> 31;
-    max_requests - tenth + z % (2 * tenth + 1)
+    max_requests - tenth - z % (tenth + 1)
 }
 
 #[cfg(test)]
@@ -236,10 +234,13 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_spread_within_ten_percent_and_never_means_never() {
-        let limits: Vec<u64> = (0..1000).map(|salt| jitter(1000, salt)).collect();
-        assert!(limits.iter().all(|n| (900..=1100).contains(n)));
-        assert!(limits.iter().any(|n| *n < 930) && limits.iter().any(|n| *n > 1070));
-        assert_eq!((jitter(0, 1), jitter(5, 1)), (0, 5));
+    fn replacements_are_asked_for_in_time_and_not_together_and_never_means_never() {
+        let after: Vec<u64> = (0..1000).map(|salt| worn_after(1000, salt)).collect();
+        assert!(after.iter().all(|n| (800..=900).contains(n)));
+        assert!(after.iter().any(|n| *n < 820) && after.iter().any(|n| *n > 880));
+        assert_eq!(
+            (worn_after(0, 1), worn_after(1, 1), worn_after(5, 1)),
+            (0, 1, 5)
+        );
     }
 }

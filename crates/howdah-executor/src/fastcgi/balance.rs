@@ -219,6 +219,7 @@ impl<C> Balance<C> {
             connection = if fresh { None } else { oldest };
         }
         member.busy += 1;
+        member.quota = member.quota.map(|left| left.saturating_sub(1));
         let busy = self.busy();
         self.most_busy = self.most_busy.max(busy);
         Some(Grant {

@@ -87,6 +87,9 @@ pub struct Member<C> {
     pub open: bool,
     /// Requests that ran into `request_terminate_timeout`.
     pub overdue: u64,
+    /// How many requests the program behind it may still be granted; none: any number. Counted when
+    /// they are granted, since whoever looks at the answers looks too late.
+    pub quota: Option<u64>,
 }
 
 impl<C> Member<C> {
@@ -106,6 +109,7 @@ impl<C> Member<C> {
             overflows: 0,
             open: true,
             overdue: 0,
+            quota: None,
         }
     }
 
@@ -114,7 +118,7 @@ impl<C> Member<C> {
     }
 
     pub(super) fn has_room(&self) -> bool {
-        self.open && self.is_up() && self.busy < self.limit.now
+        self.open && self.is_up() && self.busy < self.limit.now && self.quota != Some(0)
     }
 
     /// Takes a kept connection, own thread's latest first.

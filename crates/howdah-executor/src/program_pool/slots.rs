@@ -46,8 +46,8 @@ pub(super) struct Slot {
     pub answered_before: u64,
     /// Time-outs of the socket's programs that have been dealt with.
     pub overdue_seen: u64,
-    /// Replaced after this many requests; 0: never.
-    pub max_requests: u64,
+    /// Its replacement is asked for after this many requests; 0: never.
+    pub worn_after: u64,
     /// It has answered GET_VALUES: it can be asked whether it is free.
     pub answers: bool,
     /// A question to it is on its way.
@@ -96,7 +96,7 @@ impl Slots {
             born: now,
             answered_before: 0,
             overdue_seen: 0,
-            max_requests: 0,
+            worn_after: 0,
             answers: false,
             asked: false,
             idle_since: now,

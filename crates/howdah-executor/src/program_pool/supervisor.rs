@@ -55,6 +55,8 @@ struct View {
     answered: u64,
     overdue: u64,
     open: bool,
+    /// It has been granted all the requests it may have.
+    exhausted: bool,
 }
 
 /// See the module.
@@ -139,6 +141,7 @@ impl Supervisor {
             answered: member.answered,
             overdue: member.overdue,
             open: member.open,
+            exhausted: member.quota == Some(0),
         });
         let views = members.collect();
         (views, balance.queued, balance.waited(Instant::now()))
@@ -244,7 +247,7 @@ impl Supervisor {
         for (slot, view) in self.slots.0.iter().zip(views) {
             match slot.stage {
                 Stage::Starting => census.starting += 1,
-                Stage::Serving { .. } if view.busy == 0 => {
+                Stage::Serving { .. } if view.busy == 0 && !view.exhausted => {
                     census.idle += 1;
                     if now.duration_since(slot.idle_since) >= idle_limit {
                         census.idle_expired += 1;
@@ -297,14 +300,14 @@ impl Supervisor {
                 },
                 Stage::Serving { replaced_by: None } => {
                     let served = views[at].answered - slot.answered_before;
-                    let spent = slot.max_requests > 0 && served >= slot.max_requests;
+                    let spent = slot.worn_after > 0 && served >= slot.worn_after;
                     let lived = now.duration_since(slot.born);
                     let old = config.process_lifetime.is_some_and(|most| lived >= most);
                     let large = look_at_memory
                         && config
                             .max_memory
                             .is_some_and(|most| resident_bytes(slot.pid) > most);
-                    if spent || old || large {
+                    if spent || views[at].exhausted || old || large {
                         worn.push(at);
                     }
                 }
@@ -354,7 +357,7 @@ impl Supervisor {
         self.starts += 1;
         let max_requests = match config.processes {
             Processes::Shared => 0,
-            Processes::Independent { .. } => pm::jitter(config.max_requests, self.starts),
+            Processes::Independent { .. } => config.max_requests,
         };
         let slot = &mut self.slots.0[at];
         let socket = slot.listening.socket.as_fd();
@@ -365,7 +368,9 @@ impl Supervisor {
                 slot.born = now;
                 slot.idle_since = now;
                 slot.answered_before = views[at].answered;
-                slot.max_requests = max_requests;
+                slot.worn_after = pm::worn_after(max_requests, self.starts);
+                let quota = (max_requests > 0).then_some(max_requests);
+                self.shared.client.shared.balance().members[at].quota = quota;
                 slot.answers = false;
                 slot.asked = false;
                 slot.incarnation += 1;

@@ -299,7 +299,7 @@ options! {
         "process_idle_timeout": Kind::Time(SECOND, DAY), "10s",
             "An idle process above the spares leaves after this time.", "php-fpm's";
         "max_requests": Kind::Integer(0, 1 << 40), "0",
-            "A process serves exactly this many requests and is replaced (mode `worker`: up to a tenth fewer, when its successor has booted; mode `pool`: a few more under load); 0: never.",
+            "A process serves exactly this many requests and is replaced (mode `worker`: up to a tenth fewer, when its successor has booted; mode `pool`: up to a fifth fewer); 0: never.",
             "php-fpm's; max_memory catches leaks";
         "max_memory": Kind::SizeOrOff(16 * M, T), "512M",
             "A process with more resident memory is replaced between two requests.",
