@@ -266,7 +266,10 @@ impl Front {
                 // Nothing is kept of what is not for everybody; what it writes counts.
                 let shared = !route.needs_permission();
                 let Some(cache) = cache.filter(|_| !target.program) else {
-                    let edit = |head: &mut ResponseHead| site.edit_headers(&route, head);
+                    let edit = |head: &mut ResponseHead| {
+                        respond::number(head, exchange.id);
+                        site.edit_headers(&route, head);
+                    };
                     let run =
                         script::answer(self, exchange, site, &target, &edit, body, out, record);
                     return run.await;
@@ -287,7 +290,10 @@ impl Front {
                 let around = Box::new(around::Around::new(
                     cache, exchange, site, &route, why, record,
                 ));
-                let edit = |head: &mut ResponseHead| around.head(head);
+                let edit = |head: &mut ResponseHead| {
+                    respond::number(head, exchange.id);
+                    around.head(head);
+                };
                 let run = script::answer(self, exchange, site, &target, &edit, body, out, record);
                 let answered = Box::pin(run).await;
                 around.through(answered.as_ref().err());
@@ -407,14 +413,11 @@ impl Front {
             return;
         }
         let site = find_site(config, request, client);
-        if let Some((head, page)) = file::configured_page(site, failure) {
-            out.begin(&head, Length::Known(page.len() as u64));
-            out.push(page);
-        } else {
-            let (head, page) = respond::page(failure, request, id);
-            out.begin(&head, Length::Known(page.len() as u64));
-            out.push(page);
-        }
+        let (mut head, page) = file::configured_page(site, failure)
+            .unwrap_or_else(|| respond::page(failure, request, id));
+        respond::number(&mut head, id);
+        out.begin(&head, Length::Known(page.len() as u64));
+        out.push(page);
         out.end();
     }
 

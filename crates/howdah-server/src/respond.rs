@@ -326,6 +326,14 @@ pub fn head(failure: &Failure) -> ResponseHead {
     head
 }
 
+/// Gives an answer from 500 on the request's number in the log. A script's own answer is often empty:
+/// PHP writes a fatal error into the log alone.
+pub fn number(head: &mut ResponseHead, id: u64) {
+    if head.status >= 500 {
+        head.header(b"Howdah-Request", id.to_string().as_bytes());
+    }
+}
+
 /// The answer to a failure: head and body. `id` is the request's number, so that a user's report
 /// finds its lines in the log.
 pub fn page(failure: &Failure, request: &RequestHead, id: u64) -> (ResponseHead, Bytes) {

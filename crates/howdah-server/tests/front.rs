@@ -439,3 +439,46 @@ fn a_response_that_breaks_off_does_not_look_complete() {
     );
     assert!(!text.ends_with("0\r\n\r\n"), "{text}");
 }
+
+#[test]
+fn an_answer_from_500_on_has_the_requests_number_in_the_log() {
+    let path = std::env::temp_dir().join(format!("howdah-number-{}.log", std::process::id()));
+    let sink = Sink::start(LogTarget::File(path.clone()), Duration::ZERO).unwrap();
+    let access_log = std::sync::Arc::new(AccessLog::new(sink, AccessFormat::Json));
+    let settings = FrontSettings {
+        access_log: Some(access_log.clone()),
+        ..FrontSettings::default()
+    };
+    let rig = Rig::start_with(
+        |dir| dir.write("a.php", ""),
+        |_| {},
+        settings,
+        |script: Script| match &*script.variable("QUERY_STRING") {
+            "died" => script.say(vec![Err(ExecError::ResponseMissing)]),
+            status => {
+                let head = Head {
+                    status: status.parse().unwrap(),
+                    ..Head::default()
+                };
+                script.say(vec![Ok(Event::Head(head)), Ok(Event::End)]);
+            }
+        },
+    );
+    let numbers: Vec<Option<String>> = ["200", "404", "500", "died"]
+        .iter()
+        .map(|query| {
+            let answer = rig.get(&format!("/a.php?{query}"), &[]);
+            answer.header("howdah-request").map(str::to_owned)
+        })
+        .collect();
+    rig.wait_until(|| rig.front.status().requests_active == 0);
+    access_log.sink().flush();
+    let log = std::fs::read_to_string(&path).unwrap();
+    let ids = log.lines().map(|line| {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        line["id"].to_string()
+    });
+    let ids: Vec<Option<String>> = ids.map(Some).collect();
+    assert_eq!(numbers, [None, None, ids[2].clone(), ids[3].clone()]);
+    std::fs::remove_file(path).unwrap();
+}

@@ -21,7 +21,7 @@ use crate::http::Responder;
 use crate::http::message::{RequestHead, ResponseHead};
 use crate::request::script::{Edit, LocalRedirect, note_repairs, note_spill_error, send_file};
 use crate::request::{Exchange, Front, Record, build_frame};
-use crate::respond::Failure;
+use crate::respond::{self, Failure};
 use crate::script::frame::BodyLength;
 use crate::script::head;
 use crate::script::pump::{Ended, Pump};
@@ -139,6 +139,7 @@ impl Asked<'_> {
         self.part.count(verdict);
         record.cache = Some(verdict);
         let edit = |head: &mut ResponseHead| {
+            respond::number(head, self.exchange.id);
             dialect::obey(self.part, self.exchange.request.method(), head);
             watch.settle();
             self.site.edit_headers(route, head);
