@@ -104,6 +104,8 @@ pub struct Site {
     pub howdah_config: Option<String>,
     /// Further arguments for `howdah serve`.
     pub howdah_arguments: Vec<String>,
+    /// Apache obeys `.htaccess` files, with the modules that they need. Howdah does by default.
+    pub htaccess: bool,
     /// nginx keeps pages: `fastcgi_cache` as its documentation has it.
     pub nginx_cache: bool,
     /// A program, with arguments, that runs `howdah`: `unshare --mount`, say. Rivals ignore it.
@@ -123,6 +125,7 @@ impl Site {
             ini: Vec::new(),
             howdah_config: None,
             howdah_arguments: Vec::new(),
+            htaccess: false,
             nginx_cache: false,
             howdah_wrapper: Vec::new(),
         }

@@ -71,9 +71,29 @@ impl Server for ModPhp {
     }
 }
 
+/// Modules whose directives stand in `.htaccess` files; mod_version is built in.
+const FOR_HTACCESS: [&str; 12] = [
+    "access_compat",
+    "alias",
+    "auth_basic",
+    "authn_core",
+    "authn_file",
+    "authz_host",
+    "authz_user",
+    "expires",
+    "filter",
+    "headers",
+    "rewrite",
+    "setenvif",
+];
+
 fn apache_conf(site: &Site, address: SocketAddr, scratch: &Path, ini: &PhpIni) -> String {
     let mut conf = String::new();
-    for module in ["mpm_prefork", "authz_core", "dir", "env", "mime"] {
+    let mut modules = vec!["mpm_prefork", "authz_core", "dir", "env", "mime"];
+    if site.htaccess {
+        modules.extend(FOR_HTACCESS);
+    }
+    for module in modules {
         let _ = writeln!(
             conf,
             "LoadModule {module}_module /usr/lib/apache2/modules/mod_{module}.so"
@@ -88,6 +108,10 @@ fn apache_conf(site: &Site, address: SocketAddr, scratch: &Path, ini: &PhpIni) -
     let fallback = match site.front_controller {
         Some(script) => format!("FallbackResource {script}"),
         None => String::new(),
+    };
+    let overrides = match site.htaccess {
+        true => "All",
+        false => "None",
     };
     let _ = write!(
         conf,
@@ -111,7 +135,7 @@ KeepAliveTimeout 60
 <Directory {root}>
     Require all granted
     Options FollowSymLinks
-    AllowOverride None
+    AllowOverride {overrides}
     DirectoryIndex index.php index.html
     {fallback}
 </Directory>

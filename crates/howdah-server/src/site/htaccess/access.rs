@@ -18,18 +18,22 @@ pub(super) enum Methods {
 }
 
 impl Methods {
-    /// `HEAD` is `GET` to Apache.
     pub(super) fn cover(&self, method: &[u8]) -> bool {
-        let method = match method {
-            b"HEAD" => b"GET",
-            method => method,
-        };
+        let method = numbered(method);
         let named = |list: &[String]| list.iter().any(|name| name.as_bytes() == method);
         match self {
             Methods::All => true,
             Methods::Only(list) => named(list),
             Methods::Except(list) => !named(list),
         }
+    }
+}
+
+/// Apache goes by the method's number, and `HEAD` has that of `GET`.
+fn numbered(method: &[u8]) -> &[u8] {
+    match method {
+        b"HEAD" => b"GET",
+        method => method,
     }
 }
 
@@ -81,9 +85,11 @@ impl Require {
         }
         let inner = match &self.what {
             Required::All(granted) => Granted::Answer(Truth::known(*granted)),
-            Required::Method(names) => Granted::Answer(Truth::known(
-                names.iter().any(|name| name.as_bytes() == asked.method),
-            )),
+            Required::Method(names) => {
+                let asked = numbered(asked.method);
+                let named = names.iter().any(|name| numbered(name.as_bytes()) == asked);
+                Granted::Answer(Truth::known(named))
+            }
             Required::Env(names) => {
                 let set = names.iter().map(|name| asked.env(name));
                 Granted::Answer(set.fold(Truth::NO, Truth::or))

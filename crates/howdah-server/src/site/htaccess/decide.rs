@@ -2,7 +2,7 @@
 //! Pure: takes what the files say, and what is asked.
 //!
 //! As in Apache the directories' sections count from the root down, then the `<Files>` sections that
-//! are for the name, in the same order (`ap_directory_walk`, `ap_file_walk`). Of access rules the last section
+//! are for the name, then `<If>`, in the same order (`ap_directory_walk`, `ap_file_walk`, `ap_if_walk`). Of access rules the last section
 //! that has any replaces the ones before it, unless `AuthMerging` says otherwise. `RewriteRule` lines
 //! are those of the deepest directory that has any. `Redirect` lines add up.
 //!
@@ -78,7 +78,7 @@ pub(crate) fn decide(chain: &[InDirectory], asked: &Asked<'_>) -> Verdict {
             return Verdict::Closed(because(line), 403);
         }
     }
-    let sections = match applying(chain, asked.file_name()) {
+    let sections = match applying(chain, asked) {
         Ok(sections) => sections,
         Err(because) => return Verdict::Closed(because, 403),
     };
@@ -109,20 +109,40 @@ pub(crate) fn decide(chain: &[InDirectory], asked: &Asked<'_>) -> Verdict {
     hidden.unwrap_or(Verdict::Open)
 }
 
+/// The kinds of sections, in the order in which they count.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Directory,
+    Files,
+    If,
+}
+
+fn kind_of(section: &Section) -> Kind {
+    match (&section.names, &section.condition) {
+        (Some(_), _) => Kind::Files,
+        (None, Some(_)) => Kind::If,
+        (None, None) => Kind::Directory,
+    }
+}
+
 /// The sections that are for the path, in the order in which they count.
-fn applying<'c>(chain: &'c [InDirectory], name: &[u8]) -> Result<Vec<Applying<'c>>, Because> {
+fn applying<'c>(chain: &'c [InDirectory], asked: &Asked<'_>) -> Result<Vec<Applying<'c>>, Because> {
     let mut sections = Vec::new();
-    let each = |files: bool| {
+    let each = |kind: Kind| {
         chain.iter().enumerate().flat_map(move |(number, file)| {
             let own = file.parsed.sections.iter();
-            own.filter(move |section| section.names.is_some() == files)
+            own.filter(move |section| kind_of(section) == kind)
                 .map(move |section| (number, file, section))
         })
     };
-    for (number, file, section) in each(false).chain(each(true)) {
-        let is_for = match &section.names {
-            None => Ok(true),
-            Some(names) => names.are(name),
+    let ordered = each(Kind::Directory)
+        .chain(each(Kind::Files))
+        .chain(each(Kind::If));
+    for (number, file, section) in ordered {
+        let is_for = match (&section.names, &section.condition) {
+            (Some(names), _) => names.are(asked.file_name()),
+            (None, Some(condition)) => rewrite::holds(condition, asked).map(|truth| truth.stranger),
+            (None, None) => Ok(true),
         };
         match is_for {
             Ok(false) => {}

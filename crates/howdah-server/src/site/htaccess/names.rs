@@ -121,7 +121,6 @@ const HARMLESS: &[&str] = &[
     "removelanguage",
     "removeoutputfilter",
     "requestheader",
-    "rewritebase",
     "rlimitcpu",
     "rlimitmem",
     "rlimitnproc",

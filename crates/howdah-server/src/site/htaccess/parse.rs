@@ -83,7 +83,7 @@ enum Kind {
     Skipped,
     Maybe,
     /// The section that was before.
-    Files(usize),
+    Section(usize),
     /// The methods that were before.
     Limit(Methods),
     Container,
@@ -175,6 +175,15 @@ impl Parser {
                 Some(holds) => if_true(holds),
                 None => Kind::Maybe,
             },
+            "if" if self.section == 0 && self.maybe == 0 => {
+                match rewrite_lines::simple_expression(&word(argument).0) {
+                    Some(condition) => self.section(Section {
+                        condition: Some(condition),
+                        ..Section::default()
+                    }),
+                    None => Kind::Maybe,
+                }
+            }
             // Asked of the visitor's request, or of the server's machine.
             "if" | "elseif" | "else" | "iffile" | "ifdirective" | "ifsection" => Kind::Maybe,
             "files" | "filesmatch" => self.files(line, name == "filesmatch", argument),
@@ -211,6 +220,9 @@ impl Parser {
     }
 
     fn files(&mut self, line: &Line<'_>, expression: bool, argument: &str) -> Kind {
+        if self.here().condition.is_some() {
+            return Kind::Maybe;
+        }
         if self.section != 0 {
             self.note(line, Why::Mistake);
         }
@@ -232,14 +244,19 @@ impl Parser {
                 }
             },
         };
-        let before = self.section;
-        self.section = self.parsed.sections.len();
-        self.parsed.sections.push(Section {
+        self.section(Section {
             names: Some(names),
             maybe: self.maybe > 0,
             ..Section::default()
-        });
-        Kind::Files(before)
+        })
+    }
+
+    /// Lines go there from now on.
+    fn section(&mut self, section: Section) -> Kind {
+        let before = self.section;
+        self.section = self.parsed.sections.len();
+        self.parsed.sections.push(section);
+        Kind::Section(before)
     }
 
     fn close(&mut self, line: &Line<'_>, text: &str) {
@@ -252,7 +269,7 @@ impl Parser {
             Kind::Plain => {}
             Kind::Skipped => self.skipped -= 1,
             Kind::Maybe => self.maybe -= 1,
-            Kind::Files(before) => self.section = before,
+            Kind::Section(before) => self.section = before,
             Kind::Limit(before) => self.methods = before,
             Kind::Container => {
                 if let Some(container) = self.containers.pop() {
@@ -429,7 +446,7 @@ impl Parser {
                 let extensions = extensions.iter().map(plain).collect();
                 self.handler(line, HandlerSays::Extensions(php, extensions));
             }
-            name if name.starts_with("rewrite") && name != "rewritebase" => {
+            name if name.starts_with("rewrite") => {
                 return self.rewrite(line, name, rest);
             }
             name if is_harmless(name) => {}
@@ -554,6 +571,7 @@ impl Parser {
         }
         self.here().has_rewrite = true;
         match name {
+            "rewritebase" => {}
             "rewriteengine" => {
                 self.here().engine = Some(match &*word(rest).0.to_ascii_lowercase() {
                     "on" => true,

@@ -102,8 +102,10 @@ pub(super) fn sentence(file: &Path, at_root: bool, note: &Note) -> String {
         0 => String::new(),
         line => format!(":{line}"),
     };
-    let text: String = note.text.chars().take(120).collect();
-    let text = text.escape_debug();
+    let shown = note.text.chars().take(120);
+    let text: String = shown
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
     match what {
         "" => format!("{}{line}: {text}: {follows}", file.display()),
         what => format!("{}{line}: `{text}` {what}: {follows}", file.display()),

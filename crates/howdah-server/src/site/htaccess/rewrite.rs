@@ -168,6 +168,19 @@ pub(super) fn apply(rules: &[&Rule], base: &[u8], at_root: bool, asked: &Asked<'
     }
 }
 
+/// Whether a single condition holds, as one of an `<If>` does.
+pub(super) fn holds(condition: &Condition, asked: &Asked<'_>) -> Result<Truth, LimitReached> {
+    let mut walk = Walk {
+        asked,
+        path: asked.path.to_vec(),
+        stripped: 0,
+        moved: false,
+        rule_groups: Default::default(),
+        condition_groups: Default::default(),
+    };
+    walk.holds(condition)
+}
+
 impl Walk<'_, '_> {
     fn matches(&mut self, rule: &Rule) -> Result<Truth, LimitReached> {
         let subject = self.path[self.stripped..].to_vec();

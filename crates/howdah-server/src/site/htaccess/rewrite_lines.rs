@@ -145,6 +145,52 @@ pub(super) fn condition(rest: &str) -> Option<Condition> {
     })
 }
 
+/// The condition of an `<If>` that compares one variable of the request with one expression or text, as
+/// `%{REQUEST_URI} =~ m#\.log$#`. `None` for any other.
+pub(super) fn simple_expression(text: &str) -> Option<Condition> {
+    let text = text.trim_ascii();
+    let end = text.find('}')?;
+    let (variable, rest) = text.split_at(end + 1);
+    let rest = rest.trim_ascii_start();
+    let (negated, equals, value) = if let Some(value) = rest.strip_prefix("=~") {
+        (false, false, value)
+    } else if let Some(value) = rest.strip_prefix("!~") {
+        (true, false, value)
+    } else if let Some(value) = rest.strip_prefix("==") {
+        (false, true, value)
+    } else if let Some(value) = rest.strip_prefix("!=") {
+        (true, true, value)
+    } else {
+        return None;
+    };
+    let value = value.trim_ascii();
+    let test = match equals {
+        true => {
+            let value = value.strip_prefix('\'')?.strip_suffix('\'')?;
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-_./ ".contains(c);
+            Test::Equals(value.chars().all(plain).then(|| value.to_owned())?)
+        }
+        false => {
+            let value = value.strip_prefix('m').unwrap_or(value);
+            let delimiter = value.chars().next().filter(char::is_ascii_punctuation)?;
+            let (pattern, flags) = value[1..].rsplit_once(delimiter)?;
+            if pattern.contains(delimiter) || !matches!(flags, "" | "i") {
+                return None;
+            }
+            Test::Matches(Regex::new(pattern, flags == "i")?)
+        }
+    };
+    let condition = Condition {
+        text: variable.to_owned(),
+        test,
+        negated,
+        ignore_case: false,
+        or: false,
+    };
+    let is_one = variable.starts_with("%{") && variable.matches("%{").count() == 1;
+    (is_one && !depends(&condition)).then_some(condition)
+}
+
 /// What the condition asks is not known here: who the visitor is, how he came, what time it is.
 pub(super) fn depends(condition: &Condition) -> bool {
     const KNOWN: &[&str] = &[

@@ -3,12 +3,12 @@
 
 use super::access::{Lists, Methods, Require, SetEnvIf};
 use super::pattern::{LimitReached, Regex, fnmatch};
-use super::rewrite::Rule;
+use super::rewrite::{Condition, Rule};
 
 /// A file, understood.
 #[derive(Debug, Default)]
 pub(crate) struct Parsed {
-    /// The first is the directory's own; then those of `<Files>` and `<FilesMatch>`, in order.
+    /// The first is the directory's own; then those of `<Files>`, `<FilesMatch>` and `<If>`, in order.
     pub(super) sections: Vec<Section>,
     /// The file could not be read: nothing is known of what it closes.
     pub(super) unusable: Option<Unusable>,
@@ -98,11 +98,13 @@ pub(crate) enum Why {
     Unusable,
 }
 
-/// The lines of a directory or of a `<Files>` section.
+/// The lines of a directory, of a `<Files>` or of an `<If>` section.
 #[derive(Debug, Default)]
 pub(super) struct Section {
     /// Which files it is for; all of the directory's without.
     pub names: Option<Names>,
+    /// It is an `<If>` whose condition is understood.
+    pub condition: Option<Condition>,
     /// It stands in a section that may or may not be for the request.
     pub maybe: bool,
     pub require: Option<(u32, Require)>,
