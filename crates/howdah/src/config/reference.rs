@@ -96,6 +96,23 @@ mod tests {
     }
 
     #[test]
+    fn the_limits_in_the_security_page_are_the_programs() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/security.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let rows: Vec<(&str, &str)> = page
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `")?.split_once("` | `"))
+            .filter_map(|(name, rest)| Some((name, rest.split_once('`')?.0)))
+            .collect();
+        assert!(rows.len() > 20, "{rows:?}");
+        for (name, default) in rows {
+            let spec = OPTIONS.iter().find(|spec| spec.full_name() == name);
+            let spec = spec.unwrap_or_else(|| panic!("there is no option {name}"));
+            assert_eq!(spec.default, default, "{name} in docs/security.md");
+        }
+    }
+
+    #[test]
     fn a_key_is_explained_and_a_wrong_one_gets_a_suggestion() {
         let text = explain("pool.*.queue_size").unwrap();
         assert!(
