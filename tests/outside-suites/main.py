@@ -1,0 +1,107 @@
+"""Runs the suites that are there, keeps each result in target/outside-suites/SUITE.json
+(which quotes the suites, so it is not in the repository), and writes the page."""
+
+import collections
+import dataclasses
+import fnmatch
+import importlib
+import json
+import pathlib
+import subprocess
+import sys
+import time
+import tomllib
+
+import rig
+
+# Suite: its checkout's directory, the driver's module and further arguments, what it is.
+SUITES = {
+    "h1spec": ("h1spec", "h1spec", (), "raw HTTP/1.1 requests and the statuses they may get"),
+    "Http11Probe": ("Http11Probe", "http11probe", (), "HTTP/1.1 compliance, smuggling, malformed input"),
+    "cache-tests": ("cache-tests", "cache_tests", (), "HTTP caching, against `cache = \"rfc\"`"),
+    "phpt-web": ("php-src", "phpt", ("web",), "PHP's own tests that need a web request"),
+    "phpt-get": ("php-src", "phpt", ("get",), "PHP's own tests of output, sessions, filters and others, sent as GET requests"),
+    "unit": ("unit", "unit", (), "NGINX Unit's tests of PHP applications"),
+}
+RESULTS = rig.REPOSITORY / "target/outside-suites"
+PAGE = rig.REPOSITORY / "docs/outside-suites.md"
+HEAD = """\
+# Other projects' suites
+
+What other projects test their servers with, run against Howdah from checkouts of theirs by
+`scripts/outside-suites.sh`, which writes this page. *Failed* is what Howdah answers otherwise than the suite wants; each
+such case is below with its reason. *Elsewhere too*: fails in the same run under php-fpm as well. *Warned* is
+Http11Probe's word for what a server may do, and a stricter one would not. *Skipped*: the suite, or its driver here, cannot run it on this machine.
+
+"""
+
+
+def explained(reasons, suite, case):
+    for glob, reason in reasons.get(suite, {}).items():
+        if fnmatch.fnmatchcase(case, glob):
+            return reason
+    return None
+
+
+def page(reasons):
+    """The page's text, and what in it is not explained."""
+    table = ["| suite | what it is | version | passed | failed | elsewhere too | warned | skipped |",
+             "|---|---|---|---|---|---|---|---|"]
+    parts, unexplained = [], []
+    for suite, (_, _, _, about) in SUITES.items():
+        file = RESULTS / f"{suite}.json"
+        if not file.is_file():
+            continue
+        result = json.loads(file.read_text())
+        counts = collections.Counter(c["verdict"] for c in result["cases"])
+        row = [counts[v] for v in (rig.PASSED, rig.FAILED, rig.BOTH, rig.WARNED, rig.SKIPPED)]
+        table.append(f"| {suite} | {about} | {result['version']} | {' | '.join(map(str, row))} |")
+        failed = [c for c in result["cases"] if c["verdict"] == rig.FAILED]
+        part = [f"\n## {suite}\n", f"Run on {result['day']} with Howdah {result['howdah']}."]
+        if result.get("note"):
+            part.append(result["note"])
+        if failed:
+            part += ["", "| failed | reason |", "|---|---|"]
+        groups = collections.defaultdict(list)
+        for case in failed:
+            reason = explained(reasons, suite, case["name"])
+            if reason is None:
+                unexplained.append(f"{suite}: {case['name']}: {case['note']}")
+                reason = "not explained: " + case["note"].replace("|", "\\|")
+            groups[reason].append(f"`{case['name']}`")
+        part += [f"| {' '.join(names)} | {reason} |" for reason, names in groups.items()]
+        parts.append("\n".join(part) + "\n")
+        names = {c["name"] for c in failed}
+        for glob in reasons.get(suite, {}):
+            if not fnmatch.filter(names, glob):
+                unexplained.append(f"{suite}: {glob} is explained and does not fail")
+    return HEAD + "\n".join(table) + "\n" + "".join(parts), unexplained
+
+
+def main(suites, chosen):
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    for suite in chosen or SUITES:
+        directory, module, arguments, _ = SUITES[suite]
+        checkout = pathlib.Path(suites, directory)
+        if not checkout.is_dir():
+            if chosen:
+                sys.exit(f"outside-suites: there is no {checkout}")
+            continue
+        print(f"{suite} ...", file=sys.stderr, flush=True)
+        began = time.monotonic()
+        result = importlib.import_module(module).run(checkout, *arguments)
+        counts = collections.Counter(c.verdict for c in result.cases)
+        print(f"{suite}: {dict(counts)} in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+        commit = subprocess.run(["git", "-C", rig.REPOSITORY, "rev-parse", "--short", "HEAD"],
+                                capture_output=True, text=True).stdout.strip()
+        kept = dataclasses.asdict(result) | {"day": time.strftime("%Y-%m-%d", time.gmtime()), "howdah": commit}
+        kept["cases"].sort(key=lambda case: case["name"])
+        (RESULTS / f"{suite}.json").write_text(json.dumps(kept, indent=0) + "\n")
+    text, unexplained = page(tomllib.loads((rig.HERE / "reasons.toml").read_text()))
+    PAGE.write_text(text)
+    print("\n".join(unexplained))
+    sys.exit(bool(unexplained))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])
