@@ -82,18 +82,13 @@ impl Watch {
             return;
         }
         self.answered = number;
-        for &(id, number) in threads {
-            let room = self.threads.len() <= MOST;
-            let known = self.threads.iter_mut().skip(1).find(|t| t.id == id);
-            match known {
-                Some(thread) => thread.number = number,
-                // It has just been started.
-                None if room => self.threads.push(Thread {
-                    number,
-                    ..Thread::new(id)
-                }),
-                None => {}
+        // In the same order each time; a thread has no id before it runs.
+        for (at, &(id, number)) in threads.iter().take(MOST).enumerate() {
+            if self.threads.len() <= at + 1 {
+                self.threads.push(Thread::new(id));
             }
+            let thread = &mut self.threads[at + 1];
+            (thread.id, thread.number) = (id, number);
         }
     }
 
@@ -314,6 +309,15 @@ mod tests {
         // The disk is back, and the thread does not go on.
         let (_, said) = front.until_said(stuck, &[]);
         assert_eq!(said, Tick::Hung(vec![11]));
+    }
+
+    #[test]
+    fn a_thread_that_had_not_begun_at_the_first_ping_is_no_other_one_later() {
+        let mut front = Front::new();
+        front.watch.tick(front.now, |_| false);
+        front.watch.heard(1, &[(0, 0), (0, 0)]);
+        assert_eq!(front.until_said(ALL, &[]), (0, Tick::Wait));
+        assert_eq!(front.watch.threads.len(), 3);
     }
 
     #[test]
