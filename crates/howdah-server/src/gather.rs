@@ -2,7 +2,7 @@
 //! take at most about twice their bytes: a piece of its own costs an allocation, and keeps the whole
 //! buffer that it is a part of.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
 /// Shorter pieces are copied together.
 const SHORT: usize = 4 << 10;
@@ -14,7 +14,7 @@ const CLOSED: usize = 64 << 10;
 pub struct Gathered {
     pieces: Vec<Bytes>,
     /// Short pieces behind the others.
-    tail: BytesMut,
+    tail: Vec<u8>,
     length: usize,
 }
 
@@ -36,7 +36,8 @@ impl Gathered {
 
     fn close(&mut self) {
         if !self.tail.is_empty() {
-            self.pieces.push(self.tail.split().freeze());
+            self.pieces
+                .push(Bytes::from(std::mem::take(&mut self.tail)));
         }
     }
 

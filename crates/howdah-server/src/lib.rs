@@ -11,6 +11,7 @@
 //! - [`cache`]: pages that need no script.
 //! - [`encoding`]: gzip, brotli and zstd on the fly.
 //! - [`respond`]: the one place that turns a failure into a response.
+//! - [`memory`]: one bound for all that the front keeps.
 //! - [`admin`]: counters and status.
 //! - [`log`]: access log and error log.
 
@@ -24,6 +25,7 @@ mod gather;
 pub mod http;
 pub mod listener;
 pub mod log;
+pub mod memory;
 pub mod request;
 pub mod respond;
 pub mod script;

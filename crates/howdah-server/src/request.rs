@@ -31,7 +31,7 @@ use howdah_cache::purge::Order;
 use howdah_cache::status::Verdict;
 use howdah_executor::RunTiming;
 
-use crate::admin::{Connections, Counters, ServerStatus, StatusForm};
+use crate::admin::{Bounded, Connections, Counters, ServerStatus, StatusForm};
 use crate::cache::candidate::Candidate;
 use crate::cache::trial::Trial;
 use crate::cache::watch::Watch;
@@ -41,6 +41,7 @@ use crate::http::message::{RequestHead, ResponseHead};
 use crate::http::{BodyKind, ConnInfo, Handler, Length, Notice, RequestBody, Responder};
 use crate::log::access::{AccessEntry, basic_user};
 use crate::log::error::{About, ErrorLog, level};
+use crate::memory::{self, Pressure};
 use crate::respond::{self, Failure};
 use crate::server_config::ServerConfig;
 use crate::site::{Action, Route, Site};
@@ -143,6 +144,14 @@ impl Front {
                 .get()
                 .map(|counts| counts())
                 .unwrap_or_default(),
+            memory: Bounded {
+                used: memory::used(),
+                limit: memory::limit().unwrap_or(u64::MAX),
+            },
+            spilled: Bounded {
+                used: config.settings.spill_room.used(),
+                limit: config.settings.spill_room.limit(),
+            },
             requests: sums.started,
             requests_active: sums.started.saturating_sub(sums.finished),
             bytes_sent: sums.bytes,
@@ -206,6 +215,9 @@ impl Front {
         {
             self.status_page(request, out);
             return Ok(None);
+        }
+        if memory::pressure() == Pressure::Full {
+            return Err(Failure::MemoryLimit);
         }
         let site = find_site(config, request, client);
         if let (BodyKind::Length(length), limit) =
@@ -604,6 +616,7 @@ impl Handler for Front {
                 let message = format!("from {}: {why}", peer(conn));
                 log.problem(level::WARNING, "BadProxyHeader", &message);
             }
+            Notice::NoMemory { conn } => self.refused(conn, 503, "MemoryLimit", b""),
             Notice::HandlerPanicked { conn } => {
                 self.counters.failed("HandlerPanicked");
                 let message = format!("a request from {}; please report this", peer(conn));

@@ -16,6 +16,7 @@ use crate::encoding::negotiate::weight;
 use crate::http::BodyError;
 use crate::http::message::{RequestHead, ResponseHead};
 use crate::log::error::level;
+use crate::script::spill::SpillError;
 use crate::site::refusal::Refusal;
 
 /// Everything that ends a request without the answer it asked for.
@@ -45,6 +46,10 @@ pub enum Failure {
     Frame(FrameError),
     /// The request body could not be kept for the script: disk full, no temporary directory.
     SpillFailed(String),
+    /// The request body could not be kept for the script: all files together have what they may have.
+    SpillFull,
+    /// The front has as much memory as it may have; the request was not looked at.
+    MemoryLimit,
     /// The run gave no response.
     Run(ExecError),
     /// The response is shorter than the `Content-Length` the script gave: what is there was sent,
@@ -68,6 +73,15 @@ pub enum Failure {
     ClientGone,
 }
 
+impl From<SpillError> for Failure {
+    fn from(error: SpillError) -> Failure {
+        match error {
+            SpillError::Full => Failure::SpillFull,
+            SpillError::Failed(error) => Failure::SpillFailed(error.to_string()),
+        }
+    }
+}
+
 impl Failure {
     /// The one name.
     pub fn name(&self) -> &'static str {
@@ -77,6 +91,8 @@ impl Failure {
             Failure::Frame(FrameError::TooLarge) => "RequestTooLarge",
             Failure::Frame(FrameError::NulByte) => "NulByte",
             Failure::SpillFailed(_) => "SpillFailed",
+            Failure::SpillFull => "SpillFull",
+            Failure::MemoryLimit => "MemoryLimit",
             Failure::Run(error) => error.name(),
             Failure::LengthMismatch { .. } => "LengthMismatch",
             Failure::LocalRedirectLoop(_) => "LocalRedirectLoop",
@@ -97,6 +113,7 @@ impl Failure {
             Failure::Frame(FrameError::NulByte) => 400,
             // RFC 4918 §11.5: "unable to store the representation needed to complete the request".
             Failure::SpillFailed(_) => 507,
+            Failure::SpillFull | Failure::MemoryLimit => 503,
             Failure::Run(error) => match error {
                 ExecError::QueueFull
                 | ExecError::QueueTimeout
@@ -156,6 +173,8 @@ impl Failure {
                 "the request body could not be written to the temporary directory: {error}; make room there or set another directory"
             )
             .into(),
+            Failure::SpillFull => "limits.spill_total is used up: many large uploads or slow downloads at once".into(),
+            Failure::MemoryLimit => "limits.memory is used up".into(),
             Failure::Run(error) => match error {
                 ExecError::PoolDown { name, message } => format!("{name}: {message}").into(),
                 ExecError::ChildDied(Exit::Code(code)) => {

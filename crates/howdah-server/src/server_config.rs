@@ -22,6 +22,7 @@ use crate::respond::Failure;
 use crate::script::body::PROGRESS_NAME;
 use crate::script::frame::SiteVariables;
 use crate::script::pump::PumpConfig;
+use crate::script::spill::SpillRoom;
 use crate::script::streams::Streams;
 use crate::site::config::{Authorizer, RuleAction};
 use crate::site::{ScriptTarget, Site, Sites};
@@ -47,6 +48,8 @@ pub struct FrontSettings {
     pub response_spill: u64,
     /// `spill_directory`: for bodies that do not fit memory; private to the server's user.
     pub spill_directory: PathBuf,
+    /// How much all of those may take together: one for all configurations of the process.
+    pub spill_room: Arc<SpillRoom>,
     /// `cache.memory`: bytes of pages kept in memory. Default 128 MiB.
     pub cache_memory: u64,
     /// `cache.path`: pages on disk; one for all configurations of the process.
@@ -69,6 +72,7 @@ impl Default for FrontSettings {
             response_memory: 256 << 10,
             response_spill: 1 << 30,
             spill_directory: std::env::temp_dir(),
+            spill_room: Arc::default(),
             cache_memory: 128 << 20,
             cache_disk: None,
             closed_cache_disk: None,
@@ -233,6 +237,7 @@ impl ServerConfig {
                 patience: Duration::from_millis(20),
                 spill: settings.response_spill,
                 directory: settings.spill_directory.clone(),
+                room: settings.spill_room.clone(),
                 encoding: settings.encoding.clone(),
             },
             settings,

@@ -1,13 +1,17 @@
-//! The only `unsafe` of this crate: handing a descriptor to the runtime's epoll, and `sched_setattr`,
-//! which rustix lacks. Everything else the server asks of the kernel goes through rustix.
+//! The only `unsafe` of this crate: handing a descriptor to the runtime's epoll, `sched_setattr`, which
+//! rustix lacks, and the allocator that counts, with what its C library offers. Everything else the
+//! server asks of the kernel goes through rustix.
 #![allow(unsafe_code)]
 
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+
+use crate::memory::{count, occupied};
 
 /// Registers a non-blocking descriptor, edge-triggered, with the current runtime.
 ///
@@ -41,6 +45,54 @@ pub(crate) fn set_slice(slice: Duration) -> io::Result<()> {
     match set {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The system's allocator, counting; see [`crate::memory`].
+pub struct Counting;
+
+// SAFETY: every call is the system allocator's with what we were given; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise is the same.
+        let block = unsafe { System.alloc(layout) };
+        if !block.is_null() {
+            count(occupied(layout.size()));
+        }
+        block
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as above.
+        let block = unsafe { System.alloc_zeroed(layout) };
+        if !block.is_null() {
+            count(occupied(layout.size()));
+        }
+        block
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        count(-occupied(layout.size()));
+        // SAFETY: as above; the block came from `System`.
+        unsafe { System.dealloc(block, layout) };
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: as above; the block came from `System`.
+        let moved = unsafe { System.realloc(block, layout, size) };
+        if !moved.is_null() {
+            count(occupied(size) - occupied(layout.size()));
+        }
+        moved
+    }
+}
+
+/// Gives pages that hold nothing any more back to the system, where the C library can.
+pub(crate) fn give_back_free_pages() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: glibc's malloc_trim may be called at any time, from any thread.
+    unsafe {
+        libc::malloc_trim(0);
     }
 }
 

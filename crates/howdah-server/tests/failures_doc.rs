@@ -23,6 +23,8 @@ fn all() -> BTreeMap<&'static str, u16> {
         Failure::LocalRedirectLoop(Vec::new()),
         Failure::EncoderFailed(String::new()),
         Failure::ClientTooSlow,
+        Failure::SpillFull,
+        Failure::MemoryLimit,
         Failure::ClientGone,
         Failure::Purge(Refused::Denied("")),
         Failure::Purge(Refused::Unreadable("")),

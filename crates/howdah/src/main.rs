@@ -24,6 +24,10 @@ use std::process::ExitCode;
 
 use arguments::{Arguments, Command};
 
+/// Counts, so that the front can be bounded; see [`howdah_server::memory`].
+#[global_allocator]
+static ALLOCATOR: howdah_server::memory::Counting = howdah_server::memory::Counting;
+
 fn main() -> ExitCode {
     // Front and spawners are executed as /proc/self/exe: they would be `exe` in top, ps and pgrep.
     let _ = rustix::thread::set_name(c"howdah");

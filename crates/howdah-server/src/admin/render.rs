@@ -82,6 +82,16 @@ pub fn text(s: &ServerStatus) -> String {
         "connections: {} open of {}, {} accepted, {} requests refused",
         c.open, c.limit, c.accepted, c.refused
     );
+    let mega = |bytes: u64| bytes >> 20;
+    let (memory, spilled) = (s.memory, s.spilled);
+    let _ = writeln!(
+        out,
+        "memory: {} of {} MiB; bodies and answers in files: {} of {} MiB",
+        mega(memory.used),
+        mega(memory.limit),
+        mega(spilled.used),
+        mega(spilled.limit)
+    );
     let finished: u64 = s.statuses.iter().map(|(_, n)| n).sum();
     let mean = if finished > 0 {
         s.request_seconds / finished as f64 * 1e3
@@ -370,6 +380,12 @@ pub fn openmetrics(s: &ServerStatus) -> String {
         &[],
         s.connections.accepted,
     );
+    let help = "Bytes the front keeps in memory.";
+    m.family("howdah_memory_bytes", "gauge", help);
+    m.value("howdah_memory_bytes", &[], s.memory.used);
+    let help = "Bytes of request bodies and of answers to slow clients, in files.";
+    m.family("howdah_spilled_bytes", "gauge", help);
+    m.value("howdah_spilled_bytes", &[], s.spilled.used);
     m.family("howdah_requests_active", "gauge", "Requests in progress.");
     m.value("howdah_requests_active", &[], s.requests_active);
     m.family(

@@ -21,6 +21,10 @@ pub struct ServerStatus {
     pub reloads: u64,
     /// Connections.
     pub connections: Connections,
+    /// What the front keeps in memory: bytes.
+    pub memory: Bounded,
+    /// What it keeps in files for scripts and for slow clients: bytes.
+    pub spilled: Bounded,
     /// Requests begun since the start.
     pub requests: u64,
     /// Requests in progress.
@@ -54,6 +58,15 @@ impl ServerStatus {
             ("error", self.error_log_dropped),
         ]
     }
+}
+
+/// How much of something is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Bounded {
+    /// Now.
+    pub used: u64,
+    /// At most.
+    pub limit: u64,
 }
 
 /// The connections at one moment.

@@ -10,12 +10,11 @@ use bytes::Bytes;
 
 use super::message::Span;
 
-/// Buffers grown beyond this are freed instead of kept.
-const KEEP_CAPACITY: usize = 64 << 10;
+/// Buffers grown beyond this are freed instead of kept: whoever takes one next, a short head
+/// perhaps, would hold all of it for as long as a script runs.
+const KEEP_CAPACITY: usize = 8 << 10;
 /// How many of each kind a thread keeps.
 const KEEP: usize = 256;
-/// Bytes of capacity a thread keeps in all of them: what a burst of large heads leaves behind.
-const KEEP_BYTES: usize = 2 << 20;
 /// Bytes asked of a socket at once.
 pub(super) const SCRATCH: usize = 64 << 10;
 
@@ -25,8 +24,6 @@ pub(super) type Fields = Vec<(Span, Span)>;
 #[derive(Default)]
 struct Pool {
     bytes: Vec<Vec<u8>>,
-    /// The sum of their capacities.
-    capacity: usize,
     fields: Vec<Fields>,
 }
 
@@ -38,12 +35,8 @@ thread_local! {
 
 /// An empty byte buffer.
 pub(super) fn take_bytes() -> Vec<u8> {
-    POOL.with_borrow_mut(|pool| {
-        let buf = pool.bytes.pop()?;
-        pool.capacity -= buf.capacity();
-        Some(buf)
-    })
-    .unwrap_or_else(|| Vec::with_capacity(2048))
+    POOL.with_borrow_mut(|pool| pool.bytes.pop())
+        .unwrap_or_else(|| Vec::with_capacity(2048))
 }
 
 /// Gives a byte buffer back.
@@ -53,8 +46,7 @@ pub(super) fn give_bytes(mut buf: Vec<u8>) {
     }
     buf.clear();
     POOL.with_borrow_mut(|pool| {
-        if pool.bytes.len() < KEEP && pool.capacity + buf.capacity() <= KEEP_BYTES {
-            pool.capacity += buf.capacity();
+        if pool.bytes.len() < KEEP {
             pool.bytes.push(buf);
         }
     });

@@ -48,7 +48,8 @@ pub struct HttpConfig {
     /// of waiting → the client is too slow, `ClientTooSlow`. 240, as IIS and Kestrel; 0 is no minimum.
     pub min_send_rate: u32,
     /// Most connections at once, of all listeners; none: derived from RLIMIT_NOFILE (three quarters
-    /// of it: an idle connection is one descriptor, a busy one may have a file or two besides).
+    /// of it: an idle connection is one descriptor, a busy one may have a file or two besides), and
+    /// from the bound of the front's memory.
     /// At the limit a new one takes the place of the one that has waited longest for its client, those
     /// first that have owed a request for two seconds; while all answer, it waits in the backlog.
     pub max_connections: Option<u32>,

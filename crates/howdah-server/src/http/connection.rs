@@ -23,6 +23,7 @@ use super::message::{RequestHead, ResponseHead, Version};
 use super::proxy_protocol::{self, TrustedPeers};
 use super::responder::{Length, Outcome, Responder};
 use super::socket::Socket;
+use crate::memory::{self, Pressure};
 use howdah_http1::framing::Framing;
 use howdah_http1::head::{self, HeadLimits};
 use howdah_http1::reason::reason_phrase;
@@ -48,6 +49,8 @@ enum Waiting {
 enum Next {
     Request(RequestHead, Framing),
     Refused(BadRequest),
+    /// Memory is short, and the head long or there is none left for it.
+    NoMemory,
     Closed,
 }
 
@@ -135,6 +138,10 @@ impl<H: Handler> Connection<H> {
             match poll_fn(|cx| self.poll_head(cx)).await {
                 Next::Closed => return End::Close,
                 Next::Refused(why) => return Box::pin(self.refuse(why)).await,
+                Next::NoMemory => {
+                    self.handler.notice(&Notice::NoMemory { conn: &self.info });
+                    return Box::pin(self.answer_error(503, "MemoryLimit")).await;
+                }
                 Next::Request(head, framing) => {
                     self.info.request += 1;
                     self.place.set_busy();
@@ -281,6 +288,9 @@ impl<H: Handler> Connection<H> {
                 return Poll::Ready(Next::Closed);
             }
             let partial = !self.body.input.is_empty();
+            if partial && no_room_for_more(self.body.input.bytes().len()) {
+                return Poll::Ready(Next::NoMemory);
+            }
             let (io, input) = (&self.io, &mut self.body.input);
             let next = buffers::with_scratch(|buf| {
                 let received = match io.socket.poll_recv(cx, buf) {
@@ -389,6 +399,9 @@ impl<H: Handler> Connection<H> {
         }
         self.io.socket.shutdown_write();
         self.place.set_owing(Instant::now());
+        // Nobody will read it, and the client may take its time.
+        let rest = self.body.input.bytes().len();
+        self.body.input.consume(rest);
         let config = self.io.config.clone();
         let (io, place) = (&self.io, &self.place);
         let dropping = async {
@@ -461,6 +474,15 @@ impl<H: Handler> Connection<H> {
 }
 
 type Head = (RequestHead, Framing, usize);
+
+/// Whether so many bytes of a head are enough to wait for its rest, with memory as short as it is.
+fn no_room_for_more(bytes: usize) -> bool {
+    match memory::pressure() {
+        Pressure::None => false,
+        Pressure::High => bytes > memory::SHORT_HEAD,
+        Pressure::Full => true,
+    }
+}
 
 /// Parses a head into buffers of the thread's pool.
 fn parse(input: &[u8], limits: &HeadLimits) -> Result<Option<Head>, BadRequest> {

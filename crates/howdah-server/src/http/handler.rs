@@ -48,6 +48,11 @@ pub enum Notice<'a> {
         /// Why, by name.
         why: &'static str,
     },
+    /// The rest of a head is not waited for, because memory is short; the client got a 503.
+    NoMemory {
+        /// The connection.
+        conn: &'a ConnInfo,
+    },
     /// The handler panicked; the client got a 500, or a cut response.
     HandlerPanicked {
         /// The connection.

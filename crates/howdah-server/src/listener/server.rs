@@ -410,12 +410,13 @@ fn share_out(listener: ListenerConfig, threads: usize) -> io::Result<Vec<Vec<Sha
     Ok(shares)
 }
 
-/// Most connections at once: as configured, or what the limit of descriptors allows.
+/// Most connections at once: as configured, or what the limits of descriptors and memory allow.
 fn connection_limit(config: &HttpConfig) -> u32 {
     let descriptors = raise_descriptor_limit();
-    config
-        .max_connections
-        .unwrap_or_else(|| u32::try_from(descriptors / 4 * 3).unwrap_or(u32::MAX))
+    config.max_connections.unwrap_or_else(|| {
+        let most = (descriptors / 4 * 3).min(crate::memory::connections());
+        u32::try_from(most).unwrap_or(u32::MAX)
+    })
 }
 
 /// Raises the soft limit of open descriptors to the hard one; what holds then.

@@ -17,6 +17,7 @@ use crate::client_address::Client;
 use crate::http::message::{RequestHead, ResponseHead};
 use crate::http::{BodyKind, RequestBody, Responder};
 use crate::log::error::level;
+use crate::memory::allowance;
 use crate::respond::Failure;
 use crate::script::body::{self, BodyPolicy, Received};
 use crate::script::frame::{self, BodyLength, ScriptNames};
@@ -54,11 +55,12 @@ pub(super) async fn answer(
             Some(_) => BodyLength::Known(0),
             None => BodyLength::None,
         };
-        Received::Whole(ScriptBody::Empty, length)
+        Received::Whole(ScriptBody::Empty, length, None)
     } else {
         let policy = BodyPolicy {
-            memory: exchange.config.settings.body_memory,
+            memory: allowance(exchange.config.settings.body_memory),
             directory: &exchange.config.settings.spill_directory,
+            room: &exchange.config.settings.spill_room,
             limit: service.body_limit,
             buffering: site.config().request_buffering,
             streams: service.streams(target),
@@ -69,7 +71,8 @@ pub(super) async fn answer(
         Box::pin(body::receive(exchange.request, body, &policy)).await?
     };
     let ended = match received {
-        Received::Whole(script_body, length) => {
+        // The share lives as long as the run reads the file.
+        Received::Whole(script_body, length, _share) => {
             note_form(exchange.request, &script_body, record);
             let frame = exchange.frame(service, target, length)?;
             let request = ScriptRequest {
@@ -246,7 +249,7 @@ pub(super) fn note_spill_error(front: &Front, exchange: Exchange<'_>, pump: &mut
             "the response cannot be kept in limits.spill_directory for its slow client ({error}); the \
              script waits for the client"
         );
-        front.note(level::WARNING, "SpillFailed", &message, exchange);
+        front.note(level::WARNING, error.name(), &message, exchange);
     }
 }
 

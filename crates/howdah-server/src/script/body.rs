@@ -18,7 +18,7 @@ use howdah_executor::{BodyCutOff, ScriptBody};
 use tokio::sync::mpsc;
 
 use super::frame::BodyLength;
-use super::spill::SpillFile;
+use super::spill::{SpillFile, SpillRoom, SpillShare};
 use super::streams::{StreamPlace, Streams};
 use crate::gather::Gathered;
 use crate::http::message::RequestHead;
@@ -37,6 +37,8 @@ pub struct BodyPolicy<'a> {
     pub memory: usize,
     /// Where files go.
     pub directory: &'a Path,
+    /// How much all of them may take.
+    pub room: &'a Arc<SpillRoom>,
     /// Longest body in bytes → `BodyTooLarge`.
     pub limit: u64,
     /// Whole, or as it arrives.
@@ -56,8 +58,9 @@ pub const PROGRESS_NAME: &[u8] = b"PHP_SESSION_UPLOAD_PROGRESS";
 /// What has become of a body when the script can be started.
 #[derive(Debug)]
 pub enum Received {
-    /// All of it is here.
-    Whole(ScriptBody, BodyLength),
+    /// All of it is here. A file's share is kept for as long as the run; boxed, because a
+    /// connection's memory is that of its largest state.
+    Whole(ScriptBody, BodyLength, Option<Box<SpillShare>>),
     /// It is arriving; these bytes came first. Under `auto` it has a place, until all of it has come.
     Arriving(Bytes, BodyLength, Option<StreamPlace>),
 }
@@ -111,7 +114,7 @@ pub async fn receive(
                 Some(_) => BodyLength::Known(0),
                 None => BodyLength::None,
             };
-            return Ok(Received::Whole(ScriptBody::Empty, length));
+            return Ok(Received::Whole(ScriptBody::Empty, length, None));
         }
         BodyKind::Length(n) => BodyLength::Known(n),
         BodyKind::Chunked => BodyLength::Unknown,
@@ -159,6 +162,7 @@ async fn in_memory(
             false => ScriptBody::Memory(whole),
         },
         length,
+        None,
     ))
 }
 
@@ -167,17 +171,17 @@ async fn in_file(
     policy: &BodyPolicy<'_>,
     start: Bytes,
 ) -> Result<Received, Failure> {
-    let failed = |error: std::io::Error| Failure::SpillFailed(error.to_string());
-    let mut spill = SpillFile::create(policy.directory).map_err(failed)?;
-    spill.append(&start).map_err(failed)?;
+    let mut spill = SpillFile::create(policy.directory, policy.room)?;
+    spill.append(&start)?;
     drop(start);
     while let Some(piece) = next(body).await? {
-        spill.append(&piece).map_err(failed)?;
+        spill.append(&piece)?;
     }
-    let (file, length) = spill.into_file();
+    let (file, length, share) = spill.into_file();
     Ok(Received::Whole(
         ScriptBody::File(file, length),
         BodyLength::Known(length),
+        Some(Box::new(share)),
     ))
 }
 

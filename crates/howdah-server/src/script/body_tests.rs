@@ -52,6 +52,11 @@ impl Incoming for Pieces {
     }
 }
 
+fn no_bound() -> &'static Arc<SpillRoom> {
+    static ROOM: std::sync::LazyLock<Arc<SpillRoom>> = std::sync::LazyLock::new(Arc::default);
+    &ROOM
+}
+
 fn no_streams() -> &'static Arc<Streams> {
     static NONE: std::sync::LazyLock<Arc<Streams>> =
         std::sync::LazyLock::new(|| Streams::of(Some(0)));
@@ -64,6 +69,7 @@ fn policy(directory: &Path) -> BodyPolicy<'_> {
         directory,
         limit: 10_000,
         buffering: RequestBuffering::Auto,
+        room: no_bound(),
         streams: no_streams(),
         progress_name: PROGRESS_NAME,
         unknown_length: true,
@@ -92,7 +98,7 @@ fn small_bodies_stay_in_memory_and_large_ones_go_to_a_file() {
     for (pieces, length, file) in cases {
         let mut body = Pieces::new(BodyKind::Chunked, pieces);
         let received = block_on(receive(&post("text/plain"), &mut body, &policy)).unwrap();
-        let Received::Whole(whole, known) = received else {
+        let Received::Whole(whole, known, _) = received else {
             panic!("arriving")
         };
         assert_eq!(known, BodyLength::Known(length as u64));
@@ -127,7 +133,7 @@ fn no_body_and_an_empty_body_are_told_apart() {
         let r = request("POST", "/", fields);
         let received = block_on(receive(&r, &mut body, &policy(&directory))).unwrap();
         assert!(
-            matches!(received, Received::Whole(ScriptBody::Empty, l) if l == expected),
+            matches!(received, Received::Whole(ScriptBody::Empty, l, _) if l == expected),
             "{received:?}"
         );
     }
@@ -223,7 +229,7 @@ fn where_enough_processes_wait_for_clients_progress_is_received_first() {
     assert!(matches!(arriving, Received::Arriving(..)));
     assert!(matches!(
         receive(),
-        Received::Whole(ScriptBody::File(..), _)
+        Received::Whole(ScriptBody::File(..), ..)
     ));
     drop(arriving);
     assert!(matches!(receive(), Received::Arriving(..)));
@@ -266,8 +272,32 @@ fn a_body_in_one_byte_pieces_is_the_body() {
     let pieces: Vec<&[u8]> = bytes.chunks(1).collect();
     let mut body = Pieces::new(BodyKind::Length(90), &pieces);
     let received = block_on(receive(&post("a/b"), &mut body, &policy(&directory))).unwrap();
-    let Received::Whole(ScriptBody::Memory(whole), BodyLength::Known(90)) = received else {
+    let Received::Whole(ScriptBody::Memory(whole), BodyLength::Known(90), _) = received else {
         panic!("{received:?}");
     };
     assert_eq!(whole, bytes);
+}
+
+#[test]
+fn a_body_that_does_not_fit_with_the_others_is_refused_by_name_and_gives_its_room_back() {
+    let directory = std::env::temp_dir();
+    let room = Arc::new(SpillRoom::default());
+    room.set_limit(300);
+    let policy = BodyPolicy {
+        room: &room,
+        ..policy(&directory)
+    };
+    let receive = |length: usize| {
+        let bytes = vec![b'x'; length];
+        let pieces: Vec<&[u8]> = bytes.chunks(50).collect();
+        let mut body = Pieces::new(BodyKind::Length(length as u64), &pieces);
+        block_on(receive(&post("a/b"), &mut body, &policy))
+    };
+    let one = receive(200).unwrap();
+    let refused = receive(200).unwrap_err();
+    assert_eq!((refused.name(), refused.status()), ("SpillFull", 503));
+    assert_eq!(room.used(), 200);
+    drop(one);
+    assert_eq!(room.used(), 0);
+    receive(300).unwrap();
 }

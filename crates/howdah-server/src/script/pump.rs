@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -22,12 +23,13 @@ use howdah_executor::{Event, Head, Run};
 use tokio::time::Sleep;
 
 use super::head::{self, SendFile};
-use super::spill::SpillFile;
+use super::spill::{SpillError, SpillFile, SpillRoom};
 use super::wait::ScriptWait;
 use crate::encoding::{Encoder, EncodingConfig, policy};
 use crate::gather::Gathered;
 use crate::http::message::{RequestHead, ResponseHead};
 use crate::http::{ClientGone, Length, Responder};
+use crate::memory::allowance;
 use crate::respond::Failure;
 
 /// Bytes queued at which they are sent without a flush.
@@ -55,6 +57,8 @@ pub struct PumpConfig {
     pub spill: u64,
     /// Where the file is.
     pub directory: PathBuf,
+    /// How much all files may take.
+    pub room: Arc<SpillRoom>,
     /// Compression.
     pub encoding: EncodingConfig,
 }
@@ -148,13 +152,14 @@ pub struct Pump<'a> {
     through: bool,
     spill: Spill,
     stalled: Option<Pin<Box<Sleep>>>,
-    waits: ScriptWait,
+    /// Made when the script has to wait: a connection keeps room for a pump.
+    waits: Option<Box<ScriptWait>>,
     /// The script wrote more than it announced.
     cut: bool,
     /// Header lines of the script that cannot be sent.
     rejected: u32,
     /// Why the rest cannot be kept in a file, once; and whether that has been said.
-    spill_error: Option<std::io::Error>,
+    spill_error: Option<Box<SpillError>>,
     spill_failed: bool,
 }
 
@@ -162,13 +167,17 @@ pub struct Pump<'a> {
 enum Spill {
     /// Nowhere: the client keeps up.
     No,
-    /// To the file, behind which `after` waits because the disk is full.
-    Yes {
-        file: SpillFile,
-        after: VecDeque<Bytes>,
-    },
+    /// To the file, or behind it. Boxed: a connection keeps room for a pump.
+    Yes(Box<Spilled>),
     /// There is no file: switched off, or it cannot be made.
     Never,
+}
+
+/// What is on its way through a file.
+struct Spilled {
+    file: SpillFile,
+    /// What did not fit the disk waits behind it.
+    after: VecDeque<Bytes>,
 }
 
 /// What there is for another event.
@@ -210,7 +219,7 @@ impl<'a> Pump<'a> {
                 Spill::No
             },
             stalled: None,
-            waits: ScriptWait::default(),
+            waits: None,
             cut: false,
             rejected: 0,
             spill_error: None,
@@ -231,13 +240,13 @@ impl<'a> Pump<'a> {
 
     /// The file for a slow client cannot be made or written, so that its script now waits for it:
     /// why, once a response. A line for the log, at once: it explains children that seem stuck.
-    pub fn take_spill_error(&mut self) -> Option<std::io::Error> {
-        self.spill_error.take()
+    pub fn take_spill_error(&mut self) -> Option<SpillError> {
+        self.spill_error.take().map(|error| *error)
     }
 
-    fn note_spill_error(&mut self, error: std::io::Error) {
+    fn note_spill_error(&mut self, error: SpillError) {
         if !std::mem::replace(&mut self.spill_failed, true) {
-            self.spill_error = Some(error);
+            self.spill_error = Some(Box::new(error));
         }
     }
 
@@ -263,13 +272,16 @@ impl<'a> Pump<'a> {
                 out.abort();
                 return Poll::Ready(Ended::CutOff(failure));
             }
-            let spilling = matches!(self.spill, Spill::Yes { .. });
+            let spilling = matches!(self.spill, Spill::Yes(_));
             if self.through && !spilling {
                 out.end();
                 return Poll::Ready(Ended::Complete);
             }
             // Also before the head: answers of earlier pipelined requests may fill the queue.
-            if self.want_flush || spilling || out.queued() >= SEND_AT.min(self.config.memory) {
+            if self.want_flush
+                || spilling
+                || out.queued() >= allowance(SEND_AT.min(self.config.memory))
+            {
                 match out.poll_flush(cx) {
                     Poll::Ready(Ok(())) => {
                         (self.want_flush, self.stalled) = (false, None);
@@ -280,7 +292,7 @@ impl<'a> Pump<'a> {
                     Poll::Ready(Err(ClientGone)) => {
                         return Poll::Ready(Ended::CutOff(Failure::ClientGone));
                     }
-                    Poll::Pending if spilling && out.queued() < REFILL => continue,
+                    Poll::Pending if spilling && out.queued() < allowance(REFILL) => continue,
                     Poll::Pending => {}
                 }
             }
@@ -288,10 +300,15 @@ impl<'a> Pump<'a> {
                 return Poll::Pending;
             }
             match self.has_room(cx, out) {
-                Room::Yes => self.waits.over(|| out.taken()),
+                Room::Yes => {
+                    if let Some(waits) = &mut self.waits {
+                        waits.over(|| out.taken());
+                    }
+                }
                 Room::Perhaps => return Poll::Pending,
                 Room::No => {
-                    ready!(self.waits.poll(out.taken(), cx));
+                    let waits = self.waits.get_or_insert_with(Box::default);
+                    ready!(waits.poll(out.taken(), cx));
                     out.abort();
                     return Poll::Ready(Ended::CutOff(Failure::ClientTooSlow));
                 }
@@ -322,14 +339,15 @@ impl<'a> Pump<'a> {
 
     /// Moves what was spilled to the queue, as far as the client has made room there.
     fn refill(&mut self, out: &mut impl Answer, moved: &mut usize) -> Result<(), Failure> {
-        let Spill::Yes { file, after } = &mut self.spill else {
+        let Spill::Yes(spilled) = &mut self.spill else {
             return Ok(());
         };
-        while out.queued() < REFILL {
-            let piece = if file.pending() > 0 {
+        let refill = allowance(REFILL);
+        while out.queued() < refill {
+            let piece = if spilled.file.pending() > 0 {
                 let failed = |e: std::io::Error| Failure::SpillFailed(e.to_string());
-                file.take(REFILL).map_err(failed)?
-            } else if let Some(piece) = after.pop_front() {
+                spilled.file.take(refill).map_err(failed)?
+            } else if let Some(piece) = spilled.after.pop_front() {
                 piece
             } else {
                 self.spill = Spill::No;
@@ -345,11 +363,15 @@ impl<'a> Pump<'a> {
     /// waker.
     fn has_room(&mut self, cx: &mut Context<'_>, out: &impl Answer) -> Room {
         match &self.spill {
-            Spill::Yes { file, after } if after.is_empty() && file.size() < self.config.spill => {
-                Room::Yes
+            Spill::Yes(spilled) => {
+                let more = spilled.file.size() < self.config.spill;
+                if more && spilled.after.is_empty() {
+                    Room::Yes
+                } else {
+                    Room::No
+                }
             }
-            Spill::Yes { .. } => Room::No,
-            _ if out.queued() < self.config.memory => Room::Yes,
+            _ if out.queued() < allowance(self.config.memory) => Room::Yes,
             Spill::Never => Room::No,
             Spill::No if self.unbuffered => Room::No,
             Spill::No => {
@@ -361,12 +383,10 @@ impl<'a> Pump<'a> {
                     return Room::Perhaps;
                 }
                 self.stalled = None;
-                match SpillFile::create(&self.config.directory) {
+                match SpillFile::create(&self.config.directory, &self.config.room) {
                     Ok(file) => {
-                        self.spill = Spill::Yes {
-                            file,
-                            after: VecDeque::new(),
-                        };
+                        let after = VecDeque::new();
+                        self.spill = Spill::Yes(Box::new(Spilled { file, after }));
                         Room::Yes
                     }
                     // The script waits for the client then: slower, but right.
@@ -516,10 +536,10 @@ impl<'a> Pump<'a> {
         }
         match &mut self.spill {
             // Behind a piece that did not fit the disk there is no going back to the file.
-            Spill::Yes { after, .. } if !after.is_empty() => after.push_back(bytes),
-            Spill::Yes { file, after } => {
-                if let Err(error) = file.append(&bytes) {
-                    after.push_back(bytes);
+            Spill::Yes(spilled) if !spilled.after.is_empty() => spilled.after.push_back(bytes),
+            Spill::Yes(spilled) => {
+                if let Err(error) = spilled.file.append(&bytes) {
+                    spilled.after.push_back(bytes);
                     self.note_spill_error(error);
                 }
             }

@@ -6,15 +6,121 @@
 //! nginx' do without `aio threads`. A thread pool would cost two wake-ups a piece, more than the
 //! copy. The directory should be on a local disk.
 
+use std::fmt;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+
+/// Why bytes are not kept.
+#[derive(Debug)]
+pub enum SpillError {
+    /// All files together have as many as they may.
+    Full,
+    /// The file system says no.
+    Failed(io::Error),
+}
+
+impl SpillError {
+    /// The name, as in `Howdah-Error`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            SpillError::Full => "SpillFull",
+            SpillError::Failed(_) => "SpillFailed",
+        }
+    }
+}
+
+impl fmt::Display for SpillError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SpillError::Full => f.write_str("limits.spill_total is used up"),
+            SpillError::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+/// Where files are, and how much all of them may take together. One for all configurations of a
+/// process: what an old one keeps counts in the new one.
+#[derive(Debug)]
+pub struct SpillRoom {
+    used: AtomicU64,
+    limit: AtomicU64,
+}
+
+impl Default for SpillRoom {
+    fn default() -> SpillRoom {
+        SpillRoom {
+            used: AtomicU64::new(0),
+            limit: AtomicU64::new(u64::MAX),
+        }
+    }
+}
+
+impl SpillRoom {
+    /// Bytes in all files.
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that all files together may take.
+    pub fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// From now on all files together take at most so many.
+    pub fn set_limit(&self, bytes: u64) {
+        self.limit.store(bytes, Ordering::Relaxed);
+    }
+
+    /// `limits.spill_total = auto`: half of what is free in `directory`, with what is used of it here.
+    pub fn auto_limit(&self, directory: &Path) -> io::Result<u64> {
+        let disk = rustix::fs::statvfs(directory)?;
+        Ok((disk.f_bavail * disk.f_frsize + self.used()) / 2)
+    }
+
+    fn take(&self, bytes: u64) -> bool {
+        let limit = self.limit.load(Ordering::Relaxed);
+        let more = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= limit);
+        self.used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+            .is_ok()
+    }
+}
+
+/// A file's share of the room, for as long as it lives.
+#[derive(Debug)]
+pub struct SpillShare {
+    room: Arc<SpillRoom>,
+    bytes: u64,
+}
+
+impl SpillShare {
+    fn grow(&mut self, bytes: u64) -> bool {
+        let granted = self.room.take(bytes);
+        if granted {
+            self.bytes += bytes;
+        }
+        granted
+    }
+
+    fn shrink(&mut self, bytes: u64) {
+        self.room.used.fetch_sub(bytes, Ordering::Relaxed);
+        self.bytes -= bytes;
+    }
+}
+
+impl Drop for SpillShare {
+    fn drop(&mut self) {
+        self.shrink(self.bytes);
+    }
+}
 
 /// A first-in first-out queue of bytes on disk.
 #[derive(Debug)]
@@ -22,29 +128,33 @@ pub struct SpillFile {
     file: File,
     written: u64,
     read: u64,
+    share: SpillShare,
 }
 
 impl SpillFile {
     /// Makes one in `directory`.
-    pub fn create(directory: &Path) -> io::Result<SpillFile> {
-        Ok(SpillFile {
-            file: unnamed(directory)?,
+    pub fn create(directory: &Path, room: &Arc<SpillRoom>) -> Result<SpillFile, SpillError> {
+        let file = unnamed(directory).map_err(SpillError::Failed)?;
+        Ok(SpillFile::of(file, room))
+    }
+
+    fn of(file: File, room: &Arc<SpillRoom>) -> SpillFile {
+        SpillFile {
+            file,
             written: 0,
             read: 0,
-        })
+            share: SpillShare {
+                room: room.clone(),
+                bytes: 0,
+            },
+        }
     }
 
     /// One whose disk is full.
     #[cfg(test)]
     pub(crate) fn full() -> SpillFile {
-        SpillFile {
-            file: OpenOptions::new()
-                .write(true)
-                .open("/dev/full")
-                .expect("/dev/full"),
-            written: 0,
-            read: 0,
-        }
+        let file = OpenOptions::new().write(true).open("/dev/full");
+        SpillFile::of(file.expect("/dev/full"), &Arc::default())
     }
 
     /// Bytes written and not yet read.
@@ -58,10 +168,17 @@ impl SpillFile {
     }
 
     /// Appends bytes: all of them, or after an error none.
-    pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub fn append(&mut self, bytes: &[u8]) -> Result<(), SpillError> {
+        let length = bytes.len() as u64;
+        if !self.share.grow(length) {
+            return Err(SpillError::Full);
+        }
         // By position: a write that failed half-way leaves nothing between two pieces.
-        self.file.write_all_at(bytes, self.written)?;
-        self.written += bytes.len() as u64;
+        if let Err(error) = self.file.write_all_at(bytes, self.written) {
+            self.share.shrink(length);
+            return Err(SpillError::Failed(error));
+        }
+        self.written += length;
         Ok(())
     }
 
@@ -74,14 +191,16 @@ impl SpillFile {
         self.read += length as u64;
         if self.pending() == 0 && self.written > 0 {
             self.file.set_len(0)?;
+            self.share.shrink(self.written);
             (self.written, self.read) = (0, 0);
         }
         Ok(Bytes::from(piece))
     }
 
-    /// The file and its length, for who reads it from its start.
-    pub fn into_file(self) -> (File, u64) {
-        (self.file, self.written)
+    /// The file and its length, for who reads it from its start, and its share of the room, to be kept
+    /// until then.
+    pub fn into_file(self) -> (File, u64, SpillShare) {
+        (self.file, self.written, self.share)
     }
 }
 
@@ -115,7 +234,7 @@ pub fn prepare(directory: &Path) -> io::Result<()> {
         .recursive(true)
         .mode(0o700)
         .create(directory)?;
-    SpillFile::create(directory)?.append(b"x")
+    unnamed(directory)?.write_all_at(b"x", 0)
 }
 
 #[cfg(test)]
@@ -124,7 +243,7 @@ mod tests {
 
     #[test]
     fn bytes_come_back_in_order_and_an_emptied_file_shrinks() {
-        let mut spill = SpillFile::create(&std::env::temp_dir()).unwrap();
+        let mut spill = SpillFile::create(&std::env::temp_dir(), &Arc::default()).unwrap();
         for round in 0..3 {
             spill.append(b"hello ").unwrap();
             spill.append(b"world").unwrap();
@@ -142,10 +261,32 @@ mod tests {
     fn the_file_has_no_name_and_a_bad_directory_is_an_error() {
         let directory = std::env::temp_dir().join(format!("howdah-spill-{}", std::process::id()));
         prepare(&directory).unwrap();
-        let spill = SpillFile::create(&directory).unwrap();
+        let spill = SpillFile::create(&directory, &Arc::default()).unwrap();
         assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
         drop(spill);
         std::fs::remove_dir(&directory).unwrap();
-        assert!(SpillFile::create(&directory).is_err());
+        assert!(SpillFile::create(&directory, &Arc::default()).is_err());
+    }
+
+    #[test]
+    fn all_files_together_take_no_more_than_they_may() {
+        let room = Arc::new(SpillRoom::default());
+        room.set_limit(10);
+        let file = || SpillFile::create(&std::env::temp_dir(), &room).unwrap();
+        let (mut one, mut other) = (file(), file());
+        one.append(b"12345").unwrap();
+        other.append(b"1234").unwrap();
+        let refused = other.append(b"56").unwrap_err();
+        assert_eq!((refused.name(), room.used()), ("SpillFull", 9));
+        one.take(5).unwrap();
+        assert_eq!(room.used(), 4, "an emptied file gives its room back");
+        other.append(b"56").unwrap();
+        let (_file, length, share) = other.into_file();
+        assert_eq!((length, room.used()), (6, 6), "who reads it still has it");
+        drop(share);
+        assert_eq!(room.used(), 0);
+        let mut full = SpillFile::full();
+        assert_eq!(full.append(b"x").unwrap_err().name(), "SpillFailed");
+        assert_eq!(full.share.bytes, 0);
     }
 }

@@ -59,3 +59,135 @@ fn a_body_byte_by_byte_takes_no_more_memory_than_a_body_at_once() {
         CLIENTS * BYTES
     );
 }
+
+/// Bytes of the files without a name that the front has open.
+fn spilled(fixture: &Fixture) -> u64 {
+    let open = std::fs::read_dir(format!("/proc/{}/fd", fixture.front())).expect("the front");
+    open.flatten()
+        .filter(|entry| {
+            std::fs::read_link(entry.path()).is_ok_and(|to| {
+                let to = to.display().to_string();
+                to.contains("/spill/") && to.ends_with(" (deleted)")
+            })
+        })
+        .filter_map(|entry| std::fs::metadata(entry.path()).ok())
+        .map(|file| file.len())
+        .sum()
+}
+
+#[test]
+fn bodies_on_disk_take_no_more_together_than_they_may() {
+    let builder = Fixture::named("spill-total");
+    builder.scratch().writable_dir("spill");
+    let fixture = builder
+        .config("[limits]\nspill_directory = \"SCRATCH/spill\"\nspill_total = \"20M\"")
+        .start();
+    // 8 MB each of a gigabyte that never comes.
+    let piece = vec![b'x'; 8 << 20];
+    let mut clients = uploads(&fixture, 4, 1 << 30);
+    for client in &mut clients {
+        // Who is refused is disconnected some time after.
+        let _ = client.send(&piece);
+    }
+    let refused = |client: &mut Connection| {
+        let ready = client.stream().set_nonblocking(true);
+        ready.and_then(|()| client.stream().peek(&mut [0])).is_ok()
+    };
+    fixture.wait("two of four to be refused", |_| {
+        clients
+            .iter_mut()
+            .filter_map(|client| refused(client).then_some(()))
+            .count()
+            == 2
+    });
+    let on_disk = spilled(&fixture);
+    assert!((16 << 20..=20 << 20).contains(&on_disk), "{on_disk} bytes");
+    for client in &mut clients {
+        if refused(client) {
+            client.stream().set_nonblocking(false).unwrap();
+            let answer = client.read_response("POST").unwrap();
+            let error = answer.header("Howdah-Error");
+            assert_eq!((answer.status(), error), (503, Some("SpillFull")));
+        }
+    }
+    fixture.still_serves();
+    drop(clients);
+    fixture.wait("the files to be gone", |f| spilled(f) == 0);
+    let mut client = uploads(&fixture, 1, piece.len()).remove(0);
+    client.send(&piece).unwrap();
+    assert_eq!(client.read_response("POST").unwrap().status(), 200);
+}
+
+/// Clients that have sent most of a head, or of a body, of so many bytes.
+fn beginnings(fixture: &Fixture, clients: usize, begin: &str, bytes: usize) -> Vec<Connection> {
+    let rest = "x".repeat(bytes);
+    let begin = |_| {
+        let mut client = Connection::open(fixture.address()).unwrap();
+        // Who is refused is disconnected some time after.
+        let _ = client.send(begin).and_then(|()| client.send(&rest));
+        client
+    };
+    (0..clients).map(begin).collect()
+}
+
+const HEAD: &str = "GET /hello.php HTTP/1.1\r\nHost: x\r\nX-Long: ";
+const BODY: &str = "POST /hello.php HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\n\
+                    Content-Length: 65000\r\n\r\n";
+
+#[test]
+fn many_beginnings_of_heads_and_bodies_stay_within_the_bound_and_visitors_are_served() {
+    for (name, begin, bytes) in [("heads", HEAD, 31_000), ("bodies", BODY, 64_000)] {
+        let builder = Fixture::named(&format!("memory-limit-{name}"));
+        builder.scratch().writable_dir("spill");
+        let fixture = builder
+            .config("[limits]\nspill_directory = \"SCRATCH/spill\"\nmemory = \"32M\"")
+            .start();
+        fixture.still_serves();
+        let before = front_memory(&fixture);
+        // Fewer than the connections that so much memory allows.
+        let clients = beginnings(&fixture, 900, begin, bytes);
+        fixture.still_serves();
+        let grown = front_memory(&fixture).saturating_sub(before);
+        assert!(grown < 32 << 10, "{name}: the front grew by {grown} KiB");
+        drop(clients);
+        fixture.still_serves();
+    }
+}
+
+#[test]
+fn a_limited_address_space_costs_slow_clients_their_memory_and_not_the_front_its_life() {
+    // More connections than `auto` would have: nothing but the bound on memory is in the way.
+    let builder = Fixture::named("ulimit").config("[limits]\nconnections = 5000");
+    let fixture = builder
+        .through(&["sh", "-c", "ulimit -v 600000 && exec \"$0\" \"$@\""])
+        .start();
+    let front = fixture.front();
+    let clients = beginnings(&fixture, 3000, BODY, 64_000);
+    let answer = fixture.get("/hello.php");
+    let error = answer.header("Howdah-Error");
+    assert!(
+        matches!(
+            (answer.status(), error),
+            (200, None) | (503, Some("MemoryLimit"))
+        ),
+        "{} {error:?}",
+        answer.status()
+    );
+    assert_eq!(fixture.front(), front, "the same process serves");
+    drop(clients);
+    fixture.wait("visitors to be served again", |f| {
+        f.get("/hello.php").status() == 200
+    });
+}
+
+#[test]
+fn what_slow_clients_took_is_given_back() {
+    let fixture = Fixture::named("given-back").start();
+    fixture.still_serves();
+    let before = front_memory(&fixture);
+    let clients = beginnings(&fixture, 1000, BODY, 64_000);
+    let grown = || front_memory(&fixture).saturating_sub(before);
+    fixture.wait("bodies to be in memory", |_| grown() > 50 << 10);
+    drop(clients);
+    fixture.wait("most of it to be given back", |_| grown() < 25 << 10);
+}

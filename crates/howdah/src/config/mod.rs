@@ -122,6 +122,10 @@ pub struct Spill {
     pub response_memory: u64,
     /// Bytes of a response in a file.
     pub response_spill: u64,
+    /// Bytes of all files; none: by what is free.
+    pub total: Option<u64>,
+    /// Bytes of all that the front keeps in memory, pages aside; none: by what the machine has.
+    pub memory: Option<u64>,
     /// Where the files are.
     pub directory: PathBuf,
 }

@@ -17,6 +17,8 @@ pub enum Kind {
     TimeOrOff(u64, u64),
     /// Bytes with unit, in this range.
     Size(u64, u64),
+    /// The same, or `"auto"`.
+    SizeOrAuto(u64, u64),
     /// The same, or `"off"`.
     SizeOrOff(u64, u64),
     /// One of these words.
@@ -169,7 +171,7 @@ options! {
         "headers": Kind::Integer(8, 1000), "100",
             "Most header fields; beyond: 431 `TooManyHeaders`.", "Apache's; browsers send about 20";
         "connections": Kind::IntegerOrAuto(1, 1_000_000), "auto",
-            "Most connections at once; `auto` is three quarters of the limit of open files, which is raised as far as allowed.",
+            "Most connections at once; `auto` is three quarters of the limit of open files, which is raised as far as allowed, and at most one for each 32 KiB of `memory`.",
             "the rest is for files and PHP";
         "keepalive_requests": Kind::Integer(0, 1 << 40), "10000",
             "Requests on one connection before it is closed; 0: no limit.",
@@ -191,6 +193,12 @@ options! {
         "response_spill": Kind::Size(0, T), "1G",
             "… and up to this size in the file; then the script waits, as long as the client takes 256 KiB a second: a slower one is cut off, `ClientTooSlow`.",
             "nginx' fastcgi_max_temp_file_size; a script that waits holds a process";
+        "spill_total": Kind::SizeOrAuto(0, 1024 * T), "auto",
+            "All files of stored request bodies and of waiting output together. Beyond it a body that needs a file is refused, 503 `SpillFull`, and a script waits for its slow client. `auto` is half of what is free in `spill_directory` at the start.",
+            "logs, sessions and the database are often on the same disk";
+        "memory": Kind::SizeOrAuto(16 * M, T), "auto",
+            "Memory of the front, PHP's processes not counted, beside `cache.memory`. From half of it on bodies and answers of slow clients go to files at once and heads beyond 4 KiB that do not come whole are refused; at all of it new requests are: 503 `MemoryLimit`. `auto` is a quarter of the machine's or the container's memory, at least 64 MiB, and of a limited address space (`ulimit -v`) at most half.",
+            "many times what a busy site needs; the rest is for PHP";
         "spill_directory": Kind::Path, "/var/tmp",
             "Directory of these files. They have no name there.", "on a disk; /tmp is memory on many machines";
     }

@@ -357,6 +357,8 @@ pub fn spill(top: &Section<'_, '_, '_>) -> Spill {
         body_memory: limits.size("body_memory").unwrap_or_default(),
         response_memory: limits.size("response_memory").unwrap_or_default(),
         response_spill: limits.size("response_spill").unwrap_or_default(),
+        total: limits.size("spill_total"),
+        memory: limits.size("memory"),
         directory,
     }
 }

@@ -72,6 +72,8 @@ pub fn parse(kind: Kind, scalar: &Scalar) -> Result<Value, String> {
         {
             Ok(Value::Off)
         }
+        Kind::SizeOrAuto(..) if text == Some("auto") => Ok(Value::Auto),
+        Kind::SizeOrAuto(min, max) => size(scalar, min, max, " or `auto`"),
         Kind::Time(min, max) => time(scalar, min, max, ""),
         Kind::TimeOrOff(min, max) => time(scalar, min, max, " or `off`"),
         Kind::Size(min, max) => size(scalar, min, max, ""),
@@ -221,6 +223,7 @@ pub fn describe(kind: Kind) -> String {
         Kind::Time(min, max) => times(min, max),
         Kind::TimeOrOff(min, max) => format!("{}, or `off`", times(min, max)),
         Kind::Size(min, max) => sizes(min, max),
+        Kind::SizeOrAuto(min, max) => format!("{}, or `auto`", sizes(min, max)),
         Kind::SizeOrOff(min, max) => format!("{}, or `off`", sizes(min, max)),
         Kind::Word(words) => one_of(words),
         Kind::Text => "text".to_owned(),

@@ -17,6 +17,7 @@ use howdah_server::http::proxy_protocol::TrustedPeers;
 use howdah_server::listener::{Control, ListenerConfig, ListenerId, Server, ThreadHooks};
 use howdah_server::log::error::level;
 use howdah_server::log::{AccessFormat, AccessLog, ErrorLog, ErrorStyle, LogTarget, News, Sink};
+use howdah_server::memory;
 use howdah_server::request::Front;
 use howdah_server::server_config::{FrontSettings, ServerConfig};
 
@@ -106,9 +107,11 @@ pub fn take(
     if let Some(front) = shared.front.get() {
         let former = front.config();
         front_settings.cache_succession = former.settings.cache_succession.clone();
+        front_settings.spill_room = former.settings.spill_room.clone();
     }
     let config = ServerConfig::new(front_settings, sites, &executors)
         .map_err(|list| list.iter().map(ToString::to_string).collect::<Vec<_>>())?;
+    bound(&settings, &config).map_err(one)?;
     let config = Arc::new(config);
     let listeners: Vec<(Listen, ListenerConfig)> = settings
         .listen
@@ -180,6 +183,7 @@ fn first(
     shared: &Shared,
 ) -> Result<(Arc<Front>, Running), String> {
     let front = Arc::new(Front::new(config, error_log.clone()));
+    memory::start_giving_back().map_err(|error| error.to_string())?;
     let (listens, configs): (Vec<Listen>, Vec<ListenerConfig>) = listeners.into_iter().unzip();
     let server = Server::start(
         configs,
@@ -377,6 +381,25 @@ fn front_settings(settings: &Settings, access_log: Option<Arc<AccessLog>>) -> Fr
         cache_memory: settings.cache_memory,
         ..FrontSettings::default()
     }
+}
+
+/// Sets how much memory and disk all requests together may take.
+fn bound(settings: &Settings, config: &ServerConfig) -> Result<(), String> {
+    let (spill, room) = (&settings.spill, &config.settings.spill_room);
+    let disk = match spill.total {
+        Some(bytes) => bytes,
+        None => room.auto_limit(&spill.directory).map_err(|error| {
+            let directory = spill.directory.display();
+            format!("cannot see how much is free in {directory}: {error}")
+        })?,
+    };
+    room.set_limit(disk);
+    let pages = config.cache.as_ref().map_or(0, |_| settings.cache_memory);
+    // The front's threads, and the one that gives free pages back.
+    let threads = settings.threads as usize + 1;
+    let memory = spill.memory.unwrap_or_else(|| memory::auto_limit(threads));
+    memory::set_limit(memory.saturating_add(pages));
+    Ok(())
 }
 
 fn runtime() -> io::Result<tokio::runtime::Runtime> {

@@ -1,0 +1,201 @@
+//! One bound for all that the front keeps on its heap, whoever keeps it: an allocator that counts.
+//! What a connection, a body or an answer may take has limits of its own; this one holds when there
+//! are many of them, and for what nobody has thought of.
+//!
+//! ```text
+//! below 1/2 of it   as configured
+//! above             bodies and answers of slow clients go to files at once, and a head longer than a
+//!                   few KiB is not waited for: whoever asks is still answered
+//! all of it         new requests are refused: 503 MemoryLimit
+//! ```
+//! The upper half has room for what nobody can do without: connections and short heads
+//! ([`connections`]).
+//!
+//! Counted is what the allocator sets aside, headers included, not what the kernel has made
+//! resident. A thread counts for itself and settles with the others now and then, so that no
+//! cache line is shared by every allocation; that makes the sum vague by [`BATCH`] a thread.
+
+use std::cell::Cell;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::thread::Thread;
+use std::time::Duration;
+
+pub use crate::sys::Counting;
+
+/// A thread settles when it is off by so much.
+const BATCH: i64 = 64 << 10;
+/// When so much less is used than at the peak, free pages go back to the system.
+const GIVE_BACK: i64 = 32 << 20;
+/// Address space that glibc's malloc reserves for a thread.
+const ARENA: u64 = 64 << 20;
+/// The least bound that a limited address space makes.
+const LEAST: u64 = 8 << 20;
+/// Heads up to this length are taken under pressure, too: browsers' are shorter.
+pub const SHORT_HEAD: usize = 4 << 10;
+/// What a connection comes to that keeps little: itself, a request's state, a buffer.
+const CONNECTION: u64 = 16 << 10;
+/// Bytes of an answer, or of a body, that wait in memory under pressure.
+const SPARSE: usize = 16 << 10;
+
+static USED: AtomicI64 = AtomicI64::new(0);
+static LIMIT: AtomicU64 = AtomicU64::new(u64::MAX);
+static PEAK: AtomicI64 = AtomicI64::new(0);
+static GIVER: OnceLock<Thread> = OnceLock::new();
+static WOKEN: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    static OFF: Cell<i64> = const { Cell::new(0) };
+}
+
+/// How short memory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pressure {
+    /// It is not.
+    None,
+    /// Half is used.
+    High,
+    /// All of it is used.
+    Full,
+}
+
+/// How short memory is now.
+pub fn pressure() -> Pressure {
+    pressure_of(used(), LIMIT.load(Relaxed))
+}
+
+fn pressure_of(used: u64, limit: u64) -> Pressure {
+    if used >= limit {
+        Pressure::Full
+    } else if used >= limit / 2 {
+        Pressure::High
+    } else {
+        Pressure::None
+    }
+}
+
+/// What of `bytes` that were to wait in memory may do so now.
+pub fn allowance(bytes: usize) -> usize {
+    match pressure() {
+        Pressure::None => bytes,
+        _ => bytes.min(SPARSE),
+    }
+}
+
+/// Bytes in use now. 0 where [`Counting`] is not the program's allocator.
+pub fn used() -> u64 {
+    USED.load(Relaxed).max(0) as u64
+}
+
+/// Connections that fit the upper half, with a short head or a little of an answer each.
+pub fn connections() -> u64 {
+    LIMIT.load(Relaxed) / CONNECTION / 2
+}
+
+/// Sets the bound; `u64::MAX` is none.
+pub fn set_limit(bytes: u64) {
+    LIMIT.store(bytes, Relaxed);
+}
+
+/// The bound, if there is one.
+pub fn limit() -> Option<u64> {
+    Some(LIMIT.load(Relaxed)).filter(|limit| *limit != u64::MAX)
+}
+
+/// `limits.memory = auto`: a quarter of the machine's memory, or of what the control group may use,
+/// at least 64 MiB; of a limited address space at most half of what is free of it when this is
+/// called first, before `threads` have reserved their share.
+pub fn auto_limit(threads: usize) -> u64 {
+    static LIMIT: OnceLock<u64> = OnceLock::new();
+    *LIMIT.get_or_init(|| {
+        let read = |path: &Path| std::fs::read_to_string(path).ok();
+        let memory = howdah_executor::auto_children::memory(read);
+        let quarter = memory.map_or(u64::MAX, |bytes| (bytes / 4).max(64 << 20));
+        let space = rustix::process::getrlimit(rustix::process::Resource::As).current;
+        let Some(space) = space else { return quarter };
+        // The first field: pages of address space.
+        let sizes = read(Path::new("/proc/self/statm")).unwrap_or_default();
+        let pages = sizes.split_whitespace().next().and_then(|n| n.parse().ok());
+        let mapped = pages.unwrap_or(0) * rustix::param::page_size() as u64;
+        let free = space.saturating_sub(mapped + threads as u64 * ARENA);
+        quarter.min((free / 2).max(LEAST))
+    })
+}
+
+/// Starts the thread that gives free pages back to the system after a peak: the allocator keeps
+/// them for itself, and what many slow clients once took would stay with the front.
+pub fn start_giving_back() -> std::io::Result<()> {
+    let giving = std::thread::Builder::new().name("give-back".to_owned());
+    let thread = giving.spawn(|| {
+        loop {
+            std::thread::park();
+            // More is mostly freed together.
+            std::thread::sleep(Duration::from_secs(1));
+            WOKEN.store(false, Relaxed);
+            PEAK.store(USED.load(Relaxed), Relaxed);
+            crate::sys::give_back_free_pages();
+        }
+    })?;
+    // Started once: a second thread would sleep for ever.
+    let _ = GIVER.set(thread.thread().clone());
+    Ok(())
+}
+
+/// What glibc's malloc takes for so many bytes: their size before them, in steps of 16.
+pub(crate) const fn occupied(size: usize) -> i64 {
+    let chunk = (size + 8 + 15) & !15;
+    if chunk < 32 { 32 } else { chunk as i64 }
+}
+
+/// So many bytes were allocated, or freed if negative. Called by the allocator: allocates nothing.
+pub(crate) fn count(bytes: i64) {
+    // Not at a thread's end, when there is nothing left to count in.
+    let _ = OFF.try_with(|off| {
+        let now = off.get() + bytes;
+        if now.abs() < BATCH {
+            off.set(now);
+        } else {
+            off.set(0);
+            settle(now);
+        }
+    });
+}
+
+#[cold]
+fn settle(bytes: i64) {
+    let now = USED.fetch_add(bytes, Relaxed) + bytes;
+    if bytes > 0 {
+        PEAK.fetch_max(now, Relaxed);
+    } else if PEAK.load(Relaxed) - now > GIVE_BACK
+        && let Some(giver) = GIVER.get()
+        && !WOKEN.swap(true, Relaxed)
+    {
+        giver.unpark();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pressure_rises_at_half_and_at_the_limit() {
+        let mega = 1 << 20;
+        for (used, pressure) in [
+            (0, Pressure::None),
+            (50 * mega - 1, Pressure::None),
+            (50 * mega, Pressure::High),
+            (100 * mega - 1, Pressure::High),
+            (100 * mega, Pressure::Full),
+        ] {
+            assert_eq!(pressure_of(used, 100 * mega), pressure, "{used}");
+        }
+        assert_eq!(pressure_of(1 << 50, u64::MAX), Pressure::None);
+    }
+
+    #[test]
+    fn a_limit_of_this_machine_is_something_it_has() {
+        assert!(auto_limit(2) >= LEAST);
+    }
+}
