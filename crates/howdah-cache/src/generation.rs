@@ -6,7 +6,7 @@
 //!
 //! A [`Journal`] is told of a purge before the purge counts, so that it outlives the process.
 //!
-//! Bounded: the newest [`MAX_NAMED`] purges by name are kept; when there are more, the oldest half
+//! Bounded: the newest [`MAX_NAMED`] purges by name are kept, or some megabytes of them; when there are more, the oldest half
 //! is folded into the site's own epoch, which purges more than was asked, never less. Names are looked
 //! up in a table; only prefixes are gone through one by one, so they are few.
 
@@ -21,6 +21,8 @@ use crate::object::Object;
 
 /// Most purges by tag, URL or prefix that are remembered singly.
 pub const MAX_NAMED: usize = 8192;
+/// Most bytes of their names: a client's POST names a URL as long as he likes.
+const MAX_NAMED_BYTES: usize = 4 << 20;
 /// Most prefixes.
 pub const MAX_PREFIXES: usize = 256;
 
@@ -121,7 +123,20 @@ pub(crate) fn without_site(key: &[u8]) -> &[u8] {
 struct Named {
     /// Tags as `t…`, URLs as `u…`, paths as `p…`.
     exact: HashMap<Vec<u8>, Last>,
+    /// Bytes of their names.
+    bytes: usize,
     prefixes: Vec<(Vec<u8>, Last)>,
+}
+
+impl Named {
+    fn note(&mut self, name: Vec<u8>, force: Force, number: u64) {
+        let length = name.len();
+        let last = self.exact.entry(name).or_insert_with(|| {
+            self.bytes += length;
+            Last::default()
+        });
+        last.note(force, number);
+    }
 }
 
 /// The form in which targets are compared: the path's escapes decoded, the query as it is. No two
@@ -351,15 +366,15 @@ impl Generations {
             }
             Purge::Url(key) => {
                 let name = [b"u", without_site(key)].concat();
-                named.exact.entry(name).or_default().note(force, number);
+                named.note(name, force, number);
             }
             Purge::Tag(tag) => {
                 let name = [b"t", &tag[..]].concat();
-                named.exact.entry(name).or_default().note(force, number);
+                named.note(name, force, number);
             }
             Purge::Path { text, exact: true } => {
                 let name = [b"p", &*canonical(text)].concat();
-                named.exact.entry(name).or_default().note(force, number);
+                named.note(name, force, number);
             }
             Purge::Path { text, exact: false } => {
                 let text = canonical(text);
@@ -391,13 +406,14 @@ impl Generations {
     /// Makes room by purging more.
     fn fold(&self, named: &mut Named) {
         let newest = |last: &Last| last.hard.max(last.soft);
-        if named.exact.len() > MAX_NAMED {
+        if named.exact.len() > MAX_NAMED || named.bytes > MAX_NAMED_BYTES {
             let mut numbers: Vec<u64> = named.exact.values().map(newest).collect();
             let middle = numbers.len() / 2;
             let (_, cut, _) = numbers.select_nth_unstable(middle);
             let cut = *cut;
             self.hard.fetch_max(cut, Ordering::SeqCst);
             named.exact.retain(|_, last| newest(last) > cut);
+            named.bytes = named.exact.keys().map(Vec::len).sum();
         }
         if named.prefixes.len() > MAX_PREFIXES {
             let half = named.prefixes.drain(..MAX_PREFIXES / 2);
@@ -526,6 +542,25 @@ mod tests {
                 Validity::Valid
             );
         }
+    }
+
+    #[test]
+    fn long_names_are_folded_by_their_bytes() {
+        let generations = Generations::default();
+        let born = generations.now();
+        for n in 0..2000 {
+            let name = format!("{n:010000}").into_bytes();
+            generations.purge(&Purge::Tag(name), Force::Hard);
+        }
+        let named = generations.named.read().unwrap();
+        let bytes: usize = named.exact.keys().map(Vec::len).sum();
+        assert_eq!(bytes, named.bytes);
+        assert!(bytes <= MAX_NAMED_BYTES, "{bytes}");
+        drop(named);
+        // More is purged than was asked, never less.
+        assert_eq!(generations.judge(born, &key("/a"), &[]), Validity::Gone);
+        let after = generations.now();
+        assert_eq!(generations.judge(after, &key("/a"), &[]), Validity::Valid);
     }
 
     #[test]

@@ -15,8 +15,11 @@ use crate::{Fields, Millis};
 /// How many content codings a body may be kept in beside the plain one.
 pub const CODINGS: usize = 3;
 
+/// Bytes of the structures around a page, the plain form's own lines and the allocator's share.
+const OVERHEAD: usize = 1024;
+
 /// A form of a response, ready to be sent.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Form {
     /// Everything of the head that never changes, as the owner of the form likes it.
     pub head: Bytes,
@@ -52,6 +55,8 @@ pub struct Object {
     judged: AtomicU64,
     /// The plain form, then the encoded ones, filled by who sends them.
     forms: [OnceLock<Form>; CODINGS + 1],
+    /// Bytes it was reckoned to take when it was last stored.
+    weight: u64,
     /// What of it is on disk: a bit for each form.
     on_disk: AtomicU8,
 }
@@ -85,10 +90,10 @@ impl Object {
         }
         let freshness = *storable.freshness();
         let date = field::first(draft.fields, b"date").and_then(field::date);
-        Ok(Object {
+        let page = Object {
             status: draft.status,
             reason: draft.reason.to_vec(),
-            lines: lines.into(),
+            lines: exact(lines),
             body: draft.body,
             date: date.unwrap_or(freshness.received),
             freshness,
@@ -97,8 +102,10 @@ impl Object {
             url_key: draft.url_key.to_vec(),
             judged: AtomicU64::new(draft.born),
             forms: Default::default(),
+            weight: 0,
             on_disk: AtomicU8::new(0),
-        })
+        };
+        Ok(page.weighed())
     }
 
     /// The object after a 304 of the application (RFC 9111 §4.3.4): the fields it sent replace those
@@ -130,10 +137,10 @@ impl Object {
             }
         }
         let date = field::first(update, b"date").and_then(field::date);
-        Object {
+        let page = Object {
             status: self.status,
             reason: self.reason.clone(),
-            lines: lines.into(),
+            lines: exact(lines),
             body: self.body.clone(),
             date: date.unwrap_or(storable.freshness().received),
             freshness: *storable.freshness(),
@@ -142,8 +149,10 @@ impl Object {
             url_key: self.url_key.clone(),
             judged: AtomicU64::new(born),
             forms: Default::default(),
+            weight: 0,
             on_disk: AtomicU8::new(0),
-        }
+        };
+        page.weighed()
     }
 
     /// An object as it was, of what the disk store kept of it; the caller adds birth, tags and key.
@@ -167,6 +176,7 @@ impl Object {
             url_key: Vec::new(),
             judged: AtomicU64::new(0),
             forms: Default::default(),
+            weight: 0,
             on_disk: AtomicU8::new(0),
         }
     }
@@ -249,12 +259,60 @@ impl Object {
         self.url_key.starts_with(&site.to_le_bytes())
     }
 
-    /// Bytes it takes in memory: head and body, and half as much again for encoded forms to come.
+    /// Bytes it was reckoned to take in memory when it was last stored.
     pub fn weight(&self) -> u64 {
-        let tags: usize = self.tags.iter().map(Vec::len).sum();
-        let own = self.lines.len() * 2 + self.body.len() + self.url_key.len() * 2 + tags;
-        (own + self.body.len() / 2 + 512) as u64
+        self.weight
     }
+
+    /// Whether it takes more by now than it was reckoned to: somebody has had it encoded.
+    pub(crate) fn has_outgrown(&self) -> bool {
+        self.takes() > self.weight
+    }
+
+    /// Bytes it takes: with its encoded forms, or half its body for those to come.
+    fn takes(&self) -> u64 {
+        let tags: usize = self.tags.iter().map(|tag| tag.len() + 24).sum();
+        let coded = (1..=CODINGS).filter_map(|coding| self.made(coding));
+        let coded: usize = coded.map(|form| form.head.len() + form.body.len()).sum();
+        let own = self.lines.len() * 2 + self.reason.len() + self.url_key.len() + tags;
+        (own + self.body.len() + coded.max(self.body.len() / 2) + OVERHEAD) as u64
+    }
+
+    /// Reckoned anew.
+    pub(crate) fn weighed(mut self) -> Object {
+        self.weight = self.takes();
+        self
+    }
+
+    /// Another of the same bytes, reckoned anew: who counts must not find that the weight of what he
+    /// has counted has changed.
+    pub(crate) fn weighed_anew(&self) -> Object {
+        let forms = self.forms.each_ref().map(|form| match form.get() {
+            Some(form) => OnceLock::from(form.clone()),
+            None => OnceLock::new(),
+        });
+        let page = Object {
+            status: self.status,
+            reason: self.reason.clone(),
+            lines: self.lines.clone(),
+            body: self.body.clone(),
+            date: self.date,
+            freshness: self.freshness,
+            born: self.born,
+            tags: self.tags.clone(),
+            url_key: self.url_key.clone(),
+            judged: AtomicU64::new(self.judged.load(Ordering::Relaxed)),
+            forms,
+            weight: 0,
+            on_disk: AtomicU8::new(self.on_disk.load(Ordering::Acquire)),
+        };
+        page.weighed()
+    }
+}
+
+/// Bytes without the room a vector has left.
+fn exact(bytes: Vec<u8>) -> Bytes {
+    Bytes::from(bytes.into_boxed_slice())
 }
 
 #[cfg(test)]
@@ -369,5 +427,27 @@ pub(crate) mod tests {
         assert_eq!(page.form(1, make("a")).body, "a");
         assert_eq!(page.form(1, make("b")).body, "a");
         assert_eq!(page.form(2, make("b")).body, "b");
+    }
+
+    #[test]
+    fn a_page_weighs_what_it_takes_with_the_forms_that_were_made_of_it() {
+        let text: &'static str = Box::leak("x".repeat(100_000).into_boxed_str());
+        let page = page(&[], text);
+        assert!((150_000..153_000).contains(&page.weight()));
+        let form = |length: usize| {
+            move || Form {
+                head: Bytes::new(),
+                body: Bytes::from(vec![0; length]),
+                encodable: true,
+            }
+        };
+        page.form(1, form(40_000));
+        assert!(!page.has_outgrown(), "it was reckoned with");
+        page.form(2, form(80_000));
+        assert!(page.has_outgrown());
+        let anew = page.weighed_anew();
+        assert!((220_000..223_000).contains(&anew.weight()));
+        assert!(!anew.has_outgrown());
+        assert_eq!(anew.form(2, form(1)).body.len(), 80_000);
     }
 }

@@ -94,7 +94,7 @@ impl Storable {
 
 /// Fields of one connection or one exchange (RFC 9111 §3.1), and instructions to this cache.
 fn never_stored(name: &[u8]) -> bool {
-    const NEVER: [&[u8]; 17] = [
+    const NEVER: [&[u8]; 16] = [
         b"connection",
         b"keep-alive",
         b"te",
@@ -109,7 +109,6 @@ fn never_stored(name: &[u8]) -> bool {
         b"date",
         b"status",
         b"content-length",
-        b"content-range",
         b"set-cookie",
         b"x-accel-expires",
     ];

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use quick_cache::sync::{Cache, GuardResult};
+use quick_cache::sync::{Cache, EntryAction, GuardResult};
 use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 
 use super::disk::DiskSites;
@@ -196,6 +196,19 @@ impl Memory {
         now: Millis,
     ) -> Found {
         match page.state(generations, now) {
+            Some(state) if page.has_outgrown() => {
+                let key: Box<[u8]> = key.into();
+                // Of the one that is there: another may have been stored meanwhile.
+                let _ = self.pages.entry(&key, Some(Duration::ZERO), |_, slot| {
+                    if let Slot::Page(there) = slot
+                        && Arc::ptr_eq(there, &page)
+                    {
+                        *there = Arc::new(page.weighed_anew());
+                    }
+                    EntryAction::Retain(())
+                });
+                Found::Page(page, state)
+            }
             Some(state) => Found::Page(page, state),
             None => {
                 let same = |slot: &Slot| matches!(slot, Slot::Page(p) if Arc::ptr_eq(p, &page));
@@ -262,7 +275,7 @@ impl Memory {
             Some(What::Page(page)) if page.body.len() as u64 > longest(self.capacity) => {
                 return Outcome::Passed(Pass::TooLarge);
             }
-            Some(What::Page(page)) => Slot::Page(Arc::from(page)),
+            Some(What::Page(page)) => Slot::Page(Arc::new(page.weighed())),
             Some(What::Varies(names)) => Slot::Varies(Arc::new(Variants { names })),
             // The ticket's end tells those who wait.
             None => return Outcome::Passed(Pass::FlightFailed),
@@ -371,6 +384,7 @@ fn land(there: Slot, ticket: Ticket) -> Outcome {
 mod tests {
     use super::*;
     use crate::generation::{Force, Purge};
+    use crate::object::Form;
     use crate::object::tests::page;
 
     fn no_variant(_: &[Vec<u8>]) -> Vec<u8> {
@@ -455,6 +469,27 @@ mod tests {
             keep(n.to_string());
         }
         assert!(memory.usage().bytes <= 100_000);
+    }
+
+    #[test]
+    fn encoded_forms_count_once_they_are_made() {
+        let (memory, generations) = (Memory::new(1 << 20, 1 << 16), Generations::default());
+        memory.keep(b"k", &[], no_variant, page(&[], "x")).unwrap();
+        let before = memory.usage().bytes;
+        let Found::Page(there, _) = memory.look(b"k", no_variant, &generations, 1) else {
+            panic!("it was kept");
+        };
+        there.form(1, || Form {
+            head: Default::default(),
+            body: vec![0; 5000].into(),
+            encodable: true,
+        });
+        for _ in 0..2 {
+            assert!(body(memory.look(b"k", no_variant, &generations, 1)).is_some());
+            assert_eq!(memory.usage().bytes, before + 5000);
+        }
+        memory.remove(b"k");
+        assert_eq!(memory.usage().bytes, 0);
     }
 
     #[test]

@@ -80,6 +80,10 @@ fn short(page: &Object, reply: Reply, extra: &[u8], out: &mut Responder) {
     let describes = |name: &[u8]| {
         // RFC 9110 §15.4.5: what a cache needs to freshen its copy; content fields with content.
         let of_content = name.len() > 8 && name[..8].eq_ignore_ascii_case(b"content-");
+        // One that came with a whole page says nothing; a part has its own.
+        if name.eq_ignore_ascii_case(b"content-range") {
+            return false;
+        }
         status == 206 || !of_content || name.eq_ignore_ascii_case(b"content-location")
     };
     if matches!(status, 206 | 304) {

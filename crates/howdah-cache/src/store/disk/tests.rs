@@ -429,7 +429,7 @@ fn what_is_pushed_out_of_memory_goes_down_with_the_forms_it_has_gained() {
     let directory = tempfile::tempdir().unwrap();
     let mut store = Store::open(directory.path());
     let sites = Arc::new(DiskSites::new(store.disk.clone(), &[Some(OWNER)]));
-    store.memory = Memory::over(Some(sites), 20_000, 5_000);
+    store.memory = Memory::over(Some(sites), 40_000, 5_000);
     let page = store.keep("/a", "text");
     page.form(2, || Form {
         head: Bytes::from_static(b"head"),
