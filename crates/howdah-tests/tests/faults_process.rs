@@ -133,6 +133,7 @@ fn a_zygote_that_hangs_is_replaced_when_it_does_not_tell_of_a_child_s_death() {
 #[test]
 fn when_the_master_is_killed_nothing_is_left_behind() {
     let fixture = Fixture::named("master").start();
+    fixture.wait("both children", |f| f.children().len() == 2);
     let gate = fixture.gate("last");
     let held = fixture.get_meanwhile("/hold.php?gate=last");
     let standing = gate.wait();

@@ -147,47 +147,60 @@ pub fn times_rung(fd: BorrowedFd<'_>) -> u64 {
         .unwrap_or(0)
 }
 
+/// Whose process a pidfd is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// One that the zygote has forked; or one that has ended and been reaped, to which a signal goes
+    /// nowhere.
+    Zygote,
+    /// Another's, or it is no pidfd of the process that was named.
+    Other,
+    /// The kernel does not say: /proc is missing, or hides other users' processes (`hidepid`).
+    Unknown,
+}
+
 /// Whether a descriptor is a pidfd of process `pid`, forked by `zygote` (proc_pid_fdinfo(5),
-/// proc_pid_stat(5)). Also `true` for a process that has ended and been reaped: a signal to it goes
-/// nowhere.
+/// proc_pid_stat(5)).
 ///
 /// A zygote leads a process group, which its children are born into and nobody else can be put into:
 /// that still tells when the zygote has ended before its report is read.
-pub fn is_child_of(pidfd: BorrowedFd<'_>, pid: i32, zygote: i32) -> bool {
-    let is_told = || match pid_of(pidfd) {
-        Some(-1) => Some(false),
-        Some(told) if told == pid && pid > 0 => Some(true),
-        _ => None,
+pub fn origin(pidfd: BorrowedFd<'_>, pid: i32, zygote: i32) -> Origin {
+    let theirs = match (named(pidfd, pid), rustix::process::Pid::from_raw(pid)) {
+        (Ok(()), Some(id)) => {
+            let group = rustix::process::getpgid(Some(id));
+            let group = group.map_or(0, |group| group.as_raw_nonzero().get());
+            match (group == zygote, parent(pid)) {
+                (true, _) => Origin::Zygote,
+                (false, Some(parent)) if parent == zygote => Origin::Zygote,
+                (false, Some(_)) => Origin::Other,
+                (false, None) => Origin::Unknown,
+            }
+        }
+        (Ok(()), None) => return Origin::Other,
+        (Err(otherwise), _) => return otherwise,
     };
-    match is_told() {
-        None => return false,
-        Some(false) => return true,
-        Some(true) => {}
-    }
-    let (parent, group) = parent_and_group(pid).unwrap_or_default();
-    let theirs = zygote > 0 && (parent == zygote || group == zygote);
     // Asked again: until it has been reaped the number is nobody else's, so what was read is of it.
-    match is_told() {
-        None => false,
-        Some(false) => true,
-        Some(true) => theirs,
+    named(pidfd, pid).map_or_else(|otherwise| otherwise, |()| theirs)
+}
+
+/// Whether it is a pidfd of that process, which has not been reaped; otherwise what it is.
+fn named(pidfd: BorrowedFd<'_>, pid: i32) -> Result<(), Origin> {
+    let path = format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd());
+    let text = std::fs::read_to_string(path).map_err(|_| Origin::Unknown)?;
+    let told = text.lines().find_map(|line| line.strip_prefix("Pid:"));
+    match told.and_then(|told| told.trim().parse::<i32>().ok()) {
+        Some(-1) => Err(Origin::Zygote),
+        Some(told) if told == pid && pid > 0 => Ok(()),
+        // None: no pidfd.
+        _ => Err(Origin::Other),
     }
 }
 
-/// The process of a pidfd: -1 when it has been reaped; none for what is no pidfd, or one of a
-/// process outside of our namespace.
-fn pid_of(pidfd: BorrowedFd<'_>) -> Option<i32> {
-    let path = format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd());
-    let text = std::fs::read_to_string(path).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Pid:"))?;
-    line.trim().parse().ok()
-}
-
-fn parent_and_group(pid: i32) -> Option<(i32, i32)> {
+fn parent(pid: i32) -> Option<i32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in brackets may hold blanks and brackets itself.
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(1);
-    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    fields.nth(1)?.parse().ok()
 }
 
 /// Does the futex wake that the exchange asked for; returns whether there was one.
@@ -204,4 +217,50 @@ pub fn wake(wake: Wake<'_>) -> bool {
 pub fn now_ns() -> u64 {
     let t = clock_gettime(ClockId::Monotonic);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pidfd_is_of_its_zygotes_child_or_of_another() {
+        let us = std::process::id() as i32;
+        let mut child = Command::new("sleep")
+            .arg("600")
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let pid = child.id() as i32;
+        let open = |pid| {
+            let pid = rustix::process::Pid::from_raw(pid).unwrap();
+            rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap()
+        };
+        let fd = open(pid);
+        assert_eq!(origin(fd.as_fd(), pid, us), Origin::Zygote, "by its parent");
+        assert_eq!(origin(fd.as_fd(), pid, pid), Origin::Zygote, "by its group");
+        assert_eq!(origin(fd.as_fd(), pid, 1), Origin::Other);
+        assert_eq!(
+            origin(fd.as_fd(), us, us),
+            Origin::Other,
+            "of another than said"
+        );
+        assert_eq!(
+            origin(open(us).as_fd(), us, pid),
+            Origin::Other,
+            "of ourselves"
+        );
+        assert_eq!(
+            origin(bell().unwrap().as_fd(), pid, us),
+            Origin::Other,
+            "no pidfd"
+        );
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(
+            origin(fd.as_fd(), pid, us),
+            Origin::Zygote,
+            "reaped: harmless"
+        );
+    }
 }

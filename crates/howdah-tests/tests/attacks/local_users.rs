@@ -183,3 +183,26 @@ fn no_setting_stands_on_a_command_line() {
         }
     }
 }
+
+/// What is not known of a child's process is no reason to refuse it, nor to signal it.
+#[test]
+fn where_proc_hides_other_users_processes_pools_of_other_users_serve_and_are_kept_in_check() {
+    if !is_root() {
+        return eprintln!("skipped: only root can mount /proc anew");
+    }
+    let mount = "mount -t proc -o hidepid=2 proc /proc && exec \"$0\" \"$@\"";
+    let fixture = Fixture::named("hidepid")
+        .children(1)
+        .script("sleep.php", "<?php sleep(600);")
+        .config("user = \"www-data\"")
+        .pool("user = \"nobody\"\nrequest_terminate_timeout = \"500ms\"")
+        .through(&["unshare", "--mount", "sh", "-c", mount])
+        .start();
+    for _ in 0..2 {
+        let answer = fixture.get("/sleep.php");
+        assert_eq!(answer.status(), 504, "{}", answer.text());
+        fixture.still_serves();
+    }
+    let log = fixture.howdah.process.log();
+    assert!(!log.contains("ZygoteNonsense"), "{log}");
+}

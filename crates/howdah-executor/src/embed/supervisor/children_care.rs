@@ -7,6 +7,7 @@ use howdah_proto::control::{Command, Exit};
 use howdah_proto::shm::ChildId;
 
 use super::super::children::Child;
+use super::super::sys::Origin;
 use super::super::zygote::Nonsense;
 use super::{
     Census, ERROR, ExecError, INFANT, INFO, Life, Link, Ordering, Supervisor, WARNING, Zygote, pm,
@@ -32,21 +33,20 @@ impl Supervisor {
             Zygote::Ready { link } if generation == self.generation => Some(link.pid()),
             _ => self.link_of(generation).map(Link::pid),
         };
-        if let Some(fd) = &fd
-            && !sys::is_child_of(fd.as_fd(), pid, zygote.unwrap_or(0))
-        {
-            return Err(Nonsense::of(
-                "spawned",
-                &format!("process {pid} is not a child of the zygote's"),
-            ));
+        let origin = fd
+            .as_ref()
+            .map(|fd| sys::origin(fd.as_fd(), pid, zygote.unwrap_or(0)));
+        if origin == Some(Origin::Other) {
+            let why = format!("process {pid} is not a child of the zygote's");
+            return Err(Nonsense::of("spawned", &why));
         }
         let Some(child) = self.children.get(id) else {
             return Ok(());
         };
         child.pid = pid;
-        // Without the descriptor signals go by the zygote: a bare process id is only its word, and
-        // might name any process.
-        child.pidfd = fd;
+        // Without the descriptor, or not knowing whose it is, signals go by the zygote: a bare process
+        // id is only its word, and might name any process.
+        child.pidfd = fd.filter(|_| origin == Some(Origin::Zygote));
         child.born = now;
         let life = if self.shared.config.worker.is_some() {
             Life::Booting
