@@ -38,8 +38,8 @@ pub struct SiteConfig {
     pub front_controller: Option<FrontController>,
     /// `pool`: which pool runs the scripts.
     pub pool: String,
-    /// The script that the pool's processes have booted, if it is of mode `worker`: it gets what is no
-    /// file and has no front controller, wherever it lies.
+    /// The script that the pool's processes have booted, if it is of mode `worker` and the root has no
+    /// script of its own: it gets what is no file, wherever it lies.
     pub worker: Option<PathBuf>,
     /// `php_extensions`: names ending so are scripts, with the dot.
     pub php_extensions: Vec<String>,

@@ -256,7 +256,8 @@ fn tidy(path: &Path) -> PathBuf {
     path.components().collect()
 }
 
-fn has_scripts(directory: &Path) -> bool {
+/// Whether there is a `.php` file at the top of `directory`.
+pub fn has_scripts(directory: &Path) -> bool {
     std::fs::read_dir(directory).is_ok_and(|entries| {
         entries
             .flatten()

@@ -11,7 +11,7 @@ use howdah_server::site::config::{
 };
 use howdah_server::site::htaccess;
 use howdah_server::site::pattern::{Pattern, PatternError};
-use howdah_server::site::recognise::recognise;
+use howdah_server::site::recognise::{has_scripts, recognise};
 use howdah_server::site::root::Symlinks;
 use howdah_server::site::template::Template;
 
@@ -36,7 +36,7 @@ pub fn sites(
             .into_iter()
             .map(|mut site| {
                 site.pool = default_pool(pools);
-                site.worker = worker_of(pools, &site.pool);
+                site.worker = worker_of(pools, &site);
                 warn_of_writable_root(top, &site.root, None);
                 advise_of_htaccess(top, &site, None);
                 super::cache::without_section(arguments, top, &mut site);
@@ -82,11 +82,14 @@ pub fn sites(
     sites
 }
 
-/// The script that the processes of the pool `name` have booted.
-fn worker_of(pools: &[Mode], name: &str) -> Option<PathBuf> {
-    let pool = pools.iter().find(|pool| pool.name() == name)?;
+/// The script that the processes of the site's pool have booted, if URLs can name no other: the root
+/// has none. Where it has, what is missing is 404 as in any mode, or the front controller's.
+fn worker_of(pools: &[Mode], site: &SiteConfig) -> Option<PathBuf> {
+    let pool = pools.iter().find(|pool| pool.name() == site.pool)?;
     match pool {
-        Mode::Worker(pool) => pool.worker.as_ref().map(|worker| worker.script.clone()),
+        Mode::Worker(pool) if !has_scripts(&site.root) => {
+            pool.worker.as_ref().map(|worker| worker.script.clone())
+        }
         _ => None,
     }
 }
@@ -189,7 +192,7 @@ fn site(
     site.hosts = hosts;
     site.default = section.on("default");
     site.pool = pool(section, pools);
-    site.worker = worker_of(pools, &site.pool);
+    site.worker = worker_of(pools, &site);
     files(section, &mut site);
     scripts(section, &mut site);
     let mut rules: Vec<Rule> = section
