@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use howdah_server::http::head::{HeadLimits, parse};
 use howdah_server::http::message::RequestHead;
-use howdah_server::site::config::FrontController;
+use howdah_server::site::config::{FrontController, Htaccess};
 use howdah_server::site::{Action, Site, SiteConfig, recognise};
 use howdah_server::static_file::{StaticAnswer, StaticBody};
 
@@ -65,6 +65,57 @@ fn site(config: SiteConfig) -> Site {
     Site::new(config, 0).expect("a site")
 }
 
+/// What `.htaccess` files cost: asked for and not there, and there.
+fn htaccess(root: &Path) {
+    let deep = "1/2/3/4/5";
+    fs::create_dir_all(root.join(deep)).expect("a directory");
+    let old = SystemTime::now() - Duration::from_secs(100);
+    let file = root.join(deep).join("a.html");
+    fs::write(&file, "x".repeat(24)).expect("a file");
+    fs::File::open(&file)
+        .and_then(|file| file.set_modified(old))
+        .expect("the time can be set");
+    let compare = |what: &str| {
+        let obeyed = site(SiteConfig::new("s", root));
+        let mut config = SiteConfig::new("s", root);
+        config.htaccess = Htaccess::Off;
+        let off = site(config);
+        for target in ["/a.html", "/1/2/3/4/5/a.html", "/index.php"] {
+            let head = request(target);
+            let [without, with] = [&off, &obeyed].map(|site| {
+                cost(|| {
+                    black_box(site.route(&head));
+                })
+            });
+            println!(
+                "route to {target}, {what}: {without:.0} ns without .htaccess, {with:.0} ns with"
+            );
+        }
+    };
+    compare("no file there");
+    let wordpress = "<IfModule mod_rewrite.c>\nRewriteEngine On\nRewriteBase /\nRewriteRule ^index\\.php$ - [L]\n\
+        RewriteCond %{REQUEST_FILENAME} !-f\nRewriteCond %{REQUEST_FILENAME} !-d\nRewriteRule . /index.php [L]\n</IfModule>\n";
+    fs::write(root.join(".htaccess"), wordpress).expect("a file");
+    std::thread::sleep(Duration::from_millis(200));
+    compare("WordPress' own in the root");
+    for line in [
+        "# a comment of forty characters and more\n",
+        "Deny from 192.0.2.17\n",
+        "RewriteRule ^old/page - [F]\n",
+    ] {
+        fs::write(root.join(".htaccess"), line.repeat((1 << 20) / line.len())).expect("a file");
+        let site = site(SiteConfig::new("s", root));
+        let start = Instant::now();
+        black_box(site.route(&request("/a.html")));
+        println!(
+            "first route with 1 MiB of `{}`: {:.1} ms",
+            line.trim_end(),
+            start.elapsed().as_secs_f64() * 1e3
+        );
+    }
+    fs::remove_file(root.join(".htaccess")).expect("it is there");
+}
+
 fn main() {
     let dir = tempfile::tempdir().expect("a directory");
     let root: &Path = dir.path();
@@ -107,6 +158,7 @@ fn main() {
         });
         println!("route to /a.html and answer from memory ({name}): {ns:.0} ns");
     }
+    htaccess(root);
     let path = root.join("a.html");
     let stat = cost(|| {
         black_box(fs::metadata(&path).expect("it is there"));

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use howdah_tests::fixture::{Builder, Fixture};
 use howdah_tests::http::{self, Response};
+use howdah_tests::rig::howdah_program;
 
 /// What is in each file that must not be seen.
 const SECRET: &str = "TOP SECRET";
@@ -319,4 +320,57 @@ fn a_strange_file_closes() {
     let may_read = std::fs::read(&locked).is_ok();
     assert!(may_read || !answer.text().contains(SECRET));
     fixture.still_serves();
+}
+
+#[test]
+fn what_is_not_applied_exactly_is_said_at_the_start_by_check_and_once_in_the_log() {
+    let fixture = Fixture::named("attack-htaccess-report")
+        .file(
+            ".htaccess",
+            "Order allow,deny\nAllow from all\nDeny from 192.0.2.7\n",
+        )
+        .file("staff/.htaccess", "AuthType Basic\nRequire valid-user\n")
+        .file("staff/secret.txt", SECRET)
+        .config("listen = \"127.0.0.1:0\"")
+        .site("pool = \"www\"")
+        .pool("max_children = 2")
+        .start();
+    let lines = [
+        "site/.htaccess:3: `Deny from 192.0.2.7` depends on who asks",
+        "staff/.htaccess:2: `Require valid-user` depends on who asks: the directory is closed",
+    ];
+    let log = fixture.howdah.process.log();
+    for line in lines {
+        assert!(log.contains(line), "{line} at the start:\n{log}");
+    }
+    let config = fixture.howdah.directory().join("howdah.toml");
+    let check = |words: &[&str]| {
+        let output = std::process::Command::new(howdah_program())
+            .args(["check", "--config"])
+            .arg(&config)
+            .args(words)
+            .output()
+            .expect("howdah can be started");
+        let [out, err] = [output.stdout, output.stderr].map(|b| String::from_utf8(b).unwrap());
+        out + &err
+    };
+    let said = check(&[]);
+    for line in lines {
+        assert!(said.contains(line), "{line} by check:\n{said}");
+    }
+    let route = check(&["--route", "/staff/secret.txt"]);
+    assert!(
+        route.contains("403 HtaccessDenied") && route.contains("staff/.htaccess:2"),
+        "{route}"
+    );
+    for _ in 0..3 {
+        assert_closed(&fixture, "/staff/secret.txt", 403, "HtaccessDenied");
+    }
+    fixture.write("site/late/.htaccess", "Require host example.org");
+    for _ in 0..3 {
+        assert_closed(&fixture, "/late/x", 403, "HtaccessDenied");
+    }
+    let log = fixture.wait_for_log(&["HtaccessNotExact", "late/.htaccess:1"]);
+    let met = log.lines().filter(|line| line.contains("late/.htaccess:1"));
+    assert_eq!(met.count(), 1, "{log}");
 }

@@ -38,7 +38,7 @@ pub fn sites(
                 site.pool = default_pool(pools);
                 site.worker = worker_of(pools, &site);
                 warn_of_writable_root(top, &site.root, None);
-                advise_of_htaccess(top, &site, None);
+                advise_of_htaccess(top, &site);
                 super::cache::without_section(arguments, top, &mut site);
                 super::cache::advise_of_mode(top, None, pools, &site);
                 site
@@ -138,11 +138,12 @@ fn warn_of_writable_root(section: &Section<'_, '_, '_>, root: &Path, place: Plac
 }
 
 /// Lines of `.htaccess` files that restrict something and are not applied exactly.
-fn advise_of_htaccess(section: &Section<'_, '_, '_>, site: &SiteConfig, place: Place) {
+fn advise_of_htaccess(section: &Section<'_, '_, '_>, site: &SiteConfig) {
     let file = section.file();
     if site.htaccess == Htaccess::Deny && file.eyes == Eyes::Master {
         for sentence in htaccess::survey(&site.root) {
-            file.advise(place.clone(), sentence);
+            // The place that matters is in the sentence.
+            file.advise(None, sentence);
         }
     }
 }
@@ -222,7 +223,7 @@ fn site(
         let place = section.place_of(key_of(&error));
         file.mistake(place, format!("site `{}`: {error}", site.name));
     }
-    advise_of_htaccess(section, &site, section.place_of("root"));
+    advise_of_htaccess(section, &site);
     Some(site)
 }
 

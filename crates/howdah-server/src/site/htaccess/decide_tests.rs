@@ -337,3 +337,78 @@ fn limits_ask_for_the_method() {
     assert_eq!(asked("GET"), Verdict::Open);
     assert!(matches!(asked("PUT"), Verdict::Closed(..)));
 }
+
+/// Lines that mean something, and some that are cut or joined wrongly.
+const FRAGMENTS: &[&str] = &[
+    "Require all granted",
+    "Require all denied",
+    "Require ip 10.0.0.1",
+    "Require not env x",
+    "Require",
+    "Order allow,deny",
+    "Allow from all",
+    "Deny from none",
+    "Satisfy Any",
+    "<Files *.txt>",
+    "</Files>",
+    "<FilesMatch \"(?!x)\">",
+    "</FilesMatch>",
+    "<Limit GET>",
+    "</Limit>",
+    "<RequireAll>",
+    "</RequireAll>",
+    "<RequireNone>",
+    "</RequireNone>",
+    "<IfModule mod_rewrite.c>",
+    "<IfModule !mod_rewrite.c>",
+    "</IfModule>",
+    "<If \"%{REQUEST_URI} =~ /x/\">",
+    "<If \"true\">",
+    "<Else>",
+    "</If>",
+    "</Else>",
+    "<",
+    ">",
+    "\\",
+    "\"",
+    "RewriteEngine On",
+    "RewriteCond %{HTTP_HOST} ^(.*)$ [OR]",
+    "RewriteRule ^(.*)$ x/$1%1 [L]",
+    "RewriteRule ^ - [F]",
+    "RewriteRule . - [N]",
+    "RewriteRule . - [S=99999999999]",
+    "RewriteOptions Inherit",
+    "RedirectMatch 404 x",
+    "Redirect 404",
+    "SetEnvIf Host . x",
+    "php_flag engine off",
+    "AddType text/plain .php",
+    "Header set X y",
+];
+
+proptest::proptest! {
+    #[test]
+    fn no_file_is_too_strange_and_what_is_not_understood_is_closed(
+        picked in proptest::collection::vec(0..FRAGMENTS.len(), 0..30),
+        noise in ".{0,40}",
+        crlf: bool,
+    ) {
+        let mut lines: Vec<&str> = picked.iter().map(|number| FRAGMENTS[*number]).collect();
+        lines.push(&noise);
+        let text = lines.join(if crlf { "\r\n" } else { "\n" });
+        let of = |tree: Tree<'_>| verdict_of(tree, "GET", "/d/x.php?q", Lies::Script);
+        let below = of(&[("/d/", &text)]);
+        proptest::prop_assert_eq!(&below, &of(&[("/d/", &text)]));
+        let parsed = parse(&text);
+        if !parsed.is_understood() {
+            proptest::prop_assert!(matches!(below, Verdict::Closed(..)), "{}", text);
+        }
+        // Nothing above opens what a deeper file that is not understood has closed.
+        let faulty = of(&[("/", &text), ("/d/", "Nonsense")]);
+        proptest::prop_assert!(matches!(faulty, Verdict::Closed(..)), "{}", text);
+        // A comment more and a blank line change lines' numbers only.
+        let moved = format!("# a comment\n\n{text}");
+        let is_open = |verdict: &Verdict| *verdict == Verdict::Open;
+        proptest::prop_assert_eq!(is_open(&below), is_open(&of(&[("/d/", &moved)])), "{}", text);
+    }
+}
