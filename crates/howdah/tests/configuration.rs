@@ -556,3 +556,24 @@ fn who_may_purge_is_checked_like_everything_else() {
         assert!(said.contains(words), "{words}: {said}");
     }
 }
+
+#[test]
+fn an_error_page_that_is_never_sent_is_a_mistake_at_its_line() {
+    for (deny, page, why) in [
+        ("", "index.php", "ProgramSource"),
+        ("deny = [\"/errors/**\"]\n", "errors/404.html", "Denied"),
+    ] {
+        let text =
+            format!("[[site]]\nroot = \"web\"\n{deny}[site.error_pages]\n404 = \"{page}\"\n");
+        let (code, said) = check(&text);
+        assert_eq!(code, 3, "{said}");
+        let line = if deny.is_empty() {
+            "a.toml:3"
+        } else {
+            "a.toml:4"
+        };
+        assert!(said.contains(line), "{said}");
+        let sentence = format!("error page `{page}` is never sent ({why})");
+        assert!(said.contains(&sentence), "{said}");
+    }
+}

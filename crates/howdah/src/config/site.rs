@@ -329,6 +329,7 @@ fn key_of(error: &ConfigError) -> &'static str {
         ConfigError::BadFrontController(_) => "front_controller",
         ConfigError::UnreachableTryFile => "try_files",
         ConfigError::BadInternalPrefix(_) => "internal",
+        ConfigError::BadErrorPage(..) => "error_pages",
         _ => "root",
     }
 }
