@@ -316,7 +316,7 @@ impl Front {
                         .problem(level::NOTICE, "NothingStorable", &text);
                 }
                 if let Some(trial) = record.trial.take() {
-                    trial.judge(cache.1, &self.error_log);
+                    trial.judge(cache.0, site.number(), &self.error_log);
                 }
                 answered
             }

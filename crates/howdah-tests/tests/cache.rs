@@ -247,6 +247,14 @@ fn an_administrator_purges_and_asks_why() {
         "{}",
         words(&cookie)
     );
+    let passed =
+        "GET /page.php HTTP/1.1\r\nHost: example.org\r\nCookie: x=1\r\nConnection: close\r\n\r\n";
+    for _ in 0..3 {
+        exchange(fixture.address(), passed.as_bytes()).unwrap();
+    }
+    let cookies = &fixture.status()["cache"]["sites"][0]["cookies"];
+    assert_eq!(*cookies, serde_json::json!([["x", 3]]));
+    assert!(words(&["status"]).contains("cookies not known: x 3"));
     assert_eq!(
         words(&["cache", "purge", "/page.php"]),
         "purged: /page.php (1 page in memory)\n"

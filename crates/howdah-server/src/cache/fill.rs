@@ -88,17 +88,11 @@ pub struct Against {
 
 impl Against {
     /// Compares, counts and tells. A page that would not be kept any more is purged.
-    fn check(&self, part: &SiteCache, rendered: &Result<Outcome, Unstored>) {
+    async fn check(&self, part: &SiteCache, rendered: &Result<Outcome, Unstored>) {
         let valid = self.page.state(&part.generations, now()).is_some();
         let finding = match rendered {
             _ if !valid => Finding::Unchecked,
-            Ok(Outcome::Stored(fresh)) => {
-                let lines: Vec<Line> = fresh
-                    .fields()
-                    .map(|(n, v)| (n.to_vec(), v.to_vec()))
-                    .collect();
-                trial::compare(&self.page, fresh.status, &lines, &fresh.body)
-            }
+            Ok(Outcome::Stored(fresh)) => trial::compare_pages(&self.page, fresh).await,
             Err(Unstored { pass, text }) if !pass.is_of_the_moment() => {
                 let url = Purge::Url(self.page.url_key.clone());
                 part.generations.purge(&url, Force::Hard);
@@ -136,7 +130,7 @@ pub fn start(order: Order, ticket: Ticket) {
         let epoch = part.epoch();
         let rendered = render(&mut order, part, &ticket).await;
         if let Some(against) = &order.against {
-            against.check(part, &rendered);
+            against.check(part, &rendered).await;
         }
         let admission = &order.cache.admission;
         let outcome = match rendered {

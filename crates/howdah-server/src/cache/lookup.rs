@@ -64,9 +64,6 @@ pub fn look(
         gate.field(name, value);
     }
     if let Err(why) = gate.verdict() {
-        if let (Pass::UnknownCookie, Some(name)) = (why, &gate.cookie) {
-            part.reasons.cookie(name);
-        }
         return Lookup::Pass(why);
     }
     KEY.with_borrow_mut(|key| {

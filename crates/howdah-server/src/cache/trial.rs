@@ -15,10 +15,13 @@ use howdah_cache::key::target_of;
 use howdah_executor::{Event, ExecError, Head, Run, RunTiming};
 use serde::{Deserialize, Serialize};
 
-use super::{Line, SiteCache, now};
+use super::{Line, PageCache, SiteCache, now};
 use crate::gather::Gathered;
 use crate::log::error::{ErrorLog, level};
 use crate::script::head;
+
+/// A longer body is compared by another thread: the front thread's other visitors would wait.
+const SHORT: u64 = 64 << 10;
 
 /// What a comparison found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,6 +153,24 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Compares a page that was kept with a fresh one.
+pub async fn compare_pages(kept: &Arc<Object>, fresh: &Arc<Object>) -> Finding {
+    let (page, other) = (kept.clone(), fresh.clone());
+    let look = move || {
+        let lines = other.fields().map(|(n, v)| (n.to_vec(), v.to_vec()));
+        let lines: Vec<Line> = lines.collect();
+        compare(&page, other.status, &lines, &other.body)
+    };
+    match fresh.body.len() as u64 > SHORT {
+        // It fails only when the process ends.
+        true => {
+            let looked = tokio::task::spawn_blocking(look).await;
+            looked.unwrap_or(Finding::Unchecked)
+        }
+        false => look(),
+    }
+}
+
 /// Compares what was kept with a fresh answer to the same request.
 pub fn compare(page: &Object, status: u16, fields: &[Line], body: &[u8]) -> Finding {
     let fresh = |name: &str| {
@@ -226,7 +247,21 @@ impl Trial {
     }
 
     /// The run is through.
-    pub fn judge(&self, part: &SiteCache, log: &ErrorLog) {
+    pub fn judge(self: Arc<Trial>, cache: &Arc<PageCache>, site: u32, log: &Arc<ErrorLog>) {
+        let is_long = lock(&self.kept).length > SHORT;
+        let (cache, log) = (cache.clone(), log.clone());
+        let look = move || {
+            if let Some(part) = cache.site_by_number(site) {
+                self.look(part, &log);
+            }
+        };
+        match is_long {
+            true => drop(tokio::task::spawn_blocking(look)),
+            false => look(),
+        }
+    }
+
+    fn look(&self, part: &SiteCache, log: &ErrorLog) {
         let mut kept = lock(&self.kept);
         let body = std::mem::take(&mut kept.body).into_bytes();
         let valid = self.page.state(&part.generations, now()).is_some();

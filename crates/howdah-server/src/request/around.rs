@@ -44,6 +44,11 @@ impl<'a> Around<'a> {
         record.watch = Some(watch.clone());
         let candidate = asked.map(|asked| Candidate::new(cache, site, *asked, &watch));
         record.candidate.clone_from(&candidate);
+        if why == Pass::UnknownCookie
+            && let Some(name) = lookup::cookie(part, exchange.request)
+        {
+            part.reasons.cookie(&name);
+        }
         if write::may_write(part, exchange.request) {
             watch.may_write();
         }
