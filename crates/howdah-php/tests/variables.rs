@@ -21,7 +21,7 @@ fn server_holds_what_was_sent_and_nothing_else() {
     let script = dir.write(
         "a.php",
         "<?php $f = $_SERVER['REQUEST_TIME_FLOAT']; $t = $_SERVER['REQUEST_TIME']; \
-         unset($_SERVER['REQUEST_TIME_FLOAT'], $_SERVER['REQUEST_TIME']); \
+         unset($_SERVER['REQUEST_TIME_FLOAT'], $_SERVER['REQUEST_TIME'], $_SERVER['USER'], $_SERVER['HOME']); \
          echo json_encode([$_SERVER, is_float($f), $t === (int)$f, abs(microtime(true) - $f) < 60]);",
     );
     let mut front = bare(&["-d", "register_argc_argv=0"]);
@@ -44,6 +44,29 @@ fn server_holds_what_was_sent_and_nothing_else() {
              \"7\":\"a number\"}},true,true,true]"
         )
     );
+}
+
+#[test]
+fn the_environment_names_the_user_that_runs_php() {
+    let dir = Dir::new();
+    let script = dir.write(
+        "a.php",
+        "<?php $who = posix_getpwuid(posix_geteuid()); \
+         echo json_encode([getenv('USER') === $who['name'], $_SERVER['HOME'] === $who['dir'], $who['name']]);",
+    );
+    let mut users = vec![&[][..]];
+    if front::sys::is_root() {
+        users.push(&["--user", "nobody"][..]);
+    }
+    for user in users {
+        let mut front = Front::zygote_in(user, |command| {
+            command.env("USER", "starter").env("HOME", "/starter");
+        });
+        front.next_report();
+        front.spawn(0);
+        let text = front.run(Request::get(&script)).text();
+        assert!(text.starts_with("[true,true,"), "{text}");
+    }
 }
 
 #[test]
@@ -116,7 +139,10 @@ fn the_process_environment_is_seen_as_a_script_left_it() {
 #[test]
 fn env_holds_the_environment_and_no_headers() {
     let dir = Dir::new();
-    let script = dir.write("a.php", "<?php echo json_encode($_ENV);");
+    let script = dir.write(
+        "a.php",
+        "<?php unset($_ENV['USER'], $_ENV['HOME']); echo json_encode($_ENV);",
+    );
     let mut front = bare(&["-d", "variables_order=EGPCS"]);
     let request = Request::get(&script).var("HTTP_X", "client");
     let answer = front.run(request.ini(IniKind::Environment, "SITE", "s"));
