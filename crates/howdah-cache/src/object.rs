@@ -187,8 +187,8 @@ impl Object {
         self.judged = AtomicU64::new(born);
     }
 
-    /// The form of a coding, if somebody has asked for it.
-    pub(crate) fn made(&self, coding: usize) -> Option<&Form> {
+    /// The form of a coding (0: plain), if it has been made.
+    pub fn made(&self, coding: usize) -> Option<&Form> {
         self.forms.get(coding)?.get()
     }
 

@@ -14,6 +14,7 @@
 //! - [`memory`]: one bound for all that the front keeps.
 //! - [`admin`]: counters and status.
 //! - [`log`]: access log and error log.
+//! - [`turn`]: how long a task may keep a front thread.
 
 #![deny(unsafe_code)]
 
@@ -35,3 +36,4 @@ pub mod static_file;
 mod sys;
 #[cfg(test)]
 mod testing;
+pub mod turn;

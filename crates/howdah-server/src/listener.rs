@@ -3,7 +3,7 @@
 
 mod accept;
 mod server;
-mod turn;
+mod slice;
 
 use std::fmt;
 use std::io;

@@ -31,8 +31,9 @@ use howdah_cache::purge::Order;
 use howdah_cache::status::Verdict;
 use howdah_executor::RunTiming;
 
-use crate::admin::{Bounded, Connections, Counters, ServerStatus, StatusForm};
+use crate::admin::{Bounded, Connections, Counters, ServerStatus, StatusForm, Turns};
 use crate::cache::candidate::Candidate;
+use crate::cache::send::Later;
 use crate::cache::trial::Trial;
 use crate::cache::watch::Watch;
 use crate::cache::{SiteCache, lookup, protocol, steer};
@@ -45,6 +46,7 @@ use crate::memory::{self, Pressure};
 use crate::respond::{self, Failure};
 use crate::server_config::ServerConfig;
 use crate::site::{Action, Route, Site};
+use crate::turn;
 use script::LocalRedirect;
 
 /// Local redirects of one request: Apache's `LimitInternalRecursion`.
@@ -82,6 +84,8 @@ struct Record {
     candidate: Option<Arc<Candidate>>,
     /// What the answer is compared with, where the cache is on trial.
     trial: Option<Arc<Trial>>,
+    /// The stored page that is the answer, whose coded form is to be made.
+    later: Option<Box<Later>>,
 }
 
 /// One request, while it is answered.
@@ -155,6 +159,7 @@ impl Front {
             requests: sums.started,
             requests_active: sums.started.saturating_sub(sums.finished),
             bytes_sent: sums.bytes,
+            turns: Turns::of(&turn::record()),
             request_seconds: sums.seconds,
             durations: bounds.zip(sums.buckets).collect(),
             statuses: sums.statuses,
@@ -219,6 +224,7 @@ impl Front {
         if memory::pressure() == Pressure::Full {
             return Err(Failure::MemoryLimit);
         }
+        turn::doing("looking a page up");
         let site = find_site(config, request, client);
         if let (BodyKind::Length(length), limit) =
             (body.expected(), config.service(site).body_limit)
@@ -253,6 +259,7 @@ impl Front {
                 Err((why, asked)) => passed = (Some(why), asked),
             }
         }
+        turn::doing("routing");
         let mut route = site.route(request);
         for text in site.htaccess_news() {
             self.error_log
@@ -275,6 +282,7 @@ impl Front {
         let allow_all = Action::Options { allow: "" };
         match std::mem::replace(&mut route.action, allow_all) {
             Action::Script(target) => {
+                turn::doing("a script");
                 // Nothing is kept of what is not for everybody; what it writes counts.
                 let shared = !route.needs_permission();
                 let Some(cache) = cache.filter(|_| !target.program) else {
@@ -321,6 +329,7 @@ impl Front {
                 answered
             }
             Action::Static(plan) => {
+                turn::doing("a file");
                 let answer = plan.answer(request).map_err(|refusal| Failure::Refused {
                     status: refusal.status(),
                     refusal,
@@ -593,6 +602,10 @@ impl Handler for Front {
             Err(Failure::ClientGone) if out.client_too_slow() => Err(Failure::ClientTooSlow),
             Err(failure) => Err(failure),
         };
+        if let Some(later) = record.later.take() {
+            // Boxed, as above.
+            Box::pin(later.send(&config.settings.encoding, out)).await;
+        }
         if let Err(failure) = answered {
             self.fail(exchange, &failure, out);
             record.failure = Some(Box::new(failure));

@@ -15,4 +15,4 @@ pub mod status;
 pub use counters::Counters;
 pub(crate) use counters::Tally;
 pub use render::StatusForm;
-pub use status::{Bounded, Connections, ServerStatus, StatusPage};
+pub use status::{Bounded, Connections, ServerStatus, StatusPage, Turns};

@@ -109,6 +109,15 @@ pub fn text(s: &ServerStatus) -> String {
         s.statuses.iter().map(|(code, n)| (code.to_string(), *n)),
     );
     list(&mut out, "failures", s.failures.iter().cloned());
+    if s.turns.long > 0 {
+        let _ = writeln!(
+            out,
+            "event loop: {} turns over 1 ms, the longest {:.1} ms ({})",
+            s.turns.long,
+            s.turns.longest * 1e3,
+            s.turns.doing
+        );
+    }
     for (log, lost) in s.log_lines_lost() {
         if lost > 0 {
             let _ = writeln!(out, "{log} log: {lost} lines lost");
@@ -386,6 +395,18 @@ pub fn openmetrics(s: &ServerStatus) -> String {
     let help = "Bytes of request bodies and of answers to slow clients, in files.";
     m.family("howdah_spilled_bytes", "gauge", help);
     m.value("howdah_spilled_bytes", &[], s.spilled.used);
+    m.family(
+        "howdah_long_turns",
+        "counter",
+        "Turns of the event loop over 1 ms of CPU time, in which other connections waited.",
+    );
+    m.value("howdah_long_turns_total", &[], s.turns.long);
+    m.family(
+        "howdah_longest_turn_seconds",
+        "gauge",
+        "CPU time of the longest such turn.",
+    );
+    m.value("howdah_longest_turn_seconds", &[], s.turns.longest);
     m.family("howdah_requests_active", "gauge", "Requests in progress.");
     m.value("howdah_requests_active", &[], s.requests_active);
     m.family(

@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::cache::CacheStatus;
 use crate::client_address::{Client, Network};
 use crate::http::message::RequestHead;
+use crate::turn::Longest;
 
 /// The server at one moment.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -31,6 +32,8 @@ pub struct ServerStatus {
     pub requests_active: u64,
     /// Bytes of response bodies sent.
     pub bytes_sent: u64,
+    /// How long front threads were kept by one connection at a time.
+    pub turns: Turns,
     /// Seconds spent on finished requests, added up.
     pub request_seconds: f64,
     /// Finished requests by duration: upper bound in seconds (the last has none), count.
@@ -67,6 +70,29 @@ pub struct Bounded {
     pub used: u64,
     /// At most.
     pub limit: u64,
+}
+
+/// Turns of the front's event loops that took longer than a millisecond of CPU time: meanwhile the other
+/// connections of the thread waited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Turns {
+    /// How many since the start.
+    pub long: u64,
+    /// Seconds of the longest; 0 if none was long.
+    pub longest: f64,
+    /// What the longest was doing.
+    pub doing: &'static str,
+}
+
+impl Turns {
+    /// As [`crate::turn::record`] says.
+    pub fn of((longest, long): &(Longest, u64)) -> Turns {
+        Turns {
+            long: *long,
+            longest: longest.duration.as_secs_f64(),
+            doing: longest.doing,
+        }
+    }
 }
 
 /// The connections at one moment.

@@ -35,6 +35,7 @@ use crate::script::frame::BodyLength;
 use crate::script::head;
 use crate::server_config::ServerConfig;
 use crate::site::{Action, Route, Site};
+use crate::turn;
 
 /// Who asks, in a clean room. An address for documentation (RFC 5737): the loopback address would
 /// open what applications keep for this machine.
@@ -122,7 +123,7 @@ pub struct Visitor {
 /// Has a page rendered; the ticket's flight ends with it.
 pub fn start(order: Order, ticket: Ticket) {
     let order_cache = order.cache.clone();
-    tokio::spawn(async move {
+    let task = async move {
         let (mut order, cache) = (order, order_cache);
         let Some(part) = cache.site(&order.site) else {
             return;
@@ -149,7 +150,8 @@ pub fn start(order: Order, ticket: Ticket) {
             }
         };
         ticket.land(outcome);
-    });
+    };
+    tokio::spawn(turn::measured("rendering a page for the cache", task));
 }
 
 /// Why a render was not stored, and what the script did, if that is known.
@@ -233,6 +235,7 @@ async fn render(order: &mut Order, part: &SiteCache, ticket: &Ticket) -> Result<
     let mut stored: Option<(Storable, Vec<Line>, Head)> = None;
     let mut body = Collect::default();
     loop {
+        turn::give_way().await;
         let event = next(&mut *run, ticket, order.behind.is_some()).await;
         let event = event.ok_or(Pass::FlightFailed)?;
         match event.map_err(|_| Pass::RunFailed)? {

@@ -2,36 +2,33 @@
 //! `Cache-Status` and `X-Cache`. The form's head is made once; what a hit adds is three lines.
 
 use std::io;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use howdah_cache::field::http_date;
-use howdah_cache::object::Form;
+use howdah_cache::object::{CODINGS, Form};
 use howdah_cache::serve::{Conditions, Reply, reply};
 use howdah_cache::status::{Verdict, number};
 use howdah_cache::{Millis, Object};
 
 use crate::encoding::negotiate;
 use crate::encoding::policy::{Facts, weakened};
-use crate::encoding::{Coding, Encoder, EncodingConfig};
+use crate::encoding::whole::{Plain, UnderWay};
+use crate::encoding::{Coding, Encoder, EncodingConfig, stream};
 use crate::http::message::{RequestHead, ResponseHead};
 use crate::http::{Length, Responder};
 
-/// Sends a page. `conditional`: the request has conditions or asks for a part.
+/// Sends a page. `conditional`: the request has conditions or asks for a part. Gives back what is left
+/// to do if the form its client wants takes longer to make than a front thread may be kept.
 pub fn page(
-    page: &Object,
+    page: &Arc<Object>,
     verdict: Verdict,
     request: &RequestHead,
     conditional: bool,
     encoding: &EncodingConfig,
     now: Millis,
     out: &mut Responder,
-) {
-    let extra = |out: &mut Vec<u8>| {
-        out.extend_from_slice(b"Age: ");
-        number(out, (page.freshness.age(now) / 1000) as i64);
-        out.extend_from_slice(b"\r\n");
-        verdict.fields(out);
-    };
+) -> Option<Later> {
     if conditional {
         let mut conditions = Conditions::default();
         for (name, value) in request.headers() {
@@ -43,26 +40,95 @@ pub fn page(
         let reply = reply(page, &conditions);
         if reply != Reply::Full {
             let mut lines = Vec::new();
-            extra(&mut lines);
-            return short(page, reply, &lines, out);
+            extra(page, verdict, now, &mut lines);
+            short(page, reply, &lines, out);
+            return None;
         }
     }
-    let plain = page.form(0, || plain(page, encoding));
-    let form = if plain.encodable {
-        match negotiate::choose(request.header_all(b"accept-encoding"), &encoding.codings) {
-            Some(coding) => page.form(coding as usize + 1, || {
-                // Out of memory for a compressor: the plain form is right as well.
-                coded(page, coding, encoding).unwrap_or_else(|_| Form {
-                    head: plain.head.clone(),
-                    body: plain.body.clone(),
-                    encodable: false,
-                })
-            }),
-            None => plain,
-        }
-    } else {
-        plain
+    let plain = plain(page, encoding);
+    let accept = || request.header_all(b"accept-encoding");
+    let coding = match plain.encodable {
+        true => negotiate::choose(accept(), &encoding.codings),
+        false => None,
     };
+    let later = |coding| Later {
+        page: page.clone(),
+        verdict,
+        coding,
+        now,
+    };
+    match coding {
+        None => send(page, plain, verdict, now, out),
+        Some(coding) => match page.made(place(coding)) {
+            Some(form) => send(page, form, verdict, now, out),
+            // Not made for a length that HEAD need not tell (RFC 9110 §9.3.2).
+            None if request.method() == b"HEAD" => {
+                let head = head(page, Some(coding), true, None);
+                out.begin_stored(page.status, &head, |out| extra(page, verdict, now, out), 0);
+                out.end();
+            }
+            None if page.body.len() <= stream::at_once(coding) => {
+                // Out of memory for a compressor: the plain form is right as well.
+                let coded = encode(page, coding, encoding).ok();
+                send(page, keep(page, coding, coded), verdict, now, out);
+            }
+            None => return Some(later(coding)),
+        },
+    }
+    None
+}
+
+/// A page whose form is being made.
+pub struct Later {
+    page: Arc<Object>,
+    verdict: Verdict,
+    coding: Coding,
+    now: Millis,
+}
+
+/// Pages being compressed, by their place in memory: whoever compresses one holds it.
+static UNDER_WAY: UnderWay<(usize, Coding)> = UnderWay::new();
+
+impl Later {
+    /// Sends the page when its form is made, or plain if that takes too long.
+    pub async fn send(self, encoding: &EncodingConfig, out: &mut Responder) {
+        let (page, coding) = (self.page, self.coding);
+        let (kept, plain) = (page.clone(), page.body.clone());
+        let keep = move |_: &Plain, coded: &Option<Bytes>| {
+            keep(&kept, coding, coded.clone());
+        };
+        let key = (Arc::as_ptr(&page) as usize, coding);
+        let plain = || Ok(Plain::Bytes(plain));
+        // Out of memory for a compressor, or it takes too long: the plain form is right as well.
+        let _ = UNDER_WAY.get(key, coding, encoding, plain, keep).await;
+        match page.made(place(coding)) {
+            Some(form) => send(&page, form, self.verdict, self.now, out),
+            None => send(
+                &page,
+                self::plain(&page, encoding),
+                self.verdict,
+                self.now,
+                out,
+            ),
+        }
+    }
+}
+
+/// Which of a page's forms a coding is; the plain one is the first.
+fn place(coding: Coding) -> usize {
+    coding as usize + 1
+}
+
+/// What each answer adds to a form's head.
+fn extra(page: &Object, verdict: Verdict, now: Millis, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"Age: ");
+    number(out, (page.freshness.age(now) / 1000) as i64);
+    out.extend_from_slice(b"\r\n");
+    verdict.fields(out);
+}
+
+fn send(page: &Object, form: &Form, verdict: Verdict, now: Millis, out: &mut Responder) {
+    let extra = |out: &mut Vec<u8>| extra(page, verdict, now, out);
     out.begin_stored(page.status, &form.head, extra, form.body.len() as u64);
     out.push_shared(&form.body);
     out.end();
@@ -115,36 +181,57 @@ fn short(page: &Object, reply: Reply, extra: &[u8], out: &mut Responder) {
 }
 
 /// The plain form, and whether others may get it encoded.
-fn plain(page: &Object, encoding: &EncodingConfig) -> Form {
-    let mut facts = Facts {
-        status: page.status,
-        length: Some(page.body.len() as u64),
-        ..Facts::default()
-    };
-    for (name, value) in page.fields() {
-        facts.field(name, value);
-    }
-    let encodable = encoding.allows(&facts).is_ok();
-    Form {
-        head: head(page, None, encodable, page.body.len()),
-        body: page.body.clone(),
-        encodable,
-    }
-}
-
-fn coded(page: &Object, coding: Coding, config: &EncodingConfig) -> io::Result<Form> {
-    let mut encoder = Encoder::new(coding, config, Some(page.body.len() as u64))?;
-    let mut body = encoder.write(&page.body)?;
-    body.append(&mut encoder.finish()?);
-    Ok(Form {
-        head: head(page, Some(coding), true, body.len()),
-        body: Bytes::from(body),
-        encodable: true,
+fn plain<'a>(page: &'a Object, encoding: &EncodingConfig) -> &'a Form {
+    page.form(0, || {
+        let mut facts = Facts {
+            status: page.status,
+            length: Some(page.body.len() as u64),
+            ..Facts::default()
+        };
+        for (name, value) in page.fields() {
+            facts.field(name, value);
+        }
+        let encodable = encoding.allows(&facts).is_ok();
+        Form {
+            head: head(page, None, encodable, Some(page.body.len())),
+            body: page.body.clone(),
+            encodable,
+        }
     })
 }
 
-/// Status line and fields of a form, up to what changes with every answer.
-fn head(page: &Object, coding: Option<Coding>, encodable: bool, length: usize) -> Bytes {
+fn encode(page: &Object, coding: Coding, config: &EncodingConfig) -> io::Result<Bytes> {
+    let mut encoder = Encoder::new(coding, config, Some(page.body.len() as u64))?;
+    let mut body = encoder.write(&page.body)?;
+    body.append(&mut encoder.finish()?);
+    // Bytes keep all that a vector has.
+    Ok(Bytes::from(body.into_boxed_slice()))
+}
+
+/// Keeps a page's form. Its coded forms are together not longer than the plain one, so that what readers
+/// ask for cannot multiply what a page takes; beyond, and where there is none, they get the plain one.
+fn keep(page: &Object, coding: Coding, coded: Option<Bytes>) -> &Form {
+    let others = (1..=CODINGS).filter_map(|at| page.made(at));
+    let others = others.filter(|form| form.body.len() != page.body.len());
+    let room = page.body.len()
+        - page
+            .body
+            .len()
+            .min(others.map(|form| form.body.len()).sum());
+    let coded = coded.filter(|coded| coded.len() <= room && coded.len() < page.body.len());
+    page.form(place(coding), || {
+        let body = coded.as_ref().unwrap_or(&page.body);
+        Form {
+            head: head(page, coded.as_ref().map(|_| coding), true, Some(body.len())),
+            body: body.clone(),
+            encodable: true,
+        }
+    })
+}
+
+/// Status line and fields of a form, up to what changes with every answer. Of a HEAD's the length may be
+/// unknown.
+fn head(page: &Object, coding: Option<Coding>, encodable: bool, length: Option<usize>) -> Bytes {
     let mut out = Vec::with_capacity(page.lines.len() + 160);
     let reason = match &page.reason[..] {
         [] => crate::http::reason_phrase(page.status).as_bytes(),
@@ -181,10 +268,11 @@ fn head(page: &Object, coding: Option<Coding>, encodable: bool, length: usize) -
         put(b"Vary", b"Accept-Encoding");
     }
     put(b"Date", http_date(page.date).as_bytes());
-    if !matches!(page.status, 204 | 304) {
+    if let Some(length) = length.filter(|_| !matches!(page.status, 204 | 304)) {
         put(b"Content-Length", length.to_string().as_bytes());
     }
-    Bytes::from(out)
+    // Bytes keep all that a vector has.
+    Bytes::from(out.into_boxed_slice())
 }
 
 /// Adds what the cache did to a script's head.

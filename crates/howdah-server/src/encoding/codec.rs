@@ -12,8 +12,15 @@ use super::policy::EncodingConfig;
 
 const WINDOW_LOG: u32 = 18;
 
+/// Bytes that brotli gathers before it compresses them.
+const BROTLI_BLOCK: usize = 64 << 10;
+
 /// Compresses one response.
-pub struct Encoder(Kind);
+pub struct Encoder {
+    kind: Kind,
+    /// Bytes taken and not compressed yet, as far as is known.
+    gathered: usize,
+}
 
 enum Kind {
     Gzip(flate2::write::GzEncoder<Vec<u8>>),
@@ -31,7 +38,7 @@ impl Encoder {
     ) -> io::Result<Encoder> {
         let out =
             Vec::with_capacity(length.map_or(4096, |n| (n / 3).clamp(512, 64 << 10) as usize));
-        Ok(Encoder(match coding {
+        let kind = match coding {
             Coding::Gzip => {
                 let level = flate2::Compression::new(config.gzip_level.clamp(1, 9));
                 Kind::Gzip(flate2::write::GzEncoder::new(out, level))
@@ -49,12 +56,34 @@ impl Encoder {
                 encoder.set_pledged_src_size(length)?;
                 Kind::Zstd(encoder)
             }
-        }))
+        };
+        Ok(Encoder { kind, gathered: 0 })
+    }
+
+    /// Which coding it makes.
+    pub fn coding(&self) -> Coding {
+        match self.kind {
+            Kind::Gzip(_) => Coding::Gzip,
+            Kind::Brotli(_) => Coding::Brotli,
+            Kind::Zstd(_) => Coding::Zstd,
+        }
+    }
+
+    /// Plain bytes that will be compressed at most when `length` more are written; `all`: and flushed.
+    pub fn work(&self, length: usize, all: bool) -> usize {
+        let bytes = self.gathered + length;
+        match self.kind {
+            Kind::Brotli(_) if !all && bytes < BROTLI_BLOCK => 0,
+            _ => bytes,
+        }
     }
 
     /// Takes plain bytes; gives what coded bytes are ready, often none.
     pub fn write(&mut self, plain: &[u8]) -> io::Result<Vec<u8>> {
-        match &mut self.0 {
+        if let Kind::Brotli(_) = self.kind {
+            self.gathered = (self.gathered + plain.len()) % BROTLI_BLOCK;
+        }
+        match &mut self.kind {
             Kind::Gzip(e) => {
                 e.write_all(plain)?;
                 Ok(std::mem::take(e.get_mut()))
@@ -72,7 +101,8 @@ impl Encoder {
 
     /// Gives the coded bytes that let everything written so far be decoded.
     pub fn flush(&mut self) -> io::Result<Vec<u8>> {
-        match &mut self.0 {
+        self.gathered = 0;
+        match &mut self.kind {
             Kind::Gzip(e) => {
                 e.flush()?;
                 Ok(std::mem::take(e.get_mut()))
@@ -90,7 +120,7 @@ impl Encoder {
 
     /// Ends the stream; gives its last bytes.
     pub fn finish(self) -> io::Result<Vec<u8>> {
-        match self.0 {
+        match self.kind {
             Kind::Gzip(e) => e.finish(),
             Kind::Brotli(e) => Ok(e.into_inner()),
             Kind::Zstd(e) => e.finish(),

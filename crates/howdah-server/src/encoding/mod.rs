@@ -4,6 +4,8 @@
 //! - [`negotiate`]: `Accept-Encoding` (RFC 9110 §12.5.3) against what is configured.
 //! - [`policy`]: whether a response may be compressed, and what its head becomes.
 //! - [`codec`]: bytes in, bytes out, with a flush that lets everything so far be decoded.
+//! - `worker`: threads that compress what takes longer than a front thread's turn may; `whole` bodies,
+//!   once for all who want them, and pieces of a `stream`.
 //!
 //! # BREACH
 //! A page that reflects what an attacker sends and carries a secret (a CSRF token) leaks the secret
@@ -15,6 +17,9 @@
 pub mod codec;
 pub mod negotiate;
 pub mod policy;
+pub(crate) mod stream;
+pub(crate) mod whole;
+mod worker;
 
 pub use codec::Encoder;
 pub use negotiate::Coding;

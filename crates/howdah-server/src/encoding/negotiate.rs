@@ -1,7 +1,7 @@
 //! Reads `Accept-Encoding` and picks a coding. Pure.
 
 /// A content coding we can produce.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Coding {
     /// RFC 1952
     Gzip,

@@ -161,22 +161,33 @@ impl EncodingConfig {
     }
 }
 
-/// Decides for one response, whose head is otherwise finished, and tells the head: `Vary` if other
-/// clients would get another form, and for a coded one `Content-Encoding`, a weak entity tag, and
-/// no `Accept-Ranges`, since offsets of the plain bytes mean nothing in coded ones. Gives the coding
-/// the body has to be brought into. `length` is the plain body's, if all of it is known.
+/// Decides for one response, whose head is otherwise finished, and tells the head; gives the coding the
+/// body has to be brought into. `length` is the plain body's, if all of it is known.
 pub fn apply(
     head: &mut ResponseHead,
     request: &RequestHead,
     config: &EncodingConfig,
     length: Option<u64>,
 ) -> Option<Coding> {
+    let choice = choose(head, request, config, length)?;
+    let coding = choice.coding;
+    choice.say(head, coding.is_some());
+    coding
+}
+
+/// As [`apply`], but the head is not told yet: the body may yet have to be sent as it is.
+pub fn choose(
+    head: &ResponseHead,
+    request: &RequestHead,
+    config: &EncodingConfig,
+    length: Option<u64>,
+) -> Option<Choice> {
     let facts = Facts {
         status: head.status,
         length,
         ..Facts::default()
     };
-    metadata(head, request, config, facts)
+    choice(head, request, config, facts)
 }
 
 /// [`apply`] for a 304: the `Vary` and the entity tag of the 200 it stands for (RFC 9110 §15.4.5),
@@ -191,52 +202,72 @@ pub fn apply_to_not_modified(
         status: 200,
         ..facts
     };
-    metadata(head, request, config, facts);
+    if let Some(choice) = choice(head, request, config, facts) {
+        let coded = choice.coding.is_some();
+        choice.say(head, coded);
+    }
 }
 
-/// What a head says of the form that is chosen for this client; a 304 does not name its coding.
-/// `facts` are completed by the head's fields.
-fn metadata(
-    head: &mut ResponseHead,
+/// What is chosen for a client, of a response that others may get in another form.
+pub struct Choice {
+    /// The coding its client likes best; none: as it is.
+    pub coding: Option<Coding>,
+    etag: Option<Vec<u8>>,
+    ranges: bool,
+    varies: bool,
+}
+
+/// `facts` are completed by the head's fields. None: nobody gets the response in another form.
+fn choice<'a>(
+    head: &'a ResponseHead,
     request: &RequestHead,
     config: &EncodingConfig,
-    facts: Facts<'_>,
-) -> Option<Coding> {
+    mut facts: Facts<'a>,
+) -> Option<Choice> {
     let (mut etag, mut ranges, mut varies) = (None, false, false);
-    {
-        let mut facts = facts;
-        for (name, value) in head.fields() {
-            facts.field(name, value);
-            match name.len() {
-                4 if name.eq_ignore_ascii_case(b"etag") => etag = Some(weakened(value)),
-                4 if name.eq_ignore_ascii_case(b"vary") => {
-                    varies |= value.split(|b| *b == b',').any(|member| {
-                        let member = member.trim_ascii();
-                        member == b"*" || member.eq_ignore_ascii_case(b"accept-encoding")
-                    });
-                }
-                13 => ranges |= name.eq_ignore_ascii_case(b"accept-ranges"),
-                _ => {}
+    for (name, value) in head.fields() {
+        facts.field(name, value);
+        match name.len() {
+            4 if name.eq_ignore_ascii_case(b"etag") => etag = Some(weakened(value)),
+            4 if name.eq_ignore_ascii_case(b"vary") => {
+                varies |= value.split(|b| *b == b',').any(|member| {
+                    let member = member.trim_ascii();
+                    member == b"*" || member.eq_ignore_ascii_case(b"accept-encoding")
+                });
+            }
+            13 => ranges |= name.eq_ignore_ascii_case(b"accept-ranges"),
+            _ => {}
+        }
+    }
+    config.allows(&facts).ok()?;
+    Some(Choice {
+        coding: negotiate::choose(request.header_all(b"accept-encoding"), &config.codings),
+        etag,
+        ranges,
+        varies,
+    })
+}
+
+impl Choice {
+    /// Tells the head: `Vary`, since other clients get another form, and if the body is sent `coded`
+    /// `Content-Encoding`, a weak entity tag, and no `Accept-Ranges`, since offsets of the plain bytes
+    /// mean nothing in coded ones. A 304 does not name its coding.
+    pub fn say(self, head: &mut ResponseHead, coded: bool) {
+        if let Some(coding) = self.coding.filter(|_| coded) {
+            if let Some(etag) = self.etag {
+                head.remove(b"ETag").header(b"ETag", &etag);
+            }
+            if self.ranges {
+                head.remove(b"Accept-Ranges");
+            }
+            if head.status != 304 {
+                head.header(b"Content-Encoding", coding.token().as_bytes());
             }
         }
-        config.allows(&facts).ok()?;
-    }
-    let coding = negotiate::choose(request.header_all(b"accept-encoding"), &config.codings);
-    if let Some(coding) = coding {
-        if let Some(etag) = etag {
-            head.remove(b"ETag").header(b"ETag", &etag);
-        }
-        if ranges {
-            head.remove(b"Accept-Ranges");
-        }
-        if head.status != 304 {
-            head.header(b"Content-Encoding", coding.token().as_bytes());
+        if !self.varies {
+            head.header(b"Vary", b"Accept-Encoding");
         }
     }
-    if !varies {
-        head.header(b"Vary", b"Accept-Encoding");
-    }
-    coding
 }
 
 /// The entity tag of the compressed form: the bytes differ, so a strong tag becomes weak (RFC 9110

@@ -24,6 +24,7 @@ use super::proxy_protocol::{self, TrustedPeers};
 use super::responder::{Length, Outcome, Responder};
 use super::socket::Socket;
 use crate::memory::{self, Pressure};
+use crate::turn;
 use howdah_http1::framing::Framing;
 use howdah_http1::head::{self, HeadLimits};
 use howdah_http1::reason::reason_phrase;
@@ -109,7 +110,7 @@ pub(crate) async fn serve<H: Handler>(
         if life.is_killed() {
             return Poll::Ready(());
         }
-        connection.as_mut().poll(cx)
+        turn::take("a connection", || connection.as_mut().poll(cx))
     })
     .await;
 }
@@ -219,7 +220,7 @@ impl<H: Handler> Connection<H> {
                     // Sent before the next head is waited for, or when enough has gathered.
                     if self.body.input.is_empty() || self.out.queued() < BATCH {
                         if !self.body.input.is_empty() {
-                            tokio::task::coop::consume_budget().await;
+                            turn::give_way().await;
                         }
                         return None;
                     }

@@ -18,6 +18,7 @@ use super::date;
 use super::io::{BodyLeft, Io};
 use super::message::{ResponseHead, Version};
 use super::pace::Pace;
+use crate::turn;
 use howdah_http1::reason::reason_phrase;
 
 /// Files up to this size are read and sent together with the head: one `pread` and one `send`
@@ -25,7 +26,7 @@ use howdah_http1::reason::reason_phrase;
 const READ_UP_TO: u64 = 32 << 10;
 /// Sent of a file at once, so that other connections of the thread get their turn (nginx'
 /// sendfile_max_chunk: 2 MiB).
-const FILE_PIECE: u64 = 1 << 20;
+const FILE_PIECE: u64 = 256 << 10;
 
 /// How long a response's body is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -410,7 +411,7 @@ impl Responder {
             if let State::Body(Framing::Counted { left }) = &mut self.state {
                 *left -= sent;
             }
-            tokio::task::coop::consume_budget().await;
+            turn::give_way().await;
         }
         self.pace = None;
         if framing == Framing::Chunked {

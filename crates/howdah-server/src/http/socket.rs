@@ -15,6 +15,8 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use crate::turn;
+
 /// A connection's socket. At most one task may wait for reading and one for writing at a time.
 pub(crate) struct Socket {
     fd: AsyncFd<OwnedFd>,
@@ -64,6 +66,7 @@ impl Socket {
         mut recv: impl FnMut(&OwnedFd) -> rustix::io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         debug_assert!(room > 0);
+        ready!(turn::poll_operation(cx));
         if self.unread.swap(false, Ordering::Relaxed) {
             match recv(self.fd.get_ref()) {
                 Ok(n) => {
@@ -139,6 +142,7 @@ impl Socket {
         cx: &mut Context<'_>,
         mut write: impl FnMut(&OwnedFd) -> rustix::io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
+        ready!(turn::poll_operation(cx));
         // The first attempt asks no readiness: a socket is nearly always writable.
         let mut guard = None;
         loop {

@@ -20,9 +20,10 @@ use tokio::time::Instant;
 
 use super::ListenerConfig;
 use super::accept::{Acceptor, Share};
-use super::turn;
+use super::slice;
 use crate::http::slots::Slots;
 use crate::http::{Handler, HttpConfig, Lifecycle};
+use crate::turn;
 
 /// Descriptors assumed when the limit is infinite.
 const UNLIMITED: u64 = 1 << 20;
@@ -227,7 +228,7 @@ impl Server {
                 .name(format!("front-{index}"))
                 .spawn(move || {
                     let _end = EndWithThisThread;
-                    turn::ask_for_short_slices();
+                    slice::ask_for_short_slices();
                     start(index);
                     let id = rustix::thread::gettid().as_raw_nonzero().get();
                     theirs.thread.store(id, Ordering::Relaxed);
@@ -301,11 +302,11 @@ fn runtime(hooks: &ThreadHooks) -> io::Result<tokio::runtime::Runtime> {
         .enable_time()
         .on_thread_park(move || {
             // First, for `park` may announce that the thread sleeps.
-            turn::before_park();
-            park();
+            slice::before_park();
+            turn::take("collecting what scripts answered", || park());
         })
         .on_thread_unpark(move || {
-            turn::after_unpark();
+            slice::after_unpark();
             unpark();
         })
         .build()
@@ -334,7 +335,10 @@ async fn front_thread<H: Handler>(
             Some(Command::Add { id, shares }) if deadline.is_none() => {
                 let tasks = shares
                     .into_iter()
-                    .map(|share| tokio::spawn(acceptor.clone().run(share)).abort_handle())
+                    .map(|share| {
+                        tokio::spawn(turn::measured("accepting", acceptor.clone().run(share)))
+                            .abort_handle()
+                    })
                     .collect();
                 accepting.insert(id, tasks);
             }

@@ -199,7 +199,7 @@ fn shadow(
 fn serve(
     exchange: Exchange<'_>,
     part: &SiteCache,
-    (page, state, now): (&Object, State, Millis),
+    (page, state, now): (&Arc<Object>, State, Millis),
     conditional: bool,
     out: &mut Responder,
     record: &mut Record,
@@ -226,7 +226,7 @@ fn serve(
 fn deliver(
     exchange: Exchange<'_>,
     part: &SiteCache,
-    (page, now): (&Object, Millis),
+    (page, now): (&Arc<Object>, Millis),
     verdict: Verdict,
     conditional: bool,
     out: &mut Responder,
@@ -235,7 +235,7 @@ fn deliver(
     part.count(verdict);
     record.cache = Some(verdict);
     let encoding = &exchange.config.settings.encoding;
-    send::page(
+    record.later = send::page(
         page,
         verdict,
         exchange.request,
@@ -243,7 +243,8 @@ fn deliver(
         encoding,
         now,
         out,
-    );
+    )
+    .map(Box::new);
 }
 
 impl<'a> Asked<'a> {
@@ -567,7 +568,13 @@ impl<'a> Asked<'a> {
         }
     }
 
-    fn deliver(&self, page: &Object, verdict: Verdict, out: &mut Responder, record: &mut Record) {
+    fn deliver(
+        &self,
+        page: &Arc<Object>,
+        verdict: Verdict,
+        out: &mut Responder,
+        record: &mut Record,
+    ) {
         let conditional = self.conditional || is_conditional(self.exchange.request);
         deliver(
             self.exchange,

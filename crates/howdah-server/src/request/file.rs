@@ -1,18 +1,21 @@
 //! Carries out the plan of a file's answer: from memory, from the file, or piece by piece;
 //! compressed on the way if it is text and small enough. Also reads configured error pages.
 
+use std::io;
+
 use bytes::Bytes;
 
 use super::Exchange;
-use crate::encoding::Encoder;
-use crate::encoding::policy::{self, Facts};
+use crate::encoding::policy::{self, Choice, Facts};
+use crate::encoding::whole::Plain;
+use crate::encoding::{Coding, Encoder, EncodingConfig, stream};
 use crate::http::message::ResponseHead;
 use crate::http::{Length, Responder, SendFileError};
 use crate::respond::{self, Failure};
 use crate::site::refusal::Refusal;
-use crate::site::root::read_all;
+use crate::site::root::{Meta, read_all};
 use crate::site::{Route, Site};
-use crate::static_file::{Piece, StaticAnswer, StaticBody};
+use crate::static_file::{Piece, StaticAnswer, StaticBody, coded};
 
 /// Files up to this size are compressed while they are sent; larger ones should lie beside their
 /// compressed form, where they cost nothing.
@@ -29,7 +32,10 @@ pub(super) async fn send(
     out: &mut Responder,
 ) -> Result<(), Failure> {
     site.edit_headers(route, &mut answer.head);
-    compress(exchange, &mut answer)?;
+    if let Some(missing) = compress(exchange, &mut answer)? {
+        // Boxed: a connection's memory is that of its largest state.
+        Box::pin(missing.make(exchange, &mut answer)).await;
+    }
     send_body(answer, out).await
 }
 
@@ -77,8 +83,9 @@ fn failure(error: SendFileError) -> Failure {
     }
 }
 
-/// Compresses the body in memory if policy and client agree.
-fn compress(exchange: Exchange<'_>, answer: &mut StaticAnswer) -> Result<(), Failure> {
+/// Brings the body into a coding if policy and client agree and the coded form is there; gives back what
+/// is left to do if it is still to be made.
+fn compress(exchange: Exchange<'_>, answer: &mut StaticAnswer) -> Result<Option<Missing>, Failure> {
     let config = &exchange.config.settings.encoding;
     if let Some(unsent) = answer.unsent.take() {
         if unsent.size <= COMPRESS_UP_TO {
@@ -90,35 +97,115 @@ fn compress(exchange: Exchange<'_>, answer: &mut StaticAnswer) -> Result<(), Fai
             };
             policy::apply_to_not_modified(&mut answer.head, exchange.request, config, facts);
         }
-        return Ok(());
+        return Ok(None);
     }
     let length = answer.body.len();
     if length > COMPRESS_UP_TO {
-        return Ok(());
+        return Ok(None);
     }
-    let coding = policy::apply(&mut answer.head, exchange.request, config, Some(length));
-    let Some(coding) = coding else {
-        return Ok(());
+    let choice = policy::choose(&answer.head, exchange.request, config, Some(length));
+    let Some(choice) = choice else {
+        return Ok(None);
     };
-    let plain = match &answer.body {
-        StaticBody::Bytes(bytes) => bytes.clone(),
-        // A whole file: parts have a `Content-Range`, which the policy leaves alone.
-        StaticBody::File { file, len, .. } => {
-            Bytes::from(read_all(file, *len as usize).map_err(|e| failure(SendFileError::File(e)))?)
+    let is_head = exchange.request.method() == b"HEAD";
+    let form = match (choice.coding, answer.whole()) {
+        (Some(coding), Some(meta)) => match form_at_once(answer, &meta, coding, config, is_head)? {
+            Form::Plain => None,
+            Form::Coded(bytes) => Some(StaticBody::Bytes(bytes)),
+            // Not made for a length that HEAD need not tell (RFC 9110 §9.3.2).
+            Form::Missing if is_head => Some(StaticBody::Empty),
+            Form::Missing => {
+                return Ok(Some(Missing {
+                    choice,
+                    meta,
+                    coding,
+                }));
+            }
+        },
+        _ => None,
+    };
+    settle(answer, choice, form);
+    Ok(None)
+}
+
+fn settle(answer: &mut StaticAnswer, choice: Choice, form: Option<StaticBody>) {
+    choice.say(&mut answer.head, form.is_some());
+    if let Some(body) = form {
+        answer.body = body;
+    }
+}
+
+/// A coded form that takes longer to make than a front thread may be kept.
+struct Missing {
+    choice: Choice,
+    meta: Meta,
+    coding: Coding,
+}
+
+impl Missing {
+    /// Waits for the form; if that takes too long, the body stays as it is.
+    async fn make(self, exchange: Exchange<'_>, answer: &mut StaticAnswer) {
+        let (meta, coding) = (self.meta, self.coding);
+        let config = &exchange.config.settings.encoding;
+        let made = coded::make(meta, coding, config, || plain(&answer.body)).await;
+        // Out of memory or descriptors: as it is is right as well.
+        let form = made.unwrap_or_default();
+        if let (Some(entry), Some(form)) = (&answer.kept, &form) {
+            entry.coded.put(coding, form.clone());
         }
-        StaticBody::Empty | StaticBody::Multipart { .. } => return Ok(()),
-    };
-    let encode = || {
-        let mut encoder = Encoder::new(coding, config, Some(plain.len() as u64))?;
-        let mut coded = encoder.write(&plain)?;
-        coded.append(&mut encoder.finish()?);
-        Ok(coded)
-    };
-    let coded = answer
-        .coded(coding, encode)
-        .map_err(|e| Failure::EncoderFailed(e.to_string()))?;
-    answer.body = StaticBody::Bytes(coded);
-    Ok(())
+        settle(answer, self.choice, form.map(StaticBody::Bytes));
+    }
+}
+
+/// What there is of a file's coded form.
+enum Form {
+    /// The file is shorter as it is.
+    Plain,
+    /// This is it.
+    Coded(Bytes),
+    /// It takes longer to make than a front thread may be kept.
+    Missing,
+}
+
+/// The form of a whole file that is kept, or that takes no time to make.
+fn form_at_once(
+    answer: &StaticAnswer,
+    meta: &Meta,
+    coding: Coding,
+    config: &EncodingConfig,
+    is_head: bool,
+) -> Result<Form, Failure> {
+    if let (Some(entry), StaticBody::Bytes(bytes)) = (&answer.kept, &answer.body) {
+        if let Some(form) = entry.coded.ready(coding) {
+            return Ok(Form::Coded(form));
+        }
+        if !is_head && bytes.len() <= stream::at_once(coding) {
+            let encode = || {
+                let mut encoder = Encoder::new(coding, config, Some(bytes.len() as u64))?;
+                let mut coded = encoder.write(bytes)?;
+                coded.append(&mut encoder.finish()?);
+                Ok(coded)
+            };
+            let form = entry.coded.get(coding, encode);
+            return form
+                .map(Form::Coded)
+                .map_err(|e| Failure::EncoderFailed(e.to_string()));
+        }
+    }
+    Ok(match coded::ready(meta, coding) {
+        Some(Some(form)) => Form::Coded(form),
+        Some(None) => Form::Plain,
+        None => Form::Missing,
+    })
+}
+
+/// The bytes of a whole file, for another thread.
+fn plain(body: &StaticBody) -> io::Result<Plain> {
+    Ok(match body {
+        StaticBody::Bytes(bytes) => Plain::Bytes(bytes.clone()),
+        StaticBody::File { file, len, .. } => Plain::File(file.try_clone()?, *len),
+        StaticBody::Empty | StaticBody::Multipart { .. } => Plain::Bytes(Bytes::new()),
+    })
 }
 
 /// The page the site has configured for a failure's status. A page that cannot be read, or that is

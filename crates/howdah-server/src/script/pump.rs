@@ -25,12 +25,14 @@ use tokio::time::Sleep;
 use super::head::{self, SendFile};
 use super::spill::{SpillError, SpillFile, SpillRoom};
 use super::wait::ScriptWait;
-use crate::encoding::{Encoder, EncodingConfig, policy};
+use crate::encoding::stream::{self, Encoding, Then};
+use crate::encoding::{Coding, Encoder, EncodingConfig, policy};
 use crate::gather::Gathered;
 use crate::http::message::{RequestHead, ResponseHead};
 use crate::http::{ClientGone, Length, Responder};
 use crate::memory::allowance;
 use crate::respond::Failure;
+use crate::turn;
 
 /// Bytes queued at which they are sent without a flush.
 const SEND_AT: usize = 64 << 10;
@@ -147,7 +149,8 @@ pub struct Pump<'a> {
     written: u64,
     unbuffered: bool,
     replaced: bool,
-    encoder: Option<Encoder>,
+    /// Boxed: an idle connection keeps the room for it.
+    coder: Option<Box<Coder>>,
     want_flush: bool,
     through: bool,
     spill: Spill,
@@ -180,6 +183,36 @@ struct Spilled {
     after: VecDeque<Bytes>,
 }
 
+/// Compresses a response: a piece at a time, perhaps on another thread, behind which the next gathers.
+struct Coder {
+    /// None while a piece is compressed, and behind the last one.
+    encoder: Option<Encoder>,
+    under_way: Option<(Encoding, Then)>,
+    pieces: Vec<Bytes>,
+    then: Then,
+    /// The head of a response that is compressed as a whole before it is sent.
+    whole: Option<Whole>,
+}
+
+impl Coder {
+    fn new(encoder: Encoder) -> Coder {
+        Coder {
+            encoder: Some(encoder),
+            under_way: None,
+            pieces: Vec::new(),
+            then: Then::More,
+            whole: None,
+        }
+    }
+}
+
+/// A response that is all there.
+struct Whole {
+    head: ResponseHead,
+    announced: Option<u64>,
+    coded: bool,
+}
+
 /// What there is for another event.
 enum Room {
     /// Enough.
@@ -210,7 +243,7 @@ impl<'a> Pump<'a> {
             written: 0,
             unbuffered: false,
             replaced: false,
-            encoder: None,
+            coder: None,
             want_flush: false,
             through: false,
             spill: if config.spill == 0 {
@@ -264,13 +297,16 @@ impl<'a> Pump<'a> {
     ) -> Poll<Ended> {
         let mut moved = 0;
         loop {
-            if moved > TURN {
+            if moved > TURN || moved > 0 && turn::is_over() {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
             if let Err(failure) = self.refill(out, &mut moved) {
                 out.abort();
                 return Poll::Ready(Ended::CutOff(failure));
+            }
+            if let Err(ended) = ready!(self.code(cx, out)) {
+                return Poll::Ready(ended);
             }
             let spilling = matches!(self.spill, Spill::Yes(_));
             if self.through && !spilling {
@@ -431,9 +467,8 @@ impl<'a> Pump<'a> {
                     return Ok(());
                 }
                 self.begin(out)?;
-                if let Some(encoder) = &mut self.encoder {
-                    let coded = encoder.flush();
-                    self.coded(coded, out)?;
+                if let Some(coder) = &mut self.coder {
+                    coder.then = Then::Flush;
                 }
                 self.want_flush = true;
                 Ok(())
@@ -466,7 +501,8 @@ impl<'a> Pump<'a> {
             return Ok(());
         }
         self.want_flush |= self.unbuffered;
-        self.plain(bytes, out)
+        self.plain(bytes, out);
+        Ok(())
     }
 
     /// Sends the head, if that has not happened, with the length the script announced or none.
@@ -478,53 +514,85 @@ impl<'a> Pump<'a> {
         let encoding = &self.config.encoding;
         let mut ours = head::for_client(&head, &orders);
         (self.edit)(&mut ours);
-        let coding = policy::apply(&mut ours, self.request, encoding, orders.announced);
+        let coding = self.coding(&mut ours, orders.announced);
         let length = match (coding, self.announced) {
             (None, Some(announced)) => Length::Known(announced),
             _ => Length::Unknown,
         };
-        if let Some(coding) = coding {
+        if let Some(coding) = coding.filter(|_| !self.is_head()) {
             // Without the length: what the script will write is its own claim.
             match Encoder::new(coding, encoding, None) {
-                Ok(encoder) => self.encoder = Some(encoder),
+                Ok(encoder) => self.coder = Some(Box::new(Coder::new(encoder))),
                 Err(error) => return Err(Ended::Failed(Failure::EncoderFailed(error.to_string()))),
             }
         }
         out.begin(&ours, length);
         self.began = true;
         for bytes in std::mem::take(&mut self.held).into_pieces() {
-            self.plain(bytes, out)?;
+            self.plain(bytes, out);
         }
         Ok(())
     }
 
+    /// The coding the body is sent in, which the head is told.
+    fn coding(&self, head: &mut ResponseHead, length: Option<u64>) -> Option<Coding> {
+        let choice = policy::choose(head, self.request, &self.config.encoding, length)?;
+        let worth = |coding: &Coding| self.is_head() || stream::is_worth_waiting(*coding, length);
+        let coding = choice.coding.filter(worth);
+        choice.say(head, coding.is_some());
+        coding
+    }
+
     /// Takes plain bytes of a response that has begun.
-    fn plain(&mut self, bytes: Bytes, out: &mut impl Answer) -> Result<(), Ended> {
-        match &mut self.encoder {
-            Some(encoder) => {
-                let coded = encoder.write(&bytes);
-                self.coded(coded, out)
-            }
-            None => {
-                self.ready(bytes, out);
-                Ok(())
-            }
+    fn plain(&mut self, bytes: Bytes, out: &mut impl Answer) {
+        match &mut self.coder {
+            Some(coder) => coder.pieces.push(bytes),
+            None => self.ready(bytes, out),
         }
     }
 
-    fn coded(
-        &mut self,
-        coded: std::io::Result<Vec<u8>>,
-        out: &mut impl Answer,
-    ) -> Result<(), Ended> {
-        match coded {
-            Ok(coded) => {
-                self.ready(Bytes::from(coded), out);
-                Ok(())
-            }
-            Err(error) => {
-                out.abort();
-                Err(Ended::CutOff(Failure::EncoderFailed(error.to_string())))
+    /// Compresses what there is to compress; no other event is asked for meanwhile.
+    fn code(&mut self, cx: &mut Context<'_>, out: &mut impl Answer) -> Poll<Result<(), Ended>> {
+        loop {
+            let Some(coder) = &mut self.coder else {
+                return Poll::Ready(Ok(()));
+            };
+            let (encoding, then) = match (&mut coder.under_way, coder.encoder.take()) {
+                (Some(under_way), _) => under_way,
+                (None, Some(encoder)) if !coder.pieces.is_empty() || coder.then != Then::More => {
+                    let then = std::mem::replace(&mut coder.then, Then::More);
+                    let pieces = std::mem::take(&mut coder.pieces);
+                    let encoding = stream::encode(encoder, pieces, then);
+                    coder.under_way.insert((encoding, then))
+                }
+                (None, encoder) => {
+                    coder.encoder = encoder;
+                    return Poll::Ready(Ok(()));
+                }
+            };
+            let (encoded, then) = (ready!(Pin::new(encoding).poll(cx)), *then);
+            coder.under_way = None;
+            let whole = coder.whole.take();
+            let coded = match encoded {
+                Ok((encoder, coded)) => {
+                    coder.encoder = encoder;
+                    Bytes::from(coded)
+                }
+                Err(error) => {
+                    let failure = Failure::EncoderFailed(error.to_string());
+                    if whole.is_some() {
+                        return Poll::Ready(Err(Ended::Failed(failure)));
+                    }
+                    out.abort();
+                    return Poll::Ready(Err(Ended::CutOff(failure)));
+                }
+            };
+            match whole {
+                Some(whole) => self.send_whole(whole, vec![coded], out)?,
+                None => {
+                    self.ready(coded, out);
+                    self.through |= then == Then::End;
+                }
             }
         }
     }
@@ -554,11 +622,10 @@ impl<'a> Pump<'a> {
         let missing = match self.announced {
             Some(announced) if !self.is_head() && self.written < announced => announced,
             _ => {
-                if let Some(encoder) = self.encoder.take() {
-                    let coded = encoder.finish();
-                    self.coded(coded, out)?;
+                match &mut self.coder {
+                    Some(coder) => coder.then = Then::End,
+                    None => self.through = true,
                 }
-                self.through = true;
                 return Ok(());
             }
         };
@@ -599,37 +666,46 @@ impl<'a> Pump<'a> {
         let encoding = &self.config.encoding;
         let mut ours = head::for_client(&head, &orders);
         (self.edit)(&mut ours);
-        let coding = policy::apply(&mut ours, self.request, encoding, length);
-        let mut held = std::mem::take(&mut self.held).into_pieces();
-        let mut bytes = self.written;
-        if let (Some(coding), false) = (coding, is_head) {
-            let encode = || {
-                let mut encoder = Encoder::new(coding, encoding, length)?;
-                let mut coded = Vec::new();
-                for piece in &held {
-                    coded.append(&mut encoder.write(piece)?);
-                }
-                coded.append(&mut encoder.finish()?);
-                Ok(coded)
-            };
-            let coded: std::io::Result<Vec<u8>> = encode();
-            let coded = coded.map_err(|e| Ended::Failed(Failure::EncoderFailed(e.to_string())))?;
-            bytes = coded.len() as u64;
-            held = vec![Bytes::from(coded)];
+        let coding = self.coding(&mut ours, length);
+        let whole = Whole {
+            head: ours,
+            announced: orders.announced,
+            coded: coding.is_some(),
+        };
+        let held = std::mem::take(&mut self.held).into_pieces();
+        match coding {
+            Some(coding) if !is_head => {
+                let encoder = Encoder::new(coding, encoding, length)
+                    .map_err(|e| Ended::Failed(Failure::EncoderFailed(e.to_string())))?;
+                self.coder = Some(Box::new(Coder {
+                    pieces: held,
+                    then: Then::End,
+                    whole: Some(whole),
+                    ..Coder::new(encoder)
+                }));
+                Ok(())
+            }
+            _ => self.send_whole(whole, held, out),
         }
-        let announced = orders
-            .announced
-            .filter(|_| !is_head)
-            .unwrap_or(self.written);
-        let length = match (is_head, orders.announced) {
-            (true, Some(announced)) if coding.is_none() => Length::Known(announced),
+    }
+
+    fn send_whole(
+        &mut self,
+        whole: Whole,
+        pieces: Vec<Bytes>,
+        out: &mut impl Answer,
+    ) -> Result<(), Ended> {
+        let is_head = self.is_head();
+        let announced = whole.announced.filter(|_| !is_head).unwrap_or(self.written);
+        let length = match (is_head, whole.announced) {
+            (true, Some(announced)) if !whole.coded => Length::Known(announced),
             (true, _) => Length::Unknown,
             (false, _) if announced > self.written => Length::Known(announced),
-            (false, _) => Length::Known(bytes),
+            (false, _) => Length::Known(pieces.iter().map(|piece| piece.len() as u64).sum()),
         };
-        out.begin(&ours, length);
+        out.begin(&whole.head, length);
         self.began = true;
-        for piece in held {
+        for piece in pieces {
             out.push(piece);
         }
         if announced > self.written {

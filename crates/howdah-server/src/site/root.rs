@@ -37,7 +37,7 @@ pub enum Symlinks {
 }
 
 /// What kind of thing a path names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A regular file.
     File,
@@ -48,7 +48,7 @@ pub enum Kind {
 }
 
 /// What `statx` tells of a file: enough to know that two looks saw the same content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Meta {
     /// Its kind.
     pub kind: Kind,
@@ -75,6 +75,11 @@ impl Meta {
             ctime: (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
             inode: (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino),
         }
+    }
+
+    /// Of an open file.
+    pub(crate) fn of(file: &File) -> io::Result<Meta> {
+        Ok(Meta::new(&statx(file, b"", AtFlags::EMPTY_PATH)?))
     }
 }
 

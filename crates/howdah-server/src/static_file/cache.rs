@@ -44,6 +44,17 @@ pub struct Entry {
 pub struct Coded([OnceLock<Bytes>; 3]);
 
 impl Coded {
+    /// The content in `coding`, if it has been made.
+    pub fn ready(&self, coding: Coding) -> Option<Bytes> {
+        self.0[coding as usize].get().cloned()
+    }
+
+    /// Keeps a form that was made elsewhere.
+    pub fn put(&self, coding: Coding, form: Bytes) {
+        // The first counts.
+        let _ = self.0[coding as usize].set(form);
+    }
+
     /// The content in `coding`; `make` makes it if it was not made before.
     pub fn get(
         &self,

@@ -6,6 +6,7 @@
 //! - [`validators`], [`range`], [`mime`], [`cache`]: its parts.
 
 pub mod cache;
+pub(crate) mod coded;
 pub mod mime;
 pub mod plan;
 pub mod range;

@@ -8,7 +8,6 @@
 use std::collections::hash_map::RandomState;
 use std::fs::File;
 use std::hash::BuildHasher;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
@@ -49,7 +48,9 @@ pub struct StaticAnswer {
     /// What follows; a HEAD request gets its length only.
     pub body: StaticBody,
     /// The body is this content, whole.
-    kept: Option<Arc<Entry>>,
+    pub(crate) kept: Option<Arc<Entry>>,
+    /// The body is this file, whole. Boxed: an idle connection keeps the room for it.
+    whole: Option<Box<Meta>>,
     /// Of a 304: what a 200 would be.
     pub unsent: Option<Unsent>,
 }
@@ -72,20 +73,18 @@ impl StaticAnswer {
             head,
             body,
             kept: None,
+            whole: None,
             unsent: None,
         }
     }
+}
 
-    /// The body in `coding`, as `make` makes it: once for as long as the file stays in memory,
-    /// every time otherwise.
-    pub fn coded(
-        &self,
-        coding: Coding,
-        make: impl FnOnce() -> io::Result<Vec<u8>>,
-    ) -> io::Result<Bytes> {
+impl StaticAnswer {
+    /// The state of the file that is the body, whole.
+    pub(crate) fn whole(&self) -> Option<Meta> {
         match &self.kept {
-            Some(entry) => entry.coded.get(coding, make),
-            None => make().map(Bytes::from),
+            Some(entry) => Some(entry.meta),
+            None => self.whole.as_deref().copied(),
         }
     }
 }
@@ -289,6 +288,7 @@ impl StaticPlan {
         match selected {
             Selected::All => StaticAnswer {
                 kept: Some(entry.clone()),
+                whole: None,
                 unsent: None,
                 // Varies may have changed since: another sidecar came or went.
                 head: if chosen.varies && chosen.coding.is_none() {
@@ -342,10 +342,13 @@ impl StaticPlan {
         };
         let size = meta.size;
         Ok(match selected {
-            Selected::All => StaticAnswer::new(
-                self.head(200, &now_chosen, &validators),
-                file_body(file, 0, size),
-            ),
+            Selected::All => StaticAnswer {
+                whole: Some(Box::new(meta)),
+                ..StaticAnswer::new(
+                    self.head(200, &now_chosen, &validators),
+                    file_body(file, 0, size),
+                )
+            },
             Selected::One(start, end) => StaticAnswer::new(
                 self.partial(&now_chosen, &validators, start, end),
                 file_body(file, start, end - start),

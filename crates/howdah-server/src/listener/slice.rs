@@ -15,7 +15,7 @@ const LENGTH: Duration = Duration::from_micros(500);
 const SLEPT: Duration = Duration::from_micros(20);
 
 thread_local! {
-    static TURN: RefCell<Turn> = const { RefCell::new(Turn::new()) };
+    static SLICE: RefCell<Slice> = const { RefCell::new(Slice::new()) };
 }
 
 /// Asks for short slices, at the thread's start: who wakes up with a short slice to go need not wait
@@ -27,28 +27,28 @@ pub(super) fn ask_for_short_slices() {
 
 /// Before a look at the sockets that may become a sleep.
 pub(super) fn before_park() {
-    TURN.with_borrow_mut(|turn| {
-        if turn.is_over(Instant::now()) {
+    SLICE.with_borrow_mut(|slice| {
+        if slice.is_over(Instant::now()) {
             std::thread::yield_now();
-            turn.begin(Instant::now());
+            slice.begin(Instant::now());
         }
     });
 }
 
 /// After it.
 pub(super) fn after_unpark() {
-    TURN.with_borrow_mut(|turn| turn.looked(Instant::now()));
+    SLICE.with_borrow_mut(|slice| slice.looked(Instant::now()));
 }
 
-/// What a thread has of its turn. No time: it has only begun.
-struct Turn {
+/// What a thread has of its slice. No time: it has only begun.
+struct Slice {
     began: Option<Instant>,
     look: Option<Instant>,
 }
 
-impl Turn {
-    const fn new() -> Turn {
-        Turn {
+impl Slice {
+    const fn new() -> Slice {
+        Slice {
             began: None,
             look: None,
         }
@@ -65,7 +65,7 @@ impl Turn {
         now.duration_since(*self.began.get_or_insert(now)) >= LENGTH
     }
 
-    /// The look is over; if it was a sleep, the next turn begins.
+    /// The look is over; if it was a sleep, the next slice begins.
     fn looked(&mut self, now: Instant) {
         if self.look.is_none_or(|at| now.duration_since(at) >= SLEPT) {
             self.began = Some(now);
@@ -78,21 +78,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_never_sleeps_gives_way_after_a_turn_and_who_sleeps_does_not() {
+    fn who_never_sleeps_gives_way_after_a_slice_and_who_sleeps_does_not() {
         let start = Instant::now();
         let at = |us| start + Duration::from_micros(us);
-        let mut turn = Turn::new();
+        let mut slice = Slice::new();
         // A round of 200 us, a look that finds something at once, and again.
         for (round, over) in [(0, false), (200, false), (400, false), (600, true)] {
-            assert_eq!(turn.is_over(at(round)), over, "{round}");
-            turn.looked(at(round + 1));
+            assert_eq!(slice.is_over(at(round)), over, "{round}");
+            slice.looked(at(round + 1));
         }
-        turn.begin(at(610));
-        assert!(!turn.is_over(at(1100)));
-        assert!(turn.is_over(at(1110)));
+        slice.begin(at(610));
+        assert!(!slice.is_over(at(1100)));
+        assert!(slice.is_over(at(1110)));
         // It slept in its look at 1110.
-        turn.looked(at(1200));
-        assert!(!turn.is_over(at(1650)));
-        assert!(turn.is_over(at(1700)));
+        slice.looked(at(1200));
+        assert!(!slice.is_over(at(1650)));
+        assert!(slice.is_over(at(1700)));
     }
 }

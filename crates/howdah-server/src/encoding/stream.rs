@@ -1,0 +1,151 @@
+//! Compresses a response whose end is not known: short pieces at once, what takes longer on another
+//! thread, one piece after the other.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use super::codec::Encoder;
+use super::negotiate::Coding;
+use super::worker::{self, SLICE, Work};
+
+/// Plain bytes that are compressed at once: a third of a millisecond.
+pub(crate) fn at_once(coding: Coding) -> usize {
+    match coding {
+        Coding::Gzip => 32 << 10,
+        Coding::Brotli => 12 << 10,
+        Coding::Zstd => 64 << 10,
+    }
+}
+
+/// Whether a response of this length, if it is known, is to be begun with in a coding: not while so much is
+/// being compressed that it had better be sent as it is.
+pub(crate) fn is_worth_waiting(coding: Coding, length: Option<u64>) -> bool {
+    length.is_some_and(|length| length <= at_once(coding) as u64) || !worker::is_busy()
+}
+
+/// What is to happen behind a piece.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// More follows.
+    More,
+    /// Everything so far must be decodable.
+    Flush,
+    /// That was the end.
+    End,
+}
+
+/// The compressor, unless it has come to its end, and the coded bytes.
+pub(crate) type Coded = io::Result<(Option<Encoder>, Vec<u8>)>;
+
+/// Compresses `pieces`.
+pub(crate) fn encode(encoder: Encoder, pieces: Vec<Bytes>, then: Then) -> Encoding {
+    let length: usize = pieces.iter().map(Bytes::len).sum();
+    let is_long = encoder.work(length, then != Then::More) > at_once(encoder.coding());
+    let mut piece = Piece {
+        encoder: Some(encoder),
+        pieces,
+        at: (0, 0),
+        then,
+        coded: Vec::new(),
+        answer: None,
+    };
+    if !is_long {
+        return Encoding(State::Done(Some(Box::new(piece.all()))));
+    }
+    let (answer, coded) = oneshot::channel();
+    piece.answer = Some(answer);
+    // Without threads the caller is told that it cannot be done.
+    drop(worker::go_on(Box::new(piece), length as u64));
+    Encoding(State::Elsewhere(coded))
+}
+
+/// A piece being compressed.
+pub(crate) struct Encoding(State);
+
+enum State {
+    Done(Option<Box<Coded>>),
+    Elsewhere(oneshot::Receiver<Coded>),
+}
+
+impl Future for Encoding {
+    type Output = Coded;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Coded> {
+        let gone = || io::Error::other("the compressing thread gave up");
+        match &mut self.0 {
+            State::Done(coded) => {
+                Poll::Ready(coded.take().map_or_else(|| Err(gone()), |coded| *coded))
+            }
+            State::Elsewhere(coded) => Pin::new(coded)
+                .poll(cx)
+                .map(|coded| coded.unwrap_or_else(|_| Err(gone()))),
+        }
+    }
+}
+
+struct Piece {
+    encoder: Option<Encoder>,
+    pieces: Vec<Bytes>,
+    /// The piece that is next, and how much of it is done.
+    at: (usize, usize),
+    then: Then,
+    coded: Vec<u8>,
+    answer: Option<oneshot::Sender<Coded>>,
+}
+
+impl Piece {
+    /// Compresses a slice; whether that was the last.
+    fn slice(&mut self) -> io::Result<bool> {
+        let Some(encoder) = &mut self.encoder else {
+            return Ok(true);
+        };
+        if let Some(piece) = self.pieces.get(self.at.0) {
+            let rest = &piece[self.at.1..];
+            let slice = &rest[..rest.len().min(SLICE)];
+            self.coded.append(&mut encoder.write(slice)?);
+            self.at = match slice.len() == rest.len() {
+                true => (self.at.0 + 1, 0),
+                false => (self.at.0, self.at.1 + slice.len()),
+            };
+            return Ok(self.then == Then::More && self.at.0 == self.pieces.len());
+        }
+        match self.then {
+            Then::More => {}
+            Then::Flush => self.coded.append(&mut encoder.flush()?),
+            Then::End => {
+                if let Some(encoder) = self.encoder.take() {
+                    self.coded.append(&mut encoder.finish()?);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn all(&mut self) -> Coded {
+        while !self.slice()? {}
+        Ok((self.encoder.take(), std::mem::take(&mut self.coded)))
+    }
+}
+
+impl Work for Piece {
+    fn step(&mut self) -> bool {
+        if self.answer.as_ref().is_none_or(oneshot::Sender::is_closed) {
+            return true;
+        }
+        let coded = match self.slice() {
+            Ok(false) => return false,
+            Ok(true) => Ok((self.encoder.take(), std::mem::take(&mut self.coded))),
+            Err(error) => Err(error),
+        };
+        if let Some(answer) = self.answer.take() {
+            // The client has left.
+            let _ = answer.send(coded);
+        }
+        true
+    }
+}

@@ -1,0 +1,208 @@
+//! Compresses a body as a whole on another thread, once for all who want it, who wait for it or do
+//! without. Keeps nothing: whoever starts the work says what becomes of the result.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::hash::Hash;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+use super::codec::Encoder;
+use super::negotiate::Coding;
+use super::policy::EncodingConfig;
+use super::worker::{self, SLICE, Work};
+
+/// How long a response waits for its compressed form before it is sent as it is. Most are there in
+/// 30 ms, and a client is better served by a quarter of the bytes; behind a crowd's work it is not.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// The plain bytes.
+pub(crate) enum Plain {
+    /// In memory.
+    Bytes(Bytes),
+    /// So many bytes from the start of a file.
+    File(File, u64),
+}
+
+impl Plain {
+    fn len(&self) -> u64 {
+        match self {
+            Plain::Bytes(bytes) => bytes.len() as u64,
+            Plain::File(_, len) => *len,
+        }
+    }
+}
+
+/// What came of it; none: the body is to be sent as it is.
+type Outcome = Option<Bytes>;
+
+/// Told once, to all who wait.
+#[derive(Default)]
+struct Word {
+    outcome: OnceLock<Outcome>,
+    said: Notify,
+}
+
+impl Word {
+    fn say(&self, outcome: Outcome) {
+        // The first counts.
+        let _ = self.outcome.set(outcome);
+        self.said.notify_waiters();
+    }
+
+    async fn wait(&self) -> Outcome {
+        loop {
+            let said = self.said.notified();
+            if let Some(outcome) = self.outcome.get() {
+                return outcome.clone();
+            }
+            said.await;
+        }
+    }
+}
+
+/// Bodies being compressed, by what tells them apart.
+pub(crate) struct UnderWay<K>(LazyLock<Mutex<HashMap<K, Arc<Word>>>>);
+
+impl<K: Copy + Eq + Hash + Send> UnderWay<K> {
+    pub(crate) const fn new() -> UnderWay<K> {
+        UnderWay(LazyLock::new(Mutex::default))
+    }
+
+    fn words(&self) -> MutexGuard<'_, HashMap<K, Arc<Word>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for `key`'s body in `coding`, which is made of `plain` unless it is being made already.
+    /// `keep` is called with it, on another thread, before it is forgotten here. None: it is to be
+    /// sent as it is, because that is shorter, or too much is being compressed.
+    pub(crate) async fn get(
+        &'static self,
+        key: K,
+        coding: Coding,
+        config: &EncodingConfig,
+        plain: impl FnOnce() -> io::Result<Plain>,
+        keep: impl FnOnce(&Plain, &Outcome) + Send + 'static,
+    ) -> io::Result<Outcome> {
+        let word = {
+            let mut words = self.words();
+            match words.get(&key) {
+                Some(word) => word.clone(),
+                None => {
+                    let plain = plain()?;
+                    let length = plain.len();
+                    let word = Arc::<Word>::default();
+                    let making = Making {
+                        encoder: Some(Encoder::new(coding, config, Some(length))?),
+                        plain,
+                        at: 0,
+                        coded: Vec::new(),
+                        end: Some(Box::new(End {
+                            under_way: self,
+                            key,
+                            word: word.clone(),
+                            keep: Some(Box::new(keep)),
+                        })),
+                    };
+                    words.insert(key, word.clone());
+                    drop(words);
+                    // Refused work says so as it is dropped.
+                    drop(worker::offer(Box::new(making), length));
+                    word
+                }
+            }
+        };
+        let waited = tokio::time::timeout(PATIENCE, word.wait()).await;
+        Ok(waited.unwrap_or(None))
+    }
+}
+
+/// What is done at the end.
+trait Ending: Send {
+    fn end(&mut self, plain: &Plain, outcome: Outcome);
+}
+
+type Keep = Box<dyn FnOnce(&Plain, &Outcome) + Send>;
+
+struct End<K: Copy + Eq + Hash + Send + 'static> {
+    under_way: &'static UnderWay<K>,
+    key: K,
+    word: Arc<Word>,
+    keep: Option<Keep>,
+}
+
+impl<K: Copy + Eq + Hash + Send> Ending for End<K> {
+    fn end(&mut self, plain: &Plain, outcome: Outcome) {
+        if let Some(keep) = self.keep.take() {
+            keep(plain, &outcome);
+        }
+        self.word.say(outcome);
+    }
+}
+
+impl<K: Copy + Eq + Hash + Send + 'static> Drop for End<K> {
+    fn drop(&mut self) {
+        self.under_way.words().remove(&self.key);
+        self.word.say(None);
+    }
+}
+
+struct Making {
+    encoder: Option<Encoder>,
+    plain: Plain,
+    at: u64,
+    coded: Vec<u8>,
+    end: Option<Box<dyn Ending>>,
+}
+
+impl Making {
+    /// Whether all is done.
+    fn slice(&mut self) -> io::Result<bool> {
+        let Some(encoder) = &mut self.encoder else {
+            return Ok(true);
+        };
+        let length = self.plain.len();
+        let take = (length - self.at).min(SLICE as u64) as usize;
+        let mut coded = match &self.plain {
+            Plain::Bytes(bytes) => encoder.write(&bytes[self.at as usize..][..take])?,
+            Plain::File(file, _) => {
+                let mut slice = vec![0; take];
+                file.read_exact_at(&mut slice, self.at)?;
+                encoder.write(&slice)?
+            }
+        };
+        self.coded.append(&mut coded);
+        self.at += take as u64;
+        if self.at < length {
+            return Ok(false);
+        }
+        if let Some(encoder) = self.encoder.take() {
+            self.coded.append(&mut encoder.finish()?);
+        }
+        Ok(true)
+    }
+}
+
+impl Work for Making {
+    fn step(&mut self) -> bool {
+        let outcome = match self.slice() {
+            Ok(false) => return false,
+            Ok(true) if (self.coded.len() as u64) < self.plain.len() => {
+                // Bytes keep all that a vector has.
+                let coded = std::mem::take(&mut self.coded).into_boxed_slice();
+                Some(Bytes::from(coded))
+            }
+            // Longer than before, or a file that cannot be read: who sends it finds out why.
+            Ok(true) | Err(_) => None,
+        };
+        if let Some(mut end) = self.end.take() {
+            end.end(&self.plain, outcome);
+        }
+        true
+    }
+}

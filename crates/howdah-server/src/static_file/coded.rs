@@ -1,0 +1,188 @@
+//! Compressed forms of files, kept in memory for all threads: made once, on another thread, for as long
+//! as the file stays as it is. Bounded in bytes; what is asked for stays.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::io;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+
+use super::validators::is_settled;
+use crate::encoding::whole::{Plain, UnderWay};
+use crate::encoding::{Coding, EncodingConfig};
+use crate::site::root::Meta;
+
+/// Most bytes kept, of all files. A form takes a quarter of its file, so that 100 MB of scripts and
+/// style sheets fit.
+const MOST_BYTES: usize = 32 << 20;
+
+/// A file's state, which names its content, and the coding.
+type Key = (Meta, Coding);
+
+/// A form; none: the file is shorter as it is.
+type Form = Option<Bytes>;
+
+#[derive(Default)]
+struct Kept {
+    forms: HashMap<Key, Entry>,
+    order: VecDeque<Key>,
+    bytes: usize,
+}
+
+struct Entry {
+    form: Form,
+    /// Asked for since it was last looked at for room.
+    used: bool,
+}
+
+static KEPT: LazyLock<Mutex<Kept>> = LazyLock::new(Mutex::default);
+static UNDER_WAY: UnderWay<Key> = UnderWay::new();
+
+fn kept() -> MutexGuard<'static, Kept> {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The file's form in `coding`, if it is kept.
+pub(crate) fn ready(meta: &Meta, coding: Coding) -> Option<Form> {
+    kept().get(&(*meta, coding))
+}
+
+/// The file's form in `coding`, made of `plain` if it is not being made already. None: the file is to be
+/// sent as it is, because that is shorter, or too much is being compressed.
+pub(crate) async fn make(
+    meta: Meta,
+    coding: Coding,
+    config: &EncodingConfig,
+    plain: impl FnOnce() -> io::Result<Plain>,
+) -> io::Result<Form> {
+    // Read after it had settled, and its state is still the same: this is the content it names.
+    let settled = is_settled(&meta, SystemTime::now());
+    let keep = move |plain: &Plain, form: &Form| {
+        let same = match plain {
+            Plain::Bytes(_) => true,
+            Plain::File(file, _) => is_still(file, &meta),
+        };
+        if settled && same {
+            kept().put((meta, coding), form.clone());
+        }
+    };
+    UNDER_WAY
+        .get((meta, coding), coding, config, plain, keep)
+        .await
+}
+
+fn is_still(file: &File, meta: &Meta) -> bool {
+    Meta::of(file).is_ok_and(|now| now == *meta)
+}
+
+impl Kept {
+    fn get(&mut self, key: &Key) -> Option<Form> {
+        let entry = self.forms.get_mut(key)?;
+        entry.used = true;
+        Some(entry.form.clone())
+    }
+
+    fn put(&mut self, key: Key, form: Form) {
+        let weight = weight(&form);
+        if weight > MOST_BYTES {
+            return;
+        }
+        let entry = Entry { form, used: false };
+        match self.forms.insert(key, entry) {
+            Some(old) => self.bytes -= self::weight(&old.form),
+            None => self.order.push_back(key),
+        }
+        self.bytes += weight;
+        while self.bytes > MOST_BYTES
+            && let Some(key) = self.order.pop_front()
+        {
+            if let Some(entry) = self.forms.get_mut(&key)
+                && std::mem::take(&mut entry.used)
+            {
+                self.order.push_back(key);
+            } else if let Some(old) = self.forms.remove(&key) {
+                self.bytes -= self::weight(&old.form);
+            }
+        }
+    }
+}
+
+/// Memory of a form: its bytes, the key twice, and the maps' own.
+fn weight(form: &Form) -> usize {
+    form.as_ref().map_or(0, Bytes::len) + 2 * size_of::<Key>() + 128
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::site::root::Kind;
+
+    fn key(number: u64) -> Key {
+        let meta = Meta {
+            kind: Kind::File,
+            size: 1 << 20,
+            mtime: (1, 0),
+            ctime: (1, 0),
+            inode: (0, 0, number),
+        };
+        (meta, Coding::Brotli)
+    }
+
+    #[test]
+    fn memory_is_bounded_and_what_is_asked_for_stays() {
+        let mut kept = Kept::default();
+        let form = Some(Bytes::from(vec![0; 1 << 20]));
+        for number in 0..100 {
+            kept.put(key(number), form.clone());
+            assert!(kept.bytes <= MOST_BYTES);
+            assert!(kept.get(&key(0)).is_some(), "{number}");
+        }
+        assert!(kept.get(&key(1)).is_none());
+        assert_eq!(kept.forms.len(), kept.order.len());
+        let held: usize = kept.forms.values().map(|entry| weight(&entry.form)).sum();
+        assert_eq!(held, kept.bytes);
+        // A file that is not worth compressing is remembered, too.
+        kept.put(key(200), None);
+        assert_eq!(kept.get(&key(200)), Some(None));
+    }
+
+    #[tokio::test]
+    async fn a_file_is_compressed_once_for_all_who_ask_meanwhile() {
+        let text = b"<p>The elephant carries the howdah.</p>\n".repeat(8000);
+        let (meta, coding) = key(1000);
+        let config = EncodingConfig::default();
+        let made = std::cell::Cell::new(0);
+        let ask = || {
+            make(meta, coding, &config, || {
+                made.set(made.get() + 1);
+                Ok(Plain::Bytes(Bytes::from(text.clone())))
+            })
+        };
+        let (one, other) = tokio::join!(ask(), ask());
+        // On a busy machine they may give up waiting; the work goes on.
+        if let (Some(one), Some(other)) = (one.unwrap(), other.unwrap()) {
+            assert_eq!(one, other);
+            assert!(one.len() < text.len() / 4);
+        }
+        assert_eq!(made.get(), 1);
+        while ready(&meta, coding).is_none() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn what_does_not_shrink_is_sent_as_it_is() {
+        let mut noise = vec![0u8; 100_000];
+        let mut state = 1u32;
+        for byte in &mut noise {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            *byte = (state >> 24) as u8;
+        }
+        let (meta, coding) = key(2000);
+        let plain = || Ok(Plain::Bytes(Bytes::from(noise)));
+        let form = make(meta, coding, &EncodingConfig::default(), plain).await;
+        assert_eq!(form.unwrap(), None);
+    }
+}
