@@ -434,6 +434,74 @@ fn compressed_pages_have_their_own_length_and_flushes_pass_through() {
     }
 }
 
+struct Unpark(std::thread::Thread);
+
+impl std::task::Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// As a body is decoded that came with this `Content-Encoding`.
+fn decoded(coding: &str, coded: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::new();
+    match coding {
+        "gzip" => flate2::read::GzDecoder::new(coded).read_to_end(&mut plain),
+        "br" => brotli::Decompressor::new(coded, 4096).read_to_end(&mut plain),
+        _ => zstd::stream::read::Decoder::new(coded)
+            .unwrap()
+            .read_to_end(&mut plain),
+    }
+    .unwrap();
+    plain
+}
+
+#[test]
+fn what_takes_long_to_compress_is_compressed_elsewhere_and_comes_whole_and_in_order() {
+    let text: Vec<u8> = (0..40_000u32)
+        .flat_map(|n| format!("{n:x} elephants\n").into_bytes())
+        .collect();
+    for coding in ["gzip", "br", "zstd"] {
+        // Held until it is whole; begun at the hold; begun with and flushed in the middle.
+        for (hold, flush) in [(1 << 20, false), (100_000, false), (1 << 20, true)] {
+            let mut rig = Rig::new(&[("Accept-Encoding", coding)]);
+            (rig.config.hold, rig.config.memory) = (hold, 1 << 20);
+            let mut events = vec![head_event(&[("Content-Type", "text/html")])];
+            for (number, piece) in text.chunks(70_000).enumerate() {
+                events.push(body(piece));
+                if flush && number % 3 == 1 {
+                    events.push(FLUSH());
+                }
+            }
+            events.push(END());
+            let (mut client, mut script) = (eager(), Script(events.into()));
+            let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
+            let _inside = rig.runtime.enter();
+            let waker = std::task::Waker::from(Arc::new(Unpark(std::thread::current())));
+            let mut cx = Context::from_waker(&waker);
+            let mut waited = 0;
+            let ended = loop {
+                match pump.poll(&mut cx, &mut script, &mut client) {
+                    Poll::Ready(ended) => break ended,
+                    Poll::Pending => std::thread::park(),
+                }
+                waited += 1;
+            };
+            assert!(matches!(ended, Ended::Complete), "{coding} {hold}");
+            assert!(waited > 0, "{coding} {hold}: done on this thread");
+            assert!(
+                client.heads[0]
+                    .1
+                    .contains(&format!("Content-Encoding: {coding}"))
+            );
+            assert!(
+                decoded(coding, &client.all()) == text,
+                "{coding} {hold} {flush}"
+            );
+        }
+    }
+}
+
 #[test]
 fn a_slow_client_frees_the_child_and_gets_every_byte_in_order() {
     let rig = Rig::new(&[]);
