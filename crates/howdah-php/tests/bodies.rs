@@ -161,6 +161,25 @@ fn a_post_above_post_max_size_is_dropped_with_a_warning() {
     assert_eq!(answer.text(), "1");
 }
 
+/// The server therefore stores such a body as any other: by its length nobody can say that PHP has no
+/// use for it.
+#[test]
+fn what_is_above_post_max_size_can_be_read_from_php_input_whatever_its_type() {
+    let dir = Dir::new();
+    let script = dir.write(
+        "input.php",
+        "<?php echo count($_POST), ' ', strlen(file_get_contents('php://input'));",
+    );
+    let mut front = Front::start(1, &["-d", "post_max_size=1K", "-d", "display_errors=0"]);
+    let body = [b"a=".to_vec(), vec![b'x'; 5000]].concat();
+    for method in ["POST", "PUT"] {
+        for kind in [FORM, "multipart/form-data; boundary=b", "application/json"] {
+            let answer = front.run(Request::new(method, &script).body(kind, &body));
+            assert_eq!(answer.text(), "0 5002", "{method} {kind}");
+        }
+    }
+}
+
 #[test]
 fn upload_progress_is_seen_while_the_body_comes() {
     let dir = Dir::new();

@@ -3,17 +3,15 @@
 //! handler does not ask for waits in the client's kernel.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::{Instant, Sleep};
 
 use super::buffers::{self, Input};
 use super::io::{BodyLeft, Io};
+use super::pace::Pace;
 use howdah_http1::chunk::ChunkDecoder;
 use howdah_http1::framing::{BodyKind, Framing};
 use howdah_http1::refusal::BadRequest;
@@ -84,10 +82,10 @@ pub struct RequestBody {
     limit: u64,
     received: u64,
     expect_continue: bool,
-    timer: Option<Pin<Box<Sleep>>>,
-    /// Since when the client is waited for, and how long it has been waited for in all.
-    waiting_since: Option<Instant>,
-    waited: Duration,
+    /// Made when the client has to be waited for.
+    pace: Option<Box<Pace>>,
+    /// Bytes a second beyond those of the configuration that it must send.
+    min_rate: u32,
 }
 
 impl RequestBody {
@@ -100,9 +98,8 @@ impl RequestBody {
             limit: u64::MAX,
             received: 0,
             expect_continue: false,
-            timer: None,
-            waiting_since: None,
-            waited: Duration::ZERO,
+            pace: None,
+            min_rate: 0,
         }
     }
 
@@ -122,8 +119,8 @@ impl RequestBody {
         self.limit = u64::MAX;
         self.received = 0;
         self.expect_continue = framing.expect_continue;
-        self.waiting_since = None;
-        self.waited = Duration::ZERO;
+        self.pace = None;
+        self.min_rate = 0;
         self.tell_left();
     }
 
@@ -163,6 +160,12 @@ impl RequestBody {
         self.limit = max;
     }
 
+    /// From now on the client must send so many bytes a second, if that is more than
+    /// `min_body_rate`: what it makes the server keep is short.
+    pub fn set_min_rate(&mut self, rate: u32) {
+        self.min_rate = rate;
+    }
+
     /// The next bytes, never empty; `None` at the end. An error repeats itself.
     pub async fn next(&mut self) -> Option<Result<Bytes, BodyError>> {
         poll_fn(|cx| self.poll_next(cx)).await
@@ -183,7 +186,7 @@ impl RequestBody {
             }
             Err(why) => {
                 self.state = State::Failed(why);
-                self.timer = None;
+                self.pace = None;
                 self.tell_left();
                 Poll::Ready(Some(Err(why)))
             }
@@ -234,7 +237,14 @@ impl RequestBody {
                 }
             };
             let piece = received?;
-            self.check_rate(piece.as_ref().map_or(0, Bytes::len))?;
+            // A server that is slow to take them is not the client's fault: only waiting counts.
+            let came = piece.as_ref().map_or(self.input.bytes().len(), Bytes::len);
+            let rate = self.io.config.min_body_rate.max(self.min_rate);
+            if let Some(pace) = &mut self.pace
+                && pace.took(came, rate)
+            {
+                return Poll::Ready(Err(BodyError::TooSlow));
+            }
             if let Some(piece) = piece {
                 return Poll::Ready(Ok(piece));
             }
@@ -252,7 +262,7 @@ impl RequestBody {
                 *left -= take as u64;
                 if *left == 0 {
                     self.state = State::Done;
-                    self.timer = None;
+                    self.pace = None;
                 }
                 self.expect_continue = false;
                 Ok(Some(piece))
@@ -278,7 +288,7 @@ impl RequestBody {
                 }
                 if done {
                     self.state = State::Done;
-                    self.timer = None;
+                    self.pace = None;
                 }
                 Ok((done || !out.is_empty()).then(|| buffers::keep(&mut out)))
             }
@@ -294,7 +304,7 @@ impl RequestBody {
         }
         self.state = match left - buf.len() as u64 {
             0 => {
-                self.timer = None;
+                self.pace = None;
                 State::Done
             }
             left => State::Length { left },
@@ -322,30 +332,8 @@ impl RequestBody {
     /// Waits for the client, but not longer than allowed.
     fn poll_patience<T>(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, BodyError>> {
         let patience = self.io.config.body_timeout;
-        let timer = self
-            .timer
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
-        if self.waiting_since.is_none() {
-            let now = Instant::now();
-            self.waiting_since = Some(now);
-            timer.as_mut().reset(now + patience);
-        }
-        ready!(timer.as_mut().poll(cx));
+        let pace = self.pace.get_or_insert_with(|| Box::new(Pace::new()));
+        ready!(pace.poll_wait(patience, cx));
         Poll::Ready(Err(BodyError::Timeout))
-    }
-
-    /// Whether bytes come fast enough, on the average of the time spent waiting for them: a server
-    /// that is slow to take them is not the client's fault.
-    fn check_rate(&mut self, new: usize) -> Result<(), BodyError> {
-        let Some(since) = self.waiting_since.take() else {
-            return Ok(());
-        };
-        self.waited += since.elapsed();
-        let total = self.received + new as u64 + self.input.bytes().len() as u64;
-        let over = self.waited.saturating_sub(self.io.config.body_rate_grace);
-        if over.as_secs_f64() * f64::from(self.io.config.min_body_rate) > total as f64 {
-            return Err(BodyError::TooSlow);
-        }
-        Ok(())
     }
 }

@@ -31,11 +31,9 @@ pub struct HttpConfig {
     pub header_timeout: Duration,
     /// Between two reads of a request body → `BodyTimeout`. 30 s: nginx has 60, Apache 20.
     pub body_timeout: Duration,
-    /// Bytes a second that a body must average while the server waits for it, after
-    /// [`HttpConfig::body_rate_grace`] of waiting → `BodyTooSlow`. 240, as Kestrel; 0 is no minimum.
+    /// Bytes a second that a body must come with while it is waited for, over ten seconds of waiting
+    /// → `BodyTooSlow`. 240, as Kestrel; 0 is no minimum.
     pub min_body_rate: u32,
-    /// How long a body may be slower than the minimum. 5 s, as Kestrel.
-    pub body_rate_grace: Duration,
     /// How long a connection may stay idle between requests. 75 s, as nginx: above the 60 s of
     /// load balancers in front, so that they close first and never send into a closing connection.
     pub keepalive_timeout: Duration,
@@ -76,7 +74,6 @@ impl Default for HttpConfig {
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             min_body_rate: 240,
-            body_rate_grace: Duration::from_secs(5),
             keepalive_timeout: Duration::from_secs(75),
             keepalive_requests: 10_000,
             send_timeout: Duration::from_secs(60),

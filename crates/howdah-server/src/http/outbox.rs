@@ -44,6 +44,8 @@ pub(super) struct Outbox {
     queued: usize,
     /// Bytes from the front that must not wait for the current handler.
     ahead: usize,
+    /// Bytes a second beyond those of the configuration that the client must take.
+    pub(super) min_rate: u32,
     /// The final answer's head of the current request has been queued.
     pub(super) began: bool,
     /// Sending has failed: everything further is dropped.
@@ -150,7 +152,7 @@ impl Outbox {
                 Poll::Ready(Ok(n)) => {
                     self.took(n);
                     if let Some(pace) = &mut self.pace
-                        && pace.took(n, config.min_send_rate)
+                        && pace.took(n, config.min_send_rate.max(self.min_rate))
                     {
                         return Poll::Ready(Err(self.fail_slow()));
                     }

@@ -1,6 +1,6 @@
-//! How long, and how slowly, a client may take what is sent to it: a time without any progress, and
-//! bytes a second over the time that was waited for it. One byte now and then is progress, but
-//! not enough of it. Knows no socket; made when one has no room for the first time.
+//! How long, and how slowly, a client may take an answer or send a body: a time without any progress,
+//! and bytes a second over the time that was waited for it. One byte now and then is progress, but
+//! not enough of it. Knows no socket; made when the client is waited for the first time.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ const WINDOW: Duration = Duration::from_secs(10);
 pub(super) struct Pace {
     timer: Pin<Box<Sleep>>,
     since: Option<Instant>,
-    /// In this window: the time waited, and what was taken.
+    /// In this window: the time waited, and the progress.
     waited: Duration,
     taken: u64,
 }
@@ -32,7 +32,7 @@ impl Pace {
         }
     }
 
-    /// The client takes nothing now; ready when it has taken nothing for `patience`.
+    /// The client makes no progress now; ready when it has made none for `patience`.
     pub(super) fn poll_wait(&mut self, patience: Duration, cx: &mut Context<'_>) -> Poll<()> {
         if self.since.is_none() {
             let now = Instant::now();
@@ -42,7 +42,7 @@ impl Pace {
         self.timer.as_mut().poll(cx)
     }
 
-    /// The client has taken `n` bytes; whether that is too slow for `rate` bytes a second.
+    /// The client has taken, or sent, `n` bytes; whether that is too slow for `rate` bytes a second.
     pub(super) fn took(&mut self, n: usize, rate: u32) -> bool {
         self.taken += n as u64;
         if let Some(since) = self.since.take() {

@@ -153,6 +153,7 @@ impl Responder {
         self.body_sent = 0;
         let mut outbox = self.io.outbox();
         outbox.began = false;
+        outbox.min_rate = 0;
         outbox.mark_ahead();
     }
 
@@ -349,6 +350,12 @@ impl Responder {
     /// Bytes of this response that the socket has taken.
     pub fn taken(&self) -> u64 {
         self.sent.saturating_sub(self.queued() as u64)
+    }
+
+    /// From now on the client must take so many bytes a second, if that is more than
+    /// `min_send_rate`: what it makes the server keep is short.
+    pub fn set_min_rate(&mut self, rate: u32) {
+        self.io.outbox().min_rate = rate;
     }
 
     /// Whether sending has failed because the client took less than `min_send_rate`.

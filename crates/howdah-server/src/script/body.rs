@@ -74,6 +74,8 @@ pub trait Incoming {
     fn expected(&self) -> BodyKind;
     /// More bytes than this are an error.
     fn set_limit(&mut self, max: u64);
+    /// Fewer bytes than this a second are an error.
+    fn set_min_rate(&mut self, rate: u32);
     /// The next bytes.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>>;
 }
@@ -85,6 +87,10 @@ impl Incoming for RequestBody {
 
     fn set_limit(&mut self, max: u64) {
         RequestBody::set_limit(self, max);
+    }
+
+    fn set_min_rate(&mut self, rate: u32) {
+        RequestBody::set_min_rate(self, rate);
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
@@ -176,6 +182,7 @@ async fn in_file(
     drop(start);
     while let Some(piece) = next(body).await? {
         spill.append(&piece)?;
+        body.set_min_rate(policy.room.min_rate());
     }
     let (file, length, share) = spill.into_file();
     Ok(Received::Whole(

@@ -11,6 +11,7 @@ struct Pieces {
     left: VecDeque<Result<Bytes, BodyError>>,
     limit: u64,
     given: u64,
+    min_rate: u32,
 }
 
 impl Pieces {
@@ -23,6 +24,7 @@ impl Pieces {
                 .collect(),
             limit: u64::MAX,
             given: 0,
+            min_rate: 0,
         }
     }
 }
@@ -34,6 +36,10 @@ impl Incoming for Pieces {
 
     fn set_limit(&mut self, max: u64) {
         self.limit = max;
+    }
+
+    fn set_min_rate(&mut self, rate: u32) {
+        self.min_rate = rate;
     }
 
     fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
@@ -293,6 +299,17 @@ fn a_body_that_does_not_fit_with_the_others_is_refused_by_name_and_gives_its_roo
         let mut body = Pieces::new(BodyKind::Length(length as u64), &pieces);
         block_on(receive(&post("a/b"), &mut body, &policy))
     };
+    let mut steady = Pieces::new(BodyKind::Length(150), &[&[b'x'; 150]]);
+    drop(block_on(super::receive(&post("a/b"), &mut steady, &policy)).unwrap());
+    assert_eq!(steady.min_rate, 0, "half of the room is free");
+    let bytes = [b'x'; 110];
+    let mut late = Pieces::new(BodyKind::Length(220), &[&bytes, &bytes]);
+    drop(block_on(super::receive(&post("a/b"), &mut late, &policy)).unwrap());
+    assert_eq!(
+        late.min_rate,
+        crate::script::spill::BUSY_RATE,
+        "less than half is free"
+    );
     let one = receive(200).unwrap();
     let refused = receive(200).unwrap_err();
     assert_eq!((refused.name(), refused.status()), ("SpillFull", 503));

@@ -77,6 +77,8 @@ pub trait Answer {
     fn queued(&self) -> usize;
     /// See [`Responder::taken`].
     fn taken(&self) -> u64;
+    /// See [`Responder::set_min_rate`].
+    fn set_min_rate(&mut self, rate: u32);
     /// See [`Responder::poll_flush`].
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ClientGone>>;
     /// See [`Responder::end`].
@@ -102,6 +104,9 @@ impl Answer for Responder {
     }
     fn taken(&self) -> u64 {
         Responder::taken(self)
+    }
+    fn set_min_rate(&mut self, rate: u32) {
+        Responder::set_min_rate(self, rate);
     }
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ClientGone>> {
         Responder::poll_flush(self, cx)
@@ -338,7 +343,7 @@ impl<'a> Pump<'a> {
             match self.has_room(cx, out) {
                 Room::Yes => {
                     if let Some(waits) = &mut self.waits {
-                        waits.over(|| out.taken());
+                        waits.over();
                     }
                 }
                 Room::Perhaps => return Poll::Pending,
@@ -378,6 +383,7 @@ impl<'a> Pump<'a> {
         let Spill::Yes(spilled) = &mut self.spill else {
             return Ok(());
         };
+        out.set_min_rate(self.config.room.min_rate());
         let refill = allowance(REFILL);
         while out.queued() < refill {
             let piece = if spilled.file.pending() > 0 {

@@ -39,6 +39,7 @@ struct Client {
     aborted: bool,
     gone: bool,
     most_queued: usize,
+    min_rate: u32,
 }
 
 impl Answer for Client {
@@ -56,6 +57,9 @@ impl Answer for Client {
     }
     fn queued(&self) -> usize {
         self.queue.iter().map(Bytes::len).sum()
+    }
+    fn set_min_rate(&mut self, rate: u32) {
+        self.min_rate = rate;
     }
     fn taken(&self) -> u64 {
         self.body.len() as u64
@@ -576,6 +580,52 @@ fn beyond_the_file_and_without_one_the_script_waits() {
             Some(Ended::Complete)
         ));
         assert_eq!(client.all().len(), 2_000_000);
+    }
+}
+
+#[test]
+fn a_client_the_script_waits_for_must_take_enough() {
+    let mut rig = Rig::new(&[]);
+    rig.config.spill = 0;
+    let mut events = vec![head_event(&[])];
+    events.extend((0..400).map(|_| body(&[b'x'; 50_000])));
+    let mut client = Client::default();
+    let mut script = Script(events.into());
+    let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
+    assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
+    // Just enough in the first window, less in the second.
+    for (takes, goes_on) in [(2_700_000, true), (100_000, false)] {
+        for _ in 0..10 {
+            client.window += takes / 10;
+            assert!(rig.turns(&mut pump, &mut script, &mut client, 9).is_none());
+            rig.runtime
+                .block_on(tokio::time::advance(super::super::wait::WINDOW / 10));
+        }
+        let ended = rig.turns(&mut pump, &mut script, &mut client, 9);
+        assert_eq!(ended.is_none(), goes_on, "{takes}: {ended:?}");
+        let slow = matches!(ended, Some(Ended::CutOff(Failure::ClientTooSlow)));
+        assert_eq!((slow, client.aborted), (!goes_on, !goes_on));
+    }
+}
+
+#[test]
+fn a_client_whose_answer_is_in_a_file_must_be_faster_while_files_are_short_of_room() {
+    for (limit, rate) in [(u64::MAX, 0), (1_200_000, crate::script::spill::BUSY_RATE)] {
+        let rig = Rig::new(&[]);
+        rig.config.room.set_limit(limit);
+        let mut events = vec![head_event(&[])];
+        events.extend((0..20).map(|_| body(&[b'x'; 50_000])));
+        let mut client = Client::default();
+        let mut script = Script(events.into());
+        let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
+        assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
+        rig.runtime
+            .block_on(tokio::time::advance(rig.config.patience));
+        assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
+        assert!(script.0.is_empty());
+        client.window = 1000;
+        assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
+        assert_eq!(client.min_rate, rate);
     }
 }
 

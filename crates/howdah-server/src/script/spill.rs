@@ -18,6 +18,10 @@ use bytes::Bytes;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+/// What a client with a file must keep to when half of the room is used: a slow phone does.
+/// Otherwise whoever has filled it could keep it so for 240 bytes a second a file.
+pub const BUSY_RATE: u32 = 16 << 10;
+
 /// Why bytes are not kept.
 #[derive(Debug)]
 pub enum SpillError {
@@ -83,6 +87,14 @@ impl SpillRoom {
     pub fn auto_limit(&self, directory: &Path) -> io::Result<u64> {
         let disk = rustix::fs::statvfs(directory)?;
         Ok((disk.f_bavail * disk.f_frsize + self.used()) / 2)
+    }
+
+    /// Bytes a second that a client with a file must send or take, beyond what is configured.
+    pub fn min_rate(&self) -> u32 {
+        match self.used() > self.limit() / 2 {
+            true => BUSY_RATE,
+            false => 0,
+        }
     }
 
     fn take(&self, bytes: u64) -> bool {

@@ -1,6 +1,6 @@
 //! A script that waits for its client: memory and file for the answer are full, and its child serves
-//! nobody else. Says when the client is too slow for that. Only the time the script waits counts, and
-//! what the client takes meanwhile.
+//! nobody else. Says when the client is too slow for that. Only the time the script waits counts; what
+//! the client takes counts all the time, because the kernel takes some for it whenever there is more.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,39 +21,40 @@ pub const WINDOW: Duration = Duration::from_secs(10);
 pub struct ScriptWait {
     /// The end of the window, while the script waits.
     timer: Option<Pin<Box<Sleep>>>,
-    /// Since when it waits now, and what the client had taken then.
-    since: Option<(Instant, u64)>,
+    /// Since when it waits now.
+    since: Option<Instant>,
     /// Before that, in this window.
     waited: Duration,
-    taken: u64,
+    /// What the client had taken when the window began; none: it begins when the script waits.
+    taken_before: Option<u64>,
 }
 
 impl ScriptWait {
     /// The script cannot go on; `taken` is what the client has taken of the answer. Ready: it takes
     /// too little.
     pub fn poll(&mut self, taken: u64, cx: &mut Context<'_>) -> Poll<()> {
-        let now = Instant::now();
-        let (_, before) = *self.since.get_or_insert((now, taken));
+        let before = self.taken_before.get_or_insert(taken);
+        self.since.get_or_insert_with(Instant::now);
         let left = WINDOW.saturating_sub(self.waited);
         let timer = self
             .timer
             .get_or_insert_with(|| Box::pin(tokio::time::sleep(left)));
-        ready!(timer.as_mut().poll(cx));
-        let taken_in_window = self.taken + (taken - before);
-        if taken_in_window < RATE * WINDOW.as_secs() {
-            return Poll::Ready(());
+        loop {
+            ready!(timer.as_mut().poll(cx));
+            if taken - *before < RATE * WINDOW.as_secs() {
+                return Poll::Ready(());
+            }
+            let now = Instant::now();
+            *before = taken;
+            (self.waited, self.since) = (Duration::ZERO, Some(now));
+            timer.as_mut().reset(now + WINDOW);
         }
-        (self.waited, self.taken) = (Duration::ZERO, 0);
-        self.since = Some((now, taken));
-        timer.as_mut().reset(now + WINDOW);
-        timer.as_mut().poll(cx)
     }
 
     /// The script goes on.
-    pub fn over(&mut self, taken: impl FnOnce() -> u64) {
-        if let Some((since, before)) = self.since.take() {
+    pub fn over(&mut self) {
+        if let Some(since) = self.since.take() {
             self.waited += since.elapsed();
-            self.taken += taken() - before;
             // Armed anew, for what is left of the window, when it waits again.
             self.timer = None;
         }
@@ -93,7 +94,7 @@ mod tests {
     async fn room_for_a_moment_does_not_begin_anew() {
         let mut wait = ScriptWait::default();
         assert!(!too_slow_within(&mut wait, 0, 6).await);
-        wait.over(|| 1000);
+        wait.over();
         assert!(too_slow_within(&mut wait, 1000, 5).await);
     }
 
@@ -102,7 +103,7 @@ mod tests {
         let mut wait = ScriptWait::default();
         for _ in 0..3 {
             assert!(!too_slow_within(&mut wait, 0, 3).await);
-            wait.over(|| 0);
+            wait.over();
             tokio::time::sleep(Duration::from_secs(100)).await;
         }
         assert!(too_slow_within(&mut wait, 0, 2).await, "3 * 3 s are over");

@@ -177,7 +177,7 @@ options! {
             "Requests on one connection before it is closed; 0: no limit.",
             "frees a connection's memory now and then; nginx' 1000 costs busy clients reconnects";
         "body_rate": Kind::Integer(0, 1 << 30), "240",
-            "Bytes a second a request body must average; slower: 408 `BodyTooSlow`. 0: no minimum.",
+            "Bytes a second a request body must come with while it is waited for, in each ten seconds of that; slower: 408 `BodyTooSlow`. 0: no minimum.",
             "Kestrel's; no real link is slower";
         "send_rate": Kind::Integer(0, 1 << 30), "240",
             "Bytes a second a client must take of its answer while it is waited for; slower: the connection is closed, `ClientTooSlow`. 0: no minimum.",
@@ -194,7 +194,7 @@ options! {
             "… and up to this size in the file; then the script waits, as long as the client takes 256 KiB a second: a slower one is cut off, `ClientTooSlow`.",
             "nginx' fastcgi_max_temp_file_size; a script that waits holds a process";
         "spill_total": Kind::SizeOrAuto(0, 1024 * T), "auto",
-            "All files of stored request bodies and of waiting output together. Beyond it a body that needs a file is refused, 503 `SpillFull`, and a script waits for its slow client. `auto` is half of what is free in `spill_directory` at the start.",
+            "All files of stored request bodies and of waiting output together. From half of it on whoever has such a file must send, or take, 16 KiB a second: otherwise 408 `BodyTooSlow`, or `ClientTooSlow`. Beyond it a body that needs a file is refused, 503 `SpillFull`, and a script waits for its slow client. `auto` is half of what is free in `spill_directory` at the start.",
             "logs, sessions and the database are often on the same disk";
         "memory": Kind::SizeOrAuto(16 * M, T), "auto",
             "Memory of the front, PHP's processes not counted, beside `cache.memory`. From half of it on bodies and answers of slow clients go to files at once and heads beyond 4 KiB that do not come whole are refused; at all of it new requests are: 503 `MemoryLimit`. `auto` is a quarter of the machine's or the container's memory, at least 64 MiB, and of a limited address space (`ulimit -v`) at most half.",
@@ -402,7 +402,7 @@ options! {
         "sendfile_roots": Kind::Texts, "", "Directories whose files a script may name by `X-Sendfile`.", "";
         "max_body_size": Kind::SizeOrOff(1, 1 << 50), "1G",
             "Longest request body; beyond: 413 before PHP sees anything.",
-            "Apache's; PHP's own post_max_size is the limit people mean to set";
+            "Apache's; post_max_size bounds only what PHP parses into $_POST and $_FILES, a script reads beyond it from php://input";
         "request_buffering": Kind::Word(&["on", "off", "auto"]), "on",
             "`on`: a script starts when the body is complete. `off`: as it arrives; a slow client then holds a process for as long as it sends. `auto`: `on`, but as it arrives when a form begins with the field of PHP's upload progress, for at most a quarter of the pool's processes at once; further ones are received first.",
             "a slow client never holds a process; a script that shows upload progress needs `auto`";

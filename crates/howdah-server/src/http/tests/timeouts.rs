@@ -121,6 +121,32 @@ async fn a_body_that_dribbles_in_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_body_that_began_fast_has_no_credit_for_dribbling() {
+    let mut client = Client::new();
+    client
+        .send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 999999\r\n\r\n")
+        .await;
+    client.send([b'x'; 100_000]).await;
+    let begun = Instant::now();
+    let (mut reader, mut writer) = client.stream.split();
+    let dribbling = async {
+        loop {
+            tokio::time::sleep(Duration::from_secs(6)).await;
+            if writer.write_all(b"x").await.is_err() {
+                return;
+            }
+        }
+    };
+    let mut got = Vec::new();
+    tokio::select! {
+        () = dribbling => panic!("still taken"),
+        n = reader.read_to_end(&mut got) => { n.unwrap(); }
+    }
+    assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
+    assert!(got.ends_with(b"BodyTooSlow"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_slow_but_steady_body_is_taken() {
     let mut client = Client::new();
     client
