@@ -658,6 +658,7 @@ mod tests {
             pools: vec![PoolStatus {
                 pool: "w\"w".into(),
                 state: "Ready".into(),
+                php: "8.2.1".into(),
                 children: vec![ChildRow {
                     state: "Busy".into(),
                     method: "GET".into(),
@@ -679,9 +680,26 @@ mod tests {
             text.contains("statuses: 200 10, 503 1\nfailures: QueueFull 1\n"),
             "{text}"
         );
-        assert!(text.contains("opcache OFF"), "{text}");
+        assert!(text.contains(", PHP 8.2.1, opcache OFF, up"), "{text}");
         assert!(text.contains("9216 GET /a\\x1B[2J\n"), "{text}");
         assert!(!text.contains('\x1b'));
+    }
+
+    #[test]
+    fn a_pool_that_has_not_started_php_is_up_and_says_nothing_of_it() {
+        let mut asleep = status();
+        asleep.pools[0].state = "Asleep".into();
+        asleep.pools[0].php = String::new();
+        let page = text(&asleep);
+        assert!(
+            page.contains(": Asleep, ") && !page.contains("opcache"),
+            "{page}"
+        );
+        let metrics = openmetrics(&asleep);
+        assert!(
+            metrics.contains("howdah_pool_up{pool=\"w\\\"w\"} 1"),
+            "{metrics}"
+        );
     }
 
     #[test]
