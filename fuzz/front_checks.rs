@@ -1,7 +1,9 @@
 //! Drives the whole front over socket pairs, with requests made from the fuzzer's bytes, cut and
 //! delayed as those bytes say, and compares every answer with a model: answers come in the order
 //! of their requests, each is the one its request must get, and no byte of another connection's
-//! answer is in any of them. The client's half (`Reader`) shares no code with the server.
+//! answer is in any of them. One host has the page cache on, and pages that a cookie makes personal;
+//! files are closed by an `.htaccess` file; scripts name files by `X-Accel-Redirect`; clients leave
+//! and half-close. The client's half (`Reader`) shares no code with the server.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -20,13 +22,18 @@ use howdah_server::http::{HttpConfig, serve_connected};
 use howdah_server::log::{ErrorLog, ErrorStyle, LogTarget, Sink};
 use howdah_server::request::Front;
 use howdah_server::server_config::{FrontSettings, ServerConfig};
+use howdah_server::site::config::{CacheConfig, HostPattern};
 use howdah_server::site::{Site, SiteConfig, Sites};
-use tokio::io::{AsyncReadExt, Interest};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
 /// The files of the site: below and above what the front keeps in memory and sends in one piece.
 const FILE_SIZES: [usize; 4] = [0, 5, 20_000, 300_000];
+/// What nobody may read: it lies where an `.htaccess` file closes the directory.
+const CLOSED: &[u8] = b"closed to everybody\n";
+/// Pages that all connections ask for, so that they meet in the cache.
+const PAGES: usize = 4;
 /// Longest wait for anything: reaching it is a finding (a hang).
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -71,6 +78,9 @@ struct Dialogue {
     has_junk: bool,
     /// The client closes the connection after so many bytes of `wire`.
     leaves_after: Option<usize>,
+    /// The client closes its sending half when it has sent everything. What is still to be answered
+    /// then is the server's choice.
+    half_closes: bool,
     secret: String,
 }
 
@@ -90,6 +100,19 @@ fn echo(id: &str, method: &str, body: &[u8], filler: usize) -> Vec<u8> {
     .into_bytes();
     let letter = b'a' + (id.len() + filler) as u8 % 26;
     text.resize(text.len() + filler, letter);
+    text
+}
+
+/// A page: the same for everybody without a cookie.
+fn page(n: &str, cookie: &str) -> Vec<u8> {
+    let whose = if cookie.is_empty() {
+        "everybody"
+    } else {
+        cookie
+    };
+    let mut text = format!("page {n} for {whose}\n").into_bytes();
+    let length = text.len() + n.len() * 100 + usize::from(n.as_bytes()[0]) * 500;
+    text.resize(length, b'.');
     text
 }
 
@@ -118,17 +141,26 @@ fn dialogue(numbers: &mut Numbers<'_>) -> Dialogue {
         expected: Vec::new(),
         has_junk: false,
         leaves_after: None,
+        half_closes: false,
         secret,
     };
     for n in 0..1 + numbers.byte() % 6 {
         match numbers.byte() % 16 {
-            0..=3 => made.ask_for_file(numbers),
-            4..=12 => made.ask_for_script(numbers, n),
+            0..=2 => made.ask_for_file(numbers),
+            3..=9 => made.ask_for_script(numbers, n),
+            10..=12 => made.ask_for_page(numbers),
             13 => {
-                made.wire
-                    .extend_from_slice(b"GET /missing HTTP/1.1\r\nHost: h\r\n\r\n");
+                let (path, status) = [
+                    ("/missing", 404),
+                    ("/closed/secret.txt", 403),
+                    ("/closed/missing", 403),
+                    ("/.htaccess", 404),
+                ][numbers.byte() % 4];
+                made.wire.extend_from_slice(
+                    format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes(),
+                );
                 made.expected.push(Expected::Status {
-                    status: 404,
+                    status,
                     head_only: false,
                 });
             }
@@ -148,8 +180,10 @@ fn dialogue(numbers: &mut Numbers<'_>) -> Dialogue {
             }
         }
     }
-    if numbers.byte() % 8 == 7 {
-        made.leaves_after = Some(numbers.word() % (made.wire.len() + 1));
+    match numbers.byte() % 8 {
+        7 => made.leaves_after = Some(numbers.word() % (made.wire.len() + 1)),
+        6 => made.half_closes = true,
+        _ => {}
     }
     made
 }
@@ -182,9 +216,33 @@ impl Dialogue {
         });
     }
 
+    /// A page of the host whose cache is on: everybody's, or, with a cookie, one's own.
+    fn ask_for_page(&mut self, numbers: &mut Numbers<'_>) {
+        let n = (numbers.byte() % PAGES).to_string();
+        let how = numbers.byte();
+        let head_only = how & 1 == 1;
+        let method = if head_only { "HEAD" } else { "GET" };
+        let coding = ["", "Accept-Encoding: gzip\r\n"][how >> 1 & 1];
+        let cookie = ["", &self.secret][how >> 2 & 1];
+        let field = match cookie {
+            "" => String::new(),
+            secret => format!("Cookie: sid={secret}\r\n"),
+        };
+        self.wire.extend_from_slice(
+            format!("{method} /page.php?n={n} HTTP/1.1\r\nHost: c\r\n{coding}{field}\r\n")
+                .as_bytes(),
+        );
+        self.expected.push(Expected::Answer {
+            status: 200,
+            body: page(&n, cookie),
+            id: None,
+            head_only,
+        });
+    }
+
     fn ask_for_script(&mut self, numbers: &mut Numbers<'_>, n: usize) {
         let id = format!("{}-{n}", self.secret);
-        let mode = numbers.byte() % 6;
+        let mode = numbers.byte() % 8;
         let filler = match numbers.byte() {
             small @ 0..=127 => small,
             large => (large - 127) * 3000,
@@ -198,7 +256,8 @@ impl Dialogue {
             _ => ("POST", Some(numbers.word() * 3 >> [8, 0][how >> 3 & 1])),
         };
         let sent: Vec<u8> = (0..body.unwrap_or(0)).map(|at| (at % 253) as u8).collect();
-        let mut head = format!("{method} {target} HTTP/1.1\r\nHost: h\r\n{coding}");
+        let host = ["h", "c"][how >> 5 & 1];
+        let mut head = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n{coding}");
         let is_chunked = how >> 4 & 1 == 1;
         if body.is_some() && is_chunked {
             head += "Transfer-Encoding: chunked\r\n\r\n";
@@ -221,6 +280,16 @@ impl Dialogue {
             self.wire.extend_from_slice(&sent);
         }
         self.expected.push(match mode {
+            7 => Expected::Status {
+                status: 403,
+                head_only: method == "HEAD",
+            },
+            6 => Expected::Answer {
+                status: 200,
+                body: file_content(1),
+                id: Some(id),
+                head_only: method == "HEAD",
+            },
             5 => Expected::Status {
                 status: 502,
                 head_only: method == "HEAD",
@@ -283,6 +352,17 @@ async fn answer(request: ScriptRequest) -> Vec<Result<Event, ExecError>> {
             }
         }
     }
+    if variable("SCRIPT_NAME") == "/page.php" {
+        let cookie = variable("HTTP_COOKIE").replace("sid=", "");
+        let text = Bytes::from(page(&field("n"), &cookie));
+        let mut head = Head {
+            status: 200,
+            ..Head::default()
+        };
+        head.headers
+            .push((b"Content-Type".to_vec(), b"text/html".to_vec()));
+        return vec![Ok(Event::Head(head)), Ok(Event::Body(text)), Ok(Event::End)];
+    }
     let (id, mode) = (field("id"), field("mode"));
     let text = Bytes::from(echo(
         &id,
@@ -303,6 +383,11 @@ async fn answer(request: ScriptRequest) -> Vec<Result<Event, ExecError>> {
             b"Content-Length".to_vec(),
             text.len().to_string().into_bytes(),
         ));
+    }
+    let sent = [("6", "/file1.txt"), ("7", "/closed/secret.txt")];
+    if let Some((_, path)) = sent.iter().find(|(m, _)| *m == mode) {
+        head.headers
+            .push((b"X-Accel-Redirect".to_vec(), path.as_bytes().to_vec()));
     }
     let mut events = Vec::new();
     if mode == "5" {
@@ -368,12 +453,31 @@ fn front() -> Arc<Front> {
                 std::fs::write(root.join(format!("file{n}.txt")), file_content(n)).expect("a file");
             }
             std::fs::write(root.join("echo.php"), "").expect("a file");
+            std::fs::write(root.join("page.php"), "").expect("a file");
+            std::fs::create_dir_all(root.join("closed")).expect("a directory");
+            std::fs::write(root.join("closed/.htaccess"), "Require all denied\n").expect("a file");
+            std::fs::write(root.join("closed/secret.txt"), CLOSED).expect("a file");
             let executor: Arc<dyn Executor> = Arc::new(Echo);
-            let site = Arc::new(Site::new(SiteConfig::new("main", &root), 0).expect("a site"));
-            let sites = Sites::new(vec![site]).expect("sites");
+            let cached = SiteConfig {
+                hosts: vec![HostPattern::parse("c").expect("a host")],
+                cache: Some(CacheConfig {
+                    flush_on_write: true,
+                    ..CacheConfig::default()
+                }),
+                ..SiteConfig::new("cached", &root)
+            };
+            let sites = [SiteConfig::new("main", &root), cached];
+            let sites = sites.into_iter().enumerate();
+            let sites = sites
+                .map(|(n, site)| Arc::new(Site::new(site, n as u32).expect("a site")))
+                .collect();
+            let sites = Sites::new(sites).expect("sites");
             let pools = HashMap::from([("www".to_owned(), executor)]);
-            let config = ServerConfig::new(FrontSettings::default(), sites, &pools)
-                .expect("a configuration");
+            let settings = FrontSettings {
+                cache_memory: 2 << 20,
+                ..FrontSettings::default()
+            };
+            let config = ServerConfig::new(settings, sites, &pools).expect("a configuration");
             let sink =
                 Sink::start(LogTarget::File("/dev/null".into()), Duration::ZERO).expect("a log");
             let log = Arc::new(ErrorLog::new(sink, ErrorStyle::File, 2));
@@ -404,6 +508,10 @@ pub fn whole_front(data: &[u8]) {
             }
             for (n, client) in clients {
                 let received = client.await.expect("the client's checks hold");
+                assert!(
+                    !contains(&received, CLOSED),
+                    "connection {n} got what is closed"
+                );
                 for (other, secret) in secrets.iter().enumerate() {
                     assert!(
                         other == n || !contains(&received, secret.as_bytes()),
@@ -466,7 +574,12 @@ async fn talk(dialogue: Dialogue, rhythm: Vec<usize>) -> Vec<u8> {
             tokio::task::yield_now().await;
         }
     }
-    let is_complete = dialogue.leaves_after.is_none();
+    let is_complete = dialogue.leaves_after.is_none() && !dialogue.half_closes;
+    if dialogue.half_closes {
+        drop(stream.shutdown().await);
+        let rest = tokio::time::timeout(PATIENCE, read_all(&mut stream, &mut received)).await;
+        rest.expect("the connection of a client that has half-closed ends");
+    }
     if is_complete && dialogue.has_junk {
         // The end of what the client has to say, so that an unfinished request is not waited for.
         drop(
