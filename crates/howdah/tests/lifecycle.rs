@@ -782,3 +782,32 @@ fn lost_access_lines_are_in_the_error_log_and_in_the_status() {
     });
     assert!(said().matches(lost).count() == 1, "{}", said());
 }
+
+#[test]
+fn whoever_asks_a_front_that_is_stopped_is_told_so_and_a_late_reload_is_served_after_all() {
+    let scratch = Scratch::new("silent");
+    let text = "[timeouts]\nhang = \"1d\"\nstart = \"1s\"\n";
+    let config = scratch.write("howdah.toml", text);
+    let root = site(&scratch);
+    let config = config.to_str().unwrap();
+    let server = Server::start(&scratch, &[&root, "--children", "1", "--config", config]);
+    let front = front_of(&server);
+    kill(front, Signal::STOP);
+    std::thread::scope(|scope| {
+        let status = scope.spawn(|| server.ask(&["status"]));
+        let (code, _, err) = server.ask(&["reload"]);
+        assert_eq!(code, 1, "{err}");
+        assert!(err.contains("ReloadTimeout: "), "{err}");
+        let (code, _, err) = status.join().unwrap();
+        assert_eq!(code, 1, "{err}");
+        let named = format!("FrontSilent: the front (process {front}) has not answered");
+        assert!(err.contains(&named), "{err}");
+        assert!(err.contains("is stopped by a signal"), "{err}");
+    });
+    kill(front, Signal::CONT);
+    wait_until("the reload", || {
+        server.log().contains("reloaded: configuration 2 is served")
+    });
+    assert_eq!(server.get("/"), (200, "one".to_owned()));
+    assert_eq!(front_of(&server), front);
+}
