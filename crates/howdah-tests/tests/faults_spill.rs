@@ -85,6 +85,9 @@ fn a_reader_slower_than_memory_and_file_holds_its_script_back_and_gets_every_byt
     fixture.still_serves();
 }
 
+/// By default no more than half of what is free is used; here the disk is to be full.
+const BEYOND_THE_DISK: &str = "spill_total = \"1G\"";
+
 /// Words to run the server through: a mount namespace of its own with 2 MiB of disk for what is
 /// spilled. Needs root, or user namespaces (unshare(1)).
 fn small_disk() -> Vec<&'static str> {
@@ -104,7 +107,9 @@ fn small_disk() -> Vec<&'static str> {
 fn a_full_disk_under_a_slow_reader_is_named_and_costs_neither_bytes_nor_the_server() {
     let builder = Fixture::named("disk-full-response");
     builder.scratch().writable_dir("spill");
-    let fixture = lines(builder, "").through(&small_disk()).start();
+    let fixture = lines(builder, BEYOND_THE_DISK)
+        .through(&small_disk())
+        .start();
     let child = fixture.get("/pid.php").text();
     for _ in 0..2 {
         let slow = begin(&fixture);
@@ -124,7 +129,9 @@ fn a_full_disk_fails_the_upload_by_name_and_nothing_else() {
     builder.scratch().writable_dir("spill");
     let fixture = builder
         .children(1)
-        .config("[limits]\nspill_directory = \"SCRATCH/spill\"")
+        .config(&format!(
+            "[limits]\nspill_directory = \"SCRATCH/spill\"\n{BEYOND_THE_DISK}"
+        ))
         .script(
             "length.php",
             "<?php echo strlen(file_get_contents('php://input'));",

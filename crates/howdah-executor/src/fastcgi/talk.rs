@@ -18,6 +18,9 @@ use crate::{Event, ExecError};
 
 /// Bytes read at once.
 const READ: usize = 64 << 10;
+/// Buffers grown beyond this by a body are freed: a short request would hold all of it while its
+/// script runs.
+const KEEP: usize = 8 << 10;
 /// Pieces of a body sent in one turn.
 const PIECES: u32 = 16;
 /// What came is passed on if nothing more comes within this time: FastCGI does not tell a `flush()`
@@ -250,7 +253,7 @@ pub fn spare() -> Vec<u8> {
 /// A buffer for the next request of this thread.
 pub fn give_back(buffer: Vec<u8>) {
     SPARE.with_borrow_mut(|spare| {
-        if spare.len() < 64 && buffer.capacity() > 0 && buffer.capacity() <= READ {
+        if spare.len() < 64 && buffer.capacity() > 0 && buffer.capacity() <= KEEP {
             spare.push(buffer);
         }
     });
