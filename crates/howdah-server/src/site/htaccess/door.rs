@@ -97,9 +97,9 @@ impl Site {
         let (because, refusal, status) = match decide(&chain.files, asked) {
             Verdict::Open => return Ok(()),
             Verdict::Closed(because, status) => {
-                let refusal = match chain.files[because.file].parsed.is_understood() {
-                    true => Refusal::HtaccessDenied,
-                    false => Refusal::HtaccessNotUnderstood,
+                let refusal = match chain.files[because.file].parsed.is_fault(because.line) {
+                    true => Refusal::HtaccessNotUnderstood,
+                    false => Refusal::HtaccessDenied,
                 };
                 (because, refusal, status)
             }
@@ -136,6 +136,9 @@ impl Site {
             .flatten()
             .any(|path| {
                 let chain = self.htaccess.files.on(&root, path, Lies::Nothing);
+                if !chain.met.is_empty() {
+                    self.note(&root, &chain);
+                }
                 chain.files.iter().any(|file| !file.parsed.is_harmless())
             })
     }

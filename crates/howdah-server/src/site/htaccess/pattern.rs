@@ -8,6 +8,7 @@
 //! also matches before a newline at the end, which no file that people make ends in.
 
 use std::ops::Range;
+use std::sync::OnceLock;
 
 /// Steps of PCRE2's matcher for each place in the text where a match may begin.
 const STEPS: u32 = 10_000;
@@ -22,8 +23,35 @@ pub(super) struct Regex(Engine);
 
 #[derive(Debug)]
 enum Engine {
-    Linear(regex::bytes::Regex),
+    Linear(Box<Linear>),
     Backtracking(Box<pcre2::bytes::Regex>),
+}
+
+/// Compiled when it is first asked: a file may have thousands, and they are read while others wait.
+#[derive(Debug)]
+struct Linear {
+    text: String,
+    ignore_case: bool,
+    compiled: OnceLock<Option<regex::bytes::Regex>>,
+}
+
+impl Linear {
+    /// An error if it is beyond the limit of size.
+    fn get(&self) -> Result<&regex::bytes::Regex, LimitReached> {
+        let compile = || {
+            regex::bytes::RegexBuilder::new(&self.text)
+                .unicode(false)
+                .dot_matches_new_line(true)
+                .case_insensitive(self.ignore_case)
+                .size_limit(1 << 20)
+                .build()
+                .ok()
+        };
+        self.compiled
+            .get_or_init(compile)
+            .as_ref()
+            .ok_or(LimitReached)
+    }
 }
 
 /// The match could not be found out within its limits.
@@ -39,15 +67,13 @@ impl Regex {
         if text.len() > LONGEST_EXPRESSION {
             return None;
         }
-        if means_the_same(text)
-            && let Ok(linear) = regex::bytes::RegexBuilder::new(text)
-                .unicode(false)
-                .dot_matches_new_line(true)
-                .case_insensitive(ignore_case)
-                .size_limit(1 << 20)
-                .build()
-        {
-            return Some(Regex(Engine::Linear(linear)));
+        if means_the_same(text) {
+            let linear = Linear {
+                text: text.to_owned(),
+                ignore_case,
+                compiled: OnceLock::new(),
+            };
+            return Some(Regex(Engine::Linear(Box::new(linear))));
         }
         let limited = format!("(*LIMIT_MATCH={STEPS})(*LIMIT_DEPTH={STEPS}){text}");
         let regex = pcre2::bytes::RegexBuilder::new()
@@ -60,7 +86,7 @@ impl Regex {
 
     pub(super) fn is_match(&self, text: &[u8]) -> Result<bool, LimitReached> {
         match &self.0 {
-            Engine::Linear(regex) => Ok(regex.is_match(text)),
+            Engine::Linear(linear) => Ok(linear.get()?.is_match(text)),
             Engine::Backtracking(_) if text.len() > LONGEST => Err(LimitReached),
             Engine::Backtracking(regex) => regex.is_match(text).map_err(|_| LimitReached),
         }
@@ -68,7 +94,7 @@ impl Regex {
 
     pub(super) fn groups(&self, text: &[u8]) -> Result<Option<Groups>, LimitReached> {
         match &self.0 {
-            Engine::Linear(regex) => Ok(regex.captures(text).map(|found| {
+            Engine::Linear(linear) => Ok(linear.get()?.captures(text).map(|found| {
                 let groups = found.iter();
                 groups.map(|group| group.map(|g| g.range())).collect()
             })),
@@ -96,8 +122,20 @@ fn means_the_same(text: &str) -> bool {
     }
     let mut at = 0;
     let mut after_quantifier = false;
+    // Whether there is something to be repeated, and how many groups are open.
+    let (mut repeatable, mut open) = (false, 0_u32);
     while at < bytes.len() {
         let rest = &bytes[at..];
+        match rest[0] {
+            b'*' | b'+' | b'?' | b'{' if !repeatable => return false,
+            b'(' => open += 1,
+            b')' => match open.checked_sub(1) {
+                Some(less) => open = less,
+                None => return false,
+            },
+            _ => {}
+        }
+        repeatable = !matches!(rest[0], b'(' | b'|' | b'^' | b'$');
         let (length, quantifier) = match rest {
             [b'\\', escaped, ..] => {
                 let known = matches!(escaped, b'd' | b'D' | b'w' | b'W' | b's' | b'S' | b'b')
@@ -138,7 +176,7 @@ fn means_the_same(text: &str) -> bool {
         after_quantifier = quantifier;
         at += length;
     }
-    true
+    open == 0
 }
 
 /// The length of a plain character class at the start of `rest`.
@@ -165,6 +203,14 @@ fn class(rest: &[u8]) -> Option<usize> {
                 }
                 at += 2;
             }
+            _ if rest.get(at + 1) == Some(&b'-') => {
+                // A range of letters or digits, or a hyphen at the end.
+                match rest.get(at + 2)? {
+                    b']' => at += 2,
+                    to if to.is_ascii_alphanumeric() && rest[at] <= *to => at += 3,
+                    _ => return None,
+                }
+            }
             _ => at += 1,
         }
     }
@@ -179,7 +225,16 @@ fn counted(rest: &[u8]) -> Option<usize> {
         None => (inside, &inside[..0]),
     };
     let digits = |text: &[u8]| text.iter().all(u8::is_ascii_digit);
-    (!low.is_empty() && digits(low) && digits(high)).then_some(end + 1)
+    let value = |text: &[u8]| {
+        let text = std::str::from_utf8(text).ok()?;
+        text.parse::<u16>().ok().filter(|n| *n <= 100)
+    };
+    if low.is_empty() || !digits(low) || !digits(high) {
+        return None;
+    }
+    let low = value(low)?;
+    let ordered = high.is_empty() || value(high)? >= low;
+    ordered.then_some(end + 1)
 }
 
 /// `apr_fnmatch` without flags: `*` and `?` match a slash as well, `[…]` is a class, a backslash
@@ -273,7 +328,23 @@ mod tests {
             let regex = Regex::new(text, false).unwrap();
             assert!(matches!(regex.0, Engine::Backtracking(_)), "{text}");
         }
-        assert!(Regex::new("(", false).is_none());
+        for text in [
+            "(",
+            "a)",
+            "*a",
+            "(|+)",
+            "[z-a]",
+            "a{3,1}",
+            "a{999999}",
+            "[a",
+            "a\\",
+        ] {
+            // Whatever is left to be compiled later can be.
+            if let Some(Regex(Engine::Linear(linear))) = Regex::new(text, false) {
+                assert!(linear.get().is_ok(), "{text}");
+            }
+        }
+        assert!(Regex::new("(", false).is_none() && Regex::new("*a", false).is_none());
     }
 
     #[test]
@@ -294,6 +365,15 @@ mod tests {
             for text in ["", "aac", "AABC", "a\nc", "xabcd", "a/b/c", "\u{e9}/\u{ff}"] {
                 let (one, other) = (one.groups(text.as_bytes()), other.groups(text.as_bytes()));
                 assert_eq!(one, other, "{linear} on {text}");
+            }
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_is_compiled_later_compiles(text in r"[ab.^$|*+?(){}\[\]\\0-9,:-]{0,12}") {
+            if let Some(Regex(Engine::Linear(linear))) = Regex::new(&text, false) {
+                proptest::prop_assert!(linear.get().is_ok(), "{}", text);
             }
         }
     }

@@ -54,6 +54,11 @@ impl Parsed {
         }
     }
 
+    /// The line is what makes the file one that cannot be obeyed.
+    pub(crate) fn is_fault(&self, line: u32) -> bool {
+        self.unusable.is_some() || self.fault == Some(line)
+    }
+
     /// Everything in it that is about access is understood.
     pub(crate) fn is_understood(&self) -> bool {
         self.fault.is_none() && self.unusable.is_none()

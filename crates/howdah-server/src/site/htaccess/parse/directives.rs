@@ -1,0 +1,292 @@
+//! A single line of a file, taken into the section it stands in. What each directive does with a
+//! request is `access.rs`, `rewrite.rs` and `decide.rs`.
+
+use super::super::access::{From, Order, Require, Required, SetEnvIf};
+use super::super::lines::{Line, word, words};
+use super::super::names::is_harmless;
+use super::super::pattern::Regex;
+use super::super::rewrite_lines;
+use super::super::section::{Handler, HandlerSays, Inherits, Merging, Redirect, RedirectPath, Why};
+use super::Parser;
+
+impl Parser {
+    /// `None`: Apache would refuse the line.
+    pub(super) fn directive(&mut self, line: &Line<'_>, name: &str, rest: &str) -> Option<()> {
+        let number = line.number;
+        let arguments = words(rest);
+        let first = arguments.first().map_or("", |word| word);
+        let maybe = self.maybe > 0;
+        let about_access = matches!(
+            name,
+            "require" | "order" | "allow" | "deny" | "satisfy" | "authmerging"
+        );
+        if about_access {
+            self.quote(line);
+            if maybe {
+                self.here().maybe_access.get_or_insert(number);
+                self.note(line, Why::Visitor);
+                if !self.here().maybe {
+                    // Its container, if it stands in one, is accounted for as well.
+                    return Some(());
+                }
+            }
+        }
+        match name {
+            "require" => {
+                let require = self.require_line(line, &arguments)?;
+                self.require(number, require);
+            }
+            "authmerging" => {
+                self.here().merging = match &*first.to_ascii_lowercase() {
+                    "off" => Merging::Off,
+                    "and" => Merging::And,
+                    "or" => Merging::Or,
+                    _ => return None,
+                };
+            }
+            "order" => {
+                let order: String = arguments.concat().to_ascii_lowercase();
+                let order = match &*order {
+                    "allow,deny" => Order::AllowDeny,
+                    "deny,allow" => Order::DenyAllow,
+                    "mutual-failure" => Order::MutualFailure,
+                    _ => return None,
+                };
+                let methods = self.methods.clone();
+                self.here().lists(number).order.push((methods, order));
+            }
+            "allow" | "deny" => {
+                if !first.eq_ignore_ascii_case("from") || arguments.len() < 2 {
+                    return None;
+                }
+                let methods = self.methods.clone();
+                let froms: Vec<From> = arguments[1..].iter().map(|w| From::parse(w)).collect();
+                if froms.contains(&From::Address) {
+                    self.note(line, Why::Visitor);
+                }
+                let lists = self.here().lists(number);
+                let list = match name {
+                    "allow" => &mut lists.allow,
+                    _ => &mut lists.deny,
+                };
+                // A ban list of thousands of addresses says as much as one.
+                for from in froms {
+                    if list
+                        .last()
+                        .is_none_or(|last| *last != (methods.clone(), From::Address))
+                        || from != From::Address
+                    {
+                        list.push((methods.clone(), from));
+                    }
+                }
+            }
+            "satisfy" => {
+                let any = match &*first.to_ascii_lowercase() {
+                    "any" => true,
+                    "all" => false,
+                    _ => return None,
+                };
+                let methods = self.methods.clone();
+                self.here().lists(number).satisfy_any.push((methods, any));
+            }
+            "sslrequiressl" | "sslrequire" | "sslverifyclient" => {
+                if !first.eq_ignore_ascii_case("none") {
+                    self.here().demand.get_or_insert(number);
+                    self.note(line, Why::Visitor);
+                }
+            }
+            "setenvif" | "setenvifnocase" if arguments.len() >= 3 => {
+                let ignore_case = name == "setenvifnocase";
+                self.set_env_if(first, &arguments[1], &arguments[2..], ignore_case)?;
+            }
+            "browsermatch" | "browsermatchnocase" if arguments.len() >= 2 => {
+                let ignore_case = name == "browsermatchnocase";
+                self.set_env_if("user-agent", first, &arguments[1..], ignore_case)?;
+            }
+            "redirect" | "redirectmatch" => self.redirect(line, name, &arguments)?,
+            "redirectpermanent" | "redirecttemp" => {}
+            "php_flag" | "php_value" if first.eq_ignore_ascii_case("engine") => {
+                let value = arguments.get(1)?.to_ascii_lowercase();
+                let on = matches!(&*value, "on" | "1" | "true" | "yes");
+                self.handler(line, HandlerSays::Engine(on));
+            }
+            "php_flag" => {}
+            "sethandler" | "forcetype" => {
+                // `ForceType None` leaves the type to the name.
+                if name == "sethandler" || !first.eq_ignore_ascii_case("none") {
+                    self.handler(line, HandlerSays::All(rewrite_lines::is_php(first)));
+                }
+            }
+            "addhandler" | "addtype" | "removehandler" | "removetype" => {
+                let (php, extensions) = match name {
+                    "addhandler" | "addtype" => (rewrite_lines::is_php(first), arguments.get(1..)?),
+                    _ => (false, &arguments[..]),
+                };
+                // Scripts whose pages are announced as HTML are still run.
+                if name == "addtype" && first.eq_ignore_ascii_case("text/html") {
+                    return Some(());
+                }
+                let plain = |word: &String| word.trim_start_matches('.').to_ascii_lowercase();
+                let extensions = extensions.iter().map(plain).collect();
+                self.handler(line, HandlerSays::Extensions(php, extensions));
+            }
+            name if name.starts_with("rewrite") => {
+                return self.rewrite(line, name, rest);
+            }
+            name if is_harmless(name) => {}
+            _ => self.note(line, Why::NotUnderstood),
+        }
+        Some(())
+    }
+
+    fn require_line(&mut self, line: &Line<'_>, arguments: &[String]) -> Option<Require> {
+        let (negated, arguments) = match arguments {
+            [not, rest @ ..] if not.eq_ignore_ascii_case("not") => (true, rest),
+            all => (false, all),
+        };
+        let (provider, rest) = arguments.split_first()?;
+        let what = match &*provider.to_ascii_lowercase() {
+            "all" => match &*rest.first()?.to_ascii_lowercase() {
+                "granted" => Required::All(true),
+                "denied" => Required::All(false),
+                _ => return None,
+            },
+            "method" => Required::Method(rest.to_vec()),
+            "env" => Required::Env(rest.to_vec()),
+            "valid-user" | "user" | "group" | "ip" | "host" | "forward-dns" | "local" | "expr"
+            | "file-owner" | "file-group" | "ldap-user" | "ldap-group" | "ldap-dn"
+            | "ldap-attribute" | "ldap-filter" | "dbm-group" | "dbd-group" | "dbd-login" => {
+                self.note(line, Why::Visitor);
+                Required::Visitor
+            }
+            _ => {
+                self.note(line, Why::NotUnderstood);
+                Required::Visitor
+            }
+        };
+        Some(Require {
+            methods: self.methods.clone(),
+            negated,
+            what,
+        })
+    }
+
+    fn set_env_if(
+        &mut self,
+        attribute: &str,
+        expression: &str,
+        variables: &[String],
+        ignore_case: bool,
+    ) -> Option<()> {
+        let expression = Regex::new(expression, ignore_case)?;
+        let variables = variables.iter().map(|text| {
+            let name = text.split('=').next().unwrap_or_default();
+            match name.strip_prefix('!') {
+                Some(name) => (name.to_owned(), false),
+                None => (name.to_owned(), true),
+            }
+        });
+        let set = SetEnvIf {
+            attribute: match self.maybe {
+                0 => attribute.to_owned(),
+                // Not known whether it is in effect: as if it asked about the visitor.
+                _ => "remote_addr".to_owned(),
+            },
+            expression,
+            variables: variables.collect(),
+        };
+        self.here().variables.push(set);
+        Some(())
+    }
+
+    fn redirect(&mut self, line: &Line<'_>, name: &str, arguments: &[String]) -> Option<()> {
+        let (status, path) = match arguments {
+            [] => return None,
+            [status, rest @ ..] => match rewrite_lines::status_of(status) {
+                Some(status) => (status, rest.first()),
+                // A path without a status: 302.
+                None => return Some(()),
+            },
+        };
+        if status < 400 {
+            return Some(());
+        }
+        let path = match (path, name) {
+            // `Redirect 410` in a section: all of it.
+            (None, _) => RedirectPath::Below("/".to_owned()),
+            (Some(path), "redirect") => RedirectPath::Below(path.clone()),
+            (Some(path), _) => RedirectPath::Matches(Regex::new(path, false)?),
+        };
+        let maybe = self.maybe > 0;
+        match maybe {
+            true => self.note(line, Why::Visitor),
+            false => self.quote(line),
+        }
+        self.here().redirects.push(Redirect {
+            line: line.number,
+            status,
+            path,
+            maybe,
+        });
+        Some(())
+    }
+
+    fn handler(&mut self, line: &Line<'_>, says: HandlerSays) {
+        let maybe = self.maybe > 0;
+        self.quote(line);
+        if maybe {
+            self.note(line, Why::Visitor);
+        }
+        self.here().handlers.push(Handler {
+            line: line.number,
+            says,
+            maybe,
+        });
+    }
+
+    fn rewrite(&mut self, line: &Line<'_>, name: &str, rest: &str) -> Option<()> {
+        if self.section != 0 || self.maybe > 0 {
+            // Apache does not support them in `<Files>`; in `<If>` they depend on the request.
+            if name == "rewriterule" && rewrite_lines::refuses(rest) {
+                self.here().maybe_access.get_or_insert(line.number);
+                self.note(line, Why::NotUnderstood);
+            }
+            return Some(());
+        }
+        self.here().has_rewrite = true;
+        match name {
+            "rewritebase" => {}
+            "rewriteengine" => {
+                self.here().engine = Some(match &*word(rest).0.to_ascii_lowercase() {
+                    "on" => true,
+                    "off" => false,
+                    _ => return None,
+                });
+            }
+            "rewriteoptions" => {
+                for option in words(rest) {
+                    let option = option.to_ascii_lowercase();
+                    self.here().inherits = match &*option {
+                        "inherit" | "inheritbefore" => Inherits::FromParent,
+                        "inheritdown" | "inheritdownbefore" => Inherits::ByChildren,
+                        _ => continue,
+                    };
+                }
+            }
+            "rewritecond" => self.conditions.push(rewrite_lines::condition(rest)?),
+            "rewriterule" => {
+                let conditions = std::mem::take(&mut self.conditions);
+                let uncertain = conditions.iter().any(rewrite_lines::depends);
+                let rule = rewrite_lines::rule(line.number, rest, conditions)?;
+                if uncertain && rewrite_lines::refuses(rest) {
+                    self.note(line, Why::Visitor);
+                } else {
+                    self.quote(line);
+                }
+                self.here().rules.push(rule);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+}
