@@ -253,7 +253,7 @@ impl Dialogue {
         let (method, body) = match how >> 1 & 3 {
             0 => ("GET", None),
             1 => ("HEAD", None),
-            _ => ("POST", Some(numbers.word() * 3 >> [8, 0][how >> 3 & 1])),
+            _ => ("POST", Some((numbers.word() * 3) >> [8, 0][how >> 3 & 1])),
         };
         let sent: Vec<u8> = (0..body.unwrap_or(0)).map(|at| (at % 253) as u8).collect();
         let host = ["h", "c"][how >> 5 & 1];
