@@ -21,6 +21,8 @@ pub(super) struct Rule {
     /// `L`, `END`, `PT`, `P`, a redirect: no further rules.
     pub last: bool,
     pub chained: bool,
+    /// Its conditions or its target name groups (`$1`).
+    pub uses_groups: bool,
     pub skip: usize,
     pub again: bool,
     /// `H=`, `T=`: is it PHP?
@@ -106,6 +108,10 @@ pub(super) fn apply(rules: &[&Rule], base: &[u8], at_root: bool, asked: &Asked<'
     let mut at = 0;
     while let Some(rule) = rules.get(at) {
         at += 1;
+        if rule.target == Target::Redirect && !rule.chained {
+            // Whether it is for the request or not, the next rule is looked at.
+            continue;
+        }
         let mut holds = match walk.matches(rule) {
             Ok(holds) => holds,
             Err(LimitReached) => {
@@ -184,7 +190,10 @@ pub(super) fn holds(condition: &Condition, asked: &Asked<'_>) -> Result<Truth, L
 impl Walk<'_, '_> {
     fn matches(&mut self, rule: &Rule) -> Result<Truth, LimitReached> {
         let subject = self.path[self.stripped..].to_vec();
-        let groups = rule.pattern.groups(&subject)?;
+        let groups = match rule.uses_groups {
+            true => rule.pattern.groups(&subject)?,
+            false => rule.pattern.is_match(&subject)?.then(Groups::new),
+        };
         if groups.is_some() == rule.negated {
             return Ok(Truth::NO);
         }

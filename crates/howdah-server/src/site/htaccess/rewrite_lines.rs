@@ -63,6 +63,7 @@ pub(super) fn rule(line: u32, rest: &str, conditions: Vec<Condition>) -> Option<
         },
         last: false,
         chained: false,
+        uses_groups: true,
         skip: 0,
         again: false,
         handler: None,
@@ -96,6 +97,15 @@ pub(super) fn rule(line: u32, rest: &str, conditions: Vec<Condition>) -> Option<
         }
     }
     rule.pattern = Regex::new(pattern, ignore_case)?;
+    let of_condition = |condition: &Condition| {
+        let compared = match &condition.test {
+            Test::Equals(text) => text.contains('$'),
+            _ => false,
+        };
+        compared || condition.text.contains('$')
+    };
+    let of_target = matches!(&rule.target, Target::Elsewhere(to) if to.contains('$'));
+    rule.uses_groups = of_target || rule.conditions.iter().any(of_condition);
     Some(rule)
 }
 
