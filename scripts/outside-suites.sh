@@ -3,18 +3,21 @@
 #
 #   scripts/outside-suites.sh SUITES [SUITE...]
 #
-# SUITES is a directory with the checkouts, each under its repository's name; what is not there is left
-# out, and its part of the page stays as its last run was (target/outside-suites). SUITE: h1spec, Http11Probe, cache-tests, phpt-web, phpt-get, unit.
+# SUITES is a directory with the checkouts, each under its repository's name. What is not there is left
+# out, and its part of the page stays as its last run was (target/outside-suites). SUITE: h1spec,
+# Http11Probe, cache-tests, phpt-web, phpt-get, unit, frankenphp.
 #
 #   h1spec       github.com/uNetworking/h1spec
 #   Http11Probe  github.com/MDA2AV/Http11Probe
 #   cache-tests  github.com/http-tests/cache-tests, after `npm install`
 #   php-src      PHP's sources, of the release that howdah-php is linked with (phpt-web, phpt-get)
 #   unit         github.com/nginx/unit
+#   frankenphp   github.com/php/frankenphp
 #
 # HOWDAH names the program, by default target/release/howdah. JOBS: how many servers at once (2). Needs
-# python3 (3.11), node, php, php-fpm, and pytest for unit. Exits with 1 if a case fails that tests/outside-suites/reasons.toml
-# does not explain, or one passes that it says fails. Nothing of the suites is in this repository.
+# python3 (3.11), node, php, php-fpm; pytest for unit, go for frankenphp. Exits with 1 if a case fails
+# that tests/outside-suites/reasons.toml does not explain, or one passes that it says fails. Nothing of
+# the suites is in this repository.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 suites=${1:?"usage: outside-suites.sh SUITES [SUITE...]"}

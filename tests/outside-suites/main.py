@@ -21,7 +21,8 @@ SUITES = {
     "cache-tests": ("cache-tests", "cache_tests", (), "HTTP caching, against `cache = \"rfc\"`"),
     "phpt-web": ("php-src", "phpt", ("web",), "PHP's own tests that need a web request"),
     "phpt-get": ("php-src", "phpt", ("get",), "PHP's own tests of output, sessions, filters and others, sent as GET requests"),
-    "unit": ("unit", "unit", (), "NGINX Unit's tests of PHP applications"),
+    "unit": ("unit", "nginx_unit", (), "NGINX Unit's tests of PHP applications"),
+    "frankenphp": ("frankenphp", "frankenphp_go", (), "FrankenPHP's tests of requests, with and without workers"),
 }
 RESULTS = rig.REPOSITORY / "target/outside-suites"
 PAGE = rig.REPOSITORY / "docs/outside-suites.md"

@@ -41,6 +41,7 @@ zend.assertions=1
 zend.exception_ignore_args=0
 zend.exception_string_param_max_len=15
 short_open_tag=0
+session.gc_probability=0
 """
 # What a query may hold as it is: everything that HTTP can carry.
 SAFE = "".join(chr(c) for c in range(0x21, 0x7f))

@@ -36,7 +36,7 @@ class Result:
     note: str = ""
 
     def add(self, name, verdict, note=""):
-        self.cases.append(Case(name, verdict, " ".join(str(note).split())[:160]))
+        self.cases.append(Case(name, verdict, " ".join(str(note).split())[:240]))
 
 
 def version(checkout):
@@ -80,15 +80,19 @@ def wait_for(check, what, seconds=60):
 
 
 class Howdah:
-    """One server: `with Howdah(text) as server`. `{port}` in the text is its port."""
+    """One server: `with Howdah(text) as server`, and `server.port`."""
 
-    def __init__(self, text, program=None):
+    def __init__(self, text, also=()):
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="howdah-suite-"))
         self.directory.chmod(0o755)
         self.port = free_port()
-        self.program = program or os.environ["HOWDAH"]
+        self.program = os.environ["HOWDAH"]
         self.file = self.directory / "howdah.toml"
-        head = f'listen = "127.0.0.1:{self.port}"\ncontrol = "{self.directory}/control.sock"\n'
+        self.write(text, also)
+
+    def write(self, text, also=()):
+        """The configuration; `also`: further addresses to listen on."""
+        head = f"listen = {toml([f'127.0.0.1:{self.port}', *also])}\ncontrol = {toml(self.directory / 'control.sock')}\n"
         self.file.write_text(head + text)
 
     def __enter__(self):
