@@ -341,13 +341,8 @@ func (s *server) passLog() bool {
 }
 
 func (s *server) exchange(w http.ResponseWriter, r *http.Request) error {
-	connection, err := net.Dial("tcp", s.address)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = connection.Close() }()
-	defer context.AfterFunc(r.Context(), func() { _ = connection.Close() })()
 	var body []byte
+	var err error
 	if r.Body != nil {
 		if body, err = io.ReadAll(r.Body); err != nil {
 			return err
@@ -362,6 +357,13 @@ func (s *server) exchange(w http.ResponseWriter, r *http.Request) error {
 	if r.Header.Get("Content-Length") == "" && (len(body) > 0 || r.Method == http.MethodPost) {
 		head += fmt.Sprintf("Content-Length: %d\r\n", len(body))
 	}
+	// Not before all is ready: a connection that says nothing for ten seconds is closed.
+	connection, err := net.Dial("tcp", s.address)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = connection.Close() }()
+	defer context.AfterFunc(r.Context(), func() { _ = connection.Close() })()
 	// An answer may come before all is sent, and the rest then not be taken.
 	_, _ = connection.Write(append([]byte(head+"\r\n"), body...))
 	reader := bufio.NewReader(connection)
