@@ -467,7 +467,8 @@ impl Study {
             way: Way::Howdah(advice.choice),
         };
         check::recheck(&self.plan.app, &arm, &running, &checked.pages)?;
-        let said = said.lines().next().unwrap_or_default();
+        // What was recognised comes first, the verdict last.
+        let said = said.lines().last().unwrap_or_default();
         let (_, verdict) = said.rsplit_once(": ").unwrap_or(("", said));
         let pages = checked.pages.len() as u64;
         let words = howdah_bench::report::words::plural(pages, "page", "pages");
