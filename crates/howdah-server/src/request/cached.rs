@@ -391,6 +391,11 @@ impl<'a> Asked<'a> {
             let variant = match self.to_try() {
                 Try::Render(variant) => variant,
                 Try::Ask(variant) => match self.cache.flights.board(&variant.key) {
+                    // Between the look and the seat another visitor's answer may have been judged.
+                    Seat::Lead(ticket) if !matches!(self.step(&variant), Step::Ask) => {
+                        ticket.land(Outcome::LookAgain);
+                        continue;
+                    }
                     Seat::Lead(ticket) => {
                         let candidate = self.candidate(variant, Some(ticket));
                         return Ok(Answered::No(Pass::NotYetAdmitted, candidate));
@@ -414,6 +419,13 @@ impl<'a> Asked<'a> {
             let (collapsed, outcome) = match seat {
                 Seat::Wait(waiter) => (true, landed(waiter, out).await?),
                 Seat::Lead(ticket) if clean => {
+                    // Between the look and the seat the page may have been stored.
+                    let old = self.old.clone();
+                    if self.look_again(out, record) {
+                        ticket.land(Outcome::LookAgain);
+                        return Ok(Answered::Yes);
+                    }
+                    self.old = self.old.take().or(old);
                     let waiter = ticket.waiter();
                     fill::start(order, ticket);
                     (false, landed(waiter, out).await?)
