@@ -1,7 +1,7 @@
 //! See `front_checks::whole_front`.
 #![no_main]
 
-#[path = "../front_checks.rs"]
+#[path = "../front_checks/mod.rs"]
 mod front_checks;
 
 libfuzzer_sys::fuzz_target!(

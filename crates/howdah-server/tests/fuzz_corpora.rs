@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 #[path = "../../../fuzz/checks.rs"]
 mod checks;
-#[path = "../../../fuzz/front_checks.rs"]
+#[path = "../../../fuzz/front_checks/mod.rs"]
 mod front_checks;
 
 /// xorshift64*: the quality of the numbers is of no matter.

@@ -245,3 +245,51 @@ pub fn answer(mut stream: TcpStream) -> (u16, String) {
     let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
     (status, body.to_owned())
 }
+
+/// A directory to serve: a page, a file, and a script that a test holds.
+pub fn site(scratch: &Scratch) -> String {
+    scratch.write("web/index.php", "<?php echo 'one';");
+    scratch.write("web/a.txt", "static");
+    // Waits for a file, so that a test decides when the request ends.
+    scratch.write(
+        "web/hold.php",
+        "<?php touch($_GET['f'] . '.began'); while (!file_exists($_GET['f'])) { usleep(2000); clearstatcache(); } echo 'held';",
+    );
+    scratch.path("web").display().to_string()
+}
+
+/// The process id of the front, as the server's status names it.
+pub fn front_of(server: &Server) -> i32 {
+    server.status()["pid"].as_i64().unwrap() as i32
+}
+
+/// Sends a signal to a process.
+pub fn kill(pid: i32, signal: rustix::process::Signal) {
+    rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal).unwrap();
+}
+
+/// Whether a process has ended; a zombie that its parent has not waited for has ended, too.
+pub fn is_gone(pid: i32) -> bool {
+    let state = fs::read_to_string(format!("/proc/{pid}/stat"));
+    state.map_or(true, |text| text.contains(") Z "))
+}
+
+/// Begins a request that runs until the test writes the file of this name.
+pub fn hold(server: &Server, scratch: &Scratch, name: &str) -> TcpStream {
+    let file = scratch.path(name);
+    let stream = server.begin(&format!("/hold.php?f={}", file.display()));
+    let began = scratch.path(&format!("{name}.began"));
+    wait_until("the script to begin", || began.exists());
+    stream
+}
+
+/// A process that is killed when its value is dropped, however the test ends.
+pub struct EndedWithTheTest(pub Child);
+
+impl Drop for EndedWithTheTest {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,219 @@
+//! Drives the whole front over socket pairs, with requests made from the fuzzer's bytes, cut and
+//! delayed as those bytes say, and compares every answer with a model: answers come in the order
+//! of their requests, each is the one its request must get, and no byte of another connection's
+//! answer is in any of them. One host has the page cache on, and pages that a cookie makes personal;
+//! files are closed by an `.htaccess` file; scripts name files by `X-Accel-Redirect`; clients leave
+//! and half-close.
+//!
+//! - [`model`]: requests, and what each must be answered with.
+//! - [`script`]: what runs in place of PHP.
+//! - [`reader`]: the client's half.
+
+mod model;
+mod reader;
+mod script;
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use howdah_executor::Executor;
+use howdah_server::http::{HttpConfig, serve_connected};
+use howdah_server::log::{ErrorLog, ErrorStyle, LogTarget, Sink};
+use howdah_server::request::Front;
+use howdah_server::server_config::{FrontSettings, ServerConfig};
+use howdah_server::site::config::{CacheConfig, HostPattern};
+use howdah_server::site::{Site, SiteConfig, Sites};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
+use tokio::net::UnixStream;
+
+use model::{CLOSED, Dialogue, Expected, FILE_SIZES, Numbers, dialogue, file_content};
+use reader::Reader;
+use script::Echo;
+
+/// Longest wait for anything: reaching it is a finding (a hang).
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// One front for all inputs of a process, and its site.
+fn front() -> Arc<Front> {
+    static FRONT: OnceLock<Arc<Front>> = OnceLock::new();
+    FRONT
+        .get_or_init(|| {
+            let root = std::env::temp_dir().join(format!("howdah-fuzz-{}", std::process::id()));
+            std::fs::create_dir_all(&root).expect("the temporary directory can be written");
+            for n in 0..FILE_SIZES.len() {
+                std::fs::write(root.join(format!("file{n}.txt")), file_content(n)).expect("a file");
+            }
+            std::fs::write(root.join("echo.php"), "").expect("a file");
+            std::fs::write(root.join("page.php"), "").expect("a file");
+            std::fs::create_dir_all(root.join("closed")).expect("a directory");
+            std::fs::write(root.join("closed/.htaccess"), "Require all denied\n").expect("a file");
+            std::fs::write(root.join("closed/secret.txt"), CLOSED).expect("a file");
+            let executor: Arc<dyn Executor> = Arc::new(Echo);
+            let cached = SiteConfig {
+                hosts: vec![HostPattern::parse("c").expect("a host")],
+                cache: Some(CacheConfig {
+                    flush_on_write: true,
+                    ..CacheConfig::default()
+                }),
+                ..SiteConfig::new("cached", &root)
+            };
+            let sites = [SiteConfig::new("main", &root), cached];
+            let sites = sites.into_iter().enumerate();
+            let sites = sites
+                .map(|(n, site)| Arc::new(Site::new(site, n as u32).expect("a site")))
+                .collect();
+            let sites = Sites::new(sites).expect("sites");
+            let pools = HashMap::from([("www".to_owned(), executor)]);
+            let settings = FrontSettings {
+                cache_memory: 2 << 20,
+                ..FrontSettings::default()
+            };
+            let config = ServerConfig::new(settings, sites, &pools).expect("a configuration");
+            let sink =
+                Sink::start(LogTarget::File("/dev/null".into()), Duration::ZERO).expect("a log");
+            let log = Arc::new(ErrorLog::new(sink, ErrorStyle::File, 2));
+            Arc::new(Front::new(Arc::new(config), log))
+        })
+        .clone()
+}
+
+/// See the module.
+pub fn whole_front(data: &[u8]) {
+    thread_local! {
+        static RUNTIME: tokio::runtime::Runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+    }
+    let mut numbers = Numbers(data);
+    let dialogues: Vec<Dialogue> = (0..1 + numbers.byte() % 3)
+        .map(|_| dialogue(&mut numbers))
+        .collect();
+    let secrets: Vec<String> = dialogues.iter().map(|d| d.secret.clone()).collect();
+    RUNTIME.with(|runtime| {
+        runtime.block_on(async {
+            let mut clients = Vec::new();
+            for (n, dialogue) in dialogues.into_iter().enumerate() {
+                let rhythm: Vec<usize> = (0..8).map(|_| numbers.word()).collect();
+                clients.push((n, tokio::spawn(talk(dialogue, rhythm))));
+            }
+            for (n, client) in clients {
+                let received = client.await.expect("the client's checks hold");
+                assert!(
+                    !contains(&received, CLOSED),
+                    "connection {n} got what is closed"
+                );
+                for (other, secret) in secrets.iter().enumerate() {
+                    assert!(
+                        other == n || !contains(&received, secret.as_bytes()),
+                        "an answer to connection {n} holds bytes of connection {other}"
+                    );
+                }
+            }
+        });
+    });
+}
+
+fn contains(all: &[u8], part: &[u8]) -> bool {
+    all.windows(part.len()).any(|window| window == part)
+}
+
+/// Has one conversation, checks it, and returns every byte received.
+async fn talk(dialogue: Dialogue, rhythm: Vec<usize>) -> Vec<u8> {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("a socket pair");
+    for end in [&ours, &theirs] {
+        end.set_nonblocking(true).expect("a non-blocking socket");
+    }
+    let config = HttpConfig {
+        server_header: false,
+        ..HttpConfig::default()
+    };
+    let server = tokio::spawn(serve_connected(
+        front(),
+        OwnedFd::from(theirs),
+        Arc::new(config),
+    ));
+    let mut stream = UnixStream::from_std(ours).expect("a socket");
+    let mut received = Vec::new();
+    let mut left = &dialogue.wire[..dialogue.leaves_after.unwrap_or(dialogue.wire.len())];
+    let mut beats = rhythm.iter().cycle();
+    let mut is_closed = false;
+    let mut writes = 0;
+    while !left.is_empty() && !is_closed {
+        let beat = beats.next().copied().unwrap_or(0);
+        writes += 1;
+        // Enough small pieces: the rest at once.
+        let beat = if writes > 300 { beat | 7 } else { beat };
+        let cut = [1, 2, 7, 100, 1460, 20_000, 70_000, usize::MAX][beat & 7].min(left.len());
+        match stream.try_write(&left[..cut]) {
+            Ok(n) => left = &left[n..],
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
+                // The server may not read on before its answers are taken.
+                let ready = stream.ready(Interest::READABLE | Interest::WRITABLE);
+                let ready = tokio::time::timeout(PATIENCE, ready).await;
+                let ready = ready.expect("nothing is read and nothing answered");
+                if ready.expect("a socket").is_readable() {
+                    is_closed = match stream.try_read_buf(&mut received) {
+                        Ok(n) => n == 0,
+                        Err(e) => e.kind() != std::io::ErrorKind::WouldBlock,
+                    };
+                }
+            }
+            Err(_) => break,
+        }
+        for _ in 0..beat >> 3 & 15 {
+            tokio::task::yield_now().await;
+        }
+    }
+    let is_complete = dialogue.leaves_after.is_none() && !dialogue.half_closes;
+    if dialogue.half_closes {
+        drop(stream.shutdown().await);
+        let rest = tokio::time::timeout(PATIENCE, read_all(&mut stream, &mut received)).await;
+        rest.expect("the connection of a client that has half-closed ends");
+    }
+    if is_complete && dialogue.has_junk {
+        // The end of what the client has to say, so that an unfinished request is not waited for.
+        drop(
+            tokio::time::timeout(
+                Duration::from_millis(1),
+                read_all(&mut stream, &mut received),
+            )
+            .await,
+        );
+    }
+    while is_complete && !dialogue.has_junk && !is_closed {
+        let done = Reader::new(&received).answers(&dialogue.expected).1 == dialogue.expected.len();
+        let waits_for_end = matches!(dialogue.expected.last(), Some(Expected::Refusal));
+        if done && !waits_for_end {
+            break;
+        }
+        let read = tokio::time::timeout(PATIENCE, stream.read_buf(&mut received)).await;
+        is_closed = matches!(read.expect("an answer is missing"), Ok(0) | Err(_));
+    }
+    drop(stream);
+    let ended = tokio::time::timeout(PATIENCE, server).await;
+    ended
+        .expect("the connection ends")
+        .expect("no panic")
+        .expect("a socket");
+    let (rest, answered) = Reader::new(&received).answers(&dialogue.expected);
+    if is_complete && !dialogue.has_junk {
+        assert_eq!(
+            answered,
+            dialogue.expected.len(),
+            "answers are missing or cut off"
+        );
+        assert!(
+            rest.is_empty(),
+            "bytes after the last answer: {}",
+            rest.escape_ascii()
+        );
+    }
+    received
+}
+
+async fn read_all(stream: &mut UnixStream, received: &mut Vec<u8>) {
+    while matches!(stream.read_buf(received).await, Ok(n) if n > 0) {}
+}
