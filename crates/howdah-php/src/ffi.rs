@@ -18,9 +18,9 @@ use crate::arguments::PhpIni;
 use crate::{exchange, worker, zygote};
 
 // SAFETY: the signatures are those of `shim/entry.h` (a test compares them), to which the C
-// compiler holds the definitions; build.rs compiles these into this very program. A bailout never unwinds into Rust: scripts run inside
-// the `zend_first_try` of `howdah_php_run`, and where none is set, as at module startup,
-// `_zend_bailout` ends the process instead.
+// compiler holds the definitions; build.rs compiles these into this very program. A bailout never
+// unwinds into Rust: scripts run inside the `zend_first_try` of `howdah_php_run`, and where none is
+// set, as at module startup, `_zend_bailout` ends the process instead.
 unsafe extern "C" {
     fn howdah_php_startup(
         ini_path: *const c_char,

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use howdah_http1::receiver::{Limits, Received, Receiver, Refused};
 
-use super::output::{GRACE, MIN_RATE, Output, Sent};
+use super::output::{GRACE, MIN_RATE, Output};
 use super::spill::{Spilled, Store};
 use super::sys;
 
@@ -332,14 +332,13 @@ impl Connection {
 
     /// Sends what waits as far as the socket takes it. `false`: the connection is broken.
     pub fn flush(&mut self, now: u64) -> bool {
-        match self.output.flush(self.socket.as_raw_fd()) {
-            Sent::Broken => false,
-            Sent::Some(0) => true,
-            Sent::Some(_) => {
-                self.active = now;
-                true
-            }
+        let Some(sent) = self.output.flush(self.socket.as_raw_fd()) else {
+            return false;
+        };
+        if sent > 0 {
+            self.active = now;
         }
+        true
     }
 
     /// Nothing of the request is read any more.

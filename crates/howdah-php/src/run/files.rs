@@ -116,41 +116,6 @@ fn decode(path: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The media type of an extension. Text is UTF-8 unless the file says otherwise.
-pub fn content_type(extension: &[u8]) -> &'static str {
-    match extension.to_ascii_lowercase().as_slice() {
-        b"html" | b"htm" => "text/html; charset=utf-8",
-        b"css" => "text/css; charset=utf-8",
-        b"js" | b"mjs" => "text/javascript; charset=utf-8",
-        b"json" | b"map" => "application/json",
-        b"txt" | b"md" => "text/plain; charset=utf-8",
-        b"csv" => "text/csv; charset=utf-8",
-        b"xml" => "application/xml",
-        b"svg" => "image/svg+xml",
-        b"png" => "image/png",
-        b"jpg" | b"jpeg" => "image/jpeg",
-        b"gif" => "image/gif",
-        b"webp" => "image/webp",
-        b"avif" => "image/avif",
-        b"ico" => "image/x-icon",
-        b"woff" => "font/woff",
-        b"woff2" => "font/woff2",
-        b"ttf" => "font/ttf",
-        b"otf" => "font/otf",
-        b"pdf" => "application/pdf",
-        b"zip" => "application/zip",
-        b"gz" => "application/gzip",
-        b"wasm" => "application/wasm",
-        b"mp4" => "video/mp4",
-        b"webm" => "video/webm",
-        b"mp3" => "audio/mpeg",
-        b"ogg" => "audio/ogg",
-        b"wav" => "audio/wav",
-        b"webmanifest" => "application/manifest+json",
-        _ => "application/octet-stream",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

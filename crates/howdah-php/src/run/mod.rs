@@ -4,8 +4,10 @@
 //! the classes and calls the script; what is here moves bytes and keeps time, and calls no PHP.
 //!
 //! From the inside out: [`timers`], [`crew`] and [`score`] keep books; [`connection`] is one
-//! client, [`output`] what waits for it, [`spill`] the files in which much of that waits, [`files`] its static files, [`mime`] their types, [`heads`] the server's own answers; [`worker`] is a worker's event loop; [`listener`] the
-//! address; [`border`] what the shim calls. [`sys`] and [`border`] are the modules with `unsafe`.
+//! client, [`output`] what waits for it, [`spill`] the files in which much of that waits, [`files`]
+//! its static files, [`mime`] their types, [`heads`] the server's own answers; [`worker`] is a
+//! worker's event loop; [`listener`] the address; [`border`] what the shim calls. [`sys`] and
+//! [`border`] are the modules with `unsafe`.
 //!
 //! Not here: a front. A worker that dies takes its connections along, and a script that blocks,
 //! blocks its worker; `howdah serve` is for everything that is not written for Swoole.

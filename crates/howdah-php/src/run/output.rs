@@ -1,6 +1,6 @@
-//! What waits for one client: bytes in memory, then in a file once they are many, and parts of
-//! files. In order. So a script never waits for a slow reader, and a slow reader costs no more
-//! memory than [`OUTPUT_MEMORY`], as long as there is room for its file.
+//! What waits for one client, in its order: bytes in memory, in a file once they are many, and parts
+//! of files. So a script never waits for a slow reader, and a slow reader costs no more memory than
+//! [`OUTPUT_MEMORY`], as long as there is room for its file.
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -18,9 +18,9 @@ pub const GRACE: u64 = 5_000;
 
 #[derive(Debug)]
 enum Piece {
-    /// And how much of it has gone.
+    /// Bytes in memory, and how many of them the socket has taken.
     Memory(Vec<u8>, usize),
-    /// Bytes that were too many for memory, and how many have gone.
+    /// Bytes that were too many for memory, and how many of them the socket has taken.
     Spilled(Spilled, u64),
     /// A part of a file of the script's.
     File {
@@ -28,15 +28,6 @@ enum Piece {
         offset: i64,
         left: u64,
     },
-}
-
-/// How sending went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent {
-    /// So many bytes went.
-    Some(u64),
-    /// The connection is broken.
-    Broken,
 }
 
 /// The queue of one client.
@@ -51,7 +42,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// Nothing waits.
+    /// Whether the client has taken everything.
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
@@ -115,13 +106,14 @@ impl Output {
         }
     }
 
-    /// Sends as much as the socket takes.
-    pub fn flush(&mut self, socket: i32) -> Sent {
+    /// Sends as much as the socket takes and returns how many bytes that was; none when the connection
+    /// is broken.
+    pub fn flush(&mut self, socket: i32) -> Option<u64> {
         let mut all = 0;
         loop {
             let more = self.pieces.len() > 1;
             let Some(piece) = self.pieces.front_mut() else {
-                return Sent::Some(all);
+                return Some(all);
             };
             let (sent, done) = match piece {
                 Piece::Memory(bytes, sent) => {
@@ -148,7 +140,7 @@ impl Output {
             };
             match sent {
                 // A file became shorter than was announced: the client must see that.
-                Ok(0) if !done => return Sent::Broken,
+                Ok(0) if !done => return None,
                 Ok(n) => {
                     all += n as u64;
                     self.taken += n as u64;
@@ -156,9 +148,9 @@ impl Output {
                         self.pieces.pop_front();
                     }
                 }
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Sent::Some(all),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Some(all),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Sent::Broken,
+                Err(_) => return None,
             }
         }
     }
@@ -179,7 +171,7 @@ mod tests {
         theirs.set_nonblocking(true).unwrap();
         let (mut all, mut buf) = (Vec::new(), vec![0; 1 << 16]);
         while !output.is_empty() {
-            assert_ne!(output.flush(ours.as_raw_fd()), Sent::Broken);
+            assert!(output.flush(ours.as_raw_fd()).is_some());
             while let Ok(n) = theirs.read(&mut buf) {
                 all.extend_from_slice(&buf[..n]);
             }

@@ -67,7 +67,7 @@ impl Store {
     }
 }
 
-/// One file.
+/// A file without a name, which counts for its [`Store`] while it lives.
 #[derive(Debug)]
 pub struct Spilled {
     file: File,
@@ -93,12 +93,12 @@ impl Spilled {
         Ok(())
     }
 
-    /// Bytes in it.
+    /// How many bytes it holds.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// All of it, mapped.
+    /// Maps the whole file into memory.
     pub fn map(&self) -> std::io::Result<sys::Mapped> {
         sys::Mapped::new(&self.file, self.len)
     }

@@ -7,8 +7,10 @@
 //! `recv` and one `send`. Every wait has a limit: a head and a body must arrive in time, an answer
 //! must be taken in time, an idle connection is closed in the end.
 
+mod answers;
 mod sharing;
 mod silent;
+mod sweep;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -16,11 +18,10 @@ use std::path::PathBuf;
 
 use howdah_http1::head::HeadLimits;
 use howdah_http1::receiver::{Limits, Refused};
-use howdah_http1::refusal::BadRequest;
 
 use super::connection::{Connection, Phase, Progress, SCRATCH};
-use super::files::{Found, Root};
-use super::heads::{file_head, plain_head};
+use super::files::Root;
+use super::heads::plain_head;
 use super::log;
 use super::score::{Counter, Score};
 use super::spill::Store;
@@ -31,10 +32,6 @@ use silent::Silent;
 /// How long a head may take from its first byte, a body or a reader from one byte to the next, and a
 /// script wait for all of one reader's pauses (ms).
 pub const PATIENCE: u64 = 30_000;
-/// How long a refused client may take to hang up (ms).
-const FAREWELL: u64 = 2_000;
-/// How long a kept connection may still bring a request while the worker leaves (ms).
-const LAST_REQUEST: u64 = 500;
 /// How often connections are looked at for time-outs (ms).
 const SWEEP: u64 = 250;
 
@@ -372,23 +369,6 @@ impl Worker {
         (known.turn == n >> SLOT_BITS && known.connection.is_some()).then_some(slot)
     }
 
-    /// The slot of a connection whose request waits for an answer.
-    fn answering_slot(&mut self, id: u64) -> Option<usize> {
-        let answering = |c: &Connection| c.phase == Phase::Answering;
-        let slot = self.slot(id).filter(|_| self.lives(id))?;
-        self.slots[slot]
-            .connection
-            .as_ref()
-            .is_some_and(answering)
-            .then_some(slot)
-    }
-
-    /// The connection if its request waits for an answer.
-    fn answering(&mut self, id: u64) -> Option<&mut Connection> {
-        let slot = self.answering_slot(id)?;
-        self.slots[slot].connection.as_mut()
-    }
-
     /// A connection that lives.
     pub fn connection(&mut self, id: u64) -> Option<&mut Connection> {
         let slot = self.slot(id)?;
@@ -488,168 +468,6 @@ impl Worker {
         }
     }
 
-    /// Whether the connection lives on after the answer being made.
-    pub fn keeps(&mut self, id: u64) -> bool {
-        let leaving = self.leaving.is_some();
-        self.connection(id)
-            .is_some_and(|c| c.receiver.keep_alive() && !c.close_after && !leaving)
-    }
-
-    /// Sends a part of an answer. `false`: the client is gone.
-    pub fn send(&mut self, id: u64, first: &[u8], second: &[u8]) -> bool {
-        let now = self.now;
-        let Some(slot) = self.answering_slot(id) else {
-            return false;
-        };
-        let alive = self.slots[slot]
-            .connection
-            .as_mut()
-            .is_some_and(|c| c.write(first, second, &self.store, now));
-        if !alive {
-            self.close(id);
-        }
-        alive
-    }
-
-    /// Waits until the client has taken enough of a streamed answer that found no room in a file;
-    /// for this client alone, as the script cannot be interrupted, and so for [`PATIENCE`] in all.
-    /// `false`: it does not, or is gone.
-    pub fn make_room(&mut self, id: u64) -> bool {
-        let limit = self.config.max_output;
-        loop {
-            let now = sys::now_ms();
-            self.now = now;
-            let Some(connection) = self.answering(id) else {
-                return false;
-            };
-            if connection.pending_output() <= limit {
-                return true;
-            }
-            let alive = connection.flush(now);
-            if alive && connection.pending_output() <= limit {
-                return true;
-            }
-            if !alive || connection.waited >= PATIENCE {
-                if alive {
-                    log::warn(
-                        "ClientTooSlow: a script waited 30 s for the client of its answer, which is cut off",
-                    );
-                }
-                self.close(id);
-                return false;
-            }
-            sys::wait_writable(connection.fd(), 1000);
-            connection.waited += sys::now_ms() - now;
-        }
-    }
-
-    /// Sends a part of a file. `false`: the client is gone.
-    pub fn send_file(&mut self, id: u64, file: OwnedFd, offset: u64, length: u64) -> bool {
-        let now = self.now;
-        let Some(connection) = self.answering(id) else {
-            return false;
-        };
-        if connection.write_file(file, offset, length, now) {
-            return true;
-        }
-        self.close(id);
-        false
-    }
-
-    /// The answer is complete. While the script's callback runs, its request is still read.
-    pub fn answered(&mut self, id: u64, keep: bool) {
-        if let Some(connection) = self.answering(id)
-            && !keep
-        {
-            connection.close_after = true;
-        }
-        match &mut self.called {
-            Some((called, answered)) if *called == id => *answered = true,
-            _ => self.finish(id),
-        }
-    }
-
-    /// The script's callback has returned: nothing of its request is read any more.
-    pub fn returned(&mut self) {
-        let doomed = std::mem::take(&mut self.doomed);
-        match self.called.take() {
-            Some((id, _)) if doomed => self.close(id),
-            Some((id, true)) => self.finish(id),
-            _ => {}
-        }
-    }
-
-    /// Whether the connection is there for more than its request to be read.
-    pub fn lives(&mut self, id: u64) -> bool {
-        let doomed = self.doomed && self.called.is_some_and(|(called, _)| called == id);
-        !doomed && self.connection(id).is_some()
-    }
-
-    /// After an answer: the next request, or the end.
-    fn finish(&mut self, id: u64) {
-        let now = self.now;
-        let Some(connection) = self.connection(id) else {
-            return;
-        };
-        if connection.phase != Phase::Answering {
-            return;
-        }
-        if connection.close_after {
-            connection.forget_request();
-            connection.close_softly(now);
-            // The end of a client that hangs up at once need not be waited for.
-            connection.on_readable();
-            self.again.push_back(id);
-            return;
-        }
-        connection.next(now);
-        if connection.may_go_on() {
-            self.again.push_back(id);
-        }
-    }
-
-    /// The socket takes bytes again.
-    fn flush(&mut self, id: u64) {
-        let now = self.now;
-        let Some(connection) = self.connection(id) else {
-            return;
-        };
-        if !connection.flush(now) {
-            self.close(id);
-        } else if !connection.has_output() && connection.phase == Phase::Closing {
-            sys::shut_sending(connection.fd());
-        }
-    }
-
-    fn send_static(&mut self, id: u64) -> bool {
-        let Some(root) = &self.config.files else {
-            return false;
-        };
-        let Some(slot) = self.slot(id) else {
-            return false;
-        };
-        let Some(head) = self.slots[slot]
-            .connection
-            .as_ref()
-            .and_then(|c| c.receiver.head())
-        else {
-            return false;
-        };
-        let Some(found) = root.find(head) else {
-            return false;
-        };
-        let wants_body = head.method() == b"GET" && !found.not_modified;
-        let keep = self.keeps(id);
-        let head = file_head(&found, keep);
-        let Found { file, size, .. } = found;
-        if self.send(id, head.as_bytes(), b"")
-            && (!wants_body || self.send_file(id, file.into(), 0, size))
-        {
-            self.answered(id, keep);
-        }
-        true
-    }
-
     /// Accepts no more, and leaves when what runs is through.
     pub fn leave(&mut self) {
         if self.leaving.is_none() {
@@ -665,71 +483,6 @@ impl Worker {
             return false;
         };
         self.open == 0 || self.now - since >= self.config.max_wait
-    }
-
-    /// Looks at every connection's time, and whether connections may be accepted again.
-    fn sweep(&mut self) {
-        self.swept = self.now;
-        if !self.listening && self.leaving.is_none() && self.modest_until.is_none() {
-            let total = self.score.sum(Counter::Connections);
-            if (total < self.config.max_connections || self.has_a_silent_one())
-                && let Err(e) = self.listen()
-            {
-                log::warn(&format!("CannotListen: {e}"));
-            }
-        }
-        let (now, idle, leaving) = (self.now, self.config.idle, self.leaving.is_some());
-        // A script that closes silent connections early means those within a request, too.
-        let patience = PATIENCE.min(idle);
-        for slot in 0..self.slots.len() {
-            let Some(connection) = &self.slots[slot].connection else {
-                continue;
-            };
-            let quiet = now.saturating_sub(connection.active);
-            let id = self.id(slot as u32);
-            match connection.phase {
-                Phase::Closing if quiet > FAREWELL && !connection.has_output() => self.close(id),
-                _ if connection.has_output() => {
-                    if quiet > PATIENCE || connection.reads_too_slowly(now) {
-                        self.close(id);
-                    }
-                }
-                Phase::Receiving if connection.is_idle() => {
-                    if quiet > idle || (leaving && quiet > LAST_REQUEST) {
-                        self.close(id);
-                    }
-                }
-                Phase::Receiving => {
-                    let late = if !connection.receiver.in_body() {
-                        let late = now.saturating_sub(connection.began) > patience;
-                        late.then_some(Refused::Bad(BadRequest::HeaderTimeout))
-                    } else if quiet > patience {
-                        Some(Refused::BodyTimeout)
-                    } else {
-                        let slow = connection.body_is_too_slow(now);
-                        slow.then_some(Refused::BodyTooSlow)
-                    };
-                    if let Some(why) = late {
-                        self.refuse(id, why);
-                    }
-                }
-                Phase::Answering | Phase::Closing => {}
-            }
-        }
-    }
-
-    /// The worker dies of what the script did: the request it was called with is answered, unless
-    /// that has begun.
-    pub fn die(&mut self, name: &str) {
-        if let Some((id, false)) = self.called.take()
-            && let Some(slot) = self.slot(id)
-            && let Some(connection) = &mut self.slots[slot].connection
-            && connection.phase == Phase::Answering
-        {
-            let now = sys::now_ms();
-            connection.write(plain_head(500, name).as_bytes(), b"", &self.store, now);
-            connection.close_softly(now);
-        }
     }
 
     /// The server's counters.

@@ -3,6 +3,7 @@
 //! somebody opens and keeps silent keep nobody out.
 
 use super::Worker;
+use crate::run::connection::Connection;
 use crate::run::log;
 
 /// Connections chosen at once: looking at all of them for each new one would cost too much.
@@ -45,11 +46,11 @@ impl Worker {
 
     /// Whether a new connection could have the place of a silent one.
     pub(super) fn has_a_silent_one(&self) -> bool {
-        let connections = self
+        let mut connections = self
             .slots
             .iter()
             .filter_map(|slot| slot.connection.as_ref());
-        connections.into_iter().any(|c| c.is_silent())
+        connections.any(Connection::is_silent)
     }
 
     fn next_candidate(&mut self) -> Option<u64> {

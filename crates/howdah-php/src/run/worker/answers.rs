@@ -1,0 +1,205 @@
+//! How a worker sends the script's answers and static files, and what becomes of a connection when its
+//! answer is complete. When a client takes too long is `sweep`'s part.
+
+use std::os::fd::OwnedFd;
+
+use super::{PATIENCE, Worker};
+use crate::run::connection::{Connection, Phase};
+use crate::run::files::Found;
+use crate::run::heads::{file_head, plain_head};
+use crate::run::{log, sys};
+
+impl Worker {
+    /// The slot of a connection whose request waits for an answer.
+    fn answering_slot(&mut self, id: u64) -> Option<usize> {
+        let answering = |c: &Connection| c.phase == Phase::Answering;
+        let slot = self.slot(id).filter(|_| self.lives(id))?;
+        self.slots[slot]
+            .connection
+            .as_ref()
+            .is_some_and(answering)
+            .then_some(slot)
+    }
+
+    /// The connection if its request waits for an answer.
+    fn answering(&mut self, id: u64) -> Option<&mut Connection> {
+        let slot = self.answering_slot(id)?;
+        self.slots[slot].connection.as_mut()
+    }
+
+    /// Whether the connection lives on after the answer being made.
+    pub fn keeps(&mut self, id: u64) -> bool {
+        let leaving = self.leaving.is_some();
+        self.connection(id)
+            .is_some_and(|c| c.receiver.keep_alive() && !c.close_after && !leaving)
+    }
+
+    /// Sends a part of an answer. `false`: the client is gone.
+    pub fn send(&mut self, id: u64, first: &[u8], second: &[u8]) -> bool {
+        let now = self.now;
+        let Some(slot) = self.answering_slot(id) else {
+            return false;
+        };
+        let alive = self.slots[slot]
+            .connection
+            .as_mut()
+            .is_some_and(|c| c.write(first, second, &self.store, now));
+        if !alive {
+            self.close(id);
+        }
+        alive
+    }
+
+    /// Waits until the client has taken enough of a streamed answer that found no room in a file;
+    /// for this client alone, as the script cannot be interrupted, and so for [`PATIENCE`] in all.
+    /// `false`: it does not, or is gone.
+    pub fn make_room(&mut self, id: u64) -> bool {
+        let limit = self.config.max_output;
+        loop {
+            let now = sys::now_ms();
+            self.now = now;
+            let Some(connection) = self.answering(id) else {
+                return false;
+            };
+            if connection.pending_output() <= limit {
+                return true;
+            }
+            let alive = connection.flush(now);
+            if alive && connection.pending_output() <= limit {
+                return true;
+            }
+            if !alive || connection.waited >= PATIENCE {
+                if alive {
+                    log::warn(
+                        "ClientTooSlow: a script waited 30 s for the client of its answer, which is cut off",
+                    );
+                }
+                self.close(id);
+                return false;
+            }
+            sys::wait_writable(connection.fd(), 1000);
+            connection.waited += sys::now_ms() - now;
+        }
+    }
+
+    /// Sends a part of a file. `false`: the client is gone.
+    pub fn send_file(&mut self, id: u64, file: OwnedFd, offset: u64, length: u64) -> bool {
+        let now = self.now;
+        let Some(connection) = self.answering(id) else {
+            return false;
+        };
+        if connection.write_file(file, offset, length, now) {
+            return true;
+        }
+        self.close(id);
+        false
+    }
+
+    /// The answer is complete. While the script's callback runs, its request is still read.
+    pub fn answered(&mut self, id: u64, keep: bool) {
+        if let Some(connection) = self.answering(id)
+            && !keep
+        {
+            connection.close_after = true;
+        }
+        match &mut self.called {
+            Some((called, answered)) if *called == id => *answered = true,
+            _ => self.finish(id),
+        }
+    }
+
+    /// The script's callback has returned: nothing of its request is read any more.
+    pub fn returned(&mut self) {
+        let doomed = std::mem::take(&mut self.doomed);
+        match self.called.take() {
+            Some((id, _)) if doomed => self.close(id),
+            Some((id, true)) => self.finish(id),
+            _ => {}
+        }
+    }
+
+    /// Whether the connection is there for more than its request to be read.
+    pub fn lives(&mut self, id: u64) -> bool {
+        let doomed = self.doomed && self.called.is_some_and(|(called, _)| called == id);
+        !doomed && self.connection(id).is_some()
+    }
+
+    /// After an answer: the next request, or the end.
+    fn finish(&mut self, id: u64) {
+        let now = self.now;
+        let Some(connection) = self.connection(id) else {
+            return;
+        };
+        if connection.phase != Phase::Answering {
+            return;
+        }
+        if connection.close_after {
+            connection.forget_request();
+            connection.close_softly(now);
+            // The end of a client that hangs up at once need not be waited for.
+            connection.on_readable();
+            self.again.push_back(id);
+            return;
+        }
+        connection.next(now);
+        if connection.may_go_on() {
+            self.again.push_back(id);
+        }
+    }
+
+    /// The socket takes bytes again.
+    pub(super) fn flush(&mut self, id: u64) {
+        let now = self.now;
+        let Some(connection) = self.connection(id) else {
+            return;
+        };
+        if !connection.flush(now) {
+            self.close(id);
+        } else if !connection.has_output() && connection.phase == Phase::Closing {
+            sys::shut_sending(connection.fd());
+        }
+    }
+
+    pub(super) fn send_static(&mut self, id: u64) -> bool {
+        let Some(root) = &self.config.files else {
+            return false;
+        };
+        let Some(slot) = self.slot(id) else {
+            return false;
+        };
+        let Some(head) = self.slots[slot]
+            .connection
+            .as_ref()
+            .and_then(|c| c.receiver.head())
+        else {
+            return false;
+        };
+        let Some(found) = root.find(head) else {
+            return false;
+        };
+        let wants_body = head.method() == b"GET" && !found.not_modified;
+        let keep = self.keeps(id);
+        let head = file_head(&found, keep);
+        let Found { file, size, .. } = found;
+        if self.send(id, head.as_bytes(), b"")
+            && (!wants_body || self.send_file(id, file.into(), 0, size))
+        {
+            self.answered(id, keep);
+        }
+        true
+    }
+
+    /// The worker dies of what the script did: the request it was called with is answered, unless
+    /// that has begun.
+    pub fn die(&mut self, name: &str) {
+        if let Some((id, false)) = self.called.take()
+            && let Some(slot) = self.slot(id)
+            && let Some(connection) = &mut self.slots[slot].connection
+            && connection.phase == Phase::Answering
+        {
+            let now = sys::now_ms();
+            connection.write(plain_head(500, name).as_bytes(), b"", &self.store, now);
+            connection.close_softly(now);
+        }
+    }
+}

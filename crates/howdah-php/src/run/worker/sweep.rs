@@ -1,0 +1,67 @@
+//! Time-outs: looks at every connection now and then, and closes or refuses those that take too long.
+
+use howdah_http1::receiver::Refused;
+use howdah_http1::refusal::BadRequest;
+
+use super::{PATIENCE, Worker};
+use crate::run::connection::Phase;
+use crate::run::log;
+use crate::run::score::Counter;
+
+/// How long a refused client may take to hang up (ms).
+const FAREWELL: u64 = 2_000;
+/// How long a kept connection may still bring a request while the worker leaves (ms).
+const LAST_REQUEST: u64 = 500;
+
+impl Worker {
+    /// Looks at every connection's time, and whether connections may be accepted again.
+    pub(super) fn sweep(&mut self) {
+        self.swept = self.now;
+        if !self.listening && self.leaving.is_none() && self.modest_until.is_none() {
+            let total = self.score.sum(Counter::Connections);
+            if (total < self.config.max_connections || self.has_a_silent_one())
+                && let Err(e) = self.listen()
+            {
+                log::warn(&format!("CannotListen: {e}"));
+            }
+        }
+        let (now, idle, leaving) = (self.now, self.config.idle, self.leaving.is_some());
+        // A script that closes silent connections early means those within a request, too.
+        let patience = PATIENCE.min(idle);
+        for slot in 0..self.slots.len() {
+            let Some(connection) = &self.slots[slot].connection else {
+                continue;
+            };
+            let quiet = now.saturating_sub(connection.active);
+            let id = self.id(slot as u32);
+            match connection.phase {
+                Phase::Closing if quiet > FAREWELL && !connection.has_output() => self.close(id),
+                _ if connection.has_output() => {
+                    if quiet > PATIENCE || connection.reads_too_slowly(now) {
+                        self.close(id);
+                    }
+                }
+                Phase::Receiving if connection.is_idle() => {
+                    if quiet > idle || (leaving && quiet > LAST_REQUEST) {
+                        self.close(id);
+                    }
+                }
+                Phase::Receiving => {
+                    let late = if !connection.receiver.in_body() {
+                        let late = now.saturating_sub(connection.began) > patience;
+                        late.then_some(Refused::Bad(BadRequest::HeaderTimeout))
+                    } else if quiet > patience {
+                        Some(Refused::BodyTimeout)
+                    } else {
+                        let slow = connection.body_is_too_slow(now);
+                        slow.then_some(Refused::BodyTooSlow)
+                    };
+                    if let Some(why) = late {
+                        self.refuse(id, why);
+                    }
+                }
+                Phase::Answering | Phase::Closing => {}
+            }
+        }
+    }
+}
