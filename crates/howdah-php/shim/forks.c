@@ -26,7 +26,7 @@ void howdah_forks_enter_child(void)
 	has_forked = false;
 }
 
-/* A request begins. */
+/* A request begins: the script finds SIGCHLD as it was before this process slept. */
 void howdah_forks_begin(void)
 {
 	if (ignores) {
@@ -35,7 +35,7 @@ void howdah_forks_begin(void)
 	}
 }
 
-/* It is over. */
+/* A request is over: reaps what it has forked and left. */
 void howdah_forks_reap(void)
 {
 	if (!has_forked || howdah_is_copy) {

@@ -176,20 +176,11 @@ ZEND_BEGIN_ARG_INFO_EX(arginfo_cmpset, 0, 0, 2)
 	ZEND_ARG_INFO(0, new_value)
 ZEND_END_ARG_INFO()
 
+/* Swoole\Atomic\Long has all but the first two: what waits is 32 bits. */
+enum { WAITING = 2 };
 static const zend_function_entry atomic_methods[] = {
-	PHP_ME(Atomic, __construct, arginfo_value, ZEND_ACC_PUBLIC)
-	PHP_ME(Atomic, add, arginfo_value, ZEND_ACC_PUBLIC)
-	PHP_ME(Atomic, sub, arginfo_value, ZEND_ACC_PUBLIC)
-	PHP_ME(Atomic, get, arginfo_none, ZEND_ACC_PUBLIC)
-	PHP_ME(Atomic, set, arginfo_value, ZEND_ACC_PUBLIC)
-	PHP_ME(Atomic, cmpset, arginfo_cmpset, ZEND_ACC_PUBLIC)
 	PHP_ME(Atomic, wait, arginfo_value, ZEND_ACC_PUBLIC)
 	PHP_ME(Atomic, wakeup, arginfo_value, ZEND_ACC_PUBLIC)
-	PHP_FE_END
-};
-
-/* Without the last two: what waits is 32 bits. */
-static const zend_function_entry long_methods[] = {
 	PHP_ME(Atomic, __construct, arginfo_value, ZEND_ACC_PUBLIC)
 	PHP_ME(Atomic, add, arginfo_value, ZEND_ACC_PUBLIC)
 	PHP_ME(Atomic, sub, arginfo_value, ZEND_ACC_PUBLIC)
@@ -208,5 +199,5 @@ void howdah_swoole_register_atomic(void)
 	atomic_handlers.unset_property = howdah_swoole_keep_property;
 	atomic_ce = howdah_swoole_class("Swoole\\Atomic", "swoole_atomic", NULL, atomic_methods);
 	atomic_ce->create_object = create_atomic;
-	howdah_swoole_class("Swoole\\Atomic\\Long", "swoole_atomic_long", NULL, long_methods)->create_object = create_atomic;
+	howdah_swoole_class("Swoole\\Atomic\\Long", "swoole_atomic_long", NULL, atomic_methods + WAITING)->create_object = create_atomic;
 }

@@ -1,14 +1,11 @@
-/* Swoole\Http\Response: what a script answers. The head it is sent with is in swoole_head.c. */
+/* Swoole\Http\Response: what a script answers. The head it is sent with is in swoole_head.c, its cookies
+ * in swoole_cookie.c. */
 #include "swoole_response.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include "ext/date/php_date.h"
-#include "ext/standard/url.h"
-#include "zend_smart_str.h"
 
 zend_class_entry *howdah_swoole_response_ce;
 static zend_object_handlers handlers;
@@ -22,8 +19,7 @@ static response_t *of(zend_object *object)
 
 static const char html[] = "text/html";
 
-/* The response a method may act on; NULL, with a warning as in Swoole, when it is over. */
-static response_t *usable(zval *this)
+response_t *howdah_usable_response(zval *this)
 {
 	response_t *response = of(Z_OBJ_P(this));
 	if (UNEXPECTED(!response->connection || response->ended || response->detached)) {
@@ -187,7 +183,7 @@ static PHP_METHOD(Response, end)
 		Z_PARAM_OPTIONAL
 		Z_PARAM_ZVAL_OR_NULL(data)
 	ZEND_PARSE_PARAMETERS_END();
-	response_t *response = usable(ZEND_THIS);
+	response_t *response = howdah_usable_response(ZEND_THIS);
 	if (!response) {
 		RETURN_FALSE;
 	}
@@ -205,7 +201,7 @@ static PHP_METHOD(Response, write)
 	ZEND_PARSE_PARAMETERS_START(1, 1)
 		Z_PARAM_STR(data)
 	ZEND_PARSE_PARAMETERS_END();
-	response_t *response = usable(ZEND_THIS);
+	response_t *response = howdah_usable_response(ZEND_THIS);
 	if (!response) {
 		RETURN_FALSE;
 	}
@@ -245,7 +241,7 @@ static PHP_METHOD(Response, sendfile)
 		Z_PARAM_LONG(offset)
 		Z_PARAM_LONG(length)
 	ZEND_PARSE_PARAMETERS_END();
-	response_t *response = usable(ZEND_THIS);
+	response_t *response = howdah_usable_response(ZEND_THIS);
 	if (!response) {
 		RETURN_FALSE;
 	}
@@ -295,7 +291,7 @@ static PHP_METHOD(Response, status)
 		Z_PARAM_OPTIONAL
 		Z_PARAM_STR(reason)
 	ZEND_PARSE_PARAMETERS_END();
-	response_t *response = usable(ZEND_THIS);
+	response_t *response = howdah_usable_response(ZEND_THIS);
 	if (!response) {
 		RETURN_FALSE;
 	}
@@ -311,7 +307,7 @@ static PHP_METHOD(Response, status)
 	RETURN_TRUE;
 }
 
-static HashTable *array_at(response_t *response, int property)
+HashTable *howdah_response_array(response_t *response, int property)
 {
 	zval *slot = &response->std.properties_table[property];
 	ZVAL_DEREF(slot);
@@ -361,7 +357,7 @@ static PHP_METHOD(Response, header)
 		Z_PARAM_OPTIONAL
 		Z_PARAM_BOOL(format)
 	ZEND_PARSE_PARAMETERS_END();
-	response_t *response = usable(ZEND_THIS);
+	response_t *response = howdah_usable_response(ZEND_THIS);
 	if (!response) {
 		RETURN_FALSE;
 	}
@@ -371,7 +367,7 @@ static PHP_METHOD(Response, header)
 	}
 	zend_string *key = format ? formatted(name) : zend_string_copy(name);
 	Z_TRY_ADDREF_P(value);
-	zend_hash_update(array_at(response, HEADER), key, value);
+	zend_hash_update(howdah_response_array(response, HEADER), key, value);
 	zend_string_release(key);
 	RETURN_TRUE;
 }
@@ -384,7 +380,7 @@ static PHP_METHOD(Response, trailer)
 		Z_PARAM_STR(name)
 		Z_PARAM_STR_OR_NULL(value)
 	ZEND_PARSE_PARAMETERS_END();
-	response_t *response = usable(ZEND_THIS);
+	response_t *response = howdah_usable_response(ZEND_THIS);
 	if (!response) {
 		RETURN_FALSE;
 	}
@@ -399,125 +395,19 @@ static PHP_METHOD(Response, trailer)
 		ZVAL_NULL(&text);
 	}
 	zend_string *key = zend_string_tolower(name);
-	zend_hash_update(array_at(response, TRAILER), key, &text);
+	zend_hash_update(howdah_response_array(response, TRAILER), key, &text);
 	zend_string_release(key);
-	RETURN_TRUE;
-}
-
-static bool is_attribute(const zend_string *text)
-{
-	return howdah_is_value(ZSTR_VAL(text), ZSTR_LEN(text)) && !memchr(ZSTR_VAL(text), ';', ZSTR_LEN(text));
-}
-
-/* 9999-12-31T23:59:59Z: a cookie's date has four digits for the year. */
-#define LAST_EXPIRY ((zend_long)253402300799)
-
-static void cookie(INTERNAL_FUNCTION_PARAMETERS, bool encode)
-{
-	zval *name_or_object;
-	zend_string *value = NULL, *path = NULL, *domain = NULL, *samesite = NULL, *priority = NULL;
-	zend_long expires = 0;
-	bool secure = false, httponly = false, partitioned = false;
-	ZEND_PARSE_PARAMETERS_START(1, 10)
-		Z_PARAM_ZVAL(name_or_object)
-		Z_PARAM_OPTIONAL
-		Z_PARAM_STR_OR_NULL(value)
-		Z_PARAM_LONG(expires)
-		Z_PARAM_STR_OR_NULL(path)
-		Z_PARAM_STR_OR_NULL(domain)
-		Z_PARAM_BOOL(secure)
-		Z_PARAM_BOOL(httponly)
-		Z_PARAM_STR_OR_NULL(samesite)
-		Z_PARAM_STR_OR_NULL(priority)
-		Z_PARAM_BOOL(partitioned)
-	ZEND_PARSE_PARAMETERS_END();
-	response_t *response = usable(ZEND_THIS);
-	if (!response) {
-		RETURN_FALSE;
-	}
-	if (Z_TYPE_P(name_or_object) != IS_STRING) {
-		howdah_swoole_refuse("Swoole\\Http\\Cookie", "give the cookie's name, value and attributes");
-		RETURN_THROWS();
-	}
-	zend_string *name = Z_STR_P(name_or_object);
-	if (!howdah_is_token(ZSTR_VAL(name), ZSTR_LEN(name))) {
-		php_error_docref(NULL, E_WARNING, "Cookie names can't contain any of the following '=,; \\t\\r\\n\\013\\014'");
-		RETURN_FALSE;
-	}
-	const zend_string *const attributes[] = {path, domain, samesite, priority};
-	for (size_t i = 0; i < 4; i++) {
-		if (attributes[i] && !is_attribute(attributes[i])) {
-			php_error_docref(NULL, E_WARNING, "BadCookie: an attribute carries a control character or ';'");
-			RETURN_FALSE;
-		}
-	}
-	if (!encode && value && !is_attribute(value)) {
-		php_error_docref(NULL, E_WARNING, "BadCookie: a raw value carries a control character or ';'");
-		RETURN_FALSE;
-	}
-	if (expires > LAST_EXPIRY) {
-		php_error_docref(NULL, E_WARNING, "Expiry date can't be a year greater than 9999");
-		RETURN_FALSE;
-	}
-	smart_str line = {0};
-	smart_str_append(&line, name);
-	smart_str_appendc(&line, '=');
-	if (!value || ZSTR_LEN(value) == 0) {
-		/* As PHP's setcookie() does: an empty value is a deletion. */
-		smart_str_appends(&line, "deleted; expires=");
-		expires = 1;
-	} else {
-		zend_string *text = encode ? php_raw_url_encode(ZSTR_VAL(value), ZSTR_LEN(value)) : zend_string_copy(value);
-		smart_str_append(&line, text);
-		zend_string_release(text);
-		if (expires > 0) {
-			smart_str_appends(&line, "; expires=");
-		}
-	}
-	if (expires > 0) {
-		zend_string *date = php_format_date("D, d-M-Y H:i:s \\G\\M\\T", sizeof("D, d-M-Y H:i:s \\G\\M\\T") - 1, expires, 0);
-		smart_str_append(&line, date);
-		zend_string_release(date);
-		smart_str_appends(&line, "; Max-Age=");
-		smart_str_append_long(&line, MAX(0, expires - (zend_long)howdah_run_seconds()));
-	}
-	static const char *const labels[] = {"; path=", "; domain=", "; samesite=", "; priority="};
-	for (size_t i = 0; i < 2; i++) {
-		if (attributes[i] && ZSTR_LEN(attributes[i])) {
-			smart_str_appends(&line, labels[i]);
-			smart_str_appendl(&line, ZSTR_VAL(attributes[i]), ZSTR_LEN(attributes[i]));
-		}
-	}
-	if (secure) {
-		smart_str_appends(&line, "; secure");
-	}
-	if (httponly) {
-		smart_str_appends(&line, "; httponly");
-	}
-	for (size_t i = 2; i < 4; i++) {
-		if (attributes[i] && ZSTR_LEN(attributes[i])) {
-			smart_str_appends(&line, labels[i]);
-			smart_str_appendl(&line, ZSTR_VAL(attributes[i]), ZSTR_LEN(attributes[i]));
-		}
-	}
-	if (partitioned) {
-		smart_str_appends(&line, "; partitioned");
-	}
-	smart_str_0(&line);
-	zval made;
-	ZVAL_STR(&made, line.s);
-	zend_hash_next_index_insert(array_at(response, COOKIE), &made);
 	RETURN_TRUE;
 }
 
 static PHP_METHOD(Response, cookie)
 {
-	cookie(INTERNAL_FUNCTION_PARAM_PASSTHRU, true);
+	howdah_swoole_cookie(INTERNAL_FUNCTION_PARAM_PASSTHRU, true);
 }
 
 static PHP_METHOD(Response, rawcookie)
 {
-	cookie(INTERNAL_FUNCTION_PARAM_PASSTHRU, false);
+	howdah_swoole_cookie(INTERNAL_FUNCTION_PARAM_PASSTHRU, false);
 }
 
 static PHP_METHOD(Response, redirect)
@@ -529,7 +419,7 @@ static PHP_METHOD(Response, redirect)
 		Z_PARAM_OPTIONAL
 		Z_PARAM_LONG(status)
 	ZEND_PARSE_PARAMETERS_END();
-	response_t *response = usable(ZEND_THIS);
+	response_t *response = howdah_usable_response(ZEND_THIS);
 	if (!response) {
 		RETURN_FALSE;
 	}
@@ -539,7 +429,7 @@ static PHP_METHOD(Response, redirect)
 	}
 	zval value;
 	ZVAL_STR_COPY(&value, url);
-	zend_hash_str_update(array_at(response, HEADER), "Location", 8, &value);
+	zend_hash_str_update(howdah_response_array(response, HEADER), "Location", 8, &value);
 	response->status = (int)status;
 	RETURN_BOOL(end(response, NULL));
 }
@@ -555,7 +445,7 @@ static PHP_METHOD(Response, isWritable)
 static PHP_METHOD(Response, detach)
 {
 	ZEND_PARSE_PARAMETERS_NONE();
-	response_t *response = usable(ZEND_THIS);
+	response_t *response = howdah_usable_response(ZEND_THIS);
 	if (!response) {
 		RETURN_FALSE;
 	}
@@ -586,12 +476,12 @@ static PHP_METHOD(Response, create)
 static PHP_METHOD(Response, initHeader)
 {
 	ZEND_PARSE_PARAMETERS_NONE();
-	response_t *response = usable(ZEND_THIS);
+	response_t *response = howdah_usable_response(ZEND_THIS);
 	if (!response) {
 		RETURN_FALSE;
 	}
-	array_at(response, HEADER);
-	array_at(response, COOKIE);
+	howdah_response_array(response, HEADER);
+	howdah_response_array(response, COOKIE);
 	RETURN_TRUE;
 }
 

@@ -1,5 +1,5 @@
-/* What swoole_response.c (the object and its methods) and swoole_head.c (the head it is sent with)
- * share. */
+/* What swoole_response.c (the object and its methods), swoole_cookie.c and swoole_head.c (the head it is
+ * sent with) share. */
 #ifndef HOWDAH_SWOOLE_RESPONSE_H
 #define HOWDAH_SWOOLE_RESPONSE_H
 
@@ -18,6 +18,13 @@ typedef struct {
 	bool keep;
 	zend_object std;
 } response_t;
+
+/* The response a method may act on; NULL, with a warning as in Swoole, when it is over. */
+response_t *howdah_usable_response(zval *this);
+/* The array in a property, which is made if there is none. */
+HashTable *howdah_response_array(response_t *response, int property);
+/* cookie(), or without `encode` rawcookie(). */
+void howdah_swoole_cookie(INTERNAL_FUNCTION_PARAMETERS, bool encode);
 
 /* The answer being written: head, and body if it is small. Used again by the next one. */
 extern char *howdah_out;

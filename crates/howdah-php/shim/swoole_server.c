@@ -1,322 +1,20 @@
-/* Swoole\Server and Swoole\Http\Server: the object a script makes, its callbacks, and its life:
- * start() becomes the manager of forked workers and returns when they have all left; a worker runs
- * the loop and never returns. One server a process, as in Swoole. */
-#include "howdah.h"
-#include "swoole.h"
+/* Swoole\Server and Swoole\Http\Server: the object a script makes, and its methods. What start() begins
+ * is in swoole_life.c. One server a process, as in Swoole. */
+#include "swoole_server.h"
 
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <unistd.h>
 
-#include "php_output.h"
-#include "rfc1867.h"
 #include "zend_exceptions.h"
-#include "zend_interfaces.h"
 
 zend_class_entry *howdah_swoole_exception_ce, *howdah_swoole_server_ce;
 static zend_class_entry *http_server_ce;
-
-bool howdah_swoole_in_worker, howdah_swoole_started;
-
-typedef enum {
-	ON_START,
-	ON_BEFORE_SHUTDOWN,
-	ON_SHUTDOWN,
-	ON_MANAGER_START,
-	ON_MANAGER_STOP,
-	ON_WORKER_START,
-	ON_WORKER_STOP,
-	ON_WORKER_EXIT,
-	ON_BEFORE_RELOAD,
-	ON_AFTER_RELOAD,
-	ON_CONNECT,
-	ON_CLOSE,
-	ON_REQUEST,
-	/* Registered and never called. */
-	ON_TASK,
-	ON_FINISH,
-	ON_WORKER_ERROR,
-	EVENTS,
-} on_t;
-
-static const char *const event_names[EVENTS] = {
-	"start",       "beforeShutdown", "shutdown",     "managerStart", "managerStop", "workerStart",
-	"workerStop",  "workerExit",     "beforeReload", "afterReload",  "connect",     "close",
-	"request",     "task",           "finish",       "workerError",
-};
-
-const char *howdah_swoole_event_name(size_t index)
-{
-	return index < EVENTS ? event_names[index] : NULL;
-}
-
-static struct {
-	zval function;
-	zend_fcall_info info;
-	zend_fcall_info_cache cache;
-	bool set;
-} callbacks[EVENTS];
-
-/* Why the last call failed. */
-static const char *howdah_swoole_failure;
-
-/* The one server; kept by its script. */
-static zval the_server;
-static uint64_t worker_number;
-/* Its workerStart is over. */
-static bool serves;
-static pid_t manager_pid;
 
 void howdah_swoole_refuse(const char *what, const char *why)
 {
 	zend_throw_exception_ex(howdah_swoole_exception_ce, 0, "NotSupported: %s: %s", what, why);
 }
-
-/* A callback is over: a session it has opened is written and forgotten. In Swoole its id and data
- * stay, and the next visitor's session_start() has them. */
-static void end_visit(void)
-{
-	if (!serves) {
-		return;
-	}
-	howdah_session_forget();
-	if (UNEXPECTED(EG(exception) && !CG(unclean_shutdown))) {
-		/* Of a handler of the script's. */
-		zend_exception_error(EG(exception), E_WARNING);
-	}
-}
-
-bool howdah_swoole_call(zend_fcall_info *info, zend_fcall_info_cache *cache, uint32_t argc,
-                        zval *argv, const char *what)
-{
-	zval returned;
-	ZVAL_UNDEF(&returned);
-	info->retval = &returned;
-	info->param_count = argc;
-	info->params = argv;
-	zend_call_function(info, cache);
-	zval_ptr_dtor(&returned);
-	if (EXPECTED(!EG(exception))) {
-		end_visit();
-		return true;
-	}
-	if (UNEXPECTED(CG(unclean_shutdown))) {
-		/* A fatal error, of which PHP has come back through the script's frames (out of memory
-		 * does so in later releases): nothing can be called any more. */
-		zend_clear_exception();
-		zend_bailout();
-	}
-	if (zend_is_unwind_exit(EG(exception))) {
-		howdah_swoole_failure = "ExitInCallback";
-		/* exit() ends the callback and not the worker, which has other connections. */
-		zend_clear_exception();
-		/* Without a server it ends the script, as anywhere. */
-		if (howdah_swoole_started) {
-			howdah_swoole_log(true, "ExitInCallback: on%s called exit()", what);
-		}
-	} else {
-		howdah_swoole_failure = "UncaughtException";
-		zend_object *thrown = EG(exception);
-		howdah_swoole_log(true, "UncaughtException: on%s threw %s", what, ZSTR_VAL(thrown->ce->name));
-		/* Says where, as PHP does; clears it. Not an error of its own: the engine is whole. */
-		zend_exception_error(thrown, E_WARNING);
-		if (!howdah_swoole_started) {
-			EG(exit_status) = 255;
-		}
-	}
-	end_visit();
-	return false;
-}
-
-static bool call_event(on_t event, uint32_t argc, zval *argv)
-{
-	if (!callbacks[event].set) {
-		return true;
-	}
-	return howdah_swoole_call(&callbacks[event].info, &callbacks[event].cache, argc, argv,
-	                          event_names[event]);
-}
-
-static bool call_with_server(on_t event)
-{
-	zval argv[1];
-	ZVAL_COPY_VALUE(&argv[0], &the_server);
-	return call_event(event, 1, argv);
-}
-
-static bool call_with_number(on_t event, zend_long number)
-{
-	zval argv[3];
-	ZVAL_COPY_VALUE(&argv[0], &the_server);
-	ZVAL_LONG(&argv[1], number);
-	ZVAL_LONG(&argv[2], 0);
-	return call_event(event, event == ON_CONNECT || event == ON_CLOSE ? 3 : 2, argv);
-}
-
-static void set_number(const char *name, zend_long value)
-{
-	zend_update_property_long(howdah_swoole_server_ce, Z_OBJ(the_server), name, strlen(name), value);
-}
-
-/* ---- worker ---- */
-
-static void on_request(uint64_t connection)
-{
-	zval argv[2];
-	howdah_swoole_new_request(&argv[0], connection);
-	howdah_swoole_new_response(&argv[1], connection);
-	if (UNEXPECTED(!call_event(ON_REQUEST, 2, argv))) {
-		howdah_swoole_fail_response(&argv[1], howdah_swoole_failure);
-	}
-	if (UNEXPECTED(GC_REFCOUNT(Z_OBJ(argv[0])) > 1)) {
-		howdah_swoole_settle_request(&argv[0]);
-	}
-	zval_ptr_dtor(&argv[0]);
-	/* A response that nobody holds and nobody ended is ended now. */
-	zval_ptr_dtor(&argv[1]);
-	howdah_run_returned();
-}
-
-static ZEND_COLD ZEND_NORETURN void run_worker(uint64_t number)
-{
-	howdah_swoole_in_worker = true;
-	worker_number = number;
-	howdah_swoole_forget_timers();
-	/* What is printed goes to the terminal or the log and begins no answer: sessions can be started
-	 * in every callback, whatever was printed before it, also by the manager. */
-	SG(headers_sent) = 0;
-	SG(request_info).no_headers = 1;
-	char title[64];
-	snprintf(title, sizeof(title), "howdah-php: swoole worker %llu", (unsigned long long)number);
-	howdah_title_set(title);
-	set_number("worker_id", (zend_long)number);
-	set_number("worker_pid", getpid());
-	if (!call_with_number(ON_WORKER_START, (zend_long)number)) {
-		howdah_swoole_log(true, "WorkerStartFailed: worker %llu cannot serve", (unsigned long long)number);
-		_exit(255);
-	}
-	/* What the script has set up so far, but no session that it may have opened for itself. */
-	howdah_session_find();
-	howdah_session_keep();
-	howdah_session_forget();
-	serves = true;
-	howdah_run_ready();
-	for (;;) {
-		howdah_run_event event;
-		howdah_run_next(&event);
-		switch (event.kind) {
-		case HOWDAH_REQUEST:
-			on_request(event.id);
-			break;
-		case HOWDAH_TIMER:
-			howdah_swoole_on_timer(event.id, event.repeats);
-			break;
-		case HOWDAH_CONNECTED:
-			call_with_number(ON_CONNECT, (zend_long)event.id);
-			break;
-		case HOWDAH_CLOSED:
-			call_with_number(ON_CLOSE, (zend_long)event.id);
-			break;
-		default:
-			call_with_number(ON_WORKER_EXIT, (zend_long)number);
-			call_with_number(ON_WORKER_STOP, (zend_long)number);
-			php_output_flush_all();
-			if (SG(rfc1867_uploaded_files)) {
-				destroy_uploaded_files_hash();
-			}
-			/* As in Swoole, no shutdown functions and destructors: those were made by the
-			 * script before it forked, and are the manager's. */
-			_exit(0);
-		}
-	}
-}
-
-/* ---- manager ---- */
-
-static void write_pid_file(void)
-{
-	if (!howdah_swoole.pid_file) {
-		return;
-	}
-	FILE *file = fopen(howdah_swoole.pid_file, "w");
-	if (file) {
-		fprintf(file, "%d", (int)getpid());
-		if (fclose(file) == 0) {
-			return;
-		}
-	}
-	howdah_swoole_log(true, "PidFileUnwritable: %s: %s", howdah_swoole.pid_file, strerror(errno));
-}
-
-static void manage(void)
-{
-	for (;;) {
-		howdah_run_event event;
-		howdah_run_manage(&event);
-		switch (event.kind) {
-		case HOWDAH_SPAWN:
-			php_output_flush_all();
-			if (howdah_run_fork(event.id) == 0) {
-				run_worker(event.id);
-			}
-			break;
-		case HOWDAH_TIMER:
-			howdah_swoole_on_timer(event.id, event.repeats);
-			break;
-		case HOWDAH_RELOADED:
-			call_with_server(ON_BEFORE_RELOAD);
-			call_with_server(ON_AFTER_RELOAD);
-			break;
-		case HOWDAH_STOPPING:
-			call_with_server(ON_BEFORE_SHUTDOWN);
-			break;
-		default:
-			return;
-		}
-	}
-}
-
-static PHP_METHOD(Server, start)
-{
-	ZEND_PARSE_PARAMETERS_NONE();
-	if (howdah_swoole_started) {
-		zend_throw_exception_ex(howdah_swoole_exception_ce, 0, "AlreadyStarted: start() is called once");
-		RETURN_THROWS();
-	}
-	if (!callbacks[ON_REQUEST].set) {
-		zend_throw_exception_ex(howdah_swoole_exception_ce, 0,
-		                        "NoCallback: on('request') must be given before start()");
-		RETURN_THROWS();
-	}
-	howdah_swoole_check_settings();
-	if (EG(exception)) {
-		RETURN_THROWS();
-	}
-	howdah_swoole_loop.tells_connections = callbacks[ON_CONNECT].set || callbacks[ON_CLOSE].set;
-	char error[512];
-	if (!howdah_run_start(&howdah_swoole_loop, error, sizeof(error))) {
-		zend_throw_exception_ex(howdah_swoole_exception_ce, 0, "%s", error);
-		RETURN_THROWS();
-	}
-	howdah_swoole_started = true;
-	manager_pid = getpid();
-	set_number("master_pid", manager_pid);
-	set_number("manager_pid", manager_pid);
-	write_pid_file();
-	call_with_server(ON_START);
-	call_with_server(ON_MANAGER_START);
-	manage();
-	call_with_server(ON_MANAGER_STOP);
-	call_with_server(ON_SHUTDOWN);
-	if (howdah_swoole.pid_file) {
-		unlink(howdah_swoole.pid_file);
-	}
-	howdah_swoole_log(false, "stopped");
-	RETURN_TRUE;
-}
-
-/* ---- the other methods ---- */
 
 static PHP_METHOD(Server, __construct)
 {
@@ -333,7 +31,7 @@ static PHP_METHOD(Server, __construct)
 		howdah_swoole_refuse("Swoole\\Server", "this server speaks HTTP; use Swoole\\Http\\Server");
 		RETURN_THROWS();
 	}
-	if (Z_TYPE(the_server) != IS_UNDEF) {
+	if (Z_TYPE(howdah_swoole_the_server) != IS_UNDEF) {
 		howdah_swoole_refuse("a second server", "one process has one");
 		RETURN_THROWS();
 	}
@@ -360,11 +58,11 @@ static PHP_METHOD(Server, __construct)
 		RETURN_THROWS();
 	}
 	/* For the life of the process: the loop calls it. */
-	ZVAL_COPY(&the_server, ZEND_THIS);
+	ZVAL_COPY(&howdah_swoole_the_server, ZEND_THIS);
 	zend_update_property_str(howdah_swoole_server_ce, Z_OBJ_P(ZEND_THIS), "host", 4, host);
-	set_number("port", howdah_run_port());
-	set_number("mode", mode);
-	set_number("type", type);
+	howdah_swoole_set_number("port", howdah_run_port());
+	howdah_swoole_set_number("mode", mode);
+	howdah_swoole_set_number("type", type);
 	zval ports;
 	array_init(&ports);
 	Z_ADDREF_P(ZEND_THIS);
@@ -416,7 +114,7 @@ static PHP_METHOD(Server, on)
 		RETURN_FALSE;
 	}
 	on_t event = 0;
-	while (event < EVENTS && strcasecmp(event_names[event], ZSTR_VAL(name)) != 0) {
+	while (event < EVENTS && strcasecmp(howdah_swoole_event_name(event), ZSTR_VAL(name)) != 0) {
 		event++;
 	}
 	if (event == EVENTS) {
@@ -434,13 +132,13 @@ static PHP_METHOD(Server, on)
 		efree(error);
 		RETURN_THROWS();
 	}
-	if (callbacks[event].set) {
-		zval_ptr_dtor(&callbacks[event].function);
+	if (howdah_swoole_callbacks[event].set) {
+		zval_ptr_dtor(&howdah_swoole_callbacks[event].function);
 	}
-	ZVAL_COPY(&callbacks[event].function, function);
-	callbacks[event].info = info;
-	callbacks[event].cache = cache;
-	callbacks[event].set = true;
+	ZVAL_COPY(&howdah_swoole_callbacks[event].function, function);
+	howdah_swoole_callbacks[event].info = info;
+	howdah_swoole_callbacks[event].cache = cache;
+	howdah_swoole_callbacks[event].set = true;
 	RETURN_TRUE;
 }
 
@@ -451,11 +149,37 @@ static PHP_METHOD(Server, getCallback)
 		Z_PARAM_STR(name)
 	ZEND_PARSE_PARAMETERS_END();
 	for (on_t event = 0; event < EVENTS; event++) {
-		if (callbacks[event].set && strcasecmp(event_names[event], ZSTR_VAL(name)) == 0) {
-			RETURN_COPY(&callbacks[event].function);
+		if (howdah_swoole_callbacks[event].set && strcasecmp(howdah_swoole_event_name(event), ZSTR_VAL(name)) == 0) {
+			RETURN_COPY(&howdah_swoole_callbacks[event].function);
 		}
 	}
 	RETURN_NULL();
+}
+
+static PHP_METHOD(Server, start)
+{
+	ZEND_PARSE_PARAMETERS_NONE();
+	if (howdah_swoole_started) {
+		zend_throw_exception_ex(howdah_swoole_exception_ce, 0, "AlreadyStarted: start() is called once");
+		RETURN_THROWS();
+	}
+	if (!howdah_swoole_callbacks[ON_REQUEST].set) {
+		zend_throw_exception_ex(howdah_swoole_exception_ce, 0,
+		                        "NoCallback: on('request') must be given before start()");
+		RETURN_THROWS();
+	}
+	howdah_swoole_check_settings();
+	if (EG(exception)) {
+		RETURN_THROWS();
+	}
+	howdah_swoole_loop.tells_connections = howdah_swoole_callbacks[ON_CONNECT].set || howdah_swoole_callbacks[ON_CLOSE].set;
+	char error[512];
+	if (!howdah_run_start(&howdah_swoole_loop, error, sizeof(error))) {
+		zend_throw_exception_ex(howdah_swoole_exception_ce, 0, "%s", error);
+		RETURN_THROWS();
+	}
+	howdah_swoole_run();
+	RETURN_TRUE;
 }
 
 static void signal_manager(INTERNAL_FUNCTION_PARAMETERS, int signo)
@@ -464,7 +188,7 @@ static void signal_manager(INTERNAL_FUNCTION_PARAMETERS, int signo)
 		php_error_docref(NULL, E_WARNING, "server is not running");
 		RETURN_FALSE;
 	}
-	RETURN_BOOL(kill(manager_pid, signo) == 0);
+	RETURN_BOOL(kill(howdah_swoole_manager_pid, signo) == 0);
 }
 
 static PHP_METHOD(Server, reload)
@@ -496,7 +220,7 @@ static PHP_METHOD(Server, stop)
 		Z_PARAM_LONG(number)
 		Z_PARAM_BOOL(wait)
 	ZEND_PARSE_PARAMETERS_END();
-	if (!howdah_swoole_in_worker || (number >= 0 && number != (zend_long)worker_number)) {
+	if (!howdah_swoole_in_worker || (number >= 0 && number != (zend_long)howdah_swoole_worker_number)) {
 		howdah_swoole_refuse("Server::stop() of another worker", "a worker stops itself; reload() replaces all");
 		RETURN_THROWS();
 	}
@@ -580,7 +304,7 @@ static PHP_METHOD(Server, getWorkerId)
 	if (!howdah_swoole_in_worker) {
 		RETURN_FALSE;
 	}
-	RETURN_LONG((zend_long)worker_number);
+	RETURN_LONG((zend_long)howdah_swoole_worker_number);
 }
 
 static PHP_METHOD(Server, getWorkerPid)
@@ -595,7 +319,7 @@ static PHP_METHOD(Server, getWorkerPid)
 static PHP_METHOD(Server, getMasterPid)
 {
 	ZEND_PARSE_PARAMETERS_NONE();
-	RETURN_LONG(manager_pid);
+	RETURN_LONG(howdah_swoole_manager_pid);
 }
 
 static PHP_METHOD(Server, getLastError)

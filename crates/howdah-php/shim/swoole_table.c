@@ -117,7 +117,8 @@ static row_t *row_at(table_t *table, uint32_t slot)
 static row_t *find(table_t *table, zend_string *key, bool make)
 {
 	uint32_t slot = (uint32_t)zend_hash_func(ZSTR_VAL(key), ZSTR_LEN(key)) & (table->slots - 1);
-	row_t *deleted = NULL;
+	/* The first slot on the way that holds no row, and how far it is from the key's own. */
+	row_t *vacant = NULL;
 	uint32_t steps = 0;
 	for (uint32_t i = 0; i < table->slots; i++, slot = (slot + 1) & (table->slots - 1)) {
 		row_t *row = row_at(table, slot);
@@ -126,26 +127,26 @@ static row_t *find(table_t *table, zend_string *key, bool make)
 			table->shared->updates += make;
 			return row;
 		}
-		if (row->state != USED && !deleted) {
-			deleted = row;
+		if (row->state != USED && !vacant) {
+			vacant = row;
 			steps = i;
 		}
 		if (row->state == EMPTY) {
 			break;
 		}
 	}
-	if (!make || !deleted || table->shared->rows >= table->wanted) {
+	if (!make || !vacant || table->shared->rows >= table->wanted) {
 		return NULL;
 	}
-	memset(deleted, 0, table->row_size);
-	deleted->key_len = (uint8_t)ZSTR_LEN(key);
-	memcpy(deleted->key, ZSTR_VAL(key), ZSTR_LEN(key));
-	deleted->state = USED;
+	memset(vacant, 0, table->row_size);
+	vacant->key_len = (uint8_t)ZSTR_LEN(key);
+	memcpy(vacant->key, ZSTR_VAL(key), ZSTR_LEN(key));
+	vacant->state = USED;
 	table->shared->rows++;
 	table->shared->inserts++;
 	table->shared->conflicts += steps > 0;
 	table->shared->farthest = MAX(table->shared->farthest, steps);
-	return deleted;
+	return vacant;
 }
 
 static bool good_key(zend_string *key)

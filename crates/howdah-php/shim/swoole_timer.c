@@ -1,6 +1,5 @@
-/* Swoole\Timer and the swoole_timer_* functions,
- * Swoole\Process::kill() and Swoole\Util. A timer's time is kept by the loop; what it calls is kept
- * here. */
+/* Swoole\Timer and the swoole_timer_* functions, Swoole\Process::kill() and Swoole\Util. The loop keeps a
+ * timer's time; what it calls is kept here. */
 #include "howdah.h"
 #include "swoole.h"
 
@@ -19,7 +18,7 @@ typedef struct {
 	zval *arguments;
 	uint32_t running;
 	bool cleared;
-	/* For info(). */
+	/* What info() says of it. */
 	zend_long interval, calls, round;
 } howdah_timer_t;
 
