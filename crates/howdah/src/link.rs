@@ -27,26 +27,30 @@ pub const MAX_DESCRIPTORS: usize = 253;
 /// Longest text in a memory file that is read back.
 const MAX_TEXT: u64 = 16 << 20;
 
-/// What the master tells the front.
+/// A configuration on its way to the front. Descriptors travel with it in this order: the
+/// configuration's text ([`text_file`]), the error log and the access log if they are files, the
+/// listening sockets.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Configuration {
+    /// Its number; [`ToMaster::Launch`] refers to it.
+    pub generation: u64,
+    /// The command line.
+    pub arguments: Serve,
+    /// The configuration's file name, if there is one.
+    pub file: Option<String>,
+    /// An error log travels along.
+    pub error_log: bool,
+    /// An access log travels along.
+    pub access_log: bool,
+    /// For each listening socket, which of the configuration's `listen` entries it is.
+    pub listeners: Vec<u32>,
+}
+
+/// What the master says to the front.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToFront {
-    /// Serve this, from now on. Descriptors: the configuration's text ([`text_file`]), the error
-    /// log and the access log if they are files, then the listening sockets. Answered by
-    /// [`ToMaster::Serving`] or [`ToMaster::Refused`].
-    Serve {
-        /// Number of the configuration; [`ToMaster::Launch`] refers to it.
-        generation: u64,
-        /// The command line.
-        arguments: Box<Serve>,
-        /// The configuration's file name, if there is one.
-        file: Option<String>,
-        /// An error log travels along.
-        error_log: bool,
-        /// An access log travels along.
-        access_log: bool,
-        /// For each listening socket, which of the configuration's `listen` entries it is.
-        listeners: Vec<u32>,
-    },
+    /// Serve this from now on. Answered by [`ToMaster::Serving`] or [`ToMaster::Refused`].
+    Serve(Box<Configuration>),
     /// The answer to [`ToMaster::Launch`]. Descriptor: the process's pidfd.
     Launched {
         /// Which launch.
@@ -73,7 +77,7 @@ pub enum ToFront {
         /// Repeated in the answer.
         id: u64,
     },
-    /// Go on in these log files: descriptors as in [`ToFront::Serve`].
+    /// Write to these log files from now on: descriptors as with a [`Configuration`].
     Reopen {
         /// An error log travels along.
         error_log: bool,
@@ -92,7 +96,7 @@ pub enum ToFront {
     },
 }
 
-/// What the front tells the master.
+/// What the front says to the master.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToMaster {
     /// Start a zygote or, where the pool's mode has one, a spawner. Descriptors: memory, control,
@@ -122,14 +126,14 @@ pub enum ToMaster {
     },
     /// The answer to [`ToFront::Ping`], at once.
     Pulse {
-        /// Which ping.
+        /// The number of the ping.
         number: u64,
         /// The kernel's id of each front thread, and the last ping it has come to.
         threads: Vec<(i32, u64)>,
     },
-    /// A stop waits for requests.
+    /// A stop waits for requests to end.
     Waiting {
-        /// For which, in words.
+        /// A sentence that names them, for whoever started the server.
         text: String,
     },
 }

@@ -75,11 +75,6 @@ fn become_user(arguments: &Spawner) -> Result<(), (&'static str, String)> {
     sys::become_user(&account, gid).map_err(|error| {
         let message = format!("cannot become user `{name}`: {error}");
         ("CannotChangeUser", message)
-    })?;
-    // The system may have a default for processes that change their user (fs.suid_dumpable).
-    sys::not_dumpable().map_err(|error| {
-        let message = format!("cannot close our memory: {error}");
-        ("CannotChangeUser", message)
     })
 }
 

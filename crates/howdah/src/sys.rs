@@ -60,7 +60,8 @@ pub fn group(text: &str) -> Option<u32> {
     unsafe { libc::getgrnam(name.as_ptr()).as_ref() }.map(|g| g.gr_gid)
 }
 
-/// Becomes `account` with group `gid` and the account's supplementary groups, for good.
+/// Becomes `account` with group `gid` and the account's supplementary groups, for good, and stays
+/// [`not_dumpable`]: a change of user sets what the system has as its default (`fs.suid_dumpable`).
 pub fn become_user(account: &Account, gid: u32) -> io::Result<()> {
     // SAFETY: plain calls; the name is NUL-terminated. The libc wrappers of setgid and setuid
     // change all threads.
@@ -72,7 +73,7 @@ pub fn become_user(account: &Account, gid: u32) -> io::Result<()> {
         check(libc::setgid(gid))?;
         check(libc::setuid(account.uid))?;
     }
-    Ok(())
+    not_dumpable()
 }
 
 /// Neither this process nor what it starts gains rights by an exec.

@@ -52,38 +52,19 @@ pub fn run(check: &Check) -> ExitCode {
             return exit::configuration();
         }
     };
+    let loaded = config::load(&Serve::default(), Some(&source), Eyes::Master);
     if let Some(request) = &check.route {
-        let loaded = config::load(&Serve::default(), Some(&source), Eyes::Master);
         return route(request, loaded);
     }
-    let loaded = config::load(&Serve::default(), Some(&source), Eyes::Master);
-    for advice in &loaded.advice {
-        eprintln!("advice: {advice}");
-    }
-    let settings = match loaded.settings {
-        Ok(settings) => settings,
-        Err(mistakes) => {
-            for mistake in &mistakes {
-                eprintln!("{mistake}");
-            }
-            let count = mistakes.len();
-            let noun = if count == 1 { "mistake" } else { "mistakes" };
-            eprintln!("howdah: {} has {count} {noun}", source.name);
-            return if loaded.php_unfit && count == 1 {
-                exit::php()
-            } else {
-                exit::configuration()
-            };
-        }
-    };
-    match look_closer(&settings) {
+    let advice = loaded.advice.len();
+    match examine(loaded, Some(&source.name)) {
         Err(code) => code,
-        Ok(_) => {
+        Ok((settings, _)) => {
             let chosen: String = settings.chosen.iter().flat_map(|l| [l, "\n"]).collect();
             super::answer(&format!(
                 "{chosen}{}: no mistakes{} ({}, {}, {})",
                 source.name,
-                match loaded.advice.len() {
+                match advice {
                     0 => String::new(),
                     1 => ", 1 piece of advice".to_owned(),
                     many => format!(", {many} pieces of advice"),
@@ -103,28 +84,34 @@ fn counted(number: usize, noun: &str) -> String {
     }
 }
 
-/// `howdah check DIR`
+/// Runs `howdah check DIR`.
 fn directory(loaded: Loaded) -> ExitCode {
+    match examine(loaded, None) {
+        Err(code) => code,
+        Ok((settings, php)) => super::answer(&describe(&settings, php.as_ref())),
+    }
+}
+
+/// Reports advice and mistakes of a configuration, with their number where `file` names it. Gives also
+/// PHP's version, where a pool runs our own.
+fn examine(loaded: Loaded, file: Option<&str>) -> Result<(Settings, Option<PhpVersion>), ExitCode> {
     for advice in &loaded.advice {
         eprintln!("advice: {advice}");
     }
-    let settings = match loaded.settings {
-        Ok(settings) => settings,
-        Err(mistakes) => {
-            for mistake in &mistakes {
-                eprintln!("{mistake}");
-            }
-            return if loaded.php_unfit && mistakes.len() == 1 {
-                exit::php()
-            } else {
-                exit::configuration()
-            };
+    let settings = loaded.settings.map_err(|mistakes| {
+        for mistake in &mistakes {
+            eprintln!("{mistake}");
         }
-    };
-    match look_closer(&settings) {
-        Err(code) => code,
-        Ok(php) => super::answer(&describe(&settings, php.as_ref())),
-    }
+        if let Some(file) = file {
+            eprintln!("howdah: {file} has {}", counted(mistakes.len(), "mistake"));
+        }
+        match loaded.php_unfit && mistakes.len() == 1 {
+            true => exit::php(),
+            false => exit::configuration(),
+        }
+    })?;
+    let php = look_closer(&settings)?;
+    Ok((settings, php))
 }
 
 /// What shows only when directories are opened and PHP is started; reports it. PHP's version, where a

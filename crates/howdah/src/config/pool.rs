@@ -44,6 +44,7 @@ pub fn pools(
     }
     let defines = command_line_defines(arguments, top);
     let environment = command_line_environment(arguments, top);
+    let environment = || environment.iter().cloned();
     let children = arguments.children.as_ref().and_then(|text| {
         typed(top, "--children", "pool.*", "max_children", text)
             .map(|text| text.parse::<u32>().ok())
@@ -96,17 +97,13 @@ pub fn pools(
                 let ini = program_ini(arguments, section, &defines);
                 let mut pool =
                     program_pool(&name.value, section, ini, identity, children, patience);
-                pool.identity
-                    .environment
-                    .extend(environment.iter().cloned());
+                pool.identity.environment.extend(environment());
                 return Mode::Pool(pool);
             }
             if mode == "cgi" {
                 let ini = program_ini(arguments, section, &defines);
                 let mut pool = cgi(&name.value, section, ini, identity, children, patience);
-                pool.identity
-                    .environment
-                    .extend(environment.iter().cloned());
+                pool.identity.environment.extend(environment());
                 return Mode::Cgi(pool);
             }
             let worker = mode == "worker";
@@ -115,7 +112,7 @@ pub fn pools(
             pool.php_ini = php_ini(arguments, section);
             pool.defines.splice(0..0, profile(section));
             pool.defines.extend(defines.iter().cloned());
-            pool.environment.extend(environment.iter().cloned());
+            pool.environment.extend(environment());
             if worker {
                 pool.worker = Some(WorkerConfig {
                     script: worker_script(section, arguments),

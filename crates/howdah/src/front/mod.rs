@@ -22,9 +22,8 @@ use howdah_server::listener::Control;
 use howdah_server::log::ErrorLog;
 use howdah_server::request::Front;
 
-use crate::arguments::Serve;
 use crate::config::{self, Settings, Source};
-use crate::link::{Link, Received, ToFront, ToMaster, read_text, text_file};
+use crate::link::{Configuration, Link, Received, ToFront, ToMaster, read_text, text_file};
 use crate::{exit, sys};
 use desk::Task;
 use launcher::Launches;
@@ -52,18 +51,7 @@ impl Shared {
     }
 }
 
-/// What the master sends of a configuration.
-struct Sent {
-    generation: u64,
-    arguments: Box<Serve>,
-    file: Option<String>,
-    error_log: bool,
-    access_log: bool,
-    listeners: Vec<u32>,
-    fds: Vec<OwnedFd>,
-}
-
-/// A configuration to be served.
+/// A configuration that has been read, with what it needs open.
 struct Order {
     generation: u64,
     settings: Settings,
@@ -73,12 +61,12 @@ struct Order {
     listeners: Vec<Vec<OwnedFd>>,
 }
 
-/// An order for the worker.
+/// A configuration on its way to the worker ([`work`]).
 enum Incoming {
-    /// The first is read before any thread is started, for the user it names.
+    /// The first is read before any thread is started, because it names the user to become.
     First(Box<Order>),
-    /// A later one is read by the worker: that looks at every site's directory and may take its time.
-    Later(Sent),
+    /// The worker reads later ones itself: reading looks at every site's directory and may take long.
+    Later(Box<Configuration>, Vec<OwnedFd>),
 }
 
 /// `howdah front`
@@ -147,28 +135,13 @@ pub fn run(link: i32) -> ExitCode {
                 let access = access_log.then(|| fds.next()).flatten();
                 desk(Task::Reopen { error, access });
             }
-            ToFront::Serve {
-                generation,
-                arguments,
-                file,
-                error_log,
-                access_log,
-                listeners,
-            } => {
-                let sent = Sent {
-                    generation,
-                    arguments,
-                    file,
-                    error_log,
-                    access_log,
-                    listeners,
-                    fds,
-                };
+            ToFront::Serve(configuration) => {
                 if let Some((orders, _)) = &threads {
-                    let _ = orders.send(Incoming::Later(sent));
+                    let _ = orders.send(Incoming::Later(configuration, fds));
                     continue;
                 }
-                let order = match read_order(sent) {
+                let generation = configuration.generation;
+                let order = match read_order(*configuration, fds) {
                     Ok(order) => order,
                     Err(mistakes) => {
                         refuse(&link, generation, &mistakes);
@@ -202,7 +175,9 @@ fn work(link: &Link, launches: &Arc<Launches>, shared: &Arc<Shared>) -> mpsc::Se
         for incoming in inbox {
             let (generation, order) = match incoming {
                 Incoming::First(order) => (order.generation, Ok(*order)),
-                Incoming::Later(sent) => (sent.generation, read_order(sent)),
+                Incoming::Later(configuration, fds) => {
+                    (configuration.generation, read_order(*configuration, fds))
+                }
             };
             let taken = order.and_then(|order| {
                 let drain = order.settings.patience.drain;
@@ -241,27 +216,18 @@ fn refuse(link: &Link, generation: u64, mistakes: &[String]) {
     }
 }
 
-fn read_order(sent: Sent) -> Result<Order, Vec<String>> {
-    let Sent {
-        generation,
-        arguments,
-        file,
-        error_log,
-        access_log,
-        listeners,
-        fds,
-    } = sent;
+fn read_order(sent: Configuration, fds: Vec<OwnedFd>) -> Result<Order, Vec<String>> {
     let missing = || vec!["the master's message lacks descriptors".to_owned()];
     let mut fds = fds.into_iter();
     let text = read_text(fds.next().ok_or_else(missing)?)
         .map_err(|error| vec![format!("cannot read the configuration's text: {error}")])?;
-    let source = file.map(|name| Source { name, text });
-    let loaded = config::load(&arguments, source.as_ref(), config::Eyes::Front);
+    let source = sent.file.map(|name| Source { name, text });
+    let loaded = config::load(&sent.arguments, source.as_ref(), config::Eyes::Front);
     let settings = loaded.settings?;
-    let error_log = error_log.then(|| fds.next()).flatten();
-    let access_log = access_log.then(|| fds.next()).flatten();
+    let error_log = sent.error_log.then(|| fds.next()).flatten();
+    let access_log = sent.access_log.then(|| fds.next()).flatten();
     let mut sockets: Vec<Vec<OwnedFd>> = settings.listen.iter().map(|_| Vec::new()).collect();
-    for number in listeners {
+    for number in sent.listeners {
         let socket = fds.next().ok_or_else(missing)?;
         sockets
             .get_mut(number as usize)
@@ -269,7 +235,7 @@ fn read_order(sent: Sent) -> Result<Order, Vec<String>> {
             .push(socket);
     }
     Ok(Order {
-        generation,
+        generation: sent.generation,
         settings,
         error_log,
         access_log,
@@ -278,20 +244,16 @@ fn read_order(sent: Sent) -> Result<Order, Vec<String>> {
 }
 
 fn give_up_privileges(settings: &Settings) -> Result<(), String> {
-    if sys::is_root() {
-        if let Some(name) = &settings.user {
-            let account = sys::user(name).ok_or_else(|| format!("there is no user `{name}`"))?;
-            let gid = match &settings.group {
-                Some(group) => {
-                    sys::group(group).ok_or_else(|| format!("there is no group `{group}`"))?
-                }
-                None => account.gid,
-            };
-            sys::become_user(&account, gid)
-                .map_err(|error| format!("cannot become user `{name}`: {error}"))?;
-        }
-        // The system may have a default for processes that change their user (fs.suid_dumpable).
-        sys::not_dumpable().map_err(|error| format!("cannot close our memory: {error}"))?;
+    if let Some(name) = settings.user.as_ref().filter(|_| sys::is_root()) {
+        let account = sys::user(name).ok_or_else(|| format!("there is no user `{name}`"))?;
+        let gid = match &settings.group {
+            Some(group) => {
+                sys::group(group).ok_or_else(|| format!("there is no group `{group}`"))?
+            }
+            None => account.gid,
+        };
+        sys::become_user(&account, gid)
+            .map_err(|error| format!("cannot become user `{name}`: {error}"))?;
     }
     sys::no_new_privileges().map_err(|error| format!("cannot give up new privileges: {error}"))
 }

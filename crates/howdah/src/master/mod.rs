@@ -41,7 +41,7 @@ use control::{Asker, ControlSocket, Question};
 use facts::Facts;
 use listeners::Listeners;
 use process::FrontProcess;
-use reload::Pending;
+use reload::{Askers, Pending};
 use watchdog::{Tick, Watch};
 
 /// A front that lives this long is not in a crash loop.
@@ -95,7 +95,7 @@ struct Master {
     crashes: u32,
     pending: Option<Pending>,
     /// Reloads asked for while one is in progress.
-    waiting: Vec<Option<Asker>>,
+    waiting: Askers,
     /// Who asked the front something, and when they are told that it does not answer.
     questions: BTreeMap<u64, (Asker, Instant)>,
     next_question: u64,
@@ -204,7 +204,7 @@ fn start(arguments: Serve) -> Result<Master, ExitCode> {
         state: State::Starting,
         crashes: 0,
         pending: None,
-        waiting: Vec::new(),
+        waiting: Askers::new(),
         questions: BTreeMap::new(),
         next_question: 0,
         alive: notify::watchdog().map(|every| (Instant::now(), every)),
@@ -426,7 +426,7 @@ impl Master {
                 self.stop(limit);
             }
             libc::SIGQUIT => self.stop(self.settings.patience.drain),
-            libc::SIGHUP | libc::SIGUSR2 => self.reload(None),
+            libc::SIGHUP | libc::SIGUSR2 => self.reload(vec![None]),
             libc::SIGUSR1 => self.reopen_logs(),
             libc::SIGCHLD => self.reap(),
             _ => {}
@@ -614,7 +614,7 @@ impl Master {
                 self.front_must_hear(sent);
             }
             Question::Who => asker.who(self.facts.clone()),
-            Question::Reload => self.reload(Some(asker)),
+            Question::Reload => self.reload(vec![Some(asker)]),
             Question::Stop { limit } => {
                 let limit = limit.unwrap_or(self.settings.patience.drain);
                 self.control.stop_asker = Some(asker);

@@ -17,11 +17,14 @@ use super::watchdog::Watch;
 use super::{GENERATIONS, Master, State, notify, process, say, say_mistakes};
 use crate::arguments::Serve;
 use crate::config::{self, Settings, Source};
-use crate::link::{Link, ToFront, text_file};
+use crate::link::{Configuration, Link, ToFront, text_file};
 use crate::{exit, php, sys};
 
 /// How long a reload may take, beside the time PHP has for its start: directories of sites are read.
 const TAKING: Duration = Duration::from_secs(30);
+
+/// Who waits for the outcome of a reload; none for a signal, which gets no answer.
+pub type Askers = Vec<Option<Asker>>;
 
 /// A reload in progress.
 pub struct Pending {
@@ -32,8 +35,8 @@ pub struct Pending {
     /// If it is to be another.
     control: Option<ControlSocket>,
     advice: Vec<String>,
-    askers: Vec<Option<Asker>>,
-    /// When whoever asked is told that it takes too long; none once that has been said.
+    askers: Askers,
+    /// When whoever asked is answered that it takes too long; none once that has happened.
     deadline: Option<Instant>,
     limit: Duration,
 }
@@ -123,14 +126,14 @@ pub fn send_configuration(
     let logs = open_logs(settings)?;
     give_cache_directory(settings)?;
     let (numbers, sockets) = listeners.sockets();
-    let message = ToFront::Serve {
+    let message = ToFront::Serve(Box::new(Configuration {
         generation,
-        arguments: Box::new(arguments.clone()),
+        arguments: arguments.clone(),
         file: source.map(|source| source.name.clone()),
         error_log: logs.error.is_some(),
         access_log: logs.access.is_some(),
         listeners: numbers,
-    };
+    }));
     let mut fds = vec![text.as_fd()];
     fds.extend(logs.fds());
     fds.extend(sockets);
@@ -153,29 +156,29 @@ fn needs_restart(old: &Settings, new: &Settings) -> Vec<String> {
 }
 
 impl Master {
-    /// Takes new code, php.ini and configuration. `asker`: who waits for the outcome, if not a signal.
-    pub(super) fn reload(&mut self, asker: Option<Asker>) {
-        if let State::Stopping { .. } = self.state {
-            return refuse(asker, &["the server is stopping".to_owned()]);
+    /// Takes new code, php.ini and configuration.
+    pub(super) fn reload(&mut self, askers: Askers) {
+        if self.is_stopping() {
+            return refuse(askers, &["the server is stopping".to_owned()]);
         }
         if let Some(pending) = &self.pending {
             match pending.deadline {
-                Some(_) => self.waiting.push(asker),
-                None => late(asker, pending.limit),
+                Some(_) => self.waiting.extend(askers),
+                None => late(askers, pending.limit),
             }
             return;
         }
         let serving = self.front.as_ref().filter(|front| front.watch.is_some());
         let Some(link) = serving.map(|front| front.link.clone()) else {
             // It is being started, and takes what is asked for as soon as it serves.
-            self.waiting.push(asker);
+            self.waiting.extend(askers);
             return;
         };
         notify::reloading();
         match self.prepare() {
             Err(mistakes) => {
                 notify::ready();
-                refuse(asker, &mistakes);
+                refuse(askers, &mistakes);
             }
             Ok(mut pending) => {
                 let sent = send_configuration(
@@ -189,14 +192,14 @@ impl Master {
                 if let Err(error) = sent {
                     pending.undo(&self.listeners);
                     notify::ready();
-                    return refuse(asker, &[error.to_string()]);
+                    return refuse(askers, &[error.to_string()]);
                 }
                 let pools = pending.settings.pools.clone();
                 self.generations.insert(pending.generation, pools);
                 while self.generations.len() > GENERATIONS {
                     self.generations.pop_first();
                 }
-                pending.askers.push(asker);
+                pending.askers = askers;
                 self.pending = Some(pending);
             }
         }
@@ -246,7 +249,7 @@ impl Master {
             listeners,
             control,
             advice,
-            askers: Vec::new(),
+            askers: Askers::new(),
             deadline: Some(Instant::now() + limit),
             limit,
         })
@@ -315,13 +318,7 @@ impl Master {
             pending.undo(&self.listeners);
             self.generations.remove(&generation);
             notify::ready();
-            if pending.deadline.is_none() {
-                // Whoever asked has been told that it takes too long.
-                refuse(None, &mistakes);
-            }
-            for asker in pending.askers {
-                refuse(asker, &mistakes);
-            }
+            refuse(pending.askers, &mistakes);
             self.next_reload();
             return;
         }
@@ -354,16 +351,15 @@ impl Master {
         self.write_pid_file();
     }
 
-    /// A reload that cannot end any more.
+    /// The reload in progress, and those that wait for it, cannot end any more.
     pub(super) fn abandon_reload(&mut self, why: &str) {
-        let mut askers = Vec::new();
+        let mut askers = std::mem::take(&mut self.waiting);
         if let Some(pending) = self.pending.take() {
             pending.undo(&self.listeners);
-            askers = pending.askers;
+            askers.extend(pending.askers);
         }
-        askers.append(&mut self.waiting);
-        for asker in askers {
-            refuse(asker, &[why.to_owned()]);
+        if !askers.is_empty() {
+            refuse(askers, &[why.to_owned()]);
         }
     }
 
@@ -372,7 +368,8 @@ impl Master {
         self.pending.as_ref()?.deadline
     }
 
-    /// Nobody waits for ever. The front may still take it: then that is said in the log.
+    /// Answers those who wait for a reload that takes too long. The front may still take it: the log says
+    /// so then.
     pub(super) fn end_late_reload(&mut self, now: Instant) {
         let Some(pending) = &mut self.pending else {
             return;
@@ -381,50 +378,39 @@ impl Master {
             return;
         }
         pending.deadline = None;
-        let askers = pending.askers.drain(..).chain(self.waiting.drain(..));
-        for asker in askers.collect::<Vec<_>>() {
-            late(asker, pending.limit);
-        }
+        let mut askers = std::mem::take(&mut pending.askers);
+        askers.append(&mut self.waiting);
+        late(askers, pending.limit);
         notify::ready();
     }
 
     /// Those who asked during the last reload get one that began after they asked.
     fn next_reload(&mut self) {
-        if self.waiting.is_empty() {
-            return;
-        }
-        let mut askers = std::mem::take(&mut self.waiting).into_iter();
-        if let Some(first) = askers.next() {
-            self.reload(first);
-        }
-        match &mut self.pending {
-            Some(pending) => pending.askers.extend(askers),
-            None => {
-                for asker in askers {
-                    refuse(asker, &["ReloadRefused: see the log".to_owned()]);
-                }
-            }
+        if !self.waiting.is_empty() {
+            let askers = std::mem::take(&mut self.waiting);
+            self.reload(askers);
         }
     }
 }
 
-/// The reload in progress has taken longer than it may.
-fn late(asker: Option<Asker>, limit: Duration) {
+/// Says and answers that the reload in progress has taken longer than it may.
+fn late(askers: Askers, limit: Duration) {
     let why = format!(
         "ReloadTimeout: the front has not taken the configuration within {} s (timeouts.start and {} s); it goes on with it, and the log says how that ends",
         limit.as_secs(),
         TAKING.as_secs()
     );
     say(&why);
-    if let Some(asker) = asker {
+    for asker in askers.into_iter().flatten() {
         asker.refuse(&why);
     }
 }
 
-fn refuse(asker: Option<Asker>, mistakes: &[String]) {
+/// Says and answers that there is no reload.
+fn refuse(askers: Askers, mistakes: &[String]) {
     say("ReloadRefused: the configuration before stays in use:");
     say_mistakes(mistakes);
-    if let Some(asker) = asker {
+    for asker in askers.into_iter().flatten() {
         asker.mistakes(mistakes);
     }
 }
