@@ -4,10 +4,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::ExecError;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A pool at one moment.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct PoolStatus {
     /// Its name.
     pub pool: String,
@@ -49,7 +50,8 @@ pub struct PoolStatus {
 }
 
 /// One child of the scoreboard.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ChildRow {
     /// Row number.
     pub index: u16,
@@ -73,7 +75,8 @@ pub struct ChildRow {
 }
 
 /// One backend of a FastCGI pool.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct BackendRow {
     /// As it is configured.
     pub address: String,

@@ -27,7 +27,7 @@ fn a_directory_is_served_and_the_choice_is_told() {
     assert_eq!(status["master"], server.pid());
     let (code, out, _) = server.ask(&["status"]);
     assert_eq!(code, 0);
-    assert!(out.contains("pool www (static, PHP 8."), "{out}");
+    assert!(out.contains("\npool www: Ready, static, PHP 8."), "{out}");
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::render::{Metrics, list};
+use super::openmetrics::Metrics;
+use super::text::list;
 use crate::cache::DiskStatus;
 
 /// For people.
@@ -50,8 +51,7 @@ pub(super) fn metrics(m: &mut Metrics, disk: &DiskStatus) {
             "1: pages and purges are written; 0: a fault keeps them from it.",
         ),
     ] {
-        m.family(name, "gauge", help);
-        m.value(name, &[], value);
+        m.single(name, "gauge", help, value);
     }
     for (name, value, help) in [
         (
@@ -66,8 +66,7 @@ pub(super) fn metrics(m: &mut Metrics, disk: &DiskStatus) {
             "Pages removed for others.",
         ),
     ] {
-        m.family(name, "counter", help);
-        m.value(&format!("{name}_total"), &[], value);
+        m.single(name, "counter", help, value);
     }
     m.family(
         "howdah_cache_disk_faults",

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::render::Metrics;
+use super::openmetrics::Metrics;
 use crate::cache::{CacheStatus, SiteCacheStatus};
 
 /// A line of a site that has them on.

@@ -3,14 +3,18 @@
 //!
 //! - [`counters`]: requests, statuses, failures by name; a share per thread.
 //! - [`status`]: [`ServerStatus`], the data of the status page and of `howdah status`.
-//! - [`render`]: text, JSON, OpenMetrics; [`cache_disk`], [`cache_tables`]: what of it is about
-//!   pages on disk, and table versions.
+//! - [`render`]: which form a client gets; [`text`], [`openmetrics`]: two of them.
+//! - [`cache`], [`cache_disk`], [`cache_tables`]: what of both is about the page cache, its pages on
+//!   disk, and table versions.
 
+mod cache;
 mod cache_disk;
 mod cache_tables;
 pub mod counters;
-pub mod render;
+mod openmetrics;
+mod render;
 pub mod status;
+mod text;
 
 pub use counters::Counters;
 pub(crate) use counters::Tally;

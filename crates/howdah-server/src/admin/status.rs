@@ -2,15 +2,16 @@
 //! forms of it.
 
 use howdah_executor::status::PoolStatus;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::cache::CacheStatus;
 use crate::client_address::{Client, Network};
 use crate::http::message::RequestHead;
 use crate::turn::Longest;
 
-/// The server at one moment.
-#[derive(Clone, Debug, Default, Serialize)]
+/// The server at one moment. What a server of another version does not say is zero, or empty.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ServerStatus {
     /// Howdah's version.
     pub version: String,
@@ -44,7 +45,7 @@ pub struct ServerStatus {
     pub failures: Vec<(String, u64)>,
     /// Access log lines lost because the log took none.
     pub access_log_dropped: u64,
-    /// Error log lines lost likewise.
+    /// Error log lines lost because the log took none.
     pub error_log_dropped: u64,
     /// A pool each.
     pub pools: Vec<PoolStatus>,
@@ -54,7 +55,7 @@ pub struct ServerStatus {
 }
 
 impl ServerStatus {
-    /// By log, lines lost since the start.
+    /// Each log's name, and the lines it has lost since the start.
     pub(super) fn log_lines_lost(&self) -> [(&'static str, u64); 2] {
         [
             ("access", self.access_log_dropped),
@@ -63,40 +64,43 @@ impl ServerStatus {
     }
 }
 
-/// How much of something is used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+/// An amount beside its limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Bounded {
-    /// Now.
+    /// What is used now.
     pub used: u64,
-    /// At most.
+    /// What may be used.
     pub limit: u64,
 }
 
 /// Turns of the front's event loops that took longer than a millisecond of CPU time: meanwhile the other
 /// connections of the thread waited.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Turns {
-    /// How many since the start.
+    /// How many there were since the start.
     pub long: u64,
     /// Seconds of the longest; 0 if none was long.
     pub longest: f64,
     /// What the longest was doing.
-    pub doing: &'static str,
+    pub doing: String,
 }
 
 impl Turns {
-    /// As [`crate::turn::record`] says.
+    /// What [`crate::turn::record`] gives, as a status.
     pub fn of((longest, long): &(Longest, u64)) -> Turns {
         Turns {
             long: *long,
             longest: longest.duration.as_secs_f64(),
-            doing: longest.doing,
+            doing: longest.doing.to_owned(),
         }
     }
 }
 
 /// The connections at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Connections {
     /// Open now.
     pub open: u64,

@@ -17,9 +17,9 @@ const IDENTITY: Duration = Duration::from_secs(15);
 /// How long an answer may take.
 #[derive(Clone, Copy, Debug)]
 pub enum Patience {
-    /// So long.
+    /// This long, whatever the server is doing.
     Time(Duration),
-    /// The server has limits of its own for this: as long as its master lives.
+    /// As long as the server's master lives: the server has limits of its own for this.
     WhileItLives,
 }
 
@@ -66,7 +66,8 @@ fn converse(
                 if error.kind() == io::ErrorKind::WouldBlock
                     && matches!(patience, Patience::WhileItLives) =>
             {
-                // Still at it, if it says so; a server of before that question says that, too.
+                // A master that answers this is alive and still at work on the question. One of a version
+                // that does not know `who` answers, too: that it does not.
                 let other = UnixStream::connect(path).map_err(failed)?;
                 converse(path, &other, &Ask::Who, Patience::Time(IDENTITY))?;
             }
@@ -167,7 +168,7 @@ fn who(path: &Path) -> Option<Facts> {
         .server
 }
 
-/// A server a line.
+/// `title`, and a line for each server.
 fn list(title: &str, servers: &[PathBuf]) -> String {
     let mut text = title.to_owned();
     for path in servers {

@@ -1,12 +1,9 @@
 //! `howdah status`: the scoreboard, for people or as JSON.
 
-use std::fmt::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use howdah_server::admin::render::cache_text;
-use howdah_server::cache::CacheStatus;
-use howdah_server::log::escape;
+use howdah_server::admin::{ServerStatus, StatusForm};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -53,144 +50,23 @@ fn json(answer: &Answer, server: &Value) -> Value {
     whole
 }
 
+/// What the master knows, and the front's status as its status page has it.
 fn text(answer: &Answer, server: &Value) -> String {
-    let mut out = String::new();
-    let n = |value: &Value, key: &str| value[key].as_u64().unwrap_or(0);
-    let s = |value: &Value, key: &str| value[key].as_str().unwrap_or("-").to_owned();
-    let _ = writeln!(
-        out,
-        "howdah {}, up {} s; master {}, front {}, configuration {}",
-        s(server, "version"),
-        n(server, "uptime"),
-        answer.master,
-        n(server, "pid"),
-        answer.generation
+    let mut out = format!(
+        "master process {}, configuration {}",
+        answer.master, answer.generation
     );
     if let Some(facts) = &answer.server {
-        let directories = facts.directories();
-        let _ = writeln!(
-            out,
-            "listening on {}; serves {directories}",
-            facts.listen.join(" ")
-        );
+        let (listen, directories) = (facts.listen.join(" "), facts.directories());
+        out += &format!("\nlistening on {listen}; serves {directories}");
     }
-    let connections = &server["connections"];
-    let _ = writeln!(
-        out,
-        "connections {} of {} (accepted {}); requests {} ({} in progress)",
-        n(connections, "open"),
-        n(connections, "limit"),
-        n(connections, "accepted"),
-        n(server, "requests"),
-        n(server, "requests_active")
-    );
-    pairs(&mut out, "answers", &server["statuses"]);
-    pairs(&mut out, "failures", &server["failures"]);
-    for (key, log) in [
-        ("access_log_dropped", "access log"),
-        ("error_log_dropped", "error log"),
-    ] {
-        let lost = n(server, key);
-        if lost > 0 {
-            let _ = writeln!(out, "{log}: {lost} lines lost");
-        }
-    }
-    // A server of another version may say it otherwise.
-    if let Ok(cache) = CacheStatus::deserialize(&server["cache"]) {
-        cache_text(&mut out, &cache);
-    }
-    for pool in server["pools"].as_array().into_iter().flatten() {
-        let _ = writeln!(
-            out,
-            "\npool {} ({}{}): {}",
-            s(pool, "pool"),
-            s(pool, "process_manager"),
-            php(pool),
-            s(pool, "state")
-        );
-        let _ = writeln!(
-            out,
-            "  {} idle, {} active (most {}), queue {} of {} (most {}), requests {}, slow {}",
-            n(pool, "idle_processes"),
-            n(pool, "active_processes"),
-            n(pool, "max_active_processes"),
-            n(pool, "queue"),
-            n(pool, "queue_size"),
-            n(pool, "max_queue"),
-            n(pool, "accepted_requests"),
-            n(pool, "slow_requests")
-        );
-        pairs(&mut out, "  failures", &pool["failures"]);
-        for backend in pool["backends"].as_array().into_iter().flatten() {
-            let _ = writeln!(
-                out,
-                "  {:<28} {:<5} {:>4} busy of {:>4}, {:>3} kept, {:>8} requests, {:>6} connects, {} failures, {} overflows {}",
-                s(backend, "address"),
-                s(backend, "state"),
-                n(backend, "busy"),
-                n(backend, "limit"),
-                n(backend, "kept"),
-                n(backend, "requests"),
-                n(backend, "connects"),
-                n(backend, "failures"),
-                n(backend, "overflows"),
-                backend["why"].as_str().unwrap_or("")
-            );
-        }
-        for child in pool["children"].as_array().into_iter().flatten() {
-            let _ = writeln!(
-                out,
-                "  {:>3} {:>8} {:<11} {:>8.1} s {:>8} requests {:>6} MB  {} {}",
-                n(child, "index"),
-                n(child, "pid"),
-                s(child, "state"),
-                child["since"].as_f64().unwrap_or(0.0),
-                n(child, "requests"),
-                n(child, "memory") >> 20,
-                clean(&child["method"]),
-                clean(&child["uri"])
-            );
-        }
+    out.push('\n');
+    match ServerStatus::deserialize(server) {
+        // Before it serves the front says nothing else.
+        Ok(_) if server["state"] == "starting" => out.push_str("the front is starting"),
+        Ok(status) => out.push_str(&StatusForm::Text.write(&status)),
+        Err(_) => out
+            .push_str("the server has another version; `howdah status --json` shows what it says"),
     }
     out
-}
-
-/// What clients chose must not steer the terminal.
-fn clean(text: &Value) -> String {
-    let mut out = Vec::new();
-    escape::message(&mut out, text.as_str().unwrap_or_default().as_bytes(), 500);
-    String::from_utf8_lossy(&out).into_owned()
-}
-
-/// What is known of PHP: of one that somebody else runs, or that has not started, nothing.
-fn php(pool: &Value) -> String {
-    if pool["backends"].is_array() || pool["php"] == "" {
-        return String::new();
-    }
-    let opcache = if pool["opcache"] == true { "on" } else { "off" };
-    format!(
-        ", PHP {}, opcache {opcache}",
-        pool["php"].as_str().unwrap_or("-")
-    )
-}
-
-fn pairs(out: &mut String, title: &str, list: &Value) {
-    if let Some(shown) = shown_pairs(list) {
-        let _ = writeln!(out, "{title} {shown}");
-    }
-}
-
-/// `[[name, count], …]` without the zeros; none if nothing is left.
-pub(super) fn shown_pairs(list: &Value) -> Option<String> {
-    let shown: Vec<String> = list
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter(|pair| pair[1] != 0)
-        .map(|pair| match &pair[0] {
-            Value::String(name) => format!("{name} {}", pair[1]),
-            other => format!("{other}: {}", pair[1]),
-        })
-        .collect();
-    (!shown.is_empty()).then(|| shown.join(", "))
 }

@@ -7,7 +7,6 @@ use std::time::Instant;
 use howdah_server::log::escape;
 use serde_json::Value;
 
-use super::super::status::shown_pairs;
 use crate::master::control::Answer;
 
 /// The last answer, and the counters of the one before it.
@@ -254,6 +253,21 @@ fn clean(line: &str, columns: usize) -> String {
     escape::message(&mut out, line.as_bytes(), 4 * columns.max(1));
     let line = String::from_utf8_lossy(&out);
     line.chars().take(columns).collect()
+}
+
+/// `[[name, count], …]` without the zeros; none if nothing is left.
+fn shown_pairs(list: &Value) -> Option<String> {
+    let shown: Vec<String> = list
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|pair| pair[1] != 0)
+        .map(|pair| match &pair[0] {
+            Value::String(name) => format!("{name} {}", pair[1]),
+            other => format!("{other}: {}", pair[1]),
+        })
+        .collect();
+    (!shown.is_empty()).then(|| shown.join(", "))
 }
 
 #[cfg(test)]

@@ -1,0 +1,313 @@
+//! [`ServerStatus`] for Prometheus and its kin, as OpenMetrics 1.0. Names follow php-fpm's exporter where
+//! it has one (`phpfpm_*` becomes `howdah_pool_*`).
+
+use std::fmt::Write;
+
+use howdah_executor::status::{BackendRow, PoolStatus};
+
+use super::cache;
+use super::status::ServerStatus;
+
+/// The whole text.
+pub(super) fn openmetrics(s: &ServerStatus) -> String {
+    let mut m = Metrics(String::new());
+    m.single(
+        "howdah_uptime_seconds",
+        "gauge",
+        "Seconds since the start.",
+        s.uptime,
+    );
+    m.single(
+        "howdah_reloads",
+        "counter",
+        "Configuration swaps.",
+        s.reloads,
+    );
+    if let Some(cache) = &s.cache {
+        cache::metrics(&mut m, cache);
+    }
+    m.single(
+        "howdah_connections",
+        "gauge",
+        "Open connections.",
+        s.connections.open,
+    );
+    m.single(
+        "howdah_connections_accepted",
+        "counter",
+        "Accepted connections.",
+        s.connections.accepted,
+    );
+    m.single(
+        "howdah_memory_bytes",
+        "gauge",
+        "Bytes the front keeps in memory.",
+        s.memory.used,
+    );
+    m.single(
+        "howdah_spilled_bytes",
+        "gauge",
+        "Bytes of request bodies and of answers to slow clients, in files.",
+        s.spilled.used,
+    );
+    m.single(
+        "howdah_long_turns",
+        "counter",
+        "Turns of the event loop over 1 ms of CPU time, in which other connections waited.",
+        s.turns.long,
+    );
+    m.single(
+        "howdah_longest_turn_seconds",
+        "gauge",
+        "CPU time of the longest such turn.",
+        s.turns.longest,
+    );
+    m.single(
+        "howdah_requests_active",
+        "gauge",
+        "Requests in progress.",
+        s.requests_active,
+    );
+    m.single(
+        "howdah_response_bytes",
+        "counter",
+        "Bytes of response bodies.",
+        s.bytes_sent,
+    );
+    m.family(
+        "howdah_log_lines_lost",
+        "counter",
+        "Log lines that could not be written.",
+    );
+    for (log, lost) in s.log_lines_lost() {
+        m.value("howdah_log_lines_lost_total", &[("log", log)], lost);
+    }
+    m.family(
+        "howdah_responses",
+        "counter",
+        "Answers by status; 499: the client left first.",
+    );
+    for (status, n) in &s.statuses {
+        m.value(
+            "howdah_responses_total",
+            &[("status", &status.to_string())],
+            *n,
+        );
+    }
+    m.family("howdah_failures", "counter", "Failures by name.");
+    for (name, n) in &s.failures {
+        m.value("howdah_failures_total", &[("name", name)], *n);
+    }
+    m.family(
+        "howdah_request_duration_seconds",
+        "histogram",
+        "Time of finished requests.",
+    );
+    let mut total = 0;
+    for (bound, n) in &s.durations {
+        total += n;
+        let bound = bound.map_or_else(|| "+Inf".to_owned(), |b| format!("{b:?}"));
+        m.value(
+            "howdah_request_duration_seconds_bucket",
+            &[("le", &bound)],
+            total,
+        );
+    }
+    m.value("howdah_request_duration_seconds_count", &[], total);
+    m.value(
+        "howdah_request_duration_seconds_sum",
+        &[],
+        s.request_seconds,
+    );
+    pools(&mut m, s);
+    m.0.push_str("# EOF\n");
+    m.0
+}
+
+/// A gauge or counter of pools: name, kind, help, value.
+type PoolGauge = (
+    &'static str,
+    &'static str,
+    &'static str,
+    fn(&PoolStatus) -> u64,
+);
+
+fn pools(m: &mut Metrics, s: &ServerStatus) {
+    const FAMILIES: &[PoolGauge] = &[
+        ("up", "gauge", "Whether the pool can run scripts.", |p| {
+            u64::from(matches!(p.state.as_str(), "Ready" | "Asleep"))
+        }),
+        (
+            "start_since",
+            "gauge",
+            "Seconds since the pool started.",
+            |p| p.uptime,
+        ),
+        (
+            "accepted_requests",
+            "counter",
+            "Requests taken by a child.",
+            |p| p.accepted_requests,
+        ),
+        (
+            "listen_queue",
+            "gauge",
+            "Requests waiting for a child.",
+            |p| u64::from(p.queue),
+        ),
+        ("max_listen_queue", "gauge", "Most that ever waited.", |p| {
+            u64::from(p.max_queue)
+        }),
+        ("listen_queue_length", "gauge", "Configured limit.", |p| {
+            u64::from(p.queue_size)
+        }),
+        (
+            "idle_processes",
+            "gauge",
+            "Children between requests.",
+            |p| u64::from(p.idle_processes),
+        ),
+        ("active_processes", "gauge", "Children at work.", |p| {
+            u64::from(p.active_processes)
+        }),
+        ("max_active_processes", "gauge", "Most ever at work.", |p| {
+            u64::from(p.max_active_processes)
+        }),
+        (
+            "max_children_reached",
+            "counter",
+            "Waits because all children were at work.",
+            |p| p.max_children_reached,
+        ),
+        (
+            "slow_requests",
+            "counter",
+            "Requests beyond request_slowlog_timeout.",
+            |p| p.slow_requests,
+        ),
+    ];
+    for (name, kind, help, value) in FAMILIES {
+        let family = format!("howdah_pool_{name}");
+        m.family(&family, kind, help);
+        let sample = sample(&family, kind);
+        for pool in &s.pools {
+            m.value(&sample, &[("pool", &pool.pool)], value(pool));
+        }
+    }
+    backends(m, s);
+    m.family(
+        "howdah_pool_failures",
+        "counter",
+        "Failures of a pool by name.",
+    );
+    for pool in &s.pools {
+        for (name, n) in &pool.failures {
+            m.value(
+                "howdah_pool_failures_total",
+                &[("pool", &pool.pool), ("name", name)],
+                *n,
+            );
+        }
+    }
+}
+
+/// A gauge or counter of FastCGI backends: name, kind, help, value.
+type BackendGauge = (
+    &'static str,
+    &'static str,
+    &'static str,
+    fn(&BackendRow) -> u64,
+);
+
+fn backends(m: &mut Metrics, s: &ServerStatus) {
+    const FAMILIES: &[BackendGauge] = &[
+        ("up", "gauge", "Whether the backend can be reached.", |b| {
+            u64::from(b.state == "Up")
+        }),
+        ("busy", "gauge", "Requests it has now.", |b| {
+            u64::from(b.busy)
+        }),
+        (
+            "kept",
+            "gauge",
+            "Connections kept without a request.",
+            |b| u64::from(b.kept),
+        ),
+        ("requests", "counter", "Requests it has answered.", |b| {
+            b.requests
+        }),
+        ("connects", "counter", "Connections made to it.", |b| {
+            b.connects
+        }),
+        ("failures", "counter", "Attempts that failed.", |b| {
+            b.failures
+        }),
+        ("overflows", "counter", "Times its backlog was full.", |b| {
+            b.overflows
+        }),
+    ];
+    if s.pools.iter().all(|pool| pool.backends.is_empty()) {
+        return;
+    }
+    for (name, kind, help, value) in FAMILIES {
+        let family = format!("howdah_backend_{name}");
+        m.family(&family, kind, help);
+        let sample = sample(&family, kind);
+        for pool in &s.pools {
+            for backend in &pool.backends {
+                let labels = [("pool", pool.pool.as_str()), ("address", &backend.address)];
+                m.value(&sample, &labels, value(backend));
+            }
+        }
+    }
+}
+
+/// The name of a family's samples: a counter's end with `_total`.
+fn sample(family: &str, kind: &str) -> String {
+    match kind {
+        "counter" => format!("{family}_total"),
+        _ => family.to_owned(),
+    }
+}
+
+/// The text as far as it is written.
+pub(super) struct Metrics(String);
+
+impl Metrics {
+    pub(super) fn family(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = writeln!(self.0, "# TYPE {name} {kind}\n# HELP {name} {help}");
+    }
+
+    /// A family of one sample without labels.
+    pub(super) fn single(
+        &mut self,
+        name: &str,
+        kind: &str,
+        help: &str,
+        value: impl std::fmt::Display,
+    ) {
+        self.family(name, kind, help);
+        self.value(&sample(name, kind), &[], value);
+    }
+
+    pub(super) fn value(
+        &mut self,
+        name: &str,
+        labels: &[(&str, &str)],
+        value: impl std::fmt::Display,
+    ) {
+        self.0.push_str(name);
+        for (at, (label, text)) in labels.iter().enumerate() {
+            self.0.push(if at == 0 { '{' } else { ',' });
+            let text = text
+                .replace('\\', "\\\\")
+                .replace('"', "\\\"")
+                .replace('\n', "\\n");
+            let _ = write!(self.0, "{label}=\"{text}\"");
+        }
+        if !labels.is_empty() {
+            self.0.push('}');
+        }
+        let _ = writeln!(self.0, " {value}");
+    }
+}

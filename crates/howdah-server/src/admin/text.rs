@@ -1,0 +1,166 @@
+//! [`ServerStatus`] for people: a head, the page cache, then a table of children for each pool.
+
+use std::fmt::Write;
+
+use howdah_executor::status::BackendRow;
+
+use super::cache;
+use super::status::ServerStatus;
+use crate::log::escape;
+
+/// The whole text.
+pub(super) fn text(s: &ServerStatus) -> String {
+    let mut out = String::new();
+    let uptime = duration(s.uptime);
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        out,
+        "howdah {} pid {}, up {uptime}, {} reloads",
+        s.version, s.pid, s.reloads
+    );
+    let c = &s.connections;
+    let _ = writeln!(
+        out,
+        "connections: {} open of {}, {} accepted, {} requests refused",
+        c.open, c.limit, c.accepted, c.refused
+    );
+    let mega = |bytes: u64| bytes >> 20;
+    let (memory, spilled) = (s.memory, s.spilled);
+    let _ = writeln!(
+        out,
+        "memory: {} of {} MiB; bodies and answers in files: {} of {} MiB",
+        mega(memory.used),
+        mega(memory.limit),
+        mega(spilled.used),
+        mega(spilled.limit)
+    );
+    let finished: u64 = s.statuses.iter().map(|(_, n)| n).sum();
+    let mean = if finished > 0 {
+        s.request_seconds / finished as f64 * 1e3
+    } else {
+        0.0
+    };
+    let _ = writeln!(
+        out,
+        "requests: {}, {} in progress, {mean:.3} ms on average, {} bytes sent",
+        s.requests, s.requests_active, s.bytes_sent
+    );
+    list(
+        &mut out,
+        "statuses",
+        s.statuses.iter().map(|(code, n)| (code.to_string(), *n)),
+    );
+    list(&mut out, "failures", s.failures.iter().cloned());
+    if s.turns.long > 0 {
+        let _ = writeln!(
+            out,
+            "event loop: {} turns over 1 ms, the longest {:.1} ms ({})",
+            s.turns.long,
+            s.turns.longest * 1e3,
+            s.turns.doing
+        );
+    }
+    for (log, lost) in s.log_lines_lost() {
+        if lost > 0 {
+            let _ = writeln!(out, "{log} log: {lost} lines lost");
+        }
+    }
+    if let Some(cache) = &s.cache {
+        cache::text(&mut out, cache);
+    }
+    for p in &s.pools {
+        let opcache = if p.opcache { "on" } else { "OFF" };
+        // Of a PHP that somebody else runs, or that has not started, neither is known.
+        let php = match p.backends.is_empty() && !p.php.is_empty() {
+            true => format!(", PHP {}, opcache {opcache}", p.php),
+            false => String::new(),
+        };
+        let _ = writeln!(
+            out,
+            "\npool {}: {}, {}{php}, up {}",
+            p.pool,
+            p.state,
+            p.process_manager,
+            duration(p.uptime)
+        );
+        let _ = writeln!(
+            out,
+            "  {} active (at most {}), {} idle; queue {} of {} (at most {}); {} requests, {} slow, max_children reached {} times",
+            p.active_processes,
+            p.max_active_processes,
+            p.idle_processes,
+            p.queue,
+            p.queue_size,
+            p.max_queue,
+            p.accepted_requests,
+            p.slow_requests,
+            p.max_children_reached
+        );
+        list(&mut out, "  failures", p.failures.iter().cloned());
+        backends(&mut out, &p.backends);
+        if !p.children.is_empty() {
+            let _ = writeln!(
+                out,
+                "  child     pid state          since requests memory/KB request"
+            );
+        }
+        for child in &p.children {
+            let mut request = Vec::new();
+            escape::message(&mut request, child.method.as_bytes(), 16);
+            request.push(b' ');
+            escape::message(&mut request, child.uri.as_bytes(), 100);
+            let request = String::from_utf8_lossy(&request);
+            let _ = writeln!(
+                out,
+                "  {:>5} {:>7} {:<11} {:>8.1} {:>8} {:>9} {}",
+                child.index,
+                child.pid,
+                child.state,
+                child.since,
+                child.requests,
+                child.memory / 1024,
+                request.trim_end()
+            );
+        }
+    }
+    out
+}
+
+fn backends(out: &mut String, backends: &[BackendRow]) {
+    for b in backends {
+        let _ = writeln!(
+            out,
+            "  {} {}: {} busy of {}, {} kept; {} requests, {} connects, {} failures, {} overflows {}",
+            b.address,
+            b.state,
+            b.busy,
+            b.limit,
+            b.kept,
+            b.requests,
+            b.connects,
+            b.failures,
+            b.overflows,
+            b.why
+        );
+    }
+}
+
+pub(super) fn list(out: &mut String, title: &str, items: impl Iterator<Item = (String, u64)>) {
+    let items: Vec<_> = items
+        .filter(|(_, n)| *n > 0)
+        .map(|(name, n)| format!("{name} {n}"))
+        .collect();
+    if !items.is_empty() {
+        let _ = writeln!(out, "{title}: {}", items.join(", "));
+    }
+}
+
+fn duration(seconds: u64) -> String {
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    match seconds {
+        86_400.. => format!("{days} d {hours} h"),
+        3600.. => format!("{hours} h {minutes} min"),
+        60.. => format!("{minutes} min {} s", seconds % 60),
+        _ => format!("{seconds} s"),
+    }
+}
