@@ -37,7 +37,7 @@ pub struct BodyPolicy<'a> {
     pub memory: usize,
     /// Where files go.
     pub directory: &'a Path,
-    /// How much all of them may take.
+    /// Counts all files against what they may take together.
     pub room: &'a Arc<SpillRoom>,
     /// Longest body in bytes → `BodyTooLarge`.
     pub limit: u64,

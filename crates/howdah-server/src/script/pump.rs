@@ -59,7 +59,7 @@ pub struct PumpConfig {
     pub spill: u64,
     /// Where the file is.
     pub directory: PathBuf,
-    /// How much all files may take.
+    /// Counts all files against what they may take together.
     pub room: Arc<SpillRoom>,
     /// Compression.
     pub encoding: EncodingConfig,
@@ -220,7 +220,7 @@ struct Whole {
 
 /// What there is for another event.
 enum Room {
-    /// Enough.
+    /// There is enough.
     Yes,
     /// None; in a moment there may be, or a file.
     Perhaps,

@@ -22,12 +22,12 @@ use rustix::io::Errno;
 /// Otherwise whoever has filled it could keep it so for 240 bytes a second a file.
 pub const BUSY_RATE: u32 = 16 << 10;
 
-/// Why bytes are not kept.
+/// Why bytes cannot be kept in a file.
 #[derive(Debug)]
 pub enum SpillError {
-    /// All files together have as many as they may.
+    /// All files together have reached `limits.spill_total`.
     Full,
-    /// The file system says no.
+    /// The file system refused, for this reason.
     Failed(io::Error),
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// What a pool is taken for whose number of processes is not known.
 const FEW: u32 = 4;
 
-/// The places of one pool.
+/// A pool's places for bodies that are still arriving.
 #[derive(Debug)]
 pub struct Streams {
     taken: AtomicU32,
@@ -33,7 +33,7 @@ impl Streams {
         })
     }
 
-    /// A place, if one is free.
+    /// Takes a place, if one is free.
     pub fn take(self: &Arc<Streams>) -> Option<StreamPlace> {
         let one_more = |taken| (taken < self.most).then_some(taken + 1);
         let taken = &self.taken;

@@ -13,25 +13,25 @@ use tokio::time::{Instant, Sleep};
 /// what a script writes beyond a full file within its `request_terminate_timeout`; who is slower
 /// would not get there, and would keep the child until then.
 pub const RATE: u64 = 256 << 10;
-/// Over so long.
+/// The time over which that rate is measured.
 pub const WINDOW: Duration = Duration::from_secs(10);
 
-/// See the module.
+/// Measures how fast a client takes an answer while its script waits.
 #[derive(Debug, Default)]
 pub struct ScriptWait {
     /// The end of the window, while the script waits.
     timer: Option<Pin<Box<Sleep>>>,
     /// Since when it waits now.
     since: Option<Instant>,
-    /// Before that, in this window.
+    /// How long it has waited before, in this window.
     waited: Duration,
     /// What the client had taken when the window began; none: it begins when the script waits.
     taken_before: Option<u64>,
 }
 
 impl ScriptWait {
-    /// The script cannot go on; `taken` is what the client has taken of the answer. Ready: it takes
-    /// too little.
+    /// To be polled while the script waits; `taken` is what the client has taken of the answer. Ready
+    /// when it takes too little.
     pub fn poll(&mut self, taken: u64, cx: &mut Context<'_>) -> Poll<()> {
         let before = self.taken_before.get_or_insert(taken);
         self.since.get_or_insert_with(Instant::now);
@@ -51,11 +51,11 @@ impl ScriptWait {
         }
     }
 
-    /// The script goes on.
+    /// To be called when the script goes on.
     pub fn over(&mut self) {
         if let Some(since) = self.since.take() {
             self.waited += since.elapsed();
-            // Armed anew, for what is left of the window, when it waits again.
+            // The next wait sets it for what is left of the window.
             self.timer = None;
         }
     }
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn room_for_a_moment_does_not_begin_anew() {
+    async fn room_for_a_moment_does_not_begin_another_window() {
         let mut wait = ScriptWait::default();
         assert!(!too_slow_within(&mut wait, 0, 6).await);
         wait.over();

@@ -77,9 +77,7 @@ impl StaticAnswer {
             unsent: None,
         }
     }
-}
 
-impl StaticAnswer {
     /// The state of the file that is the body, whole.
     pub(crate) fn whole(&self) -> Option<Meta> {
         match &self.kept {

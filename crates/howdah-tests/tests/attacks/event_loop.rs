@@ -27,7 +27,7 @@ fn text(length: usize) -> String {
     text
 }
 
-/// The longest turn so far.
+/// Fails if a turn of the front took longer than [`MOST`].
 fn no_turn_was_long(fixture: &Fixture) {
     let turns = &fixture.status()["turns"];
     eprintln!("turns: {turns}");

@@ -72,9 +72,9 @@ pub fn check_root(top: &Section<'_, '_, '_>, identity: &Identity, listen: &[List
 /// Which of the names were typed on the command line.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Typed {
-    /// `--user`
+    /// `--user` was.
     pub user: bool,
-    /// `--group`
+    /// `--group` was.
     pub group: bool,
 }
 

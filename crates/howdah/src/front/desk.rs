@@ -10,25 +10,25 @@ use howdah_server::cache::steer;
 use super::Shared;
 use crate::link::{Link, ToMaster, text_file};
 
-/// A task of the thread.
+/// What the thread can be asked to do.
 pub enum Task {
-    /// Send the status.
+    /// Send the front's status to the master.
     Status {
-        /// Repeated in the answer.
+        /// The question's number, repeated in the answer.
         id: u64,
     },
-    /// Answer about the page cache.
+    /// Answer a question about the page cache.
     Cache {
-        /// Repeated in the answer.
+        /// The question's number, repeated in the answer.
         id: u64,
-        /// The question.
+        /// What to look up or to purge.
         ask: steer::Ask,
     },
-    /// Go on in these log files.
+    /// Write to these log files from now on; none: the log is no file.
     Reopen {
-        /// The error log.
+        /// For the error log.
         error: Option<OwnedFd>,
-        /// The access log.
+        /// For the access log.
         access: Option<OwnedFd>,
     },
 }

@@ -11,14 +11,14 @@ use howdah_server::log::escape;
 use super::Shared;
 use crate::link::{Link, ToMaster};
 
-/// How often it is said.
+/// The pause between two such lines.
 const AGAIN: Duration = Duration::from_secs(5);
-/// Requests named in a line.
+/// How many requests a line names.
 const NAMED: usize = 3;
-/// Bytes of a URI in it.
+/// How many bytes of each URI it shows.
 const LONGEST: usize = 100;
 
-/// Says it now, if a request is in progress, and then every few seconds.
+/// Sends the sentence to the master now and every few seconds, as long as a request is in progress.
 pub fn tell(link: &Link, shared: &Arc<Shared>, limit: Duration) {
     let (link, shared) = (link.clone(), shared.clone());
     let deadline = Instant::now() + limit;
@@ -34,7 +34,7 @@ pub fn tell(link: &Link, shared: &Arc<Shared>, limit: Duration) {
     });
 }
 
-/// None when nothing is waited for.
+/// The line for the terminal; none when no request is in progress.
 fn sentence(status: &ServerStatus, left: Duration) -> Option<String> {
     let count = match status.requests_active {
         0 => return None,

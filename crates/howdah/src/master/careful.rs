@@ -28,7 +28,8 @@ const MOST_LINKS: u32 = 40;
 struct Place {
     directory: OwnedFd,
     name: OsString,
-    /// A link of procfs that leads to an open file (`/dev/stdout`): to be followed by the kernel.
+    /// The last component is a link of procfs to an open file (`/dev/stdout`), which only the kernel can
+    /// follow.
     is_open_file: bool,
 }
 
@@ -172,7 +173,7 @@ pub fn open_log(path: &Path) -> io::Result<File> {
     options.append(true).create(true).mode(0o640).open(path)
 }
 
-/// Writes a small file anew.
+/// Replaces a small file's content, or makes the file.
 pub fn write(path: &Path, text: &str) -> io::Result<()> {
     if !crate::sys::is_root() {
         return std::fs::write(path, text);
@@ -240,7 +241,7 @@ mod tests {
 
     use super::*;
 
-    /// Debian's www-data.
+    /// The user id of Debian's www-data.
     const OTHER: u32 = 33;
 
     /// A directory of another user, beside a file of root's; none without root.

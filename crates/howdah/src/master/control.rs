@@ -295,7 +295,7 @@ impl ControlSocket {
         questions
     }
 
-    /// Where it is.
+    /// The path of its file.
     pub fn path(&self) -> &Path {
         &self.path
     }

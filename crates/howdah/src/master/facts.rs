@@ -9,14 +9,14 @@ use super::Master;
 /// Sites named, at most: a server of thousands is known by its first ones.
 const SITES: usize = 10;
 
-/// See the module.
+/// What tells one server from others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     /// The addresses it listens on, as URLs.
     pub listen: Vec<String>,
     /// The first sites: name and directory.
     pub sites: Vec<(String, PathBuf)>,
-    /// How many there are.
+    /// How many sites there are.
     pub site_count: usize,
     /// The configuration file, with its whole path.
     pub config: Option<PathBuf>,

@@ -12,13 +12,13 @@
 
 use std::time::{Duration, Instant};
 
-/// Missed in a row, a thread hangs.
+/// A thread that has missed so many ticks in a row hangs.
 pub const TICKS: u32 = 6;
 
 /// Threads that answer for themselves, at most: the number comes from the front.
 const MOST: usize = 1024;
 
-/// What is to be done at a tick.
+/// What the master has to do at a tick.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Tick {
     /// Nothing: it is not time yet, or the last ping is still unanswered.
@@ -27,11 +27,11 @@ pub enum Tick {
     Ping(u64),
     /// These threads of the front hang.
     Hung(Vec<i32>),
-    /// They would count as hung, were they not waiting for a disk. Said once until they go on.
+    /// These threads would count as hung, but wait for a disk. Given once until they go on.
     Blocked(Vec<i32>),
 }
 
-/// A thread of the front.
+/// What is known of a thread of the front.
 #[derive(Clone, Copy, Debug)]
 struct Thread {
     id: i32,
@@ -71,12 +71,12 @@ impl Watch {
         self.next
     }
 
-    /// Another limit, by a reload.
+    /// Changes the limit, as a reload may.
     pub fn set_limit(&mut self, limit: Duration) {
         self.interval = limit / TICKS;
     }
 
-    /// The front has answered a ping.
+    /// Takes the front's answer to a ping.
     pub fn heard(&mut self, number: u64, threads: &[(i32, u64)]) {
         if number != self.sent {
             return;
@@ -92,7 +92,7 @@ impl Watch {
         }
     }
 
-    /// Judges, if it is time.
+    /// Judges the threads, if it is time to. `waits_for_disk` says whether a thread does.
     pub fn tick(&mut self, now: Instant, waits_for_disk: impl Fn(i32) -> bool) -> Tick {
         if now < self.next {
             return Tick::Wait;
@@ -227,7 +227,7 @@ mod tests {
             tick
         }
 
-        /// Ticks until something is said.
+        /// Ticks until a verdict comes: how many that took, and the verdict.
         fn until_said(&mut self, alive: [bool; 3], disk: &[i32]) -> (u32, Tick) {
             for n in 1..100 {
                 match self.tick(EVERY, alive, disk) {
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_to_a_ping_in_time_starts_anew() {
+    fn who_comes_to_a_ping_in_time_has_missed_nothing() {
         let mut front = Front::new();
         for _ in 0..20 {
             for _ in 0..TICKS - 1 {
