@@ -22,9 +22,9 @@ use crate::pass::Pass;
 const REMEMBERED: usize = 32_768;
 /// How long a page is left alone after a render that was not stored; then twice as long, and so on.
 const FIRST_PAUSE: Millis = 120_000;
-/// The longest pause.
+/// A page is left alone no longer than this, unless its renders write to a database.
 const LONGEST_PAUSE: Millis = 86_400_000;
-/// So many renders that wrote to a database are enough for ever.
+/// After so many renders in a row that were not stored, one that wrote to a database is the last.
 const WRITES: u32 = 2;
 /// Within how many milliseconds a page with a query must be asked for twice (Batcache's): there are as
 /// many of them as somebody cares to make up.
@@ -37,7 +37,7 @@ pub enum Step {
     Render,
     /// Nothing is known of it: look at the answer its next visitor gets. Others may wait for that.
     Ask,
-    /// Everybody goes to PHP for himself, and this is why. Their answers are looked at all the same.
+    /// Everybody gets an answer of PHP's for himself, for this reason. These are looked at all the same.
     Pass(Pass),
 }
 
@@ -49,11 +49,11 @@ struct Known {
     answer: Result<Millis, Pass>,
     /// Renders in a row that were not stored.
     failed: u32,
-    /// Not rendered before.
+    /// The page is not rendered before this time.
     until: Millis,
 }
 
-/// See the module.
+/// What is known of the pages that visitors asked for.
 #[derive(Debug)]
 pub struct Admission {
     known: Cache<u64, Known>,
@@ -86,8 +86,8 @@ impl Admission {
         (hash, known.and_then(fresh))
     }
 
-    /// What is to be done about the page of this variant's key. `within`: what its visitors' answers
-    /// showed counts for so long only.
+    /// What is to be done about the page of this variant's key. With `within`, a visitor's answer counts
+    /// for no longer than that.
     pub fn step(&self, key: &[u8], epoch: u64, now: Millis, within: Option<Millis>) -> Step {
         let Some(known) = self.get(key, epoch).1 else {
             return Step::Ask;
@@ -100,8 +100,8 @@ impl Admission {
         }
     }
 
-    /// A visitor's own answer could have been stored, or could not. What says something about the
-    /// moment only changes nothing.
+    /// Notes whether a visitor's own answer could have been stored. A reason that says something about
+    /// the moment only changes nothing.
     pub fn answered(&self, key: &[u8], epoch: u64, now: Millis, fit: Result<(), Pass>) {
         if fit.is_err_and(Pass::is_of_the_moment) {
             return;
@@ -122,34 +122,35 @@ impl Admission {
         self.known.insert(hash, known);
     }
 
-    /// A render for the cache was stored, or not.
+    /// Notes whether a render for the cache was stored.
     pub fn rendered(&self, key: &[u8], epoch: u64, now: Millis, stored: Result<(), Pass>) {
         if stored.is_err_and(Pass::is_of_the_moment) {
             return;
         }
         let (hash, known) = self.get(key, epoch);
-        let failed = match stored {
-            Ok(()) => 0,
-            Err(_) => known.map_or(0, |known| known.failed) + 1,
-        };
-        let pause = match (stored, failed) {
-            (Ok(()), _) => 0,
-            (Err(Pass::DatabaseWrite), WRITES..) => Millis::MAX,
-            (Err(_), _) => FIRST_PAUSE
-                .saturating_mul(1 << (failed - 1).min(30))
-                .min(LONGEST_PAUSE),
-        };
-        let known = Known {
+        let stored_now = Known {
             epoch,
-            answer: known.map_or(Ok(now), |known| match stored {
-                Ok(()) => Ok(now),
-                Err(_) => known.answer,
-            }),
-            failed,
-            until: match stored {
-                Ok(()) => 0,
-                Err(_) => now.saturating_add(pause),
-            },
+            answer: Ok(now),
+            failed: 0,
+            until: 0,
+        };
+        let known = match stored {
+            Ok(()) => stored_now,
+            Err(why) => {
+                let before = known.unwrap_or(stored_now);
+                let failed = before.failed + 1;
+                let pause = match (why, failed) {
+                    (Pass::DatabaseWrite, WRITES..) => Millis::MAX,
+                    _ => FIRST_PAUSE
+                        .saturating_mul(1 << (failed - 1).min(30))
+                        .min(LONGEST_PAUSE),
+                };
+                Known {
+                    failed,
+                    until: now.saturating_add(pause),
+                    ..before
+                }
+            }
         };
         self.known.insert(hash, known);
     }

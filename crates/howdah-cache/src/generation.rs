@@ -6,9 +6,10 @@
 //!
 //! A [`Journal`] is told of a purge before the purge counts, so that it outlives the process.
 //!
-//! Bounded: the newest [`MAX_NAMED`] purges by name are kept, or some megabytes of them; when there are more, the oldest half
-//! is folded into the site's own epoch, which purges more than was asked, never less. Names are looked
-//! up in a table; only prefixes are gone through one by one, so they are few.
+//! Bounded: the newest [`MAX_NAMED`] purges by name are kept, fewer if their names are long; when there
+//! are more, the oldest half is folded into the site's own epoch, which purges more than was asked,
+//! never less. Names are looked up in a table; only prefixes are gone through one by one, so they are
+//! few.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -21,7 +22,7 @@ use crate::object::Object;
 
 /// Most purges by tag, URL or prefix that are remembered singly.
 pub const MAX_NAMED: usize = 8192;
-/// Most bytes of their names: a client's POST names a URL as long as he likes.
+/// Most bytes of the names of purges: a client's POST names a URL as long as he likes.
 const MAX_NAMED_BYTES: usize = 4 << 20;
 /// Most prefixes.
 pub const MAX_PREFIXES: usize = 256;
@@ -123,7 +124,7 @@ pub(crate) fn without_site(key: &[u8]) -> &[u8] {
 struct Named {
     /// Tags as `t…`, URLs as `u…`, paths as `p…`.
     exact: HashMap<Vec<u8>, Last>,
-    /// Bytes of their names.
+    /// How many bytes the names in `exact` have.
     bytes: usize,
     prefixes: Vec<(Vec<u8>, Last)>,
 }
@@ -185,7 +186,7 @@ fn path_of(target: &[u8]) -> &[u8] {
 }
 
 impl Purge {
-    /// Whether a page of the site is meant.
+    /// Whether this purge means a page of its site.
     pub fn names(&self, page: &Object) -> bool {
         let target = canonical(target_of(&page.url_key));
         match self {

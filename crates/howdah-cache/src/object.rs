@@ -19,7 +19,7 @@ pub const CODINGS: usize = 3;
 const OVERHEAD: usize = 1024;
 
 /// A form of a response, ready to be sent.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Form {
     /// Everything of the head that never changes, as the owner of the form likes it.
     pub head: Bytes,
@@ -55,8 +55,6 @@ pub struct Object {
     judged: AtomicU64,
     /// The plain form, then the encoded ones, filled by who sends them.
     forms: [OnceLock<Form>; CODINGS + 1],
-    /// Bytes it was reckoned to take when it was last stored.
-    weight: u64,
     /// What of it is on disk: a bit for each form.
     on_disk: AtomicU8,
 }
@@ -90,7 +88,7 @@ impl Object {
         }
         let freshness = *storable.freshness();
         let date = field::first(draft.fields, b"date").and_then(field::date);
-        let page = Object {
+        Ok(Object {
             status: draft.status,
             reason: draft.reason.to_vec(),
             lines: exact(lines),
@@ -102,10 +100,8 @@ impl Object {
             url_key: draft.url_key.to_vec(),
             judged: AtomicU64::new(draft.born),
             forms: Default::default(),
-            weight: 0,
             on_disk: AtomicU8::new(0),
-        };
-        Ok(page.weighed())
+        })
     }
 
     /// The object after a 304 of the application (RFC 9111 §4.3.4): the fields it sent replace those
@@ -137,7 +133,7 @@ impl Object {
             }
         }
         let date = field::first(update, b"date").and_then(field::date);
-        let page = Object {
+        Object {
             status: self.status,
             reason: self.reason.clone(),
             lines: exact(lines),
@@ -149,10 +145,8 @@ impl Object {
             url_key: self.url_key.clone(),
             judged: AtomicU64::new(born),
             forms: Default::default(),
-            weight: 0,
             on_disk: AtomicU8::new(0),
-        };
-        page.weighed()
+        }
     }
 
     /// An object as it was, of what the disk store kept of it; the caller adds birth, tags and key.
@@ -176,7 +170,6 @@ impl Object {
             url_key: Vec::new(),
             judged: AtomicU64::new(0),
             forms: Default::default(),
-            weight: 0,
             on_disk: AtomicU8::new(0),
         }
     }
@@ -259,54 +252,13 @@ impl Object {
         self.url_key.starts_with(&site.to_le_bytes())
     }
 
-    /// Bytes it was reckoned to take in memory when it was last stored.
+    /// Bytes it takes in memory now: with its encoded forms, or half its body for those to come.
     pub fn weight(&self) -> u64 {
-        self.weight
-    }
-
-    /// Whether it takes more by now than it was reckoned to: somebody has had it encoded.
-    pub(crate) fn has_outgrown(&self) -> bool {
-        self.takes() > self.weight
-    }
-
-    /// Bytes it takes: with its encoded forms, or half its body for those to come.
-    fn takes(&self) -> u64 {
         let tags: usize = self.tags.iter().map(|tag| tag.len() + 24).sum();
         let coded = (1..=CODINGS).filter_map(|coding| self.made(coding));
         let coded: usize = coded.map(|form| form.head.len() + form.body.len()).sum();
         let own = self.lines.len() * 2 + self.reason.len() + self.url_key.len() + tags;
         (own + self.body.len() + coded.max(self.body.len() / 2) + OVERHEAD) as u64
-    }
-
-    /// Reckoned anew.
-    pub(crate) fn weighed(mut self) -> Object {
-        self.weight = self.takes();
-        self
-    }
-
-    /// Another of the same bytes, reckoned anew: who counts must not find that the weight of what he
-    /// has counted has changed.
-    pub(crate) fn weighed_anew(&self) -> Object {
-        let forms = self.forms.each_ref().map(|form| match form.get() {
-            Some(form) => OnceLock::from(form.clone()),
-            None => OnceLock::new(),
-        });
-        let page = Object {
-            status: self.status,
-            reason: self.reason.clone(),
-            lines: self.lines.clone(),
-            body: self.body.clone(),
-            date: self.date,
-            freshness: self.freshness,
-            born: self.born,
-            tags: self.tags.clone(),
-            url_key: self.url_key.clone(),
-            judged: AtomicU64::new(self.judged.load(Ordering::Relaxed)),
-            forms,
-            weight: 0,
-            on_disk: AtomicU8::new(self.on_disk.load(Ordering::Acquire)),
-        };
-        page.weighed()
     }
 }
 
@@ -442,12 +394,8 @@ pub(crate) mod tests {
             }
         };
         page.form(1, form(40_000));
-        assert!(!page.has_outgrown(), "it was reckoned with");
+        assert!((150_000..153_000).contains(&page.weight()), "expected");
         page.form(2, form(80_000));
-        assert!(page.has_outgrown());
-        let anew = page.weighed_anew();
-        assert!((220_000..223_000).contains(&anew.weight()));
-        assert!(!anew.has_outgrown());
-        assert_eq!(anew.form(2, form(1)).body.len(), 80_000);
+        assert!((220_000..223_000).contains(&page.weight()));
     }
 }

@@ -376,7 +376,6 @@ fn magento_tells_by_one_cookie_what_a_page_depends_on() {
     );
 }
 
-/// config/session.php: the application's name and `_session`, in Laravel 13 `-session`;
 /// inc/init.php: DOKU_SESSION_NAME, DOKU_COOKIE; inc/common.php: get_doku_pref().
 #[test]
 fn dokuwiki_names_its_login_by_a_hash_of_its_directory() {
@@ -392,6 +391,7 @@ fn dokuwiki_names_its_login_by_a_hash_of_its_directory() {
     );
 }
 
+/// config/session.php: the application's name and `_session`, in Laravel 13 `-session`;
 /// VerifyCsrfToken: `XSRF-TOKEN`; SessionGuard: `remember_web_` and a SHA-1.
 #[test]
 fn laravel_names_its_session_by_the_application() {

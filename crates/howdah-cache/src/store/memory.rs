@@ -37,8 +37,17 @@ pub fn longest(capacity: u64) -> u64 {
 /// What is stored under a key.
 #[derive(Clone, Debug)]
 enum Slot {
-    Page(Arc<Object>),
+    /// A page, and the bytes it took when they were last counted. Its weight grows when somebody has it
+    /// encoded, and what is subtracted from a sum must be what was added.
+    Page(Arc<Object>, u64),
     Varies(Arc<Variants>),
+}
+
+impl Slot {
+    fn of(page: Arc<Object>) -> Slot {
+        let weight = page.weight();
+        Slot::Page(page, weight)
+    }
 }
 
 /// The fields a URL's response varies by.
@@ -61,7 +70,7 @@ impl Weighter<Box<[u8]>, Slot> for Bytes {
     fn weight(&self, key: &Box<[u8]>, slot: &Slot) -> u64 {
         key.len() as u64
             + match slot {
-                Slot::Page(page) => page.weight(),
+                Slot::Page(_, counted) => *counted,
                 Slot::Varies(variants) => {
                     variants.names.iter().map(Vec::len).sum::<usize>() as u64 + 512
                 }
@@ -83,7 +92,7 @@ impl Lifecycle<Box<[u8]>, Slot> for Evictions {
     /// Not `on_evict`, which is called for what is replaced as well.
     fn before_evict(&self, (): &mut (), key: &Box<[u8]>, slot: &mut Slot) {
         self.count.fetch_add(1, Ordering::Relaxed);
-        if let (Some(below), Slot::Page(page)) = (&self.below, slot) {
+        if let (Some(below), Slot::Page(page, _)) = (&self.below, slot) {
             below.write(key, page);
         }
     }
@@ -174,18 +183,40 @@ impl Memory {
         generations: &Generations,
         now: Millis,
     ) -> Found {
-        let slot = self.pages.get(key);
-        match slot {
-            Some(Slot::Page(page)) => self.judged(key, page, generations, now),
+        match self.pages.get(key) {
+            Some(Slot::Page(page, counted)) => {
+                self.count_again(key, &page, counted);
+                self.judged(key, page, generations, now)
+            }
             Some(Slot::Varies(variants)) => {
                 let key = variant(&variants.names);
                 match self.pages.get(&key[..]) {
-                    Some(Slot::Page(page)) => self.judged(&key, page, generations, now),
+                    Some(Slot::Page(page, counted)) => {
+                        self.count_again(&key, &page, counted);
+                        self.judged(&key, page, generations, now)
+                    }
                     _ => Found::Nothing,
                 }
             }
             None => Found::Nothing,
         }
+    }
+
+    /// Counts the bytes of a page's encoded forms that were made since it was stored.
+    fn count_again(&self, key: &[u8], page: &Arc<Object>, counted: u64) {
+        if page.weight() <= counted {
+            return;
+        }
+        let key: Box<[u8]> = key.into();
+        // Of the one that is there: another may have been stored meanwhile.
+        let _ = self.pages.entry(&key, Some(Duration::ZERO), |_, slot| {
+            if let Slot::Page(there, counted) = slot
+                && Arc::ptr_eq(there, page)
+            {
+                *counted = page.weight();
+            }
+            EntryAction::Retain(())
+        });
     }
 
     fn judged(
@@ -196,22 +227,9 @@ impl Memory {
         now: Millis,
     ) -> Found {
         match page.state(generations, now) {
-            Some(state) if page.has_outgrown() => {
-                let key: Box<[u8]> = key.into();
-                // Of the one that is there: another may have been stored meanwhile.
-                let _ = self.pages.entry(&key, Some(Duration::ZERO), |_, slot| {
-                    if let Slot::Page(there) = slot
-                        && Arc::ptr_eq(there, &page)
-                    {
-                        *there = Arc::new(page.weighed_anew());
-                    }
-                    EntryAction::Retain(())
-                });
-                Found::Page(page, state)
-            }
             Some(state) => Found::Page(page, state),
             None => {
-                let same = |slot: &Slot| matches!(slot, Slot::Page(p) if Arc::ptr_eq(p, &page));
+                let same = |slot: &Slot| matches!(slot, Slot::Page(p, _) if Arc::ptr_eq(p, &page));
                 self.pages.remove_if(key, same);
                 Found::Nothing
             }
@@ -275,7 +293,7 @@ impl Memory {
             Some(What::Page(page)) if page.body.len() as u64 > longest(self.capacity) => {
                 return Outcome::Passed(Pass::TooLarge);
             }
-            Some(What::Page(page)) => Slot::Page(Arc::new(page.weighed())),
+            Some(What::Page(page)) => Slot::of(Arc::from(page)),
             Some(What::Varies(names)) => Slot::Varies(Arc::new(Variants { names })),
             // The ticket's end tells those who wait.
             None => return Outcome::Passed(Pass::FlightFailed),
@@ -335,7 +353,7 @@ impl Memory {
     }
 
     fn insert(&self, key: &[u8], page: &Arc<Object>) {
-        self.pages.insert(key.into(), Slot::Page(page.clone()));
+        self.pages.insert(key.into(), Slot::of(page.clone()));
         if let Some(below) = &self.below {
             below.write(key, page);
         }
@@ -350,7 +368,7 @@ impl Memory {
     pub fn count(&self, is: impl Fn(&Object) -> bool) -> usize {
         let slots = self.pages.iter();
         slots
-            .filter(|(_, slot)| matches!(slot, Slot::Page(page) if is(page)))
+            .filter(|(_, slot)| matches!(slot, Slot::Page(page, _) if is(page)))
             .count()
     }
 
@@ -373,7 +391,7 @@ impl Memory {
 /// Hands what is in memory to all who wait for it.
 fn land(there: Slot, ticket: Ticket) -> Outcome {
     let outcome = match there {
-        Slot::Page(page) => Outcome::Stored(page),
+        Slot::Page(page, _) => Outcome::Stored(page),
         Slot::Varies(_) => Outcome::LookAgain,
     };
     ticket.land(outcome.clone());
