@@ -328,6 +328,16 @@ impl Memory {
         Ok(page)
     }
 
+    /// The fields the URL's responses vary by, with these besides; sorted.
+    pub fn varies_with(&self, key: &[u8], vary: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let known = self.varies(key);
+        let mut names = known.map_or_else(Vec::new, |known| known.names.clone());
+        names.extend_from_slice(vary);
+        names.sort();
+        names.dedup();
+        names
+    }
+
     /// Notes that the URL's responses vary by these fields, beside those that are known. Gives all of
     /// them; none: it does not vary.
     pub fn learn(&self, key: &[u8], vary: &[Vec<u8>]) -> Result<Option<Arc<Variants>>, Pass> {
@@ -336,10 +346,7 @@ impl Memory {
         if known.as_ref().map_or(vary.is_empty(), knows) {
             return Ok(known);
         }
-        let mut names = known.map_or_else(Vec::new, |known| known.names.clone());
-        names.extend_from_slice(vary);
-        names.sort();
-        names.dedup();
+        let names = self.varies_with(key, vary);
         if names.len() > MAX_NAMES {
             return Err(Pass::VaryUnbounded);
         }

@@ -19,7 +19,7 @@ use super::{PageCache, SiteCache, fill, lookup, now};
 use crate::http::message::RequestHead;
 use crate::site::{Route, Site};
 
-/// See the module.
+/// An answer that is looked at while a visitor gets it.
 #[derive(Debug)]
 pub struct Candidate {
     cache: Arc<PageCache>,
@@ -45,22 +45,22 @@ struct State {
     /// Whether the head may be stored.
     judged: Option<Result<Storable, Pass>>,
     length: u64,
-    /// The script is through.
+    /// The script has ended, and not been cut off.
     ended: bool,
-    /// The verdict was given.
+    /// Admission and those who wait have the verdict.
     settled: bool,
 }
 
 /// What a candidate is about.
 #[derive(Debug)]
 pub struct Asked {
-    /// The page.
+    /// The key of the page.
     pub key: Box<Key>,
     /// The key of the variant, by the fields that are known.
     pub variant: Vec<u8>,
-    /// See [`Candidate`].
+    /// The request asks for less than the page, or sets conditions.
     pub conditional: bool,
-    /// If others wait for the verdict.
+    /// The flight of those who wait for the verdict, if anybody may.
     pub ticket: Option<Ticket>,
 }
 
@@ -113,11 +113,8 @@ impl Candidate {
             let lines = fill::judged_fields(&self.site, route, &head);
             let judged = fill::verdict(&head, &lines, part, (self.requested, now()), false);
             if let Ok(storable) = &judged {
-                let known = self.cache.memory.varies(self.key.as_bytes());
-                let mut names = known.map_or_else(Vec::new, |known| known.names().to_vec());
-                names.extend_from_slice(storable.vary());
-                names.sort();
-                names.dedup();
+                let memory = &self.cache.memory;
+                let names = memory.varies_with(self.key.as_bytes(), storable.vary());
                 if !names.is_empty() {
                     state.own = Some(lookup::variant(&self.key, &names, request));
                 }
@@ -155,20 +152,18 @@ impl Candidate {
             _ => return,
         };
         state.settled = true;
-        let (epoch, now) = (part.epoch(), now());
         let says_something = verdict.is_ok() || !self.conditional;
         if says_something {
-            let admission = &self.cache.admission;
             let own = state.own.as_ref().filter(|_| verdict.is_ok());
-            admission.answered(own.unwrap_or(&self.variant), epoch, now, verdict);
+            let variant = own.unwrap_or(&self.variant);
+            let admission = &self.cache.admission;
+            admission.answered(variant, part.epoch(), now(), verdict);
             part.fitness.count(verdict);
-        }
-        if let Err(why) = verdict
-            && says_something
-        {
-            let text = self.watch.forbidden().map(|cause| cause.text.clone());
-            let text = text.unwrap_or_else(|| "".into());
-            part.reasons.passed(&self.variant, why, &text);
+            if let Err(why) = verdict {
+                let text = self.watch.forbidden().map(|cause| cause.text.clone());
+                let text = text.unwrap_or_else(|| "".into());
+                part.reasons.passed(&self.variant, why, &text);
+            }
         }
         if let Some(ticket) = state.ticket.take() {
             ticket.land(match verdict {

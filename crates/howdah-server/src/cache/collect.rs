@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hasher};
 
 use bytes::Bytes;
 
-/// See the module.
+/// A body that is being put together.
 #[derive(Debug, Default)]
 pub struct Collect {
     bytes: Vec<u8>,
@@ -14,7 +14,7 @@ pub struct Collect {
 }
 
 impl Collect {
-    /// The next piece.
+    /// Appends a piece.
     pub fn push(&mut self, piece: &[u8]) {
         self.bytes.extend_from_slice(piece);
         self.hasher.write(piece);
@@ -30,7 +30,7 @@ impl Collect {
         format!("\"{:x}-{:016x}\"", self.bytes.len(), self.hasher.finish())
     }
 
-    /// All of it.
+    /// The whole body, in a buffer of its own length.
     pub fn finish(self) -> Bytes {
         Bytes::from(self.bytes.into_boxed_slice())
     }

@@ -24,14 +24,14 @@ pub struct Fitness {
 pub struct FitnessStatus {
     /// Answers that could have been stored.
     pub fit: u64,
-    /// Answers that could not.
+    /// Answers that could not have been stored.
     pub unfit: u64,
-    /// These by reason.
+    /// How many of these there were, by reason.
     pub why: Vec<(String, u64)>,
 }
 
 impl Fitness {
-    /// Counts an answer.
+    /// Counts an answer, unless its reason says something about the moment only.
     pub fn count(&self, fit: Result<(), Pass>) {
         match fit {
             Ok(()) => self.fit.fetch_add(1, Ordering::Relaxed),
@@ -53,7 +53,7 @@ impl Fitness {
         (!self.said.swap(true, Ordering::Relaxed)).then_some(text)
     }
 
-    /// The counters of now.
+    /// Reads the counters.
     pub fn status(&self) -> FitnessStatus {
         FitnessStatus {
             fit: self.fit.load(Ordering::Relaxed),

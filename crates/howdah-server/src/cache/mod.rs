@@ -46,7 +46,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 
 use howdah_cache::admission::Admission;
-use howdah_cache::generation::Generations;
+use howdah_cache::generation::{Force, Generations, Purge};
 use howdah_cache::pass::PassCounters;
 pub use howdah_cache::policy::{Rules, Scheme};
 pub use howdah_cache::preset::{PRESETS, Preset};
@@ -174,15 +174,17 @@ impl SiteCache {
                 .is_power_of_two()
     }
 
-    /// What was learnt of pages belongs to this.
+    /// The number of the time since the last order to purge: [`Admission`] knows what it learnt since.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Relaxed)
     }
 
-    /// Somebody has purged, or deployed: pages that could not be stored may be now.
-    pub(crate) fn begin_anew(&self) {
+    /// Carries out a purge that somebody has ordered, perhaps after a deployment: pages that could not be
+    /// stored are tried again.
+    pub(crate) fn purge(&self, what: &Purge, force: Force) {
         self.epoch.fetch_add(1, Ordering::Relaxed);
         self.unstored.store(0, Ordering::Relaxed);
+        self.generations.purge(what, force);
     }
 
     /// Of a thousand requests, how many were answered from the store.
@@ -211,7 +213,7 @@ pub struct PageCache {
     pub memory: Memory,
     /// Who renders what.
     pub flights: Flights,
-    /// Which pages are rendered.
+    /// Decides which pages are rendered, by what their visitors got.
     pub admission: Admission,
     /// Places for renders that nobody waits for.
     pub(crate) behind: Arc<Semaphore>,
@@ -448,7 +450,7 @@ mod tests {
         }
         let tried = (16..=1024).filter(|_| site.is_worth_a_try()).count();
         assert_eq!(tried, 7);
-        site.begin_anew();
+        site.purge(&Purge::All, Force::Hard);
         assert!(site.is_worth_a_try());
         site.unstored.store(RARELY, Ordering::Relaxed);
         site.rendered(true);

@@ -35,11 +35,11 @@ struct Inner {
 /// Why a page was last not stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passed {
-    /// The reason.
+    /// Why the policy did not allow it.
     pub pass: Pass,
-    /// What did it; empty if that is not known.
+    /// What the script did, and where; empty if that is not known.
     pub text: Arc<str>,
-    /// When.
+    /// When that was.
     pub at: Millis,
 }
 

@@ -51,29 +51,31 @@ pub fn page(
         true => negotiate::choose(accept(), &encoding.codings),
         false => None,
     };
-    let later = |coding| Later {
-        page: page.clone(),
-        verdict,
-        coding,
-        now,
+    let Some(coding) = coding else {
+        send(page, plain, verdict, now, out);
+        return None;
     };
-    match coding {
-        None => send(page, plain, verdict, now, out),
-        Some(coding) => match page.made(place(coding)) {
-            Some(form) => send(page, form, verdict, now, out),
-            // Not made for a length that HEAD need not tell (RFC 9110 §9.3.2).
-            None if request.method() == b"HEAD" => {
-                let head = head(page, Some(coding), true, None);
-                out.begin_stored(page.status, &head, |out| extra(page, verdict, now, out), 0);
-                out.end();
-            }
-            None if page.body.len() <= stream::at_once(coding) => {
-                // Out of memory for a compressor: the plain form is right as well.
-                let coded = encode(page, coding, encoding).ok();
-                send(page, keep(page, coding, coded), verdict, now, out);
-            }
-            None => return Some(later(coding)),
-        },
+    match page.made(place(coding)) {
+        Some(form) => send(page, form, verdict, now, out),
+        // Not made for a length that HEAD need not tell (RFC 9110 §9.3.2).
+        None if request.method() == b"HEAD" => {
+            let head = head(page, Some(coding), true, None);
+            out.begin_stored(page.status, &head, |out| extra(page, verdict, now, out), 0);
+            out.end();
+        }
+        None if page.body.len() <= stream::at_once(coding) => {
+            // Out of memory for a compressor: the plain form is right as well.
+            let coded = encode(page, coding, encoding).ok();
+            send(page, keep(page, coding, coded), verdict, now, out);
+        }
+        None => {
+            return Some(Later {
+                page: page.clone(),
+                verdict,
+                coding,
+                now,
+            });
+        }
     }
     None
 }
@@ -101,16 +103,9 @@ impl Later {
         let plain = || Ok(Plain::Bytes(plain));
         // Out of memory for a compressor, or it takes too long: the plain form is right as well.
         let _ = UNDER_WAY.get(key, coding, encoding, plain, keep).await;
-        match page.made(place(coding)) {
-            Some(form) => send(&page, form, self.verdict, self.now, out),
-            None => send(
-                &page,
-                self::plain(&page, encoding),
-                self.verdict,
-                self.now,
-                out,
-            ),
-        }
+        let made = page.made(place(coding));
+        let form = made.unwrap_or_else(|| self::plain(&page, encoding));
+        send(&page, form, self.verdict, self.now, out);
     }
 }
 
@@ -157,11 +152,7 @@ fn short(page: &Object, reply: Reply, extra: &[u8], out: &mut Responder) {
             head.header(name, value);
         }
     }
-    for line in extra.split(|b| *b == b'\n') {
-        if let Some(colon) = line.iter().position(|b| *b == b':') {
-            head.header(&line[..colon], line[colon + 1..].trim_ascii());
-        }
-    }
+    add_lines(&mut head, extra);
     let total = page.body.len();
     match reply {
         Reply::Part { start, length } => {
@@ -213,12 +204,9 @@ fn encode(page: &Object, coding: Coding, config: &EncodingConfig) -> io::Result<
 fn keep(page: &Object, coding: Coding, coded: Option<Bytes>) -> &Form {
     let others = (1..=CODINGS).filter_map(|at| page.made(at));
     let others = others.filter(|form| form.body.len() != page.body.len());
-    let room = page.body.len()
-        - page
-            .body
-            .len()
-            .min(others.map(|form| form.body.len()).sum());
-    let coded = coded.filter(|coded| coded.len() <= room && coded.len() < page.body.len());
+    let taken: usize = others.map(|form| form.body.len()).sum();
+    let whole = page.body.len();
+    let coded = coded.filter(|coded| coded.len() < whole && taken + coded.len() <= whole);
     page.form(place(coding), || {
         let body = coded.as_ref().unwrap_or(&page.body);
         Form {
@@ -279,6 +267,11 @@ fn head(page: &Object, coding: Option<Coding>, encodable: bool, length: Option<u
 pub fn tell(head: &mut ResponseHead, verdict: Verdict) {
     let mut lines = Vec::with_capacity(96);
     verdict.fields(&mut lines);
+    add_lines(head, &lines);
+}
+
+/// Adds fields that stand a line each.
+fn add_lines(head: &mut ResponseHead, lines: &[u8]) {
     for line in lines.split(|b| *b == b'\n') {
         if let Some(colon) = line.iter().position(|b| *b == b':') {
             head.header(&line[..colon], line[colon + 1..].trim_ascii());

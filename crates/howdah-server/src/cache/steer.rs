@@ -158,8 +158,7 @@ fn purge_all_of(
         .collect();
     for (parts, order) in &orders {
         for (_, part) in &parts[1..] {
-            part.begin_anew();
-            part.generations.purge(&order.what, order.force);
+            part.purge(&order.what, order.force);
         }
     }
     // The first of each tells: the same is said of all.
@@ -193,8 +192,7 @@ pub(crate) fn carry_out<'a>(
 ) -> String {
     let (mut hard, mut soft) = (Vec::new(), Vec::new());
     for (at, (part, order)) in orders.enumerate() {
-        part.begin_anew();
-        part.generations.purge(&order.what, order.force);
+        part.purge(&order.what, order.force);
         match order.force {
             Force::Hard => &mut hard,
             Force::Soft => &mut soft,
@@ -238,8 +236,7 @@ fn wrote(
         match sites(config, cache, site, host.as_deref()) {
             Ok(parts) => {
                 for (_, part) in parts {
-                    part.begin_anew();
-                    part.generations.purge(&what, Force::Hard);
+                    part.purge(&what, Force::Hard);
                 }
             }
             Err(why) => unheard = Some(why),

@@ -112,9 +112,9 @@ impl Write {
         }
     }
 
-    #[allow(clippy::too_many_arguments)] // Who asked for what, and what the answer names.
     /// As [`Write::happened`], for the URL that `Location` or `Content-Location` names, if it is of
     /// the same origin (RFC 9111 §4.4).
+    #[allow(clippy::too_many_arguments)] // Who asked for what, and what the answer names.
     pub fn also(
         &self,
         part: &SiteCache,

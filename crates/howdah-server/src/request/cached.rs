@@ -62,8 +62,8 @@ enum Try {
     Render(Variant),
     /// Look at the answer the visitor gets; others wait for what it says.
     Ask(Variant),
-    /// The visitor goes for himself, and this is why.
-    Pass(Pass, Option<Variant>),
+    /// The visitor gets an answer of his own, for this reason. It may be worth a look.
+    Pass(Pass, Option<Box<candidate::Asked>>),
 }
 
 /// Waits for a flight's end, or for the client to leave.
@@ -102,61 +102,42 @@ pub(super) fn look<'a>(
         exchange.client,
         has_body,
     );
-    let found = match found {
-        // An `.htaccess` file written since closes stored pages, too. Routing says so once more.
-        Lookup::Page { .. } if is_closed(site, exchange.request) => {
-            return match lookup::key_of(part, site, exchange.request, exchange.client) {
-                Ok(key) => Ok(Some(Box::new(Asked::new(exchange, cache, part, site, key)))),
-                Err(why) => Err(why),
-            };
-        }
-        found => found,
-    };
+    let asked = |key| Asked::new(exchange, cache, part, site, key);
     match found {
         Lookup::Pass(why) => Err(why),
-        Lookup::None(key) => Ok(Some(Box::new(Asked::new(exchange, cache, part, site, key)))),
+        Lookup::None(key) => Ok(Some(Box::new(asked(key)))),
+        // An `.htaccess` file written since closes stored pages, too. Routing says so once more.
+        Lookup::Page { .. } if is_closed(site, exchange.request) => {
+            let key = lookup::key_of(part, site, exchange.request, exchange.client)?;
+            Ok(Some(Box::new(asked(key))))
+        }
         Lookup::Page {
             page,
             state,
             conditional,
             now,
             key,
-        } => match key {
-            None => {
-                serve(
-                    exchange,
-                    part,
-                    (&page, state, now),
-                    conditional,
-                    out,
-                    record,
-                );
+        } => {
+            let found = (&page, state, now);
+            let Some(key) = key else {
+                serve(exchange, part, found, conditional, out, record);
                 if part.checks.is_turn(part.config.shadow) {
                     shadow(front, exchange, cache, part, site, page);
                 }
-                Ok(None)
+                return Ok(None);
+            };
+            let asked = Asked {
+                old: Some((page.clone(), state)),
+                conditional,
+                ..asked(key)
+            };
+            if state != State::Grace {
+                return Ok(Some(Box::new(asked)));
             }
-            Some(key) => {
-                let asked = Box::new(Asked {
-                    old: Some((page.clone(), state)),
-                    conditional,
-                    ..Asked::new(exchange, cache, part, site, key)
-                });
-                if state == State::Grace {
-                    asked.refresh_behind();
-                    serve(
-                        exchange,
-                        part,
-                        (&page, state, now),
-                        conditional,
-                        out,
-                        record,
-                    );
-                    return Ok(None);
-                }
-                Ok(Some(asked))
-            }
-        },
+            asked.refresh_behind();
+            serve(exchange, part, found, conditional, out, record);
+            Ok(None)
+        }
     }
 }
 
@@ -408,10 +389,7 @@ impl<'a> Asked<'a> {
                         Outcome::Stored(_) | Outcome::LookAgain => continue,
                     },
                 },
-                Try::Pass(why, variant) => {
-                    let candidate = variant.and_then(|variant| self.candidate(variant, None));
-                    return Ok(Answered::No(why, candidate));
-                }
+                Try::Pass(why, candidate) => return Ok(Answered::No(why, candidate)),
             };
             let seat = self.cache.flights.board(&variant.key);
             let order = self.order(variant);
@@ -499,21 +477,18 @@ impl<'a> Asked<'a> {
             Ok(variant) => variant,
             Err(why) => return Try::Pass(why, None),
         };
-        match self.step(&variant) {
-            Step::Pass(why) => Try::Pass(why, Some(variant)),
+        let request = self.exchange.request;
+        let why = match self.step(&variant) {
+            Step::Pass(why) => why,
             // Of an answer to these nothing follows for the page, or only now and then.
-            Step::Ask
-                if self.exchange.request.method() == b"HEAD"
-                    || is_conditional(self.exchange.request) =>
-            {
-                Try::Pass(Pass::NotYetAdmitted, Some(variant))
+            Step::Ask if request.method() == b"HEAD" || is_conditional(request) => {
+                Pass::NotYetAdmitted
             }
-            Step::Ask => Try::Ask(variant),
-            Step::Render if self.old.is_none() && !self.is_worth_a_try() => {
-                Try::Pass(Pass::SiteRarelyStores, Some(variant))
-            }
-            Step::Render => Try::Render(variant),
-        }
+            Step::Ask => return Try::Ask(variant),
+            Step::Render if self.old.is_none() && !self.is_worth_a_try() => Pass::SiteRarelyStores,
+            Step::Render => return Try::Render(variant),
+        };
+        Try::Pass(why, self.candidate(variant, None))
     }
 
     fn is_worth_a_try(&self) -> bool {
@@ -529,10 +504,7 @@ impl<'a> Asked<'a> {
                 Ok(())
             }
             Try::Ask(variant) => Err((Pass::NotYetAdmitted, self.candidate(variant, None))),
-            Try::Pass(why, variant) => {
-                let candidate = variant.and_then(|variant| self.candidate(variant, None));
-                Err((why, candidate))
-            }
+            Try::Pass(why, candidate) => Err((why, candidate)),
         }
     }
 
