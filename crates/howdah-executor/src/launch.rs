@@ -202,7 +202,7 @@ pub fn command(pool: &PoolConfig, fds: &ZygoteFds) -> io::Result<Command> {
 /// `howdah-php: NAME: sentence`, or PHP's own words are all there is.
 ///
 /// # Errors
-/// As of [`command`].
+/// The system has no memory file for the settings.
 pub fn trial_command(pool: &PoolConfig) -> io::Result<Command> {
     let mut command = Command::new(&pool.program);
     let seconds = pool.patience.start.as_secs().max(1);

@@ -14,7 +14,8 @@ pub const MAX_MESSAGE: usize = 32 * 1024;
 /// What the front asks of a zygote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Fork a child for this scoreboard row; it leaves after `max_requests` jobs (0: never). Answered by [`Report::Spawned`] or [`Report::SpawnFailed`].
+    /// Fork a child for this scoreboard row; it leaves after `max_requests` jobs (0: never). Answered
+    /// by [`Report::Spawned`] or [`Report::SpawnFailed`].
     Spawn {
         /// The row and its new incarnation.
         child: ChildId,

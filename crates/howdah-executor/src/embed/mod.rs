@@ -78,7 +78,7 @@ impl EmbedPool {
         log: Log,
         fronts: u32,
     ) -> io::Result<Arc<EmbedPool>> {
-        EmbedPool::begin(config, launcher, log, fronts, false)
+        EmbedPool::begin(Shared::new(config, log, fronts)?, launcher)
     }
 
     /// [`EmbedPool::start`] without a process: the first request starts the zygote. What would keep it
@@ -89,22 +89,18 @@ impl EmbedPool {
         log: Log,
         fronts: u32,
     ) -> io::Result<Arc<EmbedPool>> {
-        EmbedPool::begin(config, launcher, log, fronts, true)
+        let shared = Shared::new(config, log, fronts)?;
+        shared.asleep.store(true, Ordering::Release);
+        EmbedPool::begin(shared, launcher)
     }
 
-    fn begin(
-        config: PoolConfig,
-        launcher: Arc<dyn Launcher>,
-        log: Log,
-        fronts: u32,
-        asleep: bool,
-    ) -> io::Result<Arc<EmbedPool>> {
-        let name = config.name.clone();
-        let shared = Arc::new(Shared::new(config, log, fronts)?);
-        shared.asleep.store(asleep, Ordering::Release);
+    fn begin(shared: Shared, launcher: Arc<dyn Launcher>) -> io::Result<Arc<EmbedPool>> {
+        let fronts = shared.lanes.len() as u32;
+        let thread = format!("pool-{}", shared.config.name);
+        let shared = Arc::new(shared);
         let supervisor = Supervisor::new(shared.clone(), launcher);
         std::thread::Builder::new()
-            .name(format!("pool-{name}").chars().take(15).collect())
+            .name(thread.chars().take(15).collect())
             .spawn({
                 let shared = shared.clone();
                 move || {

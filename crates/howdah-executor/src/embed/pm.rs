@@ -13,7 +13,7 @@ use crate::config::ProcessManager;
 /// Requests waiting for less than this long need no new child: those awake are about to take
 /// them. (A fork costs about as much as several short requests.)
 pub const SETTLE: Duration = Duration::from_millis(2);
-/// See [`Backoff`].
+/// The longest that a [`Backoff`] waits.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// At most so many forks are under way at once.
 pub const MOST_FORKS: u32 = 32;

@@ -159,31 +159,37 @@ pub enum Origin {
     Unknown,
 }
 
-/// Whether a descriptor is a pidfd of process `pid`, forked by `zygote` (proc_pid_fdinfo(5),
-/// proc_pid_stat(5)).
+/// Whether a descriptor is a pidfd of process `pid`, forked by `zygote`, if that is known.
+pub fn origin(pidfd: BorrowedFd<'_>, pid: i32, zygote: Option<i32>) -> Origin {
+    let look = || {
+        named(pidfd, pid)?;
+        let found = forked_by(pid, zygote);
+        // Asked again: until it has been reaped the number is nobody else's, so what was read is of it.
+        named(pidfd, pid).map(|()| found)
+    };
+    look().unwrap_or_else(|otherwise| otherwise)
+}
+
+/// Whether a process is the zygote's child (proc_pid_stat(5)).
 ///
 /// A zygote leads a process group, which its children are born into and nobody else can be put into:
 /// that still tells when the zygote has ended before its report is read.
-pub fn origin(pidfd: BorrowedFd<'_>, pid: i32, zygote: i32) -> Origin {
-    let theirs = match (named(pidfd, pid), rustix::process::Pid::from_raw(pid)) {
-        (Ok(()), Some(id)) => {
-            let group = rustix::process::getpgid(Some(id));
-            let group = group.map_or(0, |group| group.as_raw_nonzero().get());
-            match (group == zygote, parent(pid)) {
-                (true, _) => Origin::Zygote,
-                (false, Some(parent)) if parent == zygote => Origin::Zygote,
-                (false, Some(_)) => Origin::Other,
-                (false, None) => Origin::Unknown,
-            }
-        }
-        (Ok(()), None) => return Origin::Other,
-        (Err(otherwise), _) => return otherwise,
-    };
-    // Asked again: until it has been reaped the number is nobody else's, so what was read is of it.
-    named(pidfd, pid).map_or_else(|otherwise| otherwise, |()| theirs)
+fn forked_by(pid: i32, zygote: Option<i32>) -> Origin {
+    let is_zygote = |id: i32| zygote == Some(id);
+    let id = rustix::process::Pid::from_raw(pid);
+    let group = id.and_then(|id| rustix::process::getpgid(Some(id)).ok());
+    if group.is_some_and(|group| is_zygote(group.as_raw_nonzero().get())) {
+        return Origin::Zygote;
+    }
+    match parent(pid) {
+        Some(parent) if is_zygote(parent) => Origin::Zygote,
+        Some(_) => Origin::Other,
+        None => Origin::Unknown,
+    }
 }
 
-/// Whether it is a pidfd of that process, which has not been reaped; otherwise what it is.
+/// Whether it is a pidfd of that process, which has not been reaped (proc_pid_fdinfo(5)); otherwise
+/// what it is.
 fn named(pidfd: BorrowedFd<'_>, pid: i32) -> Result<(), Origin> {
     let path = format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd());
     let text = std::fs::read_to_string(path).map_err(|_| Origin::Unknown)?;
@@ -236,31 +242,22 @@ mod tests {
             let pid = rustix::process::Pid::from_raw(pid).unwrap();
             rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap()
         };
-        let fd = open(pid);
-        assert_eq!(origin(fd.as_fd(), pid, us), Origin::Zygote, "by its parent");
-        assert_eq!(origin(fd.as_fd(), pid, pid), Origin::Zygote, "by its group");
-        assert_eq!(origin(fd.as_fd(), pid, 1), Origin::Other);
-        assert_eq!(
-            origin(fd.as_fd(), us, us),
-            Origin::Other,
-            "of another than said"
-        );
-        assert_eq!(
-            origin(open(us).as_fd(), us, pid),
-            Origin::Other,
-            "of ourselves"
-        );
-        assert_eq!(
-            origin(bell().unwrap().as_fd(), pid, us),
-            Origin::Other,
-            "no pidfd"
-        );
+        let origin = |fd: &OwnedFd, pid, zygote| origin(fd.as_fd(), pid, zygote);
+        let (fd, own) = (open(pid), open(us));
+        for (fd, named, zygote, expected, why) in [
+            (&fd, pid, Some(us), Origin::Zygote, "by its parent"),
+            (&fd, pid, Some(pid), Origin::Zygote, "by its group"),
+            (&fd, pid, Some(1), Origin::Other, "of another zygote"),
+            (&fd, pid, None, Origin::Other, "of no zygote that is known"),
+            (&fd, us, Some(us), Origin::Other, "of another than said"),
+            (&own, us, Some(pid), Origin::Other, "of ourselves"),
+            (&bell().unwrap(), pid, Some(us), Origin::Other, "no pidfd"),
+        ] {
+            assert_eq!(origin(fd, named, zygote), expected, "{why}");
+        }
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(
-            origin(fd.as_fd(), pid, us),
-            Origin::Zygote,
-            "reaped: harmless"
-        );
+        let reaped = origin(&fd, pid, Some(us));
+        assert_eq!(reaped, Origin::Zygote, "reaped: harmless");
     }
 }

@@ -29,13 +29,8 @@ impl Supervisor {
         if !self.is_starting(id, generation) {
             return Err(Nonsense::of("spawned", "no such child was asked for"));
         }
-        let zygote = match &self.zygote {
-            Zygote::Ready { link } if generation == self.generation => Some(link.pid()),
-            _ => self.link_of(generation).map(Link::pid),
-        };
-        let origin = fd
-            .as_ref()
-            .map(|fd| sys::origin(fd.as_fd(), pid, zygote.unwrap_or(0)));
+        let zygote = self.link_of(generation).map(Link::pid);
+        let origin = fd.as_ref().map(|fd| sys::origin(fd.as_fd(), pid, zygote));
         if origin == Some(Origin::Other) {
             let why = format!("process {pid} is not a child of the zygote's");
             return Err(Nonsense::of("spawned", &why));
