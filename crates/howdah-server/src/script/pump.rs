@@ -1,43 +1,39 @@
 //! A run's events become a response: held until the length is known or the script flushes, then
-//! passed on; kept in memory and then in a file for a client slower than the script, so that the
-//! child is free again. Knows no socket and no process: both sides are traits.
+//! passed on, compressed on the way ([`Coder`]). What the client does not take as fast waits in the
+//! [`Backlog`], so that the child is free again. Knows no socket and no process: both sides are traits.
 //!
 //! ```text
 //! run ─events─► held (≤ hold bytes) ─► begin ─► [encoder] ─► answer's queue ─► client
-//!                                                    └─► spill file ─┘   when the client is slow
+//!                                                    └─► backlog's file ─┘   when the client is slow
 //! ```
 //! What is not flushed is not sent before [`PumpConfig::hold`] bytes are together or the script
 //! is through: a page that fits gets a `Content-Length`, one head and one packet. A flush goes
 //! through everything at once, compressor included.
 
-use std::collections::VecDeque;
-use std::future::Future;
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use howdah_executor::{Event, Head, Run};
-use tokio::time::Sleep;
 
+use super::answer::Answer;
+use super::backlog::{Backlog, REFILL, Room};
+use super::coder::Coder;
 use super::head::{self, SendFile};
-use super::spill::{SpillError, SpillFile, SpillRoom};
-use super::wait::ScriptWait;
-use crate::encoding::stream::{self, Encoding, Then};
+use super::spill::{SpillError, SpillRoom};
+use crate::encoding::stream::{self, Then};
 use crate::encoding::{Coding, Encoder, EncodingConfig, policy};
 use crate::gather::Gathered;
 use crate::http::message::{RequestHead, ResponseHead};
-use crate::http::{ClientGone, Length, Responder};
+use crate::http::{ClientGone, Length};
 use crate::memory::allowance;
 use crate::respond::Failure;
 use crate::turn;
 
 /// Bytes queued at which they are sent without a flush.
 const SEND_AT: usize = 64 << 10;
-/// Bytes taken from the file at once, and the queue below which it is refilled.
-const REFILL: usize = 64 << 10;
 /// Bytes moved before another task of the thread gets its turn.
 const TURN: usize = 1 << 20;
 
@@ -63,63 +59,6 @@ pub struct PumpConfig {
     pub room: Arc<SpillRoom>,
     /// Compression.
     pub encoding: EncodingConfig,
-}
-
-/// The client's side of a response: [`Responder`], and in tests a list.
-pub trait Answer {
-    /// See [`Responder::informational`].
-    fn informational(&mut self, head: &ResponseHead);
-    /// See [`Responder::begin`].
-    fn begin(&mut self, head: &ResponseHead, length: Length);
-    /// See [`Responder::push`].
-    fn push(&mut self, bytes: Bytes);
-    /// See [`Responder::queued`].
-    fn queued(&self) -> usize;
-    /// See [`Responder::taken`].
-    fn taken(&self) -> u64;
-    /// See [`Responder::set_min_rate`].
-    fn set_min_rate(&mut self, rate: u32);
-    /// See [`Responder::poll_flush`].
-    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ClientGone>>;
-    /// See [`Responder::end`].
-    fn end(&mut self);
-    /// See [`Responder::abort`].
-    fn abort(&mut self);
-    /// See [`Responder::poll_client_gone`].
-    fn poll_client_gone(&mut self, cx: &mut Context<'_>) -> Poll<()>;
-}
-
-impl Answer for Responder {
-    fn informational(&mut self, head: &ResponseHead) {
-        Responder::informational(self, head);
-    }
-    fn begin(&mut self, head: &ResponseHead, length: Length) {
-        Responder::begin(self, head, length);
-    }
-    fn push(&mut self, bytes: Bytes) {
-        Responder::push(self, bytes);
-    }
-    fn queued(&self) -> usize {
-        Responder::queued(self)
-    }
-    fn taken(&self) -> u64 {
-        Responder::taken(self)
-    }
-    fn set_min_rate(&mut self, rate: u32) {
-        Responder::set_min_rate(self, rate);
-    }
-    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ClientGone>> {
-        Responder::poll_flush(self, cx)
-    }
-    fn end(&mut self) {
-        Responder::end(self);
-    }
-    fn abort(&mut self) {
-        Responder::abort(self);
-    }
-    fn poll_client_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        Responder::poll_client_gone(self, cx)
-    }
 }
 
 /// How a response ended.
@@ -156,59 +95,15 @@ pub struct Pump<'a> {
     replaced: bool,
     /// Boxed: an idle connection keeps the room for it.
     coder: Option<Box<Coder>>,
+    /// While it is compressed as a whole, before it is sent.
+    whole: Option<Box<Whole>>,
     want_flush: bool,
     through: bool,
-    spill: Spill,
-    stalled: Option<Pin<Box<Sleep>>>,
-    /// Made when the script has to wait: a connection keeps room for a pump.
-    waits: Option<Box<ScriptWait>>,
+    pub(super) backlog: Backlog<'a>,
     /// The script wrote more than it announced.
     cut: bool,
     /// Header lines of the script that cannot be sent.
     rejected: u32,
-    /// Why the rest cannot be kept in a file, once; and whether that has been said.
-    spill_error: Option<Box<SpillError>>,
-    spill_failed: bool,
-}
-
-/// Where bytes beyond the queue go.
-enum Spill {
-    /// Nowhere: the client keeps up.
-    No,
-    /// To the file, or behind it. Boxed: a connection keeps room for a pump.
-    Yes(Box<Spilled>),
-    /// There is no file: switched off, or it cannot be made.
-    Never,
-}
-
-/// What is on its way through a file.
-struct Spilled {
-    file: SpillFile,
-    /// What did not fit the disk waits behind it.
-    after: VecDeque<Bytes>,
-}
-
-/// Compresses a response: a piece at a time, perhaps on another thread, behind which the next gathers.
-struct Coder {
-    /// None while a piece is compressed, and behind the last one.
-    encoder: Option<Encoder>,
-    under_way: Option<(Encoding, Then)>,
-    pieces: Vec<Bytes>,
-    then: Then,
-    /// The head of a response that is compressed as a whole before it is sent.
-    whole: Option<Whole>,
-}
-
-impl Coder {
-    fn new(encoder: Encoder) -> Coder {
-        Coder {
-            encoder: Some(encoder),
-            under_way: None,
-            pieces: Vec::new(),
-            then: Then::More,
-            whole: None,
-        }
-    }
 }
 
 /// A response that is all there.
@@ -216,16 +111,6 @@ struct Whole {
     head: ResponseHead,
     announced: Option<u64>,
     coded: bool,
-}
-
-/// What there is for another event.
-enum Room {
-    /// There is enough.
-    Yes,
-    /// None; in a moment there may be, or a file.
-    Perhaps,
-    /// None until the client takes something: the script waits for it.
-    No,
 }
 
 impl<'a> Pump<'a> {
@@ -249,19 +134,12 @@ impl<'a> Pump<'a> {
             unbuffered: false,
             replaced: false,
             coder: None,
+            whole: None,
             want_flush: false,
             through: false,
-            spill: if config.spill == 0 {
-                Spill::Never
-            } else {
-                Spill::No
-            },
-            stalled: None,
-            waits: None,
+            backlog: Backlog::new(config),
             cut: false,
             rejected: 0,
-            spill_error: None,
-            spill_failed: false,
         }
     }
 
@@ -279,13 +157,7 @@ impl<'a> Pump<'a> {
     /// The file for a slow client cannot be made or written, so that its script now waits for it:
     /// why, once a response. A line for the log, at once: it explains children that seem stuck.
     pub fn take_spill_error(&mut self) -> Option<SpillError> {
-        self.spill_error.take().map(|error| *error)
-    }
-
-    fn note_spill_error(&mut self, error: SpillError) {
-        if !std::mem::replace(&mut self.spill_failed, true) {
-            self.spill_error = Some(Box::new(error));
-        }
+        self.backlog.take_error()
     }
 
     /// From now on the client's leaving is looked for: its body has been read.
@@ -306,14 +178,14 @@ impl<'a> Pump<'a> {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            if let Err(failure) = self.refill(out, &mut moved) {
+            if let Err(failure) = self.backlog.refill(out, &mut moved) {
                 out.abort();
                 return Poll::Ready(Ended::CutOff(failure));
             }
             if let Err(ended) = ready!(self.code(cx, out)) {
                 return Poll::Ready(ended);
             }
-            let spilling = matches!(self.spill, Spill::Yes(_));
+            let spilling = self.backlog.is_in_file();
             if self.through && !spilling {
                 out.end();
                 return Poll::Ready(Ended::Complete);
@@ -325,7 +197,8 @@ impl<'a> Pump<'a> {
             {
                 match out.poll_flush(cx) {
                     Poll::Ready(Ok(())) => {
-                        (self.want_flush, self.stalled) = (false, None);
+                        self.want_flush = false;
+                        self.backlog.queue_is_taken();
                         if spilling {
                             continue;
                         }
@@ -340,16 +213,11 @@ impl<'a> Pump<'a> {
             if self.through {
                 return Poll::Pending;
             }
-            match self.has_room(cx, out) {
-                Room::Yes => {
-                    if let Some(waits) = &mut self.waits {
-                        waits.over();
-                    }
-                }
+            match self.backlog.room(cx, out, self.unbuffered) {
+                Room::Yes => {}
                 Room::Perhaps => return Poll::Pending,
                 Room::No => {
-                    let waits = self.waits.get_or_insert_with(Box::default);
-                    ready!(waits.poll(out.taken(), cx));
+                    ready!(self.backlog.poll_too_slow(out, cx));
                     out.abort();
                     return Poll::Ready(Ended::CutOff(Failure::ClientTooSlow));
                 }
@@ -373,70 +241,6 @@ impl<'a> Pump<'a> {
                         return Poll::Ready(Ended::CutOff(Failure::ClientGone));
                     }
                     return Poll::Pending;
-                }
-            }
-        }
-    }
-
-    /// Moves what was spilled to the queue, as far as the client has made room there.
-    fn refill(&mut self, out: &mut impl Answer, moved: &mut usize) -> Result<(), Failure> {
-        let Spill::Yes(spilled) = &mut self.spill else {
-            return Ok(());
-        };
-        out.set_min_rate(self.config.room.min_rate());
-        let refill = allowance(REFILL);
-        while out.queued() < refill {
-            let piece = if spilled.file.pending() > 0 {
-                let failed = |e: std::io::Error| Failure::SpillFailed(e.to_string());
-                spilled.file.take(refill).map_err(failed)?
-            } else if let Some(piece) = spilled.after.pop_front() {
-                piece
-            } else {
-                self.spill = Spill::No;
-                return Ok(());
-            };
-            *moved += piece.len();
-            out.push(piece);
-        }
-        Ok(())
-    }
-
-    /// Whether another event may be asked for. When there is no room, whoever makes some has our
-    /// waker.
-    fn has_room(&mut self, cx: &mut Context<'_>, out: &impl Answer) -> Room {
-        match &self.spill {
-            Spill::Yes(spilled) => {
-                let more = spilled.file.size() < self.config.spill;
-                if more && spilled.after.is_empty() {
-                    Room::Yes
-                } else {
-                    Room::No
-                }
-            }
-            _ if out.queued() < allowance(self.config.memory) => Room::Yes,
-            Spill::Never => Room::No,
-            Spill::No if self.unbuffered => Room::No,
-            Spill::No => {
-                let patience = self.config.patience;
-                let stalled = self
-                    .stalled
-                    .get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
-                if stalled.as_mut().poll(cx).is_pending() {
-                    return Room::Perhaps;
-                }
-                self.stalled = None;
-                match SpillFile::create(&self.config.directory, &self.config.room) {
-                    Ok(file) => {
-                        let after = VecDeque::new();
-                        self.spill = Spill::Yes(Box::new(Spilled { file, after }));
-                        Room::Yes
-                    }
-                    // The script waits for the client then: slower, but right.
-                    Err(error) => {
-                        self.spill = Spill::Never;
-                        self.note_spill_error(error);
-                        Room::No
-                    }
                 }
             }
         }
@@ -474,7 +278,7 @@ impl<'a> Pump<'a> {
                 }
                 self.begin(out)?;
                 if let Some(coder) = &mut self.coder {
-                    coder.then = Then::Flush;
+                    coder.then(Then::Flush);
                 }
                 self.want_flush = true;
                 Ok(())
@@ -552,39 +356,24 @@ impl<'a> Pump<'a> {
     /// Takes plain bytes of a response that has begun.
     fn plain(&mut self, bytes: Bytes, out: &mut impl Answer) {
         match &mut self.coder {
-            Some(coder) => coder.pieces.push(bytes),
-            None => self.ready(bytes, out),
+            Some(coder) => coder.push(bytes),
+            None => self.backlog.push(bytes, out),
         }
     }
 
     /// Compresses what there is to compress; no other event is asked for meanwhile.
     fn code(&mut self, cx: &mut Context<'_>, out: &mut impl Answer) -> Poll<Result<(), Ended>> {
-        loop {
-            let Some(coder) = &mut self.coder else {
-                return Poll::Ready(Ok(()));
-            };
-            let (encoding, then) = match (&mut coder.under_way, coder.encoder.take()) {
-                (Some(under_way), _) => under_way,
-                (None, Some(encoder)) if !coder.pieces.is_empty() || coder.then != Then::More => {
-                    let then = std::mem::replace(&mut coder.then, Then::More);
-                    let pieces = std::mem::take(&mut coder.pieces);
-                    let encoding = stream::encode(encoder, pieces, then);
-                    coder.under_way.insert((encoding, then))
+        while let Some(coder) = &mut self.coder
+            && let Some(coded) = ready!(coder.poll(cx))
+        {
+            let whole = self.whole.take();
+            match (coded, whole) {
+                (Ok((bytes, _)), Some(whole)) => self.send_whole(*whole, vec![bytes], out)?,
+                (Ok((bytes, is_last)), None) => {
+                    self.backlog.push(bytes, out);
+                    self.through |= is_last;
                 }
-                (None, encoder) => {
-                    coder.encoder = encoder;
-                    return Poll::Ready(Ok(()));
-                }
-            };
-            let (encoded, then) = (ready!(Pin::new(encoding).poll(cx)), *then);
-            coder.under_way = None;
-            let whole = coder.whole.take();
-            let coded = match encoded {
-                Ok((encoder, coded)) => {
-                    coder.encoder = encoder;
-                    Bytes::from(coded)
-                }
-                Err(error) => {
+                (Err(error), whole) => {
                     let failure = Failure::EncoderFailed(error.to_string());
                     if whole.is_some() {
                         return Poll::Ready(Err(Ended::Failed(failure)));
@@ -592,33 +381,9 @@ impl<'a> Pump<'a> {
                     out.abort();
                     return Poll::Ready(Err(Ended::CutOff(failure)));
                 }
-            };
-            match whole {
-                Some(whole) => self.send_whole(whole, vec![coded], out)?,
-                None => {
-                    self.ready(coded, out);
-                    self.through |= then == Then::End;
-                }
             }
         }
-    }
-
-    /// Takes bytes as the client will get them.
-    fn ready(&mut self, bytes: Bytes, out: &mut impl Answer) {
-        if bytes.is_empty() {
-            return;
-        }
-        match &mut self.spill {
-            // Behind a piece that did not fit the disk there is no going back to the file.
-            Spill::Yes(spilled) if !spilled.after.is_empty() => spilled.after.push_back(bytes),
-            Spill::Yes(spilled) => {
-                if let Err(error) = spilled.file.append(&bytes) {
-                    spilled.after.push_back(bytes);
-                    self.note_spill_error(error);
-                }
-            }
-            Spill::No | Spill::Never => out.push(bytes),
-        }
+        Poll::Ready(Ok(()))
     }
 
     fn end(&mut self, out: &mut impl Answer) -> Result<(), Ended> {
@@ -629,7 +394,7 @@ impl<'a> Pump<'a> {
             Some(announced) if !self.is_head() && self.written < announced => announced,
             _ => {
                 match &mut self.coder {
-                    Some(coder) => coder.then = Then::End,
+                    Some(coder) => coder.then(Then::End),
                     None => self.through = true,
                 }
                 return Ok(());
@@ -683,12 +448,11 @@ impl<'a> Pump<'a> {
             Some(coding) if !is_head => {
                 let encoder = Encoder::new(coding, encoding, length)
                     .map_err(|e| Ended::Failed(Failure::EncoderFailed(e.to_string())))?;
-                self.coder = Some(Box::new(Coder {
-                    pieces: held,
-                    then: Then::End,
-                    whole: Some(whole),
-                    ..Coder::new(encoder)
-                }));
+                let mut coder = Coder::new(encoder);
+                held.into_iter().for_each(|piece| coder.push(piece));
+                coder.then(Then::End);
+                self.coder = Some(Box::new(coder));
+                self.whole = Some(Box::new(whole));
                 Ok(())
             }
             _ => self.send_whole(whole, held, out),

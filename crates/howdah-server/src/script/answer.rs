@@ -1,0 +1,65 @@
+//! Where a response goes: the client's side, as a trait, so that tests can see what a client would.
+
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+
+use crate::http::message::ResponseHead;
+use crate::http::{ClientGone, Length, Responder};
+
+/// The client's side of a response: [`Responder`], and in tests a list.
+pub trait Answer {
+    /// See [`Responder::informational`].
+    fn informational(&mut self, head: &ResponseHead);
+    /// See [`Responder::begin`].
+    fn begin(&mut self, head: &ResponseHead, length: Length);
+    /// See [`Responder::push`].
+    fn push(&mut self, bytes: Bytes);
+    /// See [`Responder::queued`].
+    fn queued(&self) -> usize;
+    /// See [`Responder::taken`].
+    fn taken(&self) -> u64;
+    /// See [`Responder::set_min_rate`].
+    fn set_min_rate(&mut self, rate: u32);
+    /// See [`Responder::poll_flush`].
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ClientGone>>;
+    /// See [`Responder::end`].
+    fn end(&mut self);
+    /// See [`Responder::abort`].
+    fn abort(&mut self);
+    /// See [`Responder::poll_client_gone`].
+    fn poll_client_gone(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+}
+
+impl Answer for Responder {
+    fn informational(&mut self, head: &ResponseHead) {
+        Responder::informational(self, head);
+    }
+    fn begin(&mut self, head: &ResponseHead, length: Length) {
+        Responder::begin(self, head, length);
+    }
+    fn push(&mut self, bytes: Bytes) {
+        Responder::push(self, bytes);
+    }
+    fn queued(&self) -> usize {
+        Responder::queued(self)
+    }
+    fn taken(&self) -> u64 {
+        Responder::taken(self)
+    }
+    fn set_min_rate(&mut self, rate: u32) {
+        Responder::set_min_rate(self, rate);
+    }
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ClientGone>> {
+        Responder::poll_flush(self, cx)
+    }
+    fn end(&mut self) {
+        Responder::end(self);
+    }
+    fn abort(&mut self) {
+        Responder::abort(self);
+    }
+    fn poll_client_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        Responder::poll_client_gone(self, cx)
+    }
+}

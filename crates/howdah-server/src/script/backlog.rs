@@ -1,0 +1,205 @@
+//! What a client has not taken yet of its answer: so much in memory, more in a file, so that a client
+//! slower than its script does not hold the child. Decides when the script waits, and when the client
+//! is too slow for that.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use tokio::time::Sleep;
+
+use super::answer::Answer;
+use super::pump::PumpConfig;
+use super::spill::{SpillError, SpillFile};
+use super::wait::ScriptWait;
+use crate::memory::allowance;
+use crate::respond::Failure;
+
+/// Bytes taken from the file at once, and the queue below which it is refilled.
+pub const REFILL: usize = 64 << 10;
+
+/// See the module.
+pub struct Backlog<'a> {
+    config: &'a PumpConfig,
+    spill: Spill,
+    stalled: Option<Pin<Box<Sleep>>>,
+    /// Made when the script has to wait: a connection keeps room for a pump.
+    waits: Option<Box<ScriptWait>>,
+    /// Why the rest cannot be kept in a file, once; and whether that has been said.
+    error: Option<Box<SpillError>>,
+    failed: bool,
+}
+
+/// Where bytes beyond the queue go.
+enum Spill {
+    /// Nowhere: the client keeps up.
+    No,
+    /// To the file, or behind it. Boxed: a connection keeps room for a pump.
+    Yes(Box<Spilled>),
+    /// There is no file: switched off, or it cannot be made.
+    Never,
+}
+
+/// What is on its way through a file.
+struct Spilled {
+    file: SpillFile,
+    /// What did not fit the disk waits behind it.
+    after: VecDeque<Bytes>,
+}
+
+/// What there is for another event of the script.
+pub enum Room {
+    /// There is enough.
+    Yes,
+    /// None; in a moment there may be, or a file.
+    Perhaps,
+    /// None until the client takes something: the script waits for it.
+    No,
+}
+
+impl<'a> Backlog<'a> {
+    /// Of an answer of which nothing has been sent.
+    pub fn new(config: &'a PumpConfig) -> Backlog<'a> {
+        Backlog {
+            config,
+            spill: match config.spill {
+                0 => Spill::Never,
+                _ => Spill::No,
+            },
+            stalled: None,
+            waits: None,
+            error: None,
+            failed: false,
+        }
+    }
+
+    /// Whether bytes wait outside of the answer's queue.
+    pub fn is_in_file(&self) -> bool {
+        matches!(self.spill, Spill::Yes(_))
+    }
+
+    /// See [`super::pump::Pump::take_spill_error`].
+    pub fn take_error(&mut self) -> Option<SpillError> {
+        self.error.take().map(|error| *error)
+    }
+
+    fn note_error(&mut self, error: SpillError) {
+        if !std::mem::replace(&mut self.failed, true) {
+            self.error = Some(Box::new(error));
+        }
+    }
+
+    /// The client has taken all of the queue.
+    pub fn queue_is_taken(&mut self) {
+        self.stalled = None;
+    }
+
+    /// Takes bytes as the client will get them.
+    pub fn push(&mut self, bytes: Bytes, out: &mut impl Answer) {
+        if bytes.is_empty() {
+            return;
+        }
+        match &mut self.spill {
+            // Behind a piece that did not fit the disk there is no going back to the file.
+            Spill::Yes(spilled) if !spilled.after.is_empty() => spilled.after.push_back(bytes),
+            Spill::Yes(spilled) => {
+                if let Err(error) = spilled.file.append(&bytes) {
+                    spilled.after.push_back(bytes);
+                    self.note_error(error);
+                }
+            }
+            Spill::No | Spill::Never => out.push(bytes),
+        }
+    }
+
+    /// Moves what is in the file to the queue, as far as the client has made room there.
+    pub fn refill(&mut self, out: &mut impl Answer, moved: &mut usize) -> Result<(), Failure> {
+        let Spill::Yes(spilled) = &mut self.spill else {
+            return Ok(());
+        };
+        out.set_min_rate(self.config.room.min_rate());
+        let refill = allowance(REFILL);
+        while out.queued() < refill {
+            let piece = if spilled.file.pending() > 0 {
+                let failed = |e: std::io::Error| Failure::SpillFailed(e.to_string());
+                spilled.file.take(refill).map_err(failed)?
+            } else if let Some(piece) = spilled.after.pop_front() {
+                piece
+            } else {
+                self.spill = Spill::No;
+                return Ok(());
+            };
+            *moved += piece.len();
+            out.push(piece);
+        }
+        Ok(())
+    }
+
+    /// Whether another event may be asked for; `unbuffered`: the script wants no file. When there is no
+    /// room, whoever makes some has our waker.
+    pub fn room(&mut self, cx: &mut Context<'_>, out: &impl Answer, unbuffered: bool) -> Room {
+        let room = self.look_for_room(cx, out, unbuffered);
+        if let (Room::Yes, Some(waits)) = (&room, &mut self.waits) {
+            waits.over();
+        }
+        room
+    }
+
+    fn look_for_room(&mut self, cx: &mut Context<'_>, out: &impl Answer, unbuffered: bool) -> Room {
+        match &self.spill {
+            Spill::Yes(spilled) => {
+                let more = spilled.file.size() < self.config.spill;
+                if more && spilled.after.is_empty() {
+                    Room::Yes
+                } else {
+                    Room::No
+                }
+            }
+            _ if out.queued() < allowance(self.config.memory) => Room::Yes,
+            Spill::Never => Room::No,
+            Spill::No if unbuffered => Room::No,
+            Spill::No => {
+                let patience = self.config.patience;
+                let stalled = self
+                    .stalled
+                    .get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+                if stalled.as_mut().poll(cx).is_pending() {
+                    return Room::Perhaps;
+                }
+                self.stalled = None;
+                match SpillFile::create(&self.config.directory, &self.config.room) {
+                    Ok(file) => {
+                        let after = VecDeque::new();
+                        self.spill = Spill::Yes(Box::new(Spilled { file, after }));
+                        Room::Yes
+                    }
+                    // The script waits for the client then: slower, but right.
+                    Err(error) => {
+                        self.spill = Spill::Never;
+                        self.note_error(error);
+                        Room::No
+                    }
+                }
+            }
+        }
+    }
+
+    /// To be polled while there is [`Room::No`]. Ready: the client is too slow for its script to wait.
+    pub fn poll_too_slow(&mut self, out: &impl Answer, cx: &mut Context<'_>) -> Poll<()> {
+        let waits = self.waits.get_or_insert_with(Box::default);
+        waits.poll(out.taken(), cx)
+    }
+
+    /// As if it had found memory full and made a file on a full disk.
+    #[cfg(test)]
+    pub fn fill_a_full_disk(&mut self) {
+        let (file, after) = (SpillFile::full(), VecDeque::new());
+        self.spill = Spill::Yes(Box::new(Spilled { file, after }));
+    }
+}
+
+#[cfg(test)]
+#[path = "backlog_tests.rs"]
+mod tests;

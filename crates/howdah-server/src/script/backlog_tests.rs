@@ -1,0 +1,163 @@
+//! Clients slower than their script, by whole responses.
+
+use std::path::{Path, PathBuf};
+
+use super::super::pump::{Ended, Pump};
+use super::super::rig::{Client, END, Rig, Script, body, head_event};
+use super::super::{spill, wait};
+use super::*;
+
+#[test]
+fn a_slow_client_frees_the_child_and_gets_every_byte_in_order() {
+    let rig = Rig::new(&[]);
+    let piece = |n: usize| vec![(n % 251) as u8; 50_000];
+    let pieces: Vec<_> = (0..16).map(piece).collect();
+    let mut events = vec![head_event(&[])];
+    events.extend(pieces.iter().map(|p| body(p)));
+    events.push(END());
+    let mut client = Client {
+        window: 1000,
+        ..Client::default()
+    };
+    let mut script = Script(events.into());
+    let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
+    // Memory is full; the client gets a moment.
+    assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
+    assert!(!script.0.is_empty(), "the script waits at first");
+    rig.runtime
+        .block_on(tokio::time::advance(rig.config.patience));
+    // Then the file takes the rest, and the script is through.
+    assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
+    assert!(
+        script.0.is_empty(),
+        "the script is through although the client has {} bytes",
+        client.body.len()
+    );
+    let mut turns = 0;
+    while rig.turns(&mut pump, &mut script, &mut client, 1).is_none() {
+        client.window += 30_000;
+        turns += 1;
+        assert!(turns < 100, "the client starves");
+    }
+    assert_eq!(client.all(), pieces.concat());
+    assert!(
+        client.most_queued <= 200_000 + 50_000,
+        "{}",
+        client.most_queued
+    );
+}
+
+#[test]
+fn beyond_the_file_and_without_one_the_script_waits() {
+    let cases = [
+        (300_000u64, std::env::temp_dir(), true),
+        (0, std::env::temp_dir(), false),
+        (1 << 20, PathBuf::from("/nonexistent"), false),
+    ];
+    for (spill, directory, file) in cases {
+        let mut rig = Rig::new(&[]);
+        (rig.config.spill, rig.config.directory) = (spill, directory);
+        let mut events = vec![head_event(&[])];
+        events.extend((0..40).map(|_| body(&[b'x'; 50_000])));
+        events.push(END());
+        let mut client = Client {
+            window: 1000,
+            ..Client::default()
+        };
+        let mut script = Script(events.into());
+        let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
+        assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
+        let before = script.0.len();
+        rig.runtime
+            .block_on(tokio::time::advance(rig.config.patience));
+        assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
+        assert_eq!(script.0.len() < before, file, "spill {spill}");
+        assert!(!script.0.is_empty(), "the script waits");
+        let told = pump.take_spill_error().is_some();
+        assert_eq!(told, rig.config.directory == Path::new("/nonexistent"));
+        client.window = usize::MAX;
+        assert!(matches!(
+            rig.turns(&mut pump, &mut script, &mut client, 99),
+            Some(Ended::Complete)
+        ));
+        assert_eq!(client.all().len(), 2_000_000);
+    }
+}
+
+#[test]
+fn a_client_the_script_waits_for_must_take_enough() {
+    let mut rig = Rig::new(&[]);
+    rig.config.spill = 0;
+    let mut events = vec![head_event(&[])];
+    events.extend((0..400).map(|_| body(&[b'x'; 50_000])));
+    let mut client = Client::default();
+    let mut script = Script(events.into());
+    let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
+    assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
+    // Just enough in the first window, less in the second.
+    for (takes, goes_on) in [(2_700_000, true), (100_000, false)] {
+        for _ in 0..10 {
+            client.window += takes / 10;
+            assert!(rig.turns(&mut pump, &mut script, &mut client, 9).is_none());
+            rig.runtime
+                .block_on(tokio::time::advance(wait::WINDOW / 10));
+        }
+        let ended = rig.turns(&mut pump, &mut script, &mut client, 9);
+        assert_eq!(ended.is_none(), goes_on, "{takes}: {ended:?}");
+        let slow = matches!(ended, Some(Ended::CutOff(Failure::ClientTooSlow)));
+        assert_eq!((slow, client.aborted), (!goes_on, !goes_on));
+    }
+}
+
+#[test]
+fn a_client_whose_answer_is_in_a_file_must_be_faster_while_files_are_short_of_room() {
+    for (limit, rate) in [(u64::MAX, 0), (1_200_000, spill::BUSY_RATE)] {
+        let rig = Rig::new(&[]);
+        rig.config.room.set_limit(limit);
+        let mut events = vec![head_event(&[])];
+        events.extend((0..20).map(|_| body(&[b'x'; 50_000])));
+        let mut client = Client::default();
+        let mut script = Script(events.into());
+        let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
+        assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
+        rig.runtime
+            .block_on(tokio::time::advance(rig.config.patience));
+        assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
+        assert!(script.0.is_empty());
+        client.window = 1000;
+        assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
+        assert_eq!(client.min_rate, rate);
+    }
+}
+
+#[test]
+fn a_full_disk_makes_the_script_wait_and_loses_nothing() {
+    let rig = Rig::new(&[]);
+    let piece = |n: usize| vec![n as u8; 50_000];
+    let mut events = vec![head_event(&[])];
+    events.extend((0..20).map(|n| body(&piece(n))));
+    events.push(END());
+    let mut client = Client {
+        window: 1000,
+        ..Client::default()
+    };
+    let mut script = Script(events.into());
+    let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
+    assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
+    // Memory is full: an empty file would be left at once otherwise.
+    assert!(client.queued() >= REFILL);
+    pump.backlog.fill_a_full_disk();
+    assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
+    assert!(script.0.len() > 10, "the script waits");
+    let why = pump.take_spill_error().expect("the log is told why");
+    assert_eq!(why.name(), "SpillFailed");
+    let mut turns = 0;
+    while rig.turns(&mut pump, &mut script, &mut client, 1).is_none() {
+        client.window += 30_000;
+        turns += 1;
+        assert!(turns < 200, "the client starves");
+    }
+    assert!(pump.take_spill_error().is_none(), "once a response");
+    let all: Vec<u8> = (0..20).flat_map(piece).collect();
+    assert_eq!(client.all(), all);
+}

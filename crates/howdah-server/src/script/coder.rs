@@ -1,0 +1,66 @@
+//! Compresses one response, a piece at a time, perhaps on another thread; what comes meanwhile gathers for
+//! the next piece. Knows neither the response's head nor its client.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+
+use crate::encoding::Encoder;
+use crate::encoding::stream::{self, Encoding, Then};
+
+/// See the module.
+pub struct Coder {
+    /// None while a piece is compressed, and behind the last one.
+    encoder: Option<Encoder>,
+    under_way: Option<(Encoding, Then)>,
+    pieces: Vec<Bytes>,
+    then: Then,
+}
+
+impl Coder {
+    /// For a response whose encoder this is.
+    pub fn new(encoder: Encoder) -> Coder {
+        Coder {
+            encoder: Some(encoder),
+            under_way: None,
+            pieces: Vec::new(),
+            then: Then::More,
+        }
+    }
+
+    /// Takes plain bytes.
+    pub fn push(&mut self, bytes: Bytes) {
+        self.pieces.push(bytes);
+    }
+
+    /// Says what comes behind the bytes taken so far.
+    pub fn then(&mut self, then: Then) {
+        self.then = then;
+    }
+
+    /// The next compressed bytes, and whether they are the last; none if there is nothing to compress.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<(Bytes, bool)>>> {
+        let (encoding, then) = match (&mut self.under_way, self.encoder.take()) {
+            (Some(under_way), _) => under_way,
+            (None, Some(encoder)) if !self.pieces.is_empty() || self.then != Then::More => {
+                let then = std::mem::replace(&mut self.then, Then::More);
+                let pieces = std::mem::take(&mut self.pieces);
+                let encoding = stream::encode(encoder, pieces, then);
+                self.under_way.insert((encoding, then))
+            }
+            (None, encoder) => {
+                self.encoder = encoder;
+                return Poll::Ready(None);
+            }
+        };
+        let (encoded, then) = (ready!(Pin::new(encoding).poll(cx)), *then);
+        self.under_way = None;
+        Poll::Ready(Some(encoded.map(|(encoder, coded)| {
+            self.encoder = encoder;
+            (Bytes::from(coded), then == Then::End)
+        })))
+    }
+}

@@ -1,0 +1,207 @@
+//! What tests of responses share: a script that is a list of events, and a client that takes as much as
+//! the test allows and keeps what it saw.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use howdah_executor::{Event, ExecError, Head, Run, RunTiming};
+
+use super::answer::Answer;
+use super::pump::{Ended, Pump, PumpConfig};
+use crate::encoding::EncodingConfig;
+use crate::http::message::{RequestHead, ResponseHead};
+use crate::http::{ClientGone, Length};
+use crate::testing::request;
+
+/// A run that says what it is told to; `None`: still at work.
+pub struct Script(pub VecDeque<Option<Result<Event, ExecError>>>);
+
+impl Run for Script {
+    fn poll_event(&mut self, _: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
+        match self.0.pop_front() {
+            Some(Some(event)) => Poll::Ready(event),
+            _ => Poll::Pending,
+        }
+    }
+
+    fn timing(&self) -> RunTiming {
+        RunTiming::default()
+    }
+}
+
+/// A client that takes `window` bytes, and what it saw.
+#[derive(Default)]
+pub struct Client {
+    pub window: usize,
+    pub queue: VecDeque<Bytes>,
+    pub heads: Vec<(u16, String, Option<Length>)>,
+    pub body: Vec<u8>,
+    pub flushes: usize,
+    pub ended: bool,
+    pub aborted: bool,
+    pub gone: bool,
+    pub most_queued: usize,
+    pub min_rate: u32,
+}
+
+impl Answer for Client {
+    fn informational(&mut self, head: &ResponseHead) {
+        let lines = String::from_utf8(head.lines().to_vec()).unwrap();
+        self.heads.push((head.status, lines, None));
+    }
+    fn begin(&mut self, head: &ResponseHead, length: Length) {
+        let lines = String::from_utf8(head.lines().to_vec()).unwrap();
+        self.heads.push((head.status, lines, Some(length)));
+    }
+    fn push(&mut self, bytes: Bytes) {
+        self.queue.push_back(bytes);
+        self.most_queued = self.most_queued.max(self.queued());
+    }
+    fn queued(&self) -> usize {
+        self.queue.iter().map(Bytes::len).sum()
+    }
+    fn set_min_rate(&mut self, rate: u32) {
+        self.min_rate = rate;
+    }
+    fn taken(&self) -> u64 {
+        self.body.len() as u64
+    }
+    fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ClientGone>> {
+        self.flushes += 1;
+        if self.gone {
+            return Poll::Ready(Err(ClientGone));
+        }
+        while let Some(mut first) = self.queue.pop_front() {
+            let taken = first.split_to(first.len().min(self.window));
+            self.window -= taken.len();
+            self.body.extend_from_slice(&taken);
+            if !first.is_empty() {
+                self.queue.push_front(first);
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+    fn end(&mut self) {
+        self.ended = true;
+    }
+    fn abort(&mut self) {
+        self.aborted = true;
+    }
+    fn poll_client_gone(&mut self, _: &mut Context<'_>) -> Poll<()> {
+        if self.gone {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    }
+}
+
+impl Client {
+    /// What it has, with what is queued.
+    pub fn all(&mut self) -> Vec<u8> {
+        let mut all = self.body.clone();
+        self.queue.iter().for_each(|b| all.extend_from_slice(b));
+        all
+    }
+}
+
+pub fn config() -> PumpConfig {
+    PumpConfig {
+        room: Arc::default(),
+        hold: 1000,
+        memory: 200_000,
+        patience: Duration::from_millis(20),
+        spill: 1 << 20,
+        directory: std::env::temp_dir(),
+        encoding: EncodingConfig::default(),
+    }
+}
+
+pub fn head_event(fields: &[(&str, &str)]) -> Option<Result<Event, ExecError>> {
+    Some(Ok(Event::Head(Head {
+        status: 200,
+        reason: Vec::new(),
+        headers: fields
+            .iter()
+            .map(|(n, v)| (n.as_bytes().to_vec(), v.as_bytes().to_vec()))
+            .collect(),
+        rejected: 0,
+        local_redirect: false,
+    })))
+}
+
+pub fn body(text: &[u8]) -> Option<Result<Event, ExecError>> {
+    Some(Ok(Event::Body(Bytes::copy_from_slice(text))))
+}
+
+pub const FLUSH: fn() -> Option<Result<Event, ExecError>> = || Some(Ok(Event::Flush));
+pub const END: fn() -> Option<Result<Event, ExecError>> = || Some(Ok(Event::End));
+pub const WAIT: fn() -> Option<Result<Event, ExecError>> = || None;
+
+pub struct Rig {
+    pub config: PumpConfig,
+    pub request: RequestHead,
+    pub runtime: tokio::runtime::Runtime,
+}
+
+impl Rig {
+    pub fn new(fields: &[(&str, &str)]) -> Rig {
+        Rig {
+            config: config(),
+            request: request("GET", "/", fields),
+            runtime: tokio::runtime::Builder::new_current_thread()
+                .enable_time()
+                .start_paused(true)
+                .build()
+                .unwrap(),
+        }
+    }
+
+    /// Polls `turns` times at most; gives the end if it came.
+    pub fn turns(
+        &self,
+        pump: &mut Pump<'_>,
+        script: &mut Script,
+        client: &mut Client,
+        turns: usize,
+    ) -> Option<Ended> {
+        let _inside = self.runtime.enter();
+        let waker = std::task::Waker::from(Arc::new(Ignore));
+        let mut cx = Context::from_waker(&waker);
+        for _ in 0..turns {
+            if let Poll::Ready(ended) = pump.poll(&mut cx, script, client) {
+                return Some(ended);
+            }
+        }
+        None
+    }
+
+    pub fn run(
+        &self,
+        events: Vec<Option<Result<Event, ExecError>>>,
+        client: &mut Client,
+    ) -> Option<Ended> {
+        let mut pump = Pump::new(&self.config, &self.request, &|_| {}, true);
+        let turns = events.len() + 5;
+        self.turns(&mut pump, &mut Script(events.into()), client, turns)
+    }
+}
+
+/// A waker for nobody.
+struct Ignore;
+
+impl std::task::Wake for Ignore {
+    fn wake(self: Arc<Self>) {}
+}
+
+/// A client that takes everything at once.
+pub fn eager() -> Client {
+    Client {
+        window: usize::MAX,
+        ..Client::default()
+    }
+}
