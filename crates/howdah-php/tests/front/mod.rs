@@ -578,10 +578,15 @@ pub fn alive(pid: i32) -> bool {
 
 /// Waits until a process is gone.
 pub fn wait_gone(pid: i32) {
+    until(&format!("the end of process {pid}"), || !alive(pid));
+}
+
+/// Waits until that holds.
+pub fn until(what: &str, holds: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
-    while alive(pid) {
-        assert!(Instant::now() < deadline, "process {pid} stays");
-        std::thread::yield_now();
+    while !holds() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
