@@ -147,7 +147,7 @@ fn silent_connections_at_the_limit_keep_nobody_out() {
         assert_eq!(regular.get("/").text(), "ok");
         assert_eq!(script.get("/").text(), "ok");
     }
-    assert!(script.log().contains("TooManyConnections"));
+    script.says("TooManyConnections");
     let count: u32 = regular.get("/count").text().parse().unwrap();
     assert!(count <= 20, "{count}");
 }
