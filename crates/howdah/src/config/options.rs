@@ -177,10 +177,10 @@ options! {
             "Requests on one connection before it is closed; 0: no limit.",
             "frees a connection's memory now and then; nginx' 1000 costs busy clients reconnects";
         "body_rate": Kind::Integer(0, 1 << 30), "240",
-            "Bytes a second a request body must come with while it is waited for, in each ten seconds of that; slower: 408 `BodyTooSlow`. 0: no minimum.",
+            "Least speed of a request body in bytes a second, measured over each ten seconds in which the server waits for it; slower: 408 `BodyTooSlow`. 0: no minimum.",
             "Kestrel's; no real link is slower";
         "send_rate": Kind::Integer(0, 1 << 30), "240",
-            "Bytes a second a client must take of its answer while it is waited for; slower: the connection is closed, `ClientTooSlow`. 0: no minimum.",
+            "Least speed in bytes a second at which a client takes its answer, measured while the server waits for it; slower: the connection is closed, `ClientTooSlow`. 0: no minimum.",
             "IIS' and Kestrel's; no real link is slower";
         "discarded_body": Kind::Size(0, G), "256K",
             "How much of a request body that nobody reads is read and dropped to keep the connection.",
@@ -191,13 +191,13 @@ options! {
             "Output that a slow client has not taken yet waits in memory up to this size, then in a file.",
             "almost every page fits";
         "response_spill": Kind::Size(0, T), "1G",
-            "… and up to this size in the file; then the script waits, as long as the client takes 256 KiB a second: a slower one is cut off, `ClientTooSlow`.",
+            "… and up to this size in the file. Beyond it the script waits for its client, which must take 256 KiB a second: a slower one is cut off, `ClientTooSlow`.",
             "nginx' fastcgi_max_temp_file_size; a script that waits holds a process";
         "spill_total": Kind::SizeOrAuto(0, 1024 * T), "auto",
-            "All files of stored request bodies and of waiting output together. From half of it on whoever has such a file must send, or take, 16 KiB a second: otherwise 408 `BodyTooSlow`, or `ClientTooSlow`. Beyond it a body that needs a file is refused, 503 `SpillFull`, and a script waits for its slow client. `auto` is half of what is free in `spill_directory` at the start.",
+            "Most bytes of all files of request bodies and of waiting output together. While more than half of it is used, a client with such a file must send, or take, 16 KiB a second: otherwise 408 `BodyTooSlow`, or `ClientTooSlow`. When all of it is used, a body that needs a file is refused, 503 `SpillFull`, and a script waits for its slow client. `auto` is half of what is free in `spill_directory` at the start.",
             "logs, sessions and the database are often on the same disk";
         "memory": Kind::SizeOrAuto(16 * M, T), "auto",
-            "Memory of the front, PHP's processes not counted, beside `cache.memory`. From half of it on bodies and answers of slow clients go to files at once and heads beyond 4 KiB that do not come whole are refused; at all of it new requests are: 503 `MemoryLimit`. `auto` is a quarter of the machine's or the container's memory, at least 64 MiB, and of a limited address space (`ulimit -v`) at most half.",
+            "Most memory of the front, beside `cache.memory`; PHP's processes do not count. While more than half of it is used, bodies and answers of slow clients go to files at once, and request heads beyond 4 KiB that do not come in one piece are refused; when all of it is used, new requests are refused: 503 `MemoryLimit`. `auto` is a quarter of the machine's or the container's memory, at least 64 MiB, and of a limited address space (`ulimit -v`) at most half.",
             "many times what a busy site needs; the rest is for PHP";
         "spill_directory": Kind::Path, "/var/tmp",
             "Directory of these files. They have no name there.", "on a disk; /tmp is memory on many machines";
@@ -226,10 +226,10 @@ options! {
         "start": Kind::Time(SECOND, 3600 * SECOND), "60s",
             "How long PHP may take to start, preloading included.", "a large preload takes seconds";
         "fork": Kind::Time(SECOND, 3600 * SECOND), "10s",
-            "How long a zygote may take to fork a child or to tell of one's end; then it counts as stuck and is replaced: `ZygoteStuck`. The same for a spawner (modes `pool` and `cgi`) that does not answer: `SpawnerStuck`.",
+            "How long a zygote may take to fork a child or to report a child's end; then it counts as stuck and is replaced: `ZygoteStuck`. The same for a spawner (modes `pool` and `cgi`) that does not answer: `SpawnerStuck`.",
             "a fork takes a millisecond";
         "hang": Kind::Time(SECOND, DAY), "30s",
-            "How long a thread of the front may do nothing but one thing, or be stopped, before the front is killed and started again: `FrontHung`. Time in which it waits for a disk, or the whole machine stands still, does not count. Raise it to look at the front with a debugger.",
+            "How long a thread of the front may be busy with one thing, or stopped, before the front is killed and started again: `FrontHung`. Time in which it waits for a disk, or the whole machine stands still, does not count. Raise it to look at the front with a debugger.",
             "a turn takes a millisecond; a restart costs all connections";
     }
     "compression" {
