@@ -256,7 +256,12 @@ impl Object {
     pub fn weight(&self) -> u64 {
         let tags: usize = self.tags.iter().map(|tag| tag.len() + 24).sum();
         let coded = (1..=CODINGS).filter_map(|coding| self.made(coding));
-        let coded: usize = coded.map(|form| form.head.len() + form.body.len()).sum();
+        // One that is no shorter than the plain body shares that.
+        let body = |form: &Form| match form.body.as_ptr() == self.body.as_ptr() {
+            true => 0,
+            false => form.body.len(),
+        };
+        let coded: usize = coded.map(|form| form.head.len() + body(form)).sum();
         let own = self.lines.len() * 2 + self.reason.len() + self.url_key.len() + tags;
         (own + self.body.len() + coded.max(self.body.len() / 2) + OVERHEAD) as u64
     }
@@ -397,5 +402,11 @@ pub(crate) mod tests {
         assert!((150_000..153_000).contains(&page.weight()), "expected");
         page.form(2, form(80_000));
         assert!((220_000..223_000).contains(&page.weight()));
+        page.form(3, || Form {
+            head: Bytes::new(),
+            body: page.body.clone(),
+            encodable: true,
+        });
+        assert!((220_000..223_000).contains(&page.weight()), "shared");
     }
 }

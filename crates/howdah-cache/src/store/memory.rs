@@ -37,16 +37,31 @@ pub fn longest(capacity: u64) -> u64 {
 /// What is stored under a key.
 #[derive(Clone, Debug)]
 enum Slot {
-    /// A page, and the bytes it took when they were last counted. Its weight grows when somebody has it
-    /// encoded, and what is subtracted from a sum must be what was added.
-    Page(Arc<Object>, u64),
+    Page(Arc<Object>, Counted),
     Varies(Arc<Variants>),
+}
+
+/// What a page weighed when it was last counted, and which of its forms had been made. A page grows when
+/// somebody has it encoded, and what is subtracted from a sum must be what was added.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    forms: u8,
+    weight: u64,
+}
+
+impl Counted {
+    fn of(page: &Object) -> Counted {
+        // In this order: a form that is made meanwhile is missing here, and so counted again.
+        let forms = page.forms_made();
+        let weight = page.weight();
+        Counted { forms, weight }
+    }
 }
 
 impl Slot {
     fn of(page: Arc<Object>) -> Slot {
-        let weight = page.weight();
-        Slot::Page(page, weight)
+        let counted = Counted::of(&page);
+        Slot::Page(page, counted)
     }
 }
 
@@ -70,7 +85,7 @@ impl Weighter<Box<[u8]>, Slot> for Bytes {
     fn weight(&self, key: &Box<[u8]>, slot: &Slot) -> u64 {
         key.len() as u64
             + match slot {
-                Slot::Page(_, counted) => *counted,
+                Slot::Page(_, counted) => counted.weight,
                 Slot::Varies(variants) => {
                     variants.names.iter().map(Vec::len).sum::<usize>() as u64 + 512
                 }
@@ -202,9 +217,9 @@ impl Memory {
         }
     }
 
-    /// Counts the bytes of a page's encoded forms that were made since it was stored.
-    fn count_again(&self, key: &[u8], page: &Arc<Object>, counted: u64) {
-        if page.weight() <= counted {
+    /// Counts a page again if forms of it were made since.
+    fn count_again(&self, key: &[u8], page: &Arc<Object>, counted: Counted) {
+        if page.forms_made() == counted.forms {
             return;
         }
         let key: Box<[u8]> = key.into();
@@ -213,7 +228,7 @@ impl Memory {
             if let Slot::Page(there, counted) = slot
                 && Arc::ptr_eq(there, page)
             {
-                *counted = page.weight();
+                *counted = Counted::of(page);
             }
             EntryAction::Retain(())
         });

@@ -299,14 +299,11 @@ async fn render(order: &mut Order, part: &SiteCache, ticket: &Ticket) -> Result<
     let before = memory.varies(order.key.as_bytes());
     let page = memory.keep(order.key.as_bytes(), storable.vary(), key, page)?;
     let after = memory.varies(order.key.as_bytes());
-    let names = |v: &Option<Arc<howdah_cache::store::memory::Variants>>| {
-        v.as_ref().map(|v| v.names().to_vec())
-    };
-    // Who waits may want another variant than the one that was made without knowing of any.
     let (made_of, why) = watch.made_of();
     part.reasons
         .made(&order.variant, Made { born, made_of, why });
-    if names(&before) != names(&after) {
+    // Who waits may want another variant than the one that was made without knowing of any.
+    if before.as_ref().map(|v| v.names()) != after.as_ref().map(|v| v.names()) {
         return Ok(Outcome::LookAgain);
     }
     Ok(Outcome::Stored(page))
