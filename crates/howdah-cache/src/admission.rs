@@ -1,15 +1,16 @@
-//! Which pages are rendered for the cache. Such a render is a run of PHP that nobody's browser asked
-//! for: where it ends in nothing that may be stored, it has cost its time, and the application has
-//! counted a visitor who is none. So a page is rendered only when a visitor's own answer has shown that
-//! it could be stored: a page is in the cache from its second visit on, and PHP does not run more often
-//! than it has visitors.
+//! Decides which pages are rendered for the cache. Such a render is a run of PHP that no browser asked
+//! for. If its result may not be stored, it has cost its time for nothing, and the application may have
+//! counted a visitor who does not exist. So a page is rendered only after a visitor's own answer has
+//! shown that it could be stored: a page is in the cache from its second visit on, and PHP does not run
+//! more often than there are visits.
 //!
-//! Two renders may still come to nothing: the clean room is another visitor than the one before. After
-//! each, the page is left alone for a time that doubles; one that writes to a database there, which is
-//! what counting a visitor looks like, has one chance more and then none.
+//! The clean room may still get another answer than that visitor did. After each render that is not
+//! stored the page is left alone for a time that doubles; a page whose render wrote to a database, as
+//! applications that count visitors do, gets one more chance and then none.
 //!
-//! A no belongs to an *epoch*, a number that the caller changes when somebody asks for a fresh start (a
-//! purge by hand). Bounded; what is forgotten is learnt again at the next visit.
+//! That a page could not be stored counts within an *epoch* only, a number that the caller changes when
+//! somebody asks for a fresh start (a purge by hand). Bounded; what is forgotten is learnt again at the
+//! next visit.
 
 use std::hash::{BuildHasher, RandomState};
 

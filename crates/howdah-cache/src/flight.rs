@@ -6,7 +6,7 @@
 //!
 //! A ticket that is dropped, because its holder died or gave up, frees the others: nobody owns a
 //! flight longer than he lives. And a flight for which nobody waits any more can be given up
-//! ([`Ticket::deserted`]): what clients ask for and do not wait for must not queue up.
+//! ([`Ticket::deserted`]): work that clients ask for and do not wait for must not pile up.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -32,7 +32,7 @@ pub enum Outcome {
 }
 
 type Sender = Arc<watch::Sender<Option<Outcome>>>;
-// Senders, so that all receivers are people who wait.
+// Senders, so that each receiver is somebody who waits.
 type Table = HashMap<Box<[u8]>, Sender>;
 
 /// All flights.

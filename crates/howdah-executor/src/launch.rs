@@ -135,8 +135,8 @@ pub fn spawner_command(mode: &Mode, program: &Path, fds: &SpawnerFds) -> io::Res
     Ok(command)
 }
 
-/// Kept of the server's environment although it is cleared: where programs are, and where PHP finds
-/// its settings.
+/// Variables of the server's environment that are kept when it is cleared: where programs are, and where
+/// PHP finds its settings.
 const KEPT: [&str; 3] = ["PATH", "PHPRC", "PHP_INI_SCAN_DIR"];
 
 fn environment(command: &mut Command, clear: bool, pairs: &[(String, String)]) {
@@ -150,8 +150,8 @@ fn environment(command: &mut Command, clear: bool, pairs: &[(String, String)]) {
     command.envs(pairs.iter().map(|(k, v)| (k, v)));
 }
 
-/// PHP settings as those of its `-d`, by standard input: a command line is for everybody on the
-/// machine to read, and a setting may be a password.
+/// Hands over PHP settings, as `-d` does, by standard input: anybody on the machine can read a command
+/// line, and a setting may be a password.
 fn define(command: &mut Command, pairs: &[(String, String)]) -> io::Result<()> {
     if pairs.is_empty() {
         command.stdin(Stdio::null());

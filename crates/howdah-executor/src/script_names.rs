@@ -1,5 +1,5 @@
-//! What php-fpm and php-cgi make of the variables that name a script, and what they are therefore
-//! not told. Follows `init_request_info` of php-src (sapi/fpm/fpm/fpm_main.c, sapi/cgi/cgi_main.c).
+//! What php-fpm and php-cgi make of the variables that name a script, and which are therefore not sent
+//! to them. Follows `init_request_info` of php-src (sapi/fpm/fpm/fpm_main.c, sapi/cgi/cgi_main.c).
 //!
 //! Only `SCRIPT_FILENAME` has passed the site's checks. PHP runs `PATH_TRANSLATED`, a path that the
 //! client names by PATH_INFO, in its place:

@@ -9,7 +9,8 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-/* Since the last look that found none: a request that forks nothing costs no system call. */
+/* This process has forked since it was last found without children: a request that forks nothing costs no
+ * system call. */
 static bool has_forked;
 /* SIGCHLD is ignored while this process sleeps, and was this before. */
 static bool ignores;

@@ -65,8 +65,8 @@ bool howdah_php_has_opcache(void)
 	    && zend_ini_long("opcache.enable", sizeof("opcache.enable") - 1, 0);
 }
 
-/* Whether some part of PHP reads that setting, as far as that can be known: one of opcache's is not missing
- * for want of opcache, which is said otherwise. */
+/* Whether some part of PHP reads that setting, as far as that can be known. Without opcache all of its
+ * settings count as known: that opcache is missing is reported elsewhere. */
 bool howdah_php_has_setting(const char *name)
 {
 	static const char *const only_at_start[] = {"extension", "zend_extension"};
@@ -187,7 +187,7 @@ void howdah_fill_request_info(void)
 	php_handle_auth_data(howdah_known(HOWDAH_VAR_HTTP_AUTHORIZATION));
 }
 
-/* By the name that the log has, too. */
+/* Answers with an error, which the field Howdah-Error calls by the name that the log has. */
 static void refuse(int status, const char *name, const char *text)
 {
 	zend_try {

@@ -127,7 +127,7 @@ static bool swap(uint32_t *word, uint32_t from, uint32_t to)
 	return __atomic_compare_exchange_n(word, &from, to, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 
-/* Takes a 1 away, if need be when somebody has made it one. */
+/* Sets a 1 back to 0; if it is 0, waits until somebody has made it 1. */
 static PHP_METHOD(Atomic, wait)
 {
 	double seconds = 1.0;

@@ -5,7 +5,7 @@
 
 #include <ctype.h>
 
-/* Options of Swoole 5.1 that are none of a server's, or of no server here. */
+/* Options of Swoole 5.1 that belong to no server, or to kinds of servers that are not here. */
 static const char *const other_options[] = {
 	"aio_core_worker_num", "aio_max_idle_time", "aio_max_wait_time", "aio_worker_num", "bind_address", "bind_port",
 	"body_decompression", "c_stack_size", "charset", "compatibility_mode", "connect_timeout", "database",
@@ -28,7 +28,7 @@ static const char *const other_options[] = {
 	"websocket_mask", "websocket_subprotocol", "write_func", "write_timeout",
 };
 
-/* Events of Swoole 5.1 that this server has not. */
+/* Events of Swoole 5.1 that this server does not have. */
 static const char *const other_events[] = {
 	"receive", "packet", "bufferFull", "bufferEmpty", "pipeMessage", "handshake", "beforeHandshakeResponse",
 	"open", "message", "disconnect", "error",

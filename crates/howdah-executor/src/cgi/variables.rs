@@ -49,7 +49,7 @@ pub(super) fn start(frame: &RequestFrame, kind: Kind, limit_ms: u64) -> Result<S
     })
 }
 
-/// The first variable of an authorizer that is left out, to be said.
+/// The first of an authorizer's variables that is left out, for the log.
 pub(super) fn left_out(frame: &RequestFrame) -> Option<&[u8]> {
     let mut names = frame.variables().map(|(name, _)| name);
     names.find(|name| !may_be_environment(name))

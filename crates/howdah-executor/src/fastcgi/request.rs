@@ -35,7 +35,7 @@ pub type Roots = [(String, String)];
 const PATHS: [&[u8]; 2] = [b"SCRIPT_FILENAME", b"DOCUMENT_ROOT"];
 
 /// What an authorizer is not told (§6.3). It is asked about a request, not to run a script: a script
-/// only if it is PHP, which has to be told one. `PATH_TRANSLATED` nobody is told: see [`head`].
+/// only if it is PHP, which has to be told one. `PATH_TRANSLATED` is sent to nobody: see [`head`].
 const NOT_FOR_AUTHORIZERS: [&[u8]; 3] = [b"CONTENT_LENGTH", b"PATH_INFO", b"SCRIPT_NAME"];
 
 /// Writes BEGIN_REQUEST and PARAMS.

@@ -63,10 +63,10 @@ impl Drop for Process {
     }
 }
 
-/// Who waits to hear of a process.
+/// Whoever waits for the reports of a process.
 struct Hearer {
     fates: mpsc::UnboundedSender<Fate>,
-    /// It has been told of the start.
+    /// The start has been reported.
     started: bool,
 }
 
@@ -238,7 +238,7 @@ struct Thread {
     link: Arc<Link>,
     silence: Duration,
     outputs: Vec<Output>,
-    /// The present spawner has started a program.
+    /// The present spawner has started a program, so it is in working order.
     worked: bool,
 }
 
@@ -489,9 +489,9 @@ fn kill(spawner: &Zygote, silence: Duration) -> (String, String) {
     ("SpawnerStuck".to_owned(), text)
 }
 
-/// Passes on what becomes of a process; `false` when that cannot be: it has started before. An end is
-/// the last that is told, so that a spawner, which runs as the pool's user, cannot fill our memory or
-/// have us ask a program again and again.
+/// Passes on what the spawner reports of a process; `false` for a second start, which cannot be.
+/// Nothing is passed on after a process's end: a spawner, which runs as the pool's user, could otherwise
+/// fill our memory or have us ask a program again and again.
 fn tell(processes: &mut HashMap<u64, Hearer>, id: u64, fate: Fate) -> bool {
     let Some(heard) = processes.get_mut(&id) else {
         // Nobody waits any more.

@@ -1,10 +1,10 @@
-//! A page that is not in the store, while a visitor gets an answer of his own: could it be stored? Only
-//! then is it rendered for the cache, when the next one asks (`howdah_cache::admission`). Nothing of the
-//! answer is kept; what PHP does for the visitor is no different for being looked at.
+//! Looks at the answer of his own that a visitor gets for a page that is not in the store: could it be
+//! stored? Only then is the page rendered for the cache, when the next visitor asks
+//! (`howdah_cache::admission`). Nothing of the answer is kept, and PHP does the same as without the look.
 //!
-//! Whoever asks for the same page meanwhile waits for the verdict, which is there when the head says no,
-//! or else when the script is through: never later because this visitor reads slowly. A visitor who
-//! leaves gives the place to the next.
+//! Others who ask for the page meanwhile wait for the verdict. It is known when the head says no, or when
+//! the script has ended, however slowly this visitor reads. When the visitor leaves, the next one takes
+//! his place.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};

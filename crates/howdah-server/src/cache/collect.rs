@@ -1,6 +1,6 @@
-//! The body of an answer, put together as it comes: a page of megabytes that were joined and hashed at
-//! its end would hold up everybody else of its thread. What comes out takes no more memory than it has
-//! bytes: pieces come out of larger buffers, which they would keep.
+//! Puts the body of an answer together, and hashes it, as it comes: to join and hash a page of megabytes
+//! at its end would hold up everybody else of the thread. The result takes no more memory than it has
+//! bytes, while the pieces are parts of larger buffers, which they would keep alive.
 
 use std::hash::{DefaultHasher, Hasher};
 

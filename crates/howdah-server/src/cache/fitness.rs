@@ -1,5 +1,5 @@
-//! Whether a site's pages can be stored at all: many applications open a session for everybody, and
-//! their administrator is told so instead of wondering about a cache that is always empty.
+//! Finds out whether any page of a site can be stored. Many applications open a session for every
+//! visitor; the log says so, and their administrator need not wonder about a cache that stays empty.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -7,7 +7,7 @@ use howdah_cache::Pass;
 use howdah_cache::pass::PassCounters;
 use serde::{Deserialize, Serialize};
 
-/// After so many answers, none of which could be stored, it is said.
+/// The log says it after this many answers of which none could be stored.
 const ENOUGH: u64 = 20;
 
 /// Visitors' own answers that were looked at.
@@ -43,7 +43,7 @@ impl Fitness {
         };
     }
 
-    /// That nothing of the site can be stored, in words; once, when it has become clear.
+    /// Says that nothing of the site can be stored: once, when that has become clear.
     pub fn news(&self) -> Option<String> {
         let unfit = self.unfit.load(Ordering::Relaxed);
         if unfit < ENOUGH || self.said.load(Ordering::Relaxed) {

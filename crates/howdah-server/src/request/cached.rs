@@ -297,8 +297,8 @@ impl<'a> Asked<'a> {
         })
     }
 
-    /// Has the page rendered anew behind the reader's back, unless somebody does already, or the last
-    /// renders came to nothing.
+    /// Has the page rendered again behind the reader's back, unless somebody does already, or the last
+    /// renders were not stored.
     pub(super) fn refresh_behind(&self) {
         if let Ok(variant) = self.variant()
             && !matches!(self.step(&variant), Step::Pass(_))

@@ -15,9 +15,10 @@ use super::{
 };
 
 impl Supervisor {
-    /// A child was forked. Signals go by the descriptor that came with the report, and it is a
-    /// claim like all that a zygote says: of a process that was asked for, once, and it must be that
-    /// zygote's own child. Otherwise a pool's user could have us signal any process of ours.
+    /// Notes that a zygote has forked a child. Signals go by the descriptor that came with the report.
+    /// The report is a claim, as all that a zygote says: the child must have been asked for, be
+    /// reported once, and be that zygote's own. Otherwise a pool's user could have us signal any
+    /// process of ours.
     pub(super) fn on_spawned(
         &mut self,
         id: ChildId,
