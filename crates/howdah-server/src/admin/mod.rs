@@ -20,3 +20,4 @@ pub use counters::Counters;
 pub(crate) use counters::Tally;
 pub use render::StatusForm;
 pub use status::{Bounded, Connections, ServerStatus, StatusPage, Turns};
+pub use text::duration;

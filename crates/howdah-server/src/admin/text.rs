@@ -155,7 +155,8 @@ pub(super) fn list(out: &mut String, title: &str, items: impl Iterator<Item = (S
     }
 }
 
-fn duration(seconds: u64) -> String {
+/// Seconds in the two largest units that they fill: `3 d 4 h`, `2 min 5 s`.
+pub fn duration(seconds: u64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     match seconds {
         86_400.. => format!("{days} d {hours} h"),

@@ -7,25 +7,53 @@ use super::super::rig::{Client, END, Rig, Script, body, head_event};
 use super::super::{spill, wait};
 use super::*;
 
+/// A script that writes these pieces.
+fn writes(pieces: impl IntoIterator<Item = Vec<u8>>) -> Script {
+    let pieces = pieces.into_iter().map(|piece| body(&piece));
+    Script(
+        [head_event(&[])]
+            .into_iter()
+            .chain(pieces)
+            .chain([END()])
+            .collect(),
+    )
+}
+
+/// A script that writes so many pieces of 50 kB.
+fn writes_many(pieces: usize) -> Script {
+    writes(std::iter::repeat_n(vec![b'x'; 50_000], pieces))
+}
+
+/// A client that takes a thousand bytes, and then nothing until it is given a larger window.
+fn slow() -> Client {
+    Client {
+        window: 1000,
+        ..Client::default()
+    }
+}
+
+/// The client takes the rest in pieces of 30 kB.
+fn take_the_rest(rig: &Rig, pump: &mut Pump<'_>, script: &mut Script, client: &mut Client) {
+    for _ in 0..100 {
+        if rig.turns(pump, script, client, 1).is_some() {
+            return;
+        }
+        client.window += 30_000;
+    }
+    panic!("the client starves");
+}
+
 #[test]
 fn a_slow_client_frees_the_child_and_gets_every_byte_in_order() {
     let rig = Rig::new(&[]);
     let piece = |n: usize| vec![(n % 251) as u8; 50_000];
     let pieces: Vec<_> = (0..16).map(piece).collect();
-    let mut events = vec![head_event(&[])];
-    events.extend(pieces.iter().map(|p| body(p)));
-    events.push(END());
-    let mut client = Client {
-        window: 1000,
-        ..Client::default()
-    };
-    let mut script = Script(events.into());
+    let (mut script, mut client) = (writes(pieces.clone()), slow());
     let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
     // Memory is full; the client gets a moment.
     assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
     assert!(!script.0.is_empty(), "the script waits at first");
-    rig.runtime
-        .block_on(tokio::time::advance(rig.config.patience));
+    rig.pass(rig.config.patience);
     // Then the file takes the rest, and the script is through.
     assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
     assert!(
@@ -33,12 +61,7 @@ fn a_slow_client_frees_the_child_and_gets_every_byte_in_order() {
         "the script is through although the client has {} bytes",
         client.body.len()
     );
-    let mut turns = 0;
-    while rig.turns(&mut pump, &mut script, &mut client, 1).is_none() {
-        client.window += 30_000;
-        turns += 1;
-        assert!(turns < 100, "the client starves");
-    }
+    take_the_rest(&rig, &mut pump, &mut script, &mut client);
     assert_eq!(client.all(), pieces.concat());
     assert!(
         client.most_queued <= 200_000 + 50_000,
@@ -57,19 +80,11 @@ fn beyond_the_file_and_without_one_the_script_waits() {
     for (spill, directory, file) in cases {
         let mut rig = Rig::new(&[]);
         (rig.config.spill, rig.config.directory) = (spill, directory);
-        let mut events = vec![head_event(&[])];
-        events.extend((0..40).map(|_| body(&[b'x'; 50_000])));
-        events.push(END());
-        let mut client = Client {
-            window: 1000,
-            ..Client::default()
-        };
-        let mut script = Script(events.into());
+        let (mut script, mut client) = (writes_many(40), slow());
         let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
         assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
         let before = script.0.len();
-        rig.runtime
-            .block_on(tokio::time::advance(rig.config.patience));
+        rig.pass(rig.config.patience);
         assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
         assert_eq!(script.0.len() < before, file, "spill {spill}");
         assert!(!script.0.is_empty(), "the script waits");
@@ -88,10 +103,7 @@ fn beyond_the_file_and_without_one_the_script_waits() {
 fn a_client_the_script_waits_for_must_take_enough() {
     let mut rig = Rig::new(&[]);
     rig.config.spill = 0;
-    let mut events = vec![head_event(&[])];
-    events.extend((0..400).map(|_| body(&[b'x'; 50_000])));
-    let mut client = Client::default();
-    let mut script = Script(events.into());
+    let (mut script, mut client) = (writes_many(400), Client::default());
     let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
     assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
     // Just enough in the first window, less in the second.
@@ -99,8 +111,7 @@ fn a_client_the_script_waits_for_must_take_enough() {
         for _ in 0..10 {
             client.window += takes / 10;
             assert!(rig.turns(&mut pump, &mut script, &mut client, 9).is_none());
-            rig.runtime
-                .block_on(tokio::time::advance(wait::WINDOW / 10));
+            rig.pass(wait::WINDOW / 10);
         }
         let ended = rig.turns(&mut pump, &mut script, &mut client, 9);
         assert_eq!(ended.is_none(), goes_on, "{takes}: {ended:?}");
@@ -114,14 +125,10 @@ fn a_client_whose_answer_is_in_a_file_must_be_faster_while_files_are_short_of_ro
     for (limit, rate) in [(u64::MAX, 0), (1_200_000, spill::BUSY_RATE)] {
         let rig = Rig::new(&[]);
         rig.config.room.set_limit(limit);
-        let mut events = vec![head_event(&[])];
-        events.extend((0..20).map(|_| body(&[b'x'; 50_000])));
-        let mut client = Client::default();
-        let mut script = Script(events.into());
+        let (mut script, mut client) = (writes_many(20), Client::default());
         let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
         assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
-        rig.runtime
-            .block_on(tokio::time::advance(rig.config.patience));
+        rig.pass(rig.config.patience);
         assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
         assert!(script.0.is_empty());
         client.window = 1000;
@@ -134,14 +141,7 @@ fn a_client_whose_answer_is_in_a_file_must_be_faster_while_files_are_short_of_ro
 fn a_full_disk_makes_the_script_wait_and_loses_nothing() {
     let rig = Rig::new(&[]);
     let piece = |n: usize| vec![n as u8; 50_000];
-    let mut events = vec![head_event(&[])];
-    events.extend((0..20).map(|n| body(&piece(n))));
-    events.push(END());
-    let mut client = Client {
-        window: 1000,
-        ..Client::default()
-    };
-    let mut script = Script(events.into());
+    let (mut script, mut client) = (writes((0..20).map(piece)), slow());
     let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
     assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
     // Memory is full: an empty file would be left at once otherwise.
@@ -151,12 +151,7 @@ fn a_full_disk_makes_the_script_wait_and_loses_nothing() {
     assert!(script.0.len() > 10, "the script waits");
     let why = pump.take_spill_error().expect("the log is told why");
     assert_eq!(why.name(), "SpillFailed");
-    let mut turns = 0;
-    while rig.turns(&mut pump, &mut script, &mut client, 1).is_none() {
-        client.window += 30_000;
-        turns += 1;
-        assert!(turns < 200, "the client starves");
-    }
+    take_the_rest(&rig, &mut pump, &mut script, &mut client);
     assert!(pump.take_spill_error().is_none(), "once a response");
     let all: Vec<u8> = (0..20).flat_map(piece).collect();
     assert_eq!(client.all(), all);

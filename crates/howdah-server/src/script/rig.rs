@@ -109,7 +109,7 @@ impl Client {
     }
 }
 
-pub fn config() -> PumpConfig {
+fn config() -> PumpConfig {
     PumpConfig {
         room: Arc::default(),
         hold: 1000,
@@ -142,6 +142,7 @@ pub const FLUSH: fn() -> Option<Result<Event, ExecError>> = || Some(Ok(Event::Fl
 pub const END: fn() -> Option<Result<Event, ExecError>> = || Some(Ok(Event::End));
 pub const WAIT: fn() -> Option<Result<Event, ExecError>> = || None;
 
+/// How responses are made in a test, and a clock that the test moves.
 pub struct Rig {
     pub config: PumpConfig,
     pub request: RequestHead,
@@ -180,6 +181,12 @@ impl Rig {
         None
     }
 
+    /// Moves the clock.
+    pub fn pass(&self, time: Duration) {
+        self.runtime.block_on(tokio::time::advance(time));
+    }
+
+    /// A whole response, as far as it comes.
     pub fn run(
         &self,
         events: Vec<Option<Result<Event, ExecError>>>,

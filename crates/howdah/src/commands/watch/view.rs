@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
+use howdah_server::admin::duration;
 use howdah_server::log::escape;
 use serde_json::Value;
 
@@ -234,16 +235,6 @@ fn short(n: f64) -> String {
         n if n >= 100.0 || n == 0.0 => format!("{n:.0}{prefix}"),
         n if n >= 10.0 => format!("{n:.1}{prefix}"),
         n => format!("{n:.2}{prefix}"),
-    }
-}
-
-fn duration(seconds: u64) -> String {
-    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
-    match seconds {
-        86_400.. => format!("{days} d {hours} h"),
-        3600.. => format!("{hours} h {minutes} min"),
-        60.. => format!("{minutes} min {} s", seconds % 60),
-        _ => format!("{seconds} s"),
     }
 }
 
