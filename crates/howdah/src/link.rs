@@ -53,28 +53,28 @@ pub enum ToFront {
     Serve(Box<Configuration>),
     /// The answer to [`ToMaster::Launch`]. Descriptor: the process's pidfd.
     Launched {
-        /// Which launch.
+        /// The launch's number.
         id: u64,
-        /// The zygote.
+        /// Process id of the zygote or spawner.
         pid: i32,
     },
     /// The answer to [`ToMaster::Launch`] when it could not be done.
     NotLaunched {
-        /// Which launch.
+        /// The launch's number.
         id: u64,
-        /// Why.
+        /// What the system said.
         message: String,
     },
     /// Asks something of the page cache; answered by [`ToMaster::Status`] with `cache` or `mistake`.
     Cache {
-        /// Repeated in the answer.
+        /// The question's number, repeated in the answer.
         id: u64,
-        /// The question.
+        /// What to look up or to purge.
         ask: howdah_server::cache::steer::Ask,
     },
     /// Asks for [`ToMaster::Status`].
     Status {
-        /// Repeated in the answer.
+        /// The question's number, repeated in the answer.
         id: u64,
     },
     /// Write to these log files from now on: descriptors as with a [`Configuration`].
@@ -86,7 +86,7 @@ pub enum ToFront {
     },
     /// Take no more connections, finish what runs within this time, leave.
     Stop {
-        /// Milliseconds.
+        /// The time in milliseconds.
         limit: u64,
     },
     /// Asks for a sign of life, [`ToMaster::Pulse`]; see `master::watchdog`.
@@ -102,26 +102,26 @@ pub enum ToMaster {
     /// Start a zygote or, where the pool's mode has one, a spawner. Descriptors: memory, control,
     /// stderr, then the bells; for a spawner: control, stderr.
     Launch {
-        /// Repeated in the answer.
+        /// The launch's number, repeated in the answer.
         id: u64,
-        /// Whose configuration.
+        /// Number of the configuration that has the pool.
         generation: u64,
         /// The pool's name.
         pool: String,
     },
-    /// The configuration is served.
+    /// A configuration is served.
     Serving {
-        /// Which one.
+        /// Its number.
         generation: u64,
     },
-    /// It is not; the one before, if any, still is. Descriptor: the reasons, a line each.
+    /// A configuration is not served; the one before, if any, still is. Descriptor: the reasons, a line each.
     Refused {
-        /// Which one.
+        /// Its number.
         generation: u64,
     },
     /// The answer to [`ToFront::Status`]. Descriptor: the status as JSON.
     Status {
-        /// Which question.
+        /// The question's number.
         id: u64,
     },
     /// The answer to [`ToFront::Ping`], at once.

@@ -7,7 +7,7 @@ use super::text::list;
 use super::{cache_disk, cache_tables};
 use crate::cache::{CacheStatus, SiteCacheStatus};
 
-/// For people.
+/// Writes it for people.
 pub(super) fn text(out: &mut String, cache: &CacheStatus) {
     // Writing to a string cannot fail.
     let _ = writeln!(
@@ -66,7 +66,7 @@ fn checks(out: &mut String, site: &SiteCacheStatus) {
     }
 }
 
-/// As metrics.
+/// Writes it as metrics.
 pub(super) fn metrics(m: &mut Metrics, cache: &CacheStatus) {
     m.single(
         "howdah_cache_entries",

@@ -6,7 +6,7 @@ use super::openmetrics::Metrics;
 use super::text::list;
 use crate::cache::DiskStatus;
 
-/// For people.
+/// Writes it for people.
 pub(super) fn text(out: &mut String, disk: &DiskStatus) {
     let state = match (&disk.condition, disk.indexing) {
         (Some(fault), _) => format!(", not written: {fault}"),
@@ -27,7 +27,7 @@ pub(super) fn text(out: &mut String, disk: &DiskStatus) {
     list(out, "    faults", disk.faults.iter().cloned());
 }
 
-/// As metrics.
+/// Writes it as metrics.
 pub(super) fn metrics(m: &mut Metrics, disk: &DiskStatus) {
     for (name, value, help) in [
         (

@@ -8,7 +8,7 @@ use howdah_executor::status::{BackendRow, PoolStatus};
 use super::cache;
 use super::status::ServerStatus;
 
-/// The whole text.
+/// Writes a status as OpenMetrics.
 pub(super) fn openmetrics(s: &ServerStatus) -> String {
     let mut m = Metrics(String::new());
     m.single(

@@ -9,10 +9,10 @@ use crate::http::message::RequestHead;
 /// How a status is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StatusForm {
-    /// For people.
+    /// Lines and tables for people.
     #[default]
     Text,
-    /// An object.
+    /// A JSON object.
     Json,
     /// OpenMetrics 1.0.
     OpenMetrics,
@@ -47,7 +47,7 @@ impl StatusForm {
         }
     }
 
-    /// Writes a status.
+    /// Writes a status in this form.
     pub fn write(self, status: &ServerStatus) -> String {
         match self {
             StatusForm::Text => text(status),

@@ -8,7 +8,7 @@ use super::cache;
 use super::status::ServerStatus;
 use crate::log::escape;
 
-/// The whole text.
+/// Writes a status for people.
 pub(super) fn text(s: &ServerStatus) -> String {
     let mut out = String::new();
     let uptime = duration(s.uptime);

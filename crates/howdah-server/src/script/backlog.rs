@@ -20,7 +20,7 @@ use crate::respond::Failure;
 /// Bytes taken from the file at once, and the queue below which it is refilled.
 pub const REFILL: usize = 64 << 10;
 
-/// See the module.
+/// The backlog of one answer.
 pub struct Backlog<'a> {
     config: &'a PumpConfig,
     spill: Spill,

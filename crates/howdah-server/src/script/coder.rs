@@ -11,7 +11,7 @@ use bytes::Bytes;
 use crate::encoding::Encoder;
 use crate::encoding::stream::{self, Encoding, Then};
 
-/// See the module.
+/// The compression of one response.
 pub struct Coder {
     /// None while a piece is compressed, and behind the last one.
     encoder: Option<Encoder>,
@@ -31,7 +31,7 @@ impl Coder {
         }
     }
 
-    /// Takes plain bytes.
+    /// Takes more bytes to compress.
     pub fn push(&mut self, bytes: Bytes) {
         self.pieces.push(bytes);
     }

@@ -57,7 +57,7 @@ pub struct PumpConfig {
     pub directory: PathBuf,
     /// Counts all files against what they may take together.
     pub room: Arc<SpillRoom>,
-    /// Compression.
+    /// When and how well responses are compressed.
     pub encoding: EncodingConfig,
 }
 

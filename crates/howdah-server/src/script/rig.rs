@@ -181,7 +181,7 @@ impl Rig {
         None
     }
 
-    /// Moves the clock.
+    /// Moves the clock of the timers.
     pub fn pass(&self, time: Duration) {
         self.runtime.block_on(tokio::time::advance(time));
     }

@@ -17,9 +17,9 @@ use crate::arguments::Serve;
 /// Where pages are kept on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheDisk {
-    /// The directory.
+    /// The directory of their files.
     pub path: PathBuf,
-    /// Most bytes.
+    /// Most bytes of all files together.
     pub size: u64,
 }
 

@@ -49,13 +49,13 @@ pub use reader::Eyes;
 pub struct Settings {
     /// Where to listen, in order.
     pub listen: Vec<Listen>,
-    /// Front threads.
+    /// How many threads the front has.
     pub threads: u32,
     /// Who serves HTTP, when root.
     pub user: Option<String>,
-    /// And its group.
+    /// That user's group, where it is not the account's own.
     pub group: Option<String>,
-    /// The pid file.
+    /// Where the master's process id is written.
     pub pid: Option<PathBuf>,
     /// The control socket, if it was named.
     pub control: Option<PathBuf>,
@@ -65,7 +65,7 @@ pub struct Settings {
     pub http: HttpConfig,
     /// What waits where; `[limits]`.
     pub spill: Spill,
-    /// Other `[timeouts]`.
+    /// `[timeouts]` of the server itself.
     pub patience: Patience,
     /// `[compression]`
     pub encoding: EncodingConfig,
@@ -77,9 +77,9 @@ pub struct Settings {
     pub trusted_proxies: TrustedProxies,
     /// `[status]`: path and who may see it.
     pub status: Option<(String, Vec<howdah_server::client_address::Network>)>,
-    /// The pools.
+    /// `[pool.*]`
     pub pools: Vec<Mode>,
-    /// The sites.
+    /// `[[site]]`
     pub sites: Vec<SiteConfig>,
     /// What was chosen without being told, for the one who starts the server.
     pub chosen: Vec<String>,
@@ -88,7 +88,7 @@ pub struct Settings {
 /// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {
-    /// Where.
+    /// The address, or the path of a unix socket.
     pub address: ListenAddress,
     /// Connections begin with a PROXY header.
     pub proxy_protocol: bool,
@@ -101,11 +101,11 @@ pub struct Listen {
 /// `[log]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogSettings {
-    /// Where problems go.
+    /// Where problems are logged.
     pub error: LogTarget,
     /// The least important level written (syslog's numbers).
     pub level: u8,
-    /// Where accesses go; none: nowhere.
+    /// Where requests are logged; none: nowhere.
     pub access: Option<LogTarget>,
     /// How a line looks.
     pub access_format: AccessFormat,
@@ -133,9 +133,9 @@ pub struct Spill {
 /// How long the server itself waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// SIGTERM.
+    /// For requests in progress after SIGTERM or SIGINT.
     pub stop: Duration,
-    /// SIGQUIT, `howdah stop`, reload.
+    /// For requests in progress after SIGQUIT, `howdah stop` or a reload.
     pub drain: Duration,
     /// For PHP to start.
     pub start: Duration,

@@ -19,9 +19,9 @@ use crate::sys;
 /// Who the server and its pools run as.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// User.
+    /// A user's name or number; none: whoever starts the server.
     pub user: Option<String>,
-    /// Group.
+    /// A group's name or number; none: the user's own.
     pub group: Option<String>,
 }
 

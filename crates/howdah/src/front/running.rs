@@ -32,7 +32,7 @@ const LEAVING: Duration = Duration::from_secs(2);
 /// At the end, how long pages on disk may take to be flushed; the master waits five seconds.
 const FLUSHING: Duration = Duration::from_secs(3);
 
-/// See the module.
+/// The configuration that is served, with all that serves it.
 pub struct Running {
     front: Arc<Front>,
     server: Option<Server>,
@@ -48,11 +48,11 @@ pub struct Running {
 /// How far a stop has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
-    /// There is none.
+    /// The server is not stopping.
     No,
-    /// Requests are finished, until then.
+    /// It waits for requests in progress, until then at most.
     Requests(Instant),
-    /// PHP leaves.
+    /// It waits for PHP's processes to leave.
     Pools,
 }
 

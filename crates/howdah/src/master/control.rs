@@ -31,18 +31,18 @@ const WRITING: Duration = Duration::from_secs(2);
 pub enum Ask {
     /// Which server this is. The master answers by itself, at once.
     Who,
-    /// What is going on.
+    /// The status of master and front.
     Status,
     /// Something about the page cache.
     Cache {
-        /// The question.
+        /// What to look up or to purge.
         ask: howdah_server::cache::steer::Ask,
     },
     /// Take new code, php.ini and configuration. Answered when they are served.
     Reload,
     /// Finish what runs and end. Answered when it has.
     Stop {
-        /// Milliseconds.
+        /// How long running requests may take, in milliseconds; none: `timeouts.drain`.
         limit_ms: Option<u64>,
     },
 }
@@ -73,24 +73,6 @@ pub struct Answer {
     /// Which server this is.
     #[serde(default)]
     pub server: Option<Facts>,
-}
-
-/// See [`Ask`].
-#[derive(Debug)]
-pub enum Question {
-    /// See [`Ask::Who`].
-    Who,
-    /// See [`Ask::Status`].
-    Status,
-    /// See [`Ask::Cache`].
-    Cache(howdah_server::cache::steer::Ask),
-    /// See [`Ask::Reload`].
-    Reload,
-    /// See [`Ask::Stop`].
-    Stop {
-        /// How long running requests may take.
-        limit: Option<Duration>,
-    },
 }
 
 /// Somebody who waits for an answer.
@@ -259,7 +241,7 @@ impl ControlSocket {
     }
 
     /// Takes what came on the descriptors that are ready.
-    pub fn serve(&mut self, ready: &[bool]) -> Vec<(Question, Asker)> {
+    pub fn serve(&mut self, ready: &[bool]) -> Vec<(Ask, Asker)> {
         let mut questions = Vec::new();
         let mut left = Vec::new();
         let flags = ready
@@ -309,7 +291,8 @@ impl ControlSocket {
 enum Reading {
     More,
     Gone,
-    Question(Option<Question>),
+    /// None: it is no question that a server answers.
+    Question(Option<Ask>),
 }
 
 impl Connection {
@@ -330,16 +313,7 @@ impl Connection {
         let Some(end) = self.line.iter().position(|b| *b == b'\n') else {
             return Reading::More;
         };
-        Reading::Question(match serde_json::from_slice(&self.line[..end]) {
-            Ok(Ask::Who) => Some(Question::Who),
-            Ok(Ask::Status) => Some(Question::Status),
-            Ok(Ask::Cache { ask }) => Some(Question::Cache(ask)),
-            Ok(Ask::Reload) => Some(Question::Reload),
-            Ok(Ask::Stop { limit_ms }) => Some(Question::Stop {
-                limit: limit_ms.map(Duration::from_millis),
-            }),
-            Err(_) => None,
-        })
+        Reading::Question(serde_json::from_slice(&self.line[..end]).ok())
     }
 }
 

@@ -37,7 +37,7 @@ use crate::arguments::Serve;
 use crate::config::{self, Settings, Source};
 use crate::link::{Received, ToFront, ToMaster, read_text};
 use crate::{exit, php, sys};
-use control::{Asker, ControlSocket, Question};
+use control::{Ask, Asker, ControlSocket};
 use facts::Facts;
 use listeners::Listeners;
 use process::FrontProcess;
@@ -596,16 +596,16 @@ impl Master {
         }
     }
 
-    fn answer(&mut self, (question, asker): (Question, Asker)) {
+    fn answer(&mut self, (question, asker): (Ask, Asker)) {
         match question {
-            Question::Status | Question::Cache(_) => {
+            Ask::Status | Ask::Cache { .. } => {
                 let Some(front) = self.front.as_ref() else {
                     return asker.refuse("the front is being started again; ask once more");
                 };
                 self.next_question += 1;
                 let id = self.next_question;
                 let message = match question {
-                    Question::Cache(ask) => ToFront::Cache { id, ask },
+                    Ask::Cache { ask } => ToFront::Cache { id, ask },
                     _ => ToFront::Status { id },
                 };
                 let sent = front.link.send_now(&message, &[]);
@@ -613,9 +613,10 @@ impl Master {
                 self.questions.insert(id, (asker, until));
                 self.front_must_hear(sent);
             }
-            Question::Who => asker.who(self.facts.clone()),
-            Question::Reload => self.reload(vec![Some(asker)]),
-            Question::Stop { limit } => {
+            Ask::Who => asker.who(self.facts.clone()),
+            Ask::Reload => self.reload(vec![Some(asker)]),
+            Ask::Stop { limit_ms } => {
+                let limit = limit_ms.map(Duration::from_millis);
                 let limit = limit.unwrap_or(self.settings.patience.drain);
                 self.control.stop_asker = Some(asker);
                 self.stop(limit);

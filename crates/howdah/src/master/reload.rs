@@ -32,7 +32,7 @@ pub struct Pending {
     settings: Settings,
     source: Option<Source>,
     listeners: Listeners,
-    /// If it is to be another.
+    /// Another control socket, if the configuration names one.
     control: Option<ControlSocket>,
     advice: Vec<String>,
     askers: Askers,
@@ -41,7 +41,7 @@ pub struct Pending {
     limit: Duration,
 }
 
-/// The answer to `howdah reload`: also what was chosen without being told, which may be other than before.
+/// The answer to `howdah reload`, with what Howdah has chosen by itself, which may have changed.
 fn reloaded(chosen: &[String]) -> String {
     let mut text = String::from("reloaded");
     for line in chosen {
@@ -52,7 +52,7 @@ fn reloaded(chosen: &[String]) -> String {
 }
 
 impl Pending {
-    /// What was made for it goes again.
+    /// Removes what was made for it.
     fn undo(&self, served: &Listeners) {
         self.listeners.remove_files_not_in(served, false);
         if let Some(control) = &self.control {
@@ -61,7 +61,7 @@ impl Pending {
     }
 }
 
-/// Log files, opened by whoever may.
+/// Log files, opened with the master's rights.
 pub struct Logs {
     /// The error log, if it is a file.
     pub error: Option<File>,
@@ -113,7 +113,7 @@ fn give_cache_directory(settings: &Settings) -> io::Result<()> {
     })
 }
 
-/// Tells the front to serve this.
+/// Sends the front a configuration to serve.
 pub fn send_configuration(
     link: &Link,
     generation: u64,
@@ -255,7 +255,7 @@ impl Master {
         })
     }
 
-    /// The front serves that configuration.
+    /// Takes the front's word that it serves that configuration.
     pub(super) fn serving(&mut self, generation: u64) {
         self.front_serves(generation);
         if self.pending.is_none() {
@@ -311,7 +311,7 @@ impl Master {
         }
     }
 
-    /// The front does not.
+    /// Takes the front's word that it does not serve that configuration.
     pub(super) fn refused(&mut self, generation: u64, why: &str) {
         let mistakes: Vec<String> = why.lines().map(str::to_owned).collect();
         if let Some(pending) = self.pending.take_if(|p| p.generation == generation) {
@@ -363,7 +363,7 @@ impl Master {
         }
     }
 
-    /// When the reload in progress takes too long.
+    /// When the reload in progress will have taken too long.
     pub(super) fn reload_deadline(&self) -> Option<Instant> {
         self.pending.as_ref()?.deadline
     }
