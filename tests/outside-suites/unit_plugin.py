@@ -32,6 +32,11 @@ NOT_EXPRESSIBLE = {
 AT_THE_START = re.compile(r"disable_(functions|classes)$|opcache\.")
 
 
+def table(name, values):
+    """A table of howdah.toml."""
+    return f"[{name}]\n" + "".join(f"{rig.toml(n)} = {rig.toml(v)}\n" for n, v in values.items())
+
+
 class Server:
     """The configuration as JSON, and the Howdah that serves it."""
 
@@ -86,16 +91,10 @@ class Server:
         app, site = self.application(target)
         directory = pathlib.Path(app.get("working_directory") or site["root"])
         options = app.get("options", {})
-        settings = {True: {}, False: {}}
-        admin = {}
-        for kind in ("admin", "user"):
+        pool, values, admin_values = {}, {}, {}
+        for kind, of_site in (("admin", admin_values), ("user", values)):
             for name, value in options.get(kind, {}).items():
-                if AT_THE_START.match(name):
-                    settings[True][name] = value
-                elif kind == "admin":
-                    admin[name] = value
-                else:
-                    settings[False][name] = value
+                (pool if AT_THE_START.match(name) else of_site)[name] = value
         out = [f'[log]\nerror = {rig.toml(self.temp_dir + "/unit.log")}\n']
         processes = app.get("processes", {})
         count = processes if isinstance(processes, int) else processes.get("max", 1)
@@ -106,13 +105,11 @@ class Server:
             out.append(f"php_ini = {rig.toml(directory / options['file'])}")
         if "requests" in app.get("limits", {}):
             out.append(f"max_requests = {app['limits']['requests']}")
-        for table, values in (("pool.www.env", app.get("environment", {})), ("pool.www.php_value", settings[True])):
-            out.append(f"[{table}]\n" + "\n".join(f"{rig.toml(n)} = {rig.toml(v)}" for n, v in values.items()))
+        out.append(table("pool.www.env", app.get("environment", {})) + table("pool.www.php_value", pool))
         out.append(f'[[site]]\nroot = {rig.toml(site["root"])}\nindex = {rig.toml(site.get("index", "index.php"))}')
         if "script" in site:
             out.append(f'try_files = []\nfront_controller = {rig.toml("/" + site["script"])}')
-        for table, values in (("site.php_value", settings[False]), ("site.php_admin_value", admin)):
-            out.append(f"[{table}]\n" + "\n".join(f"{rig.toml(n)} = {rig.toml(v)}" for n, v in values.items()))
+        out.append(table("site.php_value", values) + table("site.php_admin_value", admin_values))
         out += rules
         return "\n".join(out) + "\n"
 
