@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
                   5 address in use or not ours to take, 6 no server to talk to"
 )]
 pub struct Arguments {
-    /// As `howdah version`
+    /// Print the versions of Howdah and of PHP
     #[arg(short = 'V', long)]
     pub version: bool,
     /// What to do.
@@ -87,7 +87,7 @@ pub enum Command {
     Run(Run),
     /// Run PHP on the command line; what it writes to databases reaches the server's page cache.
     Php(Php),
-    /// Check a configuration file: all mistakes at once.
+    /// Check a configuration file, all mistakes at once; or say what `serve DIR` would choose.
     Check(Check),
     /// Show what the server and its PHP processes are doing.
     Status(Status),

@@ -52,7 +52,12 @@ pub fn explain(key: &str) -> Result<String, String> {
         }
     };
     if found.is_empty() {
-        let known: Vec<&str> = OPTIONS.iter().map(|spec| spec.key).collect();
+        let name = |spec: &Spec| match key.contains('.') {
+            true => spec.full_name(),
+            false => spec.key.to_owned(),
+        };
+        let known: Vec<String> = OPTIONS.iter().map(name).collect();
+        let known: Vec<&str> = known.iter().map(String::as_str).collect();
         let near = suggest::did_you_mean(key, &known);
         return Err(format!("there is no option `{}`{near}", key.escape_debug()));
     }
@@ -120,9 +125,15 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("Default: 1024"), "{text}");
-        assert_eq!(
-            explain("queue_sice").unwrap_err(),
-            "there is no option `queue_sice`; did you mean `queue_size`?"
-        );
+        for (wrong, meant) in [
+            ("queue_sice", "queue_size"),
+            ("limits.memroy", "limits.memory"),
+            ("pool.www.queue_size", "pool.*.queue_size"),
+        ] {
+            assert_eq!(
+                explain(wrong).unwrap_err(),
+                format!("there is no option `{wrong}`; did you mean `{meant}`?")
+            );
+        }
     }
 }
