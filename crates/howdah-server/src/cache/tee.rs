@@ -8,14 +8,13 @@ use bytes::Bytes;
 use howdah_cache::Pass;
 use howdah_executor::{Event, ExecError, Run, RunTiming};
 
-use super::collect::Collect;
 use super::watch::Watch;
 
 /// See the module.
 pub struct Tee {
     inner: Box<dyn Run>,
     first: Option<Event>,
-    kept: Option<Collect>,
+    kept: Option<Vec<u8>>,
     limit: u64,
     ended: bool,
     watch: Option<Arc<Watch>>,
@@ -27,7 +26,7 @@ impl Tee {
         Tee {
             inner,
             first: Some(first),
-            kept: (limit > 0).then(Collect::default),
+            kept: (limit > 0).then(Vec::new),
             limit,
             ended: false,
             watch,
@@ -40,18 +39,19 @@ impl Tee {
         if let Some(cause) = self.watch.as_ref().and_then(|watch| watch.forbidden()) {
             return Err(cause.pass);
         }
-        let whole = self.kept.filter(|_| self.ended);
-        whole.map(Collect::finish).ok_or(Pass::Incomplete)
+        let whole = self.kept.filter(|_| self.ended).ok_or(Pass::Incomplete)?;
+        // Bytes keep all that a vector has.
+        Ok(Bytes::from(whole.into_boxed_slice()))
     }
 
     fn keep(&mut self, event: &Event) {
         match event {
             Event::Body(bytes) => {
                 let most = self.limit;
-                let fits = |kept: &Collect| kept.len() + bytes.len() as u64 <= most;
+                let fits = |kept: &Vec<u8>| (kept.len() + bytes.len()) as u64 <= most;
                 self.kept = self.kept.take().filter(fits);
                 if let Some(kept) = &mut self.kept {
-                    kept.push(bytes);
+                    kept.extend_from_slice(bytes);
                 }
             }
             Event::End => self.ended = true,
