@@ -97,7 +97,7 @@ pub fn parse(
     };
     let (mut memory, mut control) = (None, None);
     let mut ini = Vec::new();
-    let mut opcache = None;
+    let mut opcache = true;
     let mut trial = None;
     let mut stdin = Some(stdin);
     while let Some(arg) = args.next() {
@@ -139,11 +139,11 @@ pub fn parse(
                 trial = Some(number.ok_or(Refused::BadValue("--try-seconds", seconds))?);
             }
             "--opcache" => {
-                opcache = Some(match text("--opcache", value("--opcache")?)?.as_str() {
+                opcache = match text("--opcache", value("--opcache")?)?.as_str() {
                     "on" => true,
                     "off" => false,
                     other => return Err(Refused::BadValue("--opcache", other.into())),
-                });
+                };
             }
             "-d" => ini_entry(&mut ini, value("-d")?.as_bytes())?,
             "--define-stdin" => {
@@ -157,7 +157,7 @@ pub fn parse(
             _ => return Err(Refused::UnknownOption(name)),
         }
     }
-    if opcache == Some(false) {
+    if !opcache {
         // First: who says otherwise in so many words (`-d`) is obeyed.
         ini.splice(0..0, *b"opcache.enable=0\n");
     }

@@ -486,26 +486,32 @@ pub struct Account {
 pub fn user_named(name: &str) -> Option<Account> {
     let name = CString::new(name).ok()?;
     // SAFETY: single-threaded; the static result is copied before the next call.
-    unsafe { libc::getpwnam(name.as_ptr()).as_ref() }.map(|p| Account {
-        name: Some(name.clone()),
-        // SAFETY: NUL-terminated, copied at once.
-        home: Some(unsafe { std::ffi::CStr::from_ptr(p.pw_dir) }.to_owned()),
-        uid: p.pw_uid,
-        gid: p.pw_gid,
-    })
+    unsafe { account(libc::getpwnam(name.as_ptr())) }
 }
 
 /// Looks a user up by number.
 pub fn user_numbered(uid: u32) -> Option<Account> {
-    // SAFETY: as in `user_named`; pw_name is a NUL-terminated string copied at once.
-    unsafe {
-        libc::getpwuid(uid).as_ref().map(|p| Account {
-            name: Some(std::ffi::CStr::from_ptr(p.pw_name).to_owned()),
-            home: Some(std::ffi::CStr::from_ptr(p.pw_dir).to_owned()),
-            uid: p.pw_uid,
-            gid: p.pw_gid,
-        })
-    }
+    // SAFETY: as in `user_named`.
+    unsafe { account(libc::getpwuid(uid)) }
+}
+
+/// Copies what the system found.
+///
+/// # Safety
+/// NULL or a valid entry, whose strings are NULL or NUL-terminated.
+unsafe fn account(found: *const libc::passwd) -> Option<Account> {
+    // SAFETY: as this function demands.
+    let found = unsafe { found.as_ref() }?;
+    let text = |at: *const libc::c_char| {
+        // SAFETY: as this function demands; not NULL.
+        (!at.is_null()).then(|| unsafe { std::ffi::CStr::from_ptr(at) }.to_owned())
+    };
+    Some(Account {
+        name: text(found.pw_name),
+        home: text(found.pw_dir),
+        uid: found.pw_uid,
+        gid: found.pw_gid,
+    })
 }
 
 /// Looks a group up by name.
