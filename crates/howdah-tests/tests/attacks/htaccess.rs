@@ -286,6 +286,7 @@ fn a_closing_closes_stored_pages() {
 
 #[test]
 fn a_strange_file_closes() {
+    let rules = |line: &str, times: usize| format!("RewriteEngine On\n{}", line.repeat(times));
     let fixture = Fixture::named("attack-htaccess-strange")
         .file("long/.htaccess", "# padding\n".repeat(1 << 20))
         .file("long/secret.txt", SECRET)
@@ -304,15 +305,34 @@ fn a_strange_file_closes() {
             "RewriteEngine On\nRewriteRule ^(a*)*(?!b)\\.txt$ - [F]",
         )
         .file(&format!("catastrophe/{}.txt", "a".repeat(60)), SECRET)
+        // Small files that would cost the front gigabytes, seconds, or a thread for good.
+        .file("growing/.htaccess", rules("RewriteRule (.*) $1$1\n", 40))
+        .file("growing/secret.txt", SECRET)
+        .file(
+            "heavy/.htaccess",
+            rules("RewriteRule (?:(?:[a-z]{99}){60}){5}x - [F]\n", 20_000),
+        )
+        .file("heavy/secret.txt", SECRET)
+        .file("again/.htaccess", rules("RewriteRule ^ - [N]\n", 1))
+        .file("again/secret.txt", SECRET)
+        .file(
+            "skip/.htaccess",
+            rules(&format!("RewriteRule ^ - [S={}]\n", usize::MAX), 1),
+        )
+        .file("skip/page.txt", "sent")
         .start();
     std::os::unix::fs::symlink(".htaccess", fixture.path("site/loop/.htaccess")).unwrap();
     let locked = fixture.path("site/unreadable/.htaccess");
     std::fs::set_permissions(&locked, std::fs::Permissions::from_mode(0o000)).unwrap();
-    for directory in ["long", "directory", "loop", "marked"] {
+    for directory in ["long", "directory", "loop", "marked", "heavy"] {
         let target = format!("/{directory}/secret.txt");
         assert_closed(&fixture, &target, 403, "HtaccessNotUnderstood");
     }
-    assert_closed(&fixture, "/crlf/secret.txt", 403, "HtaccessDenied");
+    for directory in ["crlf", "growing", "again"] {
+        let target = format!("/{directory}/secret.txt");
+        assert_closed(&fixture, &target, 403, "HtaccessDenied");
+    }
+    assert_eq!(ask(&fixture, "/skip/page.txt").text(), "sent");
     let explosive = format!("/catastrophe/{}.txt", "a".repeat(60));
     assert_closed(&fixture, &explosive, 403, "HtaccessDenied");
     // A server that is root may read everything; any other is refused.

@@ -2,39 +2,84 @@
 //! `Satisfy` (mod_access_compat), and `SetEnvIf`, which those may ask about. Evaluates lines that
 //! the parser has understood; decides nothing about sections and directories (`decide.rs`). Pure.
 
+use std::cell::OnceCell;
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 use super::asked::Asked;
 use super::pattern::{LimitReached, Regex};
 use super::truth::Truth;
 
-/// The methods a directive holds for: `<Limit>` and `<LimitExcept>`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum Methods {
-    #[default]
-    All,
-    Only(Vec<String>),
-    Except(Vec<String>),
+/// The methods that Apache knows: others are a mistake in an `.htaccess` file. It goes by their numbers,
+/// and `HEAD` has that of `GET`.
+const METHODS: &[&str] = &[
+    "GET",
+    "PUT",
+    "POST",
+    "DELETE",
+    "CONNECT",
+    "OPTIONS",
+    "TRACE",
+    "PATCH",
+    "PROPFIND",
+    "PROPPATCH",
+    "MKCOL",
+    "COPY",
+    "MOVE",
+    "LOCK",
+    "UNLOCK",
+    "VERSION-CONTROL",
+    "CHECKOUT",
+    "UNCHECKOUT",
+    "CHECKIN",
+    "UPDATE",
+    "LABEL",
+    "REPORT",
+    "MKWORKSPACE",
+    "MKACTIVITY",
+    "BASELINE-CONTROL",
+    "MERGE",
+];
+
+/// The methods a directive holds for: `<Limit>`, `<LimitExcept>` and `Require method`. One bit for each
+/// of [`METHODS`], and one for all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Methods(u32);
+
+impl Default for Methods {
+    fn default() -> Methods {
+        Methods::ALL
+    }
 }
 
 impl Methods {
-    pub(super) fn cover(&self, method: &[u8]) -> bool {
-        let method = numbered(method);
-        let named = |list: &[String]| list.iter().any(|name| name.as_bytes() == method);
-        match self {
-            Methods::All => true,
-            Methods::Only(list) => named(list),
-            Methods::Except(list) => !named(list),
-        }
+    pub(super) const ALL: Methods = Methods(u32::MAX);
+
+    /// The named methods, or all but these; and whether Apache knows each name.
+    pub(super) fn named(names: &[String], except: bool) -> (Methods, bool) {
+        let numbers = names.iter().map(|name| number(name.as_bytes()));
+        let known = numbers.clone().all(|number| number < METHODS.len());
+        let named = numbers.fold(0, |all, number| all | 1 << number);
+        let methods = match except {
+            true => Methods(!named),
+            false => Methods(named),
+        };
+        (methods, known)
+    }
+
+    pub(super) fn cover(self, method: &[u8]) -> bool {
+        self.0 & 1 << number(method) != 0
     }
 }
 
-/// Apache goes by the method's number, and `HEAD` has that of `GET`.
-fn numbered(method: &[u8]) -> &[u8] {
-    match method {
+/// The method's place among those that Apache knows, or the place behind them.
+fn number(method: &[u8]) -> usize {
+    let method = match method {
         b"HEAD" => b"GET",
         method => method,
-    }
+    };
+    let known = METHODS.iter().position(|name| name.as_bytes() == method);
+    known.unwrap_or(METHODS.len())
 }
 
 /// A `Require` line or a container of some.
@@ -50,8 +95,8 @@ pub(super) enum Required {
     /// `all granted`, `all denied`
     All(bool),
     /// `method GET …`
-    Method(Vec<String>),
-    /// `env NAME …`: one of them is set.
+    Method(Methods),
+    /// `env NAME …`, in lower case: one of them is set.
     Env(Vec<String>),
     /// Address, host, user, group, expression, or what no module known here provides.
     Visitor,
@@ -85,11 +130,7 @@ impl Require {
         }
         let inner = match &self.what {
             Required::All(granted) => Granted::Answer(Truth::known(*granted)),
-            Required::Method(names) => {
-                let asked = numbered(asked.method);
-                let named = names.iter().any(|name| numbered(name.as_bytes()) == asked);
-                Granted::Answer(Truth::known(named))
-            }
+            Required::Method(methods) => Granted::Answer(Truth::known(methods.cover(asked.method))),
             Required::Env(names) => {
                 let set = names.iter().map(|name| asked.env(name));
                 Granted::Answer(set.fold(Truth::NO, Truth::or))
@@ -152,7 +193,7 @@ pub(super) enum From {
     All,
     /// A word that names no host anybody comes from: `none`.
     Nobody,
-    /// `env=NAME`, `env=!NAME`
+    /// `env=NAME`, `env=!NAME`, in lower case.
     Env(String, bool),
     /// An address, a network or a host name.
     Address,
@@ -164,10 +205,7 @@ impl From {
         if lower == "all" {
             return From::All;
         }
-        if let Some(name) = lower
-            .strip_prefix("env=")
-            .and_then(|_| word.get("env=".len()..))
-        {
+        if let Some(name) = lower.strip_prefix("env=") {
             return match name.strip_prefix('!') {
                 Some(name) => From::Env(name.to_owned(), true),
                 None => From::Env(name.to_owned(), false),
@@ -234,44 +272,81 @@ fn last<T: Copy>(list: &[(Methods, T)], method: &[u8]) -> Option<T> {
 /// `SetEnvIf ATTRIBUTE EXPRESSION VARIABLE…`
 #[derive(Debug)]
 pub(super) struct SetEnvIf {
-    pub attribute: String,
+    /// In lower case; none if what it asks about is not known here.
+    pub attribute: Option<String>,
     pub expression: Regex,
-    /// Names, and whether they are set (not removed).
+    /// Names in lower case, as case makes no difference, and whether they are set (not removed).
     pub variables: Vec<(String, bool)>,
 }
 
 impl SetEnvIf {
-    fn holds(&self, asked: &Asked<'_>) -> Result<Truth, LimitReached> {
-        let name = self.attribute.to_ascii_lowercase();
-        let value: Option<&[u8]> = match &*name {
-            "remote_host" | "remote_addr" | "server_addr" => return Ok(Truth::depends(false)),
-            "request_method" => Some(asked.method),
-            "request_uri" => Some(asked.path),
-            "request_protocol" => Some(b"HTTP/1.1"),
-            name => asked.header(name.as_bytes()),
+    fn holds(&self, asked: &Asked<'_>, so_far: &HashMap<&str, Truth>) -> Truth {
+        let value: Option<&[u8]> = match self.attribute.as_deref() {
+            None | Some("remote_host" | "remote_addr" | "server_addr") => {
+                return Truth::depends(false);
+            }
+            Some("request_method") => Some(asked.method),
+            Some("request_uri") => Some(asked.path),
+            Some("request_protocol") => match asked.head {
+                Some(head) => Some(head.version().as_str().as_bytes()),
+                None => return Truth::depends(false),
+            },
+            Some(name) => match asked.header(name.as_bytes()) {
+                // Where there is no such field, Apache asks for a variable of that name.
+                None if so_far.contains_key(name) => return Truth::depends(false),
+                value => value,
+            },
         };
         // What is not there is matched as empty text.
-        Ok(Truth::known(
-            self.expression.is_match(value.unwrap_or_default())?,
-        ))
+        match self.expression.is_match(value.unwrap_or_default()) {
+            Ok(matches) => Truth::known(matches),
+            Err(LimitReached) => Truth::depends(false),
+        }
     }
 }
 
-/// Whether a variable is set by the lines that are in effect, in their order.
-pub(super) fn env<'l>(
-    lines: impl Iterator<Item = &'l SetEnvIf>,
-    name: &str,
-    asked: &Asked<'_>,
-) -> Truth {
-    let mut set = Truth::NO;
-    for line in lines {
-        for (_, value) in line.variables.iter().filter(|(n, _)| n == name) {
-            let holds = line.holds(asked).unwrap_or(Truth::depends(false));
-            set = match value {
-                true => set.or(holds),
-                false => set.and(holds.not()),
-            };
+/// The variables that the `SetEnvIf` lines in effect set, evaluated when the first one is asked for.
+#[derive(Debug, Default)]
+pub(super) struct Variables<'a> {
+    lines: Vec<&'a SetEnvIf>,
+    set: OnceCell<HashMap<&'a str, Truth>>,
+}
+
+impl<'a> Variables<'a> {
+    /// `lines` are in their order.
+    pub(super) fn new(lines: Vec<&'a SetEnvIf>) -> Variables<'a> {
+        Variables {
+            lines,
+            set: OnceCell::new(),
         }
     }
-    set
+
+    /// Whether the variable is set.
+    fn get(&self, name: &str, asked: &Asked<'_>) -> Truth {
+        let all = self.set.get_or_init(|| self.evaluate(asked));
+        all.get(name).copied().unwrap_or(Truth::NO)
+    }
+
+    fn evaluate(&self, asked: &Asked<'_>) -> HashMap<&'a str, Truth> {
+        let mut all: HashMap<&str, Truth> = HashMap::new();
+        for line in &self.lines {
+            let holds = line.holds(asked, &all);
+            for (name, value) in &line.variables {
+                let set = all.entry(name).or_insert(Truth::NO);
+                *set = match value {
+                    true => set.or(holds),
+                    false => set.and(holds.not()),
+                };
+            }
+        }
+        all
+    }
+}
+
+impl Asked<'_> {
+    /// Whether a variable is set when access is checked.
+    fn env(&self, name: &str) -> Truth {
+        let variables = self.variables;
+        variables.map_or(Truth::NO, |variables| variables.get(name, self))
+    }
 }

@@ -1,14 +1,13 @@
 //! What is asked about: a path below the site's root, what lies there, and the request for it as far
 //! as conditions may look at it. Pure, but for conditions that ask whether another file exists.
 
-use super::access::{self, SetEnvIf};
-use super::truth::Truth;
+use super::access::Variables;
 use crate::http::message::RequestHead;
 use crate::site::root::RootDir;
 
 /// What lies at the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lies {
+pub enum Lies {
     /// A file to be sent.
     File,
     /// A script to be run.
@@ -19,9 +18,9 @@ pub(crate) enum Lies {
     Nothing,
 }
 
-/// See the file's head.
+/// A path and the request for it.
 #[derive(Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub struct Asked<'a> {
     /// The request's method.
     pub method: &'a [u8],
     /// The request, where there is one.
@@ -37,16 +36,12 @@ pub(crate) struct Asked<'a> {
     /// The root.
     pub root: &'a RootDir,
     /// `SetEnvIf` lines in effect.
-    pub(super) variables: &'a [&'a SetEnvIf],
+    pub(super) variables: Option<&'a Variables<'a>>,
 }
 
 impl<'a> Asked<'a> {
-    pub(crate) fn new(
-        root: &'a RootDir,
-        method: &'a [u8],
-        path: &'a [u8],
-        lies: Lies,
-    ) -> Asked<'a> {
+    /// A question without a request; `name` is all of the path.
+    pub fn new(root: &'a RootDir, method: &'a [u8], path: &'a [u8], lies: Lies) -> Asked<'a> {
         Asked {
             method,
             head: None,
@@ -55,7 +50,7 @@ impl<'a> Asked<'a> {
             lies,
             redirected: false,
             root,
-            variables: &[],
+            variables: None,
         }
     }
 
@@ -66,11 +61,6 @@ impl<'a> Asked<'a> {
             true => Some(head.host()),
             false => head.header(name),
         }
-    }
-
-    /// Whether a variable is set when access is checked.
-    pub(super) fn env(&self, name: &str) -> Truth {
-        access::env(self.variables.iter().copied(), name, self)
     }
 
     /// The file's name without its directories.

@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use super::access::SetEnvIf;
+use super::access::Variables;
 use super::asked::{Asked, Lies};
 use super::pattern::LimitReached;
 use super::rewrite::{self, Outcome, Rule};
@@ -23,9 +23,10 @@ use super::truth::Truth;
 
 /// A directory's file.
 #[derive(Clone, Debug)]
-pub(crate) struct InDirectory {
+pub struct InDirectory {
     /// The directory's URL path, with its slash.
     pub path: Arc<[u8]>,
+    /// What its file says.
     pub parsed: Arc<Parsed>,
 }
 
@@ -37,7 +38,7 @@ impl InDirectory {
 
 /// What the files say of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// It may be answered.
     Open,
     /// It is refused.
@@ -48,10 +49,12 @@ pub(crate) enum Verdict {
     Hidden(Because),
 }
 
-/// The line that decides: the file's place in the chain, and the line in it.
+/// The line that decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Because {
+pub struct Because {
+    /// The file's place in the chain.
     pub file: usize,
+    /// The line's number; 0 for the file as a whole.
     pub line: u32,
 }
 
@@ -65,7 +68,7 @@ struct Applying<'c> {
 }
 
 /// Decides. `chain` has the directories that have files, from the root down.
-pub(crate) fn decide(chain: &[InDirectory], asked: &Asked<'_>) -> Verdict {
+pub fn decide(chain: &[InDirectory], asked: &Asked<'_>) -> Verdict {
     if chain.iter().all(|file| file.parsed.is_harmless()) {
         return Verdict::Open;
     }
@@ -82,12 +85,12 @@ pub(crate) fn decide(chain: &[InDirectory], asked: &Asked<'_>) -> Verdict {
         Ok(sections) => sections,
         Err(because) => return Verdict::Closed(because, 403),
     };
-    let variables: Vec<&SetEnvIf> = sections
+    let variables = sections
         .iter()
-        .flat_map(|applying| &applying.section.variables)
-        .collect();
+        .flat_map(|applying| &applying.section.variables);
+    let variables = Variables::new(variables.collect());
     let asked = Asked {
-        variables: &variables,
+        variables: Some(&variables),
         ..*asked
     };
     if let Some(because) = access(&sections, &asked) {

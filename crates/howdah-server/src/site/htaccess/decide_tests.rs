@@ -186,6 +186,81 @@ fn what_depends_on_the_visitor_closes_below_the_root() {
 }
 
 #[test]
+fn what_apache_reads_otherwise_than_it_looks_closes_as_there() {
+    for text in [
+        // Apache goes by the method's number.
+        "<Limit HEAD>\nRequire all denied\n</Limit>",
+        "Require method HEAD\n<Limit HEAD>\nDeny from all\n</Limit>",
+        // The third argument of a rule ends at a blank, whatever follows.
+        "RewriteEngine On\nRewriteRule secret - [F] # and no more",
+        "RewriteEngine On\nRewriteCond %{REQUEST_URI} SECRET [NC] and more\nRewriteRule ^ - [F]",
+        // The case of a variable's name makes no difference.
+        "SetEnvIf Host . Bad\nDeny from env=BAD",
+        "SetEnvIf Host . Bad\n<RequireAll>\nRequire all granted\nRequire not env bAd\n</RequireAll>",
+        // Rules that begin again and again, and paths that grow and grow.
+        "RewriteEngine On\nRewriteRule ^ - [N]",
+        "RewriteEngine On\nRewriteRule (.*) $1$1 [N]",
+    ] {
+        assert!(below(text) && at_root(text), "{text}");
+    }
+    // Mistakes to Apache, and what it asks of the visitor; in the root they bind nobody.
+    for text in [
+        "<Limit get>\nRequire all denied\n</Limit>",
+        "Require method get",
+        "Require all granted # to everybody",
+        "RewriteEngine On\nRewriteRule ^other - [F, L]",
+        "<If \"true\">\nRewriteRule ( -\n</If>",
+        "<Files x>\nRewriteEngine perhaps\n</Files>",
+        "<If \"true\">\nRewriteRule ^ /elsewhere [L]\n</If>",
+        "<Files *.txt>\nRewriteRule ^ - [H=text/plain]\n</Files>",
+        "SetEnvIfExpr \"%{REMOTE_ADDR} == '10.0.0.1'\" bad\nDeny from env=bad",
+        "SetEnvIf Remote_Addr ^10 first\nSetEnvIf FIRST . bad\nDeny from env=bad",
+        "SetEnvIf ^Ho t bad\nDeny from env=bad",
+        "RewriteEngine On\nRewriteRule [\\w-.]x - [F]",
+        "<RequireAny>\n<Files x>\nRequire all granted\n</Files>\nRequire all granted\n</RequireAny>",
+        "Deny from 10.0.0.1\nDeny from 10.0.0.2\u{fffd}\nAllow from all",
+    ] {
+        assert!(below(text), "below the root: {text}");
+    }
+    // Where Apache would lead a stranger elsewhere, the file is not sent.
+    let guarded =
+        "RewriteEngine On\nRewriteCond %{REMOTE_ADDR} !^10\\.\nRewriteRule ^ /login.php [L]";
+    for directory in ["/", "/d/"] {
+        let tree = &[(directory, guarded)];
+        let verdict = verdict_of(tree, "GET", "/d/secret.txt", Lies::File);
+        assert!(
+            matches!(verdict, Verdict::Hidden(_)),
+            "{directory}: {verdict:?}"
+        );
+    }
+    let itself =
+        "RewriteEngine On\nRewriteCond %{REMOTE_ADDR} !^10\\.\nRewriteRule ^ /d/secret.txt";
+    assert!(!below(itself));
+}
+
+#[test]
+fn a_small_file_costs_little_time_and_memory() {
+    // As many rules as there are would make the path 2^40 times as long.
+    let growing = format!("RewriteEngine On\n{}", "RewriteRule (.*) $1$1\n".repeat(40));
+    assert!(below(&growing));
+    let skipping =
+        "RewriteEngine On\nRewriteRule ^ - [S=18446744073709551615]\nRewriteRule ^ - [F]";
+    assert!(!below(skipping));
+    // Each of these lines would take a megabyte when compiled, or hold all the names before it.
+    let heavy = "RewriteRule (?:(?:[a-z]{99}){60}){5}x - [F]\n".repeat(5);
+    assert!(parse(&heavy).is_fault(0) && below(&heavy) && at_root(&heavy));
+    let redirects = "RewriteRule ^old-page$ /new-page [R=301,L]\n".repeat(20_000);
+    assert!(parse(&redirects).is_understood());
+    let variables = 3000;
+    let asking = format!(
+        "{}{}",
+        "SetEnvIf Request_URI none bad\n".repeat(variables),
+        "Require env bad\n".repeat(variables)
+    );
+    assert!(below(&asking));
+}
+
+#[test]
 fn what_the_request_says_is_looked_at() {
     let hotlinks = "RewriteEngine On\nRewriteCond %{HTTP_REFERER} !^$\nRewriteCond %{HTTP_REFERER} !^https?://h\\.example/\nRewriteRule \\.txt$ - [F]";
     assert!(!below(hotlinks) && !at_root(hotlinks));

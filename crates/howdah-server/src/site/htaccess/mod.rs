@@ -26,8 +26,10 @@ mod rewrite_lines;
 mod section;
 mod truth;
 
-pub(crate) use asked::{Asked, Lies};
-pub(crate) use decide::{Because, Verdict, decide};
+pub use asked::{Asked, Lies};
+pub use decide::{Because, InDirectory, Verdict, decide};
 pub(crate) use door::{Closed, Door};
 pub(crate) use files::{Chain, Files};
+pub use parse::parse_bytes;
 pub use report::survey;
+pub use section::{Note, Parsed, Why};

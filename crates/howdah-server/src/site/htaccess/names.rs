@@ -138,7 +138,6 @@ const HARMLESS: &[&str] = &[
     "sessioninclude",
     "sessionmaxage",
     "setenv",
-    "setenvifexpr",
     "setinputfilter",
     "setoutputfilter",
     "ssierrormsg",

@@ -8,14 +8,23 @@
 mod directives;
 
 use super::access::{Methods, Require, Required};
+use super::files::LONGEST;
 use super::lines::{Line, lines, word, words};
 use super::modules::{if_define, if_module, if_version};
 use super::pattern::Regex;
 use super::rewrite::Condition;
 use super::rewrite_lines;
-use super::section::{Container, Names, Note, Parsed, Section, Why};
+use super::section::{Container, HEAVIEST, Names, Note, Parsed, Section, Unusable, Why};
 
-/// Reads a file.
+/// Reads a file as it is on the disk.
+pub fn parse_bytes(bytes: &[u8]) -> Parsed {
+    match bytes.len() as u64 > LONGEST {
+        true => Parsed::unusable(Unusable::TooLong),
+        false => parse(&String::from_utf8_lossy(bytes)),
+    }
+}
+
+/// Reads a file's text.
 pub(super) fn parse(text: &str) -> Parsed {
     let (lines, marked) = lines(text);
     let mut parser = Parser {
@@ -47,6 +56,10 @@ pub(super) fn parse(text: &str) -> Parsed {
         parser.close_container(container);
     }
     let mut parsed = parser.parsed;
+    let weights = parsed.sections.iter().map(Section::weight);
+    if weights.fold(0, usize::saturating_add) > HEAVIEST {
+        return Parsed::unusable(Unusable::TooHeavy);
+    }
     parsed.is_harmless = parsed.fault.is_none() && parsed.sections.iter().all(Section::is_harmless);
     parsed
 }
@@ -103,15 +116,14 @@ enum Kind {
 impl Parser {
     fn line(&mut self, line: &Line<'_>) {
         let text = &*line.text;
-        // Ban lists have tens of thousands of lines, and the second says no more than the first.
-        let is_ban = is_ban(text);
-        if is_ban && std::mem::replace(&mut self.after_ban, is_ban) {
-            return;
-        }
-        self.after_ban = is_ban;
         if text.contains('\u{fffd}') && self.skipped == 0 {
             // Not UTF-8: an expression would not be the one that was written.
             self.note(line, Why::NotUnderstood);
+        }
+        // Ban lists have tens of thousands of lines, and the second says no more than the first.
+        let is_ban = is_ban(text);
+        if std::mem::replace(&mut self.after_ban, is_ban) && is_ban {
+            return;
         }
         if let Some(closed) = text.strip_prefix("</") {
             return self.close(line, closed);
@@ -192,6 +204,11 @@ impl Parser {
                 Some(holds) => if_true(holds),
                 None => Kind::Maybe,
             },
+            // What it would mean inside of a container of `Require` lines is not known here.
+            "files" | "filesmatch" | "if" if !self.containers.is_empty() => {
+                self.note(line, Why::NotUnderstood);
+                Kind::Maybe
+            }
             "if" if self.section == 0 && self.maybe == 0 => {
                 match rewrite_lines::simple_expression(&word(argument).0) {
                     Some(condition) => self.section(Section {
@@ -205,12 +222,10 @@ impl Parser {
             "if" | "elseif" | "else" | "iffile" | "ifdirective" | "ifsection" => Kind::Maybe,
             "files" | "filesmatch" => self.files(line, name == "filesmatch", argument),
             "limit" | "limitexcept" => {
-                let names: Vec<String> = words(argument);
-                let methods = match name {
-                    "limit" => Methods::Only(names),
-                    _ => Methods::Except(names),
-                };
-                if self.methods != Methods::All {
+                let except = name == "limitexcept";
+                let (methods, known) = Methods::named(&words(argument), except);
+                let traces = !except && methods.cover(b"TRACE");
+                if !known || traces || self.methods != Methods::ALL {
                     self.note(line, Why::Mistake);
                 }
                 Kind::Limit(std::mem::replace(&mut self.methods, methods))
@@ -223,7 +238,7 @@ impl Parser {
                     line: line.number,
                     is_all: name == "requireall",
                     negated: name == "requirenone",
-                    methods: self.methods.clone(),
+                    methods: self.methods,
                     inside: Vec::new(),
                 };
                 self.containers.push(container);
@@ -322,7 +337,7 @@ impl Parser {
         let nothing = || {
             let what = Required::Any(Vec::new());
             let require = Require {
-                methods: Methods::All,
+                methods: Methods::ALL,
                 negated: false,
                 what,
             };
@@ -330,17 +345,13 @@ impl Parser {
         };
         let (_, all) = self.here().require.get_or_insert_with(nothing);
         if let Required::Any(list) = &mut all.what {
+            // A line alone is for its methods; where there are several, each says its own.
+            all.methods = match list.is_empty() {
+                true => require.methods,
+                false => Methods::ALL,
+            };
             list.push(require);
         }
-        // The lines together are for the methods that any of them is for.
-        let Required::Any(list) = &all.what else {
-            return;
-        };
-        let everywhere = list.iter().any(|r| r.methods == Methods::All);
-        all.methods = match (&list[..], everywhere) {
-            ([only], false) => only.methods.clone(),
-            _ => Methods::All,
-        };
     }
 }
 

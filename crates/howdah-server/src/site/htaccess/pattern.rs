@@ -19,7 +19,10 @@ const LONGEST_EXPRESSION: usize = 16 << 10;
 
 /// A regular expression.
 #[derive(Debug)]
-pub(super) struct Regex(Engine);
+pub(super) struct Regex {
+    engine: Engine,
+    weight: usize,
+}
 
 #[derive(Debug)]
 enum Engine {
@@ -67,13 +70,15 @@ impl Regex {
         if text.len() > LONGEST_EXPRESSION {
             return None;
         }
+        let weight = written_out(text.as_bytes());
         if means_the_same(text) {
             let linear = Linear {
                 text: text.to_owned(),
                 ignore_case,
                 compiled: OnceLock::new(),
             };
-            return Some(Regex(Engine::Linear(Box::new(linear))));
+            let engine = Engine::Linear(Box::new(linear));
+            return Some(Regex { engine, weight });
         }
         let limited = format!("(*LIMIT_MATCH={STEPS})(*LIMIT_DEPTH={STEPS}){text}");
         let regex = pcre2::bytes::RegexBuilder::new()
@@ -81,11 +86,17 @@ impl Regex {
             .caseless(ignore_case)
             .build(&limited)
             .ok()?;
-        Some(Regex(Engine::Backtracking(Box::new(regex))))
+        let engine = Engine::Backtracking(Box::new(regex));
+        Some(Regex { engine, weight })
+    }
+
+    /// Its length with repetitions written out (`a{3}` as `aaa`): what it costs to compile and to keep.
+    pub(super) fn weight(&self) -> usize {
+        self.weight
     }
 
     pub(super) fn is_match(&self, text: &[u8]) -> Result<bool, LimitReached> {
-        match &self.0 {
+        match &self.engine {
             Engine::Linear(linear) => Ok(linear.get()?.is_match(text)),
             Engine::Backtracking(_) if text.len() > LONGEST => Err(LimitReached),
             Engine::Backtracking(regex) => regex.is_match(text).map_err(|_| LimitReached),
@@ -93,7 +104,7 @@ impl Regex {
     }
 
     pub(super) fn groups(&self, text: &[u8]) -> Result<Option<Groups>, LimitReached> {
-        match &self.0 {
+        match &self.engine {
             Engine::Linear(linear) => Ok(linear.get()?.captures(text).map(|found| {
                 let groups = found.iter();
                 groups.map(|group| group.map(|g| g.range())).collect()
@@ -135,7 +146,7 @@ fn means_the_same(text: &str) -> bool {
             },
             _ => {}
         }
-        repeatable = !matches!(rest[0], b'(' | b'|' | b'^' | b'$');
+        repeatable = !matches!(rest[0], b'(' | b'|' | b'^' | b'$') && !rest.starts_with(b"\\b");
         let (length, quantifier) = match rest {
             [b'\\', escaped, ..] => {
                 let known = matches!(escaped, b'd' | b'D' | b'w' | b'W' | b's' | b'S' | b'b')
@@ -153,7 +164,7 @@ fn means_the_same(text: &str) -> bool {
             [b'(', b'?', b':', ..] => (3, false),
             [b'(', b'?' | b'*', ..] => return false,
             [b'{', ..] => match counted(rest) {
-                Some(length) => (length, true),
+                Some((length, _)) => (length, true),
                 None => return false,
             },
             [b'}' | b']', ..] => return false,
@@ -189,8 +200,16 @@ fn class(rest: &[u8]) -> Option<usize> {
     if rest.get(at) == Some(&b']') {
         return None;
     }
+    let first = at;
     loop {
         match rest.get(at)? {
+            // `[.x.]` and its like are names of characters to PCRE2.
+            b']' if at > first + 1
+                && rest[first] == rest[at - 1]
+                && matches!(rest[first], b'.' | b':' | b'=') =>
+            {
+                return None;
+            }
             b']' => return Some(at + 1),
             b'[' => return None,
             b'&' | b'-' | b'~' if rest.get(at) == rest.get(at + 1) => return None,
@@ -198,7 +217,9 @@ fn class(rest: &[u8]) -> Option<usize> {
                 let escaped = rest.get(at + 1)?;
                 let known = matches!(escaped, b'd' | b'w' | b's')
                     || b".\\/-+*?()[]{}|^$#&~".contains(escaped);
-                if !known {
+                // A range from an escaped character, or what PCRE2 refuses.
+                let hyphen = rest.get(at + 2) == Some(&b'-') && rest.get(at + 3) != Some(&b']');
+                if !known || hyphen {
                     return None;
                 }
                 at += 2;
@@ -216,8 +237,8 @@ fn class(rest: &[u8]) -> Option<usize> {
     }
 }
 
-/// The length of `{n}`, `{n,}` or `{n,m}` at the start of `rest`.
-fn counted(rest: &[u8]) -> Option<usize> {
+/// The length of `{n}`, `{n,}` or `{n,m}` at the start of `rest`, and the greater number.
+fn counted(rest: &[u8]) -> Option<(usize, usize)> {
     let end = rest.iter().position(|b| *b == b'}')?;
     let inside = &rest[1..end];
     let (low, high) = match inside.iter().position(|b| *b == b',') {
@@ -233,8 +254,50 @@ fn counted(rest: &[u8]) -> Option<usize> {
         return None;
     }
     let low = value(low)?;
-    let ordered = high.is_empty() || value(high)? >= low;
-    ordered.then_some(end + 1)
+    let high = match high.is_empty() {
+        true => low,
+        false => value(high)?,
+    };
+    (high >= low).then_some((end + 1, usize::from(high)))
+}
+
+/// The length of an expression with its counted repetitions written out. One that only PCRE2 can read is
+/// taken as it is where it is read otherwise.
+fn written_out(text: &[u8]) -> usize {
+    // What stands before each open group, the length so far, and that of the last piece.
+    let mut before = Vec::new();
+    let (mut length, mut last) = (0_usize, 0_usize);
+    let mut at = 0;
+    while at < text.len() {
+        let rest = &text[at..];
+        let mut read = 1;
+        match rest[0] {
+            b'(' => {
+                before.push(length);
+                length = 0;
+            }
+            b')' => {
+                last = length + 2;
+                length = before.pop().unwrap_or_default().saturating_add(last);
+            }
+            b'{' if let Some((end, times)) = counted(rest) => {
+                read = end;
+                let more = last.saturating_mul(times.saturating_sub(1));
+                (length, last) = (length.saturating_add(more), last.saturating_add(more));
+            }
+            first => {
+                read = match first {
+                    b'\\' => 2,
+                    b'[' => class(rest).unwrap_or(1),
+                    _ => 1,
+                };
+                last = read;
+                length = length.saturating_add(read);
+            }
+        }
+        at += read;
+    }
+    before.into_iter().fold(length, usize::saturating_add)
 }
 
 /// `apr_fnmatch` without flags: `*` and `?` match a slash as well, `[…]` is a class, a backslash
@@ -311,7 +374,7 @@ mod tests {
             r"(?:a|b)+\d\b",
         ] {
             let regex = Regex::new(text, false).unwrap();
-            assert!(matches!(regex.0, Engine::Linear(_)), "{text}");
+            assert!(matches!(regex.engine, Engine::Linear(_)), "{text}");
         }
         for text in [
             r"^\.(?!well-known)",
@@ -326,7 +389,7 @@ mod tests {
             r"\_x",
         ] {
             let regex = Regex::new(text, false).unwrap();
-            assert!(matches!(regex.0, Engine::Backtracking(_)), "{text}");
+            assert!(matches!(regex.engine, Engine::Backtracking(_)), "{text}");
         }
         for text in [
             "(",
@@ -340,7 +403,7 @@ mod tests {
             "a\\",
         ] {
             // Whatever is left to be compiled later can be.
-            if let Some(Regex(Engine::Linear(linear))) = Regex::new(text, false) {
+            if let Some(Engine::Linear(linear)) = Regex::new(text, false).map(|r| r.engine) {
                 assert!(linear.get().is_ok(), "{text}");
             }
         }
@@ -359,7 +422,7 @@ mod tests {
             let one = Regex::new(linear, true).unwrap();
             let other = Regex::new(backtracking, true).unwrap();
             assert!(matches!(
-                (&one.0, &other.0),
+                (&one.engine, &other.engine),
                 (Engine::Linear(_), Engine::Backtracking(_))
             ));
             for text in ["", "aac", "AABC", "a\nc", "xabcd", "a/b/c", "\u{e9}/\u{ff}"] {
@@ -371,11 +434,52 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn what_is_compiled_later_compiles(text in r"[ab.^$|*+?(){}\[\]\\0-9,:-]{0,12}") {
-            if let Some(Regex(Engine::Linear(linear))) = Regex::new(&text, false) {
-                proptest::prop_assert!(linear.get().is_ok(), "{}", text);
+        fn what_is_linear_compiles_and_matches_as_in_pcre2(
+            expression in r"([ab.^$|*+?()\[\]\\0-9,:-]|\\[wdsbWDS]|\{[0-3](,[0-9]?)?\}|\[\^?[a-c.\\w-]{1,4}\]){0,8}",
+            texts in proptest::collection::vec("[abc01. /:$-]{0,6}", 4),
+            ignore_case: bool,
+        ) {
+            let Some(regex) = Regex::new(&expression, ignore_case) else { return Ok(()) };
+            let Engine::Linear(linear) = &regex.engine else { return Ok(()) };
+            proptest::prop_assert!(linear.get().is_ok(), "{}", expression);
+            let other = pcre2::bytes::RegexBuilder::new()
+                .dotall(true)
+                .caseless(ignore_case)
+                .build(&expression);
+            proptest::prop_assert!(other.is_ok(), "only here: {}", expression);
+            let other = Regex { engine: Engine::Backtracking(Box::new(other.unwrap())), weight: 0 };
+            // Groups that are no part of any match are left out by one of them.
+            let groups = |regex: &Regex, text: &str| {
+                let groups = regex.groups(text.as_bytes()).unwrap();
+                groups.map(|groups| (0..10).map(|n| groups.get(n).cloned().flatten()).collect::<Groups>())
+            };
+            for text in texts {
+                let (one, other) = (groups(&regex, &text), groups(&other, &text));
+                proptest::prop_assert_eq!(one, other, "{} on {}", expression, text);
             }
         }
+    }
+
+    #[test]
+    fn repetitions_weigh_what_they_are_when_written_out() {
+        for (text, weight) in [
+            ("", 0),
+            ("abc", 3),
+            (r"a\.b", 4),
+            ("a{3}b", 4),
+            ("a{2,5}", 5),
+            ("[a-z]{10}", 50),
+            ("(ab){3}", 12),
+            ("((?:ab){10}c){10}", 630),
+            ("a{1,}", 1),
+        ] {
+            assert_eq!(written_out(text.as_bytes()), weight, "{text}");
+        }
+        assert_eq!(
+            written_out("((((a{100}){100}){100}){100}){100}".as_bytes()) >> 33,
+            1
+        );
+        written_out(b"((a{9}){9}){9");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::files::LONGEST;
-use super::parse::parse;
+use super::parse::parse_bytes;
 use super::section::{Note, Parsed, Unusable, Why};
 
 /// How many directories are looked into for a report; the breadth first.
@@ -77,8 +77,7 @@ fn read(file: &Path) -> Option<Parsed> {
     let read = fs::File::open(file).and_then(|file| file.take(LONGEST + 1).read_to_end(&mut text));
     Some(match read {
         Err(_) => Parsed::unusable(Unusable::Unreadable),
-        Ok(_) if text.len() as u64 > LONGEST => Parsed::unusable(Unusable::TooLong),
-        Ok(_) => parse(&String::from_utf8_lossy(&text)),
+        Ok(_) => parse_bytes(&text),
     })
 }
 

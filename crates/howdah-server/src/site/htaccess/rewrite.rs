@@ -7,8 +7,14 @@ use super::pattern::{Groups, LimitReached, Regex};
 use super::truth::Truth;
 use crate::site::root::Kind;
 
-/// How often `[N]` begins again.
-const MOST_ROUNDS: u32 = 16;
+/// How often `[N]` begins again; beyond it the path is refused.
+const MOST_ROUNDS: u32 = 500;
+/// How many bytes a request's rules may look at, with [`STEP`] for each look; beyond it the path is refused.
+const MOST_WORK: usize = 8 << 20;
+/// What a look at no text at all counts.
+const STEP: usize = 256;
+/// A text put together from variables and groups is not longer.
+const LONGEST_TEXT: usize = 16 << 10;
 
 /// A `RewriteRule` with its conditions.
 #[derive(Debug)]
@@ -27,6 +33,20 @@ pub(super) struct Rule {
     pub again: bool,
     /// `H=`, `T=`: is it PHP?
     pub handler: Option<bool>,
+}
+
+impl Rule {
+    /// Whether it is for the request or not, the next rule is looked at.
+    pub(super) fn is_passed_over(&self) -> bool {
+        self.target == Target::Redirect && !self.chained
+    }
+
+    /// It refuses or hides what it matches, or keeps it from being run.
+    pub(super) fn closes(&self) -> bool {
+        matches!(self.target, Target::Refuse(_) | Target::Elsewhere(_))
+            || self.handler == Some(false)
+            || self.again
+    }
 }
 
 /// Where a rule leads.
@@ -51,6 +71,18 @@ pub(super) struct Condition {
     pub ignore_case: bool,
     /// `OR` with the next.
     pub or: bool,
+}
+
+impl Condition {
+    /// What its pattern weighs, and the text that it is compared with.
+    pub(super) fn weight(&self) -> usize {
+        let test = match &self.test {
+            Test::Matches(regex) => regex.weight(),
+            Test::Equals(text) => text.len(),
+            Test::Is(_) | Test::Unknown => 0,
+        };
+        test.saturating_add(self.text.len())
+    }
 }
 
 #[derive(Debug)]
@@ -86,6 +118,8 @@ struct Walk<'a, 'r> {
     moved: bool,
     rule_groups: (Vec<u8>, Groups),
     condition_groups: (Vec<u8>, Groups),
+    /// What is left of [`MOST_WORK`].
+    work: usize,
 }
 
 /// `base` is the URL path of the rules' directory, with its slash. `at_root`: what depends on the
@@ -95,31 +129,21 @@ pub(super) fn apply(rules: &[&Rule], base: &[u8], at_root: bool, asked: &Asked<'
     if !asked.path.starts_with(base) {
         return Outcome::Nothing;
     }
-    let mut walk = Walk {
-        asked,
-        path: asked.path.to_vec(),
-        stripped: base.len(),
-        moved: false,
-        rule_groups: Default::default(),
-        condition_groups: Default::default(),
-    };
-    let mut moved_by = None;
+    let mut walk = Walk::new(asked, base.len());
+    let (mut moved_by, mut may_hide) = (None, None);
     let mut rounds = 0;
     let mut at = 0;
     while let Some(rule) = rules.get(at) {
         at += 1;
-        if rule.target == Target::Redirect && !rule.chained {
-            // Whether it is for the request or not, the next rule is looked at.
+        if rule.is_passed_over() {
             continue;
         }
-        let mut holds = match walk.matches(rule) {
-            Ok(holds) => holds,
-            Err(LimitReached) => {
-                return Outcome::Refused {
-                    line: rule.line,
-                    status: 403,
-                };
-            }
+        let limit_reached = Outcome::Refused {
+            line: rule.line,
+            status: 403,
+        };
+        let Ok(mut holds) = walk.matches(rule) else {
+            return limit_reached;
         };
         if at_root {
             holds = holds.as_for_a_stranger();
@@ -133,6 +157,14 @@ pub(super) fn apply(rules: &[&Rule], base: &[u8], at_root: bool, asked: &Asked<'
             };
         }
         if !holds.is_yes() {
+            // Below the root what may lead elsewhere hides.
+            if let (Target::Elsewhere(to), false) = (&rule.target, holds.is_no()) {
+                match walk.leads_away(to, base) {
+                    Err(LimitReached) => return limit_reached,
+                    Ok(true) => may_hide = Some(rule.line),
+                    Ok(false) => {}
+                }
+            }
             // The rules chained to it go with it.
             let mut chained = rule.chained;
             while let (true, Some(next)) = (chained, rules.get(at)) {
@@ -143,7 +175,9 @@ pub(super) fn apply(rules: &[&Rule], base: &[u8], at_root: bool, asked: &Asked<'
         }
         match &rule.target {
             Target::Elsewhere(to) => {
-                walk.go(to, base);
+                if walk.go(to, base).is_err() {
+                    return limit_reached;
+                }
                 moved_by = Some(rule.line);
             }
             // Whether the client comes back with https or another name is not known: the rules
@@ -159,37 +193,44 @@ pub(super) fn apply(rules: &[&Rule], base: &[u8], at_root: bool, asked: &Asked<'
         }
         if rule.again {
             rounds += 1;
-            at = 0;
             if rounds == MOST_ROUNDS {
-                break;
+                return limit_reached;
             }
+            at = 0;
         }
-        at += rule.skip;
+        at = at.saturating_add(rule.skip);
     }
-    match moved_by {
-        Some(line) if walk.path != asked.path && walk.path != asked.path[..asked.name] => {
-            Outcome::Hidden { line }
-        }
-        _ => Outcome::Nothing,
-    }
+    let hidden_by = moved_by.filter(|_| walk.is_away()).or(may_hide);
+    hidden_by.map_or(Outcome::Nothing, |line| Outcome::Hidden { line })
 }
 
 /// Whether a single condition holds, as one of an `<If>` does.
 pub(super) fn holds(condition: &Condition, asked: &Asked<'_>) -> Result<Truth, LimitReached> {
-    let mut walk = Walk {
-        asked,
-        path: asked.path.to_vec(),
-        stripped: 0,
-        moved: false,
-        rule_groups: Default::default(),
-        condition_groups: Default::default(),
-    };
-    walk.holds(condition)
+    Walk::new(asked, 0).holds(condition)
 }
 
-impl Walk<'_, '_> {
+impl<'a, 'r> Walk<'a, 'r> {
+    fn new(asked: &'a Asked<'r>, stripped: usize) -> Walk<'a, 'r> {
+        Walk {
+            asked,
+            path: asked.path.to_vec(),
+            stripped,
+            moved: false,
+            rule_groups: Default::default(),
+            condition_groups: Default::default(),
+            work: MOST_WORK,
+        }
+    }
+
+    fn spend(&mut self, bytes: usize) -> Result<(), LimitReached> {
+        let left = self.work.checked_sub(bytes + STEP);
+        self.work = left.ok_or(LimitReached)?;
+        Ok(())
+    }
+
     fn matches(&mut self, rule: &Rule) -> Result<Truth, LimitReached> {
         let subject = self.path[self.stripped..].to_vec();
+        self.spend(subject.len())?;
         let groups = match rule.uses_groups {
             true => rule.pattern.groups(&subject)?,
             false => rule.pattern.is_match(&subject)?.then(Groups::new),
@@ -232,7 +273,7 @@ impl Walk<'_, '_> {
         {
             return Ok(negate(truth));
         }
-        let Some(text) = self.expand(&condition.text) else {
+        let Some(text) = self.expand(&condition.text)? else {
             return Ok(negate(Truth::depends(false)));
         };
         let truth = match &condition.test {
@@ -245,7 +286,7 @@ impl Walk<'_, '_> {
                 Truth::known(holds)
             }
             Test::Equals(other) => {
-                let other = self.expand(other).unwrap_or_default();
+                let other = self.expand(other)?.unwrap_or_default();
                 Truth::known(match condition.ignore_case {
                     true => text.eq_ignore_ascii_case(&other),
                     false => text == other,
@@ -294,10 +335,24 @@ impl Walk<'_, '_> {
         }
     }
 
+    /// The path is another than the one asked about.
+    fn is_away(&self) -> bool {
+        self.path != self.asked.path && self.path != self.asked.path[..self.asked.name]
+    }
+
+    /// Whether a rule would lead elsewhere. Goes nowhere.
+    fn leads_away(&mut self, to: &str, base: &[u8]) -> Result<bool, LimitReached> {
+        let before = (self.path.clone(), self.stripped, self.moved);
+        let went = self.go(to, base);
+        let away = self.is_away();
+        (self.path, self.stripped, self.moved) = before;
+        went.map(|()| away)
+    }
+
     /// Goes where a rule leads.
-    fn go(&mut self, to: &str, base: &[u8]) {
+    fn go(&mut self, to: &str, base: &[u8]) -> Result<(), LimitReached> {
         self.moved = true;
-        let to = self.expand(to).unwrap_or_default();
+        let to = self.expand(to)?.unwrap_or_default();
         let to = to.split(|b| *b == b'?').next().unwrap_or_default();
         let root = self.asked.root.path();
         if let Some(below) = to
@@ -313,13 +368,23 @@ impl Walk<'_, '_> {
             self.path = [base, to].concat();
             self.stripped = base.len();
         }
+        Ok(())
     }
 
     /// `$1`, `%1`, `%{VARIABLE}`; `None` if one of them is not known here.
-    fn expand(&self, text: &str) -> Option<Vec<u8>> {
+    fn expand(&mut self, text: &str) -> Result<Option<Vec<u8>>, LimitReached> {
         let mut out = Vec::with_capacity(text.len());
+        let known = self.expand_into(text, &mut out)?;
+        self.spend(out.len())?;
+        Ok(known.map(|()| out))
+    }
+
+    fn expand_into(&self, text: &str, out: &mut Vec<u8>) -> Result<Option<()>, LimitReached> {
         let mut rest = text.as_bytes();
         while let Some((&byte, after)) = rest.split_first() {
+            if out.len() > LONGEST_TEXT {
+                return Err(LimitReached);
+            }
             rest = after;
             match (byte, after) {
                 (b'\\', [escaped, after @ ..]) => {
@@ -337,16 +402,21 @@ impl Walk<'_, '_> {
                     rest = after;
                 }
                 (b'%', [b'{', after @ ..]) => {
-                    let end = after.iter().position(|b| *b == b'}')?;
-                    self.variable(&after[..end], &mut out)?;
-                    rest = &after[end + 1..];
+                    let end = after.iter().position(|b| *b == b'}');
+                    let known = end.and_then(|end| {
+                        rest = &after[end + 1..];
+                        self.variable(&after[..end], out)
+                    });
+                    if known.is_none() {
+                        return Ok(None);
+                    }
                 }
                 // A map.
-                (b'$', [b'{', ..]) => return None,
+                (b'$', [b'{', ..]) => return Ok(None),
                 _ => out.push(byte),
             }
         }
-        Some(out)
+        Ok(Some(()))
     }
 
     fn variable(&self, name: &[u8], out: &mut Vec<u8>) -> Option<()> {
@@ -387,7 +457,8 @@ impl Walk<'_, '_> {
             }
             b"THE_REQUEST" => {
                 let head = asked.head?;
-                for part in [head.method(), b" ", head.target(), b" HTTP/1.1"] {
+                let version = head.version().as_str().as_bytes();
+                for part in [head.method(), b" ", head.target(), b" ", version] {
                     out.extend_from_slice(part);
                 }
                 return Some(());

@@ -24,9 +24,10 @@ fn argument(text: &str) -> (&str, &str) {
     (&text[start..], "")
 }
 
-/// The flags in `[…]`, as (key in lower case, value).
+/// The flags in `[…]`, as (key in lower case, value). As in Apache they are one argument, and what
+/// follows it is of no matter.
 fn flags(text: &str) -> Option<Vec<(String, String)>> {
-    let text = text.trim_ascii();
+    let (text, _) = argument(text);
     if text.is_empty() {
         return Some(Vec::new());
     }
@@ -50,10 +51,13 @@ pub(super) fn rule(line: u32, rest: &str, conditions: Vec<Condition>) -> Option<
         Some(pattern) => (true, pattern),
         None => (false, pattern),
     };
-    let mut ignore_case = false;
+    let flags = flags(rest)?;
+    let ignore_case = flags
+        .iter()
+        .any(|(key, _)| matches!(&**key, "nc" | "nocase"));
     let mut rule = Rule {
         line,
-        pattern: Regex::new(".", false)?,
+        pattern: Regex::new(pattern, ignore_case)?,
         negated,
         conditions,
         target: match to {
@@ -68,7 +72,7 @@ pub(super) fn rule(line: u32, rest: &str, conditions: Vec<Condition>) -> Option<
         again: false,
         handler: None,
     };
-    for (key, value) in flags(rest)? {
+    for (key, value) in flags {
         match &*key {
             "f" | "forbidden" => rule.target = Target::Refuse(403),
             "g" | "gone" => rule.target = Target::Refuse(410),
@@ -86,17 +90,16 @@ pub(super) fn rule(line: u32, rest: &str, conditions: Vec<Condition>) -> Option<
             "c" | "chain" => rule.chained = true,
             "s" | "skip" => rule.skip = value.parse().ok()?,
             "n" | "next" => rule.again = true,
-            "nc" | "nocase" => ignore_case = true,
             "h" | "handler" | "t" | "type" => rule.handler = Some(is_php(&value)),
-            "co" | "cookie" | "e" | "env" | "ne" | "noescape" | "ns" | "nosubreq" | "qsa"
-            | "qsappend" | "qsd" | "qsdiscard" | "qsl" | "qslast" | "b" | "bnp" | "bne"
-            | "bctls" | "dpi" | "discardpath" | "unsafeallow3f" | "unsafeprefixstat" => {}
+            "nc" | "nocase" | "co" | "cookie" | "e" | "env" | "ne" | "noescape" | "ns"
+            | "nosubreq" | "qsa" | "qsappend" | "qsd" | "qsdiscard" | "qsl" | "qslast" | "b"
+            | "bnp" | "bne" | "bctls" | "dpi" | "discardpath" | "unsafeallow3f"
+            | "unsafeprefixstat" => {}
             // The rest of a quoted value with a comma in it.
             key if key.starts_with("backrefnoplus") || key.starts_with("bctls") => {}
             _ => return None,
         }
     }
-    rule.pattern = Regex::new(pattern, ignore_case)?;
     let of_condition = |condition: &Condition| {
         let compared = match &condition.test {
             Test::Equals(text) => text.contains('$'),
@@ -107,17 +110,6 @@ pub(super) fn rule(line: u32, rest: &str, conditions: Vec<Condition>) -> Option<
     let of_target = matches!(&rule.target, Target::Elsewhere(to) if to.contains('$'));
     rule.uses_groups = of_target || rule.conditions.iter().any(of_condition);
     Some(rule)
-}
-
-/// The line refuses what it matches.
-pub(super) fn refuses(rest: &str) -> bool {
-    matches!(
-        rule(0, rest, Vec::new()),
-        None | Some(Rule {
-            target: Target::Refuse(_),
-            ..
-        })
-    )
 }
 
 /// A `RewriteCond`. `None` if Apache would refuse it.

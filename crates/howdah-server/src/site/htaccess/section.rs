@@ -7,7 +7,7 @@ use super::rewrite::{Condition, Rule};
 
 /// A file, understood.
 #[derive(Debug, Default)]
-pub(crate) struct Parsed {
+pub struct Parsed {
     /// The first is the directory's own; then those of `<Files>`, `<FilesMatch>` and `<If>`, in order.
     pub(super) sections: Vec<Section>,
     /// The file could not be read: nothing is known of what it closes.
@@ -32,7 +32,15 @@ pub(crate) enum Unusable {
     NotAFile,
     /// Longer than what is read.
     TooLong,
+    /// Its patterns are longer than [`HEAVIEST`] together.
+    TooHeavy,
 }
+
+/// All patterns of a file, each with its repetitions written out. They are compiled when they are first
+/// asked, while others wait: thousands of the usual ones fit, and take less than half a second.
+pub(super) const HEAVIEST: usize = 512 << 10;
+/// What each pattern counts more.
+const EACH: usize = 32;
 
 impl Parsed {
     /// Of a file that could not be read.
@@ -41,6 +49,7 @@ impl Parsed {
             Unusable::Unreadable => "(it cannot be read)",
             Unusable::NotAFile => "(it is no regular file)",
             Unusable::TooLong => "(it is longer than 1 MiB)",
+            Unusable::TooHeavy => "(its patterns are longer than 512 KiB together)",
         };
         Parsed {
             unusable: Some(why),
@@ -55,22 +64,22 @@ impl Parsed {
     }
 
     /// The line is what makes the file one that cannot be obeyed.
-    pub(crate) fn is_fault(&self, line: u32) -> bool {
+    pub fn is_fault(&self, line: u32) -> bool {
         self.unusable.is_some() || self.fault == Some(line)
     }
 
     /// Everything in it that is about access is understood.
-    pub(crate) fn is_understood(&self) -> bool {
+    pub fn is_understood(&self) -> bool {
         self.fault.is_none() && self.unusable.is_none()
     }
 
     /// Nothing in it is about access.
-    pub(crate) fn is_harmless(&self) -> bool {
+    pub fn is_harmless(&self) -> bool {
         self.is_harmless && self.is_understood()
     }
 
     /// What is not applied exactly.
-    pub(crate) fn notes(&self) -> &[Note] {
+    pub fn notes(&self) -> &[Note] {
         &self.notes
     }
 
@@ -83,16 +92,18 @@ impl Parsed {
 
 /// A line that restricts something and is not applied exactly.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Note {
+pub struct Note {
+    /// Its number; 0 for the file as a whole.
     pub line: u32,
     /// The line itself.
     pub text: String,
+    /// Why.
     pub why: Why,
 }
 
 /// Why a line is not applied exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
+pub enum Why {
     /// It depends on who asks: address, password, environment.
     Visitor,
     /// Its meaning is not known here.
@@ -205,6 +216,31 @@ pub(super) enum HandlerSays {
 impl Section {
     pub(super) fn lists(&mut self, line: u32) -> &mut Lists {
         &mut self.lists.get_or_insert_with(|| (line, Lists::default())).1
+    }
+
+    /// What its patterns weigh (see [`HEAVIEST`]), without those that are never compiled.
+    pub(super) fn weight(&self) -> usize {
+        let names = self.names.iter().map(|names| match names {
+            Names::Shell(pattern) => pattern.len(),
+            Names::Expression(regex) => regex.weight(),
+            Names::Any => 0,
+        });
+        let variables = self.variables.iter().map(|set| set.expression.weight());
+        let redirects = self.redirects.iter().map(|redirect| match &redirect.path {
+            RedirectPath::Below(path) => path.len(),
+            RedirectPath::Matches(regex) => regex.weight(),
+        });
+        let asked = self.rules.iter().filter(|rule| !rule.is_passed_over());
+        let rules = asked.clone().map(|rule| rule.pattern.weight());
+        let conditions = asked.flat_map(|rule| &rule.conditions);
+        let all = names
+            .chain(variables)
+            .chain(redirects)
+            .chain(rules)
+            .chain(conditions.chain(&self.condition).map(Condition::weight));
+        all.fold(0, |sum, weight| {
+            sum.saturating_add(weight).saturating_add(EACH)
+        })
     }
 
     /// Nothing here is about access.

@@ -1,10 +1,11 @@
 //! A single line of a file, taken into the section it stands in. What each directive does with a
 //! request is `access.rs`, `rewrite.rs` and `decide.rs`.
 
-use super::super::access::{From, Order, Require, Required, SetEnvIf};
+use super::super::access::{From, Methods, Order, Require, Required, SetEnvIf};
 use super::super::lines::{Line, word, words};
 use super::super::names::is_harmless;
 use super::super::pattern::Regex;
+use super::super::rewrite::Target;
 use super::super::rewrite_lines;
 use super::super::section::{Handler, HandlerSays, Inherits, Merging, Redirect, RedirectPath, Why};
 use super::Parser;
@@ -12,6 +13,9 @@ use super::Parser;
 impl Parser {
     /// `None`: Apache would refuse the line.
     pub(super) fn directive(&mut self, line: &Line<'_>, name: &str, rest: &str) -> Option<()> {
+        if name.starts_with("rewrite") {
+            return self.rewrite(line, name, rest);
+        }
         let number = line.number;
         let arguments = words(rest);
         let first = arguments.first().map_or("", |word| word);
@@ -52,14 +56,14 @@ impl Parser {
                     "mutual-failure" => Order::MutualFailure,
                     _ => return None,
                 };
-                let methods = self.methods.clone();
+                let methods = self.methods;
                 self.here().lists(number).order.push((methods, order));
             }
             "allow" | "deny" => {
                 if !first.eq_ignore_ascii_case("from") || arguments.len() < 2 {
                     return None;
                 }
-                let methods = self.methods.clone();
+                let methods = self.methods;
                 let froms: Vec<From> = arguments[1..].iter().map(|w| From::parse(w)).collect();
                 if froms.contains(&From::Address) {
                     self.note(line, Why::Visitor);
@@ -73,10 +77,10 @@ impl Parser {
                 for from in froms {
                     if list
                         .last()
-                        .is_none_or(|last| *last != (methods.clone(), From::Address))
+                        .is_none_or(|last| *last != (methods, From::Address))
                         || from != From::Address
                     {
-                        list.push((methods.clone(), from));
+                        list.push((methods, from));
                     }
                 }
             }
@@ -86,7 +90,7 @@ impl Parser {
                     "all" => false,
                     _ => return None,
                 };
-                let methods = self.methods.clone();
+                let methods = self.methods;
                 self.here().lists(number).satisfy_any.push((methods, any));
             }
             "sslrequiressl" | "sslrequire" | "sslverifyclient" => {
@@ -97,11 +101,15 @@ impl Parser {
             }
             "setenvif" | "setenvifnocase" if arguments.len() >= 3 => {
                 let ignore_case = name == "setenvifnocase";
-                self.set_env_if(first, &arguments[1], &arguments[2..], ignore_case)?;
+                self.set_env_if(line, first, &arguments[1], &arguments[2..], ignore_case)?;
             }
             "browsermatch" | "browsermatchnocase" if arguments.len() >= 2 => {
                 let ignore_case = name == "browsermatchnocase";
-                self.set_env_if("user-agent", first, &arguments[1..], ignore_case)?;
+                self.set_env_if(line, "user-agent", first, &arguments[1..], ignore_case)?;
+            }
+            // Not evaluated: as uncertain as what asks about the visitor.
+            "setenvifexpr" if arguments.len() >= 2 => {
+                self.set_env_if(line, "(expression)", "", &arguments[1..], false)?;
             }
             "redirect" | "redirectmatch" => self.redirect(line, name, &arguments)?,
             "redirectpermanent" | "redirecttemp" => {}
@@ -130,9 +138,6 @@ impl Parser {
                 let extensions = extensions.iter().map(plain).collect();
                 self.handler(line, HandlerSays::Extensions(php, extensions));
             }
-            name if name.starts_with("rewrite") => {
-                return self.rewrite(line, name, rest);
-            }
             name if is_harmless(name) => {}
             _ => self.note(line, Why::NotUnderstood),
         }
@@ -146,13 +151,17 @@ impl Parser {
         };
         let (provider, rest) = arguments.split_first()?;
         let what = match &*provider.to_ascii_lowercase() {
-            "all" => match &*rest.first()?.to_ascii_lowercase() {
-                "granted" => Required::All(true),
-                "denied" => Required::All(false),
+            "all" => match (&*rest.first()?.to_ascii_lowercase(), rest.len()) {
+                ("granted", 1) => Required::All(true),
+                // With a word more it is a mistake to Apache, which refuses everything.
+                ("denied", _) => Required::All(false),
                 _ => return None,
             },
-            "method" => Required::Method(rest.to_vec()),
-            "env" => Required::Env(rest.to_vec()),
+            "method" => match Methods::named(rest, false) {
+                (methods, true) => Required::Method(methods),
+                _ => return None,
+            },
+            "env" => Required::Env(rest.iter().map(|name| name.to_ascii_lowercase()).collect()),
             "valid-user" | "user" | "group" | "ip" | "host" | "forward-dns" | "local" | "expr"
             | "file-owner" | "file-group" | "ldap-user" | "ldap-group" | "ldap-dn"
             | "ldap-attribute" | "ldap-filter" | "dbm-group" | "dbd-group" | "dbd-login" => {
@@ -165,7 +174,7 @@ impl Parser {
             }
         };
         Some(Require {
-            methods: self.methods.clone(),
+            methods: self.methods,
             negated,
             what,
         })
@@ -173,6 +182,7 @@ impl Parser {
 
     fn set_env_if(
         &mut self,
+        line: &Line<'_>,
         attribute: &str,
         expression: &str,
         variables: &[String],
@@ -182,16 +192,20 @@ impl Parser {
         let variables = variables.iter().map(|text| {
             let name = text.split('=').next().unwrap_or_default();
             match name.strip_prefix('!') {
-                Some(name) => (name.to_owned(), false),
-                None => (name.to_owned(), true),
+                Some(name) => (name.to_ascii_lowercase(), false),
+                None => (name.to_ascii_lowercase(), true),
             }
         });
+        // With any other character Apache takes it for an expression that the fields' names match.
+        let is_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
+        let is_named = attribute.bytes().all(is_name);
+        if !is_named {
+            self.note(line, Why::Visitor);
+        }
+        // What may be in effect or not is as uncertain.
+        let known = is_named && self.maybe == 0;
         let set = SetEnvIf {
-            attribute: match self.maybe {
-                0 => attribute.to_owned(),
-                // Not known whether it is in effect: as if it asked about the visitor.
-                _ => "remote_addr".to_owned(),
-            },
+            attribute: known.then(|| attribute.to_ascii_lowercase()),
             expression,
             variables: variables.collect(),
         };
@@ -245,24 +259,25 @@ impl Parser {
     }
 
     fn rewrite(&mut self, line: &Line<'_>, name: &str, rest: &str) -> Option<()> {
-        if self.section != 0 || self.maybe > 0 {
-            // Apache does not support them in `<Files>`; in `<If>` they depend on the request.
-            if name == "rewriterule" && rewrite_lines::refuses(rest) {
-                self.here().maybe_access.get_or_insert(line.number);
-                self.note(line, Why::NotUnderstood);
-            }
-            return Some(());
+        // Apache does not support them in `<Files>`; in `<If>` they depend on the request. Only their
+        // mistakes count there, and what they might close.
+        let apart = self.section != 0 || self.maybe > 0;
+        if !apart {
+            self.here().has_rewrite = true;
         }
-        self.here().has_rewrite = true;
         match name {
             "rewritebase" => {}
             "rewriteengine" => {
-                self.here().engine = Some(match &*word(rest).0.to_ascii_lowercase() {
+                let on = match &*word(rest).0.to_ascii_lowercase() {
                     "on" => true,
                     "off" => false,
                     _ => return None,
-                });
+                };
+                if !apart {
+                    self.here().engine = Some(on);
+                }
             }
+            "rewriteoptions" if apart => {}
             "rewriteoptions" => {
                 for option in words(rest) {
                     let option = option.to_ascii_lowercase();
@@ -273,12 +288,23 @@ impl Parser {
                     };
                 }
             }
-            "rewritecond" => self.conditions.push(rewrite_lines::condition(rest)?),
+            "rewritecond" => {
+                let condition = rewrite_lines::condition(rest)?;
+                if !apart {
+                    self.conditions.push(condition);
+                }
+            }
+            "rewriterule" if apart => {
+                if rewrite_lines::rule(line.number, rest, Vec::new())?.closes() {
+                    self.here().maybe_access.get_or_insert(line.number);
+                    self.note(line, Why::NotUnderstood);
+                }
+            }
             "rewriterule" => {
                 let conditions = std::mem::take(&mut self.conditions);
                 let uncertain = conditions.iter().any(rewrite_lines::depends);
                 let rule = rewrite_lines::rule(line.number, rest, conditions)?;
-                if uncertain && rewrite_lines::refuses(rest) {
+                if uncertain && matches!(rule.target, Target::Refuse(_)) {
                     self.note(line, Why::Visitor);
                 } else {
                     self.quote(line);
