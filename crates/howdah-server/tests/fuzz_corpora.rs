@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 mod checks;
 #[path = "../../../fuzz/front_checks/mod.rs"]
 mod front_checks;
+#[path = "../../../fuzz/htaccess_checks.rs"]
+mod htaccess_checks;
 
 /// xorshift64*: the quality of the numbers is of no matter.
 struct Numbers(u64);
@@ -129,6 +131,11 @@ fn spawner_messages() {
 #[test]
 fn received_requests() {
     exercise("received_request", checks::received_request);
+}
+
+#[test]
+fn htaccess_files() {
+    exercise("htaccess", htaccess_checks::htaccess);
 }
 
 #[test]
