@@ -9,15 +9,14 @@
 //! - [`route`], with `rules` and `search`: the rules, `try_files`, the front controller: one
 //!   [`Route`] for a request.
 //! - [`accel`]: files that scripts ask to have sent.
-//! - [`recognise`], with `known`, `catch_all`, `placed` and [`subfolder`]: a configuration for a
+//! - [`recognise`], with `known`, `placed` and [`subfolder`]: a configuration for a
 //!   directory without one.
-//! - [`htaccess`]: what Apache's files close.
+//! - [`htaccess`]: what Apache's files close, and which front controller they name.
 //! - [`explain`]: a route in words.
 //! - [`refusal`]: every no, by name.
 
 pub mod accel;
 mod access;
-mod catch_all;
 mod check;
 pub mod config;
 mod denials;

@@ -1,6 +1,6 @@
 //! Which application lies in a directory, and the site configuration it wants. Used when there is
 //! no configuration file; what it chose is said line by line, never silently. Looks at names
-//! of files only, except for the `.htaccess` that names a front controller (`catch_all.rs`).
+//! of files only, except for the `.htaccess` that names a front controller (`htaccess/catch_all.rs`).
 //!
 //! What is refused follows each application's own `.htaccess` or its documentation for nginx:
 //! directories of code and data, and scripts where users upload files (`known.rs`). What `.htaccess`
@@ -10,8 +10,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::catch_all;
 use super::config::{RuleAction, SiteConfig};
+use super::htaccess::catch_all;
 use super::known::{KNOWN, Known, WEB_DIRECTORIES};
 use super::placed::Placed;
 use super::subfolder::{self, Below};

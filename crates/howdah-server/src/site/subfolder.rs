@@ -5,8 +5,8 @@
 use std::fmt;
 use std::path::Path;
 
-use super::catch_all::{self, CatchAll};
 use super::config::SiteConfig;
+use super::htaccess::catch_all::{self, CatchAll};
 use super::known::{KNOWN, Known};
 use super::placed::Placed;
 use super::recognise::{Application, exists};

@@ -251,6 +251,8 @@ fn a_small_file_costs_little_time_and_memory() {
     assert!(parse(&heavy).is_fault(0) && below(&heavy) && at_root(&heavy));
     let redirects = "RewriteRule ^old-page$ /new-page [R=301,L]\n".repeat(20_000);
     assert!(parse(&redirects).is_understood());
+    let gone = "Redirect gone /old-page\n".repeat(20_000);
+    assert!(parse(&gone).is_understood());
     let variables = 3000;
     let asking = format!(
         "{}{}",

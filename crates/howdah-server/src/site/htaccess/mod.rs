@@ -1,10 +1,12 @@
-//! Apache's `.htaccess` files: what they close. Everything else in them is passed over.
+//! Apache's `.htaccess` files: what they close, and at the start which front controller they name.
+//! Everything else in them is passed over.
 //!
 //! - [`files`]: the files on a path, as they are now.
 //! - `lines`, `modules`, `names`, `parse`, `rewrite_lines`: a file's text into `section`'s values.
 //! - `access`, `rewrite`, `pattern`, `truth`: what a line means for a request.
 //! - [`decide`]: Apache's order and inheritance; one [`Verdict`] for a path.
 //! - [`door`]: where a site asks.
+//! - `catch_all`: the front controller that a file names.
 //! - [`report`]: the lines that are not applied exactly, for the one who starts the server.
 //!
 //! The decision fails closed: what is not understood opens nothing. See the head of [`decide`] for
@@ -12,6 +14,7 @@
 
 mod access;
 mod asked;
+pub(super) mod catch_all;
 mod decide;
 mod door;
 mod files;

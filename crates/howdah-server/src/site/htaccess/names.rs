@@ -77,7 +77,6 @@ const HARMLESS: &[&str] = &[
     "expiresactive",
     "expiresbytype",
     "expiresdefault",
-    "fallbackresource",
     "fancyindexing",
     "fileetag",
     "filterchain",

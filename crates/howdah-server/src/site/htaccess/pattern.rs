@@ -90,6 +90,14 @@ impl Regex {
         Some(Regex { engine, weight })
     }
 
+    /// As it is written, if the `regex` crate reads it.
+    pub(super) fn text(&self) -> Option<&str> {
+        match &self.engine {
+            Engine::Linear(linear) => Some(&linear.text),
+            Engine::Backtracking(_) => None,
+        }
+    }
+
     /// Its length with repetitions written out (`a{3}` as `aaa`): what it costs to compile and to keep.
     pub(super) fn weight(&self) -> usize {
         self.weight

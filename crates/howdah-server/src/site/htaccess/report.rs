@@ -64,7 +64,8 @@ fn below(directory: &Path, left: &mut VecDeque<PathBuf>) {
     left.extend(found.into_iter().take(room));
 }
 
-fn read(file: &Path) -> Option<Parsed> {
+/// What a file says; none if there is none.
+pub(super) fn read(file: &Path) -> Option<Parsed> {
     let meta = match fs::metadata(file) {
         Ok(meta) => meta,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,

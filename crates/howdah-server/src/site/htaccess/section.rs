@@ -137,6 +137,8 @@ pub(super) struct Section {
     pub has_rewrite: bool,
     pub inherits: Inherits,
     pub rules: Vec<Rule>,
+    /// `FallbackResource`: looked at for a front controller only.
+    pub fallback: Option<String>,
 }
 
 /// `AuthMerging`
@@ -226,10 +228,13 @@ impl Section {
             Names::Any => 0,
         });
         let variables = self.variables.iter().map(|set| set.expression.weight());
-        let redirects = self.redirects.iter().map(|redirect| match &redirect.path {
-            RedirectPath::Below(path) => path.len(),
-            RedirectPath::Matches(regex) => regex.weight(),
-        });
+        let redirects = self
+            .redirects
+            .iter()
+            .filter_map(|redirect| match &redirect.path {
+                RedirectPath::Below(_) => None,
+                RedirectPath::Matches(regex) => Some(regex.weight()),
+            });
         let asked = self.rules.iter().filter(|rule| !rule.is_passed_over());
         let rules = asked.clone().map(|rule| rule.pattern.weight());
         let conditions = asked.flat_map(|rule| &rule.conditions);

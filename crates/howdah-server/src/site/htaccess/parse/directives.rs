@@ -113,6 +113,8 @@ impl Parser {
             }
             "redirect" | "redirectmatch" => self.redirect(line, name, &arguments)?,
             "redirectpermanent" | "redirecttemp" => {}
+            "fallbackresource" if !maybe => self.here().fallback = Some(first.to_owned()),
+            "fallbackresource" => {}
             "php_flag" | "php_value" if first.eq_ignore_ascii_case("engine") => {
                 let value = arguments.get(1)?.to_ascii_lowercase();
                 let on = matches!(&*value, "on" | "1" | "true" | "yes");

@@ -1,0 +1,243 @@
+//! The script that an `.htaccess` sends everything to that is no file: how an application without
+//! configuration says which its front controller is. Looked at once, at the start. What `.htaccess`
+//! files refuse is not read here but at every request (`htaccess`).
+
+use std::path::Path;
+
+use super::report::read;
+use super::rewrite::{Condition, Rule, Target, Test};
+
+/// Where everything goes that is no file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CatchAll {
+    /// The script's path below the directory: `/index.php`.
+    pub(crate) script: String,
+    /// The request's path is its PATH_INFO (`index.php/$1`).
+    pub(crate) path_info: bool,
+    /// The query that it wants, with `$1` for the path: `url=$1`.
+    pub(crate) query: Option<String>,
+}
+
+/// The catch-all rule of `directory`, which lies at the URL path `folder` (empty for the root).
+pub(crate) fn of(directory: &Path, folder: &str) -> Option<CatchAll> {
+    let parsed = read(&directory.join(".htaccess"))?;
+    let section = parsed.sections.first()?;
+    let script_of = |target: &str| {
+        target_of(target, folder).filter(|found| directory.join(&found.script[1..]).is_file())
+    };
+    let mut files_pass = false;
+    for rule in &section.rules {
+        let target = match &rule.target {
+            Target::Elsewhere(target) => target,
+            Target::Same => {
+                files_pass |= has(rule, false);
+                continue;
+            }
+            _ => continue,
+        };
+        let Some(found) = script_of(target) else {
+            continue;
+        };
+        // An index.php that any rule leads to gets the rest as well: so it is everywhere. Other
+        // scripts must show it: the whole path, and files excepted.
+        let excepted = files_pass || has(rule, true);
+        let plain = excepted && !rule.conditions.iter().any(is_of_visitor);
+        let pattern = rule.pattern.text().filter(|_| !rule.negated);
+        if found.script == "/index.php" || plain && pattern.is_some_and(takes_all) {
+            let captured = pattern.is_some_and(captures_all);
+            return Some(CatchAll {
+                query: found.query.filter(|_| captured),
+                path_info: found.path_info && captured,
+                ..found
+            });
+        }
+    }
+    script_of(section.fallback.as_deref()?)
+}
+
+/// The rule has a condition `-f`, or `!-f`.
+fn has(rule: &Rule, negated: bool) -> bool {
+    let is_it = |condition: &Condition| {
+        matches!(condition.test, Test::Is(b'f')) && condition.negated == negated
+    };
+    rule.conditions.iter().any(is_it)
+}
+
+/// Who asks, when and how: a rule for some of them makes no front controller.
+fn is_of_visitor(condition: &Condition) -> bool {
+    ["HTTP", "REMOTE_", "TIME", "REQUEST_METHOD", "QUERY_STRING"]
+        .iter()
+        .any(|start| condition.text.starts_with(&format!("%{{{start}")))
+}
+
+/// Patterns that match every path.
+fn takes_all(pattern: &str) -> bool {
+    matches!(
+        pattern,
+        "^" | "." | ".*" | ".+" | "^.*" | "^.+" | "^.*$" | "^.+$" | ".*$" | "$"
+    ) || captures_all(pattern)
+}
+
+/// Those of them whose `$1` is the whole path, without its first slash.
+fn captures_all(pattern: &str) -> bool {
+    let inner = pattern.strip_prefix('^').unwrap_or(pattern);
+    let inner = inner.strip_prefix("/?").unwrap_or(inner);
+    let inner = inner.strip_suffix('$').unwrap_or(inner);
+    matches!(inner, "(.*)" | "(.+)" | "([^?]*)" | "(.*)/?" | "(.*?)/?")
+}
+
+/// `index.php?url=$1` of a rule.
+fn target_of(target: &str, folder: &str) -> Option<CatchAll> {
+    let (path, query) = match target.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (target, None),
+    };
+    // An absolute target begins at the site's root.
+    let path = match path.strip_prefix('/') {
+        Some(_) => path.strip_prefix(folder)?.strip_prefix('/')?,
+        None => path.strip_prefix("./").unwrap_or(path),
+    };
+    let end = path.find(".php")? + ".php".len();
+    let (script, rest) = path.split_at(end);
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'/');
+    let is_script = script.bytes().all(plain) && !script.split('/').any(|s| s.starts_with('.'));
+    if !is_script || !matches!(rest, "" | "/" | "/$1") {
+        return None;
+    }
+    // What of a query can be had here: names, values and the path.
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.=&/$".contains(&b);
+    let query = query.filter(|query| {
+        let captures = query.matches('$').count();
+        captures == 1 && query.contains("$1") && query.bytes().all(plain)
+    });
+    Some(CatchAll {
+        script: format!("/{script}"),
+        path_info: rest == "/$1",
+        query: query.map(str::to_owned),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A script, whether it wants PATH_INFO, and the query that it wants.
+    type Expected<'e> = Option<(&'e str, bool, Option<&'e str>)>;
+
+    fn check(scripts: &[&str], folder: &str, cases: &[(&str, Expected<'_>)]) {
+        let dir = tempfile::tempdir().unwrap();
+        for script in scripts {
+            fs::write(dir.path().join(script), "").unwrap();
+        }
+        for (text, expected) in cases {
+            fs::write(dir.path().join(".htaccess"), text).unwrap();
+            let expected = expected.map(|(script, path_info, query)| CatchAll {
+                script: script.to_owned(),
+                path_info,
+                query: query.map(str::to_owned),
+            });
+            assert_eq!(of(dir.path(), folder), expected, "{text}");
+        }
+    }
+
+    const INDEX: Expected<'static> = Some(("/index.php", false, None));
+
+    #[test]
+    fn an_index_php_shows_in_any_rewrite() {
+        check(&[], "", &[("RewriteRule ^ index.php [L]", None)]);
+        check(
+            &["index.php"],
+            "",
+            &[
+                ("RewriteEngine On\nRewriteRule ^ index.php [L]", INDEX),
+                ("  rewriterule . /index.php?q=$1 [L,QSA]", INDEX),
+                ("RewriteRule ^ \"index.php\" [L]", INDEX),
+                ("RewriteRule ^(.*)$ \\\n  index.php [L]", INDEX),
+                ("FallbackResource /index.php", INDEX),
+                (
+                    "<IfModule mod_rewrite.c>\nRewriteRule ^ index.php\n</IfModule>",
+                    INDEX,
+                ),
+                (
+                    "<IfModule mod_none.c>\nRewriteRule ^ index.php\n</IfModule>",
+                    None,
+                ),
+                ("RewriteRule ^old$ new.php", None),
+                ("RewriteRule ^old$ index.php [R=301]", None),
+                ("#RewriteRule ^ index.php", None),
+                ("RewriteRule ^(.*)$ https://other.example/index.php", None),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_script_of_another_name_must_get_all_that_is_no_file() {
+        let loader = Some(("/loader.php", false, None));
+        let no_file = |rest: &str| {
+            format!(
+                "RewriteCond %{{REQUEST_FILENAME}} !-f\nRewriteCond %{{REQUEST_FILENAME}} !-d\n{rest}"
+            )
+        };
+        check(
+            &["loader.php", "index.php"],
+            "",
+            &[
+                (&no_file("RewriteRule ^.*$ /loader.php [L]"), loader),
+                (
+                    "RewriteCond %{REQUEST_FILENAME} -f [OR]\nRewriteCond %{REQUEST_FILENAME} -d\nRewriteRule ^ - [L]\nRewriteRule . loader.php [L]",
+                    loader,
+                ),
+                ("FallbackResource /loader.php", loader),
+                ("FallbackResource disabled", None),
+                // Everything, files too, or for some only: no front controller.
+                ("RewriteRule ^.*$ loader.php [L]", None),
+                (&no_file("RewriteRule ^feed/(.*)$ loader.php [L]"), None),
+                (
+                    &no_file("RewriteCond %{REMOTE_ADDR} !^10\nRewriteRule ^ loader.php"),
+                    None,
+                ),
+            ],
+        );
+    }
+
+    #[test]
+    fn what_the_script_wants_of_the_path_is_kept() {
+        check(
+            &["index.php"],
+            "",
+            &[
+                (
+                    "RewriteRule ^(.*)$ index.php?url=$1 [QSA,L]",
+                    Some(("/index.php", false, Some("url=$1"))),
+                ),
+                (
+                    "RewriteRule ^(.*)$ index.php/$1 [L]",
+                    Some(("/index.php", true, None)),
+                ),
+                ("RewriteRule ^([a-z]+)/(.*)$ index.php?a=$1&b=$2", INDEX),
+                ("RewriteRule ^x/(.*)$ index.php?a=$1", INDEX),
+            ],
+        );
+    }
+
+    #[test]
+    fn below_a_folder_targets_are_relative_or_begin_with_it() {
+        check(
+            &["index.php"],
+            "/shop",
+            &[
+                ("RewriteRule . index.php [L]", INDEX),
+                ("RewriteRule . /shop/index.php [L]", INDEX),
+                ("RewriteRule . /index.php [L]", None),
+                ("RewriteRule . /shopping/index.php [L]", None),
+            ],
+        );
+        check(
+            &["index.php"],
+            "",
+            &[("RewriteRule . ../index.php [L]", None)],
+        );
+    }
+}
