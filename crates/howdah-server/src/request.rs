@@ -499,7 +499,7 @@ impl Front {
     }
 
     fn write_down(&self, exchange: Exchange<'_>, record: &Record, out: &Responder, since: Instant) {
-        let duration = since.elapsed();
+        let duration = turn::now().duration_since(since);
         let (status, bytes) = (out.status(), out.body_bytes_sent());
         self.counters.finished(status, bytes, duration);
         let Exchange {
@@ -577,7 +577,7 @@ impl Handler for Front {
     ) {
         self.counters.started();
         // Counted also when the future is dropped, at the end of a graceful stop.
-        let mut unfinished = Unfinished(Some(&self.counters), Instant::now());
+        let mut unfinished = Unfinished(Some(&self.counters), turn::recently());
         let config = self.config.load_full();
         let client = config
             .settings

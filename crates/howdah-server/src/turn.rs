@@ -31,6 +31,7 @@ thread_local! {
     static DOING: Cell<&'static str> = const { Cell::new("") };
     static OPERATIONS: Cell<u32> = const { Cell::new(0) };
     static KNOWN: Cell<Option<(Instant, Duration)>> = const { Cell::new(None) };
+    static RECENT: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
 /// When a turn began, and the CPU time the thread had then, rounded down.
@@ -64,6 +65,19 @@ pub fn record() -> (Longest, u64) {
 /// Says what the turn is doing from now on, in a word or two for people.
 pub(crate) fn doing(what: &'static str) {
     DOING.set(what);
+}
+
+/// The time that this thread has read last: at the end of the turn before, or after its last sleep
+/// (`listener::slice`). For whoever can do with a time that is right within a turn's length.
+pub(crate) fn recently() -> Instant {
+    RECENT.get().unwrap_or_else(now)
+}
+
+/// The time.
+pub(crate) fn now() -> Instant {
+    let now = Instant::now();
+    RECENT.set(Some(now));
+    now
 }
 
 /// Whether the turn has lasted long enough: the caller is to give way if it can. Outside of a turn: no.
@@ -137,7 +151,7 @@ struct Ongoing(Turn);
 
 impl Ongoing {
     fn begin(what: &'static str) -> Ongoing {
-        let began = Instant::now();
+        let began = recently();
         let (at, cpu) = match KNOWN.get() {
             Some(known) if began.duration_since(known.0) < ANCHOR => known,
             _ => know(began),
@@ -153,7 +167,7 @@ impl Ongoing {
 
     /// The CPU time it took so far, at least; none: less than [`LIMIT`].
     fn too_long(&self) -> Option<Duration> {
-        let now = Instant::now();
+        let now = now();
         if now.duration_since(self.0.began) < LIMIT {
             return None;
         }

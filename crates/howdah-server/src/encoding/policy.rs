@@ -224,11 +224,15 @@ fn choice<'a>(
     config: &EncodingConfig,
     mut facts: Facts<'a>,
 ) -> Option<Choice> {
+    // A small answer needs no look at its fields.
+    if facts.length.is_some_and(|length| length < config.min_size) {
+        return None;
+    }
     let (mut etag, mut ranges, mut varies) = (None, false, false);
     for (name, value) in head.fields() {
         facts.field(name, value);
         match name.len() {
-            4 if name.eq_ignore_ascii_case(b"etag") => etag = Some(weakened(value)),
+            4 if name.eq_ignore_ascii_case(b"etag") => etag = Some(value),
             4 if name.eq_ignore_ascii_case(b"vary") => {
                 varies |= value.split(|b| *b == b',').any(|member| {
                     let member = member.trim_ascii();
@@ -240,9 +244,10 @@ fn choice<'a>(
         }
     }
     config.allows(&facts).ok()?;
+    let coding = negotiate::choose(request.header_all(b"accept-encoding"), &config.codings);
     Some(Choice {
-        coding: negotiate::choose(request.header_all(b"accept-encoding"), &config.codings),
-        etag,
+        etag: etag.filter(|_| coding.is_some()).map(weakened),
+        coding,
         ranges,
         varies,
     })

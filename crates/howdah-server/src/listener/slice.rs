@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
-use crate::sys;
+use crate::{sys, turn};
 
 /// How long a thread runs before it gives way: fifty hits of the page cache.
 const LENGTH: Duration = Duration::from_micros(500);
@@ -28,16 +28,16 @@ pub(super) fn ask_for_short_slices() {
 /// Before a look at the sockets that may become a sleep.
 pub(super) fn before_park() {
     SLICE.with_borrow_mut(|slice| {
-        if slice.is_over(Instant::now()) {
+        if slice.is_over(turn::now()) {
             std::thread::yield_now();
-            slice.begin(Instant::now());
+            slice.begin(turn::now());
         }
     });
 }
 
 /// After it.
 pub(super) fn after_unpark() {
-    SLICE.with_borrow_mut(|slice| slice.looked(Instant::now()));
+    SLICE.with_borrow_mut(|slice| slice.looked(turn::now()));
 }
 
 /// What a thread has of its slice. No time: it has only begun.

@@ -10,6 +10,7 @@
 //! Rules run once and a rewrite does not start them again: there are no loops, and no limit of
 //! ten rounds to hit (nginx's `rewrite or internal redirection cycle`).
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -263,7 +264,11 @@ impl Site {
                 self.admit_script(tree, walk, script, named)
             }
             Searched::Here(Found::File(plan)) => {
-                let path = [b"/", &plan.relative[..]].concat();
+                // Mostly the path itself; an index file has a longer one.
+                let path = match walk.path.as_bytes()[1..] == plan.relative[..] {
+                    true => Cow::Borrowed(walk.path.as_bytes()),
+                    false => Cow::Owned([b"/", &plan.relative[..]].concat()),
+                };
                 self.admit(Wanted {
                     root: &plan.root,
                     path: &path,

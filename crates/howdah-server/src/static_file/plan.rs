@@ -5,6 +5,7 @@
 //! reference to its content. Reading from disk happens on the calling thread, as in nginx without
 //! `aio`: files larger than [`cache::MAX_FILE`] are only opened here.
 
+use std::borrow::Cow;
 use std::collections::hash_map::RandomState;
 use std::fs::File;
 use std::hash::BuildHasher;
@@ -150,8 +151,8 @@ impl StaticBody {
 }
 
 /// What was chosen to be sent for the resource.
-struct Representation {
-    relative: Vec<u8>,
+struct Representation<'a> {
+    relative: Cow<'a, [u8]>,
     meta: Meta,
     coding: Option<Coding>,
     /// Other codings of it lie there: the answer varies.
@@ -191,9 +192,9 @@ impl StaticPlan {
     /// A sidecar counts if it is a regular file not older than the original (in whole seconds:
     /// `gzip -k` and most build tools copy the time): an outdated one would serve old content for
     /// ever. Ranges are of the original, since clients ask by its offsets.
-    fn choose(&self, head: &RequestHead, conditions: &Conditions<'_>) -> Representation {
+    fn choose(&self, head: &RequestHead, conditions: &Conditions<'_>) -> Representation<'_> {
         let original = |varies| Representation {
-            relative: self.relative.clone(),
+            relative: Cow::Borrowed(&self.relative[..]),
             meta: self.meta,
             coding: None,
             varies,
@@ -227,7 +228,7 @@ impl StaticPlan {
             .find(|(coding, ..)| Some(*coding) == chosen)
         {
             Some((coding, relative, meta)) => Representation {
-                relative,
+                relative: Cow::Owned(relative),
                 meta,
                 coding: Some(coding),
                 varies,
@@ -240,7 +241,7 @@ impl StaticPlan {
     /// become too large, and is better sent from the open file.
     fn kept(
         &self,
-        chosen: &Representation,
+        chosen: &Representation<'_>,
         now: impl Fn() -> SystemTime,
     ) -> Result<Option<Arc<Entry>>, Refusal> {
         let id = self.root.id();
@@ -276,7 +277,7 @@ impl StaticPlan {
         &self,
         head: &RequestHead,
         conditions: &Conditions<'_>,
-        chosen: &Representation,
+        chosen: &Representation<'_>,
         entry: &Arc<Entry>,
     ) -> StaticAnswer {
         let selected = match conditions.evaluate(head, &entry.validators) {
@@ -322,7 +323,7 @@ impl StaticPlan {
         &self,
         head: &RequestHead,
         conditions: &Conditions<'_>,
-        chosen: &Representation,
+        chosen: &Representation<'_>,
         now: SystemTime,
     ) -> Result<StaticAnswer, Refusal> {
         // What is asked of the open descriptor is what will be sent.
@@ -333,7 +334,7 @@ impl StaticPlan {
             other => return Ok(self.without_body(other, chosen, &validators)),
         };
         let now_chosen = Representation {
-            relative: chosen.relative.clone(),
+            relative: Cow::Borrowed(&chosen.relative),
             meta,
             coding: chosen.coding,
             varies: chosen.varies,
@@ -372,7 +373,12 @@ impl StaticPlan {
     }
 
     /// The header of the representation, whole.
-    fn head(&self, status: u16, chosen: &Representation, validators: &Validators) -> ResponseHead {
+    fn head(
+        &self,
+        status: u16,
+        chosen: &Representation<'_>,
+        validators: &Validators,
+    ) -> ResponseHead {
         let mut head = ResponseHead::new(status);
         if status != 304 {
             head.header(b"Content-Type", &self.content_type);
@@ -385,7 +391,12 @@ impl StaticPlan {
     }
 
     /// What a 200 and a 304 have alike (RFC 9110 §15.4.5).
-    fn metadata(&self, head: &mut ResponseHead, chosen: &Representation, validators: &Validators) {
+    fn metadata(
+        &self,
+        head: &mut ResponseHead,
+        chosen: &Representation<'_>,
+        validators: &Validators,
+    ) {
         if let Some(etag) = &validators.etag {
             head.header(b"ETag", etag);
         }
@@ -404,7 +415,7 @@ impl StaticPlan {
     fn without_body(
         &self,
         outcome: Outcome,
-        chosen: &Representation,
+        chosen: &Representation<'_>,
         validators: &Validators,
     ) -> StaticAnswer {
         let (head, unsent) = match outcome {
@@ -424,7 +435,7 @@ impl StaticPlan {
         }
     }
 
-    fn unsatisfiable(&self, chosen: &Representation, validators: &Validators) -> StaticAnswer {
+    fn unsatisfiable(&self, chosen: &Representation<'_>, validators: &Validators) -> StaticAnswer {
         let mut head = ResponseHead::new(416);
         head.header(
             b"Content-Range",
@@ -436,7 +447,7 @@ impl StaticPlan {
 
     fn partial(
         &self,
-        chosen: &Representation,
+        chosen: &Representation<'_>,
         validators: &Validators,
         start: u64,
         end: u64,
@@ -452,7 +463,7 @@ impl StaticPlan {
     /// RFC 9110 §14.6. The boundary cannot be guessed, so no content can contain it on purpose.
     fn multipart(
         &self,
-        chosen: &Representation,
+        chosen: &Representation<'_>,
         validators: &Validators,
         ranges: &[(u64, u64)],
     ) -> (ResponseHead, Vec<Piece>) {

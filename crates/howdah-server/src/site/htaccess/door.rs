@@ -17,6 +17,7 @@ use crate::site::access::Refused;
 use crate::site::config::Htaccess;
 use crate::site::refusal::Refusal;
 use crate::site::root::RootDir;
+use crate::site::script::is_script_name;
 
 /// Most different lines reported; a tree full of strange files does not fill the log.
 const MOST_REPORTS: usize = 1000;
@@ -130,17 +131,28 @@ impl Site {
             return true;
         }
         let root = self.root();
+        let says_something = |path: &[u8], lies| {
+            let chain = self.htaccess.files.on(&root, path, lies);
+            if !chain.met.is_empty() {
+                self.note(&root, &chain);
+            }
+            chain.files.iter().any(|file| !file.parsed.is_harmless())
+        };
+        let path = path.as_bytes();
+        // The page was made by the script of this name: a directory that has taken its place is not
+        // what the reader gets.
+        let lies = match is_script_name(path, &self.config.php_extensions) {
+            true => Lies::Script,
+            false => Lies::Nothing,
+        };
+        if says_something(path, lies) {
+            return true;
+        }
         let controller = self.front_controller.as_ref().map(|path| path.as_bytes());
-        [Some(path.as_bytes()), controller]
-            .into_iter()
-            .flatten()
-            .any(|path| {
-                let chain = self.htaccess.files.on(&root, path, Lies::Nothing);
-                if !chain.met.is_empty() {
-                    self.note(&root, &chain);
-                }
-                chain.files.iter().any(|file| !file.parsed.is_harmless())
-            })
+        // Its directory is mostly the root, which lies on every path.
+        controller.is_some_and(|script| {
+            !path.starts_with(directory_of(script)) && says_something(script, Lies::Script)
+        })
     }
 
     fn note(&self, root: &RootDir, chain: &Chain) {
@@ -173,6 +185,12 @@ impl Site {
 
 fn lock(reports: &Mutex<Reports>) -> std::sync::MutexGuard<'_, Reports> {
     reports.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// `/app/` of `/app/index.php`
+fn directory_of(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|b| *b == b'/');
+    &path[..end.map_or(0, |slash| slash + 1)]
 }
 
 fn file_name(root: &RootDir, directory: &[u8]) -> PathBuf {

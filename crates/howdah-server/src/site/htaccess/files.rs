@@ -4,6 +4,7 @@
 //!
 //! What is kept in memory is what a file says, by the directory's URL path: at most [`MOST`] files.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io::Read;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -30,6 +31,11 @@ const SETTLED: Duration = Duration::from_millis(100);
 const DEEP: usize = 16;
 /// Linux's `PATH_MAX`. A directory whose file cannot be named is closed.
 const LONGEST_PATH: usize = 4095;
+
+thread_local! {
+    /// The name that is asked for: reused, so that a path without files allocates nothing.
+    static NAMED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// What is known of a root's files.
 #[derive(Debug, Default)]
@@ -63,9 +69,12 @@ pub(crate) struct Chain {
 impl Files {
     /// The files of the directories that `path` leads through, and of itself if it is one.
     pub(crate) fn on(&self, root: &RootDir, path: &[u8], lies: Lies) -> Chain {
+        NAMED.with_borrow_mut(|name| self.walk(root, path, lies, name))
+    }
+
+    fn walk(&self, root: &RootDir, path: &[u8], lies: Lies, name: &mut Vec<u8>) -> Chain {
         let mut chain = Chain::default();
         let ends = path.iter().enumerate().filter(|(_, b)| **b == b'/');
-        let mut name = Vec::with_capacity(path.len() + NAME.len() + 1);
         for (depth, (end, _)) in ends.enumerate() {
             let directory = &path[..=end];
             // What is claimed to lie there may be missing, as the file that PATH_INFO would name.
@@ -73,14 +82,14 @@ impl Files {
                 0..=DEEP => lies,
                 _ => Lies::Nothing,
             };
-            if !self.look(root, directory, &mut name, lies, &mut chain) {
+            if !self.look(root, directory, name, lies, &mut chain) {
                 return chain;
             }
         }
         // A directory named without its slash, and what may be one.
         if !path.ends_with(b"/") && matches!(lies, Lies::Directory | Lies::Nothing) {
             let directory = [path, b"/"].concat();
-            self.look(root, &directory, &mut name, lies, &mut chain);
+            self.look(root, &directory, name, lies, &mut chain);
         }
         chain
     }
@@ -96,6 +105,18 @@ impl Files {
     ) -> bool {
         name.clear();
         name.extend_from_slice(&directory[1..]);
+        // Where nothing was found the directory itself is asked for first: mostly it is not there, and
+        // then nothing below it is.
+        if lies == Lies::Nothing && !name.is_empty() {
+            name.pop();
+            match root.stat_relative(name) {
+                Ok(meta) if meta.kind == Kind::Directory => {}
+                Ok(_) | Err(Refusal::NotFound) => return false,
+                // It may be one that cannot be looked into: its file says so.
+                Err(_) => {}
+            }
+            name.push(b'/');
+        }
         name.extend_from_slice(NAME);
         let too_long = root.path().len() + name.len() >= LONGEST_PATH;
         let found = match too_long {
@@ -106,15 +127,7 @@ impl Files {
         };
         let meta = match found {
             Ok(meta) => meta,
-            Err(Refusal::NotFound) => {
-                // What lies below what is not there need not be asked for.
-                let itself = &directory[1..directory.len().max(2) - 1];
-                return lies != Lies::Nothing
-                    || directory == b"/"
-                    || root
-                        .stat_relative(itself)
-                        .is_ok_and(|m| m.kind == Kind::Directory);
-            }
+            Err(Refusal::NotFound) => return true,
             Err(_) => {
                 chain.files.push(in_directory(
                     directory,
