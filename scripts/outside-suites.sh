@@ -5,7 +5,7 @@
 #
 # SUITES is a directory with the checkouts, each under its repository's name. What is not there is left
 # out, and its part of the page stays as its last run was (target/outside-suites). SUITE: h1spec,
-# Http11Probe, cache-tests, phpt-web, phpt-get, unit, frankenphp.
+# Http11Probe, cache-tests, phpt-web, phpt-get, unit, frankenphp, swoole.
 #
 #   h1spec       github.com/uNetworking/h1spec
 #   Http11Probe  github.com/MDA2AV/Http11Probe
@@ -13,6 +13,7 @@
 #   php-src      PHP's sources, of the release that howdah-php is linked with (phpt-web, phpt-get)
 #   unit         github.com/nginx/unit
 #   frankenphp   github.com/php/frankenphp
+#   swoole-src   github.com/swoole/swoole-src, of the release whose API `howdah run` has: 5.1 (swoole)
 #
 # HOWDAH names the program, by default target/release/howdah. JOBS: how many servers at once (2). Needs
 # python3 (3.11), node, php, php-fpm; pytest for unit, go for frankenphp. Exits with 1 if a case fails

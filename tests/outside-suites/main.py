@@ -1,5 +1,6 @@
 """Runs the suites that are there, keeps each result in target/outside-suites/SUITE.json
-(which quotes the suites, so it is not in the repository), and writes the page."""
+(which quotes the suites, so it is not in the repository), and writes the page. Of a suite without
+such a result the page keeps what it says."""
 
 import collections
 import dataclasses
@@ -7,6 +8,7 @@ import fnmatch
 import importlib
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -23,6 +25,7 @@ SUITES = {
     "phpt-get": ("php-src", "phpt", ("get",), "PHP's own tests of output, sessions, filters and others, sent as GET requests"),
     "unit": ("unit", "nginx_unit", (), "NGINX Unit's tests of PHP applications"),
     "frankenphp": ("frankenphp", "frankenphp_go", (), "FrankenPHP's tests of requests, with and without workers"),
+    "swoole": ("swoole-src", "swoole_phpt", (), "Swoole's tests of HTTP servers, timers, tables and atomics, by `howdah run`"),
 }
 RESULTS = rig.REPOSITORY / "target/outside-suites"
 PAGE = rig.REPOSITORY / "docs/outside-suites.md"
@@ -44,14 +47,25 @@ def explained(reasons, suite, case):
     return None
 
 
+def written():
+    """What the page says of each suite: its row and its part."""
+    text = PAGE.read_text() if PAGE.is_file() else ""
+    rows = {m[1]: m[0] for m in re.finditer(r"^\| ([\w-]+) \|.*$", text, re.M)}
+    return {m[1]: (rows[m[1]], m[0]) for m in re.finditer(r"^\n## (.+)\n(?:(?!\n## ).*\n)*", text, re.M) if m[1] in rows}
+
+
 def page(reasons):
     """The page's text, and what in it is not explained."""
+    before = written()
     table = ["| suite | what it is | version | passed | failed | elsewhere too | warned | skipped |",
              "|---|---|---|---|---|---|---|---|"]
     parts, unexplained = [], []
     for suite, (_, _, _, about) in SUITES.items():
         file = RESULTS / f"{suite}.json"
         if not file.is_file():
+            if suite in before:
+                table.append(before[suite][0])
+                parts.append(before[suite][1])
             continue
         result = json.loads(file.read_text())
         counts = collections.Counter(c["verdict"] for c in result["cases"])

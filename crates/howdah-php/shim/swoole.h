@@ -112,6 +112,7 @@ typedef struct {
 	bool compression;
 	zend_long compression_level;
 	size_t compression_min_length;
+	char *compression_types; /* each with its NUL, and one more; NULL: all */
 	bool parse_cookie, parse_post, parse_files;
 	bool large_uploads; /* upload_max_filesize was set */
 	char *pid_file;

@@ -102,6 +102,11 @@ void howdah_swoole_register_constants(int module_number)
 		{"DISPATCH_IDLE_WORKER", 3},
 		{"DISPATCH_IPMOD", 4},
 		{"DISPATCH_UIDMOD", 5},
+		{"DISPATCH_USERFUNC", 6},
+		{"DISPATCH_STREAM", 7},
+		{"DISPATCH_CO_CONN_LB", 8},
+		{"DISPATCH_CO_REQ_LB", 9},
+		{"DISPATCH_CONCURRENT_LB", 10},
 		{"HOOK_ALL", 2147481599},
 	};
 	static const char *const prefixes[] = {"SWOOLE_", "OPENSWOOLE_"};
@@ -111,7 +116,11 @@ void howdah_swoole_register_constants(int module_number)
 			int len = snprintf(name, sizeof(name), "%s%s", prefixes[p], constants[i].name);
 			zend_register_long_constant(name, (size_t)len, constants[i].value, CONST_PERSISTENT | CONST_CS, module_number);
 		}
-		int len = snprintf(name, sizeof(name), "%sVERSION", prefixes[p]);
+		int len = snprintf(name, sizeof(name), "%sHAVE_COMPRESSION", prefixes[p]);
+		zend_register_bool_constant(name, (size_t)len, true, CONST_PERSISTENT | CONST_CS, module_number);
+		len = snprintf(name, sizeof(name), "%sHAVE_ZLIB", prefixes[p]);
+		zend_register_bool_constant(name, (size_t)len, true, CONST_PERSISTENT | CONST_CS, module_number);
+		len = snprintf(name, sizeof(name), "%sVERSION", prefixes[p]);
 		zend_register_string_constant(name, (size_t)len, HOWDAH_SWOOLE_VERSION, CONST_PERSISTENT | CONST_CS, module_number);
 	}
 	register_names();

@@ -68,7 +68,7 @@ void howdah_swoole_cookie(INTERNAL_FUNCTION_PARAMETERS, bool encode)
 		smart_str_appends(&line, "deleted; expires=");
 		expires = 1;
 	} else {
-		zend_string *text = encode ? php_raw_url_encode(ZSTR_VAL(value), ZSTR_LEN(value)) : zend_string_copy(value);
+		zend_string *text = encode ? php_url_encode(ZSTR_VAL(value), ZSTR_LEN(value)) : zend_string_copy(value);
 		smart_str_append(&line, text);
 		zend_string_release(text);
 		if (expires > 0) {

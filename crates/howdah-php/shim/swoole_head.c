@@ -444,17 +444,37 @@ static zend_string *gzip(zend_string *body)
 	return result;
 }
 
-static bool is_encoded_already(response_t *response)
+/* The script's own field of this meaning, or NULL. */
+static zval *own_field(response_t *response, int wanted)
 {
-	zval *headers = &response->std.properties_table[HEADER];
+	zval *headers = &response->std.properties_table[HEADER], *value;
 	ZVAL_DEREF(headers);
 	zend_string *name;
 	if (Z_TYPE_P(headers) == IS_ARRAY) {
-		ZEND_HASH_FOREACH_STR_KEY(Z_ARRVAL_P(headers), name) {
-			if (name && meaning(ZSTR_VAL(name), ZSTR_LEN(name)) == SEEN_ENCODING) {
-				return true;
+		ZEND_HASH_FOREACH_STR_KEY_VAL(Z_ARRVAL_P(headers), name, value) {
+			if (name && meaning(ZSTR_VAL(name), ZSTR_LEN(name)) == wanted) {
+				ZVAL_DEREF(value);
+				return value;
 			}
 		} ZEND_HASH_FOREACH_END();
+	}
+	return NULL;
+}
+
+/* Is the answer's media type among those that compression_types names? Parameters do not count. */
+static bool is_compressed_type(response_t *response)
+{
+	if (!howdah_swoole.compression_types) {
+		return true;
+	}
+	zval *field = own_field(response, SEEN_TYPE);
+	bool named = field && Z_TYPE_P(field) == IS_STRING;
+	const char *type = named ? Z_STRVAL_P(field) : "text/html";
+	size_t len = strcspn(type, "; \t");
+	for (const char *at = howdah_swoole.compression_types; *at; at += strlen(at) + 1) {
+		if (strlen(at) == len && strncasecmp(at, type, len) == 0) {
+			return true;
+		}
 	}
 	return false;
 }
@@ -463,7 +483,7 @@ zend_string *howdah_compressed(response_t *response, zend_string *body)
 {
 	if (ZSTR_LEN(body) < howdah_swoole.compression_min_length || !howdah_swoole.compression
 	    || howdah_has_no_body(response->status) || !accepts_gzip(response)
-	    || is_encoded_already(response)) {
+	    || own_field(response, SEEN_ENCODING) || !is_compressed_type(response)) {
 		return NULL;
 	}
 	return gzip(body);

@@ -74,6 +74,8 @@ static const setting_t settings[] = {
 	{"http_gzip_level", SPECIAL, 0, NULL, NULL},
 	{"http_compression_min_length", NUMBER, 0, &howdah_swoole.compression_min_length, NULL},
 	{"compression_min_length", NUMBER, 0, &howdah_swoole.compression_min_length, NULL},
+	{"http_compression_types", SPECIAL, 0, NULL, NULL},
+	{"compression_types", SPECIAL, 0, NULL, NULL},
 
 	{"task_worker_num", UNLESS, 0, NULL, TASKS},
 	{"daemonize", UNLESS, 0, NULL, "run it under systemd or another supervisor, which also keeps its log"},
@@ -97,6 +99,7 @@ static const setting_t settings[] = {
 	{"hook_flags", DOUBTFUL, 0, NULL, COROUTINES},
 	{"task_enable_coroutine", DOUBTFUL, 0, NULL, TASKS},
 	{"enable_preemptive_scheduler", DOUBTFUL, 0, NULL, COROUTINES},
+	{"stats_file", DOUBTFUL, 0, NULL, "no file is written; ask $server->stats()"},
 	{"http_index_files", DOUBTFUL, 0, NULL, "directories are the script's"},
 
 	{"reactor_num", NOTHING, 0, NULL, NULL},
@@ -142,15 +145,12 @@ static const setting_t settings[] = {
 	{"tcp_user_timeout", NOTHING, 0, NULL, NULL},
 	{"open_http_protocol", NOTHING, 0, NULL, NULL},
 	{"websocket_compression", NOTHING, 0, NULL, NULL},
-	{"http_compression_types", DOUBTFUL, 0, NULL, "every type is compressed"},
-	{"compression_types", DOUBTFUL, 0, NULL, "every type is compressed"},
 	{"log_date_format", NOTHING, 0, NULL, NULL},
 	{"log_date_with_microseconds", NOTHING, 0, NULL, NULL},
 	{"log_rotation", DOUBTFUL, 0, NULL, "the log is appended to; rotate it with copytruncate"},
 	{"debug_mode", NOTHING, 0, NULL, NULL},
 	{"trace_flags", NOTHING, 0, NULL, NULL},
 	{"display_errors", NOTHING, 0, NULL, NULL},
-	{"stats_file", NOTHING, 0, NULL, NULL},
 	{"admin_server", UNLESS, 0, NULL, "there is no administration server"},
 	{NULL, NOTHING, 0, NULL, NULL},
 };
@@ -203,6 +203,34 @@ static void set_directory_or_limit(const char *name, const char *ini, zval *valu
 	zend_string_release(key);
 }
 
+/* Strings, each with its NUL and one NUL behind the last; `first`: what each begins with, if not NUL. */
+static void keep_list(const char *name, zval *value, char first, const char *wants, const char **into)
+{
+	if (Z_TYPE_P(value) != IS_ARRAY) {
+		bad_value(name, wants);
+		return;
+	}
+	size_t len = 1;
+	zval *one;
+	ZEND_HASH_FOREACH_VAL(Z_ARRVAL_P(value), one) {
+		if (Z_TYPE_P(one) != IS_STRING || Z_STRLEN_P(one) == 0 || (first && Z_STRVAL_P(one)[0] != first)
+		    || strlen(Z_STRVAL_P(one)) != Z_STRLEN_P(one)) {
+			bad_value(name, wants);
+			return;
+		}
+		len += Z_STRLEN_P(one) + 1;
+	} ZEND_HASH_FOREACH_END();
+	char *list = calloc(1, len), *at = list;
+	if (!list) {
+		return;
+	}
+	ZEND_HASH_FOREACH_VAL(Z_ARRVAL_P(value), one) {
+		memcpy(at, Z_STRVAL_P(one), Z_STRLEN_P(one));
+		at += Z_STRLEN_P(one) + 1;
+	} ZEND_HASH_FOREACH_END();
+	*into = list;
+}
+
 static void special(const char *name, zval *value)
 {
 	char error[512];
@@ -230,29 +258,9 @@ static void special(const char *name, zval *value)
 		set_directory_or_limit(name, "upload_max_filesize", value);
 		howdah_swoole.large_uploads = true;
 	} else if (strcmp(name, "static_handler_locations") == 0) {
-		if (Z_TYPE_P(value) != IS_ARRAY) {
-			bad_value(name, "an array of path prefixes");
-			return;
-		}
-		size_t len = 1;
-		zval *one;
-		ZEND_HASH_FOREACH_VAL(Z_ARRVAL_P(value), one) {
-			if (Z_TYPE_P(one) != IS_STRING || Z_STRLEN_P(one) == 0 || Z_STRVAL_P(one)[0] != '/'
-			    || strlen(Z_STRVAL_P(one)) != Z_STRLEN_P(one)) {
-				bad_value(name, "path prefixes that begin with /");
-				return;
-			}
-			len += Z_STRLEN_P(one) + 1;
-		} ZEND_HASH_FOREACH_END();
-		char *list = calloc(1, len), *at = list;
-		if (!list) {
-			return;
-		}
-		ZEND_HASH_FOREACH_VAL(Z_ARRVAL_P(value), one) {
-			memcpy(at, Z_STRVAL_P(one), Z_STRLEN_P(one));
-			at += Z_STRLEN_P(one) + 1;
-		} ZEND_HASH_FOREACH_END();
-		howdah_swoole_loop.locations = list;
+		keep_list(name, value, '/', "an array of path prefixes, each with / in front", &howdah_swoole_loop.locations);
+	} else if (strstr(name, "compression_types")) {
+		keep_list(name, value, '\0', "an array of media types", (const char **)&howdah_swoole.compression_types);
 	} else {
 		/* A level of compression. */
 		zend_long level = zval_get_long(value);

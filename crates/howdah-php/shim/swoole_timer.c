@@ -24,6 +24,9 @@ typedef struct {
 
 /* Timers that have run so far. */
 static zend_long rounds;
+/* Whose callback runs: it may ask for its own timer's info() when it has cleared it. */
+static howdah_timer_t *current;
+static uint64_t current_id;
 
 static HashTable timers;
 static bool ready;
@@ -85,7 +88,10 @@ bool howdah_swoole_on_timer(uint64_t id, bool repeats)
 	timer->running++;
 	timer->calls++;
 	rounds++;
+	current = timer;
+	current_id = id;
 	bool fine = howdah_swoole_call(&timer->info, &timer->cache, timer->count + first, arguments, "timer");
+	current = NULL;
 	timer->running--;
 	for (uint32_t i = 0; i < timer->count; i++) {
 		zval_ptr_dtor(&arguments[first + i]);
@@ -226,6 +232,9 @@ static PHP_METHOD(Timer, info)
 		RETURN_FALSE;
 	}
 	howdah_timer_t *timer = id > 0 ? zend_hash_index_find_ptr(&timers, (zend_ulong)id) : NULL;
+	if (!timer && current && current_id == (uint64_t)id) {
+		timer = current;
+	}
 	if (!timer) {
 		RETURN_NULL();
 	}
@@ -272,6 +281,9 @@ ZEND_END_ARG_INFO()
 ZEND_BEGIN_ARG_INFO_EX(arginfo_none, 0, 0, 0)
 ZEND_END_ARG_INFO()
 
+ZEND_BEGIN_ARG_WITH_RETURN_OBJ_INFO_EX(arginfo_list, 0, 0, Swoole\\Timer\\Iterator, 0)
+ZEND_END_ARG_INFO()
+
 ZEND_BEGIN_ARG_INFO_EX(arginfo_settings, 0, 0, 1)
 	ZEND_ARG_INFO(0, settings)
 ZEND_END_ARG_INFO()
@@ -282,7 +294,7 @@ static const zend_function_entry timer_methods[] = {
 	PHP_ME(Timer, clear, arginfo_id, ZEND_ACC_PUBLIC | ZEND_ACC_STATIC)
 	PHP_ME(Timer, clearAll, arginfo_none, ZEND_ACC_PUBLIC | ZEND_ACC_STATIC)
 	PHP_ME(Timer, exists, arginfo_id, ZEND_ACC_PUBLIC | ZEND_ACC_STATIC)
-	PHP_ME(Timer, list, arginfo_none, ZEND_ACC_PUBLIC | ZEND_ACC_STATIC)
+	PHP_ME(Timer, list, arginfo_list, ZEND_ACC_PUBLIC | ZEND_ACC_STATIC)
 	PHP_ME(Timer, info, arginfo_id, ZEND_ACC_PUBLIC | ZEND_ACC_STATIC)
 	PHP_ME(Timer, stats, arginfo_none, ZEND_ACC_PUBLIC | ZEND_ACC_STATIC)
 	PHP_ME(Timer, set, arginfo_settings, ZEND_ACC_PUBLIC | ZEND_ACC_STATIC | ZEND_ACC_DEPRECATED)
@@ -295,7 +307,7 @@ static const zend_function_entry timer_functions[] = {
 	ZEND_NAMED_FE(swoole_timer_clear, ZEND_MN(Timer_clear), arginfo_id)
 	ZEND_NAMED_FE(swoole_timer_clear_all, ZEND_MN(Timer_clearAll), arginfo_none)
 	ZEND_NAMED_FE(swoole_timer_exists, ZEND_MN(Timer_exists), arginfo_id)
-	ZEND_NAMED_FE(swoole_timer_list, ZEND_MN(Timer_list), arginfo_none)
+	ZEND_NAMED_FE(swoole_timer_list, ZEND_MN(Timer_list), arginfo_list)
 	ZEND_NAMED_FE(swoole_timer_info, ZEND_MN(Timer_info), arginfo_id)
 	ZEND_NAMED_FE(swoole_timer_stats, ZEND_MN(Timer_stats), arginfo_none)
 	ZEND_NAMED_FE(swoole_timer_set, ZEND_MN(Timer_set), arginfo_settings)

@@ -306,7 +306,7 @@ fn cookies_and_redirections_are_swooles() {
     assert_eq!(
         answer.headers("Set-Cookie"),
         [
-            "a=b%20c%3B; expires=Tue, 14-Nov-2023 22:13:20 GMT; Max-Age=0; path=/p; domain=example.org; secure; httponly; samesite=Lax; priority=High",
+            "a=b+c%3B; expires=Tue, 14-Nov-2023 22:13:20 GMT; Max-Age=0; path=/p; domain=example.org; secure; httponly; samesite=Lax; priority=High",
             "raw=x%20y",
             "gone=deleted; expires=Thu, 01-Jan-1970 00:00:01 GMT; Max-Age=0",
         ]
@@ -529,6 +529,35 @@ fn bodies_are_compressed_for_clients_that_can() {
 }
 
 #[test]
+fn only_the_named_media_types_are_compressed() {
+    let script = Script::start(
+        r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
+        $s->set(['worker_num' => 1, 'http_compression_types' => ['text/html', 'application/json']]);
+        $s->on('request', function ($q, $r) {
+            if (isset($q->get['type'])) { $r->header('Content-Type', $q->get['type']); }
+            $r->end(str_repeat('howdah ', 1000));
+        });
+        $s->start();"#,
+    );
+    let mut client = script.connect();
+    for (target, coding) in [
+        ("/", Some("gzip")),
+        ("/?type=Application/JSON;charset=utf-8", Some("gzip")),
+        ("/?type=application/jsonp", None),
+        ("/?type=image/png", None),
+    ] {
+        let answer = client.ask("GET", target, "Accept-Encoding: gzip\r\n", b"");
+        assert_eq!(answer.header("Content-Encoding"), coding, "{target}");
+    }
+    let wrong = "$s = new Swoole\\Http\\Server('127.0.0.1', 0); $s->set(['compression_types' => 'text/html']);";
+    assert!(
+        run_to_end(wrong)
+            .1
+            .contains("BadSetting: compression_types wants an array of media types")
+    );
+}
+
+#[test]
 fn an_empty_field_of_the_servers_own_is_left_out_and_switches_compression_off() {
     let script = serving(
         "$r->header('Content-Encoding', ''); $r->header('Server', ''); $r->header('Content-Length', '');
@@ -647,19 +676,20 @@ fn what_is_not_there_is_refused_by_name_before_anything_is_served() {
 fn settings_without_effect_and_unknown_ones_are_named() {
     let script = Script::start(
         r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
-        $s->set(['worker_num' => 1, 'enable_coroutine' => true, 'wroker_num' => 4, 'reactor_num' => 2]);
+        $s->set(['worker_num' => 1, 'enable_coroutine' => true, 'wroker_num' => 4, 'reactor_num' => 2, 'stats_file' => '/x']);
         $s->on('request', function ($q, $r) use ($s) { $r->end(json_encode($s->setting)); });
         $s->start();"#,
     );
     assert_eq!(
         script.get("/").text(),
-        r#"{"worker_num":1,"enable_coroutine":true,"wroker_num":4,"reactor_num":2}"#
+        r#"{"worker_num":1,"enable_coroutine":true,"wroker_num":4,"reactor_num":2,"stats_file":"\/x"}"#
     );
     let log = script.log();
     assert!(
         log.contains("SettingWithoutEffect: enable_coroutine"),
         "{log}"
     );
+    assert!(log.contains("SettingWithoutEffect: stats_file"), "{log}");
     assert!(log.contains("UnknownSetting: wroker_num"), "{log}");
     assert!(!log.contains("reactor_num"), "{log}");
 }

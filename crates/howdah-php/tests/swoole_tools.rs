@@ -82,6 +82,28 @@ fn timers_tell_of_themselves() {
 }
 
 #[test]
+fn a_timer_may_ask_for_itself_after_it_was_cleared() {
+    let (_, said) = run_to_end(
+        r#"use Swoole\Timer;
+        Timer::tick(1, function ($id) {
+            Timer::clear($id);
+            echo json_encode([Timer::exists($id), Timer::info($id)['removed'], Timer::info($id + 1)]);
+        });
+        register_shutdown_function(fn () => print(json_encode(Timer::info(1))));"#,
+    );
+    assert_eq!(said, "[false,true,null]null");
+}
+
+#[test]
+fn names_that_scripts_look_for_are_there() {
+    let (_, said) = run_to_end(
+        "echo json_encode([SWOOLE_HAVE_ZLIB, SWOOLE_HAVE_COMPRESSION, SWOOLE_DISPATCH_STREAM, SWOOLE_DISPATCH_CONCURRENT_LB,
+            (string) (new ReflectionFunction('swoole_timer_list'))->getReturnType()]);",
+    );
+    assert_eq!(said, r#"[true,true,7,10,"Swoole\\Timer\\Iterator"]"#);
+}
+
+#[test]
 fn an_atomic_wakes_a_worker_that_waits_for_it() {
     let script = Script::start(
         r#"$a = new Swoole\Atomic(0);
