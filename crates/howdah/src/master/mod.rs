@@ -11,13 +11,14 @@
 //! - [`process`]: the front's process, and zygotes started for it.
 //! - [`control`]: the control socket.
 //! - [`reload`]: a new configuration, taken or refused as a whole.
-//! - [`watchdog`]: whether the front hangs.
+//! - [`watchdog`]: whether the front hangs; [`hung`]: what is done then.
 //! - [`facts`]: what is known of the server without asking the front.
 //! - [`notify`]: what a service manager is told.
 
 mod careful;
 pub mod control;
 pub mod facts;
+mod hung;
 mod listeners;
 mod notify;
 mod process;
@@ -39,10 +40,11 @@ use crate::link::{Received, ToFront, ToMaster, read_text};
 use crate::{exit, php, sys};
 use control::{Ask, Asker, ControlSocket};
 use facts::Facts;
+use hung::ANSWERING;
 use listeners::Listeners;
 use process::FrontProcess;
 use reload::{Askers, Pending};
-use watchdog::{Tick, Watch};
+use watchdog::Watch;
 
 /// A front that lives this long is not in a crash loop.
 const SETTLED: Duration = Duration::from_secs(10);
@@ -52,10 +54,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const GENERATIONS: usize = 16;
 /// After the time limit of a stop, how long the front may take to leave.
 const LEAVING: Duration = Duration::from_secs(5);
-/// How long the front may take to answer a question; then whoever asked is told so.
-const ANSWERING: Duration = Duration::from_secs(8);
-/// How long a front may take to begin to serve, beside the time PHP has for its start.
-const BEGINNING: Duration = Duration::from_secs(60);
 /// Messages of the front taken at once: one that never stops talking must not keep the master from
 /// hearing anything else.
 const MESSAGES: usize = 64;
@@ -274,19 +272,6 @@ impl Master {
         others.into_iter().flatten().chain(questions).min()
     }
 
-    /// Until when a front that does not serve yet has to.
-    fn front_deadline(&self) -> Option<Instant> {
-        let front = self.front.as_ref()?;
-        let begins = front.watch.is_none() && !front.killed && !self.is_stopping();
-        begins.then(|| front.since + self.settings.patience.start + BEGINNING)
-    }
-
-    fn watch(&self) -> Option<&Watch> {
-        let front = self.front.as_ref()?;
-        let watched = !front.killed && !self.is_stopping();
-        front.watch.as_ref().filter(|_| watched)
-    }
-
     fn is_stopping(&self) -> bool {
         matches!(self.state, State::Stopping { .. })
     }
@@ -341,76 +326,6 @@ impl Master {
         self.watch_front(now);
         self.answer_for_the_front(now);
         self.end_late_reload(now);
-    }
-
-    fn watch_front(&mut self, now: Instant) {
-        if self
-            .front_deadline()
-            .is_some_and(|deadline| now >= deadline)
-        {
-            let allowed = self.settings.patience.start + BEGINNING;
-            say(format!(
-                "FrontHung: the front has not begun to serve within {} s and is killed",
-                allowed.as_secs()
-            ));
-            if let Some(front) = &mut self.front {
-                front.kill();
-            }
-        }
-        if self.watch().is_none() {
-            return;
-        }
-        let Some(front) = &mut self.front else { return };
-        let pid = front.pid;
-        let Some(watch) = &mut front.watch else {
-            return;
-        };
-        let list = |threads: Vec<i32>| -> String {
-            let each = threads.iter().map(|id| watchdog::describe(pid, *id));
-            each.collect::<Vec<_>>().join(", ")
-        };
-        let limit = self.settings.patience.hang.as_secs_f64();
-        match watch.tick(now, |thread| watchdog::waits_for_disk(pid, thread)) {
-            Tick::Wait => {}
-            Tick::Ping(number) => {
-                let sent = front.link.send_now(&ToFront::Ping { number }, &[]);
-                self.front_must_hear(sent);
-            }
-            Tick::Blocked(threads) => say(format!(
-                "FrontBlocked: the front (process {pid}) has not gone on for {limit} s: {}; it is left alone, since another would wait for the same disk",
-                list(threads)
-            )),
-            Tick::Hung(threads) => {
-                say(format!(
-                    "FrontHung: the front (process {pid}) has not gone on for {limit} s (timeouts.hang) and is killed: {}",
-                    list(threads)
-                ));
-                front.kill();
-            }
-        }
-    }
-
-    /// Whoever asked the front and got no answer gets ours.
-    fn answer_for_the_front(&mut self, now: Instant) {
-        let late = self.questions.extract_if(.., |_, (_, until)| now >= *until);
-        let late: Vec<Asker> = late.map(|(_, (asker, _))| asker).collect();
-        if late.is_empty() {
-            return;
-        }
-        let why = self.silence();
-        for asker in late {
-            asker.refuse(&why);
-        }
-    }
-
-    fn silence(&self) -> String {
-        let pid = self.front.as_ref().map_or(0, |front| front.pid);
-        format!(
-            "FrontSilent: the front (process {pid}) has not answered within {} s: {}. It is killed and started again when it has not gone on for {} s (timeouts.hang)",
-            ANSWERING.as_secs(),
-            watchdog::describe(pid, pid),
-            self.settings.patience.hang.as_secs_f64()
-        )
     }
 
     fn signal(&mut self, signal: libc::c_int) {

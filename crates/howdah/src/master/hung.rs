@@ -1,0 +1,101 @@
+//! What the master does about a front that hangs, does not begin to serve, or does not answer: it says
+//! so, and kills a front that will not go on. [`watchdog`] decides which that is.
+
+use std::time::{Duration, Instant};
+
+use super::control::Asker;
+use super::watchdog::{self, Tick, Watch};
+use super::{Master, say};
+use crate::link::ToFront;
+
+/// How long the front may take to answer a question; then the master answers in its place.
+pub(super) const ANSWERING: Duration = Duration::from_secs(8);
+/// How long a front may take to begin to serve, beside the time PHP has for its start.
+const BEGINNING: Duration = Duration::from_secs(60);
+
+impl Master {
+    /// Until when a front that does not serve yet has to.
+    pub(super) fn front_deadline(&self) -> Option<Instant> {
+        let front = self.front.as_ref()?;
+        let begins = front.watch.is_none() && !front.killed && !self.is_stopping();
+        begins.then(|| front.since + self.settings.patience.start + BEGINNING)
+    }
+
+    /// The watch over a front that serves and that nothing has ended yet.
+    pub(super) fn watch(&self) -> Option<&Watch> {
+        let front = self.front.as_ref()?;
+        let watched = !front.killed && !self.is_stopping();
+        front.watch.as_ref().filter(|_| watched)
+    }
+
+    /// Asks the front's threads for a sign of life when it is time to; kills a front that hangs.
+    pub(super) fn watch_front(&mut self, now: Instant) {
+        if self
+            .front_deadline()
+            .is_some_and(|deadline| now >= deadline)
+        {
+            let allowed = self.settings.patience.start + BEGINNING;
+            say(format!(
+                "FrontHung: the front has not begun to serve within {} s and is killed",
+                allowed.as_secs()
+            ));
+            if let Some(front) = &mut self.front {
+                front.kill();
+            }
+        }
+        if self.watch().is_none() {
+            return;
+        }
+        let Some(front) = &mut self.front else { return };
+        let pid = front.pid;
+        let Some(watch) = &mut front.watch else {
+            return;
+        };
+        let list = |threads: Vec<i32>| -> String {
+            let each = threads.iter().map(|id| watchdog::describe(pid, *id));
+            each.collect::<Vec<_>>().join(", ")
+        };
+        let limit = self.settings.patience.hang.as_secs_f64();
+        match watch.tick(now, |thread| watchdog::waits_for_disk(pid, thread)) {
+            Tick::Wait => {}
+            Tick::Ping(number) => {
+                let sent = front.link.send_now(&ToFront::Ping { number }, &[]);
+                self.front_must_hear(sent);
+            }
+            Tick::Blocked(threads) => say(format!(
+                "FrontBlocked: the front (process {pid}) has not gone on for {limit} s: {}; it is left alone, since another would wait for the same disk",
+                list(threads)
+            )),
+            Tick::Hung(threads) => {
+                say(format!(
+                    "FrontHung: the front (process {pid}) has not gone on for {limit} s (timeouts.hang) and is killed: {}",
+                    list(threads)
+                ));
+                front.kill();
+            }
+        }
+    }
+
+    /// Answers those whose question the front has not answered in time.
+    pub(super) fn answer_for_the_front(&mut self, now: Instant) {
+        let late = self.questions.extract_if(.., |_, (_, until)| now >= *until);
+        let late: Vec<Asker> = late.map(|(_, (asker, _))| asker).collect();
+        if late.is_empty() {
+            return;
+        }
+        let why = self.silence();
+        for asker in late {
+            asker.refuse(&why);
+        }
+    }
+
+    fn silence(&self) -> String {
+        let pid = self.front.as_ref().map_or(0, |front| front.pid);
+        format!(
+            "FrontSilent: the front (process {pid}) has not answered within {} s: {}. It is killed and started again when it has not gone on for {} s (timeouts.hang)",
+            ANSWERING.as_secs(),
+            watchdog::describe(pid, pid),
+            self.settings.patience.hang.as_secs_f64()
+        )
+    }
+}
