@@ -4,6 +4,7 @@
 //! in docs/differences.md: "closed here, open under Apache".
 
 mod cases;
+mod random;
 
 use std::path::Path;
 
@@ -79,8 +80,10 @@ impl Pair {
         let refused = (ours.status() >= 400) == (theirs.status() >= 400);
         let wrong = more || answered || expected == Same && !(same && refused);
         wrong.then(|| {
+            let log = self.apache.log();
+            let last = log.lines().last().unwrap_or_default();
             format!(
-                "  {method} {target} {}: Howdah {} {:?} {our:?}, Apache {} {:.60?}",
+                "  {last}\n  {method} {target} {}: Howdah {} {:?} {our:?}, Apache {} {:.60?}",
                 fields.trim_end(),
                 ours.status(),
                 ours.header("Howdah-Error"),
@@ -168,6 +171,29 @@ fn directories_inherit_as_under_apache() {
         pair.write("c/sub/.htaccess", sub);
         let title = format!("/: {root}\n/c: {directory}\n/c/sub: {sub}");
         pair.ask_all(&title, *expected, &mut wrong);
+    }
+    check(&wrong, &pair);
+}
+
+/// `HOWDAH_HTACCESS_CASES=1000..5000` asks about other files than the first few.
+#[test]
+fn nothing_is_answered_that_apache_refuses_for_a_file_of_random_lines() {
+    let range = std::env::var("HOWDAH_HTACCESS_CASES").unwrap_or("0..150".to_owned());
+    let (first, end) = range.split_once("..").expect("FIRST..END");
+    let (first, end): (u64, u64) = (first.parse().unwrap(), end.parse().unwrap());
+    let pair = Pair::start("htaccess-oracle-random", small_tree);
+    let mut wrong = Vec::new();
+    for number in first..end {
+        let directory = random::file(2 * number);
+        // Every other file is alone.
+        let sub = match number % 2 {
+            0 => String::new(),
+            _ => random::file(2 * number + 1),
+        };
+        pair.write("c/.htaccess", &directory);
+        pair.write("c/sub/.htaccess", &sub);
+        let title = format!("{number}\n/c: {directory}\n/c/sub: {sub}");
+        pair.ask_all(&title, Stricter, &mut wrong);
     }
     check(&wrong, &pair);
 }

@@ -194,6 +194,8 @@ fn what_apache_reads_otherwise_than_it_looks_closes_as_there() {
         // The third argument of a rule ends at a blank, whatever follows.
         "RewriteEngine On\nRewriteRule secret - [F] # and no more",
         "RewriteEngine On\nRewriteCond %{REQUEST_URI} SECRET [NC] and more\nRewriteRule ^ - [F]",
+        // An alternative behind which nothing follows holds, whatever it says.
+        "RewriteEngine On\nRewriteCond %{REQUEST_URI} none [OR]\nRewriteRule ^ - [F]",
         // The case of a variable's name makes no difference.
         "SetEnvIf Host . Bad\nDeny from env=BAD",
         "SetEnvIf Host . Bad\n<RequireAll>\nRequire all granted\nRequire not env bAd\n</RequireAll>",
@@ -219,6 +221,16 @@ fn what_apache_reads_otherwise_than_it_looks_closes_as_there() {
         "RewriteEngine On\nRewriteRule [\\w-.]x - [F]",
         "<RequireAny>\n<Files x>\nRequire all granted\n</Files>\nRequire all granted\n</RequireAny>",
         "Deny from 10.0.0.1\nDeny from 10.0.0.2\u{fffd}\nAllow from all",
+        "Require not env none\nRequire all granted",
+        "<RequireNone>\nRequire env none\n</RequireNone>\nRequire all granted",
+        "<RequireAny>\n</RequireAny>\nRequire all granted",
+        "<RequireAll>\nRequire all granted\nAllow from all\n</RequireAll>",
+        "<RequireAll>\nRequire all granted\nRewriteEngine On\n</RequireAll>",
+        "Require ALL granted",
+        "<Limit GET>\n<Files x>\nRequire all granted\n</Files>\n</Limit>",
+        "<Else>\nOptions -Indexes\n</Else>",
+        "<If \"true\">\n<Else>\n</Else>\n</If>",
+        "<If \"true\">\n<Files x>\nRequire not all denied\n</Files>\n</If>",
     ] {
         assert!(below(text), "below the root: {text}");
     }

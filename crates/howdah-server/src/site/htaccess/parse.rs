@@ -79,6 +79,8 @@ struct Parser {
     methods: Methods,
     /// The line before denied addresses.
     after_ban: bool,
+    /// There was an `<If>` in the section that is open.
+    after_if: bool,
     /// `RewriteCond` lines that wait for their rule.
     conditions: Vec<Condition>,
 }
@@ -99,6 +101,8 @@ struct Open {
     /// Lower case, without bracket.
     name: String,
     kind: Kind,
+    /// There was an `<If>` before it.
+    after_if: bool,
 }
 
 enum Kind {
@@ -142,6 +146,10 @@ impl Parser {
     }
 
     fn note(&mut self, line: &Line<'_>, why: Why) {
+        let last = self.parsed.notes.last();
+        if last.is_some_and(|last| last.line == line.number && last.why == why) {
+            return;
+        }
         if why != Why::Visitor {
             self.parsed.fault.get_or_insert(line.number);
         }
@@ -151,6 +159,11 @@ impl Parser {
             text: line.text.to_string(),
             why,
         });
+    }
+
+    fn mistake(&mut self, number: u32, what: &str) {
+        let text = what.into();
+        self.note(&Line { number, text }, Why::Mistake);
     }
 
     fn quote(&mut self, line: &Line<'_>) {
@@ -188,6 +201,7 @@ impl Parser {
             line: line.number,
             name,
             kind,
+            after_if: std::mem::take(&mut self.after_if),
         });
     }
 
@@ -204,9 +218,16 @@ impl Parser {
                 Some(holds) => if_true(holds),
                 None => Kind::Maybe,
             },
-            // What it would mean inside of a container of `Require` lines is not known here.
-            "files" | "filesmatch" | "if" if !self.containers.is_empty() => {
-                self.note(line, Why::NotUnderstood);
+            // Apache refuses them inside of `<Limit>`. What they would mean inside of a container of
+            // `Require` lines is not known here.
+            "files" | "filesmatch" | "if"
+                if self.methods != Methods::ALL || !self.containers.is_empty() =>
+            {
+                self.note(line, Why::Mistake);
+                Kind::Maybe
+            }
+            "else" | "elseif" if !self.after_if => {
+                self.note(line, Why::Mistake);
                 Kind::Maybe
             }
             "if" if self.section == 0 && self.maybe == 0 => {
@@ -297,6 +318,7 @@ impl Parser {
             return self.note(line, Why::Mistake);
         }
         let Some(open) = self.open.pop() else { return };
+        self.after_if = open.after_if || matches!(&*open.name, "if" | "elseif");
         match open.kind {
             Kind::Plain => {}
             Kind::Skipped => self.skipped -= 1,
@@ -312,6 +334,10 @@ impl Parser {
     }
 
     fn close_container(&mut self, container: Container) {
+        let is_kept = self.maybe == 0 || self.here().maybe;
+        if is_kept && container.inside.is_empty() {
+            self.mistake(container.line, "(nothing is required in it)");
+        }
         let what = match container.is_all {
             true => Required::Each(container.inside),
             false => Required::Any(container.inside),
@@ -327,6 +353,9 @@ impl Parser {
     }
 
     fn require(&mut self, line: u32, require: Require) {
+        if require.negated && self.containers.last().is_none_or(|outer| !outer.is_all) {
+            self.mistake(line, "(negated, it has no effect outside of <RequireAll>)");
+        }
         if let Some(container) = self.containers.last_mut() {
             return container.inside.push(require);
         }

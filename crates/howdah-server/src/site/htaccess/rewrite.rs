@@ -259,8 +259,8 @@ impl<'a, 'r> Walk<'a, 'r> {
                 return Ok(all);
             }
         }
-        // An `OR` behind the last condition.
-        Ok(any.map_or(all, |rest| all.and(rest)))
+        // An `OR` behind the last condition: Apache takes the rule for matched, whatever that one says.
+        Ok(all)
     }
 
     fn holds(&mut self, condition: &Condition) -> Result<Truth, LimitReached> {

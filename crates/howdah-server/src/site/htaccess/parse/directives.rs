@@ -13,6 +13,10 @@ use super::Parser;
 impl Parser {
     /// `None`: Apache would refuse the line.
     pub(super) fn directive(&mut self, line: &Line<'_>, name: &str, rest: &str) -> Option<()> {
+        if name != "require" && !self.containers.is_empty() {
+            // Apache takes nothing else inside of `<RequireAll>` and its like.
+            self.note(line, Why::Mistake);
+        }
         if name.starts_with("rewrite") {
             return self.rewrite(line, name, rest);
         }
@@ -20,24 +24,83 @@ impl Parser {
         let arguments = words(rest);
         let first = arguments.first().map_or("", |word| word);
         let maybe = self.maybe > 0;
-        let about_access = matches!(
-            name,
-            "require" | "order" | "allow" | "deny" | "satisfy" | "authmerging"
-        );
-        if about_access {
-            self.quote(line);
-            if maybe {
+        match name {
+            "require" | "order" | "allow" | "deny" | "satisfy" | "authmerging" => {
+                self.quote(line);
+                if !maybe {
+                    return self.access(line, name, &arguments);
+                }
                 self.here().maybe_access.get_or_insert(number);
                 self.note(line, Why::Visitor);
-                if !self.here().maybe {
-                    // Its container, if it stands in one, is accounted for as well.
-                    return Some(());
+                if self.here().maybe {
+                    return self.access(line, name, &arguments);
+                }
+                // Only its mistakes count more.
+                let before = std::mem::take(self.here());
+                let understood = self.access(line, name, &arguments);
+                *self.here() = before;
+                return understood;
+            }
+            "sslrequiressl" | "sslrequire" | "sslverifyclient" => {
+                if !first.eq_ignore_ascii_case("none") {
+                    self.here().demand.get_or_insert(number);
+                    self.note(line, Why::Visitor);
                 }
             }
+            "setenvif" | "setenvifnocase" if arguments.len() >= 3 => {
+                let ignore_case = name == "setenvifnocase";
+                self.set_env_if(line, first, &arguments[1], &arguments[2..], ignore_case)?;
+            }
+            "browsermatch" | "browsermatchnocase" if arguments.len() >= 2 => {
+                let ignore_case = name == "browsermatchnocase";
+                self.set_env_if(line, "user-agent", first, &arguments[1..], ignore_case)?;
+            }
+            // Not evaluated: as uncertain as what asks about the visitor.
+            "setenvifexpr" if arguments.len() >= 2 => {
+                self.set_env_if(line, "(expression)", "", &arguments[1..], false)?;
+            }
+            "redirect" | "redirectmatch" => self.redirect(line, name, &arguments)?,
+            "redirectpermanent" | "redirecttemp" => {}
+            "fallbackresource" if !maybe => self.here().fallback = Some(first.to_owned()),
+            "fallbackresource" => {}
+            "php_flag" | "php_value" if first.eq_ignore_ascii_case("engine") => {
+                let value = arguments.get(1)?.to_ascii_lowercase();
+                let on = matches!(&*value, "on" | "1" | "true" | "yes");
+                self.handler(line, HandlerSays::Engine(on));
+            }
+            "php_flag" => {}
+            "sethandler" | "forcetype" => {
+                // `ForceType None` leaves the type to the name.
+                if name == "sethandler" || !first.eq_ignore_ascii_case("none") {
+                    self.handler(line, HandlerSays::All(rewrite_lines::is_php(first)));
+                }
+            }
+            "addhandler" | "addtype" | "removehandler" | "removetype" => {
+                let (php, extensions) = match name {
+                    "addhandler" | "addtype" => (rewrite_lines::is_php(first), arguments.get(1..)?),
+                    _ => (false, &arguments[..]),
+                };
+                // Scripts whose pages are announced as HTML are still run.
+                if name == "addtype" && first.eq_ignore_ascii_case("text/html") {
+                    return Some(());
+                }
+                let plain = |word: &String| word.trim_start_matches('.').to_ascii_lowercase();
+                let extensions = extensions.iter().map(plain).collect();
+                self.handler(line, HandlerSays::Extensions(php, extensions));
+            }
+            name if is_harmless(name) => {}
+            _ => self.note(line, Why::NotUnderstood),
         }
+        Some(())
+    }
+
+    /// A line about access, into the section it stands in.
+    fn access(&mut self, line: &Line<'_>, name: &str, arguments: &[String]) -> Option<()> {
+        let number = line.number;
+        let first = arguments.first().map_or("", |word| word);
         match name {
             "require" => {
-                let require = self.require_line(line, &arguments)?;
+                let require = self.require_line(line, arguments)?;
                 self.require(number, require);
             }
             "authmerging" => {
@@ -93,55 +156,7 @@ impl Parser {
                 let methods = self.methods;
                 self.here().lists(number).satisfy_any.push((methods, any));
             }
-            "sslrequiressl" | "sslrequire" | "sslverifyclient" => {
-                if !first.eq_ignore_ascii_case("none") {
-                    self.here().demand.get_or_insert(number);
-                    self.note(line, Why::Visitor);
-                }
-            }
-            "setenvif" | "setenvifnocase" if arguments.len() >= 3 => {
-                let ignore_case = name == "setenvifnocase";
-                self.set_env_if(line, first, &arguments[1], &arguments[2..], ignore_case)?;
-            }
-            "browsermatch" | "browsermatchnocase" if arguments.len() >= 2 => {
-                let ignore_case = name == "browsermatchnocase";
-                self.set_env_if(line, "user-agent", first, &arguments[1..], ignore_case)?;
-            }
-            // Not evaluated: as uncertain as what asks about the visitor.
-            "setenvifexpr" if arguments.len() >= 2 => {
-                self.set_env_if(line, "(expression)", "", &arguments[1..], false)?;
-            }
-            "redirect" | "redirectmatch" => self.redirect(line, name, &arguments)?,
-            "redirectpermanent" | "redirecttemp" => {}
-            "fallbackresource" if !maybe => self.here().fallback = Some(first.to_owned()),
-            "fallbackresource" => {}
-            "php_flag" | "php_value" if first.eq_ignore_ascii_case("engine") => {
-                let value = arguments.get(1)?.to_ascii_lowercase();
-                let on = matches!(&*value, "on" | "1" | "true" | "yes");
-                self.handler(line, HandlerSays::Engine(on));
-            }
-            "php_flag" => {}
-            "sethandler" | "forcetype" => {
-                // `ForceType None` leaves the type to the name.
-                if name == "sethandler" || !first.eq_ignore_ascii_case("none") {
-                    self.handler(line, HandlerSays::All(rewrite_lines::is_php(first)));
-                }
-            }
-            "addhandler" | "addtype" | "removehandler" | "removetype" => {
-                let (php, extensions) = match name {
-                    "addhandler" | "addtype" => (rewrite_lines::is_php(first), arguments.get(1..)?),
-                    _ => (false, &arguments[..]),
-                };
-                // Scripts whose pages are announced as HTML are still run.
-                if name == "addtype" && first.eq_ignore_ascii_case("text/html") {
-                    return Some(());
-                }
-                let plain = |word: &String| word.trim_start_matches('.').to_ascii_lowercase();
-                let extensions = extensions.iter().map(plain).collect();
-                self.handler(line, HandlerSays::Extensions(php, extensions));
-            }
-            name if is_harmless(name) => {}
-            _ => self.note(line, Why::NotUnderstood),
+            _ => {}
         }
         Some(())
     }
@@ -152,7 +167,12 @@ impl Parser {
             all => (false, all),
         };
         let (provider, rest) = arguments.split_first()?;
-        let what = match &*provider.to_ascii_lowercase() {
+        let lower = provider.to_ascii_lowercase();
+        if *provider != lower {
+            // A mistake to Apache; in the root it closes all the same.
+            self.note(line, Why::Mistake);
+        }
+        let what = match &*lower {
             "all" => match (&*rest.first()?.to_ascii_lowercase(), rest.len()) {
                 ("granted", 1) => Required::All(true),
                 // With a word more it is a mistake to Apache, which refuses everything.
