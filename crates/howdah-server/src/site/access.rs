@@ -70,9 +70,9 @@ pub(crate) enum Named<'a> {
 /// A refusal, with the status it is answered with: mostly the refusal's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Why.
+    /// Why it is refused.
     pub refusal: Refusal,
-    /// The status.
+    /// The status that the client gets.
     pub status: u16,
 }
 

@@ -19,18 +19,17 @@ pub enum Refusal {
     BackslashTraversal,
     /// The target is neither a path nor `*` of `OPTIONS`.
     BadTarget,
-    /// A name beginning with a dot, other than `/.well-known/`.
+    /// As [`Hidden::DotFile`], by the file's name.
     DotFile,
-    /// Program source, which would be sent as text: `.php` and whatever begins so, `.phtml`,
-    /// `.phar`, `.inc` and the like; the site's own script extensions; programs of `cgi` rules.
+    /// As [`Hidden::ProgramSource`]; the site's own script extensions and programs of `cgi` rules, too.
     ProgramSource,
-    /// What editors and people leave beside a file: `x~`, `x.bak`, `.x.swp`, `#x#`, `x.php.old`.
+    /// As [`Hidden::EditorBackup`], by the file's name.
     EditorBackup,
-    /// Below a directory of a version control system (`CVS`, `_darcs`; dotted ones are `DotFile`).
+    /// As [`Hidden::VersionControl`], by the file's name.
     VersionControl,
-    /// A database or a dump of one.
+    /// As [`Hidden::DatabaseFile`], by the file's name.
     DatabaseFile,
-    /// `composer.json`, `composer.lock`, `auth.json`, `php.ini` …: tells versions or secrets.
+    /// As [`Hidden::ProjectFile`], by the file's name.
     ProjectFile,
     /// Nothing there.
     NotFound,

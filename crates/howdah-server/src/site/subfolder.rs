@@ -17,7 +17,7 @@ const MOST_FOLDERS: usize = 2000;
 /// An application in a subfolder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Below {
-    /// Which one.
+    /// Which application it is.
     pub application: Application,
     /// The subfolder's name.
     pub folder: String,

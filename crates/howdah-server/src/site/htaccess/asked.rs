@@ -12,9 +12,9 @@ pub enum Lies {
     File,
     /// A script to be run.
     Script,
-    /// A directory.
+    /// A directory lies there.
     Directory,
-    /// Nothing.
+    /// Nothing that is known lies there.
     Nothing,
 }
 
@@ -29,11 +29,11 @@ pub struct Asked<'a> {
     pub path: &'a [u8],
     /// How much of it names the file.
     pub name: usize,
-    /// What lies there.
+    /// What lies at the path.
     pub lies: Lies,
     /// Another path led here: the second round of Apache's `mod_rewrite`.
     pub redirected: bool,
-    /// The root.
+    /// The root that the path lies below.
     pub root: &'a RootDir,
     /// `SetEnvIf` lines in effect.
     pub(super) variables: Option<&'a Variables<'a>>,

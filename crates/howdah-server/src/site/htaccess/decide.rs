@@ -21,7 +21,7 @@ use super::rewrite::{self, Outcome, Rule};
 use super::section::{HandlerSays, Inherits, Merging, Parsed, RedirectPath, Section};
 use super::truth::Truth;
 
-/// A directory's file.
+/// A directory that has a file, and what the file says.
 #[derive(Clone, Debug)]
 pub struct InDirectory {
     /// The directory's URL path, with its slash.
@@ -41,7 +41,7 @@ impl InDirectory {
 pub enum Verdict {
     /// It may be answered.
     Open,
-    /// It is refused.
+    /// It is refused, with this status.
     Closed(Because, u16),
     /// Files may be sent, scripts are not run.
     NoScripts(Because),

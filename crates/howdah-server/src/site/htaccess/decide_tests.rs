@@ -402,6 +402,10 @@ fn scripts_are_switched_off_and_files_are_not() {
             "RewriteEngine On\nRewriteRule \\.php$ - [H=text/plain]",
             true,
         ),
+        (
+            "RewriteEngine On\nRewriteCond %{REMOTE_ADDR} !^10\\.\nRewriteRule ^ - [H=text/plain]",
+            true,
+        ),
     ] {
         let tree = &[("/up/", text)];
         let script = verdict_of(tree, "GET", "/up/x.php", Lies::Script);

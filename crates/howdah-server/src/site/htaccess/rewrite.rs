@@ -103,9 +103,9 @@ pub(super) enum Outcome {
     Nothing,
     /// Refused with a status.
     Refused { line: u32, status: u16 },
-    /// Led elsewhere.
+    /// The path is led elsewhere, so what lies at it is not sent.
     Hidden { line: u32 },
-    /// Not to be run.
+    /// A script at the path is not run.
     NoScript { line: u32 },
 }
 
@@ -156,7 +156,12 @@ pub(super) fn apply(rules: &[&Rule], base: &[u8], at_root: bool, asked: &Asked<'
                 status,
             };
         }
+        let keeps_from_running = rule.handler == Some(false) && asked.lies == Lies::Script;
+        let no_script = Outcome::NoScript { line: rule.line };
         if !holds.is_yes() {
+            if keeps_from_running && !walk.moved && !holds.is_no() {
+                return no_script;
+            }
             // Below the root what may lead elsewhere hides.
             if let (Target::Elsewhere(to), false) = (&rule.target, holds.is_no()) {
                 match walk.leads_away(to, base) {
@@ -185,8 +190,8 @@ pub(super) fn apply(rules: &[&Rule], base: &[u8], at_root: bool, asked: &Asked<'
             Target::Redirect => continue,
             Target::Same | Target::Refuse(_) => {}
         }
-        if rule.handler == Some(false) && asked.lies == Lies::Script && !walk.moved {
-            return Outcome::NoScript { line: rule.line };
+        if keeps_from_running && !walk.moved {
+            return no_script;
         }
         if rule.last {
             break;

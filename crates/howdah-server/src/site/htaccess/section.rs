@@ -5,7 +5,7 @@ use super::access::{Lists, Methods, Require, SetEnvIf};
 use super::pattern::{LimitReached, Regex, fnmatch};
 use super::rewrite::{Condition, Rule};
 
-/// A file, understood.
+/// What a file says, as far as it is understood.
 #[derive(Debug, Default)]
 pub struct Parsed {
     /// The first is the directory's own; then those of `<Files>`, `<FilesMatch>` and `<If>`, in order.
@@ -97,7 +97,7 @@ pub struct Note {
     pub line: u32,
     /// The line itself.
     pub text: String,
-    /// Why.
+    /// Why it is not applied exactly.
     pub why: Why,
 }
 
