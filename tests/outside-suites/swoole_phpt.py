@@ -33,7 +33,7 @@ BY_NAME = re.compile(r"\b(kill_process_by_name|clear_php|killall|pkill)\b")
 MISSING = [re.compile(p) for p in (
     r"NotSupported: ([^\n]*)",
     r"(Class \"\\?(?:Swoole|Co)\\[\w\\]+\" not found)",
-    r"(Undefined constant \"SWOOLE_\w+\")",
+    r"(Undefined constant \"SWOOLE_(?!ERROR_)\w+\")",
     r"(Call to undefined function \\?(?:Swoole\\[\w\\]+|swoole_\w+)\(\))",
 )]
 # A script goes on behind this as soon as its timers have ended; here, that is when it shuts down.

@@ -640,6 +640,53 @@ fn static_files_are_sent_and_nothing_else_is() {
 }
 
 #[test]
+fn what_is_missing_below_a_static_location_is_404_without_the_script() {
+    let scratch = Scratch::new();
+    scratch.write("www/static/a.css", "css");
+    scratch.write("www/static/dir/.env", "secret");
+    scratch.write("www/b.css", "css");
+    scratch.write("outside.txt", "secret");
+    let script = Script::start_in(
+        scratch,
+        r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
+        $s->set(['worker_num' => 1, 'document_root' => "$argv[1]/www", 'enable_static_handler' => true,
+            'static_handler_locations' => ['/static']]);
+        $s->on('request', function ($q, $r) { $r->end('script'); });
+        $s->start();"#,
+    );
+    let mut client = script.connect();
+    assert_eq!(client.get("/static/a.css").text(), "css");
+    let root = script.directory().join("www/b.css");
+    assert_eq!(client.get(&format!("/{}", root.display())).text(), "script");
+    for target in ["/static/none.css", "/static/none/", "/static/a.css/"] {
+        let answer = client.get(target);
+        assert_eq!(
+            (answer.status, answer.header("Howdah-Error"), answer.text()),
+            (404, Some("NotFound"), ""),
+            "{target}"
+        );
+    }
+    assert_eq!(client.ask("HEAD", "/static/none.css", "", b"").status, 404);
+    // Directories, names that are never sent, whether or not they are there, and what else is asked.
+    for target in [
+        "/static",
+        "/static/dir/",
+        "/static/dir/.env",
+        "/static/none/.env",
+        "/static/../../outside.txt",
+        "/static/../../none.txt",
+        "/b.css",
+        "/none.css",
+    ] {
+        assert_eq!(client.get(target).text(), "script", "{target}");
+    }
+    assert_eq!(
+        client.ask("POST", "/static/none", "", b"x").text(),
+        "script"
+    );
+}
+
+#[test]
 fn what_is_not_there_is_refused_by_name_before_anything_is_served() {
     let with = |settings: &str| {
         format!(

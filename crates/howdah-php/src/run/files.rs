@@ -37,6 +37,17 @@ pub struct Found {
     pub not_modified: bool,
 }
 
+/// Who answers a request.
+#[derive(Debug)]
+pub enum Answer {
+    /// This file does.
+    File(Found),
+    /// Nobody: it names nothing below one of the `locations`. 404, as in Swoole.
+    Missing,
+    /// The script does.
+    Script,
+}
+
 impl Root {
     /// Resolves the directory once.
     pub fn new(directory: &Path, locations: Vec<Vec<u8>>) -> std::io::Result<Root> {
@@ -47,8 +58,21 @@ impl Root {
         Ok(Root { path, locations })
     }
 
-    /// The file a request asks for, if it is one that is sent.
-    pub fn find(&self, head: &RequestHead) -> Option<Found> {
+    /// Who answers a request.
+    pub fn find(&self, head: &RequestHead) -> Answer {
+        let Some(path) = self.wanted(head) else {
+            return Answer::Script;
+        };
+        match self.open(&path, head) {
+            Ok(Some(found)) => Answer::File(found),
+            Ok(None) => Answer::Script,
+            Err(_) if self.locations.is_empty() => Answer::Script,
+            Err(_) => Answer::Missing,
+        }
+    }
+
+    /// The decoded path of a request for files, unless files of this name are never sent.
+    fn wanted(&self, head: &RequestHead) -> Option<Vec<u8>> {
         if !matches!(head.method(), b"GET" | b"HEAD") {
             return None;
         }
@@ -56,34 +80,38 @@ impl Root {
         if !self.locations.is_empty() && !self.locations.iter().any(|l| path.starts_with(l)) {
             return None;
         }
-        let relative = path.strip_prefix(b"/")?;
-        if relative.is_empty() || path.ends_with(b"/") {
-            return None;
-        }
-        if is_hidden(&path) {
-            return None;
-        }
-        let wanted = self.path.join(std::ffi::OsStr::from_bytes(relative));
-        let real = std::fs::canonicalize(wanted).ok()?;
+        (path.starts_with(b"/") && !is_hidden(&path)).then_some(path)
+    }
+
+    /// The file at a path; none for a directory, and where a link leads to what is never sent. Outside
+    /// of the root there is nothing.
+    fn open(&self, path: &[u8], head: &RequestHead) -> std::io::Result<Option<Found>> {
+        // join() takes an absolute path for the whole.
+        let slashes = path.iter().take_while(|b| **b == b'/').count();
+        let wanted = self
+            .path
+            .join(std::ffi::OsStr::from_bytes(&path[slashes..]));
+        let real = std::fs::canonicalize(wanted)?;
+        let Ok(below) = real.strip_prefix(&self.path) else {
+            return Err(std::io::Error::from(std::io::ErrorKind::NotFound));
+        };
         // What a link is called says nothing of what it leads to.
-        let below = real.strip_prefix(&self.path).ok()?;
-        if is_hidden(&[b"/", below.as_os_str().as_bytes()].concat()) {
-            return None;
+        if !std::fs::metadata(&real)?.is_file()
+            || is_hidden(&[b"/", below.as_os_str().as_bytes()].concat())
+        {
+            return Ok(None);
         }
         let extension = real.extension().unwrap_or_default().as_bytes();
-        let file = File::open(&real).ok()?;
-        let meta = file.metadata().ok()?;
-        if !meta.is_file() {
-            return None;
-        }
+        let file = File::open(&real)?;
+        let meta = file.metadata()?;
         let modified = imf_fixdate(meta.mtime());
-        Some(Found {
+        Ok(Some(Found {
             size: meta.len(),
             not_modified: head.header(b"if-modified-since") == Some(&modified[..]),
             modified,
             content_type: mime::content_type(extension),
             file,
-        })
+        }))
     }
 }
 

@@ -16,6 +16,15 @@ pub fn plain_head(status: u16, name: &str) -> String {
     )
 }
 
+/// The whole answer where a file is wanted that is not there.
+pub fn missing_head(keep: bool) -> String {
+    format!(
+        "HTTP/1.1 404 Not Found\r\nServer: Howdah\r\nHowdah-Error: NotFound\r\nDate: {}\r\nContent-Length: 0\r\nConnection: {}\r\n\r\n",
+        date_now(),
+        if keep { "keep-alive" } else { "close" },
+    )
+}
+
 /// The head of a file's answer.
 pub fn file_head(found: &Found, keep: bool) -> String {
     let (status, length) = if found.not_modified {

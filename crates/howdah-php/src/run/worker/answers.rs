@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 
 use super::{PATIENCE, Worker};
 use crate::run::connection::{Connection, Phase};
-use crate::run::files::Found;
-use crate::run::heads::{file_head, plain_head};
+use crate::run::files::{Answer, Found};
+use crate::run::heads::{file_head, missing_head, plain_head};
 use crate::run::{log, sys};
 
 impl Worker {
@@ -174,8 +174,16 @@ impl Worker {
         else {
             return false;
         };
-        let Some(found) = root.find(head) else {
-            return false;
+        let found = match root.find(head) {
+            Answer::File(found) => found,
+            Answer::Missing => {
+                let keep = self.keeps(id);
+                if self.send(id, missing_head(keep).as_bytes(), b"") {
+                    self.answered(id, keep);
+                }
+                return true;
+            }
+            Answer::Script => return false,
         };
         let wants_body = head.method() == b"GET" && !found.not_modified;
         let keep = self.keeps(id);
