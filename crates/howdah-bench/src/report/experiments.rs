@@ -1,12 +1,12 @@
 //! Comparisons, sweeps and searches as text: the verdict first, then whether it may be believed, then
 //! the figures it came from.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use crate::experiment::{Comparison, Document, Search, Sweep};
 use crate::run::Run;
 use crate::stats::knee::{self, Knee, Level};
-use crate::stats::usl::{self, Point};
 use crate::stats::{Judgement, Verdict, median};
 
 use super::bottleneck;
@@ -43,7 +43,7 @@ pub fn comparison(comparison: &Comparison) -> String {
         let _ = writeln!(
             out,
             "{}. ({}, {})",
-            capital(&primary.verdict.sentence(base, candidate)),
+            words::capital(&primary.verdict.sentence(base, candidate)),
             primary.metric,
             words::plural(primary.pairs.len() as u64, "pair", "pairs")
         );
@@ -166,61 +166,31 @@ pub fn numbers(judgement: &Judgement) -> String {
     text
 }
 
-/// Knee and law of a sweep.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SweepFindings {
-    /// Where it bends.
-    pub knee: Option<Knee>,
-    /// The law, or why there is none.
-    pub law: Result<usl::Fit, usl::Refusal>,
-}
-
-/// What a sweep says.
-pub fn sweep_findings(sweep: &Sweep) -> SweepFindings {
+/// Where a sweep bends; none if it has too few levels.
+pub fn sweep_knee(sweep: &Sweep) -> Option<Knee> {
     let levels: Vec<Level> = sweep
         .points
         .iter()
         .map(|point| Level {
             concurrency: point.concurrency,
             good_rate: point.run.good_rate(),
-            latency: point.run.latency().mean() / 1e9,
         })
         .collect();
-    let points: Vec<Point> = sweep
-        .points
-        .iter()
-        .map(|point| Point {
-            concurrency: f64::from(point.concurrency),
-            good_rate: point.run.good_rate(),
-            error_share: point.run.errors() as f64 / point.run.ended_requests().max(1) as f64,
-        })
-        .collect();
-    let cores = sweep
-        .points
-        .first()
-        .map_or(1.0, |p| f64::from(p.run.machine.cores));
-    SweepFindings {
-        knee: knee::find(&levels),
-        law: usl::fit(&points, cores, sweep.seed),
-    }
+    knee::find(&levels)
 }
 
 /// The sentences of a sweep, for the text and the page.
-pub fn sweep_sentences(findings: &SweepFindings) -> Vec<String> {
+pub fn sweep_sentences(sweep: &Sweep) -> Vec<String> {
     let mut out = Vec::new();
-    match findings.knee {
+    match sweep_knee(sweep) {
         Some(knee) => {
-            let saturated = match knee.saturated_at {
+            out.push(match knee.saturated_at {
                 Some(at) => {
                     let clients = words::plural(u64::from(at), "client", "clients");
                     format!("Saturated at {clients}: more only wait longer.")
                 }
                 None => "Not saturated: it rose up to the highest level.".to_owned(),
-            };
-            let best = knee.best_power_at;
-            out.push(format!(
-                "{saturated} Best throughput per latency at {best}."
-            ));
+            });
             out.push(match knee.falls_off_at {
                 Some(at) => format!("Falls below nine tenths of its best from {at} clients on."),
                 None => "Stays within a tenth of its best up to the highest level.".into(),
@@ -228,36 +198,28 @@ pub fn sweep_sentences(findings: &SweepFindings) -> Vec<String> {
         }
         None => out.push("Fewer than three levels: no knee to be found.".into()),
     }
-    out.push(match &findings.law {
-        Ok(fit) => format!(
-            "Scalability law: λ {} per second, σ {:.4}, κ {:.2e} [{:.1e}, {:.1e}], typically {} off; {}.",
-            rate(fit.lambda),
-            fit.sigma,
-            fit.kappa,
-            fit.kappa_interval.low,
-            fit.kappa_interval.high,
-            percent(fit.residual),
-            match fit.peak {
-                Some(peak) => format!(
-                    "it peaks at {:.0} clients with {} per second",
-                    peak.concurrency,
-                    rate(peak.rate)
-                ),
-                None => format!("no peak seen up to {:.0} clients", fit.up_to),
-            }
-        ),
-        Err(refusal) => {
-            let text = refusal.to_string();
-            format!("{}.", capital(&text))
-        }
-    });
+    let levels = |with_errors: bool| {
+        let points = sweep.points.iter();
+        let all: BTreeSet<u32> = points
+            .filter(|point| !with_errors || point.run.errors() > 0)
+            .map(|point| point.concurrency)
+            .collect();
+        all.len()
+    };
+    let (with_errors, all) = (levels(true), levels(false));
+    if with_errors > 0 {
+        out.push(format!(
+            "{with_errors} of {all} levels had errors: their good rate counts what the server still \
+             answered well, and does not show how it scales."
+        ));
+    }
     out
 }
 
 /// The report of a sweep.
 pub fn sweep(sweep: &Sweep) -> String {
     let mut out = String::new();
-    for sentence in sweep_sentences(&sweep_findings(sweep)) {
+    for sentence in sweep_sentences(sweep) {
         let _ = writeln!(out, "{sentence}");
     }
     let _ = writeln!(
@@ -394,13 +356,5 @@ fn machine(out: &mut String, run: Option<&Run>, mode: &str) {
             run.command.join(" "),
             run.generator
         );
-    }
-}
-
-fn capital(sentence: &str) -> String {
-    let mut chars = sentence.chars();
-    match chars.next() {
-        Some(first) => first.to_uppercase().chain(chars).collect(),
-        None => String::new(),
     }
 }

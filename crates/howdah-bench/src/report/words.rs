@@ -1,5 +1,14 @@
 //! Figures with their units, as people read them. Pure.
 
+/// With a capital letter, as a sentence begins.
+pub fn capital(sentence: &str) -> String {
+    let mut chars = sentence.chars();
+    match chars.next() {
+        Some(first) => first.to_uppercase().chain(chars).collect(),
+        None => String::new(),
+    }
+}
+
 /// Nanoseconds as milliseconds, with three digits that count: `0.052`, `4.13`, `1370`.
 pub fn ms(nanoseconds: f64) -> String {
     digits(nanoseconds / 1e6)

@@ -1,8 +1,6 @@
-//! Where a sweep over concurrency bends. Three answers, because there are three questions: the fewest
-//! clients that get nearly all the throughput there is, the level with the best throughput per
-//! waiting, and the peak of the scalability law (in [`super::usl`]). They disagree, and it is said.
-
-use serde::{Deserialize, Serialize};
+//! Where a sweep over concurrency bends: the fewest clients that get nearly all the throughput there
+//! is, and the fewest with which it falls off again. More clients than the first only measure a
+//! queue.
 
 use super::median;
 
@@ -16,18 +14,14 @@ pub struct Level {
     pub concurrency: u32,
     /// Good responses per second.
     pub good_rate: f64,
-    /// Mean latency of good responses, seconds.
-    pub latency: f64,
 }
 
 /// Where it bends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Knee {
     /// Fewest clients with nearly all (97 %) of the best good throughput: more clients than that only
     /// wait longer. `None` if it is the highest level measured: there the throughput still rose.
     pub saturated_at: Option<u32>,
-    /// Most throughput per latency (Kleinrock's power).
-    pub best_power_at: u32,
     /// Fewest clients above `saturated_at` from which on throughput falls below nine tenths of the best;
     /// `None` if it stays.
     pub falls_off_at: Option<u32>,
@@ -41,26 +35,20 @@ pub fn find(levels: &[Level]) -> Option<Knee> {
     if names.len() < 3 {
         return None;
     }
-    let middle = |concurrency: u32, of: fn(&Level) -> f64| {
+    let middle = |concurrency: &u32| {
         let values: Vec<f64> = levels
             .iter()
-            .filter(|l| l.concurrency == concurrency)
-            .map(of)
+            .filter(|l| l.concurrency == *concurrency)
+            .map(|l| l.good_rate)
             .collect();
         median(&values)
     };
-    let rates: Vec<f64> = names.iter().map(|n| middle(*n, |l| l.good_rate)).collect();
-    let power: Vec<f64> = names
-        .iter()
-        .map(|n| middle(*n, |l| l.good_rate / l.latency))
-        .collect();
+    let rates: Vec<f64> = names.iter().map(middle).collect();
     let best = rates.iter().copied().fold(0.0, f64::max);
     let saturated = rates.iter().position(|r| *r >= best * (1.0 - NEARLY_ALL))?;
-    let best_power = (0..names.len()).max_by(|a, b| power[*a].total_cmp(&power[*b]))?;
     let falls = (saturated..names.len()).find(|i| rates[*i..].iter().all(|r| *r < best * 0.9));
     Some(Knee {
         saturated_at: (saturated + 1 < names.len()).then(|| names[saturated]),
-        best_power_at: names[best_power],
         falls_off_at: falls.map(|i| names[i]),
     })
 }
@@ -75,7 +63,6 @@ mod tests {
             .map(|(concurrency, good_rate)| Level {
                 concurrency: *concurrency,
                 good_rate: *good_rate,
-                latency: f64::from(*concurrency) / good_rate,
             })
             .collect()
     }
@@ -110,7 +97,7 @@ mod tests {
             (32, 800.0),
         ];
         let knee = find(&sweep(&pairs)).unwrap();
-        assert_eq!((knee.saturated_at, knee.best_power_at), (Some(8), 8));
+        assert_eq!((knee.saturated_at, knee.falls_off_at), (Some(8), None));
     }
 
     #[test]

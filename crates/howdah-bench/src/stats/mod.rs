@@ -1,4 +1,4 @@
-//! What figures mean: intervals, verdicts, models. Pure arithmetic on slices; no clock, no I/O, and
+//! What figures mean: intervals, verdicts, percentiles. Pure arithmetic on slices; no clock, no I/O, and
 //! every random choice comes from a seed that is handed in, so that a verdict can be computed again.
 //!
 //! The unit of evidence is a window or a run, never a request: the requests of one run share its
@@ -7,7 +7,7 @@
 //! - [`bootstrap`], [`sign_flip`], [`holm`]: the tools.
 //! - [`paired`]: two servers measured alternately, and the sentence that follows from it.
 //! - [`steady`], [`little`]: may these figures be believed at all?
-//! - [`usl`], [`knee`]: what a sweep over concurrency says.
+//! - [`knee`]: where a sweep over concurrency is saturated, and where it falls off.
 //! - [`quantile`]: percentiles, and when there are too few samples for one.
 
 pub mod bootstrap;
@@ -18,7 +18,6 @@ pub mod paired;
 pub mod quantile;
 pub mod sign_flip;
 pub mod steady;
-pub mod usl;
 pub mod verdict;
 
 pub use bootstrap::Interval;

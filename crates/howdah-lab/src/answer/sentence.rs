@@ -5,7 +5,6 @@ use howdah_bench::stats::Verdict;
 use howdah_bench::stats::paired::{Judgement, Settings};
 
 use super::{Answer, Flat, Overall, is_generator_bound};
-use crate::report::text;
 use crate::table::{Cell, Line, Table, title};
 
 /// From here on a ratio is told as "2.4 times", below as per cent.
@@ -289,7 +288,7 @@ pub fn verdict(table: &Table) -> Vec<String> {
             .chunk_by(|a, b| a.page == b.page)
             .flat_map(|page| parts(table, page))
             .collect();
-        let what = text::capital(what);
+        let what = words::capital(what);
         all.push(format!("{what}: {}.", parts.join(", ")));
     }
     all.extend(table.flat.first().map(|first| {

@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use super::arm::{Arm, Choice, DEFAULT, Mode};
 use super::rows::Row;
 use super::run::{Block, Window};
-use crate::report::text::capital;
 use crate::table::SEED;
+use howdah_bench::report::words::capital;
 
 /// A difference below it does not count, and of two numbers of children so close the smaller is asked
 /// about.

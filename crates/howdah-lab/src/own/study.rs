@@ -25,8 +25,8 @@ use crate::ini::Ini;
 use crate::journal::{Journal, SCHEMA};
 use crate::measure::Watch;
 use crate::process::Servant;
-use crate::report::text::capital;
 use crate::stack::{Job, Running, configured};
+use howdah_bench::report::words::capital;
 
 /// Kept of a quick run's time for the configuration's trial and the report, seconds.
 const RESERVE: f64 = 6.0;

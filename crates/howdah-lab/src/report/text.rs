@@ -189,12 +189,3 @@ pub fn tester(generator: &Generator) -> String {
     let share = generator.of_ceiling.map_or("-".to_owned(), words::percent);
     format!("{} / {share}", words::percent(generator.cpu))
 }
-
-/// With a capital letter, as a sentence begins.
-pub fn capital(sentence: &str) -> String {
-    let mut chars = sentence.chars();
-    match chars.next() {
-        Some(first) => first.to_uppercase().chain(chars).collect(),
-        None => String::new(),
-    }
-}

@@ -11,7 +11,7 @@ use super::super::judge;
 use super::super::words::{self, percent};
 use super::plots;
 use super::svg::escape;
-use super::{Page, capital, lamp, lamps, rate};
+use super::{Page, lamp, lamps, rate};
 
 pub(super) fn comparison(comparison: &Comparison) -> Page<'_> {
     let first = comparison.windows.first().map(|w| &w.run);
@@ -29,7 +29,7 @@ pub(super) fn comparison(comparison: &Comparison) -> Page<'_> {
         .iter()
         .map(|against| {
             let candidate = &comparison.arms[against.arm].name;
-            capital(&against.primary().verdict.sentence(base, candidate))
+            words::capital(&against.primary().verdict.sentence(base, candidate))
         })
         .collect();
     let invalid: Vec<&Invalid> = judged
@@ -72,7 +72,7 @@ pub(super) fn comparison(comparison: &Comparison) -> Page<'_> {
                     .map(move |why| escape(&why.sentence(base, candidate)))
             })
             .collect();
-        let _ = writeln!(out, "{}.</div>", capital(&reasons.join("; ")));
+        let _ = writeln!(out, "{}.</div>", words::capital(&reasons.join("; ")));
     }
     comparison_lamps(&mut out, comparison, &judged, &invalid);
     arms_table(&mut out, comparison);

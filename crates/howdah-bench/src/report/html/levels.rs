@@ -5,20 +5,19 @@ use std::fmt::Write;
 use crate::experiment::{Search, Sweep};
 
 use super::super::bottleneck;
-use super::super::experiments::{self, sweep_findings, sweep_sentences};
+use super::super::experiments::{self, sweep_knee, sweep_sentences};
 use super::plots;
 use super::svg::escape;
 use super::{Page, kicker, lamp, lamps, rate};
 
 pub(super) fn sweep(sweep: &Sweep) -> Page<'_> {
     let first = sweep.points.first().map(|p| &p.run);
-    let findings = sweep_findings(sweep);
-    let sentences = sweep_sentences(&findings);
+    let sentences = sweep_sentences(sweep);
     let mut out = String::new();
     if let Some(run) = first {
         kicker(&mut out, "howdah bench --sweep", run);
     }
-    let title = match findings.knee {
+    let title = match sweep_knee(sweep) {
         Some(knee) => match (knee.saturated_at, knee.falls_off_at) {
             (None, _) => "Not saturated: it rose up to the highest level".to_owned(),
             (Some(at), Some(falls)) => {
@@ -62,7 +61,7 @@ pub(super) fn sweep(sweep: &Sweep) -> Page<'_> {
     );
     if of > 0 {
         out.push_str("<div class=\"plots\">\n");
-        out.push_str(&plots::sweep(sweep, &findings));
+        out.push_str(&plots::sweep(sweep));
         out.push_str(&plots::sweep_latency(sweep));
         out.push_str("</div>\n");
     }

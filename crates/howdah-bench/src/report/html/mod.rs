@@ -128,11 +128,3 @@ fn footer(out: &mut String, run: &Run) {
         machine.load
     );
 }
-
-fn capital(sentence: &str) -> String {
-    let mut chars = sentence.chars();
-    match chars.next() {
-        Some(first) => first.to_uppercase().chain(chars).collect(),
-        None => String::new(),
-    }
-}

@@ -12,7 +12,7 @@ use super::super::text;
 use super::super::words::{self, grouped, percent};
 use super::plots;
 use super::svg::escape;
-use super::{Lamp, capital, kicker, lamp, lamps, number, rate};
+use super::{Lamp, kicker, lamp, lamps, number, rate};
 
 pub(super) fn run(run: &Run) -> String {
     let mut out = String::new();
@@ -21,20 +21,20 @@ pub(super) fn run(run: &Run) -> String {
     let _ = writeln!(
         out,
         "<p class=\"sub\">{}.</p>",
-        escape(&capital(&text::mode(run)))
+        escape(&words::capital(&text::mode(run)))
     );
     if let Some(evidence) = bottleneck::bound(run) {
         let _ = writeln!(
             out,
             "<div class=\"banner\"><strong>The load tester was the bottleneck: these figures are its own.</strong>{}.</div>",
-            escape(&capital(&evidence))
+            escape(&words::capital(&evidence))
         );
     }
     lamps(&mut out, &run_lamps(run));
     let notes: Vec<String> = bottleneck::findings(run)
         .into_iter()
         .filter(|finding| finding.weight == Weight::Notice)
-        .map(|finding| format!("{}.", capital(&finding.sentence)))
+        .map(|finding| format!("{}.", words::capital(&finding.sentence)))
         .collect();
     if !notes.is_empty() {
         let _ = writeln!(

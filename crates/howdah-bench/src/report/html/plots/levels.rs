@@ -4,13 +4,12 @@ use crate::experiment::{Search, Sweep};
 use crate::outcome::Outcome;
 use crate::run::Run;
 
-use super::super::super::experiments::SweepFindings;
 use super::super::super::words;
 use super::super::svg::{Plot, Scale, Size};
 use super::{Key, figure, ms_tick, number_tick, outcome_class};
 
-/// Throughput over concurrency, errors on top, with the law where there is one.
-pub fn sweep(sweep: &Sweep, findings: &SweepFindings) -> String {
+/// Throughput over concurrency, errors on top.
+pub fn sweep(sweep: &Sweep) -> String {
     let mut points: Vec<_> = sweep.points.iter().collect();
     points.sort_by_key(|p| p.concurrency);
     let present: Vec<Outcome> = Outcome::ALL
@@ -18,13 +17,10 @@ pub fn sweep(sweep: &Sweep, findings: &SweepFindings) -> String {
         .copied()
         .filter(|o| *o == Outcome::Good || points.iter().any(|p| p.run.count(*o) > 0))
         .collect();
-    let mut keys: Vec<Key> = present
+    let keys: Vec<Key> = present
         .iter()
         .map(|o| (outcome_class(*o), o.words().to_owned()))
         .collect();
-    if findings.law.is_ok() {
-        keys.push(("law", "scalability law".into()));
-    }
     let mut levels: Vec<f64> = points.iter().map(|p| f64::from(p.concurrency)).collect();
     levels.dedup();
     let draw = |size| {
@@ -50,15 +46,6 @@ pub fn sweep(sweep: &Sweep, findings: &SweepFindings) -> String {
                 .collect();
             plot.area(outcome_class(*outcome), &levels, &below, &high);
             below = high;
-        }
-        if let Ok(fit) = &findings.law {
-            // Only where it was fitted: levels with errors are another system.
-            let steps = 80;
-            let line: Vec<(f64, f64)> = (0..=steps)
-                .map(|i| levels[0] * (fit.up_to / levels[0]).powf(f64::from(i) / f64::from(steps)))
-                .map(|n| (n, fit.rate(n)))
-                .collect();
-            plot.line("law", &line);
         }
         for point in &points {
             let rate = point.run.good_rate();
@@ -174,7 +161,7 @@ pub fn trials(search: &Search) -> String {
         let top = rates().fold(0.0, f64::max);
         plot.line("one", &[(0.0, 0.0), (top, top)]);
         if let Some(found) = search.found {
-            plot.upright("law", found);
+            plot.upright("found", found);
             plot.note(
                 "",
                 found,
