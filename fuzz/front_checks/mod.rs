@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use howdah_executor::Executor;
-use howdah_server::http::{HttpConfig, serve_connected};
+use howdah_server::http::serve_connected;
 use howdah_server::log::{ErrorLog, ErrorStyle, LogTarget, Sink};
 use howdah_server::request::Front;
 use howdah_server::server_config::{FrontSettings, ServerConfig};
@@ -126,14 +126,10 @@ async fn talk(dialogue: Dialogue, rhythm: Vec<usize>) -> Vec<u8> {
     for end in [&ours, &theirs] {
         end.set_nonblocking(true).expect("a non-blocking socket");
     }
-    let config = HttpConfig {
-        server_header: false,
-        ..HttpConfig::default()
-    };
     let server = tokio::spawn(serve_connected(
         front(),
         OwnedFd::from(theirs),
-        Arc::new(config),
+        Arc::default(),
     ));
     let mut stream = UnixStream::from_std(ours).expect("a socket");
     let mut received = Vec::new();

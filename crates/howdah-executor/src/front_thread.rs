@@ -110,17 +110,6 @@ pub fn after_unpark() {
     });
 }
 
-/// Looks whether children have answered, without sleeping: for a thread that is kept from
-/// parking by other work. Cheap; call it between requests that are not for scripts.
-pub fn glance() {
-    THREAD.with_borrow(|thread| {
-        let Some(thread) = thread else { return };
-        for pool in &thread.pools {
-            pool.shared.lanes[thread.index as usize].take_notified(&pool.shared);
-        }
-    });
-}
-
 /// Whether a pool is closed and this thread has nothing of it left.
 fn forget(shared: &Shared, front: u32) -> bool {
     if !shared.closing.load(Ordering::Relaxed) {

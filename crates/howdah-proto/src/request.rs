@@ -222,11 +222,6 @@ impl RequestFrame {
         &self.0
     }
 
-    /// The buffer back, for the next frame.
-    pub fn into_buffer(self) -> Vec<u8> {
-        self.0
-    }
-
     fn u32_at(&self, off: usize) -> u32 {
         u32::from_ne_bytes(self.0[off..off + 4].try_into().expect("four bytes"))
     }

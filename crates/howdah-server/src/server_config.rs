@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use howdah_cache::store::disk::Disk;
 use howdah_executor::{ExecError, Executor, Run, ScriptRequest};
@@ -21,7 +20,7 @@ use crate::log::AccessLog;
 use crate::respond::Failure;
 use crate::script::body::PROGRESS_NAME;
 use crate::script::frame::SiteVariables;
-use crate::script::pump::PumpConfig;
+use crate::script::pump::{self, PumpConfig};
 use crate::script::spill::SpillRoom;
 use crate::script::streams::Streams;
 use crate::site::config::{Authorizer, RuleAction};
@@ -40,8 +39,6 @@ pub struct FrontSettings {
     pub access_log: Option<Arc<AccessLog>>,
     /// `limits.body_memory`: bytes of a request body kept in memory. Default 64 KiB.
     pub body_memory: usize,
-    /// `limits.response_hold`: see [`PumpConfig::hold`].
-    pub response_hold: usize,
     /// `limits.response_memory`: see [`PumpConfig::memory`].
     pub response_memory: usize,
     /// `limits.response_spill`: see [`PumpConfig::spill`].
@@ -68,7 +65,6 @@ impl Default for FrontSettings {
             status: None,
             access_log: None,
             body_memory: 64 << 10,
-            response_hold: 64 << 10,
             response_memory: 256 << 10,
             response_spill: 1 << 30,
             spill_directory: std::env::temp_dir(),
@@ -232,9 +228,8 @@ impl ServerConfig {
             services,
             pools: names.into_iter().map(|name| pools[name].clone()).collect(),
             pump: PumpConfig {
-                hold: settings.response_hold,
+                hold: pump::HOLD,
                 memory: settings.response_memory,
-                patience: Duration::from_millis(20),
                 spill: settings.response_spill,
                 directory: settings.spill_directory.clone(),
                 room: settings.spill_room.clone(),

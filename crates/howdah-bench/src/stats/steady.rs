@@ -33,13 +33,6 @@ pub enum Steadiness {
     TooShort,
 }
 
-impl Steadiness {
-    /// Whether a mean over the series means something.
-    pub fn is_flat(self) -> bool {
-        self == Steadiness::Flat
-    }
-}
-
 /// Fewest windows to say anything.
 pub const FEWEST: usize = 5;
 /// Drift from start to end that is tolerated.

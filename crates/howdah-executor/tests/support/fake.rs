@@ -256,7 +256,15 @@ impl Fake {
                 head(&mut writer);
                 let mut buffer = vec![0; 10_000];
                 loop {
-                    let (read, bell) = claim.read_body(&mut buffer);
+                    let (mut read, mut bell) = claim.read_body(&mut buffer);
+                    if read == BodyRead::Pending {
+                        let (word, seen) = claim.prepare_wait();
+                        (read, bell) = claim.read_body(&mut buffer);
+                        if read == BodyRead::Pending {
+                            let _ = futex::wait(word, futex::Flags::empty(), seen, None);
+                        }
+                        claim.end_wait();
+                    }
                     self.ring(bell, front);
                     match read {
                         BodyRead::Bytes(n) => {
@@ -264,13 +272,7 @@ impl Fake {
                                 break;
                             }
                         }
-                        BodyRead::Pending => {
-                            let (word, seen) = claim.prepare_wait();
-                            if claim.body_is_pending() {
-                                let _ = futex::wait(word, futex::Flags::empty(), seen, None);
-                            }
-                            claim.end_wait();
-                        }
+                        BodyRead::Pending => {}
                         BodyRead::End => break,
                         BodyRead::CutOff => {
                             self.write_all(claim, &mut writer, b"CUT OFF", killed);

@@ -212,14 +212,6 @@ impl Claim {
         (BodyRead::Bytes(take), bell)
     }
 
-    /// Whether there is nothing to read and more may come: to be asked once more between
-    /// [`Claim::prepare_wait`] and the wait.
-    pub fn body_is_pending(&self) -> bool {
-        let head = self.head();
-        head.body_end.load(Ordering::SeqCst) == 0
-            && head.body_w.0.load(Ordering::SeqCst) == head.body_r.0.load(Ordering::Relaxed)
-    }
-
     /// Announces that the child will sleep until the front reads, writes or aborts. The caller
     /// must check once more what it waits for, then `FUTEX_WAIT` on the word for the value.
     pub fn prepare_wait(&self) -> (&AtomicU32, u32) {

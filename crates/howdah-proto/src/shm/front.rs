@@ -196,11 +196,6 @@ impl FrontPort {
         head.state.store(state::FREE, Ordering::Release);
     }
 
-    /// Slots a child had claimed when it died. Call after the process has been reaped.
-    pub fn slots_claimed_by(&self, child: ChildId) -> impl Iterator<Item = u32> + '_ {
-        (0..self.slots()).filter(move |s| self.state(*s) == SlotState::Claimed(child))
-    }
-
     /// Appends what the child has answered since the last call to `out`, at most `max` bytes, and
     /// gives the room back. Returns the number of bytes and the child to wake if it waits for room.
     pub fn read_response(

@@ -18,8 +18,9 @@
 //! read once, checked, and copied before use. The front is trusted by the children.
 //!
 //! Slot life: `Free` → (front publishes) `Ready` → (child claims) `Claimed{child}` → (child is
-//! through) `Done` → (front) `Free`. A dead child's `Claimed` slots are found by
-//! [`FrontPort::slots_claimed_by`] and become that client's 502.
+//! through) `Done` → (front) `Free`. When a child has died, the front looks for its requests by
+//! [`FrontPort::state`] and in its own records, since a dying process may have written nonsense
+//! here, and answers those clients with 502.
 
 #![allow(unsafe_code)]
 

@@ -3,18 +3,6 @@
 
 use std::time::Duration;
 
-/// What a client that has closed its sending half is taken for while a script runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HalfClose {
-    /// Gone, as nginx takes it (499): browsers never half-close, and a script should not go on for
-    /// a client that went away. The default.
-    #[default]
-    Gone,
-    /// Still there: for `nc -N`-like clients. A client that really went away is then noticed only
-    /// when the answer is sent.
-    StillThere,
-}
-
 /// Limits and time-outs. Sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpConfig {
@@ -57,12 +45,6 @@ pub struct HttpConfig {
     /// After an early answer: how long altogether the rest of the request is read and dropped so
     /// that the client receives the answer before a reset. 30 s, as nginx' lingering_time.
     pub lingering_time: Duration,
-    /// And how long between two reads. 5 s, as nginx' lingering_timeout.
-    pub lingering_timeout: Duration,
-    /// Whether answers carry `Server: Howdah`.
-    pub server_header: bool,
-    /// See [`HalfClose`].
-    pub half_close: HalfClose,
 }
 
 impl Default for HttpConfig {
@@ -81,9 +63,6 @@ impl Default for HttpConfig {
             max_connections: None,
             max_discarded_body: 256 << 10,
             lingering_time: Duration::from_secs(30),
-            lingering_timeout: Duration::from_secs(5),
-            server_header: true,
-            half_close: HalfClose::default(),
         }
     }
 }

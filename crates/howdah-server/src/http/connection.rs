@@ -8,6 +8,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -32,6 +33,10 @@ use howdah_http1::refusal::BadRequest;
 
 /// Answers of pipelined requests are collected up to this many bytes before they are sent.
 const BATCH: usize = 64 << 10;
+
+/// Longest pause between two reads of the rest of a request after an early answer, as nginx'
+/// lingering_timeout; [`HttpConfig::lingering_time`] bounds all of them together.
+const LINGERING_PAUSE: Duration = Duration::from_secs(5);
 
 /// What the connection is waiting for the client to send.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -411,7 +416,7 @@ impl<H: Handler> Connection<H> {
                     true => Poll::Ready(Ok(0)),
                     false => buffers::with_scratch(|buf| io.socket.poll_recv(cx, buf)),
                 });
-                match tokio::time::timeout(config.lingering_timeout, read).await {
+                match tokio::time::timeout(LINGERING_PAUSE, read).await {
                     Ok(Ok(1..)) => tokio::task::coop::consume_budget().await,
                     _ => return,
                 }

@@ -27,7 +27,7 @@ mod tests;
 mod waiting;
 
 pub use body::{BodyError, RequestBody};
-pub use config::{HalfClose, HttpConfig};
+pub use config::HttpConfig;
 pub use connected::serve_connected;
 pub use handler::{ConnInfo, Handler, Notice};
 pub use howdah_http1::framing::{BodyKind, Framing, is_host};

@@ -13,7 +13,6 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 
-use super::config::HalfClose;
 use super::date;
 use super::io::{BodyLeft, Io};
 use super::message::{ResponseHead, Version};
@@ -213,9 +212,7 @@ impl Responder {
         outbox.append(|out| {
             status_line(out, head);
             out.extend_from_slice(head.lines());
-            if self.io.config.server_header {
-                out.extend_from_slice(b"Server: Howdah\r\n");
-            }
+            out.extend_from_slice(b"Server: Howdah\r\n");
             out.extend_from_slice(b"Date: ");
             out.extend_from_slice(&date::now());
             match length {
@@ -272,9 +269,7 @@ impl Responder {
         outbox.append(|out| {
             out.extend_from_slice(head);
             extra(out);
-            if self.io.config.server_header {
-                out.extend_from_slice(b"Server: Howdah\r\n");
-            }
+            out.extend_from_slice(b"Server: Howdah\r\n");
             match (self.keep_alive, self.version) {
                 (false, _) => out.extend_from_slice(b"Connection: close\r\n"),
                 (true, Version::Http10) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
@@ -541,17 +536,15 @@ impl Responder {
         self.body_sent
     }
 
-    /// Ready when the client is gone, by [`HttpConfig::half_close`](super::HttpConfig): sending
-    /// has failed, or it has closed the connection, or its sending half. Pending for good while its
-    /// request body has not been read to the end: there the end of the stream shows as
-    /// [`BodyError::ClientGone`](super::BodyError).
+    /// Ready when the client is gone: sending has failed, or it has closed the connection, or its
+    /// sending half (as nginx takes it, 499: browsers never half-close, and a script should not run
+    /// on for a client that went away). Pending for good while its request body has not been read to
+    /// the end: there the end of the stream shows as [`BodyError::ClientGone`](super::BodyError).
     pub fn poll_client_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.io.outbox().gone() {
             return Poll::Ready(());
         }
-        if self.io.config.half_close == HalfClose::StillThere
-            || self.io.body_left() != BodyLeft::Bytes(0)
-        {
+        if self.io.body_left() != BodyLeft::Bytes(0) {
             return Poll::Pending;
         }
         self.io.socket.poll_read_closed(cx)

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Sleep;
@@ -19,6 +20,12 @@ use crate::respond::Failure;
 
 /// Bytes taken from the file at once, and the queue below which it is refilled.
 pub const REFILL: usize = 64 << 10;
+
+/// How long a client may take, once the memory for it is full, to take all of that, before the file
+/// is used. A client on the same machine or network takes less, and a child that waits so long is
+/// not lost to others. Mere progress does not count: at 10 MB/s a client makes some all the time,
+/// and would hold the child for the whole download.
+const PATIENCE: Duration = Duration::from_millis(20);
 
 /// The backlog of one answer.
 pub struct Backlog<'a> {
@@ -161,10 +168,9 @@ impl<'a> Backlog<'a> {
             Spill::Never => Room::No,
             Spill::No if unbuffered => Room::No,
             Spill::No => {
-                let patience = self.config.patience;
                 let stalled = self
                     .stalled
-                    .get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+                    .get_or_insert_with(|| Box::pin(tokio::time::sleep(PATIENCE)));
                 if stalled.as_mut().poll(cx).is_pending() {
                     return Room::Perhaps;
                 }

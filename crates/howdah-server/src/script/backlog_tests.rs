@@ -53,7 +53,7 @@ fn a_slow_client_frees_the_child_and_gets_every_byte_in_order() {
     // Memory is full; the client gets a moment.
     assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
     assert!(!script.0.is_empty(), "the script waits at first");
-    rig.pass(rig.config.patience);
+    rig.pass(PATIENCE);
     // Then the file takes the rest, and the script is through.
     assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
     assert!(
@@ -84,7 +84,7 @@ fn beyond_the_file_and_without_one_the_script_waits() {
         let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
         assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
         let before = script.0.len();
-        rig.pass(rig.config.patience);
+        rig.pass(PATIENCE);
         assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
         assert_eq!(script.0.len() < before, file, "spill {spill}");
         assert!(!script.0.is_empty(), "the script waits");
@@ -128,7 +128,7 @@ fn a_client_whose_answer_is_in_a_file_must_be_faster_while_files_are_short_of_ro
         let (mut script, mut client) = (writes_many(20), Client::default());
         let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
         assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
-        rig.pass(rig.config.patience);
+        rig.pass(PATIENCE);
         assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
         assert!(script.0.is_empty());
         client.window = 1000;

@@ -13,7 +13,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
 use howdah_executor::{Event, Head, Run};
@@ -21,7 +20,7 @@ use howdah_executor::{Event, Head, Run};
 use super::answer::Answer;
 use super::backlog::{Backlog, REFILL, Room};
 use super::coder::Coder;
-use super::head::{self, SendFile};
+use super::head;
 use super::spill::{SpillError, SpillRoom};
 use crate::encoding::stream::{self, Then};
 use crate::encoding::{Coding, Encoder, EncodingConfig, policy};
@@ -37,19 +36,17 @@ const SEND_AT: usize = 64 << 10;
 /// Bytes moved before another task of the thread gets its turn.
 const TURN: usize = 1 << 20;
 
+/// Bytes of a response that are held back until its length is known: nearly every page is shorter.
+pub const HOLD: usize = 64 << 10;
+
 /// How responses are held and kept.
 #[derive(Clone, Debug)]
 pub struct PumpConfig {
-    /// Bytes held back until the length is known. Default 64 KiB: nearly every page.
+    /// Bytes held back until the length is known: [`HOLD`], or less in tests.
     pub hold: usize,
     /// Bytes in memory for a client slower than the script. Default 256 KiB: what a kernel's send
     /// buffer grows to anyway.
     pub memory: usize,
-    /// How long a client may take, once that memory is full, to take all of it, before the file is
-    /// used. Default 20 ms: a client on the same machine or network is through sooner, and a child
-    /// that waits so long is not a child held. Mere progress does not count: at 10 MB/s a client
-    /// makes some all the time, and would hold the child for the whole download.
-    pub patience: Duration,
     /// Bytes in the file; beyond it the script waits, as long as the client takes
     /// [`super::wait::RATE`]. Default 1 GiB, nginx' `fastcgi_max_temp_file_size`. 0: no file.
     pub spill: u64,
@@ -489,11 +486,6 @@ impl<'a> Pump<'a> {
         self.through = true;
         Ok(())
     }
-}
-
-/// The file a script named, from its head.
-pub fn named_file(head: &Head) -> Option<SendFile<'_>> {
-    head::orders(head).send_file
 }
 
 #[cfg(test)]

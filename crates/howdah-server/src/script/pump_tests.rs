@@ -5,6 +5,7 @@ use std::io::Read;
 use howdah_executor::ExecError;
 use howdah_proto::control::Exit;
 
+use super::super::head::SendFile;
 use super::super::rig::{Client, END, FLUSH, Rig, Script, WAIT, body, eager, head_event};
 use super::*;
 use crate::testing::request;
@@ -343,10 +344,8 @@ fn a_named_file_replaces_the_body() {
     let Some(Ended::SendFile(head)) = rig.run(events, &mut client) else {
         panic!("no file")
     };
-    assert_eq!(
-        named_file(&head),
-        Some(SendFile::AccelRedirect(b"/files/a"))
-    );
+    let named = head::orders(&head).send_file;
+    assert_eq!(named, Some(SendFile::AccelRedirect(b"/files/a")));
     assert!(client.heads.is_empty());
 }
 

@@ -114,7 +114,6 @@ fn config() -> PumpConfig {
         room: Arc::default(),
         hold: 1000,
         memory: 200_000,
-        patience: Duration::from_millis(20),
         spill: 1 << 20,
         directory: std::env::temp_dir(),
         encoding: EncodingConfig::default(),

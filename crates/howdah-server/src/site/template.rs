@@ -133,13 +133,6 @@ impl Template {
         }
     }
 
-    /// There is a literal `?`, which begins the target's own query.
-    pub fn has_query(&self) -> bool {
-        self.pieces
-            .iter()
-            .any(|piece| matches!(piece, Piece::Text(text) if text.contains(&b'?')))
-    }
-
     /// For an internal target: the decoded path, and the query if the target has one.
     pub fn expand_target(&self, values: &Values<'_>) -> (Vec<u8>, Option<Vec<u8>>) {
         let mut path = Vec::new();

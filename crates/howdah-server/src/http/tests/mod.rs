@@ -233,16 +233,9 @@ struct Client {
     server: JoinHandle<()>,
 }
 
-fn config() -> HttpConfig {
-    HttpConfig {
-        server_header: false,
-        ..HttpConfig::default()
-    }
-}
-
 impl Client {
     fn new() -> Client {
-        Client::with(config(), None)
+        Client::with(HttpConfig::default(), None)
     }
 
     fn with(config: HttpConfig, proxies: Option<TrustedPeers>) -> Client {
@@ -280,8 +273,8 @@ impl Client {
         self.stream.write_all(bytes.as_ref()).await.unwrap();
     }
 
-    /// Everything until the end of the stream or [`SILENCE`], `Date` fields taken out, and whether
-    /// the connection is closed.
+    /// Everything until the end of the stream or [`SILENCE`], `Server` and `Date` fields taken out,
+    /// and whether the connection is closed.
     async fn receive(&mut self) -> (Vec<u8>, bool) {
         let mut all = Vec::new();
         let closed = loop {
@@ -294,7 +287,7 @@ impl Client {
                 Err(_) => break false,
             }
         };
-        (without_dates(&all), closed)
+        (without_own_fields(&all), closed)
     }
 
     /// As [`Client::receive`], as text that ends in `[closed]` or `[open]`.
@@ -329,10 +322,13 @@ async fn within<T>(limit: Duration, what: impl Future<Output = T>) -> T {
     }
 }
 
-fn without_dates(bytes: &[u8]) -> Vec<u8> {
+/// Bytes of the lines `Server` and `Date`, which every answer has.
+const OWN_FIELDS: usize = 16 + 37;
+
+fn without_own_fields(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     for line in bytes.split_inclusive(|b| *b == b'\n') {
-        if !line.starts_with(b"Date: ") {
+        if !line.starts_with(b"Date: ") && line != b"Server: Howdah\r\n" {
             out.extend_from_slice(line);
         }
     }

@@ -10,7 +10,7 @@ async fn closed_after(client: &mut Client) -> (u64, String) {
     let mut all = Vec::new();
     let reading = client.stream.read_to_end(&mut all);
     within(Duration::from_secs(4000), reading).await.unwrap();
-    let text = String::from_utf8_lossy(&without_dates(&all)).into_owned();
+    let text = String::from_utf8_lossy(&without_own_fields(&all)).into_owned();
     (begun.elapsed().as_secs(), text)
 }
 
@@ -25,7 +25,7 @@ async fn an_idle_connection_is_closed_without_an_answer() {
     let mut client = Client::new();
     for _ in 0..3 {
         client.send("GET /hello HTTP/1.1\r\nHost: a\r\n\r\n").await;
-        let mut answer = vec![0; ok("hello").len() + 37];
+        let mut answer = vec![0; ok("hello").len() + OWN_FIELDS];
         client.stream.read_exact(&mut answer).await.unwrap();
         tokio::time::sleep(Duration::from_secs(70)).await;
     }
@@ -193,7 +193,7 @@ async fn a_client_that_reads_slowly_is_served() {
 async fn a_client_that_reads_below_the_minimum_is_given_up_though_it_makes_progress() {
     let slower = HttpConfig {
         min_send_rate: 10_000,
-        ..config()
+        ..HttpConfig::default()
     };
     let mut client = Client::with(slower, None);
     client
@@ -218,7 +218,7 @@ async fn a_connection_has_so_many_requests_and_no_more() {
     let mut client = Client::with(
         HttpConfig {
             keepalive_requests: 3,
-            ..config()
+            ..HttpConfig::default()
         },
         None,
     );
