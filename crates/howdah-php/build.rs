@@ -10,7 +10,7 @@ use std::process::Command;
 use howdah_proto::effect;
 use howdah_proto::request::layout;
 use howdah_proto::response::{MAX_HEAD, MAX_LOG, kind};
-use howdah_proto::sql::{Dialect, Kind, MAX_MENTIONED, MAX_NAME};
+use howdah_proto::sql::{Dialect, Kind};
 use howdah_proto::variables::NAMES;
 
 const SHIM: &[&str] = &[
@@ -22,7 +22,6 @@ const SHIM: &[&str] = &[
     "effects.c",
     "cache_calls.c",
     "statements.c",
-    "sources.c",
     "mysqlnd.c",
     "database_calls.c",
     "pgsql_calls.c",
@@ -221,7 +220,6 @@ fn frame_header() -> String {
         ("KIND_FINISH", u64::from(kind::FINISH)),
         ("KIND_EFFECT", u64::from(kind::EFFECT)),
         ("MAX_DESCRIPTION", effect::MAX_DESCRIPTION as u64),
-        ("MAX_MENTIONS", (MAX_MENTIONED * (MAX_NAME + 1)) as u64),
         ("MAX_ASKED", effect::MAX_ASKED as u64),
         ("MAX_TAG", effect::MAX_TAG as u64),
         ("DIALECT_MYSQL", Dialect::Mysql as u64),
@@ -247,9 +245,6 @@ fn frame_header() -> String {
         ("TAG", effect::TAG),
         ("WROTE", effect::WROTE),
         ("OUTSIDE", effect::OUTSIDE),
-        ("TRACKED", effect::TRACKED),
-        ("READ", effect::READ),
-        ("BEYOND", effect::BEYOND),
     ] {
         let value = value.escape_ascii();
         let _ = writeln!(text, "#define HOWDAH_EFFECT_{name} \"{value}\"");

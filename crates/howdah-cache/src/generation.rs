@@ -460,13 +460,6 @@ impl Generations {
         verdict
     }
 
-    /// The number of the last purge of a tag that is remembered singly; 0: none.
-    pub fn last_of_tag(&self, tag: &[u8]) -> u64 {
-        let named = self.named.read().unwrap_or_else(PoisonError::into_inner);
-        let last = named.exact.get(&[b"t", tag].concat());
-        last.map_or(0, |last| last.hard.max(last.soft))
-    }
-
     /// The number of the last purge by name that is in force: who judged a page valid after asking
     /// this may judge it as one born then.
     pub fn named_last(&self) -> u64 {

@@ -15,7 +15,6 @@
 //! - [`cookie`], [`key`]: what a request is, read as PHP reads it.
 //! - [`preset`]: what is known of WordPress, MediaWiki and others; [`noise`]: which of their database
 //!   writes change no page.
-//! - [`tables`]: pages that are old only when a table they are made of is written to.
 //! - [`tags`]: names pages go by; [`purge`]: how applications and people say what is to be purged.
 //! - [`generation`]: purges in constant time: a number compared when a page is read.
 //! - [`admission`]: which pages are rendered; [`flight`]: by whom. [`object`]: a stored response;
@@ -46,7 +45,6 @@ pub mod purge;
 pub mod serve;
 pub mod status;
 pub mod store;
-pub mod tables;
 pub mod tags;
 
 /// Milliseconds of Unix time.

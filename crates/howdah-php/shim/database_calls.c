@@ -70,23 +70,11 @@ WRAPPER(pdo_query, PDO_TEXT)
 WRAPPER(pdo_execute, pdo_statement(execute_data))
 WRAPPER(pdo_commit, HOWDAH_CONTROLS)
 
-/* Some drivers have methods that read or write by no statement. */
-static void look_at(const pdo_dbh_t *dbh)
-{
-	static const char other[] = "a connection by PDO that is persistent or to a database of another kind";
-	uint32_t dialect = pdo_dialect(dbh);
-	bool known = dialect == HOWDAH_DIALECT_SQLITE || (dialect == HOWDAH_DIALECT_MYSQL && pdo_mysql_is_watched);
-	if (dbh->driver && (dbh->is_persistent || !known)) {
-		howdah_beyond(other, sizeof(other) - 1);
-	}
-}
-
 /* Methods that a connection has only because of its driver are its own copies (pdo_hash_methods()),
  * made when the first of them is looked for. */
 static void pdo_connected(zend_object *object)
 {
 	pdo_dbh_t *dbh = php_pdo_dbh_fetch_inner(object);
-	look_at(dbh);
 	if (pdo_dialect(dbh) != HOWDAH_DIALECT_POSTGRES) {
 		return;
 	}

@@ -35,9 +35,6 @@ void howdah_show(void);
 /* Reads an SQL text (howdah_proto::sql): HOWDAH_READS, _CONTROLS or _WRITES. Of a write, `out` gets what
  * is told of it, at most HOWDAH_MAX_DESCRIPTION bytes. */
 uint32_t howdah_describe(uint32_t dialect, const char *sql, size_t len, char *out, size_t cap, size_t *used);
-/* Writes the tables that a statement can read or write, each with its NUL; false: they are not known, and
- * `out` gets the reason. At most HOWDAH_MAX_MENTIONS bytes (howdah_proto::sql::mentioned). */
-bool howdah_mentioned(uint32_t dialect, const char *sql, size_t len, char *out, size_t cap, size_t *used);
 /* Fills `out`, waiting for the client; returns less than `len` only at the body's end. */
 size_t howdah_read_body(char *out, size_t len);
 /* Hands the request back to the front; nothing of the frame may be read afterwards. */
@@ -236,16 +233,6 @@ void howdah_statement_starts(const howdah_statement *statement);
 void howdah_statement_ended(uint32_t kind);
 /* Both of the above, of a text; returns its kind. */
 uint32_t howdah_statement_begins(uint32_t dialect, const char *sql, size_t len);
-
-/* ---- sources.c: whether it is known what a run's answer is made of ---- */
-
-/* At startup, behind whatever else wraps functions. */
-void howdah_watch_sources(void);
-void howdah_sources_begin(void);
-/* A statement is about to be executed, or prepared; NULL: its text is not known. */
-void howdah_sources_of(uint32_t dialect, const char *sql, size_t len);
-/* The run is about to do what nothing is known of: `what` is for people. */
-void howdah_beyond(const char *what, size_t len);
 
 /* ---- cli.c: PHP as on a command line ---- */
 

@@ -45,27 +45,11 @@ static struct st_mysqlnd_plugin__plugin_area_getters *areas;
  * the most that any of them does. */
 static uint32_t under_way;
 
-/* Some connections read statements in a way of their own. What a persistent one of mysqli brings along is
- * gone: it is reset before it is used again (mysqli_change_user_silent()). */
-static void look_at(const MYSQLND_CONN_DATA *conn)
-{
-	static const char *const sets[] = {"utf8", "utf8mb3", "utf8mb4", "latin1", "ascii", "binary"};
-	static const char other[] = "a character set or mode of its own";
-	bool known = conn->charset == NULL;
-	for (size_t i = 0; !known && i < sizeof(sets) / sizeof(*sets); i++) {
-		known = strcmp(conn->charset->name, sets[i]) == 0;
-	}
-	if (!known || (conn->upsert_status->server_status & SERVER_STATUS_NO_BACKSLASH_ESCAPES)) {
-		howdah_beyond(other, sizeof(other) - 1);
-	}
-}
-
 /* Every query goes through here, those of query() and of transactions included. */
 static enum_func_status send_query(MYSQLND_CONN_DATA *conn, const char *const query,
                                    const size_t query_len, zval *read_cb, zval *err_cb)
 {
 	if (howdah_statements_watched()) {
-		look_at(conn);
 		uint32_t kind = howdah_statement_begins(HOWDAH_DIALECT_MYSQL, query, query_len);
 		under_way = MAX(under_way, kind);
 	}
@@ -100,8 +84,6 @@ static enum_func_status prepare(MYSQLND_STMT *const stmt, const char *const quer
 	howdah_statement **kept = kept_of(stmt), statement;
 	free(*kept);
 	*kept = NULL;
-	look_at(stmt->data->conn);
-	howdah_sources_of(HOWDAH_DIALECT_MYSQL, query, query_len);
 	/* Always: a worker executes in its requests what it has prepared outside of them. */
 	howdah_statement_read(&statement, HOWDAH_DIALECT_MYSQL, query, query_len);
 	if (statement.kind != HOWDAH_READS) {

@@ -50,7 +50,6 @@ int howdah_php_startup(const char *ini_path, bool no_ini, const char *ini_entrie
 	howdah_wrap_effects();
 	howdah_watch_mysqlnd();
 	howdah_watch_database_calls();
-	howdah_watch_sources();
 	if (worker) {
 		howdah_worker_prepare();
 	}
@@ -145,7 +144,6 @@ bool howdah_open_frame(const char *frame)
 	howdah_current.own_name = flags & HOWDAH_FLAG_OWN_NAME;
 	howdah_effects_begin();
 	howdah_statements_begin();
-	howdah_sources_begin();
 	for (uint32_t i = 0; i < howdah_current.var_count; i++) {
 		if (howdah_current.vars[i].id < HOWDAH_VAR_COUNT) {
 			howdah_current.known[howdah_current.vars[i].id] = &howdah_current.vars[i];

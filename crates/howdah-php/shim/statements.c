@@ -150,7 +150,6 @@ void howdah_statement_ended(uint32_t kind)
 uint32_t howdah_statement_begins(uint32_t dialect, const char *sql, size_t len)
 {
 	howdah_statement statement;
-	howdah_sources_of(dialect, sql, len);
 	howdah_statement_read(&statement, dialect, sql, len);
 	howdah_statement_starts(&statement);
 	return statement.kind;

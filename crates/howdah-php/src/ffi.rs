@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use howdah_proto::effect;
 use howdah_proto::request::RequestFrame;
-use howdah_proto::sql::{self, Dialect};
+use howdah_proto::sql::Dialect;
 
 use crate::arguments::PhpIni;
 use crate::{exchange, worker, zygote};
@@ -334,41 +334,6 @@ unsafe extern "C" fn howdah_describe(
         *used = fits;
     }
     kind as u32
-}
-
-/// See `shim/howdah.h`.
-///
-/// # Safety
-/// As of [`howdah_describe`].
-#[unsafe(no_mangle)]
-unsafe extern "C" fn howdah_mentioned(
-    dialect: u32,
-    sql: *const u8,
-    len: usize,
-    out: *mut u8,
-    cap: usize,
-    used: *mut usize,
-) -> bool {
-    // SAFETY: as this function demands.
-    let text = unsafe { bytes(sql, len) };
-    let (known, told) = match sql::mentioned(Dialect::from_number(dialect), text) {
-        Ok(names) => {
-            let mut told = names.join(&0);
-            if !told.is_empty() {
-                told.push(0);
-            }
-            (true, told)
-        }
-        Err(why) => (false, why.as_bytes().to_vec()),
-    };
-    let fits = told.len().min(cap);
-    // SAFETY: as this function demands; `fits` is at most `cap`.
-    unsafe {
-        std::ptr::copy_nonoverlapping(told.as_ptr(), out, fits);
-        *used = fits;
-    }
-    // Cut off, a name would be another's.
-    known && fits == told.len()
 }
 
 /// See `shim/howdah.h`.

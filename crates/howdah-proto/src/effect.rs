@@ -25,15 +25,6 @@ pub const WROTE: &[u8] = b"wrote";
 /// which has nothing to do with it.
 pub const OUTSIDE: &[u8] = b"outside";
 
-/// What is not told from here on, the run does not do: it reads tables and writes to them, each told, and
-/// goes beyond that only where [`BEYOND`] says so.
-pub const TRACKED: &[u8] = b"tracked";
-/// A table that a statement about to be executed can read or write: empty place, NUL, its name in small
-/// letters. Once a run for each.
-pub const READ: &[u8] = b"read";
-/// The run is about to do something else: its place, NUL, what in words. Nothing is known from then on.
-pub const BEYOND: &[u8] = b"beyond";
-
 /// The script asks for a purge: its value is a path, a URL, `tag:NAME` or `*`.
 pub const PURGE: &[u8] = b"purge";
 /// The script gives its page a tag: the value.
@@ -80,14 +71,6 @@ impl<'a> Write<'a> {
     pub fn values(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         let mut parts = self.values.split(|b| *b == 0);
         std::iter::from_fn(move || Some((parts.next()?, parts.next()?)))
-    }
-}
-
-/// Takes a place and what is told behind it apart: [`READ`], [`BEYOND`].
-pub fn placed(value: &[u8]) -> (&[u8], &[u8]) {
-    match value.iter().position(|b| *b == 0) {
-        Some(at) => (&value[..at], &value[at + 1..]),
-        None => (value, b""),
     }
 }
 

@@ -314,6 +314,7 @@ max_spare_servers = 2
 root = "nowhere"
 pool = "wwww"
 hosts = ["exa mple.org"]
+cache_tables = "on"
 [[site.rule]]
 prefix = "/a"
 path = "/b"
@@ -337,13 +338,14 @@ deny = 404
         "a.toml:13:8: root: cannot serve the directory nowhere: No such file or directory (os error 2)\n",
         "a.toml:14:8: pool: there is no [pool.wwww]; did you mean `www`?\n",
         "a.toml:15:10: hosts: `exa mple.org` is no host",
+        "a.toml:16:1: unknown key `cache_tables` in [site]; it was removed: every write makes all pages old; name tables whose writes change no page in `cache_ignore_writes`\n",
         "only one of path, prefix can stand here\n",
         "a rule needs one of redirect, rewrite, deny,",
-        "a.toml:23:9: regex: unclosed group\n",
+        "a.toml:24:9: regex: unclosed group\n",
     ] {
         assert!(said.contains(expect), "missing {expect:?} in\n{said}");
     }
-    assert!(said.contains("howdah: a.toml has 13 mistakes"), "{said}");
+    assert!(said.contains("howdah: a.toml has 14 mistakes"), "{said}");
 }
 
 #[test]

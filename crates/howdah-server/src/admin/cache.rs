@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
+use super::cache_disk;
 use super::openmetrics::Metrics;
 use super::text::list;
-use super::{cache_disk, cache_tables};
 use crate::cache::{CacheStatus, SiteCacheStatus};
 
 /// Writes it for people.
@@ -33,7 +33,6 @@ pub(super) fn text(out: &mut String, cache: &CacheStatus) {
             site.hit_permille / 10,
             site.hit_permille % 10
         );
-        cache_tables::text(out, site);
         checks(out, site);
         list(out, "    passes", site.passes.iter().cloned());
         if let Some(text) = site.fitness.in_words() {
@@ -144,7 +143,6 @@ pub(super) fn metrics(m: &mut Metrics, cache: &CacheStatus) {
             m.value("howdah_cache_dry_run_total", &labels, n);
         }
     }
-    cache_tables::metrics(m, cache);
     m.family("howdah_cache_purges", "counter", "Purges and writes.");
     for site in &cache.sites {
         m.value(

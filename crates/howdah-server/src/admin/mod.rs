@@ -4,12 +4,10 @@
 //! - [`counters`]: requests, statuses, failures by name; a share per thread.
 //! - [`status`]: [`ServerStatus`], the data of the status page and of `howdah status`.
 //! - [`render`]: which form a client gets; [`text`], [`openmetrics`]: two of them.
-//! - [`cache`], [`cache_disk`], [`cache_tables`]: what of both is about the page cache, its pages on
-//!   disk, and table versions.
+//! - [`cache`], [`cache_disk`]: what of both is about the page cache, and its pages on disk.
 
 mod cache;
 mod cache_disk;
-mod cache_tables;
 pub mod counters;
 mod openmetrics;
 mod render;

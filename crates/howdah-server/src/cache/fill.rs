@@ -22,7 +22,6 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::collect::Collect;
 use super::dialect;
-use super::reasons::Made;
 use super::trial::{self, Finding, Way};
 use super::watch::Watch;
 use super::{Line, PageCache, SiteCache, fields, lookup, now};
@@ -299,9 +298,7 @@ async fn render(order: &mut Order, part: &SiteCache, ticket: &Ticket) -> Result<
     let before = memory.varies(order.key.as_bytes());
     let page = memory.keep(order.key.as_bytes(), storable.vary(), key, page)?;
     let after = memory.varies(order.key.as_bytes());
-    let (made_of, why) = watch.made_of();
-    part.reasons
-        .made(&order.variant, Made { born, made_of, why });
+    part.reasons.stored(&order.variant);
     // Who waits may want another variant than the one that was made without knowing of any.
     if before.as_ref().map(|v| v.names()) != after.as_ref().map(|v| v.names()) {
         return Ok(Outcome::LookAgain);

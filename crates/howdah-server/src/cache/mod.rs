@@ -10,7 +10,6 @@
 //! - [`protocol`]: purge requests over HTTP, and who may send them.
 //! - [`send`]: a stored page becomes an answer.
 //! - [`fill`]: a page is rendered for the cache, by a request the server makes itself.
-//! - [`sources`]: what a run's page is made of, and what the run changed.
 //! - [`steer`]: purges and explanations for an administrator.
 //! - [`succession`]: what a reload hands over.
 //! - [`tee`]: a visitor's own answer is kept while it is sent (`cache = rfc`).
@@ -32,7 +31,6 @@ pub mod lookup;
 pub mod protocol;
 pub mod reasons;
 pub mod send;
-pub mod sources;
 pub mod steer;
 pub mod succession;
 pub mod tee;
@@ -75,8 +73,6 @@ pub struct CacheConfig {
     pub purge: protocol::Access,
     /// `cache_ignore_writes`: tables whose writes change no page, beside those of the preset.
     pub ignore_writes: Vec<String>,
-    /// `cache_tables`: a write to a table makes only pages old that may be made of it.
-    pub tables: bool,
     /// `cache = "dry-run"`: nothing is served from the cache.
     pub dry_run: bool,
     /// `cache_shadow`: one hit in so many is checked by a fresh render; 0: none.
@@ -99,10 +95,6 @@ pub struct SiteCache {
     stale: AtomicU64,
     stored: AtomicU64,
     passes: PassCounters,
-    /// Pages stored of which it is known what they are made of, and the others.
-    made_of: [AtomicU64; 2],
-    /// Writes that made only pages of a table old, and those that made all old.
-    writes: [AtomicU64; 2],
     /// The generation it began with.
     first: u64,
     /// Renders for the cache, in a row, that were not stored, and those that were not tried.
@@ -127,8 +119,6 @@ impl SiteCache {
             stale: AtomicU64::new(0),
             stored: AtomicU64::new(0),
             passes: PassCounters::default(),
-            made_of: Default::default(),
-            writes: Default::default(),
             unstored: AtomicU32::new(0),
             epoch: AtomicU64::new(0),
             fitness: fitness::Fitness::default(),
@@ -151,16 +141,6 @@ impl SiteCache {
             Verdict::Pass(why) => return self.passes.add(why),
         }
         .fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Counts a page that is stored: whether it is known which tables it is made of.
-    pub(crate) fn count_made_of(&self, known: bool) {
-        self.made_of[usize::from(!known)].fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Counts a write: whether it made only pages of its table old.
-    pub(crate) fn count_write(&self, narrow: bool) {
-        self.writes[usize::from(!narrow)].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether rendering for the cache is worth a try: an application that gives the clean room other
@@ -300,15 +280,6 @@ impl PageCache {
                     purges: cache.generations.now() - cache.first,
                     passes: cache.passes.sums(),
                     hit_permille: cache.hit_permille(),
-                    tables: cache.config.tables.then(|| {
-                        let n = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-                        TablesStatus {
-                            known: n(&cache.made_of[0]),
-                            unknown: n(&cache.made_of[1]),
-                            narrow: n(&cache.writes[0]),
-                            wide: n(&cache.writes[1]),
-                        }
-                    }),
                     dry_run: cache.config.dry_run,
                     shadow: cache.config.shadow,
                     fitness: cache.fitness.status(),
@@ -355,9 +326,6 @@ pub struct SiteCacheStatus {
     pub passes: Vec<(String, u64)>,
     /// Of a thousand requests, how many were answered from the store.
     pub hit_permille: u64,
-    /// `cache_tables`, if it is on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tables: Option<TablesStatus>,
     /// `cache = "dry-run"`
     pub dry_run: bool,
     /// `cache_shadow`: one hit in so many is checked; 0: none.
@@ -370,19 +338,6 @@ pub struct SiteCacheStatus {
     pub cookies: Vec<(String, u64)>,
     /// Comparisons of what is kept with what the application answers now.
     pub checks: trial::ChecksStatus,
-}
-
-/// Table versions at work.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TablesStatus {
-    /// Pages stored of which the tables are known.
-    pub known: u64,
-    /// Pages stored that any write makes old.
-    pub unknown: u64,
-    /// Writes that made only pages of their table old, and those that any does.
-    pub narrow: u64,
-    /// Writes that made all pages old.
-    pub wide: u64,
 }
 
 /// Renders that nobody waits for, at a time: as many as can run, so that no visitor's request waits for

@@ -6,7 +6,6 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use howdah_cache::tables::MadeOf;
 use howdah_cache::{Millis, Pass};
 
 /// Most pages whose reason is remembered.
@@ -26,8 +25,11 @@ pub struct Reasons {
 
 #[derive(Debug, Default)]
 struct Inner {
-    passed: Pages<Passed>,
-    made: Pages<Made>,
+    /// By hashes of the variants' keys, which clients can make as long as they like; two that meet
+    /// mislead a person, and that once in an age.
+    passed: HashMap<u64, Passed>,
+    /// Their order of arrival.
+    order: VecDeque<u64>,
     writes: VecDeque<Written>,
     cookies: Vec<(String, u64)>,
 }
@@ -41,49 +43,6 @@ pub struct Passed {
     pub text: Arc<str>,
     /// When that was.
     pub at: Millis,
-}
-
-/// What a page was made of when it was last stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Made {
-    /// Its generation.
-    pub born: u64,
-    /// Tables, if they are known.
-    pub made_of: MadeOf,
-    /// Why they are not, with the place.
-    pub why: String,
-}
-
-/// A map that forgets the oldest of more than [`MAX_PAGES`]. By hashes of the variants' keys, which
-/// clients can make as long as they like; two that meet mislead a person, and that once in an age.
-#[derive(Debug)]
-struct Pages<T> {
-    by_variant: HashMap<u64, T>,
-    /// Their order of arrival.
-    order: VecDeque<u64>,
-}
-
-impl<T> Default for Pages<T> {
-    fn default() -> Self {
-        Pages {
-            by_variant: HashMap::new(),
-            order: VecDeque::new(),
-        }
-    }
-}
-
-impl<T> Pages<T> {
-    fn put(&mut self, variant: u64, value: T) {
-        if self.by_variant.insert(variant, value).is_some() {
-            return;
-        }
-        self.order.push_back(variant);
-        if self.order.len() > MAX_PAGES
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.by_variant.remove(&oldest);
-        }
-    }
 }
 
 /// A write that made pages old.
@@ -113,30 +72,27 @@ impl Reasons {
             text: text.clone(),
             at: super::now(),
         };
-        self.lock().passed.put(self.hash(variant), passed);
+        let variant = self.hash(variant);
+        let mut inner = self.lock();
+        if inner.passed.insert(variant, passed).is_some() {
+            return;
+        }
+        inner.order.push_back(variant);
+        if inner.order.len() > MAX_PAGES
+            && let Some(oldest) = inner.order.pop_front()
+        {
+            inner.passed.remove(&oldest);
+        }
     }
 
     /// A page was stored.
-    pub fn made(&self, variant: &[u8], made: Made) {
-        let variant = self.hash(variant);
-        let mut inner = self.lock();
-        inner.passed.by_variant.remove(&variant);
-        inner.made.put(variant, made);
-    }
-
-    /// What the page was made of when it was last stored.
-    pub fn made_of(&self, variant: &[u8]) -> Option<Made> {
-        self.lock()
-            .made
-            .by_variant
-            .get(&self.hash(variant))
-            .cloned()
+    pub fn stored(&self, variant: &[u8]) {
+        self.lock().passed.remove(&self.hash(variant));
     }
 
     /// Why the page was last not stored, unless it was stored since.
     pub fn why(&self, variant: &[u8]) -> Option<Passed> {
-        let variant = self.hash(variant);
-        self.lock().passed.by_variant.get(&variant).cloned()
+        self.lock().passed.get(&self.hash(variant)).cloned()
     }
 
     /// A request passed because of a cookie that is not known. Of more than a few names the one that came

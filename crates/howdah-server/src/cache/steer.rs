@@ -7,17 +7,14 @@ use howdah_cache::Object;
 use howdah_cache::Pass;
 use howdah_cache::admission::Step;
 use howdah_cache::generation::{Force, Purge};
-use howdah_cache::key::Key;
 use howdah_cache::policy::State;
 use howdah_cache::purge::{self, Order};
-use howdah_cache::tables::{self, MadeOf};
 use howdah_proto::effect::Write;
 use serde::{Deserialize, Serialize};
 
 use super::lookup::{self, Lookup};
 use super::{PageCache, SiteCache, fill, now, watch};
 use crate::client_address::Client;
-use crate::http::message::RequestHead;
 use crate::server_config::ServerConfig;
 use crate::site::Site;
 
@@ -309,10 +306,7 @@ fn explain(
                 page.freshness.age(at) / 1000,
                 page.freshness.ttl(at).div_euclid(1000)
             );
-            if let Ok(key) = lookup::key_of(part, site, &request, &client) {
-                made(&mut out, cache, part, &key, &request);
-            }
-            for tag in page.tags.iter().filter(|tag| !tables::is_one(tag)) {
+            for tag in &page.tags {
                 let _ = writeln!(out, "tag: {}", tag.escape_ascii());
             }
         }
@@ -322,7 +316,6 @@ fn explain(
                 "not stored; PHP would see {}",
                 key.target().escape_ascii()
             );
-            made(&mut out, cache, part, &key, &request);
             if let Ok(variant) = lookup::variant_of(cache, &key, &request) {
                 if cache.memory.may_be_below(&variant.key, now()) {
                     out.push_str("it may be on disk: a request would look\n");
@@ -375,34 +368,4 @@ fn explain(
         );
     }
     Ok(out)
-}
-
-/// What a page was made of when it was last stored, and which of that has been written to since.
-fn made(out: &mut String, cache: &PageCache, part: &SiteCache, key: &Key, request: &RequestHead) {
-    let variant = lookup::variant_of(cache, key, request).ok();
-    let Some(made) = variant.and_then(|variant| part.reasons.made_of(&variant.key)) else {
-        return;
-    };
-    match &made.made_of {
-        MadeOf::Tables(names) if names.is_empty() => out.push_str("made of no table\n"),
-        MadeOf::Tables(names) => {
-            let names: Vec<_> = names.iter().map(|n| n.escape_ascii().to_string()).collect();
-            let _ = writeln!(out, "made of the tables {}", names.join(", "));
-        }
-        MadeOf::Unknown => {
-            let _ = writeln!(out, "made of more than known tables: {}", made.why);
-        }
-    }
-    match &made.made_of {
-        MadeOf::Tables(names) if part.config.tables => {
-            for name in tables::written_since(&part.generations, made.born, names) {
-                let name = name.escape_ascii();
-                let _ = writeln!(out, "  old since a write to {name}");
-            }
-        }
-        MadeOf::Tables(_) => {
-            out.push_str("  any write makes it old; with cache_tables only one to these would\n");
-        }
-        MadeOf::Unknown => out.push_str("  any write makes it old\n"),
-    }
 }

@@ -8,20 +8,17 @@
 //! the write could be read is old by the time the writer's answer leaves.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use howdah_cache::generation::{Force, Purge, UnderWay};
 use howdah_cache::noise;
-use howdah_cache::policy::Scheme;
-use howdah_cache::tables::{self, MadeOf};
 use howdah_cache::tags::Tags;
 use howdah_cache::{Pass, Storable, purge};
 use howdah_executor::EffectSink;
 use howdah_proto::effect;
 use howdah_proto::sql::CALLED;
 
-use super::sources::{Sources, Written};
 use super::{PageCache, SiteCache};
 use crate::site::Site;
 
@@ -34,8 +31,6 @@ pub struct Watch {
     cache: Arc<PageCache>,
     site: u32,
     wrote: AtomicBool,
-    /// What it reads and writes, as far as it tells.
-    sources: Mutex<Sources>,
     /// It writes, or may: a process that dies meanwhile must not find older pages at its next start.
     under_way: OnceLock<UnderWay>,
     /// The first thing that forbids to store the page.
@@ -72,7 +67,6 @@ impl Watch {
             cache: cache.clone(),
             site: site.number(),
             wrote: AtomicBool::new(false),
-            sources: Mutex::default(),
             under_way: OnceLock::new(),
             forbidden: OnceLock::new(),
             form: OnceLock::new(),
@@ -88,36 +82,8 @@ impl Watch {
         }
     }
 
-    fn sources(&self) -> MutexGuard<'_, Sources> {
-        self.sources.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What the run's page is made of, and for people why it is not known.
-    pub fn made_of(&self) -> (MadeOf, String) {
-        let sources = self.sources();
-        (sources.made_of(), sources.why_unknown().to_owned())
-    }
-
-    /// Whether tables are all that the run has changed for others so far, and all pages are known to
-    /// be old that are made of them.
-    pub fn is_contained(&self) -> bool {
-        let part = self.cache.site_by_number(self.site);
-        part.is_some_and(|part| part.config.tables) && self.sources().is_contained()
-    }
-
-    /// Gives a page that is to be stored the tags the script told beside its fields, and those for what
-    /// it is made of.
+    /// Gives a page that is to be stored the tags the script told beside its fields.
     pub fn tag(&self, storable: &mut Storable) -> Result<(), Pass> {
-        if let Some(part) = self.cache.site_by_number(self.site) {
-            let made_of = match part.rules().scheme {
-                Scheme::CleanRoom if part.config.tables => self.made_of().0,
-                // A visitor's own request holds more than its key. Where it is off, runs from before a
-                // reload may still write by table.
-                _ => MadeOf::Unknown,
-            };
-            part.count_made_of(made_of != MadeOf::Unknown);
-            made_of.tag(storable)?;
-        }
         let tags = self.tags.lock().unwrap_or_else(PoisonError::into_inner);
         let mut tags = tags.as_slice().iter();
         tags.try_for_each(|tag| storable.tag(tag))
@@ -150,8 +116,7 @@ impl Watch {
         if self.has_written()
             && let Some(part) = self.cache.site_by_number(self.site)
         {
-            let written = self.sources().written().clone();
-            flush(part, &written);
+            flush(part);
         }
     }
 
@@ -173,25 +138,7 @@ impl Watch {
         self.forbid(Pass::DatabaseWrite, &text);
         self.wrote.store(true, Ordering::SeqCst);
         self.may_write();
-        let written = match part.config.tables {
-            true => self.sources().write(write.table),
-            false => self.sources().write(None),
-        };
-        part.count_write(matches!(written, Written::Tables(_)));
-        flush(part, &written);
-    }
-
-    /// What else it may change, or have changed, is not known.
-    fn beyond(&self, part: &SiteCache, value: &[u8]) {
-        let (at, what) = effect::placed(value);
-        let text = match place(at) {
-            at if at.is_empty() => readable(what),
-            at => format!("{} {at}", readable(what)),
-        };
-        self.sources().beyond(text);
-        if self.has_written() {
-            flush(part, &Written::Anything);
-        }
+        flush(part);
     }
 }
 
@@ -211,9 +158,6 @@ impl EffectSink for Watch {
             effect::WRITE => self.write(part, value),
             effect::WROTE => self.settle(),
             effect::OUTSIDE => wrote_outside(part),
-            effect::TRACKED => self.sources().tracked(),
-            effect::READ => self.sources().read(effect::placed(value).1),
-            effect::BEYOND => self.beyond(part, value),
             effect::PURGE => Watch::purge(part, value),
             effect::TAG => {
                 let mut tags = self.tags.lock().unwrap_or_else(PoisonError::into_inner);
@@ -262,9 +206,7 @@ pub fn written_elsewhere(part: &SiteCache, value: &[u8]) {
     let write = effect::Write::parse(value);
     if !is_noise(part, &write) {
         part.reasons.written(&describe(&write), super::now());
-        part.count_write(false);
-        // What else its process has done is not known.
-        flush(part, &Written::Anything);
+        flush(part);
     }
 }
 
@@ -273,25 +215,13 @@ pub fn written_elsewhere(part: &SiteCache, value: &[u8]) {
 fn wrote_outside(part: &SiteCache) {
     let text = "a worker script outside of its requests";
     part.reasons.written(text, super::now());
-    part.count_write(false);
-    flush(part, &Written::Anything);
+    flush(part);
 }
 
-/// Makes the pages of a site old that show what was written.
-fn flush(part: &SiteCache, written: &Written) {
-    if !part.config.flush_on_write {
-        return;
-    }
-    match written {
-        Written::Nothing => {}
-        Written::Tables(names) => {
-            for table in names {
-                tables::written(&part.generations, table);
-            }
-        }
-        Written::Anything => {
-            part.generations.purge(&Purge::All, Force::Hard);
-        }
+/// Makes every page of a site old.
+fn flush(part: &SiteCache) {
+    if part.config.flush_on_write {
+        part.generations.purge(&Purge::All, Force::Hard);
     }
 }
 

@@ -94,15 +94,13 @@ pub fn keys(
 impl Write {
     /// Makes pages old, after an answer of this status: before it is sent, so that who wrote never
     /// reads an older page, and once more when the script is through. An answer that says the request
-    /// was wrong wrote nothing; one that says the server failed may have. `contained`: all that the run
-    /// has changed so far are tables, whose pages are old already.
-    pub fn happened(&self, part: &SiteCache, status: u16, contained: bool) {
-        let everything = self.everything && !contained;
+    /// was wrong wrote nothing; one that says the server failed may have.
+    pub fn happened(&self, part: &SiteCache, status: u16) {
         // RFC 9111 §4.4 asks for the URL after a non-error status only.
-        if (400..500).contains(&status) || (status >= 500 && !everything) {
+        if (400..500).contains(&status) || (status >= 500 && !self.everything) {
             return;
         }
-        if everything {
+        if self.everything {
             part.generations.purge(&Purge::All, Force::Hard);
         } else {
             for key in &self.keys {
@@ -114,7 +112,6 @@ impl Write {
 
     /// As [`Write::happened`], for the URL that `Location` or `Content-Location` names, if it is of
     /// the same origin (RFC 9111 §4.4).
-    #[allow(clippy::too_many_arguments)] // Who asked for what, and what the answer names.
     pub fn also(
         &self,
         part: &SiteCache,
@@ -122,9 +119,8 @@ impl Write {
         client: &Client<'_>,
         request: &RequestHead,
         location: &[u8],
-        contained: bool,
     ) {
-        if self.everything && !contained {
+        if self.everything {
             return;
         }
         let host = client.host.as_deref().unwrap_or_else(|| request.host());

@@ -113,15 +113,14 @@ impl<'a> Around<'a> {
             head.header(b"Howdah-Cache-Cause", text.as_bytes());
         }
         let Some(write) = self.write() else { return };
-        let contained = self.watch.is_contained();
-        write.happened(self.part, head.status, contained);
+        write.happened(self.part, head.status);
         for (name, value) in head.fields() {
             let names = |known: &[u8]| name.eq_ignore_ascii_case(known);
             if head.status < 400 && (names(b"location") || names(b"content-location")) {
                 let Exchange {
                     client, request, ..
                 } = self.exchange;
-                write.also(self.part, self.site, client, request, value, contained);
+                write.also(self.part, self.site, client, request, value);
             }
         }
     }
@@ -134,8 +133,7 @@ impl<'a> Around<'a> {
             candidate.over(failure.is_some_and(|failure| *failure != Failure::ClientGone));
         }
         if let Some(write) = self.write() {
-            let status = failure.map_or(200, Failure::status);
-            write.happened(self.part, status, self.watch.is_contained());
+            write.happened(self.part, failure.map_or(200, Failure::status));
         }
     }
 }

@@ -100,7 +100,6 @@ pub fn without_section(arguments: &Serve, top: &Section<'_, '_, '_>, site: &mut 
         flush_on_write: true,
         purge: Access::default(),
         ignore_writes: Vec::new(),
-        tables: false,
         dry_run: word == "dry-run",
         shadow: 0,
     });
@@ -129,7 +128,6 @@ pub fn of_section(
         flush_on_write: section.on("cache_flush_on_write"),
         purge: purge_access(section),
         ignore_writes: ignore_writes(top, section),
-        tables: section.on("cache_tables"),
         dry_run: word == "dry-run",
         shadow: section.number("cache_shadow").unwrap_or(0),
     });

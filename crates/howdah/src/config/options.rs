@@ -437,9 +437,6 @@ options! {
         "cache_flush_on_write": Kind::OnOff, "on",
             "Every request that may have written (POST, PUT, DELETE …, and what the preset knows) makes all pages of the site old. `off`: only its own URL (RFC 9111 §4.4).",
             "a cache that sees only HTTP cannot know which pages show what was written";
-        "cache_tables": Kind::OnOff, "off",
-            "Mode `embed`: a write to a table makes only those pages old that may be made of it, where a page is known to be made of tables alone. Only for databases without triggers, cascading foreign keys, views and stored functions between the tables that pages are made of; docs/cache.md tells how to look.",
-            "whether a table has a trigger or is a view cannot be seen in a statement";
         "cache_shadow": Kind::Integer(0, 1 << 30), "0",
             "One hit in so many has its page rendered anew behind the reader's back and compared; a difference is the warning `ShadowDiffers`. 0: none.",
             "each costs a render; 1000 is hardly noticed";
@@ -502,6 +499,19 @@ options! {
     }
 }
 
+/// Options that older files may have: section, key, and what to do instead.
+const REMOVED: &[(&str, &str, &str)] = &[(
+    "site",
+    "cache_tables",
+    "every write makes all pages old; name tables whose writes change no page in `cache_ignore_writes`",
+)];
+
+/// What to do instead, if there was an option of that section and key once.
+pub fn removed(section: &str, key: &str) -> Option<&'static str> {
+    let entry = REMOVED.iter().find(|(s, k, _)| (*s, *k) == (section, key));
+    entry.map(|(_, _, instead)| *instead)
+}
+
 /// The option of that section and key.
 pub fn find(section: &str, key: &str) -> Option<&'static Spec> {
     OPTIONS
@@ -530,6 +540,7 @@ mod tests {
         for (at, spec) in OPTIONS.iter().enumerate() {
             let name = spec.full_name();
             assert!(SECTIONS.iter().any(|(s, _)| *s == spec.section), "{name}");
+            assert_eq!(removed(spec.section, spec.key), None, "{name}");
             let twice = |other: &Spec| (other.section, other.key) == (spec.section, spec.key);
             assert!(!OPTIONS[..at].iter().any(twice), "{name} twice");
             assert!(!spec.doc.is_empty(), "{name}");

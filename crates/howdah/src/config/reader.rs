@@ -136,7 +136,9 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
             "" => format!("unknown key `{}`", key.escape_debug()),
             label => format!("unknown key `{}` in [{label}]", key.escape_debug()),
         };
-        if let Some(near) = suggest::nearest(key, &known) {
+        if let Some(instead) = options::removed(self.name, key) {
+            message += &format!("; it was removed: {instead}");
+        } else if let Some(near) = suggest::nearest(key, &known) {
             message += &format!("; did you mean `{near}`?");
         } else if let Some(other) = OPTIONS.iter().find(|spec| spec.key == key) {
             message += &match other.section {
