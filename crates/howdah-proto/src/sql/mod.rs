@@ -9,18 +9,11 @@
 //! - [`token`]: the words of a statement, in each database's own quoting.
 //! - [`statement`]: what one statement does.
 //! - [`functions`]: which functions only read, where a `SELECT` may call such as write.
-//! - [`mentions`]: the tables it can read or write; [`own_functions`]: what it may call for that.
 
 mod functions;
-mod mentions;
-mod own_functions;
 mod statement;
 mod token;
 
-pub use mentions::{MAX_MENTIONED, Unclear, mentioned};
-
-#[cfg(test)]
-mod mentions_tests;
 #[cfg(test)]
 mod tests;
 

@@ -16,9 +16,6 @@ pub(super) enum Token<'a> {
     Text(Option<&'a [u8]>),
     /// A number, a parameter.
     Other,
-    /// Digits with letters behind: a number with a word at its heels (MySQL reads `1e1FROM` so), or a
-    /// name.
-    Mixed,
     /// Any other byte.
     Symbol(u8),
     /// The text ends in the middle of something, or has what only some servers execute (`/*! */`).
@@ -225,16 +222,6 @@ impl StartsWithDigit for [u8] {
     }
 }
 
-/// Whether digits and letters are one number: `12`, `0x1F`, `1e5`.
-fn is_number(word: &[u8]) -> bool {
-    let digits = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
-    let hex = word.strip_prefix(b"0x");
-    let exponent = word.iter().position(|b| matches!(b, b'e' | b'E'));
-    digits(word)
-        || hex.is_some_and(|hex| !hex.is_empty() && hex.iter().all(u8::is_ascii_hexdigit))
-        || exponent.is_some_and(|at| digits(&word[..at]) && digits(&word[at + 1..]))
-}
-
 fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'$' || byte >= 0x80
 }
@@ -258,10 +245,10 @@ impl<'a> Iterator for Tokens<'a> {
                 self.at += 1;
                 self.text(b'\'', true)
             }
-            b'0'..=b'9' => match self.word() {
-                Token::Word(word) if !is_number(word) => Some(Token::Mixed),
-                _ => Some(Token::Other),
-            },
+            b'0'..=b'9' => {
+                self.word();
+                Some(Token::Other)
+            }
             byte if is_word(byte) => Some(self.word()),
             b'?' => {
                 self.at += 1;
