@@ -18,7 +18,7 @@ use super::access::Variables;
 use super::asked::{Asked, Lies};
 use super::pattern::LimitReached;
 use super::rewrite::{self, Outcome, Rule};
-use super::section::{HandlerSays, Inherits, Merging, Parsed, RedirectPath, Section};
+use super::section::{HandlerSays, Inherits, Merging, Parents, Parsed, RedirectPath, Section};
 use super::truth::Truth;
 
 /// A directory that has a file, and what the file says.
@@ -169,6 +169,7 @@ fn applying<'c>(chain: &'c [InDirectory], asked: &Asked<'_>) -> Result<Vec<Apply
 /// Access of both generations; the line that refuses.
 fn access(sections: &[Applying<'_>], asked: &Asked<'_>) -> Option<Because> {
     let mut require = (Truth::YES, None);
+    let mut is_required = true;
     let mut lists = (Truth::YES, None);
     let mut satisfy_any = false;
     let mut doubt = None;
@@ -199,13 +200,21 @@ fn access(sections: &[Applying<'_>], asked: &Asked<'_>) -> Option<Because> {
             doubt = because(line);
         }
         if let Some((line, own)) = &section.require {
+            // Lines for other methods only require nothing, and grant nothing that is merged.
+            let covers = own.methods.cover(asked.method);
             let own = settle(own.evaluate(asked));
             let merged = match section.merging {
-                Merging::Off => own,
                 Merging::And => require.0.and(own),
-                Merging::Or => require.0.or(own),
+                Merging::Or if is_required && covers => require.0.or(own),
+                Merging::Or if is_required => require.0,
+                Merging::Or | Merging::Unset | Merging::Off => own,
             };
+            let merges = matches!(section.merging, Merging::And | Merging::Or);
             require = (merged, because(*line));
+            is_required = covers || merges && is_required;
+        } else if section.merging == Merging::Off {
+            // What was required stays so, but opens nothing by `Or`.
+            is_required = false;
         }
         if let Some((line, own)) = &section.lists {
             lists = (settle(own.evaluate(asked)), because(*line));
@@ -271,21 +280,22 @@ fn rules(chain: &[InDirectory], asked: &Asked<'_>) -> Option<Verdict> {
     let mut on = false;
     let mut rules: Vec<(usize, &Rule)> = Vec::new();
     let mut base = None;
-    let mut inherited_by_children = false;
+    let mut options = Inherits::default();
     for (number, file) in chain.iter().enumerate().filter(|(_, file)| own(file)) {
         let Some(section) = file.parsed.sections.first() else {
             continue;
         };
         on = section.engine.unwrap_or(on);
-        let inherits = section.inherits == Inherits::FromParent || inherited_by_children;
-        let parents = match inherits {
-            true => std::mem::take(&mut rules),
-            false => Vec::new(),
+        let own = section.inherits.unwrap_or(options);
+        let parents = std::mem::take(&mut rules);
+        let of_file = section.rules.iter().map(|rule| (number, rule));
+        rules = match own.from(options) {
+            None => of_file.collect(),
+            Some(Parents::Behind) => of_file.chain(parents).collect(),
+            Some(Parents::Before) => parents.into_iter().chain(of_file).collect(),
         };
-        rules = section.rules.iter().map(|rule| (number, rule)).collect();
-        rules.extend(parents);
+        options = own;
         base = Some((number, file));
-        inherited_by_children |= section.inherits == Inherits::ByChildren;
     }
     let (number, file) = base.filter(|_| on && !rules.is_empty())?;
     // An inherited rule is refused for by its number alone: close enough to name the file it ends in.

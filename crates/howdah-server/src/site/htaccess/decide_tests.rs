@@ -45,7 +45,7 @@ fn below(text: &str) -> bool {
     is_closed(&[("/d/", text)], "/d/secret.txt")
 }
 
-/// In the root.
+/// The same file in the root.
 fn at_root(text: &str) -> bool {
     is_closed(&[("/", text)], "/d/secret.txt")
 }
@@ -234,6 +234,10 @@ fn what_apache_reads_otherwise_than_it_looks_closes_as_there() {
     ] {
         assert!(below(text), "below the root: {text}");
     }
+    // In the root what may not be in effect is not, in a container as elsewhere.
+    assert!(at_root(
+        "<RequireAny>\n<IfVersion ~ x>\nRequire all granted\n</IfVersion>\nRequire all denied\n</RequireAny>"
+    ));
     // Where Apache would lead a stranger elsewhere, the file is not sent.
     let guarded =
         "RewriteEngine On\nRewriteCond %{REMOTE_ADDR} !^10\\.\nRewriteRule ^ /login.php [L]";
@@ -323,6 +327,23 @@ fn deeper_sections_replace_and_files_come_last() {
             &[("/", grant), ("/d/", "AuthMerging Or\nRequire all denied")],
             false,
         ),
+        (
+            &[
+                ("/", grant),
+                (
+                    "/d/",
+                    "AuthMerging Off\n<Files *>\nAuthMerging Or\nRequire all denied\n</Files>",
+                ),
+            ],
+            true,
+        ),
+        (
+            &[
+                ("/", "<Limit POST>\nRequire all granted\n</Limit>"),
+                ("/d/", "AuthMerging Or\nRequire all denied"),
+            ],
+            true,
+        ),
         // Rules of a parent are not for a directory with rules of its own.
         (
             &[
@@ -348,6 +369,31 @@ fn deeper_sections_replace_and_files_come_last() {
         (
             &[("/", "RewriteEngine On"), ("/d/", "RewriteRule ^ - [F]")],
             true,
+        ),
+        // Options of a directory without any are its parent's.
+        (
+            &[
+                (
+                    "/",
+                    "RewriteEngine On\nRewriteOptions Inherit\nRewriteRule secret - [F]",
+                ),
+                ("/d/", "RewriteBase /d/"),
+            ],
+            true,
+        ),
+        (
+            &[
+                ("/", "RewriteEngine On\nRewriteRule secret - [F]"),
+                ("/d/", "RewriteOptions InheritBefore\nRewriteRule ^ - [L]"),
+            ],
+            true,
+        ),
+        (
+            &[
+                ("/", "RewriteEngine On\nRewriteRule secret - [F]"),
+                ("/d/", "RewriteOptions Inherit\nRewriteRule ^ - [L]"),
+            ],
+            false,
         ),
         (&[("/", "Redirect 404 /d"), ("/d/", grant)], true),
         // A parent's list of addresses, replaced.

@@ -261,6 +261,8 @@ impl Parser {
                     negated: name == "requirenone",
                     methods: self.methods,
                     inside: Vec::new(),
+                    maybe: self.maybe,
+                    is_used: false,
                 };
                 self.containers.push(container);
                 Kind::Container
@@ -334,8 +336,7 @@ impl Parser {
     }
 
     fn close_container(&mut self, container: Container) {
-        let is_kept = self.maybe == 0 || self.here().maybe;
-        if is_kept && container.inside.is_empty() {
+        if !container.is_used {
             self.mistake(container.line, "(nothing is required in it)");
         }
         let what = match container.is_all {
@@ -357,7 +358,11 @@ impl Parser {
             self.mistake(line, "(negated, it has no effect outside of <RequireAll>)");
         }
         if let Some(container) = self.containers.last_mut() {
-            return container.inside.push(require);
+            container.is_used = true;
+            if self.maybe == container.maybe {
+                container.inside.push(require);
+            }
+            return;
         }
         // A line that may be in effect and may not is accounted for by `maybe_access` alone.
         if self.maybe > 0 && !self.here().maybe {

@@ -135,7 +135,7 @@ pub(super) struct Section {
     pub handlers: Vec<Handler>,
     pub engine: Option<bool>,
     pub has_rewrite: bool,
-    pub inherits: Inherits,
+    pub inherits: Option<Inherits>,
     pub rules: Vec<Rule>,
     /// `FallbackResource`: looked at for a front controller only.
     pub fallback: Option<String>,
@@ -144,21 +144,58 @@ pub(super) struct Section {
 /// `AuthMerging`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Merging {
+    /// As `Off`, for a section with `Require` lines.
     #[default]
+    Unset,
+    /// In a section without `Require` lines: none of those above are in effect.
     Off,
     And,
     Or,
 }
 
-/// `RewriteOptions`
+/// `RewriteOptions`: whose rules a directory has beside its own. As in Apache the lines of a file add up, and
+/// a directory without any has its parent's options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Inherits {
-    #[default]
-    No,
-    /// `Inherit`, `InheritBefore`: its own and its parent's.
-    FromParent,
-    /// `InheritDown`, `InheritDownBefore`: children have these, too.
-    ByChildren,
+pub(super) struct Inherits(u8);
+
+/// Where the parent's rules stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Parents {
+    Behind,
+    Before,
+}
+
+impl Inherits {
+    const BEHIND: u8 = 1;
+    const BEFORE: u8 = 2;
+    /// The same two for the directories below, by so many bits to the left.
+    const DOWN: u8 = 2;
+    const IGNORED: u8 = 16;
+
+    /// One more option, in lower case. Others than these say nothing here.
+    pub(super) fn add(&mut self, option: &str) {
+        self.0 |= match option {
+            "inherit" => Inherits::BEHIND,
+            "inheritbefore" => Inherits::BEFORE,
+            "inheritdown" => Inherits::BEHIND << Inherits::DOWN,
+            "inheritdownbefore" => Inherits::BEFORE << Inherits::DOWN,
+            "ignoreinherit" => Inherits::IGNORED,
+            _ => 0,
+        };
+    }
+
+    /// Whether a directory below one with the options `parent` has its rules, too.
+    pub(super) fn from(self, parent: Inherits) -> Option<Parents> {
+        let by_parent = match self.0 & Inherits::IGNORED {
+            0 => parent.0 >> Inherits::DOWN,
+            _ => 0,
+        };
+        match self.0 | by_parent {
+            all if all & Inherits::BEHIND != 0 => Some(Parents::Behind),
+            all if all & Inherits::BEFORE != 0 => Some(Parents::Before),
+            _ => None,
+        }
+    }
 }
 
 /// The names a `<Files>` section is for.
@@ -251,7 +288,7 @@ impl Section {
     /// Nothing here is about access.
     pub(super) fn is_harmless(&self) -> bool {
         self.require.is_none()
-            && self.merging == Merging::Off
+            && self.merging == Merging::Unset
             && self.lists.is_none()
             && self.demand.is_none()
             && self.maybe_access.is_none()
@@ -270,4 +307,8 @@ pub(super) struct Container {
     pub negated: bool,
     pub methods: Methods,
     pub inside: Vec<Require>,
+    /// How many sections it stands in that may or may not be for the request.
+    pub maybe: usize,
+    /// Something is required in it, if only in a section that may not be for the request.
+    pub is_used: bool,
 }

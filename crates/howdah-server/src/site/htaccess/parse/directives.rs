@@ -7,7 +7,7 @@ use super::super::names::is_harmless;
 use super::super::pattern::Regex;
 use super::super::rewrite::Target;
 use super::super::rewrite_lines;
-use super::super::section::{Handler, HandlerSays, Inherits, Merging, Redirect, RedirectPath, Why};
+use super::super::section::{Handler, HandlerSays, Merging, Redirect, RedirectPath, Why};
 use super::Parser;
 
 impl Parser {
@@ -301,13 +301,9 @@ impl Parser {
             }
             "rewriteoptions" if apart => {}
             "rewriteoptions" => {
+                let inherits = self.here().inherits.get_or_insert_default();
                 for option in words(rest) {
-                    let option = option.to_ascii_lowercase();
-                    self.here().inherits = match &*option {
-                        "inherit" | "inheritbefore" => Inherits::FromParent,
-                        "inheritdown" | "inheritdownbefore" => Inherits::ByChildren,
-                        _ => continue,
-                    };
+                    inherits.add(&option.to_ascii_lowercase());
                 }
             }
             "rewritecond" => {
