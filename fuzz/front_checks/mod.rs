@@ -19,6 +19,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use howdah_executor::Executor;
+use howdah_proto::level::Level;
 use howdah_server::http::serve_connected;
 use howdah_server::log::{ErrorLog, ErrorStyle, LogTarget, Sink};
 use howdah_server::request::Front;
@@ -73,7 +74,7 @@ fn front() -> Arc<Front> {
             let config = ServerConfig::new(settings, sites, &pools).expect("a configuration");
             let sink =
                 Sink::start(LogTarget::File("/dev/null".into()), Duration::ZERO).expect("a log");
-            let log = Arc::new(ErrorLog::new(sink, ErrorStyle::File, 2));
+            let log = Arc::new(ErrorLog::new(sink, ErrorStyle::File, Level::Critical));
             Arc::new(Front::new(Arc::new(config), log))
         })
         .clone()

@@ -18,15 +18,16 @@ use howdah_executor::config::{Patience, PoolConfig, ProcessManager};
 use howdah_executor::embed::EmbedPool;
 use howdah_executor::launch::DirectLauncher;
 use howdah_executor::{Event, Executor, ScriptBody, ScriptLog, ScriptRequest, front_thread};
+use howdah_proto::level::Level;
 use howdah_proto::request::{FrameBuilder, RequestFrame};
 
 struct Print;
 
 impl ScriptLog for Print {
-    fn script(&self, _: &str, _: u64, _: &RequestFrame, level: u8, message: &[u8]) {
+    fn script(&self, _: &str, _: u64, _: &RequestFrame, level: Level, message: &[u8]) {
         eprintln!("script: {level} {}", String::from_utf8_lossy(message));
     }
-    fn pool(&self, _: &str, level: u8, name: &str, message: &str) {
+    fn pool(&self, _: &str, level: Level, name: &str, message: &str) {
         eprintln!("pool: {level} {name}: {message}");
     }
 }

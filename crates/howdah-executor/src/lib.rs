@@ -37,6 +37,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use howdah_proto::level::Level;
 use howdah_proto::request::RequestFrame;
 pub use howdah_proto::response::Head;
 use tokio::sync::mpsc;
@@ -178,12 +179,12 @@ pub trait Executor: Send + Sync {
 
 /// Where messages that scripts and PHP processes write go. Implemented by the server's error log.
 pub trait ScriptLog: Send + Sync {
-    /// A message tied to a request: `error_log()`, a warning, a fatal error. `level` is syslog's.
-    fn script(&self, pool: &str, request: u64, frame: &RequestFrame, level: u8, message: &[u8]);
+    /// A message tied to a request: `error_log()`, a warning, a fatal error.
+    fn script(&self, pool: &str, request: u64, frame: &RequestFrame, level: Level, message: &[u8]);
 
     /// Something about the pool's processes: died, killed, slow, cannot start. `name` is the one
     /// name of the event (`ChildDied`, `SlowRequest`, `TerminateTimeout`, …).
-    fn pool(&self, pool: &str, level: u8, name: &str, message: &str);
+    fn pool(&self, pool: &str, level: Level, name: &str, message: &str);
 }
 
 /// A shared [`ScriptLog`].

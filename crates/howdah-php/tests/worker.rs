@@ -6,11 +6,12 @@ mod front;
 use front::worker::{Worker, front_of, word_of};
 use front::{Dir, Front, Request};
 use howdah_proto::control::{Exit, Report};
+use howdah_proto::level::Level;
 use howdah_proto::worker::Word;
 
 /// How a worker whose code is this answers, and how its process ends.
 #[track_caller]
-fn ends(worker: &mut Worker, code: &str) -> (u16, String, Vec<(u8, String)>, Exit) {
+fn ends(worker: &mut Worker, code: &str) -> (u16, String, Vec<(Level, String)>, Exit) {
     let answer = worker.run(code);
     let exit = worker.front.wait_exit(worker.child);
     (answer.status(), answer.text(), answer.logs, exit)
@@ -430,7 +431,9 @@ fn the_other_functions_of_frankenphp_are_there() {
     let answer = worker.front.run(request);
     assert_eq!(answer.text(), "asked 1");
     assert!(
-        answer.logs.contains(&(4, r#"told {"n":1}"#.into())),
+        answer
+            .logs
+            .contains(&(Level::Warning, r#"told {"n":1}"#.into())),
         "{:?}",
         answer.logs
     );

@@ -9,6 +9,7 @@
 //! - [`request`]: the request frame, written once by the front, read in place by the C shim.
 //! - [`response`]: the response frames a PHP process writes, and the strict parser the front
 //!   reads them with. What a PHP process sends is a claim until that parser has accepted it.
+//! - [`level`]: how serious a log message is.
 //! - [`effect`]: what a run did beside answering, as its frames say it; [`sql`]: whether a statement
 //!   writes, and where.
 //! - [`shm`]: the shared memory of a pool: ready rings, slots, scoreboard, bells. The only
@@ -20,6 +21,7 @@ pub mod cgi_response;
 pub mod control;
 pub mod effect;
 pub mod fastcgi;
+pub mod level;
 pub mod request;
 pub mod response;
 pub mod shm;

@@ -11,6 +11,7 @@
 //! Order: any number of `Informational`, one `Head`, any number of `Body`, at most one `Finish`;
 //! `Log` and `Effect` anywhere. Anything else is a [`ResponseError`].
 
+use crate::level::Level;
 /// `kind` of a frame on the wire.
 pub mod kind {
     /// Status and headers of the final response.
@@ -63,7 +64,7 @@ pub enum Frame<'a> {
     /// A 1xx head.
     Informational(Head),
     /// A log message with its syslog level.
-    Log(u8, &'a [u8]),
+    Log(Level, &'a [u8]),
     /// The response is complete.
     Finish,
     /// A reported effect: name and value.
@@ -183,7 +184,7 @@ impl Parser {
             }
             kind::LOG => {
                 let level = u32_at(payload, 0).ok_or(ResponseError::Malformed)?;
-                Frame::Log(level.min(7) as u8, &payload[4..])
+                Frame::Log(Level::of(level), &payload[4..])
             }
             _ => {
                 let name_len = u32_at(payload, 0).ok_or(ResponseError::Malformed)? as usize;

@@ -13,6 +13,7 @@ use howdah_executor::config::{Patience, ProcessManager};
 use howdah_executor::embed::EmbedPool;
 use howdah_executor::launch::DirectLauncher;
 use howdah_executor::{Executor, PoolConfig, front_thread};
+use howdah_proto::level::Level;
 use howdah_server::http::HttpConfig;
 use howdah_server::listener::{ListenAddress, ListenerConfig, Server, ThreadHooks};
 use howdah_server::log::{ErrorLog, ErrorStyle, LogTarget, Sink};
@@ -31,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         None => std::thread::available_parallelism()?.get(),
     };
     let sink = Sink::start(LogTarget::Stderr, Duration::ZERO)?;
-    let log = Arc::new(ErrorLog::new(sink, ErrorStyle::Terminal, 6));
+    let log = Arc::new(ErrorLog::new(sink, ErrorStyle::Terminal, Level::Info));
     let pool = EmbedPool::start(
         PoolConfig {
             name: "www".into(),

@@ -30,6 +30,7 @@ use howdah_cache::Pass;
 use howdah_cache::purge::Order;
 use howdah_cache::status::Verdict;
 use howdah_executor::RunTiming;
+use howdah_proto::level::Level;
 
 use crate::admin::{Bounded, Connections, Counters, ServerStatus, StatusForm, Turns};
 use crate::cache::candidate::Candidate;
@@ -41,7 +42,7 @@ use crate::client_address::Client;
 use crate::http::message::{RequestHead, ResponseHead};
 use crate::http::{BodyKind, ConnInfo, Handler, Length, Notice, RequestBody, Responder};
 use crate::log::access::{AccessEntry, basic_user};
-use crate::log::error::{About, ErrorLog, level};
+use crate::log::error::{About, ErrorLog};
 use crate::memory::{self, Pressure};
 use crate::respond::{self, Failure};
 use crate::server_config::ServerConfig;
@@ -263,14 +264,14 @@ impl Front {
         let mut route = site.route(request);
         for text in site.htaccess_news() {
             self.error_log
-                .problem(level::WARNING, "HtaccessNotExact", &text);
+                .problem(Level::Warning, "HtaccessNotExact", &text);
         }
         if let Some(refusal) = route.passed_over {
             let mut message = "not sent; the front controller answers".to_owned();
             if let Some(because) = route.because.take() {
                 message += &format!(" ({because})");
             }
-            self.note(level::INFO, refusal.name(), &message, exchange);
+            self.note(Level::Info, refusal.name(), &message, exchange);
         }
         if route.needs_permission() {
             // Boxed: a connection's memory is that of its largest state.
@@ -321,7 +322,7 @@ impl Front {
                 if let Some(text) = cache.1.fitness.news() {
                     let text = format!("site {}: {text}", site.config().name);
                     self.error_log
-                        .problem(level::NOTICE, "NothingStorable", &text);
+                        .problem(Level::Notice, "NothingStorable", &text);
                 }
                 if let Some(trial) = record.trial.take() {
                     trial.judge(cache.0, site.number(), &self.error_log);
@@ -390,7 +391,7 @@ impl Front {
         out: &mut Responder,
     ) {
         let text = steer::carry_out(orders.iter().map(|order| (part, order)), &[]);
-        self.note(level::INFO, "Purged", &text, exchange);
+        self.note(Level::Info, "Purged", &text, exchange);
         let mut head = ResponseHead::new(200);
         head.header(b"Content-Type", b"text/plain; charset=utf-8");
         head.header(b"Cache-Control", b"no-store");
@@ -442,7 +443,7 @@ impl Front {
         out.end();
     }
 
-    fn note(&self, level: u8, name: &str, message: &str, exchange: Exchange<'_>) {
+    fn note(&self, level: Level, name: &str, message: &str, exchange: Exchange<'_>) {
         if !self.error_log.writes(level) {
             return;
         }
@@ -468,11 +469,11 @@ impl Front {
         self.counters.finished(status, 0, Duration::ZERO);
         let id = self.next_id.0.fetch_add(1, Ordering::Relaxed);
         let client = conn.peer.map(|peer| peer.ip().to_canonical());
-        if self.error_log.writes(level::INFO) {
+        if self.error_log.writes(Level::Info) {
             let text = client.map_or_else(|| "unix:".to_owned(), |client| client.to_string());
             let line = String::from_utf8_lossy(line);
             let message = format!("{line} client={text} id={id}");
-            self.error_log.problem(level::INFO, name, &message);
+            self.error_log.problem(Level::Info, name, &message);
         }
         if let Some(log) = &self.config.load().settings.access_log {
             log.write(&AccessEntry {
@@ -627,29 +628,29 @@ impl Handler for Front {
             Notice::BadProxyHeader { conn, why } => {
                 self.counters.failed("BadProxyHeader");
                 let message = format!("from {}: {why}", peer(conn));
-                log.problem(level::WARNING, "BadProxyHeader", &message);
+                log.problem(Level::Warning, "BadProxyHeader", &message);
             }
             Notice::NoMemory { conn } => self.refused(conn, 503, "MemoryLimit", b""),
             Notice::HandlerPanicked { conn } => {
                 self.counters.failed("HandlerPanicked");
                 let message = format!("a request from {}; please report this", peer(conn));
-                log.problem(level::CRITICAL, "HandlerPanicked", &message);
+                log.problem(Level::Critical, "HandlerPanicked", &message);
             }
             Notice::NoAnswer { conn } => {
                 self.counters.failed("NoAnswer");
                 let message = format!("a request from {}; please report this", peer(conn));
-                log.problem(level::CRITICAL, "NoAnswer", &message);
+                log.problem(Level::Critical, "NoAnswer", &message);
             }
             Notice::AcceptFailed { listener, error } => {
                 self.counters.failed("AcceptFailed");
                 let message = format!("{listener}: {error}; raise RLIMIT_NOFILE if this lasts");
-                log.problem(level::ERROR, "AcceptFailed", &message);
+                log.problem(Level::Error, "AcceptFailed", &message);
             }
             Notice::TooManyConnections { limit } => {
                 self.counters.failed("TooManyConnections");
                 let message =
                     format!("{limit} are open; new ones take the places of the longest silent");
-                log.problem(level::WARNING, "TooManyConnections", &message);
+                log.problem(Level::Warning, "TooManyConnections", &message);
             }
         }
     }

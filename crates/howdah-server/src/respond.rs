@@ -10,12 +10,12 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use howdah_executor::ExecError;
 use howdah_proto::control::Exit;
+use howdah_proto::level::Level;
 use howdah_proto::request::FrameError;
 
 use crate::encoding::negotiate::weight;
 use crate::http::BodyError;
 use crate::http::message::{RequestHead, ResponseHead};
-use crate::log::error::level;
 use crate::script::spill::SpillError;
 use crate::site::refusal::Refusal;
 
@@ -155,13 +155,13 @@ impl Failure {
 
     /// The weight of its line in the error log. What a client did wrong, or did not wait for, is no
     /// problem of the server's.
-    pub fn level(&self) -> u8 {
+    pub fn level(&self) -> Level {
         match self.status() {
             // It may have held a process.
-            408 if *self == Failure::ClientTooSlow => level::NOTICE,
-            ..500 => level::INFO,
-            503 => level::WARNING,
-            _ => level::ERROR,
+            408 if *self == Failure::ClientTooSlow => Level::Notice,
+            ..500 => Level::Info,
+            503 => Level::Warning,
+            _ => Level::Error,
         }
     }
 

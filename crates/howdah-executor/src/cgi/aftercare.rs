@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use howdah_proto::control::Exit;
+use howdah_proto::level::Level;
 use howdah_proto::request::RequestFrame;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
@@ -17,8 +18,6 @@ use crate::programs::places::Place;
 const MOST: usize = 64 * 1024;
 /// A line longer than this is cut into several.
 const LONGEST_LINE: usize = 8 * 1024;
-
-const WARNING: u8 = 4;
 
 /// Lines for the log, of one request.
 struct Lines {
@@ -56,7 +55,7 @@ impl Lines {
 
     fn say(&self, line: &[u8]) {
         let (log, name) = (&self.shared.log, &self.shared.config.name);
-        log.script(name, self.request, &self.frame, WARNING, line);
+        log.script(name, self.request, &self.frame, Level::Warning, line);
     }
 }
 

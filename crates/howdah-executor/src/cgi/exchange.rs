@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use howdah_proto::cgi_response::{CgiError, CgiParser};
 use howdah_proto::control::Exit;
+use howdah_proto::level::Level;
 use howdah_proto::response::ResponseError;
 use howdah_proto::spawner::Start;
 use tokio::io::AsyncReadExt;
@@ -35,8 +36,6 @@ const LEAVE: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(5);
 /// Bytes read at once.
 const CHUNK: usize = 32 * 1024;
-
-const WARNING: u8 = 4;
 
 /// Ends the program if the run is dropped or fails before the program's answer is complete.
 struct Guard {
@@ -84,7 +83,7 @@ pub(super) async fn run(
             name.escape_ascii()
         );
         let (log, pool) = (&shared.log, &shared.config.name);
-        log.script(pool, request.id, &frame, WARNING, text.as_bytes());
+        log.script(pool, request.id, &frame, Level::Warning, text.as_bytes());
     }
     let (stdin, feed) = input::open(request.body)?;
     let (mut stdout, its_stdout) = pipe()?;
@@ -127,7 +126,7 @@ pub(super) async fn run(
             if let Some(Exit::Code(code @ 1..)) = exit {
                 let text = format!("ExitStatus: the program left with exit code {code}");
                 let (log, name) = (&shared.log, &shared.config.name);
-                log.script(name, request.id, &frame, WARNING, text.as_bytes());
+                log.script(name, request.id, &frame, Level::Warning, text.as_bytes());
             }
             Ok(())
         }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 
 use bytes::Bytes;
+use howdah_proto::level::Level;
 use howdah_proto::request::RequestFrame;
 use howdah_proto::response::{Frame, Parser, ResponseError};
 use howdah_proto::shm::{ChildId, FrontPort, SlotState};
@@ -87,7 +88,7 @@ pub(crate) enum Step {
     /// For the server.
     Event(Event),
     /// For the error log.
-    Log(u8, Bytes),
+    Log(Level, Bytes),
     /// Wait for the child's next sign.
     Pending,
     /// It failed.
@@ -268,7 +269,12 @@ impl State {
     /// For a request nobody waits for any more: takes what the child still sends, so that it is
     /// never stuck, and keeps only what belongs in the error log. Takes a few rings' worth a call:
     /// a child that writes as fast as it is read must not hold the thread.
-    pub fn discard(&mut self, port: &FrontPort, slot: u32, log: impl Fn(u8, &[u8])) -> Discarded {
+    pub fn discard(
+        &mut self,
+        port: &FrontPort,
+        slot: u32,
+        log: impl Fn(Level, &[u8]),
+    ) -> Discarded {
         for _ in 0..4 {
             // The state first: bytes published before `Done` are then never missed.
             let done = matches!(port.state(slot), SlotState::Done(_));
@@ -289,7 +295,7 @@ impl State {
 
     /// Reads what is at hand and nobody waits for: what a script did and logged behind its answer may
     /// have come in one piece with it.
-    pub fn read_rest(&mut self, log: impl Fn(u8, &[u8])) {
+    pub fn read_rest(&mut self, log: impl Fn(Level, &[u8])) {
         while !self.unreadable {
             match self.parse() {
                 Ok(Some(Step::Log(level, text))) => log(level, &text),

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use howdah_proto::control::Exit;
+use howdah_proto::level::Level;
 use howdah_proto::request::{FrameBuilder, RequestFrame};
 use howdah_proto::response::{encode_head, kind};
 use howdah_proto::shm::{ChildId, ChildPort, Claim, ResponseWriter};
@@ -32,12 +33,12 @@ const DIED: ExecError = ExecError::ChildDied(Exit::Signal(9));
 struct Lines(Mutex<Vec<String>>);
 
 impl ScriptLog for Lines {
-    fn script(&self, _: &str, _: u64, _: &RequestFrame, _: u8, message: &[u8]) {
+    fn script(&self, _: &str, _: u64, _: &RequestFrame, _: Level, message: &[u8]) {
         let text = String::from_utf8_lossy(message).into_owned();
         self.0.lock().unwrap().push(text);
     }
 
-    fn pool(&self, _: &str, _: u8, name: &str, _: &str) {
+    fn pool(&self, _: &str, _: Level, name: &str, _: &str) {
         panic!("nothing happens to the pool itself, but: {name}");
     }
 }

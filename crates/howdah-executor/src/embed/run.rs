@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use howdah_proto::level::Level;
 use howdah_proto::shm::SlotState;
 
 use super::body::Feed;
@@ -100,7 +101,7 @@ impl EmbedRun {
     }
 }
 
-fn log(shared: &Shared, exchange: &Exchange, level: u8, text: &[u8]) {
+fn log(shared: &Shared, exchange: &Exchange, level: Level, text: &[u8]) {
     shared.log.script(
         &shared.config.name,
         exchange.id,

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
+use howdah_proto::level::Level;
 use howdah_proto::shm::{ChildId, Geometry, PoolPort};
 
 use super::lane::{Lane, LaneCounters};
@@ -303,7 +304,8 @@ impl Shared {
             "SupervisorPanicked",
             "this is a bug of the server: the pool has lost its supervisor; restart the server",
         );
-        self.log.pool(&self.config.name, 0, name, message);
+        self.log
+            .pool(&self.config.name, Level::Emergency, name, message);
         self.condition.send_replace(Condition::Down {
             name: name.to_owned(),
             message: message.to_owned(),

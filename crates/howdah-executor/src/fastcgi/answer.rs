@@ -4,6 +4,7 @@
 use bytes::{Bytes, BytesMut};
 use howdah_proto::cgi_response::{CgiError, CgiParser};
 use howdah_proto::fastcgi::{Decoder, End, Piece, RecordError};
+use howdah_proto::level::Level;
 use howdah_proto::response::ResponseError;
 
 use crate::{ExecError, Head};
@@ -35,7 +36,7 @@ pub struct Answer {
 }
 
 /// Where messages go.
-pub type Sink<'s> = &'s mut dyn FnMut(u8, &[u8]);
+pub type Sink<'s> = &'s mut dyn FnMut(Level, &[u8]);
 
 impl Answer {
     /// Takes what was read.
@@ -97,7 +98,7 @@ impl Answer {
         if taken.len() < bytes.len() && room > 0 {
             self.flush_log(log);
             log(
-                4,
+                Level::Warning,
                 b"more than 1 MiB of messages from one request; the rest is left out",
             );
         }
@@ -178,16 +179,18 @@ fn write_log(message: &[u8], log: Sink<'_>) {
 
 /// The syslog level of a message, by the word PHP puts before it; what says nothing is a notice, as
 /// `error_log()` is.
-fn level_of(message: &[u8]) -> u8 {
+fn level_of(message: &[u8]) -> Level {
     let Some(rest) = message.strip_prefix(b"PHP ") else {
-        return 5;
+        return Level::Notice;
     };
     let begins = |word: &str| rest.starts_with(word.as_bytes());
     match () {
-        () if begins("Fatal") || begins("Parse") || begins("Recoverable") => 3,
-        () if begins("Core error") || begins("Compile error") => 3,
-        () if begins("Warning") || begins("Core warning") || begins("Compile warning") => 4,
-        () => 5,
+        () if begins("Fatal") || begins("Parse") || begins("Recoverable") => Level::Error,
+        () if begins("Core error") || begins("Compile error") => Level::Error,
+        () if begins("Warning") || begins("Core warning") || begins("Compile warning") => {
+            Level::Warning
+        }
+        () => Level::Notice,
     }
 }
 
@@ -202,7 +205,7 @@ mod tests {
         out
     }
 
-    fn feed(pieces: &[&[u8]]) -> (Answer, Vec<(u8, String)>) {
+    fn feed(pieces: &[&[u8]]) -> (Answer, Vec<(Level, String)>) {
         let (mut answer, mut lines) = (Answer::default(), Vec::new());
         for piece in pieces {
             answer
@@ -229,8 +232,8 @@ mod tests {
         .concat();
         let (mut whole, lines) = feed(&[&wire]);
         let expected = [
-            (4, "PHP Warning:  a in b on line 1".to_owned()),
-            (5, "hello\nworld".to_owned()),
+            (Level::Warning, "PHP Warning:  a in b on line 1".to_owned()),
+            (Level::Notice, "hello\nworld".to_owned()),
         ];
         assert_eq!(lines, expected);
         assert_eq!(whole.take_head().unwrap().headers.len(), 2);
@@ -251,14 +254,20 @@ mod tests {
         answer.flush_log(&mut |level, text| lines.push((level, text.len().to_string())));
         let total: usize = lines
             .iter()
-            .filter(|(l, _)| *l == 5)
+            .filter(|(l, _)| *l == Level::Notice)
             .map(|(_, t)| t.len())
             .sum();
         assert!(
             total <= MOST_MESSAGES && total > MOST_MESSAGES - 60_000,
             "{total}"
         );
-        assert_eq!(lines.iter().filter(|(level, _)| *level == 4).count(), 1);
+        assert_eq!(
+            lines
+                .iter()
+                .filter(|(level, _)| *level == Level::Warning)
+                .count(),
+            1
+        );
     }
 
     #[test]

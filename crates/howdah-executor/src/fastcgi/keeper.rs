@@ -8,10 +8,11 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use howdah_proto::fastcgi::{Decoder, Piece, encode};
+use howdah_proto::level::Level;
 
 use super::address::Address;
 use super::connection::{Connection, Start, connect};
-use super::shared::{NOTICE, Shared};
+use super::shared::Shared;
 use crate::embed::Condition;
 
 /// Longest attempt to connect.
@@ -105,7 +106,7 @@ async fn look(shared: Arc<Shared>, backend: usize) {
             if news {
                 let name = &shared.config.name;
                 let message = format!("{address}: it answers again");
-                shared.log.pool(name, NOTICE, "BackendUp", &message);
+                shared.log.pool(name, Level::Notice, "BackendUp", &message);
             }
         }
         Err(why) => {

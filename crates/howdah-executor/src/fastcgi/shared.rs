@@ -12,10 +12,7 @@ use super::connection::Connection;
 use crate::config::FastCgiConfig;
 use crate::embed::Condition;
 use crate::{ExecError, Executor, Log};
-
-/// syslog's levels, as [`crate::ScriptLog`] takes them.
-pub const WARNING: u8 = 4;
-pub const NOTICE: u8 = 5;
+use howdah_proto::level::Level;
 
 /// See the module.
 pub struct Shared {
@@ -139,8 +136,12 @@ impl Shared {
             "request_body_directory: no file can be named in {}: {error}; it has to be on the file system of limits.spill_directory, and the server's user may write there",
             directory.display()
         );
-        self.log
-            .pool(&self.config.name, WARNING, "RequestBodyFile", &message);
+        self.log.pool(
+            &self.config.name,
+            Level::Warning,
+            "RequestBodyFile",
+            &message,
+        );
     }
 
     /// A backend could not be reached, or answers nonsense.
@@ -148,7 +149,7 @@ impl Shared {
         let address = &self.config.backends[backend].address;
         self.log.pool(
             &self.config.name,
-            WARNING,
+            Level::Warning,
             "BackendDown",
             &format!("{address}: {why}; it gets no requests until it answers again"),
         );

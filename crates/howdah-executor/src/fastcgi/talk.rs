@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use howdah_proto::fastcgi::End;
+use howdah_proto::level::Level;
 
 use super::answer::Answer;
 use super::body_file::BodyFile;
@@ -13,7 +14,6 @@ use super::connection::Connection;
 use super::member::SILENCE;
 use super::request;
 use super::run::{FastCgiRun, LOOK};
-use super::shared::WARNING;
 use crate::{Event, ExecError};
 
 /// Bytes read at once.
@@ -94,7 +94,7 @@ impl FastCgiRun {
                     }
                     if app_status != 0 {
                         let message = format!("AppStatus: the application ended with {app_status}");
-                        self.log_line(WARNING, message.as_bytes());
+                        self.log_line(Level::Warning, message.as_bytes());
                     }
                     return Poll::Ready(Ok(Event::End));
                 }
@@ -186,7 +186,7 @@ impl FastCgiRun {
         })
     }
 
-    pub fn log_line(&self, level: u8, text: &[u8]) {
+    pub fn log_line(&self, level: Level, text: &[u8]) {
         let shared = &self.shared;
         shared
             .log

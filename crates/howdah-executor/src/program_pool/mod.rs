@@ -26,6 +26,7 @@ use crate::pool::Happens;
 use crate::programs::link::Link;
 use crate::status::{ChildRow, PoolStatus};
 use crate::{ExecError, Executor, Log, Mode, Pool, Run, ScriptRequest};
+use howdah_proto::level::Level;
 
 use slots::Slots;
 use supervisor::Supervisor;
@@ -135,7 +136,9 @@ fn supervise(shared: Arc<Shared>, slots: Slots) {
         ),
     };
     shared.link.close();
-    shared.log.pool(&shared.config.name, 0, &name, &message);
+    shared
+        .log
+        .pool(&shared.config.name, Level::Emergency, &name, &message);
     shared.refuse(name, message);
 }
 

@@ -8,6 +8,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use howdah_proto::control::Exit;
+use howdah_proto::level::Level;
 use howdah_proto::spawner::{Start, What};
 use tokio::sync::mpsc;
 
@@ -41,9 +42,6 @@ const FINISH: Duration = Duration::from_secs(300);
 /// How often to look around while something is under way, and otherwise.
 const SOON: Duration = Duration::from_millis(20);
 const TICK: Duration = Duration::from_millis(250);
-
-const ERROR: u8 = 3;
-const WARNING: u8 = 4;
 
 /// A program's answer to a question: slot, incarnation, what it said.
 type Answer = (usize, u64, std::io::Result<Option<u32>>);
@@ -129,7 +127,7 @@ impl Supervisor {
         self.publish();
     }
 
-    fn say(&self, level: u8, name: &str, message: &str) {
+    fn say(&self, level: Level, name: &str, message: &str) {
         let shared = &self.shared;
         shared.log.pool(&shared.config.name, level, name, message);
     }
@@ -206,7 +204,7 @@ impl Supervisor {
             Stage::Serving { .. } if overdue => {
                 // Which of its children hangs cannot be told: all are replaced, the others finish.
                 let text = "a request ran too long; the program is replaced, its other requests finish first";
-                self.say(WARNING, "TerminateTimeout", text);
+                self.say(Level::Warning, "TerminateTimeout", text);
                 self.shut(at);
                 self.slots.0[at].become_(Stage::Retiring { until }, now);
             }
@@ -427,7 +425,7 @@ impl Supervisor {
     fn terminate(&mut self, at: usize, why: &str, now: Instant) {
         let pid = self.slots.0[at].pid;
         self.say(
-            WARNING,
+            Level::Warning,
             why,
             &format!("program {at} (pid {pid}) is terminated"),
         );
@@ -504,7 +502,7 @@ impl Supervisor {
         let how = exit_text(exit);
         if lived >= INFANT {
             let text = format!("program {at} (pid {pid}) ended by {how}; another is started");
-            self.say(WARNING, "ChildDied", &text);
+            self.say(Level::Warning, "ChildDied", &text);
             return;
         }
         self.infants += 1;
@@ -537,10 +535,10 @@ impl Supervisor {
             let news = !matches!(&*self.shared.condition.borrow(), Condition::Down { .. });
             self.shared.refuse(name.to_owned(), text.clone());
             if news {
-                self.say(ERROR, name, &text);
+                self.say(Level::Error, name, &text);
             }
         } else {
-            self.say(WARNING, name, &text);
+            self.say(Level::Warning, name, &text);
         }
     }
 

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use howdah_proto::control::Exit;
+use howdah_proto::level::Level;
 use howdah_proto::spawner::{MAX_PACKET, Order, Report, Start};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{
@@ -33,9 +34,6 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 const STEADY: Duration = Duration::from_secs(10);
 /// After its line is closed, how long a spawner may take to end its programs.
 const LEAVE_LIMIT: Duration = Duration::from_secs(5);
-
-const ERROR: u8 = 3;
-const NOTICE: u8 = 5;
 
 /// What is known of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -229,7 +227,7 @@ impl Link {
         tell(&mut self.processes(), id, fate)
     }
 
-    fn say(&self, level: u8, name: &str, message: &str) {
+    fn say(&self, level: Level, name: &str, message: &str) {
         self.log.pool(self.mode.name(), level, name, message);
     }
 }
@@ -269,7 +267,7 @@ impl Thread {
             let complaint = format!("{name}: {message}");
             if was_ready || complaint != last_complaint {
                 let text = format!("{message} (tried again until it works)");
-                self.link.say(ERROR, &name, &text);
+                self.link.say(Level::Error, &name, &text);
                 last_complaint = complaint;
             }
             // At once when it has worked; later and later when it dies again and again without.
@@ -441,8 +439,9 @@ impl Thread {
 
     fn read_outputs(&mut self) {
         let link = &self.link;
-        self.outputs
-            .retain_mut(|output| output.take(|line| link.say(NOTICE, "ProcessOutput", line)));
+        self.outputs.retain_mut(|output| {
+            output.take(|line| link.say(Level::Notice, "ProcessOutput", line))
+        });
     }
 
     /// Waits for a spawner whose line is closed; reaps it if it is ours.

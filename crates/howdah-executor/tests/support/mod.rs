@@ -19,6 +19,7 @@ use howdah_executor::config::{Patience, PoolConfig, ProcessManager};
 use howdah_executor::{
     Event, ExecError, Executor, Head, Run, ScriptBody, ScriptLog, ScriptRequest, front_thread,
 };
+use howdah_proto::level::Level;
 use howdah_proto::request::{FrameBuilder, RequestFrame};
 use howdah_proto::variables::Var;
 
@@ -63,13 +64,16 @@ impl TestLog {
 }
 
 impl ScriptLog for TestLog {
-    fn script(&self, pool: &str, request: u64, _: &RequestFrame, level: u8, message: &[u8]) {
+    fn script(&self, pool: &str, request: u64, _: &RequestFrame, level: Level, message: &[u8]) {
         let text = String::from_utf8_lossy(message);
-        self.add(format!("{pool} request {request} level {level}: {text}"));
+        self.add(format!(
+            "{pool} request {request} level {}: {text}",
+            level as u8
+        ));
     }
 
-    fn pool(&self, pool: &str, level: u8, name: &str, message: &str) {
-        self.add(format!("{pool} level {level} {name}: {message}"));
+    fn pool(&self, pool: &str, level: Level, name: &str, message: &str) {
+        self.add(format!("{pool} level {} {name}: {message}", level as u8));
     }
 }
 

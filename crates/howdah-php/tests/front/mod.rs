@@ -17,6 +17,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use howdah_proto::control::{Command as Order, Exit, Report};
+use howdah_proto::level::Level;
 use howdah_proto::request::{FrameBuilder, IniKind, RequestFrame};
 use howdah_proto::response::{Frame, Head, Parser};
 use howdah_proto::shm::{ChildId, FrontPort, Geometry, PoolPort, SlotState, Wake};
@@ -74,7 +75,7 @@ pub struct Answer {
     pub informational: Vec<Head>,
     pub head: Option<Head>,
     pub body: Vec<u8>,
-    pub logs: Vec<(u8, String)>,
+    pub logs: Vec<(Level, String)>,
     pub finished: bool,
     /// The child died before it was through.
     pub died: Option<Exit>,

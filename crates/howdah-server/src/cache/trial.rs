@@ -13,11 +13,12 @@ use howdah_cache::Object;
 use howdah_cache::compare::{self, Likeness, Noise};
 use howdah_cache::key::target_of;
 use howdah_executor::{Event, ExecError, Head, Run, RunTiming};
+use howdah_proto::level::Level;
 use serde::{Deserialize, Serialize};
 
 use super::{Line, PageCache, SiteCache, now};
 use crate::gather::Gathered;
-use crate::log::error::{ErrorLog, level};
+use crate::log::error::ErrorLog;
 use crate::script::head;
 
 /// A longer body is compared by another thread: the front thread's other visitors would wait.
@@ -120,7 +121,7 @@ impl Checks {
             Finding::Different(what) => {
                 let age = page.freshness.age(now()) / 1000;
                 let text = format!("{target}: {what}; the page was kept {age} s ago");
-                log.problem(level::WARNING, way.name(), &text);
+                log.problem(Level::Warning, way.name(), &text);
                 *lock(&self.last) = text;
             }
             Finding::Noise(noise) => {
@@ -128,7 +129,7 @@ impl Checks {
                     "{target}: {} words that look like nonces differ, {} bytes, the first at byte {}",
                     noise.words, noise.bytes, noise.first
                 );
-                log.problem(level::DEBUG, way.name(), &text);
+                log.problem(Level::Debug, way.name(), &text);
             }
             Finding::Same | Finding::Unchecked => {}
         }

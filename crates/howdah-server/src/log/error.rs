@@ -16,6 +16,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use howdah_executor::ScriptLog;
+use howdah_proto::level::Level;
 use howdah_proto::request::RequestFrame;
 
 use super::clock::Civil;
@@ -38,39 +39,6 @@ pub enum ErrorStyle {
     Terminal,
 }
 
-/// syslog's levels (RFC 5424 §6.2.1), by number.
-pub mod level {
-    /// Action must be taken at once.
-    pub const ALERT: u8 = 1;
-    /// Critical.
-    pub const CRITICAL: u8 = 2;
-    /// A request or a process failed.
-    pub const ERROR: u8 = 3;
-    /// Something to look at.
-    pub const WARNING: u8 = 4;
-    /// Normal but telling: starts, reloads, what scripts write by `error_log()`.
-    pub const NOTICE: u8 = 5;
-    /// Refused requests, clients that left.
-    pub const INFO: u8 = 6;
-    /// Everything.
-    pub const DEBUG: u8 = 7;
-}
-
-/// A level's name.
-pub fn level_name(level: u8) -> &'static str {
-    const NAMES: [&str; 8] = [
-        "emergency",
-        "alert",
-        "critical",
-        "error",
-        "warning",
-        "notice",
-        "info",
-        "debug",
-    ];
-    NAMES[usize::from(level.min(7))]
-}
-
 /// The request a line is about.
 #[derive(Clone, Copy, Debug)]
 pub struct About<'a> {
@@ -91,7 +59,7 @@ pub struct ErrorLog {
     sink: Sink,
     /// [`ErrorStyle::File`]
     dated: AtomicBool,
-    /// Highest level written.
+    /// The least serious [`Level`] that is written.
     level: AtomicU8,
     repeats: Mutex<Repeats>,
 }
@@ -99,11 +67,11 @@ pub struct ErrorLog {
 impl ErrorLog {
     /// Lines up to `level` into `sink`, which should have no delay: an error is read when it
     /// happens.
-    pub fn new(sink: Sink, style: ErrorStyle, level: u8) -> ErrorLog {
+    pub fn new(sink: Sink, style: ErrorStyle, level: Level) -> ErrorLog {
         ErrorLog {
             sink,
             dated: AtomicBool::new(style == ErrorStyle::File),
-            level: AtomicU8::new(level),
+            level: AtomicU8::new(level as u8),
             repeats: Mutex::new(Repeats::default()),
         }
     }
@@ -120,31 +88,38 @@ impl ErrorLog {
         target: &LogTarget,
         file: Option<File>,
         style: ErrorStyle,
-        level: u8,
+        level: Level,
     ) -> io::Result<()> {
         self.sink.move_to(target.clone(), file)?;
         self.dated
             .store(style == ErrorStyle::File, Ordering::Relaxed);
-        self.level.store(level, Ordering::Relaxed);
+        self.level.store(level as u8, Ordering::Relaxed);
         Ok(())
     }
 
     /// Whether a message of that level would be written.
-    pub fn writes(&self, level: u8) -> bool {
-        level <= self.level.load(Ordering::Relaxed)
+    pub fn writes(&self, level: Level) -> bool {
+        level as u8 <= self.level.load(Ordering::Relaxed)
     }
 
     /// A problem of the server's own: its one name and a sentence.
-    pub fn problem(&self, level: u8, name: &str, message: &str) {
+    pub fn problem(&self, level: Level, name: &str, message: &str) {
         self.line(level, name, "", message.as_bytes(), None);
     }
 
     /// A problem with one request.
-    pub fn request(&self, level: u8, name: &str, message: &str, about: &About<'_>) {
+    pub fn request(&self, level: Level, name: &str, message: &str, about: &About<'_>) {
         self.line(level, name, "", message.as_bytes(), Some(about));
     }
 
-    fn line(&self, level: u8, name: &str, pool: &str, message: &[u8], about: Option<&About<'_>>) {
+    fn line(
+        &self,
+        level: Level,
+        name: &str,
+        pool: &str,
+        message: &[u8],
+        about: Option<&About<'_>>,
+    ) {
         if !self.writes(level) {
             return;
         }
@@ -192,21 +167,21 @@ impl ErrorLog {
         });
     }
 
-    fn begin(&self, out: &mut Vec<u8>, level: u8) {
+    fn begin(&self, out: &mut Vec<u8>, level: Level) {
         if self.dated.load(Ordering::Relaxed) {
             Civil::of(SystemTime::now()).rfc3339(out);
         } else {
             out.extend_from_slice(b"howdah:");
         }
         out.push(b' ');
-        out.extend_from_slice(level_name(level).as_bytes());
+        out.extend_from_slice(level.name().as_bytes());
         out.push(b' ');
     }
 
     fn tell_held_back(&self, told: Vec<(u32, String)>) {
         for (count, first) in told {
             self.sink.append(|out| {
-                self.begin(out, level::NOTICE);
+                self.begin(out, Level::Notice);
                 out.extend_from_slice(format!("Repeated {count} times more: {first}\n").as_bytes());
             });
         }
@@ -225,7 +200,7 @@ impl Drop for ErrorLog {
 }
 
 impl ScriptLog for ErrorLog {
-    fn script(&self, pool: &str, request: u64, frame: &RequestFrame, level: u8, message: &[u8]) {
+    fn script(&self, pool: &str, request: u64, frame: &RequestFrame, level: Level, message: &[u8]) {
         let value = |name| frame.variable(name).unwrap_or_default();
         let client = String::from_utf8_lossy(value("REMOTE_ADDR"));
         let about = About {
@@ -238,7 +213,7 @@ impl ScriptLog for ErrorLog {
         self.line(level, "php", pool, message, Some(&about));
     }
 
-    fn pool(&self, pool: &str, level: u8, name: &str, message: &str) {
+    fn pool(&self, pool: &str, level: Level, name: &str, message: &str) {
         self.line(level, name, pool, message.as_bytes(), None);
     }
 }
@@ -257,7 +232,7 @@ mod tests {
         let file = format!("howdah-error-{}-{name}.log", std::process::id());
         let path: PathBuf = std::env::temp_dir().join(file);
         let sink = Sink::start(LogTarget::File(path.clone()), Duration::ZERO).unwrap();
-        let error_log = ErrorLog::new(sink, style, level::NOTICE);
+        let error_log = ErrorLog::new(sink, style, Level::Notice);
         log(&error_log);
         drop(error_log);
         let text = std::fs::read_to_string(&path).unwrap();
@@ -279,9 +254,9 @@ mod tests {
             }
             let frame = frame.finish(None, 0).unwrap();
             let message = b"PHP Fatal error:  Uncaught E in /a.php:3\nStack trace:\n#0 {main}\n";
-            log.script("www", 17, &frame, level::ERROR, message);
-            log.pool("www", level::ERROR, "ChildDied", "signal 11");
-            log.problem(level::INFO, "Quiet", "not written");
+            log.script("www", 17, &frame, Level::Error, message);
+            log.pool("www", Level::Error, "ChildDied", "signal 11");
+            log.problem(Level::Info, "Quiet", "not written");
         });
         assert_eq!(
             text,
@@ -295,7 +270,7 @@ mod tests {
     fn a_flood_of_the_same_message_is_a_few_lines_and_a_count() {
         let text = written("flood", ErrorStyle::File, |log| {
             for _ in 0..1000 {
-                log.problem(level::WARNING, "SpillFailed", "no space left");
+                log.problem(Level::Warning, "SpillFailed", "no space left");
             }
         });
         let lines: Vec<_> = text.lines().collect();

@@ -9,6 +9,7 @@ use std::future::poll_fn;
 
 use bytes::Bytes;
 use howdah_executor::{Event, ScriptBody, ScriptRequest};
+use howdah_proto::level::Level;
 use howdah_proto::variables::Var;
 
 use super::script::pass_on;
@@ -16,7 +17,6 @@ use super::{Exchange, Front, Record};
 use crate::cache::tee::Tee;
 use crate::http::Responder;
 use crate::http::message::ResponseHead;
-use crate::log::error::level;
 use crate::respond::Failure;
 use crate::script::frame::{self, BodyLength, ScriptNames};
 use crate::site::config::Authorizer;
@@ -78,7 +78,7 @@ pub(super) async fn ask(
                     "the authorizer's variable {} is left out: it is the server's own, or no name of one",
                     name.escape_ascii()
                 );
-                front.note(level::WARNING, "AuthorizerVariable", &message, exchange);
+                front.note(Level::Warning, "AuthorizerVariable", &message, exchange);
                 continue;
             }
             granted.retain(|(known, _)| known != name);

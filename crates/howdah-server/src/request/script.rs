@@ -10,13 +10,13 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use howdah_executor::{EffectSink, Head, Run, ScriptBody, ScriptRequest};
+use howdah_proto::level::Level;
 use howdah_proto::request::RequestFrame;
 
 use super::{Exchange, Front, Record, file};
 use crate::client_address::Client;
 use crate::http::message::{RequestHead, ResponseHead};
 use crate::http::{BodyKind, RequestBody, Responder};
-use crate::log::error::level;
 use crate::memory::allowance;
 use crate::respond::Failure;
 use crate::script::body::{self, BodyPolicy, Received};
@@ -235,11 +235,11 @@ pub(crate) fn build_frame(
 pub(super) fn note_repairs(front: &Front, exchange: Exchange<'_>, pump: &Pump<'_>) {
     if pump.was_cut() {
         let message = "the script wrote more than its Content-Length; the rest was cut off";
-        front.note(level::WARNING, "LengthMismatch", message, exchange);
+        front.note(Level::Warning, "LengthMismatch", message, exchange);
     }
     if pump.rejected() > 0 {
         let message = "header lines of the script were left out: no name, or control characters";
-        front.note(level::WARNING, "HeaderRejected", message, exchange);
+        front.note(Level::Warning, "HeaderRejected", message, exchange);
     }
 }
 
@@ -249,7 +249,7 @@ pub(super) fn note_spill_error(front: &Front, exchange: Exchange<'_>, pump: &mut
             "the response cannot be kept in limits.spill_directory for its slow client ({error}); the \
              script waits for the client"
         );
-        front.note(level::WARNING, error.name(), &message, exchange);
+        front.note(Level::Warning, error.name(), &message, exchange);
     }
 }
 

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use howdah_executor::status::PoolStatus;
 use howdah_executor::{Event, ExecError, Executor, Run, RunTiming, ScriptBody, ScriptRequest};
+use howdah_proto::level::Level;
 use howdah_server::http::HttpConfig;
 use howdah_server::listener::{ListenerConfig, Server, ThreadHooks};
 use howdah_server::log::{ErrorLog, ErrorStyle, LogTarget, Sink};
@@ -202,7 +203,7 @@ impl Rig {
             dropped: dropped.clone(),
         });
         let sink = Sink::start(LogTarget::Stderr, Duration::ZERO).unwrap();
-        let log = Arc::new(ErrorLog::new(sink, ErrorStyle::Terminal, 2));
+        let log = Arc::new(ErrorLog::new(sink, ErrorStyle::Terminal, Level::Critical));
         let front = Arc::new(Front::new(
             config(&directory, change, &settings, &executor),
             log,

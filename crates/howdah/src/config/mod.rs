@@ -29,6 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use howdah_executor::Mode;
+use howdah_proto::level::Level;
 use howdah_server::client_address::TrustedProxies;
 use howdah_server::encoding::EncodingConfig;
 use howdah_server::http::HttpConfig;
@@ -104,7 +105,7 @@ pub struct LogSettings {
     /// Where problems are logged.
     pub error: LogTarget,
     /// The least important level written (syslog's numbers).
-    pub level: u8,
+    pub level: Level,
     /// Where requests are logged; none: nowhere.
     pub access: Option<LogTarget>,
     /// How a line looks.

@@ -2,11 +2,11 @@
 
 use std::str::FromStr;
 
+use howdah_proto::level::Level;
 use howdah_server::client_address::{ForwardedStyle, Network, TrustedProxies};
 use howdah_server::encoding::{Coding, EncodingConfig};
 use howdah_server::http::HttpConfig;
 use howdah_server::listener::ListenAddress;
-use howdah_server::log::error::level;
 use howdah_server::log::{AccessFormat, LogTarget};
 
 use super::options::{self, Kind};
@@ -271,11 +271,11 @@ pub fn log(arguments: &Serve, top: &Section<'_, '_, '_>) -> LogSettings {
     LogSettings {
         error: target(&log.text("error").unwrap_or_default(), true),
         level: match log.text("level").as_deref() {
-            Some("error") => level::ERROR,
-            Some("warning") => level::WARNING,
-            Some("info") => level::INFO,
-            Some("debug") => level::DEBUG,
-            _ => level::NOTICE,
+            Some("error") => Level::Error,
+            Some("warning") => Level::Warning,
+            Some("info") => Level::Info,
+            Some("debug") => Level::Debug,
+            _ => Level::Notice,
         },
         access: access
             .filter(|(text, _)| text != "off")
@@ -328,7 +328,6 @@ pub fn http(top: &Section<'_, '_, '_>) -> (HttpConfig, Patience) {
         max_connections: limits.number("connections").map(|n| n as u32),
         max_discarded_body: size("discarded_body"),
         lingering_time: time("lingering"),
-        ..HttpConfig::default()
     };
     let patience = Patience {
         stop: time("stop"),

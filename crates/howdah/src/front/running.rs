@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use howdah_executor::{Executor, Log, Pool, pool};
+use howdah_proto::level::Level;
 use howdah_server::admin::{Connections, StatusPage};
 use howdah_server::cache::DiskStatus;
 use howdah_server::cache::disk_store::{self, Disk, Fault, Notice, OpenError};
 use howdah_server::http::proxy_protocol::TrustedPeers;
 use howdah_server::listener::{Control, ListenerConfig, ListenerId, Server, ThreadHooks};
-use howdah_server::log::error::level;
 use howdah_server::log::{AccessFormat, AccessLog, ErrorLog, ErrorStyle, LogTarget, News, Sink};
 use howdah_server::memory;
 use howdah_server::request::Front;
@@ -271,11 +271,11 @@ fn cache_disk(
     options.notify = Box::new(move |notice| match notice {
         Notice::Failed(fault, detail) => {
             let message = format!("page cache: {} {detail}", fault.meaning());
-            heard.problem(level::WARNING, fault.name(), message.trim_end());
+            heard.problem(Level::Warning, fault.name(), message.trim_end());
         }
         Notice::WorksAgain => {
             heard.problem(
-                level::NOTICE,
+                Level::Notice,
                 "DiskWorksAgain",
                 "page cache: pages are written to disk again",
             );
@@ -289,7 +289,7 @@ fn cache_disk(
                 wanted.path.display()
             );
             let fault = Fault::DiskUnwritable;
-            log.problem(level::ERROR, fault.name(), &message);
+            log.problem(Level::Error, fault.name(), &message);
             Ok(Some(Err(DiskStatus::closed(&wanted.path, fault))))
         }
         Err(error) => Err(format!("cache.path: {}: {error}", wanted.path.display())),
@@ -355,11 +355,11 @@ fn tell_of_log(log: &ErrorLog, which: &str, news: &News) {
     match news {
         News::Losing { why } => {
             let message = format!("{which}: lines are lost: {why}");
-            log.problem(level::ERROR, "LogLost", &message);
+            log.problem(Level::Error, "LogLost", &message);
         }
         News::WorksAgain { lost } => {
             let message = format!("{which}: it is written again; {lost} lines were lost");
-            log.problem(level::NOTICE, "LogWorksAgain", &message);
+            log.problem(Level::Notice, "LogWorksAgain", &message);
         }
     }
 }

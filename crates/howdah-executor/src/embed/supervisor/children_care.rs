@@ -4,15 +4,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use howdah_proto::control::{Command, Exit};
+use howdah_proto::level::Level;
 use howdah_proto::shm::ChildId;
 
 use super::super::children::Child;
 use super::super::sys::Origin;
 use super::super::zygote::Nonsense;
-use super::{
-    Census, ERROR, ExecError, INFANT, INFO, Life, Link, Ordering, Supervisor, WARNING, Zygote, pm,
-    sys, zygote,
-};
+use super::{Census, ExecError, INFANT, Life, Link, Ordering, Supervisor, Zygote, pm, sys, zygote};
 
 impl Supervisor {
     /// Notes that a zygote has forked a child. Signals go by the descriptor that came with the report.
@@ -95,7 +93,7 @@ impl Supervisor {
             let how = zygote::exit_text(exit);
             // The line about the request, an error, says the same and more.
             self.say(
-                if told { INFO } else { WARNING },
+                if told { Level::Info } else { Level::Warning },
                 "ChildDied",
                 &format!(
                     "child {} (pid {}) ended by {how} after {served} requests; {lost} request lost",
@@ -160,7 +158,7 @@ impl Supervisor {
                 "the zygote (pid {}) {silent} for {limit:?} and is killed",
                 link.pid()
             );
-            self.say(ERROR, "ZygoteStuck", &message);
+            self.say(Level::Error, "ZygoteStuck", &message);
         }
     }
 

@@ -5,10 +5,11 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use howdah_proto::control::Command;
+use howdah_proto::level::Level;
 use howdah_proto::shm::ChildId;
 use rustix::process::Signal;
 
-use super::{ExecError, KILL_GRACE, Life, Ordering, Supervisor, WARNING, sys, zygote};
+use super::{ExecError, KILL_GRACE, Life, Ordering, Supervisor, sys, zygote};
 
 impl Supervisor {
     pub(super) fn end_what_runs_too_long(&mut self, now: Instant) -> Duration {
@@ -97,7 +98,7 @@ impl Supervisor {
         );
         let pid = child.pid;
         self.say(
-            WARNING,
+            Level::Warning,
             why,
             &format!("child {} (pid {pid}) is terminated", id.index),
         );
@@ -152,7 +153,7 @@ impl Supervisor {
         };
         let running = Duration::from_nanos(sys::now_ns().saturating_sub(exchange.started_ns));
         self.say(
-            WARNING,
+            Level::Warning,
             "SlowRequest",
             &format!(
                 "{} {} script {} running for {:.3} s in child {}\n{}",

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use howdah_proto::level::Level;
 use howdah_proto::shm::ChildId;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -38,11 +39,6 @@ const INFANT: Duration = Duration::from_secs(1);
 
 /// A zygote that lived so long did not die of its start: the back-off begins anew.
 const STEADY: Duration = Duration::from_secs(10);
-
-const ERROR: u8 = 3;
-const WARNING: u8 = 4;
-const NOTICE: u8 = 5;
-const INFO: u8 = 6;
 
 /// The zygote, as a state.
 enum Zygote {
@@ -146,7 +142,7 @@ impl Supervisor {
         self.shared.ring_all();
     }
 
-    fn say(&self, level: u8, name: &str, message: &str) {
+    fn say(&self, level: Level, name: &str, message: &str) {
         self.shared
             .log
             .pool(&self.shared.config.name, level, name, message);

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use howdah_proto::control::{Exit, Report};
+use howdah_proto::level::Level;
 use howdah_proto::shm::{ChildId, VERSION};
 use howdah_proto::worker::Word;
 
@@ -21,9 +22,7 @@ use super::super::children::Child;
 use super::super::watch::Watch;
 use super::super::zygote::Nonsense;
 use super::zygote_care::REPORTS_A_TURN;
-use super::{
-    ERROR, LEAVE_LIMIT, Life, Link, NOTICE, Received, Supervisor, WARNING, Zygote, zygote,
-};
+use super::{LEAVE_LIMIT, Life, Link, Received, Supervisor, Zygote, zygote};
 
 /// From one restart to the next: scripts that ask for one at each request get few.
 const BETWEEN_RESTARTS: Duration = Duration::from_secs(1);
@@ -288,7 +287,7 @@ impl Supervisor {
             Some(at) => at + SETTLED - now,
         };
         if let Some(complaint) = complaint {
-            self.say(WARNING, "WatchIncomplete", &complaint);
+            self.say(Level::Warning, "WatchIncomplete", &complaint);
         }
         wait
     }
@@ -303,7 +302,7 @@ impl Supervisor {
         match Watch::start(patterns, base) {
             Ok(watch) => Watching::Files(watch, None),
             Err(why) => {
-                self.say(WARNING, "WatchIncomplete", &why);
+                self.say(Level::Warning, "WatchIncomplete", &why);
                 Watching::Nothing
             }
         }
@@ -318,7 +317,7 @@ impl Supervisor {
             Some(_) => ("WorkerRestart", "workers are replaced by newly booted ones"),
             None => ("PoolRestart", "children are replaced, with a fresh opcache"),
         };
-        self.say(NOTICE, name, &format!("{why}: {what}"));
+        self.say(Level::Notice, name, &format!("{why}: {what}"));
         match Link::start(&self.shared, self.launcher.as_ref()) {
             Ok((link, output)) => {
                 self.outputs.push(output);
@@ -336,7 +335,7 @@ impl Supervisor {
             link.ended();
         }
         let message = format!("{message}; those who serve go on with the code they have");
-        self.say(ERROR, name, &message);
+        self.say(Level::Error, name, &message);
     }
 
     fn end_boots_that_take_too_long(&mut self, now: Instant) {
@@ -421,7 +420,7 @@ impl Supervisor {
                         let former = &mut self.workers.former[at];
                         former.leaving = Some(Instant::now());
                         let message = "a former zygote ended before its workers";
-                        self.say(WARNING, "ZygoteDied", message);
+                        self.say(Level::Warning, "ZygoteDied", message);
                         break;
                     }
                 };
@@ -430,7 +429,7 @@ impl Supervisor {
                     former.link.kill();
                     former.leaving = Some(Instant::now());
                     let message = format!("{nonsense}; the former zygote is killed");
-                    self.say(ERROR, "ZygoteNonsense", &message);
+                    self.say(Level::Error, "ZygoteNonsense", &message);
                     break;
                 }
             }

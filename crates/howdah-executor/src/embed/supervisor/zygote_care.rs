@@ -4,13 +4,13 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use howdah_proto::control::Report;
+use howdah_proto::level::Level;
 use howdah_proto::shm::{ChildId, VERSION};
 
 use super::super::children::Child;
 use super::super::zygote::Nonsense;
 use super::{
-    Condition, ERROR, ExecError, Life, Link, NOTICE, Ordering, Received, STEADY, Supervisor,
-    WARNING, Zygote, sys,
+    Condition, ExecError, Life, Link, Ordering, Received, STEADY, Supervisor, Zygote, sys,
 };
 
 /// Reports read in a row before anything else is looked at: a zygote that sends without end holds
@@ -92,7 +92,7 @@ impl Supervisor {
         let complaint = format!("{name}: {message}");
         if complaint != self.last_complaint {
             self.say(
-                ERROR,
+                Level::Error,
                 name,
                 &format!("{message} (tried again until it works)"),
             );
@@ -160,7 +160,7 @@ impl Supervisor {
         let message = format!(
             "the zygote (pid {pid}) ended; its children finish what they run, a new one starts{when}"
         );
-        self.say(ERROR, "ZygoteDied", &message);
+        self.say(Level::Error, "ZygoteDied", &message);
         self.zygote = Zygote::None {
             start_at: now + pause,
         };
@@ -232,8 +232,8 @@ impl Supervisor {
                 let unknown = line.strip_prefix("howdah-php: SettingUnknown: ");
                 let (level, name, text) = match unknown {
                     // No script has run yet.
-                    Some(text) if is_newest && starts => (WARNING, "SettingUnknown", text),
-                    _ => (NOTICE, "ProcessOutput", line),
+                    Some(text) if is_newest && starts => (Level::Warning, "SettingUnknown", text),
+                    _ => (Level::Notice, "ProcessOutput", line),
                 };
                 shared.log.pool(&shared.config.name, level, name, text);
             })
@@ -267,7 +267,7 @@ impl Supervisor {
         };
         link.kill();
         let message = format!("{nonsense}; the zygote (pid {}) is killed", link.pid());
-        self.say(ERROR, "ZygoteNonsense", &message);
+        self.say(Level::Error, "ZygoteNonsense", &message);
         self.zygote_ended(Instant::now());
     }
 
@@ -305,7 +305,7 @@ impl Supervisor {
                 self.shared.port.strike(child.index);
                 self.fork_at = now + self.fork_backoff.failed();
                 self.say(
-                    ERROR,
+                    Level::Error,
                     "SpawnFailed",
                     &format!("cannot fork a child: {message}"),
                 );
@@ -367,7 +367,7 @@ impl Supervisor {
         }
         if self.shared.config.opcache && !opcache {
             self.say(
-                WARNING,
+                Level::Warning,
                 "OpcacheOff",
                 "opcache is not loaded or not enabled: every request compiles its files",
             );

@@ -1,0 +1,78 @@
+//! How serious a log message is: what PHP says of its messages, and what the error log sorts by.
+
+use std::fmt;
+
+/// The severities of syslog (RFC 5424 §6.2.1), the most serious first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Level {
+    /// A pool cannot serve at all.
+    Emergency,
+    /// Only scripts say this, by `syslog()`'s number.
+    Alert,
+    /// The server itself has a defect: a handler panicked.
+    Critical,
+    /// A request or a process failed.
+    Error,
+    /// Something to look at.
+    Warning,
+    /// Normal but telling: starts, reloads, what scripts write by `error_log()`.
+    Notice,
+    /// Refused requests, clients that left.
+    Info,
+    /// Everything.
+    Debug,
+}
+
+impl Level {
+    const ALL: [Level; 8] = [
+        Level::Emergency,
+        Level::Alert,
+        Level::Critical,
+        Level::Error,
+        Level::Warning,
+        Level::Notice,
+        Level::Info,
+        Level::Debug,
+    ];
+
+    /// The level with syslog's number; numbers beyond 7 are [`Level::Debug`].
+    pub fn of(number: u32) -> Level {
+        *Level::ALL.get(number as usize).unwrap_or(&Level::Debug)
+    }
+
+    /// As the error log writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Emergency => "emergency",
+            Level::Alert => "alert",
+            Level::Critical => "critical",
+            Level::Error => "error",
+            Level::Warning => "warning",
+            Level::Notice => "notice",
+            Level::Info => "info",
+            Level::Debug => "debug",
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_have_syslogs_numbers() {
+        for (number, level) in Level::ALL.into_iter().enumerate() {
+            assert_eq!(level as usize, number);
+            assert_eq!(Level::of(number as u32), level);
+        }
+        assert_eq!(Level::of(4), Level::Warning);
+        assert_eq!(Level::of(u32::MAX), Level::Debug);
+    }
+}
