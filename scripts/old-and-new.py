@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""Measures two builds of Howdah in turns: what a request costs the front's CPU, and an idle connection.
+
+    scripts/old-and-new.py OLD NEW [TURNS]
+
+OLD and NEW are directories with `howdah` and `howdah-php`; TURNS is 5 by default (three minutes). Needs
+root for www-data, taskset, and two cores: the front and the load (`howdah bench` of NEW) share core 0, so
+that neither ever has to wake the other on another core, which costs more the longer the other sleeps;
+PHP has core 1. A row gives the medians of the turns and the smallest and largest ratio of one turn.
+"""
+import json, os, pathlib, resource, socket, statistics, subprocess, sys, tempfile, time
+
+IDLE = 10_000
+LOADS = [  # name, cache, path, flags of the load tester
+    ("hello", False, "/hello.php", []),
+    ("static, 24 bytes", False, "/tiny.txt", []),
+    ("static, five deep", False, "/a/b/c/d/e/tiny.txt", []),
+    ("hit, 6.7 KB", True, "/page.php", []),
+    ("hit, br", True, "/page.php", ["-H", "Accept-Encoding: br"]),
+    ("upload of 1 MB", False, "/upload.php", ["-p", "UPLOAD"]),
+]
+SITE = {
+    "hello.php": '<?php echo "Hello, world!";',
+    "tiny.txt": "twenty-four bytes, plain",
+    "a/b/c/d/e/tiny.txt": "twenty-four bytes, plain",
+    "page.php": '<?php header("Content-Type: text/html"); echo str_repeat("<p>Lorem ipsum dolor sit amet '
+    '9dd4e461268c8034f5c8564e155c67a6</p>\n", 100);',
+    "upload.php": '<?php echo strlen(file_get_contents("php://input"));',
+}
+
+
+class Server:
+    """A running build; `cache`: with its page cache on."""
+
+    def __init__(self, directory, build, cache):
+        self.bench = build / "howdah"
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.log = directory / f"{self.port}.log"
+        config = directory / f"{self.port}.toml"
+        config.write_text(
+            f'listen = "127.0.0.1:{self.port}"\nuser = "www-data"\n[pool.www]\npm = "static"\nmax_children = 4\n'
+            f'[[site]]\nroot = "{directory}/site"\n' + 'cache = "on"\n' * cache)
+        with open(self.log, "w") as log:
+            self.master = subprocess.Popen([build / "howdah", "serve", "--config", config], stdout=log, stderr=log)
+        self.front = None
+        for _ in range(300):
+            try:
+                self.connect().close()
+                break
+            except OSError:
+                time.sleep(0.1)
+        else:
+            sys.exit(f"{build}/howdah does not start:\n{self.log.read_text()}")
+        for pid in self.processes():
+            is_front = b"front" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+            self.front = pid if is_front else self.front
+            subprocess.run(["taskset", "-acp", "0" if is_front else "1", str(pid)], check=True, capture_output=True)
+
+    def connect(self):
+        return socket.create_connection(("127.0.0.1", self.port), 5)
+
+    def processes(self):
+        listing = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+        children = {}
+        for line in listing.splitlines():
+            pid, parent = map(int, line.split())
+            children.setdefault(parent, []).append(pid)
+        found, rest = [], [self.master.pid]
+        while rest:
+            found.append(rest.pop())
+            rest += children.get(found[-1], [])
+        return found
+
+    def cpu(self):
+        fields = pathlib.Path(f"/proc/{self.front}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def resident(self):
+        lines = pathlib.Path(f"/proc/{self.front}/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+
+    def load(self, tester, path, flags, seconds):
+        """Microseconds of the front's CPU a good answer, and good answers a second."""
+        before = self.cpu()
+        run = subprocess.run(
+            ["taskset", "-c", "0", tester, "bench", "-q", "-t", str(seconds), "-c", "50", "--no-ceiling",
+             "--json", "-", *flags, f"http://127.0.0.1:{self.port}{path}"], capture_output=True, text=True)
+        used = self.cpu() - before
+        try:
+            outcomes = json.loads(run.stdout)["outcomes"]
+        except ValueError:
+            sys.exit(f"howdah bench {path}: {run.stderr}")
+        if list(outcomes) != ["Good"]:
+            sys.exit(f"{path}: not all answers are good: {', '.join(outcomes)}")
+        good = outcomes["Good"]["count"]
+        return used / good * 1e6, good / seconds
+
+
+def idle(server):
+    """KiB that a connection takes which has been answered once."""
+    ask = f"GET /tiny.txt HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode()
+    held = []
+
+    def add(count):
+        for _ in range(count):
+            held.append(server.connect())
+            held[-1].sendall(ask)
+            if not held[-1].recv(4096).startswith(b"HTTP/1.1 200"):
+                sys.exit("a connection was not answered")
+
+    add(200)
+    before = server.resident()
+    add(IDLE)
+    taken = (server.resident() - before) / IDLE
+    for connection in held:
+        connection.close()
+    return taken
+
+
+def main():
+    if len(sys.argv) not in (3, 4):
+        sys.exit(__doc__.strip())
+    builds = {name: pathlib.Path(path).resolve() for name, path in zip(("old", "new"), sys.argv[1:3])}
+    turns = int(sys.argv[3]) if len(sys.argv) == 4 else 5
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if most < 2 * IDLE:
+        sys.exit(f"{2 * IDLE} descriptors are needed and {most} allowed: ulimit -n")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with tempfile.TemporaryDirectory() as name:
+        directory = pathlib.Path(name)
+        directory.chmod(0o755)
+        for file, text in SITE.items():
+            (directory / "site" / file).parent.mkdir(parents=True, exist_ok=True)
+            (directory / "site" / file).write_text(text)
+        (directory / "megabyte").write_bytes(b"x" * 1_000_000)
+        servers = {}
+        try:
+            for cache in (False, True):
+                for name, build in builds.items():
+                    servers[name, cache] = Server(directory, build, cache)
+            measure(servers, directory, turns)
+        finally:
+            for server in servers.values():
+                server.master.terminate()
+            for server in servers.values():
+                server.master.wait()
+
+
+def measure(servers, directory, turns):
+    tester = servers["new", False].bench
+    print(f"{'':18} {'old us':>8} {'new us':>8}  CPU new/old          {'old /s':>8} {'new /s':>8}  rate new/old")
+    for name, cache, path, flags in LOADS:
+        flags = [str(directory / "megabyte") if flag == "UPLOAD" else flag for flag in flags]
+        results = {"old": [], "new": []}
+        for turn in range(turns):
+            for build in ("old", "new") if turn % 2 == 0 else ("new", "old"):
+                server = servers[build, cache]
+                server.load(tester, path, flags, 1)
+                results[build].append(server.load(tester, path, flags, 2))
+        columns = []
+        for part in (0, 1):
+            old, new = ([result[part] for result in results[build]] for build in ("old", "new"))
+            ratios = [b / a for a, b in zip(old, new)]
+            columns.append((statistics.median(old), statistics.median(new), statistics.median(ratios),
+                            f"({min(ratios):.2f}-{max(ratios):.2f})"))
+        (cpu_old, cpu_new, cpu, cpus), (rate_old, rate_new, rate, rates) = columns
+        print(f"{name:18} {cpu_old:8.2f} {cpu_new:8.2f}  {cpu:.2f} {cpus:15} {rate_old:8.0f} {rate_new:8.0f}"
+              f"  {rate:.2f} {rates}", flush=True)
+    for build in ("old", "new"):
+        print(f"{build}: an idle connection of {IDLE} takes {idle(servers[build, False]):.2f} KiB", flush=True)
+
+
+if __name__ == "__main__":
+    main()
