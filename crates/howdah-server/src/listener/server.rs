@@ -229,6 +229,7 @@ impl Server {
                 .spawn(move || {
                     let _end = EndWithThisThread;
                     slice::ask_for_short_slices();
+                    crate::site::htaccess::remember_absence();
                     start(index);
                     let id = rustix::thread::gettid().as_raw_nonzero().get();
                     theirs.thread.store(id, Ordering::Relaxed);

@@ -154,6 +154,24 @@ impl RootDir {
         .is_ok_and(|stat| Meta::new(&stat).inode == self.inode)
     }
 
+    /// What a URL path names below this directory, of which the last segment is not followed if it is a
+    /// symbolic link.
+    pub(crate) fn stat_itself(&self, url_path: &[u8]) -> Result<Meta, Refusal> {
+        let relative = url_path.strip_prefix(b"/").unwrap_or(url_path);
+        let relative = relative.strip_suffix(b"/").unwrap_or(relative);
+        let stat = match relative {
+            b"" => statx(&self.dir, b"", AtFlags::EMPTY_PATH),
+            _ => statx(&self.dir, relative, AtFlags::SYMLINK_NOFOLLOW),
+        };
+        Ok(Meta::new(&stat.map_err(refusal)?))
+    }
+
+    /// What a path of the file system names.
+    pub(crate) fn stat_path(path: &[u8]) -> Result<Meta, Refusal> {
+        let stat = statx(rustix::fs::CWD, path, AtFlags::empty());
+        Ok(Meta::new(&stat.map_err(refusal)?))
+    }
+
     /// What `path` names below this directory.
     pub fn stat(&self, path: &UrlPath<'_>) -> Result<Meta, Refusal> {
         self.stat_relative(path.relative())

@@ -1,6 +1,7 @@
 //! The `.htaccess` files on a path, as they are now: asked of the file system at every request, by one
-//! `statx` a directory, and read anew when their state has changed. Absence is asked for, too, so a
-//! file made a moment ago counts for the next request.
+//! `statx` a directory, and read again when their state has changed. Absence is asked for, too, so a
+//! file made a moment ago counts for the next request; front threads have the kernel report it
+//! ([`absent`](super::absent)).
 //!
 //! What is kept in memory is what a file says, by the directory's URL path: at most [`MOST`] files.
 
@@ -10,15 +11,17 @@ use std::io::Read;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
+use super::absent::Absent;
 use super::asked::Lies;
 use super::decide::InDirectory;
 use super::parse::parse;
 use super::section::{Parsed, Unusable};
+use crate::site::monotonic;
 use crate::site::refusal::Refusal;
 use crate::site::root::{Kind, Meta, RootDir};
 
 /// The file's name.
-const NAME: &[u8] = b".htaccess";
+pub(super) const NAME: &str = ".htaccess";
 /// Longer files are not read: it takes a few milliseconds of a thread that serves others.
 pub(super) const LONGEST: u64 = 1 << 20;
 /// Most files kept; beyond it all are forgotten. Only files that exist count.
@@ -32,9 +35,22 @@ const DEEP: usize = 16;
 /// Linux's `PATH_MAX`. A directory whose file cannot be named is closed.
 const LONGEST_PATH: usize = 4095;
 
-thread_local! {
+/// What a thread keeps from one request to the next.
+#[derive(Default)]
+struct Thread {
     /// The name that is asked for: reused, so that a path without files allocates nothing.
-    static NAMED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    name: Vec<u8>,
+    absent: Option<Absent>,
+}
+
+thread_local! {
+    static THREAD: RefCell<Thread> = RefCell::default();
+}
+
+/// Has the calling thread remember which directories have no file, from now on. Without inotify every
+/// directory is asked for at each request, which is slower and gives the same answers.
+pub(crate) fn remember_absence() {
+    THREAD.with_borrow_mut(|thread| thread.absent = Absent::new().ok());
 }
 
 /// What is known of a root's files.
@@ -69,10 +85,13 @@ pub(crate) struct Chain {
 impl Files {
     /// The files of the directories that `path` leads through, and of itself if it is one.
     pub(crate) fn on(&self, root: &RootDir, path: &[u8], lies: Lies) -> Chain {
-        NAMED.with_borrow_mut(|name| self.walk(root, path, lies, name))
+        THREAD.with_borrow_mut(|thread| self.walk(root, path, lies, thread))
     }
 
-    fn walk(&self, root: &RootDir, path: &[u8], lies: Lies, name: &mut Vec<u8>) -> Chain {
+    fn walk(&self, root: &RootDir, path: &[u8], lies: Lies, thread: &mut Thread) -> Chain {
+        if let Some(absent) = &mut thread.absent {
+            absent.check(monotonic());
+        }
         let mut chain = Chain::default();
         let ends = path.iter().enumerate().filter(|(_, b)| **b == b'/');
         for (depth, (end, _)) in ends.enumerate() {
@@ -82,14 +101,14 @@ impl Files {
                 0..=DEEP => lies,
                 _ => Lies::Nothing,
             };
-            if !self.look(root, directory, name, lies, &mut chain) {
+            if !self.look(root, directory, thread, lies, &mut chain) {
                 return chain;
             }
         }
         // A directory named without its slash, and what may be one.
         if !path.ends_with(b"/") && matches!(lies, Lies::Directory | Lies::Nothing) {
             let directory = [path, b"/"].concat();
-            self.look(root, &directory, name, lies, &mut chain);
+            self.look(root, &directory, thread, lies, &mut chain);
         }
         chain
     }
@@ -99,10 +118,17 @@ impl Files {
         &self,
         root: &RootDir,
         directory: &[u8],
-        name: &mut Vec<u8>,
+        thread: &mut Thread,
         lies: Lies,
         chain: &mut Chain,
     ) -> bool {
+        let Thread { name, absent } = thread;
+        if absent
+            .as_ref()
+            .is_some_and(|absent| absent.knows(root, directory))
+        {
+            return true;
+        }
         name.clear();
         name.extend_from_slice(&directory[1..]);
         // Where nothing was found the directory itself is asked for first: mostly it is not there, and
@@ -117,7 +143,7 @@ impl Files {
             }
             name.push(b'/');
         }
-        name.extend_from_slice(NAME);
+        name.extend_from_slice(NAME.as_bytes());
         let too_long = root.path().len() + name.len() >= LONGEST_PATH;
         let found = match too_long {
             // Nothing was found there, and no file can be.
@@ -125,6 +151,9 @@ impl Files {
             true => Err(Refusal::Unreadable),
             false => root.stat_relative(name),
         };
+        if let Some(absent) = absent {
+            absent.learn(root, directory, name, found != Err(Refusal::NotFound));
+        }
         let meta = match found {
             Ok(meta) => meta,
             Err(Refusal::NotFound) => return true,

@@ -1,7 +1,7 @@
 //! Apache's `.htaccess` files: what they close, and at the start which front controller they name.
 //! Everything else in them is passed over.
 //!
-//! - [`files`]: the files on a path, as they are now.
+//! - [`files`]: the files on a path, as they are now; [`absent`]: directories known to have none.
 //! - `lines`, `modules`, `names`, `parse`, `rewrite_lines`: a file's text into `section`'s values.
 //! - `access`, `rewrite`, `pattern`, `truth`: what a line means for a request.
 //! - [`decide`]: Apache's order and inheritance; one [`Verdict`] for a path.
@@ -12,6 +12,7 @@
 //! The decision fails closed: what is not understood opens nothing. See the head of [`decide`] for
 //! where it is stricter than Apache.
 
+mod absent;
 mod access;
 mod asked;
 pub(super) mod catch_all;
@@ -32,7 +33,7 @@ mod truth;
 pub use asked::{Asked, Lies};
 pub use decide::{Because, InDirectory, Verdict, decide};
 pub(crate) use door::{Closed, Door};
-pub(crate) use files::{Chain, Files};
+pub(crate) use files::{Chain, Files, remember_absence};
 pub use parse::parse_bytes;
 pub use report::survey;
 pub use section::{Note, Parsed, Why};
