@@ -9,20 +9,20 @@
 /// What the comparison gave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Likeness {
-    /// The same bytes.
+    /// Both pages have the same bytes.
     Same,
     /// The same but for words that look like nonces.
     Noise(Noise),
-    /// Different.
+    /// The pages differ beyond such words, first at this place.
     Different(Place),
 }
 
 /// Words that look like nonces and differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Noise {
-    /// How many.
+    /// How many such words differ.
     pub words: u64,
-    /// Bytes in them.
+    /// Bytes those words have together, in the page that was kept.
     pub bytes: u64,
     /// Where the first one begins, in the page that was kept.
     pub first: u64,

@@ -7,10 +7,10 @@ use crate::{Fields, Millis};
 /// How a time directive stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Given {
-    /// It is not there.
+    /// The header does not have the directive.
     #[default]
     No,
-    /// So many seconds.
+    /// The directive gives this number of seconds.
     Seconds(u64),
     /// It is there, and is no number: RFC 9111 §4.2.1 encourages to take that for stale.
     Invalid,
@@ -43,7 +43,7 @@ impl Given {
 pub struct Directives {
     /// Anything at all stood there.
     pub present: bool,
-    /// `no-store`
+    /// `no-store` is given.
     pub no_store: bool,
     /// `private`, with or without field names: a page with private parts is private.
     pub private: bool,
@@ -52,19 +52,19 @@ pub struct Directives {
     /// `no-cache="a, b"`: the named fields, lower case. They are not sent from the cache without
     /// validation; here they are left out of what is stored.
     pub no_cache_fields: Vec<Vec<u8>>,
-    /// `public`
+    /// `public` is given.
     pub public: bool,
-    /// `must-revalidate`
+    /// `must-revalidate` is given.
     pub must_revalidate: bool,
-    /// `proxy-revalidate`
+    /// `proxy-revalidate` is given.
     pub proxy_revalidate: bool,
     /// `must-understand` (§5.2.2.3)
     pub must_understand: bool,
     /// `only-if-cached`, of a request
     pub only_if_cached: bool,
-    /// `max-age`
+    /// `max-age`, in seconds.
     pub max_age: Given,
-    /// `s-maxage`
+    /// `s-maxage`, in seconds: the lifetime in shared caches.
     pub s_maxage: Given,
     /// `stale-while-revalidate` (RFC 5861 §3)
     pub stale_while_revalidate: Given,

@@ -35,19 +35,19 @@ type Sender = Arc<watch::Sender<Option<Outcome>>>;
 // Senders, so that each receiver is somebody who waits.
 type Table = HashMap<Box<[u8]>, Sender>;
 
-/// All flights.
+/// The flights in progress, by key: one caller does the work, the others wait for its outcome.
 #[derive(Debug, Default)]
 pub struct Flights {
     shards: Arc<[Mutex<Table>; SHARDS]>,
     hasher: RandomState,
 }
 
-/// What a request is given.
+/// The part a caller plays in a flight.
 #[derive(Debug)]
 pub enum Seat {
     /// To have the page rendered.
     Lead(Ticket),
-    /// To wait.
+    /// Somebody else does the work already; the caller waits for the outcome.
     Wait(Waiter),
 }
 
@@ -137,7 +137,7 @@ impl Drop for Ticket {
     }
 }
 
-/// One who waits.
+/// The place of a caller that waits for the outcome of a flight.
 #[derive(Debug)]
 pub struct Waiter(watch::Receiver<Option<Outcome>>);
 

@@ -24,7 +24,7 @@ use crate::object::Object;
 pub const MAX_NAMED: usize = 8192;
 /// Most bytes of the names of purges: a client's POST names a URL as long as he likes.
 const MAX_NAMED_BYTES: usize = 4 << 20;
-/// Most prefixes.
+/// How many purges by prefix are remembered singly, at most.
 pub const MAX_PREFIXES: usize = 256;
 
 /// What is to be purged.
@@ -39,14 +39,14 @@ pub enum Purge {
     Path {
         /// The path, percent-encoded or not; a query may follow.
         text: Vec<u8>,
-        /// This path only.
+        /// Whether only this path is purged; otherwise every path that begins with `text` is.
         exact: bool,
     },
     /// Pages with this tag.
     Tag(Vec<u8>),
 }
 
-/// How.
+/// Whether purged pages may still be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Force {
     /// It is gone: nobody gets to see it again.
@@ -79,11 +79,11 @@ impl Drop for UnderWay {
 /// What a purge made of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validity {
-    /// Nothing.
+    /// No purge concerns the page.
     Valid,
-    /// It is stale.
+    /// A soft purge made the page stale: it may be served while a new one is rendered.
     Stale,
-    /// It is gone.
+    /// A hard purge removed the page: it is never served again.
     Gone,
 }
 

@@ -11,7 +11,7 @@ use crate::preset::{Name, TRACKING_PARAMETERS};
 
 /// Longest query that is cached.
 const MAX_QUERY: usize = 2048;
-/// Longest host.
+/// Longest host name in a key, in bytes.
 const MAX_HOST: usize = 255;
 
 /// Where a request goes.
@@ -110,7 +110,7 @@ impl Key {
         Ok(())
     }
 
-    /// The key.
+    /// The key's bytes, by which the stores look pages up.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }

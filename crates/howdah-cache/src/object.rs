@@ -23,22 +23,22 @@ const OVERHEAD: usize = 1024;
 pub struct Form {
     /// Everything of the head that never changes, as the owner of the form likes it.
     pub head: Bytes,
-    /// The body.
+    /// The body as it is sent in this form: plain, or encoded.
     pub body: Bytes,
     /// Of the plain form: clients may get it encoded.
     pub encodable: bool,
 }
 
-/// See the module.
+/// A stored response. Its content never changes; encoded forms are added when they are first asked for.
 #[derive(Debug)]
 pub struct Object {
-    /// The status.
+    /// The response's status code.
     pub status: u16,
     /// A reason phrase other than the usual one.
     pub reason: Vec<u8>,
     /// The fields: `Name: value\r\n` each.
     pub lines: Bytes,
-    /// The body, plain.
+    /// The body without a content coding.
     pub body: Bytes,
     /// `Date`: when the response was made.
     pub date: Millis,
@@ -46,7 +46,7 @@ pub struct Object {
     pub freshness: Freshness,
     /// The generation it was born in.
     pub born: u64,
-    /// Its tags.
+    /// The tags the response gave itself, by which it can be purged.
     pub tags: Vec<Vec<u8>>,
     /// The URL's key, without variant.
     pub url_key: Vec<u8>,
@@ -62,15 +62,15 @@ pub struct Object {
 /// A response to be stored.
 #[derive(Debug)]
 pub struct Draft<'a> {
-    /// The status.
+    /// The response's status code.
     pub status: u16,
     /// A reason phrase other than the usual one.
     pub reason: &'a [u8],
     /// All fields, in order.
     pub fields: &'a Fields<'a>,
-    /// The body, plain.
+    /// The body without a content coding.
     pub body: Bytes,
-    /// The URL's key.
+    /// The URL's key, without the variant.
     pub url_key: &'a [u8],
     /// The generation taken before the response began to be made.
     pub born: u64,

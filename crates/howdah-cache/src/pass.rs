@@ -14,7 +14,7 @@ macro_rules! passes {
             /// All of them, in the order of the reference.
             pub const ALL: &'static [Pass] = &[$(Pass::$name,)*];
 
-            /// The one name.
+            /// The reason's name in logs, metrics, the `Cache-Status` field and the docs.
             pub fn name(self) -> &'static str {
                 match self { $(Pass::$name => stringify!($name),)* }
             }
@@ -174,7 +174,7 @@ impl Default for PassCounters {
 }
 
 impl PassCounters {
-    /// One more.
+    /// Counts one more request or response that the cache passed for this reason.
     pub fn add(&self, pass: Pass) {
         self.0[pass.index()].fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     }

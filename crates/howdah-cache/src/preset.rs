@@ -13,7 +13,7 @@ use crate::cookie::php_name;
 /// How a name is matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name {
-    /// This name.
+    /// Exactly this name.
     Is(&'static str),
     /// Names that begin so.
     Starts(&'static str),
@@ -540,7 +540,7 @@ pub static PRESETS: &[Preset] = &[
 pub struct Noise {
     /// Only below this segment of the path; empty: anywhere.
     pub segment: &'static str,
-    /// The parameter.
+    /// The parameter's name.
     pub name: &'static str,
     /// Where the application looks for it.
     pub of: Of,
@@ -551,7 +551,7 @@ pub struct Noise {
 /// Where an application looks for a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Of {
-    /// `$_GET`
+    /// In `$_GET`, the query's parameters.
     Query,
     /// `$_REQUEST`: the form's goes before the query's.
     Request,
@@ -600,7 +600,7 @@ impl Noise {
 }
 
 impl Preset {
-    /// By name.
+    /// The preset with this name, if there is one.
     pub fn find(name: &str) -> Option<&'static Preset> {
         PRESETS.iter().find(|preset| preset.name == name)
     }

@@ -17,9 +17,9 @@ const MAX_PATH: usize = 8192;
 /// One thing to be purged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// What.
+    /// Which pages are purged.
     pub what: Purge,
-    /// How.
+    /// Whether the purged pages may still be served.
     pub force: Force,
 }
 

@@ -4,23 +4,23 @@
 use crate::field::{self, members};
 use crate::object::Object;
 
-/// What is sent.
+/// How a stored page answers a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// The page.
+    /// The page, with its own status.
     Full,
-    /// 304
+    /// 304, because the client has this page already.
     NotModified,
-    /// 412
+    /// 412, because a condition of the request does not hold.
     PreconditionFailed,
     /// 206: these bytes of the plain body.
     Part {
-        /// The first one.
+        /// Offset of the part's first byte in the plain body.
         start: u64,
-        /// How many.
+        /// Length of the part in bytes.
         length: u64,
     },
-    /// 416
+    /// 416, because the range lies beyond the body.
     NotSatisfiable,
 }
 
@@ -37,7 +37,7 @@ pub struct Conditions<'a> {
     pub if_unmodified_since: Option<&'a [u8]>,
     /// `Range`, of a GET
     pub range: Option<&'a [u8]>,
-    /// `If-Range`
+    /// `If-Range`: the range applies only if this validator still holds.
     pub if_range: Option<&'a [u8]>,
 }
 

@@ -81,7 +81,7 @@ impl Tags {
         Ok(())
     }
 
-    /// All of them.
+    /// All tags of the page, sorted, each once.
     pub fn as_slice(&self) -> &[Vec<u8>] {
         &self.0
     }

@@ -18,7 +18,7 @@ enum State {
     SizeLf { value: u64 },
     /// In a chunk's data.
     Data { left: u64 },
-    /// After the data.
+    /// Expects the CR after a chunk's data.
     DataCr,
     /// After the CR after the data.
     DataLf,

@@ -9,7 +9,7 @@ use crate::refusal::BadRequest;
 pub enum BodyKind {
     /// There is none: no length was given, or 0.
     None,
-    /// So many bytes.
+    /// The body has this many bytes.
     Length(u64),
     /// Chunked; the length shows when it ends.
     Chunked,
@@ -18,7 +18,7 @@ pub enum BodyKind {
 /// What follows a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Framing {
-    /// The body.
+    /// How the request's body is delimited.
     pub body: BodyKind,
     /// The client wants the connection to live on.
     pub keep_alive: bool,

@@ -13,7 +13,7 @@ pub struct HeadLimits {
     pub request_line: usize,
     /// Bytes of the whole head.
     pub bytes: usize,
-    /// Fields.
+    /// How many header fields the head may have.
     pub fields: usize,
 }
 

@@ -6,9 +6,9 @@
 /// The protocol a request came by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// HTTP/1.0
+    /// The request line says `HTTP/1.0`.
     Http10,
-    /// HTTP/1.1
+    /// The request line says `HTTP/1.1`.
     Http11,
 }
 
@@ -25,7 +25,7 @@ impl Version {
 /// Bytes of the head's buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
-    /// First byte.
+    /// Offset of the span's first byte in the head's buffer.
     pub start: u32,
     /// Byte after the last.
     pub end: u32,
@@ -186,7 +186,7 @@ impl RequestHead {
         self.header(b"host").unwrap_or(b"")
     }
 
-    /// The version.
+    /// The version in the request line.
     pub fn version(&self) -> Version {
         self.version
     }

@@ -14,7 +14,7 @@ use crate::refusal::BadRequest;
 /// How much a request may be.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Of the head.
+    /// How long the head may be.
     pub head: HeadLimits,
     /// Bytes of the body.
     pub body: u64,

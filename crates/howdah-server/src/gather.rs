@@ -9,7 +9,7 @@ const SHORT: usize = 4 << 10;
 /// A copy is closed at this length: a longer one would be moved as it grows.
 const CLOSED: usize = 64 << 10;
 
-/// See the module.
+/// A byte string that arrives in pieces.
 #[derive(Debug, Default)]
 pub struct Gathered {
     pieces: Vec<Bytes>,
@@ -41,12 +41,12 @@ impl Gathered {
         }
     }
 
-    /// Bytes in all of them.
+    /// The length in bytes of all pieces together.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Drops them all.
+    /// Drops all pieces.
     pub fn clear(&mut self) {
         *self = Gathered::default();
     }
@@ -57,7 +57,7 @@ impl Gathered {
         self.pieces
     }
 
-    /// All of them in one.
+    /// Joins all pieces into one buffer.
     pub fn into_bytes(self) -> Bytes {
         let mut pieces = self.into_pieces();
         match pieces.len() {

@@ -29,14 +29,14 @@ pub use server::{
 /// `net.core.somaxconn` (4096 since Linux 5.4).
 const BACKLOG: i32 = 4096;
 
-/// Where to listen.
+/// An address the server listens on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ListenAddress {
     /// TCP. `[::]` is IPv6 alone, as in nginx: IPv4 is a listener of its own.
     Tcp(SocketAddr),
     /// A unix socket with the permissions its file gets.
     Unix {
-        /// The socket's file.
+        /// The path of the socket's file.
         path: PathBuf,
         /// Permission bits; 0o660 unless told: the web server's group, not everybody.
         mode: u32,

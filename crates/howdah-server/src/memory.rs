@@ -49,18 +49,18 @@ thread_local! {
     static OFF: Cell<i64> = const { Cell::new(0) };
 }
 
-/// How short memory is.
+/// How much of the front's memory limit is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pressure {
-    /// It is not.
+    /// Less than half of the memory is used.
     None,
-    /// Half is used.
+    /// At least half of the memory is used.
     High,
-    /// All of it is used.
+    /// All of the memory is used.
     Full,
 }
 
-/// How short memory is now.
+/// How much of the limit is used at this moment.
 pub fn pressure() -> Pressure {
     pressure_of(used(), LIMIT.load(Relaxed))
 }

@@ -22,20 +22,20 @@ use crate::site::refusal::Refusal;
 /// Everything that ends a request without the answer it asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The router said no.
+    /// The router refused the request before any file was sent or script run.
     Refused {
-        /// Why.
+        /// Why the router refused the request.
         refusal: Refusal,
         /// The status; mostly the refusal's own.
         status: u16,
-        /// `Allow`, for 405.
+        /// The value of `Allow`, for a 405; otherwise none.
         allow: Option<&'static str>,
     },
-    /// An `.htaccess` file said no.
+    /// An `.htaccess` file refused the request.
     Closed {
-        /// Why.
+        /// Why the request was refused.
         refusal: Refusal,
-        /// The status.
+        /// The status code of the answer.
         status: u16,
         /// The file, its line, and what stands there.
         because: Box<str>,
@@ -57,7 +57,7 @@ pub enum Failure {
     LengthMismatch {
         /// What the script announced.
         announced: u64,
-        /// What it wrote.
+        /// How many bytes the script wrote.
         written: u64,
     },
     /// Programs point from one path of this server to the next without an end; the last of them.
@@ -83,7 +83,7 @@ impl From<SpillError> for Failure {
 }
 
 impl Failure {
-    /// The one name.
+    /// The failure's name in logs, metrics, the `Howdah-Error` field and docs/failures.md.
     pub fn name(&self) -> &'static str {
         match self {
             Failure::Refused { refusal, .. } | Failure::Closed { refusal, .. } => refusal.name(),
@@ -165,7 +165,7 @@ impl Failure {
         }
     }
 
-    /// A sentence for the log.
+    /// What the log says about the failure, in one sentence.
     pub fn message(&self) -> Cow<'static, str> {
         match self {
             Failure::Closed { because, .. } => because.to_string().into(),
@@ -232,7 +232,7 @@ impl Failure {
     }
 }
 
-/// How a page is written.
+/// The format of an error page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Html,

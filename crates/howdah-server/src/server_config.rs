@@ -29,11 +29,11 @@ use crate::site::{ScriptTarget, Site, Sites};
 /// Settings of the front beside sites and pools.
 #[derive(Clone)]
 pub struct FrontSettings {
-    /// `[trusted_proxies]`
+    /// `[trusted_proxies]`: whose statements about the client's address are believed.
     pub trusted_proxies: TrustedProxies,
-    /// `[compression]`
+    /// `[compression]`: which responses are compressed, and how.
     pub encoding: EncodingConfig,
-    /// `[status]`; none: no page.
+    /// `[status]`: the status page; none if there is no such page.
     pub status: Option<StatusPage>,
     /// The access log; none: off. Kept over a reload that does not change it.
     pub access_log: Option<Arc<AccessLog>>,
@@ -82,9 +82,9 @@ impl Default for FrontSettings {
 pub enum ServerConfigError {
     /// A site names a pool that is not there.
     NoSuchPool {
-        /// The site.
+        /// The name of the site.
         site: String,
-        /// The pool it names.
+        /// The name of the pool, which no pool has.
         pool: String,
     },
 }
@@ -103,14 +103,14 @@ impl std::error::Error for ServerConfigError {}
 
 /// What a site's requests need, made ready.
 pub struct SiteService {
-    /// The site.
+    /// The site whose requests this serves.
     pub site: Arc<Site>,
     executor: Served,
     /// Pools that its rules name.
     others: HashMap<Arc<str>, Served>,
     /// Its share of every request frame.
     pub variables: SiteVariables,
-    /// Longest request body.
+    /// How many bytes a request body may have.
     pub body_limit: u64,
     /// `session.upload_progress.name`
     pub progress_name: Vec<u8>,
@@ -161,11 +161,11 @@ impl SiteService {
     }
 }
 
-/// See the module.
+/// What requests are answered by, never changed: a reload makes another one.
 pub struct ServerConfig {
-    /// Sites by host.
+    /// All sites, found by the host a request names.
     pub sites: Sites,
-    /// By the site's number.
+    /// What was made ready for each site, by the site's number.
     services: Vec<SiteService>,
     /// All pools, for the status.
     pub pools: Vec<Arc<dyn Executor>>,
@@ -173,7 +173,7 @@ pub struct ServerConfig {
     pub pump: PumpConfig,
     /// The page cache, if any site has it on.
     pub cache: Option<Arc<PageCache>>,
-    /// The rest.
+    /// The settings of the front that are not a site's or a pool's.
     pub settings: FrontSettings,
 }
 

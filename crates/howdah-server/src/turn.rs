@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// What no turn may exceed.
+/// The CPU time that no turn may exceed.
 pub const LIMIT: Duration = Duration::from_millis(1);
 /// When a turn that can end does.
 const OVER: Duration = Duration::from_micros(500);
@@ -50,9 +50,9 @@ static LONGEST: Mutex<Longest> = Mutex::new(Longest {
 /// The longest turn of the process so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Longest {
-    /// CPU time.
+    /// The CPU time that the turn took.
     pub duration: Duration,
-    /// What it was doing last.
+    /// What the turn was doing last, in a word or two.
     pub doing: &'static str,
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn recently() -> Instant {
     RECENT.get().unwrap_or_else(now)
 }
 
-/// The time.
+/// Reads the clock, and keeps the time for [`recently`].
 pub(crate) fn now() -> Instant {
     let now = Instant::now();
     RECENT.set(Some(now));

@@ -30,9 +30,9 @@ pub enum Scheme {
 /// What a site has configured.
 #[derive(Clone, Debug)]
 pub struct Rules {
-    /// `cache`
+    /// `cache`: whether and by which rules pages are stored.
     pub scheme: Scheme,
-    /// `cache_preset`
+    /// `cache_preset`: what is known of the site's application.
     pub preset: &'static Preset,
     /// `cache_ttl`: seconds for a page that does not say. Varnish's default: 120.
     pub ttl: u64,

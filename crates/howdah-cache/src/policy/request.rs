@@ -112,7 +112,7 @@ impl<'r> RequestGate<'r> {
         Ok(())
     }
 
-    /// The verdict.
+    /// Whether the cache may answer the request; the error is the first reason why not.
     pub fn verdict(&self) -> Result<(), Pass> {
         self.why.map_or(Ok(()), Err)
     }

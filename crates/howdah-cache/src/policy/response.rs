@@ -20,9 +20,9 @@ const HEURISTIC_MAX: u64 = 86_400;
 /// A complete response, as it came.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponseFacts<'a> {
-    /// Its status.
+    /// The response's status code.
     pub status: u16,
-    /// Its fields.
+    /// The response's header fields.
     pub fields: &'a Fields<'a>,
     /// The request carried `Authorization`.
     pub authorized: bool,
@@ -62,7 +62,7 @@ impl Storable {
         self.left_out.iter().any(|n| n.eq_ignore_ascii_case(name)) || never_stored(name)
     }
 
-    /// Its tags.
+    /// The tags the response gave itself, by which it can be purged.
     pub fn tags(&self) -> &[Vec<u8>] {
         self.tags.as_slice()
     }

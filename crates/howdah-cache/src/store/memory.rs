@@ -118,24 +118,24 @@ impl Lifecycle<Box<[u8]>, Slot> for Evictions {
 pub enum Found {
     /// A page and what it is good for.
     Page(Arc<Object>, State),
-    /// Nothing.
+    /// The store has no page under this key.
     Nothing,
 }
 
 /// Usage, for the status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Entries.
+    /// Pages, and notes of what the pages of a URL vary by.
     pub entries: u64,
-    /// Bytes.
+    /// Bytes the entries take, encoded forms estimated.
     pub bytes: u64,
-    /// Most bytes.
+    /// How many bytes the entries may take.
     pub capacity: u64,
     /// Entries pushed out.
     pub evictions: u64,
 }
 
-/// See the module.
+/// The store of pages in memory, with the disk below it if there is one.
 #[derive(Debug)]
 pub struct Memory {
     pages: Cache<Box<[u8]>, Slot, Bytes, RandomState, Evictions>,
@@ -399,7 +399,7 @@ impl Memory {
         self.pages.clear();
     }
 
-    /// What is in use.
+    /// What the status page and the metrics show of the store.
     pub fn usage(&self) -> Usage {
         Usage {
             entries: self.pages.len() as u64,

@@ -45,7 +45,7 @@ pub struct Counters {
     failures: Mutex<BTreeMap<&'static str, u64>>,
 }
 
-/// Sums over all threads.
+/// The counters, summed over all threads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sums {
     /// Requests a handler has begun with.
@@ -73,14 +73,14 @@ pub(crate) struct Tally([TallyShare; SHARES]);
 struct TallyShare(AtomicU64);
 
 impl Tally {
-    /// One more.
+    /// Counts one more, in the share of the calling thread.
     pub(crate) fn add(&self) {
         self.0[share_of_this_thread()]
             .0
             .fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many.
+    /// The sum over all threads.
     pub(crate) fn sum(&self) -> u64 {
         let shares = self.0.iter();
         shares.map(|share| share.0.load(Ordering::Relaxed)).sum()
@@ -113,7 +113,7 @@ impl Counters {
         &self.shares[share_of_this_thread()]
     }
 
-    /// A request has begun.
+    /// Counts a request that has begun.
     pub fn started(&self) {
         self.mine().started.fetch_add(1, Ordering::Relaxed);
     }

@@ -12,9 +12,9 @@ pub enum StatusForm {
     /// Lines and tables for people.
     #[default]
     Text,
-    /// A JSON object.
+    /// A JSON object, the whole [`ServerStatus`].
     Json,
-    /// OpenMetrics 1.0.
+    /// The text format of OpenMetrics 1.0, for Prometheus.
     OpenMetrics,
 }
 
@@ -38,7 +38,7 @@ impl StatusForm {
         }
     }
 
-    /// `Content-Type`
+    /// The value of `Content-Type` for this form.
     pub fn content_type(self) -> &'static str {
         match self {
             StatusForm::Text => "text/plain; charset=utf-8",

@@ -21,7 +21,7 @@ pub struct ServerStatus {
     pub uptime: u64,
     /// How often the configuration has been swapped since the start.
     pub reloads: u64,
-    /// Connections.
+    /// How many connections clients have open, and how many they may have.
     pub connections: Connections,
     /// What the front keeps in memory: bytes.
     pub memory: Bounded,
@@ -47,7 +47,7 @@ pub struct ServerStatus {
     pub access_log_dropped: u64,
     /// Error log lines lost because the log took none.
     pub error_log_dropped: u64,
-    /// A pool each.
+    /// The status of each pool.
     pub pools: Vec<PoolStatus>,
     /// The page cache, if any site has it on.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,9 +68,9 @@ impl ServerStatus {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Bounded {
-    /// What is used now.
+    /// How much is used now.
     pub used: u64,
-    /// What may be used.
+    /// How much may be used.
     pub limit: u64,
 }
 
@@ -102,13 +102,13 @@ impl Turns {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Connections {
-    /// Open now.
+    /// Connections that are open now.
     pub open: u64,
     /// Accepted since the start.
     pub accepted: u64,
-    /// Most at once.
+    /// `max_connections`: how many connections may be open at once.
     pub limit: u64,
-    /// Requests refused before they were understood.
+    /// Requests that were refused before their head was understood.
     pub refused: u64,
 }
 

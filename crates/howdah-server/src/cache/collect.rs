@@ -14,13 +14,13 @@ pub struct Collect {
 }
 
 impl Collect {
-    /// Appends a piece.
+    /// Appends a piece of the body and adds it to the hash.
     pub fn push(&mut self, piece: &[u8]) {
         self.bytes.extend_from_slice(piece);
         self.hasher.write(piece);
     }
 
-    /// How long it is by now.
+    /// The length in bytes of what has been collected so far.
     pub fn len(&self) -> u64 {
         self.bytes.len() as u64
     }

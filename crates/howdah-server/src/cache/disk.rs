@@ -42,19 +42,19 @@ fn owner(site: &Site, encoding: &EncodingConfig) -> Owner {
 /// The pages on disk at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskStatus {
-    /// The directory.
+    /// `cache.path`: the directory the pages are kept in.
     pub path: String,
     /// Pages, and notes of what pages vary by.
     pub entries: u64,
     /// Bytes they take on disk.
     pub bytes: u64,
-    /// Most bytes.
+    /// How many bytes of disk the pages may take.
     pub capacity: u64,
     /// Pages removed for others.
     pub evictions: u64,
     /// Pages taken from a file.
     pub hits: u64,
-    /// Pages written.
+    /// Pages written to disk since the start.
     pub written: u64,
     /// Pages and other orders that wait to be written.
     pub waiting: u64,

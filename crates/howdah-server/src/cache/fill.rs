@@ -52,21 +52,21 @@ const LIMITS: HeadLimits = HeadLimits {
     fields: 64,
 };
 
-/// What is to be rendered.
+/// A page to be rendered for the cache, and for whom.
 pub struct Order {
-    /// The configuration.
+    /// The configuration the render runs under.
     pub config: Arc<ServerConfig>,
-    /// The cache.
+    /// The page cache the result is stored in.
     pub cache: Arc<PageCache>,
-    /// The site.
+    /// The site the page belongs to.
     pub site: Arc<Site>,
-    /// The page.
+    /// The cache key of the page's URL.
     pub key: Box<Key>,
     /// The connection it is asked for by was encrypted.
     pub https: bool,
     /// Fields the page is known to vary by, with the values it is rendered for.
     pub fields: Vec<Line>,
-    /// The key of that variant.
+    /// The cache key of the variant that `fields` selects.
     pub variant: Vec<u8>,
     /// Number of the request that caused it, for the logs.
     pub id: u64,
@@ -78,11 +78,11 @@ pub struct Order {
     pub behind: Option<OwnedSemaphorePermit>,
 }
 
-/// A page that is checked by a fresh render, and where a difference is told.
+/// A page that a fresh render checks, and the log that a difference is written to.
 pub struct Against {
     /// The page that was served.
     pub page: Arc<Object>,
-    /// The log.
+    /// The log a difference is written to.
     pub log: Arc<ErrorLog>,
 }
 
@@ -113,9 +113,9 @@ impl Against {
 pub struct Visitor {
     /// The request, for the whole page.
     pub request: RequestHead,
-    /// Who sent it.
+    /// The client that sent the request.
     pub client: Client<'static>,
-    /// The address it came to.
+    /// The server's address that the client connected to; none for a unix socket.
     pub local: Option<SocketAddr>,
 }
 

@@ -18,25 +18,25 @@ use crate::site::path::UrlPath;
 /// Longest value of a field in a variant's key.
 const MAX_VARY_VALUE: usize = 1024;
 
-/// What the look gave.
+/// The result of looking a request's page up in the cache.
 #[derive(Debug)]
 pub enum Lookup {
     /// A page to be served; `conditional`: the request asks for a part of it, or sets conditions.
     Page {
-        /// The page.
+        /// The stored page that answers the request.
         page: Arc<Object>,
-        /// What it is good for.
+        /// How fresh the page is, which decides whether it may be served.
         state: State,
-        /// See above.
+        /// Whether the request asks for a part of the page or sets conditions.
         conditional: bool,
-        /// When it was found.
+        /// The time of the lookup.
         now: Millis,
         /// The key, if the page has to be rendered anew.
         key: Option<Box<Key>>,
     },
-    /// There is none.
+    /// The cache has no page under this key.
     None(Box<Key>),
-    /// None is looked for.
+    /// The cache is not asked, for this reason.
     Pass(Pass),
 }
 

@@ -65,11 +65,11 @@ use crate::site::{Site, Sites};
 /// What a site has configured about the cache.
 #[derive(Clone, Debug, Default)]
 pub struct CacheConfig {
-    /// The policy's part.
+    /// What the site has configured for the cache policy.
     pub rules: Rules,
     /// `cache_flush_on_write`: a write over HTTP makes every page of the site old.
     pub flush_on_write: bool,
-    /// Who may purge over HTTP.
+    /// Which clients may send purge requests over HTTP.
     pub purge: protocol::Access,
     /// `cache_ignore_writes`: tables whose writes change no page, beside those of the preset.
     pub ignore_writes: Vec<String>,
@@ -83,7 +83,7 @@ pub struct CacheConfig {
 /// two: the 32nd, the 64th, the 128th …
 const RARELY: u32 = 16;
 
-/// The cache of one site.
+/// The page cache of one site: its configuration, purges and counters.
 #[derive(Debug)]
 pub struct SiteCache {
     /// What it is configured with.
@@ -103,7 +103,7 @@ pub struct SiteCache {
     epoch: AtomicU64,
     /// Whether visitors' own answers could be stored.
     pub fitness: fitness::Fitness,
-    /// For people.
+    /// Why pages were not stored, and which writes made pages old, for `howdah cache explain`.
     pub reasons: reasons::Reasons,
     /// Comparisons of what is kept with what the application answers now.
     pub checks: trial::Checks,
@@ -127,7 +127,7 @@ impl SiteCache {
         }
     }
 
-    /// The policy's rules.
+    /// What the site has configured for the cache policy.
     pub fn rules(&self) -> &Rules {
         &self.config.rules
     }
@@ -189,9 +189,9 @@ impl SiteCache {
 /// The page cache of a configuration.
 #[derive(Debug)]
 pub struct PageCache {
-    /// The pages.
+    /// The store of pages in memory, with the disk below it if there is one.
     pub memory: Memory,
-    /// Who renders what.
+    /// The renders in progress, so that each page is rendered once at a time.
     pub flights: Flights,
     /// Decides which pages are rendered, by what their visitors got.
     pub admission: Admission,
@@ -257,7 +257,7 @@ impl PageCache {
         self.sites.get(number as usize)?.as_ref()
     }
 
-    /// For the status.
+    /// The cache's part of the status page and the metrics.
     pub fn status(&self, sites: &Sites) -> CacheStatus {
         let usage = self.memory.usage();
         let each = sites.all().iter().zip(&self.sites);
@@ -298,9 +298,9 @@ pub struct CacheStatus {
     pub entries: u64,
     /// Bytes they take, encoded forms estimated.
     pub bytes: u64,
-    /// Most bytes.
+    /// `cache.memory`: how many bytes the pages in memory may take.
     pub capacity: u64,
-    /// Pages pushed out by others.
+    /// Pages evicted to make room for others.
     pub evictions: u64,
     /// The disk below, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -309,10 +309,10 @@ pub struct CacheStatus {
     pub sites: Vec<SiteCacheStatus>,
 }
 
-/// One site's part.
+/// The page cache of one site at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SiteCacheStatus {
-    /// Its name.
+    /// The site's name.
     pub site: String,
     /// Requests answered by a fresh page.
     pub hits: u64,
@@ -320,13 +320,13 @@ pub struct SiteCacheStatus {
     pub stale: u64,
     /// Requests answered by a render that was stored.
     pub stored: u64,
-    /// Purges and writes.
+    /// Purges of the site's pages, and writes that made them old.
     pub purges: u64,
     /// Requests the cache had no business with, by reason.
     pub passes: Vec<(String, u64)>,
     /// Of a thousand requests, how many were answered from the store.
     pub hit_permille: u64,
-    /// `cache = "dry-run"`
+    /// Whether the site has `cache = "dry-run"`.
     pub dry_run: bool,
     /// `cache_shadow`: one hit in so many is checked; 0: none.
     pub shadow: u64,

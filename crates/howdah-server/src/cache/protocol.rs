@@ -90,7 +90,7 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// The one name.
+    /// The refusal's name in logs, metrics, the `Howdah-Error` field and the docs.
     pub fn name(&self) -> &'static str {
         match self {
             Refused::Denied(_) => "PurgeDenied",
@@ -106,7 +106,7 @@ impl Refused {
         }
     }
 
-    /// A sentence for the log.
+    /// What the log says about the refusal, in one sentence.
     pub fn message(&self) -> &'static str {
         match self {
             Refused::Denied(why) | Refused::Unreadable(why) => why,

@@ -10,13 +10,13 @@ use howdah_cache::{Millis, Pass};
 
 /// Most pages whose reason is remembered.
 const MAX_PAGES: usize = 1024;
-/// Most different writes.
+/// How many different writes are remembered, at most.
 const MAX_WRITES: usize = 16;
 /// Most names of cookies, and the longest of them.
 const MAX_COOKIES: usize = 16;
 const MAX_COOKIE: usize = 64;
 
-/// See the module.
+/// What `howdah cache explain` shows of a site's recent past.
 #[derive(Debug, Default)]
 pub struct Reasons {
     inner: Mutex<Inner>,
@@ -28,7 +28,7 @@ struct Inner {
     /// By hashes of the variants' keys, which clients can make as long as they like; two that meet
     /// mislead a person, and that once in an age.
     passed: HashMap<u64, Passed>,
-    /// Their order of arrival.
+    /// The keys of `passed`, oldest first.
     order: VecDeque<u64>,
     writes: VecDeque<Written>,
     cookies: Vec<(String, u64)>,
@@ -41,18 +41,18 @@ pub struct Passed {
     pub pass: Pass,
     /// What the script did, and where; empty if that is not known.
     pub text: Arc<str>,
-    /// When that was.
+    /// When the page was last not stored.
     pub at: Millis,
 }
 
 /// A write that made pages old.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// Verb, table and place.
+    /// The SQL verb, the table, and the place in the script.
     pub text: String,
-    /// How often.
+    /// How often this write happened.
     pub times: u64,
-    /// When last.
+    /// When this write happened last.
     pub at: Millis,
 }
 

@@ -18,18 +18,18 @@ use crate::client_address::Client;
 use crate::server_config::ServerConfig;
 use crate::site::Site;
 
-/// A question.
+/// A request of an administrator to the page cache, as the control socket carries it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ask {
-    /// Make pages old.
+    /// Purge pages.
     Purge {
         /// Only of this site, by name; otherwise of all, or of the one a URL's host names.
         site: Option<String>,
-        /// Everything.
+        /// Whether all pages are purged.
         all: bool,
         /// Paths or URLs, with all their queries; `*` at the end for all that begin so.
         urls: Vec<String>,
-        /// Tags.
+        /// Tags; pages that have one of them are purged.
         tags: Vec<String>,
         /// They may still be served while they are rendered anew.
         soft: bool,
@@ -46,9 +46,9 @@ pub enum Ask {
     },
     /// What would happen to an anonymous request for this.
     Explain {
-        /// A path or URL.
+        /// A path, or a URL with scheme and host.
         url: String,
-        /// Lines of the request.
+        /// Header lines of the request, `Name: value` each.
         fields: Vec<String>,
     },
 }

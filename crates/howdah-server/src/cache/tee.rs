@@ -10,7 +10,7 @@ use howdah_executor::{Event, ExecError, Run, RunTiming};
 
 use super::watch::Watch;
 
-/// See the module.
+/// A run that passes its events on and keeps a copy of the body.
 pub struct Tee {
     inner: Box<dyn Run>,
     first: Option<Event>,

@@ -27,11 +27,11 @@ const SHORT: u64 = 64 << 10;
 /// What a comparison found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// The same.
+    /// The application's answer has the same bytes as the page.
     Same,
     /// Words that look like nonces differ.
     Noise(Noise),
-    /// Different; in words.
+    /// The page and the application's answer differ; the text says where.
     Different(String),
     /// There is nothing to compare: a part, a 304, something that was purged meanwhile.
     Unchecked,
@@ -42,7 +42,7 @@ pub enum Finding {
 pub enum Way {
     /// `cache = "dry-run"`
     DryRun,
-    /// `cache_shadow`
+    /// `cache_shadow`: a page that was served from the cache is rendered once more and compared.
     Shadow,
 }
 

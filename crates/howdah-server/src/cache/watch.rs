@@ -25,7 +25,7 @@ use crate::site::Site;
 /// Most bytes of a cause; file names are longer only by intent.
 const MAX_CAUSE: usize = 1200;
 
-/// See the module.
+/// What PHP reports about one run while it is running, applied to the site's cache.
 #[derive(Debug)]
 pub struct Watch {
     cache: Arc<PageCache>,
@@ -44,7 +44,7 @@ pub struct Watch {
 /// Why a page is not stored, and what did it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cause {
-    /// The reason.
+    /// Why the page is not stored.
     pub pass: Pass,
     /// For people: `INSERT wp_posts at /srv/…/class-wpdb.php:2351 < /srv/…/post.php:4562`; empty if
     /// nothing is known.
@@ -225,7 +225,7 @@ fn flush(part: &SiteCache) {
     }
 }
 
-/// A write in words.
+/// The text that logs and `howdah cache explain` show for a write.
 pub fn describe(write: &effect::Write<'_>) -> String {
     let verb = readable(write.verb);
     let functions: Vec<String> = called(write).map(|name| readable(name) + CALLED).collect();

@@ -3,9 +3,9 @@
 /// A content coding we can produce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Coding {
-    /// RFC 1952
+    /// `gzip` (RFC 1952).
     Gzip,
-    /// RFC 7932
+    /// `br` (RFC 7932).
     Brotli,
     /// RFC 8878, with a window of at most 8 MiB (RFC 9659)
     Zstd,

@@ -3,7 +3,7 @@
 use super::negotiate::{self, Coding};
 use crate::http::message::{RequestHead, ResponseHead};
 
-/// `[compression]`
+/// The section `[compression]` of the configuration: which responses are compressed, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EncodingConfig {
     /// Codings offered, best first; empty: off.
@@ -41,7 +41,7 @@ impl Default for EncodingConfig {
 /// Why a response is sent as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotEncoded {
-    /// Compression is off.
+    /// Compression is switched off in the configuration.
     Off,
     /// No body, or a status whose body must not be touched (204, 206, 304).
     Status,
@@ -51,7 +51,7 @@ pub enum NotEncoded {
     Ranged,
     /// `Cache-Control: no-transform` (RFC 9111 §5.2.2.6).
     NoTransform,
-    /// Not a text type.
+    /// `Content-Type` names none of the types that are compressed.
     Type,
     /// Shorter than [`EncodingConfig::min_size`].
     Small,
@@ -60,13 +60,13 @@ pub enum NotEncoded {
 /// What of a response's head decides.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Facts<'a> {
-    /// The status.
+    /// The response's status code.
     pub status: u16,
-    /// `Content-Type`
+    /// The value of `Content-Type`, if the response has one.
     pub content_type: Option<&'a [u8]>,
-    /// Any `Content-Encoding`
+    /// Whether the response has a `Content-Encoding`.
     pub content_encoding: bool,
-    /// Any `Content-Range`
+    /// Whether the response has a `Content-Range`.
     pub content_range: bool,
     /// A `Cache-Control` with `no-transform`
     pub no_transform: bool,

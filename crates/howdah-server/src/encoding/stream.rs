@@ -28,21 +28,21 @@ pub(crate) fn is_worth_waiting(coding: Coding, length: Option<u64>) -> bool {
     length.is_some_and(|length| length <= at_once(coding) as u64) || !worker::is_busy()
 }
 
-/// What is to happen behind a piece.
+/// What the encoder does after the pieces.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Then {
-    /// More follows.
+    /// More pieces follow; the encoder may hold bytes back.
     More,
     /// Everything so far must be decodable.
     Flush,
-    /// That was the end.
+    /// The response ends here; the encoder finishes its stream.
     End,
 }
 
 /// The compressor, unless it has come to its end, and the coded bytes.
 pub(crate) type Coded = io::Result<(Option<Encoder>, Vec<u8>)>;
 
-/// Compresses `pieces`.
+/// Compresses `pieces`, and ends or flushes the stream as `then` says.
 pub(crate) fn encode(encoder: Encoder, pieces: Vec<Bytes>, then: Then) -> Encoding {
     let length: usize = pieces.iter().map(Bytes::len).sum();
     let is_long = encoder.work(length, then != Then::More) > at_once(encoder.coding());

@@ -21,9 +21,9 @@ use super::worker::{self, SLICE, Work};
 /// 30 ms, and a client is better served by a quarter of the bytes; behind a crowd's work it is not.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// The plain bytes.
+/// What is to be compressed.
 pub(crate) enum Plain {
-    /// In memory.
+    /// Bytes that are in memory.
     Bytes(Bytes),
     /// So many bytes from the start of a file.
     File(File, u64),

@@ -107,7 +107,7 @@ impl Input {
         self.at == self.buf.len()
     }
 
-    /// Appends bytes.
+    /// Appends bytes that the socket has delivered.
     pub(super) fn extend(&mut self, bytes: &[u8]) {
         if self.is_empty() {
             self.buf.clear();

@@ -70,7 +70,7 @@ enum End {
     Reset,
 }
 
-/// See the module.
+/// One client connection, owned by one task from the accept to the close.
 pub(crate) struct Connection<H> {
     handler: Arc<H>,
     io: Arc<Io>,

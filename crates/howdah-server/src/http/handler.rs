@@ -34,9 +34,9 @@ pub struct ConnInfo {
 pub enum Notice<'a> {
     /// A request was refused before the handler saw it; the status is the refusal's.
     Refused {
-        /// The connection.
+        /// The connection the request came by.
         conn: &'a ConnInfo,
-        /// Why.
+        /// Why the request is malformed or too large.
         why: BadRequest,
         /// What was received of the request line, at most 256 bytes: text of the client's making.
         line: &'a [u8],
@@ -45,35 +45,35 @@ pub enum Notice<'a> {
     BadProxyHeader {
         /// The connection, with the proxy's own address.
         conn: &'a ConnInfo,
-        /// Why, by name.
+        /// The name of the mistake, as the log writes it.
         why: &'static str,
     },
     /// The rest of a head is not waited for, because memory is short; the client got a 503.
     NoMemory {
-        /// The connection.
+        /// The connection the head was arriving on.
         conn: &'a ConnInfo,
     },
     /// The handler panicked; the client got a 500, or a cut response.
     HandlerPanicked {
-        /// The connection.
+        /// The connection whose request was being handled.
         conn: &'a ConnInfo,
     },
     /// The handler returned without an answer; the client got a 500.
     NoAnswer {
-        /// The connection.
+        /// The connection whose request was being handled.
         conn: &'a ConnInfo,
     },
     /// Accepting fails (`EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM`); it is tried again after a pause.
     AcceptFailed {
-        /// The listener.
+        /// The listener's address, as configured.
         listener: &'a str,
-        /// What the kernel said.
+        /// The error that `accept` returned.
         error: &'a io::Error,
     },
     /// `max_connections` are open: a new one takes the place of the one that has waited longest for its
     /// client, or waits in the backlog while all answer requests.
     TooManyConnections {
-        /// The limit.
+        /// The configured `max_connections`.
         limit: u32,
     },
 }

@@ -15,7 +15,7 @@ use super::socket::Socket;
 /// What has not been read of the current request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyLeft {
-    /// So many bytes.
+    /// This many bytes of a body with `Content-Length`.
     Bytes(u64),
     /// A chunked body that has not ended.
     Unknown,
@@ -26,7 +26,7 @@ pub(super) enum BodyLeft {
 const UNKNOWN: u64 = u64::MAX;
 const NEVER_COMES: u64 = u64::MAX - 1;
 
-/// See the module.
+/// The state that a connection, its request body and its responder share.
 pub(super) struct Io {
     pub(super) socket: Socket,
     pub(super) config: Arc<HttpConfig>,

@@ -22,7 +22,7 @@ const KILLED: u8 = 2;
 /// that such a connection may be closed.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// See the module.
+/// The connections of one front thread.
 #[derive(Default)]
 pub(crate) struct Lifecycle {
     state: AtomicU8,
@@ -33,7 +33,7 @@ pub(crate) struct Lifecycle {
     pub(crate) accepted: AtomicU64,
     /// Requests handed to the handler so far.
     pub(crate) requests: AtomicU64,
-    /// Requests refused so far.
+    /// Requests that were refused before a handler saw them, since the start.
     pub(crate) refused: AtomicU64,
 }
 
@@ -126,7 +126,7 @@ impl Lifecycle {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Open connections.
+    /// How many connections of the thread are open.
     pub(crate) fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
@@ -183,7 +183,7 @@ impl Enrolled {
         self.life.waiting().wait(self.at, line, micros(now));
     }
 
-    /// A request has come.
+    /// Marks the connection as busy, because a request has arrived.
     pub(crate) fn set_busy(&self) {
         self.place.busy.store(true, Ordering::Relaxed);
     }

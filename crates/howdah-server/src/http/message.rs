@@ -7,7 +7,7 @@ pub use howdah_http1::message::{RequestHead, Span, Version};
 /// `Transfer-Encoding`, `Connection`, `Date`, `Server`) are the connection's business.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseHead {
-    /// 100..=999
+    /// The status code, 100 to 999.
     pub status: u16,
     /// A reason phrase other than the standard one.
     pub reason: Option<Vec<u8>>,

@@ -105,7 +105,7 @@ impl Outbox {
         self.queued += into.len() - before;
     }
 
-    /// Appends bytes.
+    /// Appends bytes to the queue; short ones are copied.
     pub(super) fn push(&mut self, bytes: &Bytes) {
         if bytes.len() <= COPY_UP_TO {
             self.append(|out| out.extend_from_slice(bytes));

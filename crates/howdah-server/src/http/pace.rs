@@ -13,7 +13,7 @@ use tokio::time::{Instant, Sleep};
 /// bursts, of a third of its send buffer.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// See the module.
+/// Watches how fast a client takes an answer or sends a body.
 pub(super) struct Pace {
     timer: Pin<Box<Sleep>>,
     since: Option<Instant>,

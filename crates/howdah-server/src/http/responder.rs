@@ -30,7 +30,7 @@ const FILE_PIECE: u64 = 256 << 10;
 /// How long a response's body is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// So many bytes.
+    /// The body has this many bytes.
     Known(u64),
     /// It shows at the end: chunked, or for HTTP/1.0 delimited by the connection's end.
     Unknown,
@@ -53,11 +53,11 @@ impl std::error::Error for ClientGone {}
 /// Why a file was not sent as promised. In the last two cases the response has been aborted.
 #[derive(Debug)]
 pub enum SendFileError {
-    /// See [`ClientGone`].
+    /// The client has closed the connection; see [`ClientGone`].
     ClientGone,
     /// The file has fewer bytes than were to be sent.
     FileTooShort,
-    /// The file cannot be read.
+    /// Reading the file that is the body failed.
     File(io::Error),
 }
 
@@ -104,7 +104,7 @@ enum State {
 /// What the connection must know of a finished response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Nothing was answered.
+    /// The handler returned without having begun a response.
     Silent,
     /// Complete; whether the connection may live on.
     Complete { keep: bool },

@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Most connections beyond the limit.
 const MOST_BEYOND: usize = 32;
 
-/// See the module.
+/// How many connections all threads together may have open, and the places still free.
 pub(crate) struct Slots {
     free: Arc<Semaphore>,
     limit: AtomicUsize,

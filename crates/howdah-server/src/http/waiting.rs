@@ -30,7 +30,7 @@ pub(super) struct Place {
     pub(super) evicted: AtomicBool,
 }
 
-/// No connection.
+/// The index that stands for no connection.
 const NONE: u32 = u32::MAX;
 
 struct Node {
@@ -56,7 +56,7 @@ pub(super) struct Evicted {
     pub(super) task: Option<Waker>,
 }
 
-/// See the module.
+/// The connections of a thread in the order in which they would be closed.
 pub(super) struct Waiting {
     nodes: Vec<Option<Node>>,
     free: Vec<u32>,

@@ -74,7 +74,7 @@ impl std::error::Error for StartError {}
 /// Counts of the whole server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerStats {
-    /// Connections now open.
+    /// Connections that are open now.
     pub open: u64,
     /// Connections accepted so far.
     pub accepted: u64,
@@ -169,7 +169,7 @@ impl Control {
         each.collect()
     }
 
-    /// Counts.
+    /// The connection counts of all threads, summed.
     pub fn stats(&self) -> ServerStats {
         let mut stats = ServerStats {
             max_connections: u64::from(self.slots.limit()),

@@ -35,7 +35,7 @@ pub(super) fn before_park() {
     });
 }
 
-/// After it.
+/// Runs after the thread has looked at the sockets, whether it slept or not.
 pub(super) fn after_unpark() {
     SLICE.with_borrow_mut(|slice| slice.looked(turn::now()));
 }

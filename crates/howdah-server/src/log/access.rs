@@ -11,7 +11,7 @@ use super::clock::Civil;
 use super::escape;
 use super::sink::Sink;
 
-/// How a line looks.
+/// The format of the access log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AccessFormat {
     /// `%h - %u [%t] "%r" %s %b`: the common log format.
@@ -22,14 +22,14 @@ pub enum AccessFormat {
     /// Combined, then `host=… rt=… qt=… child=… [cache=…] error=… id=…` (seconds; `-` where there is
     /// none; `cache=HIT`, `MISS`, `STALE` or `PASS:NAME` where the page cache is on).
     Extended,
-    /// An object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// What a line tells.
+/// What the access log says about one request.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessEntry<'a> {
-    /// When the answer ended.
+    /// The time at which the answer ended.
     pub at: SystemTime,
     /// The client; `None` for a unix socket's peer.
     pub client: Option<IpAddr>,
@@ -39,7 +39,7 @@ pub struct AccessEntry<'a> {
     pub method: &'a [u8],
     /// The raw target; empty for a request that was not understood.
     pub target: &'a [u8],
-    /// `HTTP/1.1`
+    /// The protocol's version, such as `HTTP/1.1`.
     pub protocol: &'a str,
     /// The host asked for, with its port if it was given.
     pub host: &'a [u8],
@@ -52,9 +52,9 @@ pub struct AccessEntry<'a> {
     pub bytes: u64,
     /// From the head's last byte to the response's.
     pub duration: Duration,
-    /// `Referer`
+    /// The value of `Referer`, empty if the request has none.
     pub referer: &'a [u8],
-    /// `User-Agent`
+    /// The value of `User-Agent`, empty if the request has none.
     pub user_agent: &'a [u8],
     /// Child and queue time, for scripts.
     pub run: RunTiming,
@@ -85,7 +85,7 @@ impl AccessLog {
         &self.sink
     }
 
-    /// Adds a line.
+    /// Appends a line for this request; the writer's thread writes it to the log.
     pub fn write(&self, entry: &AccessEntry<'_>) {
         self.sink.append(|out| entry.format(self.format, out));
     }

@@ -7,19 +7,19 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// A second of the calendar, UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Civil {
-    /// Year
+    /// The year, such as 2026.
     pub year: i64,
-    /// 1..=12
+    /// The month, from 1 for January to 12.
     pub month: u8,
-    /// 1..=31
+    /// The day of the month, from 1 to 31.
     pub day: u8,
-    /// 0..=23
+    /// The hour, from 0 to 23.
     pub hour: u8,
-    /// 0..=59
+    /// The minute, from 0 to 59.
     pub minute: u8,
-    /// 0..=59; leap seconds do not exist in Unix time
+    /// The second, from 0 to 59; Unix time has no leap seconds.
     pub second: u8,
-    /// 0..=999
+    /// The millisecond, from 0 to 999.
     pub milli: u16,
 }
 

@@ -30,7 +30,7 @@ const MAX_MESSAGE: usize = 8 << 10;
 /// Bytes kept of a request's target.
 const MAX_TARGET: usize = 512;
 
-/// A line's surroundings.
+/// How a line of the error log begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorStyle {
     /// With the time: files, and journals read later.
@@ -42,11 +42,11 @@ pub enum ErrorStyle {
 /// The request a line is about.
 #[derive(Clone, Copy, Debug)]
 pub struct About<'a> {
-    /// The method.
+    /// The request's method, as the client sent it.
     pub method: &'a [u8],
-    /// The host asked for.
+    /// The host the client asked for.
     pub host: &'a [u8],
-    /// The raw target.
+    /// The request target as the client sent it, not decoded.
     pub target: &'a [u8],
     /// The client's address.
     pub client: &'a str,
@@ -57,7 +57,7 @@ pub struct About<'a> {
 /// The error log of a server.
 pub struct ErrorLog {
     sink: Sink,
-    /// [`ErrorStyle::File`]
+    /// Whether lines begin with the time ([`ErrorStyle::File`]).
     dated: AtomicBool,
     /// The least serious [`Level`] that is written.
     level: AtomicU8,

@@ -28,9 +28,9 @@ const SHARDS: usize = 16;
 pub enum LogTarget {
     /// A file, opened for appending, made with mode 0640 if it is not there.
     File(PathBuf),
-    /// Standard output.
+    /// The server's standard output.
     Stdout,
-    /// Standard error.
+    /// The server's standard error.
     Stderr,
 }
 
@@ -118,7 +118,7 @@ fn count(lines: &[u8]) -> u64 {
 pub enum News {
     /// They are lost from now on.
     Losing {
-        /// Why.
+        /// Why lines are lost: the error of a write, or that the log is written too slowly.
         why: String,
     },
     /// They are written again.
@@ -145,7 +145,7 @@ struct Shared {
     done: Condvar,
 }
 
-/// Where to go on.
+/// The target that the writer continues with when the log is reopened.
 enum Reopen {
     /// At the same target, opened again.
     Again,

@@ -46,9 +46,9 @@ pub(super) struct Asked<'a> {
     pub conditional: bool,
 }
 
-/// What became of it.
+/// Whether the request has been answered.
 pub(super) enum Answered {
-    /// It is answered.
+    /// The request has been answered.
     Yes,
     /// It goes to the script as any other, and this is why. Its answer may be worth a look.
     No(Pass, Option<Box<candidate::Asked>>),

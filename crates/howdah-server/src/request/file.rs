@@ -161,7 +161,7 @@ impl Missing {
 enum Form {
     /// The file is shorter as it is.
     Plain,
-    /// This is it.
+    /// The compressed bytes of the file.
     Coded(Bytes),
     /// It takes longer to make than a front thread may be kept.
     Missing,

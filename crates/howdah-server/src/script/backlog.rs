@@ -56,9 +56,9 @@ struct Spilled {
     after: VecDeque<Bytes>,
 }
 
-/// What there is for another event of the script.
+/// Whether the backlog can take another event of the script.
 pub enum Room {
-    /// There is enough.
+    /// The backlog has room now.
     Yes,
     /// None; in a moment there may be, or a file.
     Perhaps,

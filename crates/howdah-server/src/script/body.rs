@@ -29,19 +29,19 @@ use crate::site::config::RequestBuffering;
 /// Pieces under way between client and run when a body goes through as it arrives.
 const PIECES_UNDER_WAY: usize = 4;
 
-/// How bodies are kept.
+/// How much of request bodies is kept in memory, and where the rest goes.
 #[derive(Clone, Copy, Debug)]
 pub struct BodyPolicy<'a> {
     /// Bytes kept in memory; a longer body goes to a file. Default 64 KiB: forms fit. A body takes
     /// at most twice its bytes, however small the pieces it comes in.
     pub memory: usize,
-    /// Where files go.
+    /// The directory that files for long bodies are made in.
     pub directory: &'a Path,
     /// Counts all files against what they may take together.
     pub room: &'a Arc<SpillRoom>,
     /// Longest body in bytes → `BodyTooLarge`.
     pub limit: u64,
-    /// Whole, or as it arrives.
+    /// Whether the body is collected before the script starts, or passed on as it arrives.
     pub buffering: RequestBuffering,
     /// How many bodies may arrive under `auto`.
     pub streams: &'a Arc<Streams>,
@@ -70,13 +70,13 @@ pub type Arrived = Result<Bytes, BodyCutOff>;
 
 /// Where a body comes from: [`RequestBody`], and in tests a list.
 pub trait Incoming {
-    /// How it is delimited.
+    /// How the request delimits the body.
     fn expected(&self) -> BodyKind;
     /// More bytes than this are an error.
     fn set_limit(&mut self, max: u64);
     /// Fewer bytes than this a second are an error.
     fn set_min_rate(&mut self, rate: u32);
-    /// The next bytes.
+    /// The next bytes of the body; none at its end.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>>;
 }
 

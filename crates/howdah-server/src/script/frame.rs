@@ -32,7 +32,7 @@ use crate::client_address::{Client, split_host};
 use crate::http::message::RequestHead;
 use crate::site::config::HostPattern;
 
-/// `SERVER_SOFTWARE`
+/// The value of `SERVER_SOFTWARE`, which names the server and its version.
 pub const SOFTWARE: &str = concat!("Howdah/", env!("CARGO_PKG_VERSION"));
 
 /// What a site gives to each of its requests. Made once per configuration.
@@ -51,15 +51,16 @@ pub struct SiteVariables {
 /// The names of the script, as the router found them.
 #[derive(Clone, Copy, Debug)]
 pub struct ScriptNames<'a> {
-    /// `SCRIPT_FILENAME`
+    /// The path of the script's file (`SCRIPT_FILENAME`).
     pub script_filename: &'a [u8],
-    /// `SCRIPT_NAME`
+    /// The URL path of the script (`SCRIPT_NAME`).
     pub script_name: &'a [u8],
-    /// `PATH_INFO`, often empty
+    /// What follows the script's URL path (`PATH_INFO`), often empty.
     pub path_info: &'a [u8],
-    /// `PATH_TRANSLATED`
+    /// The file that `PATH_INFO` would name below the root (`PATH_TRANSLATED`); none without
+    /// `PATH_INFO`, or if it names something that is never sent.
     pub path_translated: Option<&'a [u8]>,
-    /// `DOCUMENT_ROOT`
+    /// The directory of the site's files (`DOCUMENT_ROOT`).
     pub document_root: &'a [u8],
     /// `QUERY_STRING`, if a rewrite changed it
     pub query: Option<&'a [u8]>,
@@ -126,9 +127,9 @@ pub fn build(
 /// What is known of the request body when the frame is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyLength {
-    /// There is none.
+    /// The request has no body.
     None,
-    /// So many bytes.
+    /// The body has this many bytes.
     Known(u64),
     /// It is still arriving, and was announced without a length.
     Unknown,

@@ -32,9 +32,9 @@ pub(crate) struct Wanted<'a> {
     pub path: &'a [u8],
     /// What is to be done with it.
     pub purpose: Purpose,
-    /// Who named it.
+    /// Who named the path, and which checks it has passed therefore.
     pub named: Named<'a>,
-    /// The request's method.
+    /// The method of the request.
     pub method: &'a [u8],
     /// The request; none for an error page, which answers many.
     pub head: Option<&'a RequestHead>,
@@ -43,7 +43,7 @@ pub(crate) struct Wanted<'a> {
 /// What is to be done with a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Sent as it is.
+    /// The file's content is sent as it is.
     Send,
     /// Run as a script, or executed as a program of a `cgi` rule.
     Run,
@@ -70,7 +70,7 @@ pub(crate) enum Named<'a> {
 /// A refusal, with the status it is answered with: mostly the refusal's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Why it is refused.
+    /// Why the file is not sent or run.
     pub refusal: Refusal,
     /// The status that the client gets.
     pub status: u16,

@@ -13,7 +13,7 @@ use super::root::Symlinks;
 use super::template::Template;
 pub use crate::cache::CacheConfig;
 
-/// One site: `[[site]]`.
+/// One `[[site]]` of the configuration, checked but not yet opened.
 #[derive(Clone, Debug)]
 pub struct SiteConfig {
     /// `name`: in logs and status.
@@ -59,11 +59,11 @@ pub struct SiteConfig {
     pub internal: Vec<InternalLocation>,
     /// `sendfile_roots`: directories whose files a script may name by `X-Sendfile`.
     pub sendfile_roots: Vec<PathBuf>,
-    /// `[site.env]`
+    /// `[site.env]`: environment variables of the site's scripts.
     pub env: Vec<(String, String)>,
-    /// `[site.php_value]`
+    /// `[site.php_value]`: settings of php.ini that scripts may change.
     pub php_value: Vec<(String, String)>,
-    /// `[site.php_admin_value]`
+    /// `[site.php_admin_value]`: settings of php.ini that scripts cannot change.
     pub php_admin_value: Vec<(String, String)>,
     /// `max_body_size`: bytes; a longer request body is refused with 413. 0: no limit.
     pub max_body_size: u64,
@@ -214,7 +214,7 @@ pub enum TryFile {
 }
 
 impl TryFile {
-    /// Parses an entry.
+    /// Parses one entry of `try_files`.
     pub fn parse(text: &str) -> Result<TryFile, ConfigError> {
         match text {
             "$uri" => Ok(TryFile::File),
@@ -272,7 +272,7 @@ pub struct Rule {
     pub methods: Vec<String>,
     /// `if_missing`: only when the path names no file, script or directory with an index.
     pub if_missing: bool,
-    /// What happens.
+    /// What the rule does with a request that matches.
     pub action: RuleAction,
 }
 
@@ -289,9 +289,9 @@ pub enum RuleAction {
     /// `redirect = TARGET`, `status`: 301, 302, 303, 307 or 308. The request's query is kept
     /// unless the target has its own.
     Redirect {
-        /// The status.
+        /// The status code of the redirect.
         status: u16,
-        /// Path or URL.
+        /// The target of the redirect, a path or a URL.
         to: Template,
     },
     /// `rewrite = TARGET`: goes on with this path (and query) in place of the request's; later
@@ -301,11 +301,11 @@ pub enum RuleAction {
     Deny(u16),
     /// `return = STATUS`, `body`, `type`
     Return {
-        /// The status.
+        /// The status code of the answer.
         status: u16,
         /// `Content-Type` of the body.
         content_type: String,
-        /// The body.
+        /// The body of the answer.
         body: String,
     },
     /// `pool = NAME`: if a script is to be run, this pool does; later rules still apply, and the
@@ -334,9 +334,9 @@ pub struct Authorizer {
 pub enum HeaderEdit {
     /// Replaces all fields of the name.
     Set(String, String),
-    /// Adds one.
+    /// Adds a field beside those the response has.
     Add(String, String),
-    /// Removes all.
+    /// Removes all fields of the name.
     Unset(String),
 }
 

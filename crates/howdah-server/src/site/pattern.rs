@@ -168,19 +168,19 @@ fn strip_segments<'p>(path: &'p [u8], prefix: &[u8]) -> Option<&'p [u8]> {
     (prefix.ends_with(b"/") || rest.is_empty() || rest[0] == b'/').then_some(rest)
 }
 
-/// What a pattern captured.
+/// What a pattern captured of the path, for the variables of a target.
 #[derive(Debug)]
 pub enum Match<'p> {
-    /// `$0` only.
+    /// The pattern matched and has only `$0`.
     Whole(&'p [u8]),
     /// `$0`, and what follows the prefix as `$1`.
     Rest {
-        /// `$0`
+        /// The whole path, `$0`.
         path: &'p [u8],
-        /// `$1`
+        /// What follows the prefix in the path, `$1`.
         rest: &'p [u8],
     },
-    /// Of an expression.
+    /// The groups of a regular expression.
     Groups(Captures<'p>),
 }
 

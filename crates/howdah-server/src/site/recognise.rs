@@ -16,42 +16,42 @@ use super::known::{KNOWN, Known, WEB_DIRECTORIES};
 use super::placed::Placed;
 use super::subfolder::{self, Below};
 
-/// A known application.
+/// An application whose layout the server knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Application {
-    /// wordpress.org
+    /// WordPress, the blog and content management system of wordpress.org.
     WordPress,
-    /// mediawiki.org
+    /// MediaWiki, the wiki of mediawiki.org.
     MediaWiki,
-    /// laravel.com
+    /// Laravel, the framework of laravel.com.
     Laravel,
-    /// symfony.com
+    /// Symfony, the framework of symfony.com.
     Symfony,
-    /// drupal.org
+    /// Drupal, the content management system of drupal.org.
     Drupal,
-    /// joomla.org
+    /// Joomla, the content management system of joomla.org.
     Joomla,
-    /// phpbb.com
+    /// phpBB, the forum of phpbb.com.
     PhpBb,
-    /// magento.com
+    /// Magento, the shop of magento.com.
     Magento,
-    /// nextcloud.com
+    /// Nextcloud, the file server of nextcloud.com.
     Nextcloud,
-    /// phpmyadmin.net
+    /// phpMyAdmin, the database administration of phpmyadmin.net.
     PhpMyAdmin,
-    /// dokuwiki.org
+    /// DokuWiki, the wiki of dokuwiki.org.
     DokuWiki,
-    /// backdropcms.org
+    /// Backdrop, the content management system of backdropcms.org.
     Backdrop,
-    /// getkirby.com
+    /// Kirby, the content management system of getkirby.com.
     Kirby,
-    /// bludit.com
+    /// Bludit, the content management system of bludit.com.
     Bludit,
-    /// getgrav.org
+    /// Grav, the content management system of getgrav.org.
     Grav,
-    /// roundcube.net
+    /// Roundcube, the webmail of roundcube.net.
     Roundcube,
-    /// yourls.org
+    /// YOURLS, the link shortener of yourls.org.
     Yourls,
     /// `index.php` in a directory of its own (`public/`, `web/`, `webroot/`), code beside it.
     Framework,
@@ -101,10 +101,10 @@ impl Application {
     }
 }
 
-/// What was found.
+/// The application that was recognised in a directory, and how to serve it.
 #[derive(Clone, Debug)]
 pub struct Recognised {
-    /// Which application.
+    /// The application that was recognised.
     pub application: Application,
     /// How to serve it. Its root may be a directory below the given one.
     pub config: SiteConfig,

@@ -31,7 +31,7 @@ pub enum Refusal {
     DatabaseFile,
     /// As [`Hidden::ProjectFile`], by the file's name.
     ProjectFile,
-    /// Nothing there.
+    /// Nothing exists at the path.
     NotFound,
     /// Neither a regular file nor a directory: a socket, a pipe, a device.
     NotRegular,

@@ -39,20 +39,20 @@ pub enum Symlinks {
 /// What kind of thing a path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// A regular file.
+    /// The path names a regular file.
     File,
-    /// A directory.
+    /// The path names a directory.
     Directory,
-    /// Anything else.
+    /// The path names anything else: a socket, a pipe, a device.
     Other,
 }
 
 /// What `statx` tells of a file: enough to know that two looks saw the same content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Meta {
-    /// Its kind.
+    /// Whether it is a file, a directory or something else.
     pub kind: Kind,
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
     /// Last change of content: seconds since 1970, nanoseconds.
     pub mtime: (i64, u32),
@@ -77,7 +77,7 @@ impl Meta {
         }
     }
 
-    /// Of an open file.
+    /// Asks the kernel about an open file.
     pub(crate) fn of(file: &File) -> io::Result<Meta> {
         Ok(Meta::new(&statx(file, b"", AtFlags::EMPTY_PATH)?))
     }

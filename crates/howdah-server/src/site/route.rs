@@ -23,13 +23,13 @@ use super::search::{Found, Searched, Tree};
 use super::{Site, monotonic};
 use crate::http::message::RequestHead;
 use crate::static_file::StaticPlan;
-/// What files answer to.
+/// The methods that files answer to.
 const FILE_METHODS: &str = "GET, HEAD, OPTIONS";
 
-/// Where a request goes.
+/// Where the router sends a request, and what else it found on the way.
 #[derive(Debug)]
 pub struct Route {
-    /// What is to be done.
+    /// What the server does with the request.
     pub action: Action,
     /// The path names something that is never sent, and the search went on: for the log.
     pub passed_over: Option<Refusal>,
@@ -53,7 +53,7 @@ impl Route {
     }
 }
 
-/// What is to be done.
+/// What the server does with a request.
 #[derive(Debug)]
 pub enum Action {
     /// Send a file; the method is GET or HEAD.
@@ -67,22 +67,22 @@ pub enum Action {
         /// The value, encoded.
         location: Vec<u8>,
     },
-    /// Answer with this.
+    /// Answer with the text of a `return` rule.
     Return {
-        /// The status.
+        /// The status code of the answer.
         status: u16,
-        /// `Content-Type`
+        /// The value of `Content-Type`.
         content_type: String,
-        /// The body.
+        /// The body of the answer.
         body: String,
     },
     /// Answer with the page of this status.
     Refused {
         /// The status; mostly the refusal's own.
         status: u16,
-        /// Why.
+        /// Why the router refused the request.
         refusal: Refusal,
-        /// `Allow`, for 405.
+        /// The value of `Allow`, for a 405; otherwise none.
         allow: Option<&'static str>,
     },
     /// Answer OPTIONS: 204 with this `Allow`.
@@ -92,10 +92,10 @@ pub enum Action {
     },
 }
 
-/// A script to run.
+/// A script that the router found for a request.
 #[derive(Debug)]
 pub struct ScriptTarget {
-    /// The script.
+    /// The path of the script, and what follows it in the URL.
     pub script: ScriptPath,
     /// `QUERY_STRING`, if a rewrite has changed it; the request's otherwise.
     pub query: Option<Vec<u8>>,

@@ -11,7 +11,7 @@ use std::fmt;
 use super::path::{encode_path, encode_query_value};
 use super::pattern::{Match, Pattern};
 
-/// A checked target.
+/// The target of a redirect or rewrite, parsed and checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     pieces: Vec<Piece>,
@@ -28,7 +28,7 @@ enum Piece {
     Host,
 }
 
-/// Why a text is no target.
+/// Why a text is not a valid target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TemplateError {
     /// `$word` is no variable.
@@ -67,14 +67,14 @@ pub struct Values<'a> {
     pub uri: &'a [u8],
     /// The query in force, without `?`.
     pub query: Option<&'a [u8]>,
-    /// The raw target.
+    /// The request target as the client sent it, not decoded.
     pub request_uri: &'a [u8],
     /// The host as the client named it.
     pub host: &'a [u8],
 }
 
 impl Template {
-    /// Parses a target.
+    /// Parses and checks a target.
     pub fn parse(text: &str) -> Result<Template, TemplateError> {
         if text.bytes().any(|b| b.is_ascii_control()) {
             return Err(TemplateError::ControlCharacter);

@@ -24,12 +24,12 @@ pub const MAX_FILE: u64 = 32 * 1024;
 /// Most bytes kept by a thread, headers and names included.
 pub const MAX_BYTES: usize = 8 * 1024 * 1024;
 
-/// A file in memory.
+/// A file whose content is kept in memory.
 #[derive(Debug)]
 pub struct Entry {
     /// What `statx` told when it was read.
     pub meta: Meta,
-    /// Its content.
+    /// The whole content of the file.
     pub body: Bytes,
     /// Its tag and date.
     pub validators: Validators,

@@ -60,11 +60,11 @@ pub struct StaticAnswer {
 /// compressed hangs on it.
 #[derive(Clone, Debug)]
 pub struct Unsent {
-    /// Its `Content-Type`.
+    /// The `Content-Type` that a 200 would have.
     pub content_type: Bytes,
     /// Whether it lies there compressed.
     pub coded: bool,
-    /// Its length.
+    /// The length in bytes of the body that a 200 would have.
     pub size: u64,
 }
 
@@ -93,22 +93,22 @@ impl StaticAnswer {
 pub enum StaticBody {
     /// There is none (304, 412, 416).
     Empty,
-    /// From memory.
+    /// These bytes, which are in memory.
     Bytes(Bytes),
     /// `len` bytes of a file from `offset`.
     File {
         /// A regular file, open for reading.
         file: File,
-        /// First byte.
+        /// The offset of the first byte in the file.
         offset: u64,
-        /// Bytes.
+        /// How many bytes of the file are sent.
         len: u64,
     },
     /// `multipart/byteranges`, piece after piece.
     Multipart {
         /// The file the pieces are of.
         file: File,
-        /// In order.
+        /// The pieces in the order in which they are sent.
         pieces: Vec<Piece>,
     },
 }
@@ -120,15 +120,15 @@ pub enum Piece {
     Text(Bytes),
     /// `len` bytes of the file from `offset`.
     Range {
-        /// First byte.
+        /// The offset of the first byte in the file.
         offset: u64,
-        /// Bytes.
+        /// How many bytes of the file are sent.
         len: u64,
     },
 }
 
 impl StaticBody {
-    /// Bytes in all.
+    /// The length of the whole body in bytes.
     pub fn len(&self) -> u64 {
         match self {
             StaticBody::Empty => 0,

@@ -79,14 +79,14 @@ pub struct Conditions<'r> {
 pub enum Outcome {
     /// Answer as if there were none.
     Send,
-    /// 304
+    /// The preconditions ask for a 304.
     NotModified,
-    /// 412
+    /// The preconditions ask for a 412.
     PreconditionFailed,
 }
 
 impl<'r> Conditions<'r> {
-    /// From a request.
+    /// Reads the preconditions of a request.
     pub fn of(head: &'r RequestHead) -> Conditions<'r> {
         let mut found = Conditions::default();
         for (name, value) in head.headers() {

@@ -313,7 +313,7 @@ impl Drop for Rig {
     }
 }
 
-/// A response.
+/// A response as the test client received it.
 pub struct Answer {
     pub status: u16,
     head: String,

@@ -41,7 +41,7 @@ pub enum OpenError {
     },
     /// It has files in it that are not of a cache, or is no directory.
     NotACache {
-        /// One of them.
+        /// The name of one such file.
         name: String,
     },
     /// It belongs to another user.
@@ -51,9 +51,9 @@ pub enum OpenError {
     },
     /// It cannot be made, read or written.
     Io {
-        /// What was tried.
+        /// What the server tried to do.
         what: &'static str,
-        /// Why it failed.
+        /// The error the system call returned.
         error: io::Error,
     },
 }
@@ -182,7 +182,7 @@ impl Directory {
         self.path.join("objects")
     }
 
-    /// A page's file.
+    /// The path of the file that holds the page of this name.
     pub fn file_of(&self, name: Name) -> PathBuf {
         let text = name.text();
         self.path.join("objects").join(&text[..3]).join(text)

@@ -10,7 +10,7 @@ use super::journal::Fresh;
 
 macro_rules! faults {
     ($($(#[doc = $meaning:literal])+ $name:ident,)*) => {
-        /// See the module.
+        /// Something that went wrong with the disk.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
         pub enum Fault {
@@ -18,15 +18,15 @@ macro_rules! faults {
         }
 
         impl Fault {
-            /// All.
+            /// All faults, in the order in which they are declared.
             pub const ALL: &[Fault] = &[$(Fault::$name),*];
 
-            /// Its name.
+            /// The fault's name in the log, the status, the metrics and docs/cache.md.
             pub fn name(self) -> &'static str {
                 match self { $(Fault::$name => stringify!($name)),* }
             }
 
-            /// What happened.
+            /// What happened, in one sentence for people.
             pub fn meaning(self) -> &'static str {
                 match self { $(Fault::$name => concat!($($meaning),+).trim_ascii()),* }
             }

@@ -34,7 +34,7 @@ const MAGIC: &[u8; 8] = b"HOWDAHPG";
 /// Whose page it is: 16 bytes each of the site and of everything configured that makes its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Owner {
-    /// The site.
+    /// Identifies the site, across restarts.
     pub site: [u8; 16],
     /// Its configuration.
     pub policy: [u8; 16],
@@ -54,15 +54,15 @@ impl Owner {
 /// What a file holds.
 #[derive(Debug)]
 pub struct Record {
-    /// Whose it is.
+    /// The site and configuration the page belongs to.
     pub owner: Owner,
     /// The key it is stored under, without the site's number.
     pub key: Vec<u8>,
-    /// The rest.
+    /// The page itself, or what the URL's pages vary by.
     pub what: What,
 }
 
-/// See [`Record`].
+/// What a [`Record`] stores under its key.
 #[derive(Debug)]
 pub enum What {
     /// A page. Its `url_key` is without the site's number.
@@ -93,7 +93,7 @@ pub struct Head {
 /// What the index needs to know of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// Whose it is.
+    /// The site and configuration the page belongs to.
     pub owner: Owner,
     /// The generation the page was born in; none: it is no page.
     pub born: Option<u64>,
@@ -105,7 +105,7 @@ pub struct Summary {
     pub length: u64,
 }
 
-/// Reads a head.
+/// Reads the head at the beginning of a file and checks it.
 pub fn head(bytes: &[u8]) -> Result<Head, Damage> {
     let Some(head) = bytes.first_chunk::<HEAD>() else {
         return Err(Damage::Truncated);

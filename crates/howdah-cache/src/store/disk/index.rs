@@ -15,10 +15,10 @@ use crate::Millis;
 /// Files take whole blocks.
 const BLOCK: u64 = 4096;
 
-/// A file.
+/// What the index knows of one file.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// Bytes it takes.
+    /// Bytes the file takes on disk, in whole blocks.
     pub bytes: u64,
     /// See [`Summary::born`].
     pub born: Option<u64>,
@@ -66,7 +66,7 @@ impl Lifecycle<Name, Entry> for Evicted {
     }
 }
 
-/// See the module.
+/// The files of the directory, bounded by the bytes they take.
 #[derive(Debug)]
 pub struct Index {
     files: Cache<Name, Entry, Blocks, RandomState, Evicted>,
@@ -112,7 +112,7 @@ impl Index {
         self.files.set_capacity(capacity);
     }
 
-    /// A file is gone.
+    /// Forgets a file that is no longer there.
     pub fn remove(&self, name: Name) {
         self.files.remove(&name);
     }

@@ -61,7 +61,7 @@ pub enum Fresh {
     ClockWentBack,
 }
 
-/// See the module.
+/// The purges of a disk store, in a file.
 #[derive(Debug)]
 pub struct PurgeJournal {
     directory: PathBuf,
@@ -273,7 +273,7 @@ impl PurgeJournal {
         state.rewrite(&self.directory).is_ok()
     }
 
-    /// Notes the time.
+    /// Writes the time into the journal's header.
     pub fn stamp(&self, now: Millis) {
         let mut state = self.lock();
         if now > state.header.stamp {

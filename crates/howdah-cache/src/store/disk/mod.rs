@@ -69,7 +69,7 @@ pub enum Notice {
 
 /// How a disk store is opened.
 pub struct Options {
-    /// The directory.
+    /// The directory the pages are kept in.
     pub path: PathBuf,
     /// Most bytes of pages.
     pub capacity: u64,
@@ -77,14 +77,14 @@ pub struct Options {
     pub patience: Duration,
     /// After a write failed, how long none is tried.
     pub pause: Duration,
-    /// The clock.
+    /// Returns the current time; tests pass a clock of their own.
     pub now: fn() -> Millis,
     /// Who is told; each fault once a minute.
     pub notify: Box<dyn Fn(Notice) + Send + Sync>,
 }
 
 impl Options {
-    /// The usual ones.
+    /// Options with the usual times and no receiver of notices.
     pub fn new(path: PathBuf, capacity: u64, now: fn() -> Millis) -> Options {
         Options {
             path,
@@ -147,19 +147,19 @@ impl fmt::Debug for Shared {
 /// The store at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiskUsage {
-    /// The directory.
+    /// The directory the pages are kept in.
     pub path: String,
-    /// Files.
+    /// Files in the directory that the index knows.
     pub entries: u64,
     /// Bytes of disk they take.
     pub bytes: u64,
-    /// Most bytes.
+    /// How many bytes the files may take.
     pub capacity: u64,
     /// Files that had to go for others.
     pub evictions: u64,
     /// Pages taken from a file.
     pub hits: u64,
-    /// Pages written.
+    /// Pages written since the start.
     pub written: u64,
     /// Pages and other orders that wait to be written.
     pub waiting: u64,
@@ -281,7 +281,7 @@ impl Disk {
             && closed.recv_timeout(patience).is_ok_and(|closed| closed)
     }
 
-    /// For the status.
+    /// What the status page and the metrics show of the store.
     pub fn usage(&self) -> DiskUsage {
         let shared = &self.shared;
         let (entries, bytes, capacity, evictions) = shared.index.usage();
@@ -302,7 +302,7 @@ impl Disk {
         }
     }
 
-    /// The directory.
+    /// The directory the pages are kept in.
     pub fn path(&self) -> &std::path::Path {
         self.shared.directory.path()
     }

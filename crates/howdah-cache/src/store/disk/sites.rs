@@ -11,7 +11,7 @@ use crate::Millis;
 use crate::generation::{Generations, without_site};
 use crate::object::Object;
 
-/// See the module.
+/// The disk store under the site numbers of one configuration.
 #[derive(Debug)]
 pub struct DiskSites {
     disk: Arc<Disk>,
@@ -31,7 +31,7 @@ impl DiskSites {
         DiskSites { disk, sites }
     }
 
-    /// The disk.
+    /// The store that all configurations of the process share.
     pub fn disk(&self) -> &Arc<Disk> {
         &self.disk
     }

@@ -48,7 +48,7 @@ pub(super) enum Order {
     LookThrough,
     /// Flush everything; tell whether that worked.
     Close(Sender<bool>),
-    /// Look at `ended`.
+    /// Wakes the writer so that it sees that `ended` is set.
     End,
 }
 
