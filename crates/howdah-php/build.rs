@@ -102,7 +102,7 @@ fn main() {
     }
 }
 
-/// The PHP to link.
+/// The PHP that is linked: its headers, and where its library is.
 struct Php {
     includes: Vec<String>,
     library_dir: PathBuf,

@@ -4,7 +4,6 @@
 
 use std::fmt;
 
-use crate::Fields;
 use crate::field;
 use crate::generation::{Force, Purge, canonical};
 use crate::tags::{Dialect, MAX_TAG};
@@ -55,11 +54,6 @@ pub fn of_response<'a>(
         return vec![Order { what, force }];
     }
     orders
-}
-
-/// Whether a response might order something: most do not, and nothing is collected for them.
-pub fn may_order(fields: &Fields<'_>) -> bool {
-    fields.iter().any(|(name, _)| orders_by_name(name))
 }
 
 /// Whether a field of that name may order something.
@@ -377,8 +371,6 @@ mod tests {
         let expected = vec![(tag("a"), Force::Hard), (tag("b"), Force::Hard)];
         assert_eq!(orders(name, "\"a\", \"b\"", false), expected);
         assert!(orders(name, "\"a\", \"b\"", true).is_empty());
-        assert!(may_order(&[(b"cache-group-invalidation", b"")]));
-        assert!(!may_order(&[(b"cache-groups", b"")]));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 const CHILDREN_PER_CORE: u64 = 8;
 const BYTES_PER_CHILD: u64 = 64 << 20;
 
-/// For this machine, now.
+/// The number of children for this machine or container, from its cores and memory at this moment.
 pub fn auto_children() -> u32 {
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     children(cores, memory(|path| std::fs::read_to_string(path).ok()))
@@ -52,7 +52,7 @@ pub fn memory(read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
 /// A line of /proc/self/cgroup that concerns memory (cgroups(7)).
 struct Group {
     mount: PathBuf,
-    /// Relative to the mount.
+    /// The group's directory below `mount`.
     path: PathBuf,
     file: &'static str,
 }

@@ -13,15 +13,15 @@ pub const MAX_CHILDREN: u32 = 1000;
 /// How many children a pool keeps (php-fpm's `pm`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcessManager {
-    /// Always `max_children`.
+    /// The pool always keeps `max_children` children.
     Static,
     /// Between spares, never above `max_children`.
     Dynamic {
-        /// Children at start.
+        /// Children forked when the pool starts.
         start_servers: u32,
-        /// Fork when fewer are idle.
+        /// The pool forks children when fewer than this are idle.
         min_spare_servers: u32,
-        /// Retire when more are idle.
+        /// The pool retires children when more than this are idle.
         max_spare_servers: u32,
     },
     /// None at rest; forked as requests come.
@@ -44,7 +44,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// The word for it.
+    /// The word that selects this mode in the configuration.
     pub fn word(&self) -> &'static str {
         match self {
             Mode::Embed(_) => "embed",
@@ -107,9 +107,9 @@ impl Default for Patience {
 pub struct PoolConfig {
     /// Its name in logs and status.
     pub name: String,
-    /// The `howdah-php` binary.
+    /// Path of the `howdah-php` program.
     pub program: PathBuf,
-    /// How many children.
+    /// How many children the pool keeps.
     pub pm: ProcessManager,
     /// Most children serving at once (`auto`: [`crate::auto_children`]; at most
     /// [`MAX_CHILDREN`]). During a replacement one more may live for a moment.
@@ -132,9 +132,9 @@ pub struct PoolConfig {
     pub request_slowlog_timeout: Option<Duration>,
     /// `--php-ini`; `None`: PHP's own search.
     pub php_ini: Option<PathBuf>,
-    /// `-d name=value`, in order.
+    /// Settings in the order they are given, as `-d name=value` on PHP's command line.
     pub defines: Vec<(String, String)>,
-    /// `opcache = on | off`
+    /// Whether opcache is on: the option `opcache` of the pool.
     pub opcache: bool,
     /// Run the children as this user (needs a master that may).
     pub user: Option<String>,
@@ -220,9 +220,9 @@ pub struct CgiConfig {
     pub name: String,
     /// The program that runs the site's PHP scripts, and its arguments.
     pub command: Vec<String>,
-    /// As whom.
+    /// The user, group and environment the programs run with.
     pub identity: ProgramIdentity,
-    /// PHP's settings.
+    /// php.ini and settings of the PHP that the programs run.
     pub ini: ProgramIni,
     /// Most programs at once (at most [`MAX_CHILDREN`]).
     pub max_children: u32,
@@ -258,13 +258,13 @@ pub struct ProgramPoolConfig {
     pub name: String,
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// One or many.
+    /// Whether one program serves all requests, or each of several its share.
     pub processes: Processes,
     /// Consecutive TCP ports in place of unix sockets that nobody else can see: as many as programs.
     pub ports: Vec<std::net::SocketAddr>,
-    /// As whom.
+    /// The user, group and environment the programs run with.
     pub identity: ProgramIdentity,
-    /// PHP's settings.
+    /// php.ini and settings of the PHP that the programs run.
     pub ini: ProgramIni,
     /// How many programs ([`Processes::Independent`]).
     pub pm: ProcessManager,

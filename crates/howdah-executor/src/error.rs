@@ -15,7 +15,7 @@ pub enum ExecError {
     PoolDown {
         /// `PhpStartup`, `NoSuchUser` …
         name: String,
-        /// The zygote's sentence.
+        /// The sentence that explains the reason.
         message: String,
     },
     /// The process died while it ran this request: 502.
@@ -39,7 +39,7 @@ pub enum ExecError {
     },
     /// The backend closed the connection before the answer was complete: 502.
     BackendClosed {
-        /// The answer had begun.
+        /// Whether the answer had begun when the connection was closed.
         answering: bool,
     },
     /// The backend took or gave nothing for `send_timeout` or `read_timeout`: 504.
@@ -123,7 +123,7 @@ impl ExecError {
         }
     }
 
-    /// The one name.
+    /// The failure's name, as the log, the metrics and `Howdah-Error` give it.
     pub fn name(&self) -> &'static str {
         Self::NAMES[self.index()]
     }

@@ -35,7 +35,7 @@ pub struct SpawnerFds {
 /// A started zygote or spawner.
 #[derive(Debug)]
 pub struct Zygote {
-    /// Its process id.
+    /// The process id of the zygote or spawner.
     pub pid: i32,
     /// Readable when the process has ended.
     pub pidfd: OwnedFd,

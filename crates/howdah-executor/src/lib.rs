@@ -46,12 +46,12 @@ pub use config::{Mode, PoolConfig};
 pub use error::ExecError;
 pub use pool::Pool;
 
-/// One request for a script.
+/// A request for a script, as the server hands it to a pool.
 #[derive(Debug)]
 pub struct ScriptRequest {
     /// The meta-variables, settings and environment.
     pub frame: RequestFrame,
-    /// The request body.
+    /// The request's body.
     pub body: ScriptBody,
     /// Number of the request in the logs.
     pub id: u64,
@@ -71,9 +71,9 @@ pub trait EffectSink: std::fmt::Debug + Send + Sync {
 /// Where a request body comes from.
 #[derive(Debug)]
 pub enum ScriptBody {
-    /// There is none.
+    /// The request has no body.
     Empty,
-    /// All of it, in memory.
+    /// The whole body, in memory.
     Memory(Bytes),
     /// All of it, in a file of this many bytes, read from offset 0.
     File(std::fs::File, u64),
@@ -91,9 +91,9 @@ pub struct BodyCutOff;
 pub enum Event {
     /// A 1xx head to pass on at once.
     Informational(Head),
-    /// Status and headers.
+    /// Status and headers of the response.
     Head(Head),
-    /// A piece of the body.
+    /// A piece of the response's body.
     Body(Bytes),
     /// The script has flushed: pass on now what was given so far.
     Flush,
@@ -106,7 +106,7 @@ pub enum Event {
 /// One run of a script. Dropping it tells the script that the client is gone; what the process
 /// still holds stays accounted for by its pool.
 pub trait Run: Send {
-    /// The next event.
+    /// Polls for the next event; `Pending` wakes the task of `cx` when there is one.
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ExecError>>;
 
     /// How long the request waited for a process, once one has taken it, and that process's
@@ -120,7 +120,7 @@ pub trait Run: Send {
     }
 }
 
-/// See [`Run::timing`].
+/// How long a run waited, and which child has it: what [`Run::timing`] returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunTiming {
     /// From `start` to the first sign of the process.
@@ -187,5 +187,5 @@ pub trait ScriptLog: Send + Sync {
     fn pool(&self, pool: &str, level: Level, name: &str, message: &str);
 }
 
-/// A shared [`ScriptLog`].
+/// A [`ScriptLog`] that the threads of a pool share.
 pub type Log = Arc<dyn ScriptLog>;

@@ -6,19 +6,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::ExecError;
 use serde::{Deserialize, Serialize};
 
-/// A pool at one moment.
+/// The scoreboard and counters of one pool at one moment.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PoolStatus {
-    /// Its name.
+    /// The pool's name.
     pub pool: String,
     /// `static`, `dynamic` or `ondemand`.
     pub process_manager: String,
     /// `Starting`, `Ready`, `Down` with its reason, `Draining`.
     pub state: String,
-    /// PHP's version, once known.
+    /// PHP's version; empty until it is known.
     pub php: String,
-    /// Whether opcache is on.
+    /// Whether PHP runs with opcache.
     pub opcache: bool,
     /// Seconds since the pool started.
     pub uptime: u64,
@@ -26,13 +26,13 @@ pub struct PoolStatus {
     pub accepted_requests: u64,
     /// Requests waiting for a child now.
     pub queue: u32,
-    /// Most that ever waited.
+    /// Most requests that ever waited at once.
     pub max_queue: u32,
-    /// Configured limit.
+    /// The configured limit of `queue`.
     pub queue_size: u32,
-    /// Children between requests.
+    /// Children that wait for a request.
     pub idle_processes: u32,
-    /// Children running one.
+    /// Children that run a request.
     pub active_processes: u32,
     /// Most that were ever active at once.
     pub max_active_processes: u32,
@@ -42,7 +42,7 @@ pub struct PoolStatus {
     pub slow_requests: u64,
     /// Failures by their one name.
     pub failures: Vec<(String, u64)>,
-    /// A row a child.
+    /// One row for each child.
     pub children: Vec<ChildRow>,
     /// A row a backend (mode `fastcgi`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -53,22 +53,22 @@ pub struct PoolStatus {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ChildRow {
-    /// Row number.
+    /// Index of the child's row in the scoreboard.
     pub index: u16,
-    /// Process id.
+    /// The child's process id.
     pub pid: i32,
     /// `Starting`, `Booting` (a worker script before its first request), `Idle`, `Busy`, `Finishing` (after `fastcgi_finish_request()`), `Retiring`,
     /// `Terminating`.
     pub state: String,
-    /// Seconds in this state.
+    /// Seconds the child has been in this state.
     pub since: f64,
     /// Requests done by this process.
     pub requests: u64,
     /// Method, URI and script of the present request.
     pub method: String,
-    /// See `method`.
+    /// URI of the present request.
     pub uri: String,
-    /// See `method`.
+    /// Script of the present request.
     pub script: String,
     /// Resident memory in bytes at the last look.
     pub memory: u64,
@@ -78,25 +78,25 @@ pub struct ChildRow {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BackendRow {
-    /// As it is configured.
+    /// The backend's address, as it is configured.
     pub address: String,
-    /// Its share of the requests.
+    /// Its share of the requests, relative to the other backends.
     pub weight: u32,
-    /// `Up`, `Down`.
+    /// `Up` or `Down`.
     pub state: String,
-    /// Seconds it has been down.
+    /// Seconds it has been down; 0 when it is up.
     pub since: f64,
-    /// Why it is down.
+    /// Why it is down; empty when it is up.
     pub why: String,
-    /// Requests it has now.
+    /// Requests it runs now.
     pub busy: u32,
     /// Connections kept open without a request.
     pub kept: u32,
     /// Most requests it is given at once, now.
     pub limit: u32,
-    /// Requests it has answered.
+    /// Requests it has answered since the start.
     pub requests: u64,
-    /// Connections made to it.
+    /// Connections made to it since the start.
     pub connects: u64,
     /// Attempts that failed: it could not be reached, broke off, or made no sense.
     pub failures: u64,

@@ -58,7 +58,7 @@ impl Rig {
         finish(self.start(script, "", ScriptBody::Empty)).await
     }
 
-    /// A run whose head has come.
+    /// Starts a run of `script` and waits for its first event, the head.
     async fn begun(&self, script: &Path) -> Box<dyn Run> {
         let mut run = self.start(script, "", ScriptBody::Empty);
         next_event(&mut run).await.unwrap();
@@ -71,7 +71,7 @@ impl Rig {
         self.scripts.sh("long.sh", text)
     }
 
-    /// A program that says ok.
+    /// A program that answers `ok` and ends.
     fn quick(&self) -> PathBuf {
         self.scripts.sh("quick.sh", "printf 'X: y\\n\\nok'")
     }

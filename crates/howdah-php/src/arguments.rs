@@ -9,12 +9,12 @@ use std::time::Duration;
 /// Of a zygote that is not told otherwise.
 const FAREWELL: Duration = Duration::from_secs(60);
 
-/// What to do.
+/// What the command line asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Print versions and leave.
+    /// Print the versions of Howdah and PHP and exit.
     Version,
-    /// Be the zygote of a pool.
+    /// Run as the zygote of a pool.
     Serve(Options),
     /// Only see whether PHP starts with these settings, within so many seconds.
     Try(Options, u32),
@@ -31,7 +31,7 @@ pub struct Options {
     pub control_fd: i32,
     /// One eventfd per front thread.
     pub bell_fds: Vec<i32>,
-    /// Where php.ini comes from.
+    /// Which php.ini PHP reads.
     pub php_ini: PhpIni,
     /// `--opcache off` and `-d` settings, as lines of a php.ini.
     pub ini_entries: CString,
@@ -45,7 +45,7 @@ pub struct Options {
     pub worker: Option<PathBuf>,
 }
 
-/// Where php.ini comes from.
+/// Which php.ini PHP reads.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub enum PhpIni {
     /// PHP's own search: `PHPRC`, then the directory compiled into libphp (for Debian's embed
@@ -61,13 +61,13 @@ pub enum PhpIni {
 /// Why the command line is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// No such option.
+    /// The program has no option of this name.
     UnknownOption(String),
-    /// The option wants a value.
+    /// The option needs a value and has none.
     MissingValue(&'static str),
     /// The value is not what the option wants.
     BadValue(&'static str, String),
-    /// Must be given.
+    /// The option is missing and has no default.
     Required(&'static str),
 }
 

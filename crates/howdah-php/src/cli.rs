@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use crate::command_line::{Settings, string, value_of};
 use crate::{exchange, ffi, sys};
 
-/// As asked for.
+/// The parsed command line of `howdah-php php`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Options {
     settings: Settings,

@@ -11,10 +11,10 @@ use crate::sys;
 const COMMAND_LINE_INI: &str = "html_errors=0\nregister_argc_argv=1\nimplicit_flush=1\n\
      output_buffering=0\nmax_execution_time=0\nmax_input_time=-1\n";
 
-/// PHP's settings.
+/// PHP's settings, as the command line gives them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Where php.ini comes from.
+    /// Which php.ini PHP reads.
     pub php_ini: PhpIni,
     /// Lines of a php.ini that take precedence.
     pub ini_entries: Vec<u8>,
@@ -60,7 +60,7 @@ pub fn value_of(
     arguments.next().ok_or_else(missing)
 }
 
-/// An argument as C takes it.
+/// The argument as a C string; an error if it contains a NUL byte.
 pub fn string(text: OsString) -> Result<CString, String> {
     CString::new(text.into_vec()).map_err(|_| "BadValue: an argument with NUL".to_owned())
 }

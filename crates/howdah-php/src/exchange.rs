@@ -12,7 +12,7 @@ use howdah_proto::shm::{Bell, BodyRead, Claim, ResponseWriter};
 
 use crate::sys;
 
-/// One claimed request.
+/// A claimed request while its script runs.
 pub struct Job {
     claim: Claim,
     writer: ResponseWriter,

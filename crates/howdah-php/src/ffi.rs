@@ -62,7 +62,7 @@ unsafe extern "C" {
 /// What becomes of a child after a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Fit for the next request.
+    /// The child can take the next request.
     Fit,
     /// A bailout escaped PHP's own shutdown: the process must leave.
     Broken,
@@ -70,7 +70,7 @@ pub enum Outcome {
     Copy(i32),
 }
 
-/// Why PHP did not start.
+/// Why PHP could not be started.
 #[derive(Debug, PartialEq, Eq)]
 pub enum StartError {
     /// The libphp found at run time is not the one this program was built for.
@@ -79,7 +79,7 @@ pub enum StartError {
     ModuleStartup,
 }
 
-/// How a worker script ended.
+/// How the run of a worker script ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum WorkerEnd {
     /// By itself, after it had asked for requests.
@@ -257,7 +257,7 @@ pub fn title_prepare() {
     unsafe { howdah_title_prepare() }
 }
 
-/// Sets the title `ps` shows.
+/// Sets the title of this process, which `ps` shows.
 pub fn title_set(title: &str) {
     let Ok(title) = CString::new(title) else {
         return;
@@ -298,13 +298,13 @@ unsafe extern "C" fn howdah_write_frame(kind: u32, payload: *const u8, len: usiz
     exchange::write_frame(kind, unsafe { bytes(payload, len) })
 }
 
-/// See `shim/howdah.h`.
+/// Shows the front what has been written; false when the client is gone.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_publish() -> bool {
     exchange::publish()
 }
 
-/// See `shim/howdah.h`.
+/// Lets the front see what has been written when it looks next, without waking it.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_show() {
     exchange::show();
@@ -349,19 +349,19 @@ unsafe extern "C" fn howdah_read_body(out: *mut u8, len: usize) -> usize {
     exchange::read_body(unsafe { std::slice::from_raw_parts_mut(out, len) })
 }
 
-/// See `shim/howdah.h`.
+/// Hands the request back to the front.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_done() {
     exchange::done();
 }
 
-/// See `shim/howdah.h`.
+/// Waits for a worker's next request; NULL when none is to come.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_next_request() -> *const u8 {
     worker::next()
 }
 
-/// See `shim/howdah.h`.
+/// Asks the front to replace the pool's workers by newly booted ones.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_ask_for_restart() {
     worker::ask_for_restart();

@@ -11,7 +11,7 @@ pub enum IdentityError {
     NoSuchUser(String),
     /// The system knows no such group.
     NoSuchGroup(String),
-    /// The kernel refused.
+    /// The kernel refused to change the user or group.
     CannotChangeUser(String),
 }
 

@@ -32,7 +32,7 @@ pub fn monotonic_ns() -> u64 {
 /// Why the pool's memory could not be opened.
 #[derive(Debug)]
 pub enum MapError {
-    /// fstat or mmap.
+    /// A call of the system, fstat or mmap, failed.
     System(io::Error),
     /// The memory is not a pool of this version.
     Refused(GeometryError),
@@ -111,12 +111,12 @@ pub fn ring(fd: i32) {
     unsafe { libc::write(fd, one.as_ptr().cast(), one.len()) };
 }
 
-/// How a futex wait ended.
+/// Why a futex wait returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waited {
     /// Woken, interrupted by a signal, or the word had changed already: look again.
     Woken,
-    /// The time is over.
+    /// The time limit was reached.
     TimedOut,
 }
 
@@ -246,7 +246,7 @@ pub fn send(fd: i32, packet: &[u8], passed: Option<i32>) -> io::Result<()> {
 
 /// Which process `fork` has returned in.
 pub enum Forked {
-    /// The new one.
+    /// This is the new process.
     Child,
     /// The old one, with the new one's id.
     Parent(i32),
@@ -277,9 +277,9 @@ pub fn kill(pid: i32, signal: i32) {
 /// How a reaped process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Its exit status.
+    /// The process exited with this status.
     Code(i32),
-    /// The signal that killed it.
+    /// This signal killed the process.
     Signal(i32),
 }
 
@@ -426,7 +426,7 @@ pub fn settle_child(zygote: i32) {
     }
 }
 
-/// This process's id.
+/// The id of this process.
 pub fn own_pid() -> i32 {
     // SAFETY: always succeeds.
     unsafe { libc::getpid() }
@@ -469,27 +469,27 @@ pub fn sleep_idle(word: &AtomicU32, seen: u32) {
     IDLE.store(false, Ordering::SeqCst);
 }
 
-/// A user of the system.
+/// A user account of the system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
     /// Login name, when the system knows one.
     pub name: Option<CString>,
     /// Home directory, when the system knows one.
     pub home: Option<CString>,
-    /// User id.
+    /// The user's id.
     pub uid: u32,
-    /// Primary group.
+    /// The id of the user's primary group.
     pub gid: u32,
 }
 
-/// Looks a user up by name.
+/// The account with this login name; `None` if there is none.
 pub fn user_named(name: &str) -> Option<Account> {
     let name = CString::new(name).ok()?;
     // SAFETY: single-threaded; the static result is copied before the next call.
     unsafe { account(libc::getpwnam(name.as_ptr())) }
 }
 
-/// Looks a user up by number.
+/// The account with this user id; `None` if there is none.
 pub fn user_numbered(uid: u32) -> Option<Account> {
     // SAFETY: as in `user_named`.
     unsafe { account(libc::getpwuid(uid)) }
@@ -514,14 +514,14 @@ unsafe fn account(found: *const libc::passwd) -> Option<Account> {
     })
 }
 
-/// Looks a group up by name.
+/// The id of the group with this name; `None` if there is none.
 pub fn group_named(name: &str) -> Option<u32> {
     let name = CString::new(name).ok()?;
     // SAFETY: as in `user_named`.
     unsafe { libc::getgrnam(name.as_ptr()).as_ref() }.map(|g| g.gr_gid)
 }
 
-/// Effective user and group.
+/// The effective user id and group id of this process.
 pub fn effective_ids() -> (u32, u32) {
     // SAFETY: always succeed.
     unsafe { (libc::geteuid(), libc::getegid()) }

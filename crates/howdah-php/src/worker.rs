@@ -20,7 +20,7 @@ pub const EXIT_NOT_BOOTED: i32 = 71;
 struct Worker {
     region: Region,
     me: ChildId,
-    /// There once it has booted.
+    /// The child's place in the pool; `None` until the script has booted.
     port: Option<ChildPort>,
     /// It runs a request, or what its script does after one.
     busy: bool,

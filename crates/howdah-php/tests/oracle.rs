@@ -8,7 +8,7 @@ use front::{Dir, Front, Request};
 
 const SETTINGS: &[&str] = &["display_errors=1", "html_errors=0", "date.timezone=UTC"];
 
-/// A request both are asked.
+/// A request that is sent to both servers.
 struct Probe<'a> {
     text: &'a str,
     method: &'a str,

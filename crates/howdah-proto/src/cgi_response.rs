@@ -33,7 +33,7 @@ pub enum CgiError {
     BadStatus,
 }
 
-/// A header block, read.
+/// A complete header block, as [`CgiParser::feed`] read it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgiHead {
     /// Status, reason and fields; `Status:` itself is not among them.
@@ -42,7 +42,7 @@ pub struct CgiHead {
     pub used: usize,
 }
 
-/// Collects the header block.
+/// Collects the output of a program until the header block is complete.
 #[derive(Debug, Default)]
 pub struct CgiParser {
     /// What came without an end of the block; empty while a piece may still hold all of it.
@@ -168,7 +168,7 @@ fn finish(block: &[u8], used: usize) -> Result<CgiHead, CgiError> {
     Ok(out)
 }
 
-/// `404 Not Found`, `404`.
+/// Sets status and reason of `head` from a value like `404 Not Found` or `404`.
 fn status(head: &mut Head, value: &[u8]) -> Result<(), CgiError> {
     let value = value.trim_ascii();
     let (digits, reason) = value.split_at(value.len().min(3));

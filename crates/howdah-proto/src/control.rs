@@ -24,14 +24,14 @@ pub enum Command {
     },
     /// Send a signal to a child, if it still is that incarnation and has not been reaped.
     Signal {
-        /// To whom.
+        /// The child that gets the signal.
         child: ChildId,
-        /// Signal number.
+        /// The signal's number, as kill(2) takes it.
         signal: i32,
     },
     /// Read the PHP stack of a running child from outside. Answered by [`Report::Trace`].
     Trace {
-        /// Of whom.
+        /// The child whose stack is read.
         child: ChildId,
     },
 }
@@ -43,7 +43,7 @@ pub enum Report {
     Ready {
         /// [`crate::shm::VERSION`] it was built with.
         version: u32,
-        /// `PHP_VERSION`.
+        /// PHP's version, as its constant `PHP_VERSION` gives it.
         php: String,
         /// Whether opcache is loaded and enabled for this SAPI.
         opcache: bool,
@@ -57,42 +57,42 @@ pub enum Report {
     },
     /// A child was forked; a pidfd of it travels with the packet (`SCM_RIGHTS`).
     Spawned {
-        /// Its row.
+        /// The scoreboard row and incarnation the command named.
         child: ChildId,
-        /// Its process id.
+        /// The process id of the new child.
         pid: i32,
     },
-    /// Forking failed.
+    /// The zygote could not fork a child.
     SpawnFailed {
-        /// The row that stays empty.
+        /// The row and incarnation the command named; no process has them.
         child: ChildId,
-        /// errno's text.
+        /// The system's text for the error of fork(2).
         message: String,
     },
-    /// A child has been reaped.
+    /// A child has ended and the zygote has reaped it.
     Exited {
-        /// Its row.
+        /// The row and incarnation the child had.
         child: ChildId,
-        /// How it ended.
+        /// How the child ended: its exit code or the signal.
         exit: Exit,
     },
     /// What a worker says of its boot.
     Worker(Word),
     /// The PHP stack of a child, innermost call first, a line a call; empty when it ran no PHP.
     Trace {
-        /// Whose.
+        /// The child whose stack was read.
         child: ChildId,
         /// `function() FILE:LINE` lines.
         stack: String,
     },
 }
 
-/// How a process ended.
+/// How a child, a zygote or an external program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// `_exit(code)`
+    /// The process exited with this code.
     Code(i32),
-    /// Killed by a signal.
+    /// This signal killed the process.
     Signal(i32),
     /// It is gone, but its zygote was gone before it, so nobody saw how it ended. Never on the
     /// wire.
@@ -103,7 +103,7 @@ fn child_text(c: ChildId) -> String {
     format!("{} {}", c.index, c.incarnation)
 }
 
-/// Splits off the first word.
+/// Splits `text` at the first space into a word and the rest; the rest may be empty.
 fn word(text: &str) -> (&str, &str) {
     text.split_once(' ').unwrap_or((text, ""))
 }
@@ -122,7 +122,7 @@ fn child(text: &mut &str) -> Option<ChildId> {
 }
 
 impl Command {
-    /// The packet.
+    /// Writes the command as the text of one packet.
     pub fn encode(&self) -> String {
         match self {
             Command::Spawn {

@@ -9,7 +9,7 @@
 
 use crate::sql::{Dialect, Kind, MAX_NAME, MAX_TOLD, classify};
 
-/// A session was opened.
+/// The script opened a session.
 pub const SESSION: &[u8] = b"session";
 /// `DONOTCACHEPAGE` or `LSCACHE_NO_CACHE` was defined.
 pub const NO_CACHE: &[u8] = b"nocache";
@@ -29,9 +29,9 @@ pub const OUTSIDE: &[u8] = b"outside";
 pub const PURGE: &[u8] = b"purge";
 /// The script gives its page a tag: the value.
 pub const TAG: &[u8] = b"tag";
-/// Most bytes of a [`PURGE`].
+/// Most bytes the value of a [`PURGE`] may have.
 pub const MAX_ASKED: usize = 4000;
-/// Most bytes of a [`TAG`].
+/// Most bytes the value of a [`TAG`] may have.
 pub const MAX_TAG: usize = 1024;
 
 /// Most bytes of an effect that `howdah-php php` tells `howdah php`, a message each
@@ -41,14 +41,14 @@ pub const MAX_MESSAGE: usize = 64 << 10;
 /// Most bytes [`describe`] gives.
 pub const MAX_DESCRIPTION: usize = 16 + MAX_NAME + MAX_TOLD + 8;
 
-/// What a write effect says.
+/// The parsed value of a [`WRITE`] effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write<'a> {
     /// `file:line`, perhaps with the caller's behind it; may be empty.
     pub place: &'a [u8],
     /// The statement's first word, in capitals.
     pub verb: &'a [u8],
-    /// The table; none: any.
+    /// The table that is written; `None`: it may be any table.
     pub table: Option<&'a [u8]>,
     values: &'a [u8],
 }

@@ -21,7 +21,7 @@ pub mod encode;
 pub use decode::{Decoder, End, Piece, RecordError};
 pub use encode::{Params, VariableTooLong};
 
-/// `FCGI_VERSION_1` (§8).
+/// The protocol version in every record: `FCGI_VERSION_1` (§8).
 pub const VERSION: u8 = 1;
 /// Bytes of a record's header (§3.3).
 pub const HEADER: usize = 8;
@@ -31,7 +31,7 @@ pub const MAX_CONTENT: usize = 65528;
 /// The id of every request; 0 is management's.
 pub const REQUEST_ID: u16 = 1;
 
-/// Record types (§8).
+/// The type byte of a record's header (§8).
 pub mod kind {
     #![allow(missing_docs)]
     pub const BEGIN_REQUEST: u8 = 1;
@@ -51,7 +51,7 @@ pub mod kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Role {
-    /// It answers the request.
+    /// The application answers the request, as a CGI program would (§6.2).
     Responder = 1,
     /// It says whether the request may be answered (§6.3).
     Authorizer = 2,

@@ -14,13 +14,13 @@ pub enum Level {
     Critical,
     /// A request or a process failed.
     Error,
-    /// Something to look at.
+    /// Nothing failed yet, but the administrator should look at it.
     Warning,
     /// Normal but telling: starts, reloads, what scripts write by `error_log()`.
     Notice,
     /// Refused requests, clients that left.
     Info,
-    /// Everything.
+    /// Details for whoever looks for a fault.
     Debug,
 }
 

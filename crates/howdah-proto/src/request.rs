@@ -17,17 +17,17 @@ use crate::variables::{NAMES, Var};
 pub mod layout {
     /// First four bytes of a frame.
     pub const MAGIC: u32 = 0x4857_4451;
-    /// `u32 magic`
+    /// `u32 magic`: [`MAGIC`].
     pub const OFF_MAGIC: usize = 0;
     /// `u32 total_len`: the whole frame in bytes.
     pub const OFF_TOTAL_LEN: usize = 4;
     /// `i64 content_length`: bytes of request body, or -1 when not known (chunked, streamed).
     pub const OFF_CONTENT_LENGTH: usize = 8;
-    /// `u32 var_count`
+    /// `u32 var_count`: number of entries of the variable table.
     pub const OFF_VAR_COUNT: usize = 16;
     /// `u32 var_table`: offset of `VarRef[var_count]`, a multiple of 4.
     pub const OFF_VAR_TABLE: usize = 20;
-    /// `u32 ini_count`
+    /// `u32 ini_count`: number of entries of the settings table.
     pub const OFF_INI_COUNT: usize = 24;
     /// `u32 ini_table`: offset of `IniRef[ini_count]`, a multiple of 4.
     pub const OFF_INI_TABLE: usize = 28;
@@ -65,11 +65,11 @@ pub const MAX_FRAME: usize = 96 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum IniKind {
-    /// `php_value`
+    /// As `php_value` sets it: the script may change it with `ini_set()`.
     Value = INI_VALUE,
-    /// `php_admin_value`
+    /// As `php_admin_value` sets it: the script may not change it.
     AdminValue = INI_ADMIN_VALUE,
-    /// environment variable
+    /// An environment variable for `getenv()` and `$_SERVER`, not a setting of PHP.
     Environment = INI_ENVIRONMENT,
 }
 
@@ -83,7 +83,7 @@ pub enum FrameError {
     NulByte,
 }
 
-/// A finished request frame.
+/// The bytes of a complete request frame; [`FrameBuilder`] makes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestFrame(Vec<u8>);
 
@@ -127,7 +127,7 @@ impl FrameBuilder {
         (off as u32, len as u32)
     }
 
-    /// Adds a known variable.
+    /// Adds a variable that travels by its number.
     pub fn var(&mut self, var: Var, value: &[u8]) {
         self.var_parts(var, &[value]);
     }
@@ -252,7 +252,7 @@ impl RequestFrame {
         })
     }
 
-    /// The value of one variable.
+    /// The value of the variable with this name; `None`: the frame does not have it.
     pub fn variable(&self, name: &str) -> Option<&[u8]> {
         self.variables()
             .find(|(n, _)| *n == name.as_bytes())

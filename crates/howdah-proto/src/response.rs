@@ -57,15 +57,15 @@ pub struct Head {
 /// One parsed frame. Borrowed parts live in the input handed to [`Parser::parse`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
-    /// The final response's head.
+    /// Status and headers of the final response.
     Head(Head),
     /// A piece of the body; a frame may be handed out in several pieces.
     Body(&'a [u8]),
-    /// A 1xx head.
+    /// Status and headers of a 1xx response.
     Informational(Head),
     /// A log message with its syslog level.
     Log(Level, &'a [u8]),
-    /// The response is complete.
+    /// The response is complete, although the script may go on (`fastcgi_finish_request()`).
     Finish,
     /// A reported effect: name and value.
     Effect(&'a [u8], &'a [u8]),

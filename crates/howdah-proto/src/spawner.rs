@@ -17,7 +17,7 @@ use crate::control::Exit;
 /// A longer packet is neither sent nor taken: a frame's variables and their names fit.
 pub const MAX_PACKET: usize = 160 * 1024;
 
-/// What a start executes.
+/// Which program a start executes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     /// The pool's configured program.
@@ -31,7 +31,7 @@ pub enum What {
 pub struct Start {
     /// Number of the process in all that is said about it.
     pub id: u64,
-    /// What to execute.
+    /// The program to execute.
     pub what: What,
     /// Its working directory; empty: the spawner's.
     pub directory: Vec<u8>,
@@ -49,15 +49,15 @@ pub enum Order {
     Start(Start),
     /// SIGTERM to the process group, SIGKILL after this many milliseconds.
     End {
-        /// Which process.
+        /// The number of the process ([`Start::id`]).
         id: u64,
-        /// Milliseconds.
+        /// Milliseconds between SIGTERM and SIGKILL.
         grace_ms: u64,
     },
     /// Nobody will signal this process any more: it may be reaped. Until then its leader stays a
     /// zombie, so that the number of its group cannot come to mean another's.
     Release {
-        /// Which process.
+        /// The number of the process ([`Start::id`]).
         id: u64,
     },
     /// Whether the spawner still hears: answered by [`Report::Here`].
@@ -67,7 +67,7 @@ pub enum Order {
 /// What a spawner tells the front.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// Processes can be started.
+    /// The spawner is ready to start processes.
     Ready,
     /// The spawner cannot work: a named reason and a sentence; it exits after this.
     Failed {
@@ -76,25 +76,25 @@ pub enum Report {
         /// What was attempted, on what, and what to try.
         message: String,
     },
-    /// A process was started.
+    /// The process of an [`Order::Start`] runs.
     Started {
-        /// Which.
+        /// The number of the process ([`Start::id`]).
         id: u64,
         /// Its process id, and its group's.
         pid: i32,
     },
-    /// It could not be.
+    /// The process of an [`Order::Start`] could not be started.
     NotStarted {
-        /// Which.
+        /// The number the process would have had ([`Start::id`]).
         id: u64,
         /// `ENOENT`, `EACCES`, `ENOEXEC` …
         errno: i32,
     },
     /// The leader of the group has ended.
     Exited {
-        /// Which.
+        /// The number of the process ([`Start::id`]).
         id: u64,
-        /// How.
+        /// How the leader ended: its exit code or the signal.
         exit: Exit,
     },
     /// The answer to [`Order::Ask`].
@@ -186,7 +186,7 @@ impl Order {
 }
 
 impl Report {
-    /// The packet.
+    /// Writes the report as one packet.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Report::Ready => "ready".to_owned(),

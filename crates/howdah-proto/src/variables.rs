@@ -13,7 +13,7 @@ macro_rules! variables {
         #[allow(missing_docs)]
         pub enum Var { $($id),* }
 
-        /// The names in wire order.
+        /// The variables' names in wire order: the number of a variable is its index here.
         pub const NAMES: &[&str] = &[$($name),*];
 
         impl Var {
@@ -109,7 +109,7 @@ impl Var {
 /// of `-` into `_` would allow an attacker).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderFate {
-    /// Becomes `HTTP_<NAME>`.
+    /// It becomes the variable `HTTP_<NAME>`.
     Pass,
     /// `Content-Type` and `Content-Length` become variables of their own, never `HTTP_*`.
     OwnVariable,

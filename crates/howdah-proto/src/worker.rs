@@ -3,22 +3,22 @@
 
 use crate::shm::ChildId;
 
-/// A word of a worker.
+/// What a worker says to the front about its script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Word {
     /// Its script has asked for the first request.
     Booted {
-        /// Whose.
+        /// The worker whose script has booted.
         child: ChildId,
     },
     /// It asks for all workers to be replaced (`opcache_reset()`).
     Restart {
-        /// Whose.
+        /// The worker whose script asks.
         child: ChildId,
     },
     /// Its script ended before that.
     Failed {
-        /// Whose.
+        /// The worker whose script ended.
         child: ChildId,
         /// `WorkerBootFailed` or `WorkerNeverAsked`.
         name: String,
@@ -28,14 +28,14 @@ pub enum Word {
 }
 
 impl Word {
-    /// Of whom it is.
+    /// The worker that says it.
     pub fn child(&self) -> ChildId {
         match self {
             Word::Booted { child } | Word::Restart { child } | Word::Failed { child, .. } => *child,
         }
     }
 
-    /// The packet.
+    /// Writes the word as the text of one packet.
     pub fn encode(&self) -> String {
         let child = self.child();
         let (index, incarnation) = (child.index, child.incarnation);

@@ -22,7 +22,7 @@ use crate::programs::outlet::Outlet;
 use crate::programs::places::About;
 use crate::{Event, ExecError, RunTiming, ScriptRequest};
 
-/// From SIGTERM to SIGKILL.
+/// Time a program gets between SIGTERM and SIGKILL.
 const KILL_GRACE: Duration = Duration::from_secs(1);
 /// The spawner ends a program that is this much over its limit: the front, which answers the
 /// client, usually has by then.
@@ -34,7 +34,7 @@ const QUIET: Duration = Duration::from_millis(50);
 const LEAVE: Duration = Duration::from_secs(1);
 /// A line to the spawner that is full has room again in a moment.
 const RETRY: Duration = Duration::from_millis(5);
-/// Bytes read at once.
+/// Most bytes read from a program's output at once.
 const CHUNK: usize = 32 * 1024;
 
 /// Ends the program if the run is dropped or fails before the program's answer is complete.

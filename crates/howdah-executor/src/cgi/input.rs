@@ -15,11 +15,11 @@ use crate::{BodyCutOff, ExecError, ScriptBody};
 /// So much goes into an empty pipe without anybody reading (pipe(7)).
 const PIPE: usize = 64 * 1024;
 
-/// What is still to be fed.
+/// The part of a body that has to be written into the program's standard input while it runs.
 pub(super) enum Feed {
-    /// All of it at hand.
+    /// The whole body is in memory.
     Memory(pipe::Sender, Bytes),
-    /// Still arriving.
+    /// The body is still arriving from the client.
     Stream(pipe::Sender, mpsc::Receiver<Result<Bytes, BodyCutOff>>),
 }
 

@@ -31,12 +31,12 @@ use crate::programs::places::Places;
 use crate::status::PoolStatus;
 use crate::{ExecError, Executor, Log, Mode, Pool, Run, ScriptRequest};
 
-/// What a script is.
+/// How a script is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Run by the pool's configured program.
     Php,
-    /// Executed itself.
+    /// The script is a program itself and is executed as it is.
     Program,
 }
 
@@ -49,7 +49,7 @@ struct Shared {
     started: Instant,
 }
 
-/// A pool of mode `cgi`.
+/// A pool of mode `cgi`: it starts a process for each request.
 #[derive(Clone)]
 pub struct CgiPool {
     shared: Arc<Shared>,

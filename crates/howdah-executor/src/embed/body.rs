@@ -13,10 +13,10 @@ use crate::{ExecError, ScriptBody};
 /// Bytes read from a spooled body at once.
 const CHUNK: usize = 32 * 1024;
 
-/// Bytes moved at once.
+/// Most bytes moved into the slot in one call, so that one body does not hold up its thread.
 const AT_ONCE: usize = 4 * howdah_proto::shm::RING;
 
-/// What is left of a body.
+/// The part of a body that the child has not been given yet.
 pub(crate) enum Feed {
     /// All of it was handed over, or the child was told that no more comes.
     Complete,
@@ -30,7 +30,7 @@ pub(crate) enum Rest {
     Nothing,
     /// A file, from this offset to this length.
     File(std::fs::File, u64, u64),
-    /// Still arriving.
+    /// A body that is still arriving from the client.
     Stream(tokio::sync::mpsc::Receiver<Result<Bytes, crate::BodyCutOff>>),
 }
 

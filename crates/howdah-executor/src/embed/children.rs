@@ -13,7 +13,7 @@ pub(crate) enum Life {
     Starting,
     /// A worker whose script runs and has not asked for a request yet.
     Booting,
-    /// Takes requests.
+    /// The child takes requests.
     Serving {
         /// When it was last seen to be busy.
         idle_since: Instant,
@@ -28,20 +28,20 @@ pub(crate) enum Life {
     Terminating {
         /// When to send SIGKILL; `None` when it was sent.
         kill_at: Option<Instant>,
-        /// The name of the reason.
+        /// The name of the reason, as the log and the failed request give it.
         why: &'static str,
     },
 }
 
-/// One child.
+/// A child of the pool, from the command to fork it until it has been reaped.
 #[derive(Debug)]
 pub(crate) struct Child {
     pub id: ChildId,
-    /// 0 while starting.
+    /// Its process id; 0 until the zygote has reported the fork.
     pub pid: i32,
     /// Came with the zygote's report.
     pub pidfd: Option<OwnedFd>,
-    /// Which zygote forked it.
+    /// Number of the zygote that forked it.
     pub generation: u64,
     pub life: Life,
     pub since: Instant,
@@ -50,7 +50,7 @@ pub(crate) struct Child {
     pub died: Option<Instant>,
 }
 
-/// All rows.
+/// The pool's children by scoreboard row, and the last incarnation of each row.
 #[derive(Debug)]
 pub(crate) struct Children {
     rows: Vec<Option<Child>>,
@@ -95,7 +95,7 @@ impl Children {
             .filter(|c| c.id == id)
     }
 
-    /// Takes it off the list.
+    /// Frees the child's row; `None` if it no longer lives.
     pub fn remove(&mut self, id: ChildId) -> Option<Child> {
         self.get(id)?;
         self.rows[id.index as usize].take()
@@ -126,7 +126,7 @@ impl Life {
 }
 
 impl Child {
-    /// Passes into another state.
+    /// Puts the child into another state, which it is in since `now`.
     pub fn become_(&mut self, life: Life, now: Instant) {
         self.life = life;
         self.since = now;

@@ -17,7 +17,7 @@ use howdah_proto::shm::{ChildId, FrontPort, SlotState};
 use super::sys;
 use crate::{EffectSink, Event, ExecError};
 
-/// Where a request is.
+/// Where a request is on its way through the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// In the lane's private queue: no slot yet.
@@ -28,12 +28,12 @@ pub(crate) enum Place {
     Left,
 }
 
-/// See the module.
+/// One request, as the front remembers it; see the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     /// Number of the request in the logs.
     pub id: u64,
-    /// What is being run.
+    /// The request frame the child gets.
     pub frame: RequestFrame,
     /// When the run was started, CLOCK_MONOTONIC nanoseconds.
     pub started_ns: u64,
@@ -77,21 +77,21 @@ pub(crate) struct State {
 pub(crate) enum Discarded {
     /// The child is through, and so is what it sent.
     All,
-    /// All that is there yet.
+    /// All bytes that are there have been taken; the child may send more.
     SoFar,
-    /// There may be more already.
+    /// The call took as much as one call takes; more bytes may be there.
     Some,
 }
 
 /// What [`State::advance`] found.
 pub(crate) enum Step {
-    /// For the server.
+    /// Hand this event to the server.
     Event(Event),
-    /// For the error log.
+    /// Write this message to the error log.
     Log(Level, Bytes),
     /// Wait for the child's next sign.
     Pending,
-    /// It failed.
+    /// The request has failed.
     Failed(ExecError),
 }
 
@@ -135,7 +135,7 @@ impl Exchange {
 }
 
 impl State {
-    /// Notes which child has it.
+    /// Notes that this child runs the request, and when the front first knew it.
     pub fn claimed_by(&mut self, child: ChildId, now_ns: impl FnOnce() -> u64) {
         if self.child != Some(child) {
             self.child = Some(child);

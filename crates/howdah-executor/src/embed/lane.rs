@@ -49,13 +49,13 @@ pub(crate) struct Lost {
     pub told: bool,
 }
 
-/// A lane's requests.
+/// The requests of a lane: those in slots and those that wait for one.
 pub(crate) struct Table {
     in_slot: Vec<Option<Arc<Exchange>>>,
     /// Free slots; the last given back is the first used again: its memory is warm.
     free: Vec<u32>,
     waiting: VecDeque<Arc<Exchange>>,
-    /// Requests in slots.
+    /// Number of requests in slots.
     pub held: u32,
     /// Woken when the table is let go: a waker may drop a run, and that would come back here.
     to_wake: Vec<Waker>,
@@ -65,7 +65,7 @@ pub(crate) struct Table {
 /// When the timer task will look at the queue by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Alarm {
-    /// Not at all: nothing waits.
+    /// Never: no request waits.
     Off,
     /// At the oldest request's deadline: all children are busy.
     Deadline,
@@ -112,7 +112,7 @@ impl Lane {
         self.port.unclaimed() + table.waiting.len() as u32
     }
 
-    /// Whether there are any.
+    /// Whether this lane has requests that no child has claimed.
     pub fn has_unclaimed(&self) -> bool {
         !self.lock().waiting.is_empty() || self.port.has_unclaimed()
     }
@@ -456,7 +456,7 @@ impl Lane {
         self.registered.load(Ordering::Relaxed)
     }
 
-    /// It does now.
+    /// Notes that the lane's thread now listens to the pool's bell.
     pub fn set_registered(&self) {
         self.registered.store(true, Ordering::Relaxed);
     }

@@ -124,7 +124,7 @@ fn write_head(writer: &mut ResponseWriter, claim: &Claim) {
     assert_eq!(writer.payload(claim, &head), head.len());
 }
 
-/// A whole answer.
+/// Writes a complete answer with the body `hello`.
 fn answer(claim: &Claim) -> ResponseWriter {
     let mut writer = ResponseWriter::default();
     write_head(&mut writer, claim);

@@ -50,7 +50,7 @@ pub use shared::Condition;
 use shared::{Ask, Shared};
 use supervisor::Supervisor;
 
-/// A pool of PHP processes.
+/// A pool of PHP processes forked from one zygote (modes `embed` and `worker`).
 pub struct EmbedPool {
     shared: Arc<Shared>,
     homes: Vec<Arc<Home>>,
@@ -129,7 +129,7 @@ impl EmbedPool {
         self.shared.asleep.load(Ordering::Acquire)
     }
 
-    /// The pool's condition now.
+    /// The pool's condition at this moment.
     pub fn condition(&self) -> Condition {
         self.shared.condition.borrow().clone()
     }

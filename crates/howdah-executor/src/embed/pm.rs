@@ -21,11 +21,11 @@ pub const MOST_FORKS: u32 = 32;
 /// The pool at one moment. Children that are leaving are not counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Census {
-    /// Asked for, not yet forked.
+    /// Children the zygote has been asked for and has not forked yet.
     pub starting: u32,
-    /// Between requests.
+    /// Children between two requests.
     pub idle: u32,
-    /// Running one.
+    /// Children that run a request.
     pub busy: u32,
     /// Of the idle ones: idle for longer than `process_idle_timeout`.
     pub idle_expired: u32,
@@ -35,10 +35,10 @@ pub struct Census {
     pub waited: Duration,
 }
 
-/// What is to be done.
+/// What the supervisor does next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Fork so many.
+    /// Number of children to fork.
     pub fork: u32,
     /// Let so many of the longest idle leave.
     pub retire: u32,
@@ -108,7 +108,7 @@ impl Backoff {
         wait.min(LONGEST_PAUSE)
     }
 
-    /// Something worked.
+    /// An attempt succeeded: the next failure waits the shortest pause again.
     pub fn succeeded(&mut self) {
         self.failures = 0;
     }

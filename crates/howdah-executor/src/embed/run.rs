@@ -27,7 +27,7 @@ impl Home {
     }
 }
 
-/// See the module.
+/// The [`Run`] of a request in an embed pool: what the server polls.
 pub(crate) struct EmbedRun {
     home: Arc<Home>,
     exchange: Arc<Exchange>,

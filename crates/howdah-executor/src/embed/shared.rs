@@ -23,22 +23,22 @@ const READY_AHEAD: u32 = 64;
 pub enum Condition {
     /// A zygote is being started; requests wait.
     Starting,
-    /// Children can be forked.
+    /// The zygote is ready to fork children.
     Ready,
     /// The zygote cannot start; requests are refused until a later attempt succeeds.
     Down {
-        /// The reason's name.
+        /// The name of the reason, `PhpStartup` for example.
         name: String,
-        /// The zygote's sentence.
+        /// The sentence that explains the reason.
         message: String,
     },
     /// In flight requests are being finished; new ones go to the successor, if there is one.
     Draining,
-    /// All processes are gone.
+    /// The pool has ended and has no process left.
     Closed,
 }
 
-/// As the status shows it.
+/// Writes the condition as the status page shows it.
 impl std::fmt::Display for Condition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -113,7 +113,7 @@ impl std::ops::Deref for Alone {
     }
 }
 
-/// See the module.
+/// What the front threads and the supervisor of an embed pool share.
 pub(crate) struct Shared {
     pub config: PoolConfig,
     pub log: Log,
@@ -226,7 +226,7 @@ impl Shared {
         Ok(())
     }
 
-    /// A request is through.
+    /// Counts a request as finished; the last one of a closing pool wakes the supervisor.
     pub fn leave(&self) {
         let before = self.outstanding.fetch_sub(1, Ordering::AcqRel);
         if before == 1 && self.closing.load(Ordering::Acquire) {
@@ -234,13 +234,13 @@ impl Shared {
         }
     }
 
-    /// A counter, over all lanes.
+    /// The sum of a counter over all lanes.
     pub fn sum(&self, counter: impl Fn(&LaneCounters) -> &AtomicU64) -> u64 {
         let each = self.lanes.iter().map(|lane| counter(&lane.counters));
         each.map(|n| n.load(Ordering::Relaxed)).sum()
     }
 
-    /// Counts a failure.
+    /// Counts a failure under its name.
     pub fn count(&self, error: &ExecError) {
         self.counters.failures[error.index()].fetch_add(1, Ordering::Relaxed);
     }
@@ -291,7 +291,7 @@ impl Shared {
         self.lanes.iter().map(Lane::unclaimed).sum()
     }
 
-    /// Rings every front thread.
+    /// Rings the bell of every front thread.
     pub fn ring_all(&self) {
         for bell in &self.bells {
             sys::ring(bell.as_fd());
@@ -317,7 +317,7 @@ impl Shared {
         }
     }
 
-    /// The refusal while down.
+    /// The error that requests are refused with while the pool is down.
     pub fn down_error(&self) -> ExecError {
         match &*self.condition.borrow() {
             Condition::Down { name, message } => ExecError::PoolDown {

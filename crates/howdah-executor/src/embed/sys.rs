@@ -71,12 +71,12 @@ impl Memory {
         })
     }
 
-    /// The pool in this memory.
+    /// The view of the pool's layout in this memory.
     pub fn region(&self) -> Region {
         self.region
     }
 
-    /// The memfd, for the zygote.
+    /// The memory's descriptor, which the zygote inherits.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -147,7 +147,7 @@ pub fn times_rung(fd: BorrowedFd<'_>) -> u64 {
         .unwrap_or(0)
 }
 
-/// Whose process a pidfd is.
+/// Who forked the process that a pidfd refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// One that the zygote has forked; or one that has ended and been reaped, to which a signal goes

@@ -53,7 +53,7 @@ fn patience_ns(shared: &Shared) -> u64 {
     u64::try_from(shared.config.queue_timeout.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Does what is due.
+/// Refuses requests that have waited too long, and wakes children for those that still wait.
 fn look(shared: &Shared, front: u32) {
     let lane = &shared.lanes[front as usize];
     let (now, patience) = (sys::now_ns(), patience_ns(shared));

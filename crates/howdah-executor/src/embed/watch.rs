@@ -17,7 +17,7 @@ use super::glob::Glob;
 /// Most directories that one pool watches. Beyond it changes go unseen, which is told.
 const MOST_DIRECTORIES: usize = 8192;
 
-/// See the module.
+/// Watches the files of one pool; see the module's documentation.
 pub(super) struct Watch {
     inotify: OwnedFd,
     globs: Vec<Glob>,

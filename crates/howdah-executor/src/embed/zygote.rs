@@ -15,7 +15,7 @@ use rustix::process::{Signal, WaitId, WaitIdOptions};
 use super::shared::Shared;
 use crate::launch::{Launcher, Zygote, ZygoteFds};
 
-/// A running zygote.
+/// A running zygote process and the control socket to it.
 pub(crate) struct Link {
     control: OwnedFd,
     process: Zygote,
@@ -27,7 +27,7 @@ pub(crate) enum Received {
     Report(Report, Option<OwnedFd>),
     /// A packet that is no message of ours.
     Nonsense(Vec<u8>),
-    /// Nothing now.
+    /// No packet is waiting.
     Nothing,
     /// The zygote has closed its end: it is gone or going.
     Closed,
@@ -38,7 +38,7 @@ pub(crate) enum Received {
 pub(crate) struct Nonsense(String);
 
 impl Nonsense {
-    /// It is no report at all.
+    /// The packet is no report at all.
     pub fn unreadable(bytes: &[u8]) -> Nonsense {
         let text = String::from_utf8_lossy(bytes);
         Nonsense(format!("not a report: {text:.200}"))
@@ -82,7 +82,7 @@ impl Link {
         Ok((link, Output::new(read)))
     }
 
-    /// Its process id.
+    /// The zygote's process id.
     pub fn pid(&self) -> i32 {
         self.process.pid
     }
@@ -107,7 +107,7 @@ impl Link {
         Ok(())
     }
 
-    /// Takes the next report.
+    /// Reads the next packet from the control socket without waiting.
     pub fn receive(&self) -> Received {
         let mut bytes = vec![0; MAX_MESSAGE];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
@@ -158,7 +158,7 @@ impl Link {
         self
     }
 
-    /// Kills it.
+    /// Sends the zygote SIGKILL.
     pub fn kill(&self) {
         let _ = rustix::process::pidfd_send_signal(self.pidfd(), Signal::KILL);
     }

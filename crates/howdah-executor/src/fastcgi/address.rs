@@ -10,10 +10,10 @@ pub const MAX_BACKENDS: usize = 256;
 /// Longest path of a unix socket: `sun_path` of unix(7) less its NUL.
 pub const MAX_UNIX_PATH: usize = 107;
 
-/// One place to connect to.
+/// An address of a FastCGI application.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
-    /// A unix socket.
+    /// The path of a unix socket.
     Unix(PathBuf),
     /// A TCP port. A name is resolved when it is connected to, so that a container may move.
     Tcp(String, u16),
@@ -32,7 +32,7 @@ impl fmt::Display for Address {
 /// An address and its share of the requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backend {
-    /// Where.
+    /// The address to connect to.
     pub address: Address,
     /// A backend of weight 2 is as busy with two requests as one of weight 1 with one.
     pub weight: u32,
@@ -47,9 +47,9 @@ pub enum AddressError {
     RelativePath,
     /// `unix:` with a path longer than [`MAX_UNIX_PATH`].
     LongPath,
-    /// Not a port of 1..=65535.
+    /// The port is not a number of 1..=65535.
     Port(String),
-    /// `9007-9000`
+    /// A range of ports whose end is below its beginning, such as `9007-9000`.
     ReversedRange(u16, u16),
     /// More backends than [`MAX_BACKENDS`].
     TooMany,

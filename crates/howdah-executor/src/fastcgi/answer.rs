@@ -27,19 +27,19 @@ pub struct Answer {
     head: Option<Head>,
     saw_head: bool,
     body: BytesMut,
-    /// How it ended.
+    /// How the application ended the request; `None` until END_REQUEST has come.
     end: Option<End>,
     stderr: Vec<u8>,
     stderr_bytes: usize,
-    /// Anything at all has come.
+    /// Whether any byte has come.
     heard: bool,
 }
 
-/// Where messages go.
+/// Receives each line that the application logs, with its level.
 pub type Sink<'s> = &'s mut dyn FnMut(Level, &[u8]);
 
 impl Answer {
-    /// Takes what was read.
+    /// Parses the bytes just read; lines for the log go to `log`.
     pub fn feed(&mut self, bytes: &[u8], log: Sink<'_>) -> Result<(), ExecError> {
         self.heard |= !bytes.is_empty();
         let joined;
@@ -109,7 +109,7 @@ impl Answer {
         write_log(&std::mem::take(&mut self.stderr), log);
     }
 
-    /// The head, once.
+    /// The response head, if it has come and has not been taken yet.
     pub fn take_head(&mut self) -> Option<Head> {
         self.head.take()
     }
@@ -122,7 +122,7 @@ impl Answer {
         Some(self.body.split().freeze())
     }
 
-    /// How it ended, if it has.
+    /// How the application ended the request; `None` until END_REQUEST has come.
     pub fn end(&self) -> Option<End> {
         self.end
     }

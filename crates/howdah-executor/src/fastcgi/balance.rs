@@ -31,32 +31,32 @@ const FAIRNESS: Duration = Duration::from_millis(10);
 /// What became of a request asking for a backend.
 #[derive(Debug)]
 pub enum Entry<C> {
-    /// It can run now.
+    /// The request can run now, on the granted backend.
     Granted(Grant<C>),
-    /// It waits.
+    /// The request waits in line; the ticket gets the grant.
     Waits(Arc<Ticket<C>>),
-    /// The queue is full.
+    /// The queue is full and the request is refused.
     Full,
 }
 
-/// See the module.
+/// The backends of a pool, and the requests that wait for them.
 #[derive(Debug)]
 pub struct Balance<C> {
     /// In the order of the configuration.
     pub members: Vec<Member<C>>,
     lines: Vec<VecDeque<Arc<Ticket<C>>>>,
-    /// Requests in line.
+    /// Requests waiting in line now.
     pub queued: u32,
-    /// Most there ever were.
+    /// Most requests that ever waited at once.
     pub most_queued: u32,
-    /// Requests that had to wait.
+    /// Requests that had to wait, since the start.
     pub waited: u64,
     /// Most that ever ran at once.
     pub most_busy: u32,
     /// Where the search begins, so that equals take turns.
     turn: usize,
     keep: bool,
-    /// See [`Balance::watch`].
+    /// Whether somebody starts and ends the programs behind the backends ([`Balance::watch`]).
     watched: bool,
 }
 
@@ -123,7 +123,7 @@ impl<C> Balance<C> {
             .unwrap_or_default()
     }
 
-    /// Requests running.
+    /// Requests running now, on all backends.
     pub fn busy(&self) -> u32 {
         self.members.iter().map(|m| m.busy).sum()
     }

@@ -31,7 +31,7 @@ impl BodyFile {
         Ok(BodyFile(path))
     }
 
-    /// Where it is.
+    /// The name by which php-fpm can open the body.
     pub fn path(&self) -> &Path {
         &self.0
     }

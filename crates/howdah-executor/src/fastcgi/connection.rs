@@ -22,7 +22,7 @@ use tokio::io::unix::AsyncFd;
 use super::address::Address;
 use crate::embed::sys;
 
-/// A socket on its way.
+/// A connection attempt that has not ended yet.
 pub type Connecting = Pin<Box<dyn Future<Output = io::Result<OwnedFd>> + Send>>;
 
 /// A connected socket, registered with the runtime of the thread that polls it.
@@ -69,15 +69,15 @@ pub fn connect_tcp(host: String, port: u16) -> Connecting {
     })
 }
 
-/// Begins to connect.
+/// What [`connect`] returns: a finished attempt to connect, or one under way.
 pub enum Start {
-    /// It is done.
+    /// The attempt has ended (unix sockets).
     Now(io::Result<OwnedFd>),
-    /// It takes a while.
+    /// The attempt takes time: await it (TCP).
     Later(Connecting),
 }
 
-/// See [`Start`].
+/// Connects to `address` without blocking: a unix socket at once, a TCP port by a future.
 pub fn connect(address: &Address) -> Start {
     match address {
         Address::Unix(path) => Start::Now(connect_unix(path)),
@@ -103,7 +103,7 @@ impl Connection {
         Connection::new(self.socket.into_inner(), front)
     }
 
-    /// Sends what fits now.
+    /// Sends as many of the bytes as the socket takes and returns their number.
     pub fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         loop {

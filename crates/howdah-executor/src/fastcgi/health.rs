@@ -15,17 +15,17 @@ const PROBE_LAST: Duration = Duration::from_secs(1);
 /// Whether a backend can be reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// As far as we know.
+    /// The backend is taken to be reachable: no attempt has shown otherwise.
     Up,
     /// It could not, or answers nonsense.
     Down {
-        /// Since then.
+        /// When the backend was found to be down.
         since: Instant,
-        /// When it is tried again.
+        /// When the next attempt to reach it is due.
         probe_at: Instant,
         /// Time between the last two attempts.
         interval: Duration,
-        /// What happened.
+        /// What the last attempt met with.
         why: String,
     },
 }

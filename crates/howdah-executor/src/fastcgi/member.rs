@@ -18,7 +18,7 @@ const GROWTH: Duration = Duration::from_secs(1);
 /// How many requests a backend is given at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Now.
+    /// Most requests the backend is given at once, as things are now.
     pub now: u32,
     /// Configured, or told by the backend: kept connections are safe.
     pub known: bool,
@@ -57,7 +57,7 @@ impl Limit {
     }
 }
 
-/// A backend.
+/// One backend, as the choice sees it.
 #[derive(Debug)]
 pub struct Member<C> {
     pub(super) weight: u32,
@@ -65,19 +65,19 @@ pub struct Member<C> {
     pub busy: u32,
     /// Connections without a request, by front thread, the latest last.
     pub(super) kept: Vec<Vec<(C, Instant)>>,
-    /// How many these are.
+    /// Number of connections in `kept`.
     pub kept_count: u32,
-    /// See [`Limit`].
+    /// How many requests it may be given at once.
     pub limit: Limit,
-    /// See [`Health`].
+    /// Whether it can be reached.
     pub health: Health,
     /// New connections without an answer yet, by request. Only looked after where connections are
     /// kept.
     pub(super) silent: Vec<(u64, Instant)>,
     pub(super) failures_in_a_row: u32,
-    /// Requests answered.
+    /// Requests it has answered as it should.
     pub answered: u64,
-    /// Connections made.
+    /// Connections made to it.
     pub connects: u64,
     /// Attempts that failed: connecting, or an answer that broke off or made no sense.
     pub failures: u64,

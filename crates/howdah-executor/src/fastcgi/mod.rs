@@ -50,7 +50,7 @@ use howdah_proto::fastcgi::Role;
 use run::FastCgiRun;
 use shared::Shared;
 
-/// A pool of backends.
+/// A pool of FastCGI backends.
 pub struct FastCgiPool {
     pub(crate) shared: Arc<Shared>,
 }

@@ -22,7 +22,7 @@ pub struct About<'a> {
     pub role: Role,
     /// Directories that are called otherwise there.
     pub roots: &'a Roots,
-    /// The connection is to stay.
+    /// Whether the connection is to stay open after the request.
     pub keep: bool,
     /// Where the body is read, in place of STDIN.
     pub body_file: Option<&'a Path>,
@@ -123,7 +123,7 @@ fn elsewhere<'p>(path: &'p [u8], roots: &'p Roots) -> (&'p [u8], &'p [u8]) {
 #[derive(Debug)]
 pub struct Outgoing {
     body: ScriptBody,
-    /// Bytes taken of it.
+    /// Number of body bytes taken so far.
     at: u64,
     /// The empty record is written.
     ended: bool,
@@ -132,7 +132,7 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// Nothing is taken yet.
+    /// Begins with the first byte of `body`.
     pub fn new(body: ScriptBody) -> Outgoing {
         Outgoing {
             body,

@@ -49,7 +49,7 @@ enum Stage {
     Over,
 }
 
-/// See the module.
+/// The [`crate::Run`] of a request in a pool of backends: what the server polls.
 pub struct FastCgiRun {
     pub shared: Arc<Shared>,
     front: usize,
@@ -121,7 +121,7 @@ impl FastCgiRun {
         run
     }
 
-    /// A backend is ours.
+    /// Takes the granted backend: uses the kept connection, or has one made.
     fn take(&mut self, grant: Grant<Connection>, now: Instant) {
         self.granted = Some((now, grant.backend));
         let kept = grant.connection.map(|kept| kept.moved_to(self.front));

@@ -14,7 +14,7 @@ use crate::embed::Condition;
 use crate::{ExecError, Executor, Log};
 use howdah_proto::level::Level;
 
-/// See the module.
+/// What front threads and the keeper of a pool share.
 pub struct Shared {
     pub config: FastCgiConfig,
     pub log: Log,
@@ -113,7 +113,7 @@ impl Shared {
         })
     }
 
-    /// See the field.
+    /// The reason why no program can be had; `None` when programs can be had.
     pub fn refusal(&self) -> Option<ExecError> {
         let refusal = self.refusal.lock().unwrap_or_else(PoisonError::into_inner);
         refusal.clone()

@@ -16,7 +16,7 @@ use super::request;
 use super::run::{FastCgiRun, LOOK};
 use crate::{Event, ExecError};
 
-/// Bytes read at once.
+/// Most bytes read from a connection at once.
 const READ: usize = 64 << 10;
 /// Buffers grown beyond this by a body are freed: a short request would hold all of it while its
 /// script runs.
@@ -32,7 +32,7 @@ thread_local! {
     static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A request on a connection.
+/// A request on its connection: what has been sent, and what has been read.
 pub struct Talk {
     pub connection: Connection,
     pub reused: bool,
@@ -58,9 +58,9 @@ pub struct Talk {
 
 /// Why a connection is of no more use.
 pub enum Fault {
-    /// It was closed.
+    /// The backend has closed the connection.
     Closed,
-    /// This, whoever is to blame.
+    /// The request has failed with this error, on either side of the connection.
     Error(ExecError),
     /// END_REQUEST says that the request was not run.
     Refused(End),
@@ -243,7 +243,7 @@ impl FastCgiRun {
     }
 }
 
-/// An empty buffer.
+/// An empty buffer, one this thread used before if there is any.
 pub fn spare() -> Vec<u8> {
     let mut buffer = SPARE.with_borrow_mut(Vec::pop).unwrap_or_default();
     buffer.clear();

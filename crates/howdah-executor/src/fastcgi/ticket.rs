@@ -12,7 +12,7 @@ pub struct Ticket<C> {
     pub fresh: bool,
     /// Any other backend than this, while another is up: it has failed the request before.
     pub avoid: Option<usize>,
-    /// When it got in line.
+    /// When the request got in line.
     pub since: Instant,
     slot: Mutex<Slot<C>>,
 }
@@ -53,7 +53,7 @@ impl<C> Ticket<C> {
 /// The right to run one request on a backend. Given back by [`Balance::release`].
 #[derive(Debug)]
 pub struct Grant<C> {
-    /// Index of the backend.
+    /// Index of the backend in [`Balance::members`](super::balance::Balance::members).
     pub backend: usize,
     /// A kept connection, or none: make one.
     pub connection: Option<C>,

@@ -43,7 +43,7 @@ struct Shared {
     board: Mutex<Vec<ChildRow>>,
 }
 
-/// A pool of mode `pool`.
+/// A pool of mode `pool`: it starts FastCGI programs and sends them requests.
 pub struct ProgramPool {
     shared: Arc<Shared>,
 }

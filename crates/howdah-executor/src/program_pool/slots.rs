@@ -9,11 +9,11 @@ use crate::programs::link::Process;
 /// The state of a slot's program.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// There is none.
+    /// The slot has no program.
     Empty,
     /// It has been asked for; it serves when it answers, or has lived for a while.
     Starting,
-    /// It gets requests.
+    /// The program gets requests.
     Serving {
         /// The slot of its replacement, which has been asked for.
         replaced_by: Option<usize>,
@@ -25,14 +25,14 @@ pub(super) enum Stage {
     },
     /// It gets no more requests, and leaves when it has none.
     Retiring {
-        /// Or then.
+        /// When it is ended even if it still has requests.
         until: Instant,
     },
     /// It has been sent SIGTERM; the spawner sends SIGKILL.
     Ending,
 }
 
-/// A slot.
+/// A listening socket and the program behind it.
 pub(super) struct Slot {
     pub listening: Listening,
     pub stage: Stage,
@@ -60,7 +60,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Passes into another state.
+    /// Puts the slot into another stage, which it is in since `now`.
     pub fn become_(&mut self, stage: Stage, now: Instant) {
         self.stage = stage;
         self.since = now;
@@ -80,11 +80,11 @@ impl Slot {
     }
 }
 
-/// All of a pool.
+/// The slots of a pool; an index identifies a slot.
 pub(super) struct Slots(pub Vec<Slot>);
 
 impl Slots {
-    /// One a socket, all empty.
+    /// Makes an empty slot for each socket.
     pub fn new(sockets: Vec<Listening>) -> Slots {
         let now = Instant::now();
         let slot = |listening| Slot {

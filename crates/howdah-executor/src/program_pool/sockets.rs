@@ -22,9 +22,9 @@ use crate::fastcgi::address::Address;
 /// Requests wait in our queue, not here; this is for what connects while a program starts.
 const BACKLOG: i32 = 1024;
 
-/// A listening socket.
+/// A socket that a program accepts connections on.
 pub(super) struct Listening {
-    /// Where the front connects.
+    /// The address the front connects to.
     pub address: Address,
     /// The program's standard input.
     pub socket: Arc<OwnedFd>,
@@ -80,7 +80,7 @@ fn private_directory() -> io::Result<PathBuf> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// A TCP port.
+/// Listens on a TCP port; a port that this process listens on already is shared.
 pub(super) fn tcp(address: SocketAddr) -> io::Result<Listening> {
     static OPEN: Mutex<Option<HashMap<SocketAddr, Weak<OwnedFd>>>> = Mutex::new(None);
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);

@@ -35,7 +35,7 @@ const ANSWER: Duration = Duration::from_millis(500);
 const INFANT: Duration = Duration::from_secs(1);
 /// So many failed starts in a row are a crash loop.
 const CRASH_LOOP: u32 = 5;
-/// From SIGTERM to SIGKILL.
+/// Time a program gets between SIGTERM and SIGKILL.
 const KILL_GRACE: Duration = Duration::from_secs(1);
 /// A program that is to leave, and whose requests have no limit, may finish them for so long.
 const FINISH: Duration = Duration::from_secs(300);
@@ -57,14 +57,14 @@ struct View {
     exhausted: bool,
 }
 
-/// See the module.
+/// Starts and ends the programs of a pool, as its slots and its load ask for.
 pub(super) struct Supervisor {
     shared: Arc<Shared>,
     slots: Slots,
     answers: mpsc::UnboundedReceiver<Answer>,
     teller: mpsc::UnboundedSender<Answer>,
     backoff: Backoff,
-    /// Failed starts in a row.
+    /// Number of programs in a row that died right after their start.
     infants: u32,
     start_at: Instant,
     starts: u64,
@@ -514,7 +514,7 @@ impl Supervisor {
         self.failed("CrashLoop", &text, now);
     }
 
-    /// The slot is free again.
+    /// Empties the slot of a program that has ended.
     fn clear(&mut self, at: usize, now: Instant) {
         self.shut(at);
         let slot = &mut self.slots.0[at];

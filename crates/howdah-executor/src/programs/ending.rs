@@ -11,7 +11,7 @@ use super::places::Places;
 use crate::embed::Condition;
 use crate::{ExecError, Executor};
 
-/// See the module.
+/// The end of a pool: whether it has begun, by when requests must finish, and who waits for it.
 pub(crate) struct Ending {
     link: Arc<Link>,
     places: Arc<Places>,
@@ -35,7 +35,7 @@ impl Drop for InFlight {
 }
 
 impl Ending {
-    /// Not yet.
+    /// Makes the ending of a pool that does not end yet.
     pub fn new(link: Arc<Link>, places: Arc<Places>) -> Ending {
         Ending {
             link,
@@ -47,7 +47,7 @@ impl Ending {
         }
     }
 
-    /// A run begins.
+    /// Counts a run that the draining pool waits for until the result is dropped.
     pub fn in_flight(&self) -> InFlight {
         self.runs.send_modify(|runs| *runs += 1);
         InFlight(self.runs.clone())
@@ -58,7 +58,7 @@ impl Ending {
         self.deadline.borrow().is_some()
     }
 
-    /// Where to.
+    /// The pool that gets new requests; `None`: they are refused.
     pub fn successor(&self) -> Option<&Arc<dyn Executor>> {
         self.successor.get()
     }
@@ -106,14 +106,14 @@ impl Ending {
         }
     }
 
-    /// Waits until all is over.
+    /// Waits until the spawner and its programs are gone.
     pub async fn over(&self) {
         let mut condition = self.link.condition();
         // An error means that nobody is left to change it.
         let _ = condition.wait_for(|c| *c == Condition::Closed).await;
     }
 
-    /// For the status page.
+    /// The pool's condition, in the status page's word.
     pub fn state(&self) -> String {
         match self.link.condition().borrow().clone() {
             Condition::Closed => Condition::Closed,

@@ -38,7 +38,7 @@ const LEAVE_LIMIT: Duration = Duration::from_secs(5);
 /// What is known of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It runs.
+    /// The process runs under this process id.
     Started(i32),
     /// It was not started, for this errno.
     NotStarted(i32),
@@ -73,13 +73,13 @@ struct Hearer {
 pub(crate) enum Refused {
     /// The line is full: try again in a moment.
     Busy,
-    /// There is no spawner now.
+    /// No spawner is connected now.
     NoSpawner,
-    /// It does not fit a packet.
+    /// The order does not fit a packet.
     TooLarge,
 }
 
-/// See the module.
+/// The front's connection to a spawner, and the thread that keeps one running.
 pub(crate) struct Link {
     mode: Mode,
     log: Log,
@@ -89,7 +89,7 @@ pub(crate) struct Link {
     late: Mutex<Vec<Order>>,
     next: AtomicU64,
     condition: watch::Sender<Condition>,
-    /// Rung for the thread.
+    /// An eventfd that wakes the thread.
     bell: OwnedFd,
     closing: std::sync::atomic::AtomicBool,
 }

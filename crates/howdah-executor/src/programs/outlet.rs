@@ -44,7 +44,7 @@ impl Outlet {
         .await;
     }
 
-    /// For [`Run::timing`].
+    /// Sets what [`Run::timing`] returns.
     pub fn set_timing(&self, timing: RunTiming) {
         self.slot().timing = timing;
     }
@@ -52,9 +52,9 @@ impl Outlet {
 
 type Work = Pin<Box<dyn Future<Output = Result<(), ExecError>> + Send>>;
 
-/// See the module.
+/// A [`Run`] whose work is a future; it hands out events through an [`Outlet`].
 pub(crate) struct FutureRun {
-    /// None when it is through.
+    /// The future that produces the answer; `None` once it has ended.
     work: Option<Work>,
     /// How it ended, to be said after its last event.
     outcome: Option<Result<(), ExecError>>,

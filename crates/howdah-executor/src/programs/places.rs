@@ -17,12 +17,12 @@ use tokio::sync::oneshot;
 use crate::ExecError;
 use crate::status::{ChildRow, PoolStatus};
 
-/// See the module.
+/// The places of a pool and the queue for them; see the module's documentation.
 pub(crate) struct Places {
     queue_size: u32,
     state: Mutex<State>,
     failures: [AtomicU64; ExecError::NAMES.len()],
-    /// Somebody left.
+    /// Notified each time a place is given back.
     left: tokio::sync::Notify,
 }
 
@@ -41,7 +41,7 @@ struct State {
 
 #[derive(Default)]
 struct Row {
-    /// None: nobody's.
+    /// `None`: the row is free.
     used: Option<Used>,
     epoch: u64,
 }
@@ -98,7 +98,7 @@ pub(crate) struct RowId {
     epoch: u64,
 }
 
-/// How the queue looks now.
+/// Length of the queue and waiting time of its head at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct QueueView {
     pub waiting: u32,
@@ -120,7 +120,7 @@ impl std::fmt::Debug for Place {
 }
 
 impl Place {
-    /// Which row.
+    /// The row that the place belongs to.
     pub fn row(&self) -> RowId {
         self.row
     }
@@ -176,7 +176,7 @@ impl State {
 }
 
 impl Places {
-    /// No rows yet.
+    /// Makes a scoreboard without rows.
     pub fn new(queue_size: u32) -> Arc<Places> {
         Arc::new(Places {
             queue_size,
@@ -327,7 +327,7 @@ impl Places {
         }
     }
 
-    /// The queue.
+    /// The length of the queue now, and how long its head has waited.
     pub fn queue(&self) -> QueueView {
         let mut state = self.lock();
         state.waiting.retain(|waiter| !waiter.sender.is_closed());

@@ -13,7 +13,7 @@ async fn take(places: &Arc<Places>) -> Result<Place, ExecError> {
     places.take(About::default(), LONG).await
 }
 
-/// Waits until so many wait.
+/// Waits until `n` requests are in the queue.
 async fn waiting(places: &Arc<Places>, n: u32) {
     while places.queue().waiting != n {
         tokio::task::yield_now().await;

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-/// See the module.
+/// Decides by the clock when to ask the other end, and when it counts as stuck.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pulse {
     half: Duration,
@@ -12,12 +12,12 @@ pub(super) struct Pulse {
     asked: u8,
 }
 
-/// What is to be done.
+/// What the line's owner does now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Now {
-    /// Nothing for so long.
+    /// Nothing is due for this long.
     Wait(Duration),
-    /// Ask whether it is there.
+    /// Ask whether the other end still answers.
     Ask,
     /// It has not answered for the limit.
     Stuck,
@@ -34,7 +34,7 @@ impl Pulse {
         }
     }
 
-    /// Whatever was heard.
+    /// The other end sent something, whatever it was.
     pub fn heard(&mut self, now: Instant) {
         self.asked = 0;
         self.due = now + self.half;

@@ -39,7 +39,7 @@ pub enum Protocol {
 /// What a spawner is started with, by the master.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// See [`Protocol`].
+    /// Whether the programs speak CGI or FastCGI: which descriptors come with a start.
     pub protocol: Protocol,
     /// The configured program and its arguments; empty: there is none.
     pub command: Vec<OsString>,

@@ -190,7 +190,7 @@ impl Fake {
         fake
     }
 
-    /// The same at this path.
+    /// Runs `script` for each connection, on a socket at this path.
     pub fn at(path: PathBuf, script: impl Fn(&mut Peer) + Send + Sync + 'static) -> Fake {
         let listener = UnixListener::bind(&path).unwrap();
         let ledger = Arc::new(Ledger::default());

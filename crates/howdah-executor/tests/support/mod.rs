@@ -126,7 +126,7 @@ pub fn on_front<T>(future: impl Future<Output = T>) -> T {
     })
 }
 
-/// A complete answer.
+/// What a run gave, from its first event to its end.
 #[derive(Debug, Default)]
 pub struct Answer {
     pub head: Head,
@@ -136,7 +136,7 @@ pub struct Answer {
     pub flushes: Vec<usize>,
 }
 
-/// The body, as text.
+/// The answer's body as text.
 pub fn text(answer: &Answer) -> String {
     String::from_utf8_lossy(&answer.body).into_owned()
 }
@@ -145,7 +145,7 @@ pub async fn next_event(run: &mut Box<dyn Run>) -> Result<Event, ExecError> {
     poll_fn(|cx| run.poll_event(cx)).await
 }
 
-/// Takes a run to its end.
+/// Polls a run to its end and collects what it gave.
 pub async fn finish(mut run: Box<dyn Run>) -> Result<Answer, ExecError> {
     let mut answer = Answer::default();
     loop {

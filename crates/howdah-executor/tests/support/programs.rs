@@ -34,7 +34,7 @@ pub struct TestLauncher {
 }
 
 impl TestLauncher {
-    /// The latest spawner.
+    /// The process id of the spawner started last.
     pub fn pid(&self) -> i32 {
         *self.pids.lock().unwrap().last().unwrap()
     }
@@ -151,7 +151,7 @@ impl Scripts {
         Scripts(path)
     }
 
-    /// An executable script.
+    /// Writes an executable file with this text.
     pub fn script(&self, name: &str, text: &str) -> PathBuf {
         let path = self.0.join(name);
         std::fs::write(&path, text).unwrap();
@@ -159,12 +159,12 @@ impl Scripts {
         path
     }
 
-    /// A shell script.
+    /// Writes an executable shell script with these commands.
     pub fn sh(&self, name: &str, text: &str) -> PathBuf {
         self.script(name, &format!("#!/bin/sh\n{text}\n"))
     }
 
-    /// A C program, compiled.
+    /// Compiles a C program.
     pub fn c(&self, name: &str, text: &str) -> PathBuf {
         let source = self.0.join(format!("{name}.c"));
         std::fs::write(&source, text).unwrap();
@@ -226,13 +226,13 @@ pub fn lives(pid: i32) -> bool {
     })
 }
 
-/// `kill -9` of one process.
+/// Sends SIGKILL to one process.
 pub fn kill(pid: i32) {
     let pid = rustix::process::Pid::from_raw(pid).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
 }
 
-/// SIGSTOP to one process.
+/// Sends SIGSTOP to one process.
 pub fn stop(pid: i32) {
     let pid = rustix::process::Pid::from_raw(pid).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();

@@ -20,7 +20,7 @@ const BODY_MEMORY: usize = 64 << 10;
 /// Bytes read at once from a client that is answered no more and goes on sending.
 const MAX_DROPPED: usize = 1 << 20;
 
-/// Where a connection is.
+/// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Receives a request, or waits for the next.
@@ -31,26 +31,26 @@ pub enum Phase {
     Closing,
 }
 
-/// What reading has made.
+/// What reading from a connection has led to.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Nothing yet.
+    /// The request is not complete yet.
     Waits,
-    /// A complete request.
+    /// A request is complete and can go to the script.
     Request,
-    /// The bytes are refused.
+    /// The client sent bytes that are refused.
     Refused(Refused),
-    /// The connection is over.
+    /// The connection has ended and can be closed.
     Over,
 }
 
-/// One connection.
+/// A client's connection and the request on it.
 #[derive(Debug)]
 pub struct Connection {
     socket: OwnedFd,
     /// Who is at the other end; none on a unix socket.
     pub peer: Option<SocketAddr>,
-    /// Where it is.
+    /// What the connection is doing.
     pub phase: Phase,
     /// The request being received or answered.
     pub receiver: Receiver,
@@ -61,7 +61,7 @@ pub struct Connection {
     /// The body being received, when it is long; and all of it, when it is complete.
     stored: Option<Spilled>,
     mapped: Option<sys::Mapped>,
-    /// When the body began (ms).
+    /// When the body began to arrive (ms).
     body_since: u64,
     /// What the socket did not take yet.
     output: Output,
@@ -69,11 +69,11 @@ pub struct Connection {
     pub waited: u64,
     /// The kernel may have bytes for us (edge-triggered: until it says no).
     readable: bool,
-    /// The client sends no more.
+    /// The client has closed its sending half.
     ended: bool,
     /// Close when the answer has gone out.
     pub close_after: bool,
-    /// Answers so far.
+    /// Number of requests answered on this connection.
     pub served: u64,
     /// When the client last did what we wait for (ms).
     pub active: u64,
@@ -105,12 +105,12 @@ impl Connection {
         }
     }
 
-    /// Its descriptor.
+    /// The descriptor of the connection's socket.
     pub fn fd(&self) -> i32 {
         self.socket.as_raw_fd()
     }
 
-    /// Between two requests.
+    /// Whether the connection is between two requests, with nothing received and nothing to send.
     pub fn is_idle(&self) -> bool {
         self.phase == Phase::Receiving
             && self.input.is_empty()

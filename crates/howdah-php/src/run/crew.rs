@@ -14,15 +14,15 @@ const SAME_STOP: u64 = 1_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// A worker is to be started.
+    /// A worker is to be started at this time (ms).
     Wanted { at: u64 },
-    /// It runs.
+    /// A worker runs as process `pid`, since this time (ms).
     Running { pid: i32, since: u64 },
-    /// None is wanted any more.
+    /// The place is to stay without a worker.
     Empty,
 }
 
-/// A worker told to leave.
+/// A worker that has been sent the signal to leave.
 #[derive(Clone, Copy, Debug)]
 struct Leaving {
     number: u64,
@@ -31,16 +31,16 @@ struct Leaving {
     killed: bool,
 }
 
-/// What is to be done next.
+/// What the manager does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Fork worker `number`, then say [`Crew::spawned`].
     Spawn(u64),
-    /// Send the signal.
+    /// Send a process (its id first) this signal.
     Signal(i32, i32),
     /// Nothing before that time; for ever with none.
     Wait(Option<u64>),
-    /// Everybody has left.
+    /// Every worker has left: the manager can exit.
     Done,
 }
 
@@ -49,9 +49,9 @@ pub enum Action {
 pub enum Stop {
     /// The first: workers finish what they do.
     Begins,
-    /// Nothing new.
+    /// The signal comes too soon after the first to be another order: nothing changes.
     GoesOn,
-    /// Workers are killed.
+    /// A later signal: the workers that are left are killed at once.
     AtOnce,
 }
 
@@ -66,7 +66,7 @@ pub enum Ended {
     Died(u64, u64),
 }
 
-/// The workers of a server.
+/// The workers of a server by number, and those that are leaving.
 #[derive(Debug)]
 pub struct Crew {
     places: Vec<Place>,
@@ -91,7 +91,7 @@ impl Crew {
         }
     }
 
-    /// What is to be done now.
+    /// The next action that is due now, or how long to wait for one.
     pub fn next(&mut self, now: u64) -> Action {
         for gone in &mut self.leaving {
             if !gone.killed && now >= gone.deadline {

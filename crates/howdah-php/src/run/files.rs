@@ -14,7 +14,7 @@ use howdah_http1::message::RequestHead;
 
 use super::mime;
 
-/// Where files are.
+/// The directory that static files are sent from.
 #[derive(Clone, Debug)]
 pub struct Root {
     path: PathBuf,
@@ -22,29 +22,29 @@ pub struct Root {
     locations: Vec<Vec<u8>>,
 }
 
-/// A file to send.
+/// A static file that answers a request.
 #[derive(Debug)]
 pub struct Found {
-    /// Open.
+    /// The file, opened for reading.
     pub file: File,
-    /// Its size.
+    /// The file's size in bytes.
     pub size: u64,
     /// When it was changed, as `Last-Modified` has it.
     pub modified: [u8; 29],
-    /// From its name.
+    /// The media type, chosen by the file's extension.
     pub content_type: &'static str,
     /// The client has it already (`If-Modified-Since`).
     pub not_modified: bool,
 }
 
-/// Who answers a request.
+/// What answers a request: a file, 404 or the script.
 #[derive(Debug)]
 pub enum Answer {
-    /// This file does.
+    /// This file is sent.
     File(Found),
     /// Nobody: it names nothing below one of the `locations`. 404, as in Swoole.
     Missing,
-    /// The script does.
+    /// The script answers the request.
     Script,
 }
 
@@ -58,7 +58,7 @@ impl Root {
         Ok(Root { path, locations })
     }
 
-    /// Who answers a request.
+    /// Decides whether a file of this root, 404 or the script answers the request.
     pub fn find(&self, head: &RequestHead) -> Answer {
         let Some(path) = self.wanted(head) else {
             return Answer::Script;

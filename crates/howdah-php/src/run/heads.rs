@@ -44,7 +44,7 @@ pub fn file_head(found: &Found, keep: bool) -> String {
     )
 }
 
-/// Now, as `Date` has it.
+/// The present time in the format of `Date`.
 fn date_now() -> String {
     let text = date::imf_fixdate(sys::wall_seconds());
     String::from_utf8_lossy(&text).into_owned()

@@ -8,15 +8,15 @@ use std::sync::OnceLock;
 
 use super::sys;
 
-/// Where to listen instead.
+/// The address of `--listen`, which takes the place of what the script names.
 static INSTEAD: OnceLock<Address> = OnceLock::new();
 
-/// An address to listen on.
+/// An address that a server listens on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// Host and port; port 0: any.
     Tcp(String, u16),
-    /// A unix socket.
+    /// The path of a unix socket.
     Unix(String),
 }
 

@@ -30,11 +30,11 @@ enum Piece {
     },
 }
 
-/// The queue of one client.
+/// What one client has still to be sent.
 #[derive(Debug, Default)]
 pub struct Output {
     pieces: VecDeque<Piece>,
-    /// Bytes that wait in memory.
+    /// Number of those bytes that are in memory rather than in files.
     memory: usize,
     /// Since when (ms) something waits, and how much was taken since.
     since: u64,

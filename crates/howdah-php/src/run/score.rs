@@ -9,17 +9,17 @@ use super::sys;
 /// What is counted, one cell a worker each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
-    /// Open connections.
+    /// Connections that are open now.
     Connections,
-    /// Connections ever accepted.
+    /// Connections accepted since the start.
     Accepted,
-    /// Connections ever closed.
+    /// Connections closed since the start.
     Closed,
-    /// Requests ever received.
+    /// Requests received since the start.
     Requests,
     /// Requests ever refused as bad.
     Refused,
-    /// The process id.
+    /// The worker's process id.
     Pid,
     /// Whether `workerStart` is through (1).
     Ready,
@@ -57,18 +57,18 @@ impl Score {
         &self.cells[worker * COUNTERS + counter as usize]
     }
 
-    /// Adds to the own counter.
+    /// Adds `n` to this worker's counter.
     pub fn add(&self, counter: Counter, n: u64) {
         // A leaving worker and its successor share a cell for a while.
         self.cell(self.own, counter).fetch_add(n, Ordering::Relaxed);
     }
 
-    /// Sets the own counter.
+    /// Sets this worker's counter to `n`.
     pub fn set(&self, counter: Counter, n: u64) {
         self.cell(self.own, counter).store(n, Ordering::Relaxed);
     }
 
-    /// The own counter.
+    /// The value of this worker's counter.
     pub fn get(&self, counter: Counter) -> u64 {
         self.cell(self.own, counter).load(Ordering::Relaxed)
     }
@@ -84,7 +84,7 @@ impl Score {
             .min()
     }
 
-    /// The sum over all workers.
+    /// The sum of a counter over all workers.
     pub fn sum(&self, counter: Counter) -> u64 {
         (0..self.cells.len() / COUNTERS)
             .map(|worker| self.cell(worker, counter).load(Ordering::Relaxed))

@@ -93,7 +93,7 @@ impl Spilled {
         Ok(())
     }
 
-    /// How many bytes it holds.
+    /// Number of bytes written so far.
     pub fn len(&self) -> u64 {
         self.len
     }

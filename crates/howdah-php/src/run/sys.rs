@@ -32,7 +32,7 @@ pub fn now_ms() -> u64 {
     crate::sys::monotonic_ns() / 1_000_000
 }
 
-/// Seconds since 1970.
+/// The time of the wall clock, in seconds since 1970.
 pub fn wall_seconds() -> i64 {
     let mut now = libc::timespec {
         tv_sec: 0,
@@ -165,7 +165,7 @@ pub fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Begins to listen.
+/// Makes a bound socket listen.
 pub fn listen(fd: i32, backlog: i32) -> io::Result<()> {
     // SAFETY: plain integers.
     check(unsafe { libc::listen(fd, backlog) }).map(drop)
@@ -237,7 +237,7 @@ pub fn send_file(fd: i32, file: i32, offset: &mut i64, count: u64) -> io::Result
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
-/// Ends the sending half.
+/// Closes the sending half of a connection; the client sees the end of the answer.
 pub fn shut_sending(fd: i32) {
     // SAFETY: plain integers.
     unsafe { libc::shutdown(fd, libc::SHUT_WR) };
@@ -256,7 +256,7 @@ pub fn wait_writable(fd: i32, ms: i32) -> bool {
 
 // ---- epoll ----
 
-/// An epoll instance.
+/// Makes an epoll instance.
 pub fn epoll() -> io::Result<OwnedFd> {
     // SAFETY: plain integers.
     owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })
@@ -272,7 +272,7 @@ pub fn watch(epoll: i32, fd: i32, events: i32, data: u64) -> io::Result<()> {
     check(unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, &mut event) }).map(drop)
 }
 
-/// Watches `fd` no longer.
+/// Stops watching `fd`.
 pub fn unwatch(epoll: i32, fd: i32) {
     // SAFETY: DEL reads no event.
     unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut()) };
@@ -297,9 +297,9 @@ static BELL: AtomicI32 = AtomicI32::new(-1);
 
 /// SIGTERM, SIGINT: leave when what runs is through.
 pub const STOP: u32 = 1;
-/// SIGUSR1: take new code.
+/// SIGUSR1 or SIGUSR2: replace the workers by new ones, which read the code again.
 pub const RELOAD: u32 = 2;
-/// SIGCHLD.
+/// SIGCHLD: a process has ended and can be reaped.
 pub const CHILD: u32 = 4;
 
 extern "C" fn on_signal(signal: libc::c_int) {

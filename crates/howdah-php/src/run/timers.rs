@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-/// Timers by due time.
+/// The timers of a process, ordered by due time.
 #[derive(Debug, Default)]
 pub struct Timers {
     /// (due, id): ids of one due time run in the order they were made.
@@ -12,7 +12,7 @@ pub struct Timers {
     /// Those that live, with the interval of repeating ones.
     alive: HashMap<u64, Option<u64>>,
     last: u64,
-    /// When the first was made.
+    /// When the first timer was made (ms); `None` before.
     began: Option<u64>,
 }
 

@@ -48,9 +48,9 @@ const HEAD_LIMITS: HeadLimits = HeadLimits {
 /// What holds for a server's workers.
 #[derive(Debug)]
 pub struct Config {
-    /// Workers of the server.
+    /// Number of workers.
     pub workers: u64,
-    /// Bytes of a request's body.
+    /// Most bytes of a request's body.
     pub max_body: u64,
     /// Bytes of a form with files; 0: no more than of others.
     pub max_uploads: u64,
@@ -67,11 +67,11 @@ pub struct Config {
     pub max_connections: u64,
     /// Requests before the worker is replaced; 0: never.
     pub max_requests: u64,
-    /// The port of the address.
+    /// The port the server listens on; 0 for a unix socket.
     pub port: u16,
     /// Whether `connect` and `close` have callbacks.
     pub tells_connections: bool,
-    /// Static files.
+    /// The directory of static files; `None`: every request goes to the script.
     pub files: Option<Root>,
 }
 
@@ -82,9 +82,9 @@ pub enum Event {
     Request(u64),
     /// A timer, and whether it comes again.
     Timer(u64, bool),
-    /// A connection came.
+    /// This connection was accepted; only where `connect` and `close` have callbacks.
     Connected(u64),
-    /// A connection is gone.
+    /// This connection has ended; only where `connect` and `close` have callbacks.
     Closed(u64),
     /// Leave: everything is through, or the time is over.
     Leave,
@@ -103,10 +103,10 @@ struct Slot {
 /// Slots of connections a worker can have.
 const SLOT_BITS: u32 = 24;
 
-/// One worker.
+/// One worker process of a server: its connections and its event loop.
 pub struct Worker {
     config: Config,
-    /// Its number, from 0.
+    /// The worker's number, from 0.
     pub number: u64,
     score: Score,
     epoll: OwnedFd,
@@ -135,7 +135,7 @@ pub struct Worker {
     silent: Silent,
     now: u64,
     swept: u64,
-    /// Since when it leaves (ms).
+    /// When the worker began to leave (ms); `None` while it serves.
     leaving: Option<u64>,
     requests: u64,
     refusal_logged: u64,
@@ -369,7 +369,7 @@ impl Worker {
         (known.turn == n >> SLOT_BITS && known.connection.is_some()).then_some(slot)
     }
 
-    /// A connection that lives.
+    /// The open connection with this id; `None` if it has been closed.
     pub fn connection(&mut self, id: u64) -> Option<&mut Connection> {
         let slot = self.slot(id)?;
         self.slots[slot].connection.as_mut()
@@ -485,7 +485,7 @@ impl Worker {
         self.open == 0 || self.now - since >= self.config.max_wait
     }
 
-    /// The server's counters.
+    /// The server's counters, seen as this worker.
     pub fn score(&self) -> &Score {
         &self.score
     }

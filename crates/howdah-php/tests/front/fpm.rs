@@ -73,7 +73,7 @@ impl Fpm {
         }
     }
 
-    /// Runs one request.
+    /// Sends php-fpm a request and reads its whole answer.
     pub fn run(&self, variables: &[(String, String)], body: &[u8]) -> Plain {
         let mut stream = UnixStream::connect(&self.socket).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();

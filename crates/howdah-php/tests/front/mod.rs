@@ -53,7 +53,7 @@ impl Drop for Dir {
     }
 }
 
-/// A pool under test.
+/// A pool under test: a zygote with its children, and the front's side of the memory.
 pub struct Front {
     pub port: FrontPort,
     pub pool: PoolPort,
@@ -69,7 +69,7 @@ pub struct Front {
     log_reader: Option<JoinHandle<()>>,
 }
 
-/// What a request gave.
+/// Everything that came back for one request.
 #[derive(Debug, Default)]
 pub struct Answer {
     pub informational: Vec<Head>,
@@ -106,7 +106,7 @@ impl Answer {
     }
 }
 
-/// A request in flight.
+/// A request that has been published and is not done yet.
 pub struct Flight {
     pub slot: u32,
     parser: Parser,
@@ -118,7 +118,7 @@ pub struct Flight {
     body_open: bool,
 }
 
-/// A request to a script.
+/// A request to be published: variables, settings and body.
 pub struct Request<'a> {
     builder: FrameBuilder,
     body: &'a [u8],
@@ -171,7 +171,7 @@ impl<'a> Request<'a> {
         this
     }
 
-    /// The frame alone.
+    /// The request frame, without the body.
     pub fn into_frame(self) -> RequestFrame {
         self.finish().0
     }
@@ -272,7 +272,7 @@ impl Front {
         sys::send(control.as_raw_fd(), order.encode().as_bytes());
     }
 
-    /// Closes the control socket.
+    /// Closes the control socket, which the zygote takes for the end of its front.
     pub fn hang_up(&mut self) {
         self.control = None;
     }
@@ -502,7 +502,7 @@ impl Front {
         }
     }
 
-    /// Runs a request to its end.
+    /// Publishes a request and polls it until it is done.
     pub fn run(&mut self, request: Request<'_>) -> Answer {
         let mut flight = self.publish(request);
         self.drive(&mut flight, |_| false);
@@ -521,17 +521,17 @@ impl Front {
         Front::wake(wake);
     }
 
-    /// Ends a body fed by hand.
+    /// Ends a body that was fed with [`Front::feed`].
     pub fn end_body(&self, flight: &Flight, complete: bool) {
         Front::wake(self.port.end_body(flight.slot, complete));
     }
 
-    /// Asks a child to leave.
+    /// Asks a child to leave when it is idle.
     pub fn retire(&self, child: ChildId) {
         Front::wake(self.pool.retire(child.index));
     }
 
-    /// The PHP stack of a child.
+    /// Asks the zygote for the PHP stack of a child.
     pub fn trace(&mut self, child: ChildId) -> String {
         self.order(&Order::Trace { child });
         match self.wait_report(|r| matches!(r, Report::Trace { .. })) {
@@ -582,7 +582,7 @@ pub fn wait_gone(pid: i32) {
     until(&format!("the end of process {pid}"), || !alive(pid));
 }
 
-/// Waits until that holds.
+/// Waits until `holds` returns true; panics when that takes too long.
 pub fn until(what: &str, holds: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {

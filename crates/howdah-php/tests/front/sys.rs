@@ -44,7 +44,7 @@ pub fn pool_memory(geometry: Geometry) -> (OwnedFd, Region) {
     (fd, region)
 }
 
-/// A bell.
+/// Makes an eventfd, which serves as a bell.
 pub fn eventfd() -> OwnedFd {
     // SAFETY: plain integers.
     owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
@@ -75,7 +75,7 @@ pub fn inherit(command: &mut Command, fds: Vec<i32>) {
     }
 }
 
-/// Wakes one sleeper.
+/// Wakes one process that sleeps on the word.
 pub fn futex_wake(word: &AtomicU32) {
     // SAFETY: the word lives in a mapping that is never unmapped.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
@@ -96,14 +96,14 @@ pub fn wait_readable(fds: &[i32], limit: Duration) {
     unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as u64, millis) };
 }
 
-/// Empties a bell.
+/// Resets an eventfd's counter to 0.
 pub fn quiet(bell: i32) {
     let mut n = [0u8; 8];
     // SAFETY: eight writable bytes; does not block.
     unsafe { libc::read(bell, n.as_mut_ptr().cast(), 8) };
 }
 
-/// Sends one packet.
+/// Sends one packet; panics if that fails.
 pub fn send(fd: i32, packet: &[u8]) {
     // SAFETY: `packet` is readable.
     let n = unsafe { libc::send(fd, packet.as_ptr().cast(), packet.len(), libc::MSG_NOSIGNAL) };
@@ -114,9 +114,9 @@ pub fn send(fd: i32, packet: &[u8]) {
 pub enum Received {
     /// A packet and the descriptor passed with it.
     Packet(Vec<u8>, Option<OwnedFd>),
-    /// Nothing yet.
+    /// No packet has come yet.
     Nothing,
-    /// The zygote is gone.
+    /// The zygote has closed its end.
     End,
 }
 
@@ -161,7 +161,7 @@ pub fn receive(fd: i32) -> Received {
     }
 }
 
-/// Sends a signal.
+/// Sends a signal to a process.
 pub fn kill(pid: i32, signal: i32) {
     // SAFETY: plain integers.
     unsafe { libc::kill(pid, signal) };
@@ -178,7 +178,7 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Whether we are root.
+/// Whether the tests run as root.
 pub fn is_root() -> bool {
     // SAFETY: always succeeds.
     unsafe { libc::geteuid() == 0 }

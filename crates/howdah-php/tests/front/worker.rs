@@ -41,7 +41,7 @@ impl Worker {
         Worker::boot("", "", &[])
     }
 
-    /// Boots this script.
+    /// Boots a worker whose script is `text`.
     pub fn script(text: &str, args: &[&str], max_requests: u64) -> Worker {
         let dir = Dir::new();
         let script = dir.write("worker.php", text);
@@ -65,13 +65,13 @@ impl Worker {
         Request::get(&self.script).var("CODE", code)
     }
 
-    /// Runs code in a request.
+    /// Runs `code` in a request and returns the whole answer.
     pub fn run(&mut self, code: &str) -> Answer {
         let request = self.request(code);
         self.front.run(request)
     }
 
-    /// What the code prints.
+    /// Runs `code` in a request and returns what it prints.
     pub fn says(&mut self, code: &str) -> String {
         let answer = self.run(code);
         assert_eq!(answer.died, None, "{code}: {}", self.front.log());
@@ -86,7 +86,7 @@ pub fn front_of(script: &std::path::Path, args: &[&str]) -> Front {
     Front::start(0, &all)
 }
 
-/// The first word of a child.
+/// Waits for what a child's worker script reports first.
 pub fn word_of(front: &mut Front, child: ChildId) -> Word {
     let theirs = |r: &Report| matches!(r, Report::Worker(word) if word.child() == child);
     match front.wait_report(theirs) {

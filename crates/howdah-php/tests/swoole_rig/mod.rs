@@ -60,7 +60,7 @@ impl Drop for Scratch {
     }
 }
 
-/// A running script.
+/// A running `howdah-php run` with its log.
 pub struct Script {
     child: Child,
     log: Arc<Mutex<String>>,
@@ -124,7 +124,7 @@ impl Script {
         Script::start_file(scratch, &file)
     }
 
-    /// Starts a script's file.
+    /// Starts the script in this file.
     pub fn start_file(scratch: Scratch, file: &Path) -> Script {
         let directory = scratch.path().to_str().unwrap().to_owned();
         let mut child = command(file, &[&directory]).spawn().unwrap();
@@ -250,13 +250,13 @@ pub fn signal_to(pid: i32, signal: i32) {
     unsafe { libc::kill(pid, signal) };
 }
 
-/// A connection.
+/// A client's connection to the server.
 pub struct Client {
     pub stream: TcpStream,
     read: Vec<u8>,
 }
 
-/// What came back.
+/// A response, read from a connection.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub status: u16,
@@ -355,7 +355,7 @@ impl Client {
         }
     }
 
-    /// Reads one answer.
+    /// Reads one response; panics if the connection ends instead.
     pub fn answer(&mut self, to_head: bool) -> Answer {
         self.try_answer(to_head).expect("an answer")
     }

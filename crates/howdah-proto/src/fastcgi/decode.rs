@@ -4,7 +4,7 @@
 
 use super::{HEADER, REQUEST_ID, VERSION, kind};
 
-/// Part of an answer.
+/// What [`Decoder::next`] hands out of an application's answer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
     /// Bytes of the CGI response: header block, then body. Never empty.
@@ -17,7 +17,7 @@ pub enum Piece<'a> {
     Values(&'a [u8]),
 }
 
-/// END_REQUEST (§5.5).
+/// How the application ended the request: the protocol status of END_REQUEST (§5.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// `FCGI_REQUEST_COMPLETE`, with the application's exit status, which PHP always gives as 0.
@@ -48,7 +48,7 @@ pub enum RecordError {
     BadProtocolStatus(u8),
     /// Content on a stream that its empty record had ended.
     AfterStreamEnd,
-    /// Bytes behind END_REQUEST.
+    /// Bytes follow END_REQUEST, where nothing may follow.
     AfterEnd,
 }
 
@@ -57,18 +57,18 @@ const MAX_VALUES: u16 = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// A header comes next.
+    /// The next bytes are a record's header.
     Header,
-    /// Content of this stream.
+    /// The next bytes are content of a record of this type.
     Content(u8),
-    /// Padding, then a header.
+    /// The next bytes are padding; a header follows.
     Padding,
-    /// Padding, and then the end.
+    /// The next bytes are padding of END_REQUEST; nothing follows.
     LastPadding(End),
     Over,
 }
 
-/// Reads one answer.
+/// Reads the records of one answer from bytes that arrive in any pieces.
 #[derive(Debug)]
 pub struct Decoder {
     stage: Stage,

@@ -6,7 +6,7 @@ use super::{HEADER, MAX_CONTENT, REQUEST_ID, Role, VERSION, kind};
 /// A name and its value do not fit one record together, and PHP reads no pair from two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VariableTooLong {
-    /// Bytes of name and value.
+    /// Bytes the pair would take, with its two length fields.
     pub length: usize,
 }
 
@@ -33,7 +33,7 @@ pub struct Params<'o> {
 }
 
 impl<'o> Params<'o> {
-    /// Begins the stream.
+    /// Begins the PARAMS stream with an empty record at the end of `out`.
     pub fn new(out: &'o mut Vec<u8>) -> Params<'o> {
         let record = out.len();
         out.extend_from_slice(&header(kind::PARAMS, REQUEST_ID, 0));
@@ -62,7 +62,7 @@ impl<'o> Params<'o> {
         Ok(())
     }
 
-    /// Adds a variable.
+    /// Adds a variable to the stream.
     pub fn pair(&mut self, name: &[u8], value: &[u8]) -> Result<(), VariableTooLong> {
         self.parts(name, &[value])
     }

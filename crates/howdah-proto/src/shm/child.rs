@@ -31,7 +31,7 @@ impl ChildPort {
         ChildPort { region, me }
     }
 
-    /// Who this child is.
+    /// The row and incarnation of this child.
     pub fn id(&self) -> ChildId {
         self.me
     }
@@ -144,11 +144,11 @@ impl ChildPort {
 /// What a read of the request body gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyRead {
-    /// So many bytes.
+    /// This many bytes were copied into the buffer.
     Bytes(usize),
-    /// Nothing yet: wait.
+    /// No bytes are there yet; the child has to wait for the front.
     Pending,
-    /// The body is complete.
+    /// The script has read the whole body.
     End,
     /// The client went away; the body will never be complete.
     CutOff,

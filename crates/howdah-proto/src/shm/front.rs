@@ -9,11 +9,11 @@ use crate::request::{MAX_FRAME, RequestFrame};
 /// What a slot is in, as the front reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotState {
-    /// The front's own.
+    /// The front may fill the slot with a request.
     Free,
     /// Published, not yet claimed.
     Ready,
-    /// This child works on it.
+    /// This child has claimed the request and works on it.
     Claimed(ChildId),
     /// The child is through with it; its last bytes are in the response ring.
     Done(ChildId),
@@ -48,7 +48,7 @@ impl FrontPort {
         self.region.slot(self.front, slot)
     }
 
-    /// Number of slots.
+    /// Number of slots of this front thread.
     pub fn slots(&self) -> u32 {
         self.region.geometry().slots
     }
@@ -148,7 +148,7 @@ impl FrontPort {
             .is_ok()
     }
 
-    /// Reads a slot's state.
+    /// Reads the state of a slot; the child in it is its own claim.
     pub fn state(&self, slot: u32) -> SlotState {
         let raw = self.slot(slot).state.load(Ordering::Acquire);
         match state::tag(raw) {
@@ -328,7 +328,7 @@ pub struct PoolPort {
 }
 
 impl PoolPort {
-    /// The pool in this memory.
+    /// Creates the view of the pool whose memory `region` is.
     pub fn new(region: Region) -> PoolPort {
         PoolPort { region }
     }
@@ -458,19 +458,19 @@ impl PoolPort {
     }
 }
 
-/// One row of the scoreboard.
+/// What a child's row of the scoreboard says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChildStatus {
-    /// In its loop.
+    /// The child is in its loop and can claim requests.
     pub live: bool,
-    /// Asleep between jobs.
+    /// The child sleeps between jobs and nobody has woken it yet.
     pub parked: bool,
     /// Has begun the last of its `max_requests`, or is about to, and wants to be replaced.
     pub spent: bool,
     /// CLOCK_MONOTONIC nanoseconds since when it runs its present job (shutdown functions after
     /// `fastcgi_finish_request()` included).
     pub busy_since: Option<u64>,
-    /// Jobs finished.
+    /// Number of jobs this process has finished.
     pub requests: u64,
 }
 

@@ -38,14 +38,14 @@ pub enum GeometryError {
 }
 
 impl Geometry {
-    /// Most front threads.
+    /// Most front threads a pool's memory can serve.
     pub const MAX_FRONTS: u32 = 256;
     /// Most slots of one front thread.
     pub const MAX_SLOTS: u32 = 1024;
-    /// Most children of a pool.
+    /// Most rows of a pool's scoreboard.
     pub const MAX_CHILDREN: u32 = 1024;
 
-    /// Checks the counts.
+    /// Checks that each count is at least 1 and at most its maximum.
     pub fn validate(&self) -> Result<(), GeometryError> {
         let ok = (1..=Self::MAX_FRONTS).contains(&self.fronts)
             && (1..=Self::MAX_SLOTS).contains(&self.slots)
@@ -112,7 +112,7 @@ pub(super) struct FrontRing {
 pub(super) struct ChildEntry {
     /// Futex the child sleeps on between jobs.
     pub park: AtomicU32,
-    /// 1: leave when idle.
+    /// 1: the child leaves as soon as it is idle.
     pub retire: AtomicU32,
     /// 1: the child has begun the last of its `max_requests` and asks to be replaced.
     pub spent: AtomicU32,
@@ -126,7 +126,7 @@ pub(super) struct ChildEntry {
 
 #[repr(C, align(64))]
 pub(super) struct SlotHead {
-    /// `state::*`
+    /// The slot's state, as the functions of [`state`] write and read it.
     pub state: AtomicU32,
     /// Bytes of the request frame.
     pub frame_len: AtomicU32,

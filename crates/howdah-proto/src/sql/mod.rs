@@ -21,7 +21,7 @@ pub use functions::CALLED;
 
 /// Longest table name told; a longer one is any table.
 pub const MAX_NAME: usize = 128;
-/// Longest value told.
+/// Longest value reported, in bytes; the values of a column with a longer one are left out.
 pub const MAX_VALUE: usize = 200;
 /// Most bytes of names and values told of one statement; columns beyond it are left out.
 pub const MAX_TOLD: usize = 1024;
@@ -56,19 +56,19 @@ impl Dialect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Kind {
-    /// Nothing.
+    /// It changes nothing that others read.
     Read = 0,
     /// Nothing by itself, but it may make visible what was written before: `COMMIT` and its kin,
     /// and whatever commits on its way (`BEGIN`, `LOCK TABLES`).
     Control = 1,
-    /// It writes.
+    /// It writes, or may write.
     Write = 2,
 }
 
 /// A statement, or several in one text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict<'a> {
-    /// What it does.
+    /// Whether the text reads or writes.
     pub kind: Kind,
     /// Of a write: its first word in capitals, at most 16 bytes; `MULTI` for several, `UNREADABLE`
     /// for a text that ends inside a quote, empty otherwise.

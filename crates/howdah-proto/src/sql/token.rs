@@ -8,15 +8,15 @@ use super::Dialect;
 /// One word. Comments and blanks are none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token<'a> {
-    /// A keyword or a bare name.
+    /// A keyword or an unquoted name.
     Word(&'a [u8]),
     /// A quoted name, what is between its quotes.
     Name(&'a [u8]),
     /// A string, what is between its quotes; none if it has escapes and so is not what it looks like.
     Text(Option<&'a [u8]>),
-    /// A number, a parameter.
+    /// A number or a parameter (`?`, `:name`, `$1`).
     Other,
-    /// Any other byte.
+    /// Any other byte, such as `(` or `=`.
     Symbol(u8),
     /// The text ends in the middle of something, or has what only some servers execute (`/*! */`).
     Unreadable,
@@ -154,7 +154,7 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// `$tag$ … $tag$`, or `$1`.
+    /// Reads `$tag$ … $tag$`, PostgreSQL's quoting, or the parameter `$1`.
     fn dollar(&mut self) -> Option<Token<'a>> {
         let rest = &self.sql[self.at + 1..];
         let tag = rest

@@ -30,7 +30,7 @@ use super::zygote::{self, Link, Output, Received};
 use crate::ExecError;
 use crate::launch::Launcher;
 
-/// From SIGTERM to SIGKILL.
+/// Time a process gets between SIGTERM and SIGKILL.
 const KILL_GRACE: Duration = Duration::from_secs(1);
 /// A zygote without children has this long to leave.
 const LEAVE_LIMIT: Duration = Duration::from_secs(5);
@@ -40,7 +40,7 @@ const INFANT: Duration = Duration::from_secs(1);
 /// A zygote that lived so long did not die of its start: the back-off begins anew.
 const STEADY: Duration = Duration::from_secs(10);
 
-/// The zygote, as a state.
+/// The state of the pool's present zygote.
 enum Zygote {
     /// None yet: the first request starts it.
     Asleep,
@@ -48,15 +48,16 @@ enum Zygote {
     None { start_at: Instant },
     /// PHP's module startup is under way.
     Starting { link: Link, deadline: Instant },
-    /// Forks on command.
+    /// The zygote is ready and forks a child on each command.
     Ready { link: Link },
     /// Has been told to leave (its control socket is closed).
     Leaving { link: Link, kill_at: Instant },
-    /// Left for good.
+    /// The pool ends: the last zygote has left and none follows.
     Gone,
 }
 
-/// See the module.
+/// The supervisor of a pool: starts its zygotes, and has them fork and its children retired or
+/// killed.
 pub(crate) struct Supervisor {
     shared: Arc<Shared>,
     launcher: Arc<dyn Launcher>,

@@ -38,7 +38,8 @@ struct Former {
     leaving: Option<Instant>,
 }
 
-/// See the module.
+/// What the supervisor keeps for restarts by a second zygote: the zygotes involved, and the watch
+/// on files.
 pub(super) struct Workers {
     /// Somebody has booted since the present zygote is ready.
     booted: bool,
@@ -52,7 +53,7 @@ pub(super) struct Workers {
 
 /// What is watched for changes.
 enum Watching {
-    /// Not begun.
+    /// The watch has not been set up yet.
     Yet,
     /// There is nothing to be watched.
     Nothing,
@@ -99,7 +100,7 @@ impl Workers {
             .any(|f| f.generation == generation && f.leaving.is_none())
     }
 
-    /// What to wait for.
+    /// The descriptors whose events the supervisor has to wait for on behalf of these zygotes.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let next = self
             .next

@@ -382,7 +382,7 @@ impl Supervisor {
         }
     }
 
-    /// Requests can be served.
+    /// Notes that the pool can serve requests.
     pub(super) fn is_up(&mut self) {
         self.last_complaint.clear();
         self.shared.down.store(false, Ordering::Release);

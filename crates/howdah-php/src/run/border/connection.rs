@@ -38,7 +38,7 @@ extern "C" fn howdah_run_returned() {
     with_worker((), Worker::returned);
 }
 
-/// `workerStart` is through.
+/// Notes that the script's `workerStart` callback has returned.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_ready() {
     with_worker((), |worker| worker.score().set(Counter::Ready, 1));

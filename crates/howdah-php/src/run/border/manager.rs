@@ -43,7 +43,7 @@ unsafe extern "C" fn howdah_run_bind(
     }
 }
 
-/// The port bound.
+/// The port that the script's server is bound to; 0 for a unix socket.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_port() -> u16 {
     STATE.with_borrow(|state| state.port)

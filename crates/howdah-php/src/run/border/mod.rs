@@ -25,7 +25,7 @@ use super::sys;
 use super::timers::Timers;
 use super::worker::{Config, Worker};
 
-/// As in `shim/swoole.h`.
+/// The settings of a server; `shim/swoole.h` describes the fields.
 #[repr(C)]
 pub struct Settings {
     workers: u64,
@@ -50,7 +50,7 @@ pub struct Settings {
     group: *const c_char,
 }
 
-/// As in `shim/swoole.h`.
+/// The next thing the script has to do; `shim/swoole.h` describes the fields.
 #[repr(C)]
 pub struct EventOut {
     kind: u32,
@@ -58,7 +58,7 @@ pub struct EventOut {
     id: u64,
 }
 
-/// As in `shim/swoole.h`.
+/// A span of bytes that the shim reads; `at` is NULL when there is none.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Bytes {
@@ -94,7 +94,7 @@ pub struct RequestOut {
     remote_address: [c_char; 48],
 }
 
-/// As in `shim/swoole.h`.
+/// The counters that `$server->stats()` shows, as `shim/swoole.h` declares them.
 #[repr(C)]
 pub struct StatsOut {
     connections: u64,
@@ -231,7 +231,7 @@ unsafe extern "C" fn howdah_run_next_timer(out: *mut EventOut) {
     unsafe { out.write(EventOut { kind, repeats, id }) };
 }
 
-/// Ends a timer.
+/// Ends a timer of this process; false if there is none with this id.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_timer_clear(id: u64) -> bool {
     STATE.with_borrow_mut(|state| state.timers.clear(id))
