@@ -1,15 +1,15 @@
-//! Why a run could not start, or had to end before its time. What goes wrong with one request is an
-//! [`crate::outcome::Outcome`], and not here.
+//! Why a run could not start or had to stop early. A failure of a single request is an
+//! [`crate::outcome::Outcome`], not an error.
 
 use std::path::PathBuf;
 
-/// The run is not, or no longer, possible. One name each; the message says what was attempted, on
-/// what, and what to try.
+/// Why a run is not possible, or no longer possible. Each variant has one name; the message says what
+/// was attempted, on what, and what to try.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BenchError {
     /// A target is no URL that can be requested.
     BadUrl {
-        /// What was given.
+        /// The URL that was given.
         url: String,
         /// What is wrong with it.
         why: String,
@@ -18,39 +18,39 @@ pub enum BenchError {
     Impossible(String),
     /// A file named on the command line cannot be read.
     MissingFile {
-        /// Which.
+        /// The file's path.
         path: PathBuf,
-        /// The system's words.
+        /// The system's message.
         why: String,
     },
     /// A check is not a valid expression.
     BadCheck(String),
     /// The host's name has no address.
     Dns {
-        /// The name.
+        /// The host's name.
         host: String,
-        /// The resolver's words.
+        /// The resolver's message.
         why: String,
     },
     /// The first connection of the run failed: there is nothing to measure.
     Unreachable {
-        /// Where to.
+        /// The address of the server.
         address: String,
-        /// What `connect` said.
+        /// The message of the failed `connect`.
         why: String,
     },
     /// The first TLS handshake of the run failed.
     TlsRefused {
-        /// Where to.
+        /// The address of the server.
         address: String,
-        /// What was wrong.
+        /// What was wrong with the handshake or the certificate.
         why: String,
     },
     /// More connections than this process may have open files.
     TooFewDescriptors {
-        /// Wanted.
+        /// How many open files the run needs.
         wanted: u64,
-        /// Allowed (`ulimit -n`, after raising it to the hard limit).
+        /// How many the process may have (`ulimit -n`, after raising it to the hard limit).
         limit: u64,
     },
     /// A request failed at its socket and `Plan::on_socket_error` says to stop (ab without `-r`).
@@ -59,13 +59,13 @@ pub enum BenchError {
     System {
         /// What was attempted.
         what: String,
-        /// The system's words.
+        /// The system's message.
         why: String,
     },
 }
 
 impl BenchError {
-    /// The name, for scripts and tests.
+    /// The variant's name, for scripts and tests.
     pub fn name(&self) -> &'static str {
         match self {
             BenchError::BadUrl { .. } => "BadUrl",
@@ -81,7 +81,7 @@ impl BenchError {
         }
     }
 
-    /// The exit code: 2 the command line, 6 no server to talk to, 1 everything else.
+    /// The exit code: 2 for the command line, 6 if there is no server, 1 for everything else.
     pub fn exit_code(&self) -> u8 {
         match self {
             BenchError::BadUrl { .. }

@@ -14,13 +14,13 @@ use crate::slo::Slo;
     reason = "one at a time, and not in a collection"
 )]
 pub enum Document {
-    /// `howdah bench URL`
+    /// A single run: `howdah bench URL`.
     Run(Run),
-    /// `--vs`
+    /// A comparison of servers: `--vs`.
     Comparison(Comparison),
-    /// `--sweep`
+    /// A sweep over concurrency: `--sweep`.
     Sweep(Sweep),
-    /// `--find-max`
+    /// A search for the highest rate: `--find-max`.
     Search(Search),
 }
 
@@ -42,27 +42,28 @@ pub struct Comparison {
 pub struct Arm {
     /// `A`, `B` …; the control is `A again`.
     pub name: String,
-    /// Its (first) URL.
+    /// The URL; the first one, if there are several.
     pub url: String,
-    /// Whether this is the base once more, to see what the method makes of no difference.
+    /// Whether this is the base measured a second time, which shows what the method makes of no
+    /// difference.
     pub control: bool,
 }
 
 /// One arm measured once.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Window {
-    /// Every arm is measured once in a block; the order changes from block to block.
+    /// The block's number; every arm is measured once in a block, in an order that changes from block to block.
     pub block: u32,
-    /// Index into `Comparison::arms`.
+    /// The arm's index in `Comparison::arms`.
     pub arm: usize,
-    /// What came out.
+    /// What the window measured.
     pub run: Run,
 }
 
 /// Runs at several levels of concurrency, in random order.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sweep {
-    /// Every window, in the order measured.
+    /// Every measurement of a level, in the order measured.
     pub points: Vec<SweepPoint>,
     /// Seed of the order.
     pub seed: u64,
@@ -71,39 +72,39 @@ pub struct Sweep {
 /// A level measured once.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SweepPoint {
-    /// Clients.
+    /// Number of clients.
     pub concurrency: u32,
-    /// How often it had been measured before.
+    /// How many times the level had been measured before.
     pub repetition: u32,
-    /// What came out.
+    /// What the window measured.
     pub run: Run,
 }
 
 /// The search for the highest rate that holds an objective.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Search {
-    /// What has to hold.
+    /// The objective that has to hold.
     pub slo: Slo,
     /// Every trial, in the order made.
     pub trials: Vec<Trial>,
-    /// The highest rate that held, confirmed; None: not even the lowest did.
+    /// The highest rate that held and was confirmed; None if not even the lowest did.
     pub found: Option<f64>,
-    /// Why it ended there, in a sentence, if not because the objective broke above it (the generator
-    /// was at its end, somebody interrupted).
+    /// Why the search ended there, in a sentence; None if the objective broke at a higher rate. It is
+    /// set when the generator reached its limit or somebody interrupted.
     #[serde(default)]
     pub limited_by: Option<String>,
 }
 
-/// One rate tried.
+/// A trial of one rate.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Trial {
-    /// Requests per second, offered.
+    /// Offered rate, requests per second.
     pub rate: f64,
-    /// Whether this was a repetition to confirm.
+    /// Whether this trial repeats an earlier one to confirm it.
     pub confirming: bool,
-    /// What broke, in words; empty: it held.
+    /// Terms of the objective that broke, in words; empty if it held.
     pub broken: Vec<String>,
-    /// What came out.
+    /// What the trial measured.
     pub run: Run,
 }
 
@@ -129,7 +130,7 @@ struct Head {
 }
 
 impl Document {
-    /// The word in the file.
+    /// The value of `kind` in the file.
     pub fn kind(&self) -> &'static str {
         match self {
             Document::Run(_) => "run",
@@ -139,7 +140,7 @@ impl Document {
         }
     }
 
-    /// As JSON, indented, with a line feed at the end.
+    /// The document as JSON, indented, with a line feed at the end.
     pub fn to_json(&self) -> String {
         let kind = self.kind();
         let schema = SCHEMA;
@@ -154,7 +155,7 @@ impl Document {
         text.expect("plain data becomes JSON") + "\n"
     }
 
-    /// Reads what [`Document::to_json`] wrote. The error says what is wrong with it, without the
+    /// Reads what [`Document::to_json`] wrote. The error says what is wrong with the text, without the
     /// file's name.
     pub fn from_json(text: &str) -> Result<Document, String> {
         let head: Head = serde_json::from_str(text)
@@ -185,7 +186,7 @@ impl Document {
         Ok(document)
     }
 
-    /// Every run in it, to be changed.
+    /// Every run of the document, to be changed.
     pub fn runs_mut(&mut self) -> Vec<&mut Run> {
         match self {
             Document::Run(run) => vec![run],
@@ -195,7 +196,7 @@ impl Document {
         }
     }
 
-    /// What the types cannot say.
+    /// Checks what the types cannot guarantee.
     fn check(&self) -> Result<(), String> {
         let runs: Vec<&Run> = match self {
             Document::Run(run) => vec![run],
@@ -272,7 +273,7 @@ impl Comparison {
             .collect()
     }
 
-    /// Index of the control, if there is one.
+    /// The index of the control among the arms, if there is one.
     pub fn control(&self) -> Option<usize> {
         self.arms.iter().position(|arm| arm.control)
     }

@@ -25,7 +25,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Nothing recorded, three significant digits: a percentile is right within 0.1 %.
+    /// An empty histogram with three significant digits: a percentile is right within 0.1 %.
     pub fn new() -> Histogram {
         Histogram(hdrhistogram::Histogram::new_with_bounds(1, LONGEST, 3).expect("valid bounds"))
     }
@@ -46,7 +46,7 @@ impl Histogram {
         self.0.reset();
     }
 
-    /// How many durations.
+    /// How many durations were recorded.
     pub fn len(&self) -> u64 {
         self.0.len()
     }
@@ -61,12 +61,12 @@ impl Histogram {
         self.0.value_at_quantile(quantile)
     }
 
-    /// The longest, in nanoseconds. 0 if empty.
+    /// The longest duration, in nanoseconds. 0 if empty.
     pub fn max(&self) -> u64 {
         self.0.max()
     }
 
-    /// The shortest, in nanoseconds. 0 if empty.
+    /// The shortest duration, in nanoseconds. 0 if empty.
     pub fn min(&self) -> u64 {
         if self.is_empty() { 0 } else { self.0.min() }
     }
@@ -81,17 +81,17 @@ impl Histogram {
         self.0.stdev()
     }
 
-    /// How many lie at or below this duration in nanoseconds.
+    /// How many durations are at most this long, in nanoseconds.
     pub fn count_up_to(&self, nanoseconds: u64) -> u64 {
         self.0.count_between(0, nanoseconds.min(LONGEST))
     }
 
-    /// The histogram itself, for what is not here.
+    /// The underlying histogram, for what this type does not offer.
     pub fn inner(&self) -> &hdrhistogram::Histogram<u64> {
         &self.0
     }
 
-    /// The HdrHistogram V2 compressed encoding in base64.
+    /// The histogram in the HdrHistogram V2 compressed encoding, in base64.
     pub fn encode(&self) -> String {
         let mut bytes = Vec::new();
         V2DeflateSerializer::new()
@@ -100,7 +100,7 @@ impl Histogram {
         BASE64.encode(bytes)
     }
 
-    /// What [`Histogram::encode`] wrote; the error says what is wrong with the text.
+    /// Reads what [`Histogram::encode`] wrote; the error says what is wrong with the text.
     pub fn decode(text: &str) -> Result<Histogram, String> {
         let bytes = BASE64
             .decode(text)

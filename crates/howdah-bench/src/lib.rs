@@ -1,4 +1,4 @@
-//! The load tester: what to send and when, what came back, what that means, and how it is told.
+//! The load tester: what to send and when, what came back, what that means, and how to report it.
 //! Shares no code with the server, so that neither can hide the other's mistakes.
 //!
 //! - [`plan`]: what is asked for: targets, arrivals, when to stop, the connection, the checks.

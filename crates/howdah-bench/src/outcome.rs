@@ -36,17 +36,18 @@ macro_rules! outcomes {
     };
 }
 
-/// Where a request was lost.
+/// The stage at which a request was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Kind {
-    /// It was not.
+    /// The request was not lost: a good answer.
     Good,
     /// A complete answer came, with the wrong status or the wrong content. Ab counts it as
     /// "Complete requests" and in its requests per second.
     Answer,
-    /// No connection. Ab: "Failed requests (Connect)".
+    /// There was no connection. Ab: "Failed requests (Connect)".
     Connect,
-    /// The connection was there, a complete answer was not. Ab: "Receive", "Exceptions", or nothing.
+    /// The connection was established, but no complete answer came. Ab: "Receive", "Exceptions", or
+    /// nothing.
     Transport,
 }
 

@@ -8,21 +8,21 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use crate::error::BenchError;
 use crate::run::Run;
 
-/// All of its terms have to hold.
+/// An objective: all of its terms have to hold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slo {
     terms: Vec<Term>,
     text: String,
 }
 
-/// One of them.
+/// A term of an objective.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Term {
-    /// Share of requests (0.99) answered well within seconds.
+    /// This share of the requests (0.99) must have a good answer within this time, seconds.
     Quantile(f64, f64),
-    /// Mean latency of good answers, seconds.
+    /// The mean latency of good answers must be below this, seconds.
     Mean(f64),
-    /// Errors per ended request.
+    /// The share of ended requests that were errors must be below this.
     Errors(f64),
 }
 

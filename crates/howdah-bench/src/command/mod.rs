@@ -33,17 +33,17 @@ use crate::slo::Slo;
 use output::Outputs;
 use progress::{Show, Watcher};
 
-/// Interrupted: 128 and the signal's number, as shells say.
+/// Exit code after Ctrl-C: 128 plus the signal's number, as shells have it.
 const INTERRUPTED: u8 = 130;
-/// Something was measured, and it is not what was asked for.
+/// Exit code when a measurement was made and its result is not what was asked for.
 const FAILED: u8 = 1;
-/// The generator's own limit is looked for if it used more than this of a core.
+/// A closed loop whose busiest thread used more than this share of a core is followed by a ceiling run.
 const BUSY: f64 = 0.5;
-/// How long.
+/// How long the ceiling run takes.
 const CEILING: Duration = Duration::from_secs(2);
 
-/// Does what was typed and returns the exit code. `interrupt` is set by Ctrl-C; `command` is the
-/// command line for the report, `generator` the program's name and version.
+/// Does what was typed and returns the exit code. Ctrl-C sets `interrupt`; `command` is the command
+/// line, for the report.
 pub fn run(typed: &Bench, interrupt: Arc<AtomicBool>, command: Vec<String>) -> u8 {
     let done = match &typed.command {
         Some(BenchCommand::Report(files)) => saved::report(files),
@@ -165,8 +165,8 @@ fn single(typed: &Bench, plan: &Plan, session: &mut Session<'_>) -> Result<Run, 
     Ok(run)
 }
 
-/// What the generator reaches against a server that does nothing: asked for, or in doubt. In an open
-/// loop the send lag tells the same.
+/// Measures what the generator reaches against a server that does nothing, if that was asked for or the
+/// generator was busy. An open loop is measured only on request: its send lag shows a busy generator.
 fn ceiling(
     typed: &Bench,
     run: &Run,
@@ -182,7 +182,7 @@ fn ceiling(
     driver::ceiling(plan, length, CEILING, session)
 }
 
-/// The exit code of what was measured.
+/// The exit code that the result of a measurement asks for.
 fn judge(document: &Document, slo: Option<&Slo>) -> u8 {
     match document {
         Document::Run(run) => {

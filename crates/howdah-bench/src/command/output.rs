@@ -12,7 +12,7 @@ use crate::run::Run;
 
 use super::arguments::{Bench, SavedRuns};
 
-/// The files asked for, open.
+/// The files that were asked for, open for writing.
 #[derive(Debug, Default)]
 pub struct Outputs {
     json: Option<Place>,

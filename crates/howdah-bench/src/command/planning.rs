@@ -18,11 +18,11 @@ use crate::slo::seconds;
 
 use super::arguments::Bench;
 
-/// Measured by default, if neither -n nor -t says how much.
+/// How long a single run measures if neither -n nor -t is given.
 const RUN: Duration = Duration::from_secs(10);
-/// A window of a comparison or a sweep, likewise.
+/// How long a window of a comparison or a sweep measures if neither -n nor -t is given.
 const WINDOW: Duration = Duration::from_secs(5);
-/// Connections of an open loop at most, likewise.
+/// Most connections of an open loop if --connections is not given.
 pub const CONNECTIONS: u32 = 1000;
 
 /// The plan for the URL given; of the others in `--vs` see [`for_other`].
@@ -293,7 +293,7 @@ fn connection(typed: &Bench) -> Result<ConnectionPolicy, BenchError> {
     })
 }
 
-/// `host:port`, or `host` for port 80.
+/// Reads `host:port`, or `host` for port 80.
 fn proxy(text: &str) -> Result<Address, BenchError> {
     let target = Target::parse(&format!("http://{text}/"))
         .ok()
@@ -303,7 +303,7 @@ fn proxy(text: &str) -> Result<Address, BenchError> {
         .ok_or_else(|| impossible(format!("-X {text}: expected host:port")))
 }
 
-/// In ab's words. None: all.
+/// Reads a version of TLS in ab's words. None: all versions.
 fn tls_version(text: &str) -> Result<Option<TlsVersion>, BenchError> {
     match text.to_ascii_uppercase().as_str() {
         "ALL" => Ok(None),
@@ -344,7 +344,7 @@ fn checks(typed: &Bench) -> Result<Checks, BenchError> {
     Ok(checks)
 }
 
-/// `/pointer` or `/pointer=value`; a value that is no JSON is a text.
+/// Reads `/pointer` or `/pointer=value`; a value that is not JSON is taken as a string.
 fn json_check(text: &str) -> Result<BodyCheck, BenchError> {
     let (pointer, value) = match text.split_once('=') {
         Some((pointer, value)) => (pointer, Some(value)),
@@ -363,7 +363,7 @@ fn json_check(text: &str) -> Result<BodyCheck, BenchError> {
     })
 }
 
-/// `3%` or `0.03`, below 100 %.
+/// Reads `3%` or `0.03`; the margin has to be below 100 %.
 pub fn margin(text: &str) -> Result<f64, BenchError> {
     let value = match text.strip_suffix('%') {
         Some(number) => number.trim().parse::<f64>().map(|v| v / 100.0),
@@ -377,7 +377,7 @@ pub fn margin(text: &str) -> Result<f64, BenchError> {
     }
 }
 
-/// `10,30,50`, or `1..512`: doubling from the first to the last.
+/// Reads `10,30,50`, or `1..512`, which doubles from the first number to the last.
 pub fn levels(text: &str) -> Result<Vec<u32>, BenchError> {
     let bad = || {
         impossible(format!(

@@ -1,5 +1,5 @@
-//! What is to be seen while it runs, on standard error: on a terminal one line that is written anew,
-//! elsewhere plain lines, a few per run. Standard output is the report's alone.
+//! Shows the progress of a run on standard error: on a terminal one line that is overwritten, elsewhere
+//! a few plain lines per run. Standard output carries only the report.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -12,18 +12,18 @@ use crate::run::Run;
 /// How much to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Show {
-    /// Nothing: -q.
+    /// Shows nothing, as -q asks.
     Nothing,
-    /// A line that is written anew: a terminal.
+    /// Overwrites one line: standard error is a terminal.
     Live,
-    /// A line for every tenth of a run: a file or a pipe.
+    /// Prints a line for every tenth of a run: standard error is a file or a pipe.
     Tenths,
-    /// A line for every second: -v 2.
+    /// Prints a line for every second, as -v 2 asks.
     Seconds,
 }
 
 impl Show {
-    /// For standard error as it is.
+    /// Chooses by the options and by whether standard error is a terminal.
     pub fn choose(quiet: bool, verbosity: u8) -> Show {
         match (quiet, verbosity) {
             (true, _) => Show::Nothing,
@@ -46,7 +46,7 @@ pub struct Watcher<W: Write> {
 }
 
 impl<W: Write> Watcher<W> {
-    /// Shows on `out`.
+    /// Makes a watcher that shows events on `out`.
     pub fn new(show: Show, out: W) -> Self {
         Watcher {
             show,

@@ -15,7 +15,7 @@ use super::arguments::SavedRuns;
 use super::output::Outputs;
 use super::planning;
 
-/// Reports, and returns the exit code.
+/// Prints the report and returns the exit code.
 pub fn report(typed: &SavedRuns) -> Result<u8, BenchError> {
     let outputs = Outputs::of_saved(typed)?;
     let mut documents = Vec::new();

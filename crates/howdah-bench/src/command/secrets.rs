@@ -1,15 +1,16 @@
-//! Passwords and cookies: needed to measure, and in no report and no file, for those are passed on.
+//! Conceals passwords and cookies: a measurement needs them, but reports and files, which people pass
+//! on, must not contain them.
 
 use crate::experiment::Document;
 use crate::plan::Template;
 
-/// What stands in their place.
+/// The text that replaces a secret.
 const CONCEALED: &str = "(concealed)";
 
-/// Fields whose values give access.
+/// Header fields whose values give access.
 const FIELDS: [&str; 3] = ["Authorization", "Cookie", "Proxy-Authorization"];
 
-/// Conceals them in all plans and command lines of a document.
+/// Conceals the secrets in all plans and command lines of a document.
 pub fn conceal(document: &mut Document) {
     for run in document.runs_mut() {
         for (name, value) in &mut run.plan.request.headers {
@@ -25,8 +26,8 @@ fn is_secret(field: &str) -> bool {
     FIELDS.iter().any(|f| f.eq_ignore_ascii_case(field.trim()))
 }
 
-/// The words after -A, -P and -C, whether they stand alone or in the same word, and secret fields of -H.
-/// Letters may stand together, as in `-kA user:password`.
+/// Conceals the values of -A, -P and -C, in the same word or in the next, and secret fields given with
+/// -H. Letters may be combined, as in `-kA user:password`.
 fn command(words: Vec<String>) -> Vec<String> {
     /// Letters without a value, which others may follow in the same word.
     const FLAGS: &str = "kirlqdSI";

@@ -13,19 +13,21 @@ use crate::plan::{
     Arrivals, Checks, Observe, Plan, Protocol, Scheme, Stop, Target, Template, Transcript,
 };
 
-/// The answer of the null server is no longer than this.
+/// Longest answer that the null server gives, bytes.
 const LONGEST_ANSWER: u64 = 4 << 20;
 
 /// Clients of the ceiling run for an open loop, which has none of its own.
 const OPEN_LOOP_CLIENTS: u32 = 100;
 
-/// Whether the null server can show it. Over HTTPS and HTTP/2 it would have to do as much for an answer
-/// as the generator, and would be the limit itself: there the generator's own CPU time tells more.
+/// Whether the null server can show the ceiling of this plan. Over HTTPS and HTTP/2 an answer would
+/// cost it as much as the generator, so it would be the limit itself; there the generator's own CPU
+/// time is the better evidence.
 pub fn has_ceiling(plan: &Plan) -> bool {
     plan.targets[0].scheme == Scheme::Http && plan.connection.protocol != Protocol::Http2
 }
 
-/// Answers per second. None: there is none ([`has_ceiling`]); or interrupted.
+/// Measures the ceiling in answers per second. None if the plan has none ([`has_ceiling`]) or the run
+/// was interrupted.
 pub fn ceiling(
     plan: &Plan,
     answer_length: u64,

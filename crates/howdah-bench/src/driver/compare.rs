@@ -10,9 +10,9 @@ use crate::plan::Plan;
 /// How servers are compared.
 #[derive(Clone, Copy, Debug)]
 pub struct CompareOptions {
-    /// Blocks: each gives a pair of every server with the first.
+    /// Number of blocks; each gives one pair of every server with the first.
     pub blocks: u32,
-    /// Measure the first once more in every block, as a control: the noise floor.
+    /// Whether to measure the first server once more in every block, as a control: the noise floor.
     pub control: bool,
     /// Differences below this share are "the same".
     pub margin: f64,
@@ -31,8 +31,8 @@ impl Default for CompareOptions {
     }
 }
 
-/// Measures the plans in turns, one of which is a window; the first plan is the base. After an
-/// interruption the windows that are whole are given.
+/// Measures the plans in turns; the first plan is the base, and each turn is a window. After an
+/// interruption it returns the complete windows.
 pub fn compare(
     plans: &[Plan],
     options: CompareOptions,
@@ -78,7 +78,7 @@ pub fn compare(
     })
 }
 
-/// `A` … `Z`, then by number.
+/// The name of an arm: `A` to `Z`, then a number.
 fn name(index: usize) -> String {
     match u8::try_from(index) {
         Ok(index @ 0..26) => char::from(b'A' + index).to_string(),
@@ -97,7 +97,8 @@ fn arm(name: String, plan: &Plan, control: bool) -> Arm {
     }
 }
 
-/// The order of a block: every second one backwards, and every second pair begins one further on.
+/// The order of the arms in a block: every second block runs backwards, and every second pair of blocks
+/// begins one arm further on.
 pub fn order(block: usize, arms: usize) -> Vec<usize> {
     let first = block / 2 % arms.max(1);
     let mut order: Vec<usize> = (0..arms).map(|n| (first + n) % arms).collect();

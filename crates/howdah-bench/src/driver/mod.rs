@@ -25,13 +25,13 @@ use crate::plan::Plan;
 use crate::plan::template::Random;
 use crate::run::{Ended, Run};
 
-/// What surrounds several runs.
+/// What several runs have in common.
 pub struct Session<'a> {
-    /// Set to end after what has been measured.
+    /// Set it to end the session; what has been measured so far is kept.
     pub interrupt: Arc<AtomicBool>,
     /// The command line, for the report.
     pub command: Vec<String>,
-    /// Told what happens.
+    /// Called with every event of the session.
     pub watch: &'a mut dyn FnMut(Event<'_>),
 }
 
@@ -40,21 +40,21 @@ pub struct Session<'a> {
 pub enum Event<'a> {
     /// A run begins.
     Begins {
-        /// Which, from 1.
+        /// The run's number, from 1.
         number: usize,
-        /// Of how many; None: nobody knows yet.
+        /// How many runs there will be; None if that is not known yet.
         of: Option<usize>,
         /// What is measured: `A`, `c=30`, `1200/s`.
         label: &'a str,
     },
-    /// A second of it is over.
+    /// A second of the run is over.
     Second(&'a Progress<'a>),
-    /// It is over.
+    /// The run is over.
     Ended(&'a Run),
 }
 
 impl Session<'_> {
-    /// Runs a plan. None: it was interrupted, and is not whole.
+    /// Runs a plan. None if it was interrupted and is therefore incomplete.
     fn measure(
         &mut self,
         plan: &Plan,
@@ -83,14 +83,14 @@ impl Session<'_> {
     }
 }
 
-/// Fisher and Yates.
+/// Shuffles in place (Fisher and Yates).
 fn shuffle<T>(items: &mut [T], random: &mut Random) {
     for last in (1..items.len()).rev() {
         items.swap(last, random.between(0, last as u64) as usize);
     }
 }
 
-/// As few threads as there are connections, if there are fewer.
+/// The plan with these arrivals, and with no more threads than it has connections.
 fn with_arrivals(plan: &Plan, arrivals: crate::plan::Arrivals) -> Plan {
     let mut plan = plan.clone();
     plan.arrivals = arrivals;

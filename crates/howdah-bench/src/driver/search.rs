@@ -13,18 +13,18 @@ use crate::plan::{Arrivals, Plan, Spacing, Stop};
 use crate::run::Run;
 use crate::slo::Slo;
 
-/// How the search is made.
+/// Settings of the search.
 #[derive(Clone, Copy, Debug)]
 pub struct SearchOptions {
     /// How arrivals are spread.
     pub spacing: Spacing,
-    /// Connections at most.
+    /// Most connections of a trial.
     pub max_connections: u32,
-    /// Length of a trial.
+    /// How long a trial takes.
     pub trial: Duration,
     /// The search ends when the rate that holds and the one that breaks are this close: 0.05 is 5 %.
     pub resolution: f64,
-    /// How often the winner has to hold once more.
+    /// How many repetitions of the winner have to hold.
     pub confirmations: u32,
 }
 
@@ -40,7 +40,7 @@ impl Default for SearchOptions {
     }
 }
 
-/// Trials at most, confirmations included.
+/// Most trials of a search, confirmations included.
 const MOST_TRIALS: usize = 40;
 
 /// Below this rate there is no point in halving further.
@@ -49,10 +49,10 @@ const LOWEST: f64 = 0.5;
 /// Share of the requests due that may be waiting for a connection at the end of a trial.
 const MOST_UNSENT: f64 = 0.01;
 
-/// A thread of the generator busier than this has no room to be on time.
+/// A generator thread that uses more than this share of a core cannot send on time.
 const BUSY: f64 = 0.9;
 
-/// Searches. After an interruption the trials that are whole are given, and nothing is found.
+/// Searches for the rate. After an interruption it returns the complete trials and no rate.
 pub fn find_max(
     plan: &Plan,
     slo: &Slo,
@@ -106,7 +106,7 @@ impl Searching<'_, '_> {
         }
     }
 
-    /// What a closed loop reaches: a rate near which it becomes interesting.
+    /// Measures what a closed loop reaches: the rate at which the search starts.
     fn guess(&mut self) -> Result<Option<f64>, BenchError> {
         let concurrency = self.options.max_connections.min(32);
         let mut plan = with_arrivals(self.plan, Arrivals::Closed { concurrency });
@@ -120,7 +120,7 @@ impl Searching<'_, '_> {
             .filter(|rate| *rate >= LOWEST))
     }
 
-    /// Whether the rate holds. None: interrupted, or no more trials.
+    /// Makes a trial and says whether the rate holds. None if it was interrupted or no trials are left.
     fn holds(&mut self, rate: f64, confirming: bool) -> Result<Option<bool>, BenchError> {
         if self.found.trials.len() >= MOST_TRIALS {
             self.found.limited_by = Some(format!(
@@ -215,7 +215,7 @@ fn not_kept_up(run: &Run) -> Option<String> {
     })
 }
 
-/// Whether it was rather the generator that broke the objective.
+/// Whether the generator, rather than the server, broke the objective.
 fn generator_at_its_end(run: &Run, rate: f64) -> Option<String> {
     let ports = run.count(Outcome::PortsExhausted);
     if ports > 0 {

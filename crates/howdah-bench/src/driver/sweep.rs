@@ -6,18 +6,18 @@ use crate::experiment::{Sweep, SweepPoint};
 use crate::plan::template::Random;
 use crate::plan::{Arrivals, Plan};
 
-/// How a sweep is made.
+/// Settings of a sweep.
 #[derive(Clone, Debug)]
 pub struct SweepOptions {
-    /// Numbers of clients.
+    /// Numbers of clients to measure.
     pub levels: Vec<u32>,
-    /// How often each is measured.
+    /// How many times each level is measured.
     pub repetitions: u32,
     /// Seed of the order.
     pub seed: u64,
 }
 
-/// Measures the plan at every level. After an interruption the points that are whole are given.
+/// Measures the plan at every level. After an interruption it returns the complete points.
 pub fn sweep(
     plan: &Plan,
     options: &SweepOptions,

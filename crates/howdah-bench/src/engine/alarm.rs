@@ -13,19 +13,19 @@ use rustix::time::{
 use super::clock::SECOND;
 use crate::error::BenchError;
 
-/// The alarm's token; a socket's has a client's number in its lower half.
+/// The alarm's token; a socket's token has a client's number in its lower half.
 pub const ALARM: u64 = u64::MAX;
 
 /// A timer that an epoll instance watches.
 #[derive(Debug)]
 pub struct Alarm {
     timer: OwnedFd,
-    /// What it is set to, nanoseconds of the run.
+    /// When it goes off, in nanoseconds of the run; 0 until it is set.
     set: u64,
 }
 
 impl Alarm {
-    /// Not set.
+    /// Makes an alarm that is not set.
     pub fn new(epoll: &OwnedFd) -> Result<Alarm, BenchError> {
         let system = |what: &str, why: Errno| BenchError::System {
             what: what.to_owned(),
@@ -41,7 +41,8 @@ impl Alarm {
         Ok(Alarm { timer, set: 0 })
     }
 
-    /// Wakes at this time, which is so far from now. A system call, unless it is set to that already.
+    /// Has the loop wake at `until`, which is `wait` nanoseconds from now. Costs a system call, unless
+    /// the alarm is set to that time already.
     pub fn set(&mut self, until: u64, wait: u64) {
         if wait == 0 || self.set == until {
             return;
@@ -58,7 +59,7 @@ impl Alarm {
     }
 }
 
-/// Nanoseconds, as the kernel takes them.
+/// Converts nanoseconds to the kernel's form.
 pub fn timespec(nanoseconds: u64) -> Timespec {
     Timespec {
         tv_sec: (nanoseconds / SECOND) as i64,

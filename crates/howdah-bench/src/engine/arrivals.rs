@@ -12,15 +12,15 @@ pub struct DueTimes {
     gap: f64,
     spacing: Spacing,
     random: Random,
-    /// Constant: how many have been given. Poisson: unused.
+    /// Constant arrivals: how many have been taken. Poisson arrivals do not use it.
     given: u64,
     next: f64,
     left: Option<u64>,
 }
 
 impl DueTimes {
-    /// The share of thread `index` of `threads`: independent Poisson streams add up to one, constant
-    /// ones are offset against each other so that the whole is evenly spaced.
+    /// The share of thread `index` of `threads`: independent Poisson streams add up to one, and
+    /// constant streams are offset against each other so that the whole is evenly spaced.
     pub fn new(
         rate: f64,
         spacing: Spacing,
@@ -46,12 +46,13 @@ impl DueTimes {
         }
     }
 
-    /// When the next is due. None: there are no more.
+    /// When the next request is due. None if there are no more.
     pub fn peek(&self) -> Option<u64> {
         (self.left != Some(0)).then_some(self.next as u64)
     }
 
-    /// Takes the next. A request of the warm-up is not counted against the number of requests.
+    /// Takes the next arrival. `counts` is false for a request of the warm-up, which does not count
+    /// towards the number of requests.
     pub fn take(&mut self, counts: bool) -> Option<u64> {
         let due = self.peek()?;
         if let (Some(left), true) = (&mut self.left, counts) {
@@ -67,7 +68,7 @@ impl DueTimes {
     }
 }
 
-/// Exponentially distributed with mean 1.
+/// A random number from the exponential distribution with mean 1.
 fn exponential(random: &mut Random) -> f64 {
     -(1.0 - random.fraction()).ln()
 }

@@ -14,17 +14,18 @@ use crate::run::{
     ClientSide, Ended, Machine, Run, SCHEMA, Second, ServerSample, Tally, client_side::ThreadUse,
 };
 
-/// Collects while the run goes on.
+/// Collects the threads' counts while the run goes on.
 #[derive(Debug)]
 pub struct Collector {
     plan: Plan,
     command: Vec<String>,
     machine: Machine,
-    /// Seconds since 1970.
+    /// When the measured part began, in seconds since 1970.
     pub started: f64,
-    /// What was seen of the server.
+    /// The samples of the server.
     pub server: Vec<ServerSample>,
-    /// Seconds not all threads have reported yet, by index: how many have, and their sum.
+    /// Seconds that not all threads have reported yet, by index: how many threads have, and the sum of
+    /// their counts.
     open: BTreeMap<u32, (usize, Interval)>,
     seconds: Vec<Second>,
     good: Histogram,
@@ -50,7 +51,7 @@ impl Collector {
         }
     }
 
-    /// Takes a thread's second; gives the indexes of those that are complete by it.
+    /// Adds a thread's second and returns the indexes of the seconds that are complete now.
     pub fn take(&mut self, interval: Interval) -> Vec<usize> {
         let index = interval.index;
         let complete = match self.open.entry(index) {
@@ -75,7 +76,7 @@ impl Collector {
         vec![self.seconds.len() - 1]
     }
 
-    /// What to tell about a second that is complete.
+    /// The progress after a complete second, for whoever watches the run.
     pub fn progress(&self, index: usize) -> Progress<'_> {
         let good = self.counts[Outcome::Good.index()];
         let ended = self.counts.iter().sum::<u64>();
@@ -137,7 +138,7 @@ impl Collector {
         });
     }
 
-    /// All of it.
+    /// Builds the run from everything that was counted.
     pub fn finish(
         mut self,
         finished: Vec<Finished>,

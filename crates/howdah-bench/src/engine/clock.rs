@@ -1,13 +1,13 @@
-//! Time within a run: nanoseconds since all threads were told to begin.
+//! Time within a run: nanoseconds since all threads began.
 
 use std::time::Instant;
 
-/// The run's clock. Copies agree.
+/// The run's clock. Its copies give the same time.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock(Instant);
 
 impl Clock {
-    /// Zero is now.
+    /// Starts a clock; the present moment is its zero.
     pub fn start() -> Clock {
         Clock(Instant::now())
     }
@@ -19,13 +19,13 @@ impl Clock {
     }
 }
 
-/// One second.
+/// Nanoseconds in a second.
 pub const SECOND: u64 = 1_000_000_000;
 
-/// One millisecond.
+/// Nanoseconds in a millisecond.
 pub const MILLISECOND: u64 = 1_000_000;
 
-/// Nanoseconds as seconds.
+/// Converts nanoseconds to seconds.
 pub fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e9
 }

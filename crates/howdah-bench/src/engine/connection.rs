@@ -1,5 +1,5 @@
-//! One client and its connection: a request from its beginning to its end. A state machine that is
-//! told of events and times; who begins the next request, and when, is the worker's matter.
+//! One client and its connection: a request from its beginning to its end. A state machine driven by
+//! events and times; the worker decides who begins the next request, and when.
 //!
 //! In the common case a request is one `send` and one `recv`: the answer to it is read in one piece,
 //! and the next request is sent from within the same event.
@@ -24,16 +24,16 @@ use crate::response::{End, Fault, Reader, Sink};
 /// Pieces of an answer read before others have their turn: 2 MiB.
 const READS_IN_A_ROW: usize = 32;
 
-/// A request that may be sent.
+/// Permission to send a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Ticket {
-    /// Its number, from 1.
+    /// The request's number, from 1.
     pub seq: u64,
-    /// When it was due; in a closed loop, now.
+    /// When it was due; in a closed loop the time at which it was issued.
     pub due: u64,
-    /// It is of the measured part.
+    /// Whether the request belongs to the measured part.
     pub measured: bool,
-    /// Open loop: how late it is for want of the generator.
+    /// Open loop: how late the request is because the generator was busy.
     pub lag: Option<u64>,
 }
 
@@ -47,18 +47,18 @@ pub struct Connection {
     stream: Option<Stream>,
     /// Complete answers on this connection.
     served: u64,
-    /// When the client became free: for the send lag.
+    /// When the client became free; the send lag counts from it.
     pub free_since: u64,
     ticket: Ticket,
     times: Times,
-    /// When connecting, and then waiting for the answer, began: for the timeout.
+    /// When connecting, or waiting for the answer, began; the timeout counts from it.
     since: u64,
-    /// The whole request, if it had to be written, and how much has been sent.
+    /// The whole request, if it differs from the constant one.
     out: Vec<u8>,
     out_constant: bool,
     out_sent: usize,
     reader: Reader,
-    /// Kept for the checks.
+    /// The body of the answer, kept for the checks.
     body: Vec<u8>,
     jar: Jar,
     random: Random,
@@ -66,24 +66,24 @@ pub struct Connection {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// No request.
+    /// The client has no request.
     Idle,
-    /// The connection is on its way.
+    /// The connection is being established.
     Connecting,
-    /// The backlog was full, connecting is tried again later.
+    /// The backlog was full; the worker retries later.
     Backlog,
-    /// TLS.
+    /// The TLS handshake is in progress.
     Handshake,
-    /// Not all of the request is sent.
+    /// A part of the request has still to be sent.
     Sending,
-    /// The answer is awaited.
+    /// The request is sent; the client waits for the answer.
     Receiving,
 }
 
-/// What came of an event.
+/// The result of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It goes on.
+    /// The request is still in progress.
     Working,
     /// The request has ended, at this time.
     Ended { now: u64, outcome: Outcome },
@@ -118,12 +118,12 @@ impl Connection {
         }
     }
 
-    /// The number events of the present socket carry.
+    /// The token that epoll reports with events of the present socket.
     pub fn token(&self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
 
-    /// The request under way.
+    /// The request in progress, if there is one.
     pub fn under_way(&self) -> Option<UnderWay> {
         (self.phase != Phase::Idle).then_some(UnderWay {
             measured: self.ticket.measured,
@@ -192,7 +192,7 @@ impl Connection {
         }
     }
 
-    /// The connection is there.
+    /// The TCP or unix connection is established.
     fn established(&mut self, context: &mut Context) -> Step {
         context.reached();
         context.recorder.opened();
@@ -302,7 +302,7 @@ impl Connection {
         }
     }
 
-    /// Watches the socket anew: what is ready now is reported once more.
+    /// Registers the socket again, so that epoll reports once more what is ready now.
     fn watch(&mut self, context: &Context, besides: EventFlags) {
         if let Some(stream) = &self.stream {
             let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET | besides;
@@ -312,7 +312,7 @@ impl Connection {
         }
     }
 
-    /// The socket has something to say.
+    /// Handles an event of the socket.
     pub fn event(&mut self, context: &mut Context, flags: EventFlags) -> Step {
         let ended = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
         match self.phase {
@@ -362,7 +362,7 @@ impl Connection {
         }
     }
 
-    /// Something happened between two requests; whether the connection is of no more use.
+    /// Handles an event between two requests. Returns whether the connection has become unusable.
     fn idle_event(&mut self, context: &mut Context, ended: bool) -> bool {
         let Some(stream) = &mut self.stream else {
             return false;
@@ -426,7 +426,7 @@ impl Connection {
         Step::Working
     }
 
-    /// Reads bytes that were received.
+    /// Feeds received bytes to the reader.
     #[inline]
     fn read(&mut self, context: &mut Context, length: usize, ended: bool, now: u64) -> Step {
         context
@@ -486,7 +486,7 @@ impl Connection {
         self.finish(context, outcome, status, now)
     }
 
-    /// The request has failed; its connection is of no more use.
+    /// Ends the request as failed and gives up its connection.
     fn fail(
         &mut self,
         context: &mut Context,
@@ -532,7 +532,7 @@ impl Connection {
         }
     }
 
-    /// Closes now.
+    /// Closes the connection at once.
     fn close(&mut self, context: &mut Context) {
         if let Some(stream) = self.stream.take()
             && (self.phase != Phase::Connecting)
@@ -551,7 +551,7 @@ impl Connection {
     }
 }
 
-/// Takes from an answer what somebody wants.
+/// Takes from an answer what the checks, the cookie jar, the report or the transcript need.
 struct Taker<'a> {
     jar: Option<&'a mut Jar>,
     body: Option<&'a mut Vec<u8>>,

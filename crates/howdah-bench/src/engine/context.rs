@@ -19,16 +19,16 @@ use crate::outcome::{Kind, Outcome};
 use crate::plan::Plan;
 use crate::plan::check::LONGEST_CHECKED_BODY;
 
-/// Connections left to the server to close, at most, per thread.
+/// Most connections per thread that wait for the server to close them.
 const MOST_LEAVING: usize = 64;
 
-/// A connection left to the server to close.
+/// A connection that waits for the server to close it.
 #[derive(Debug)]
 struct Leaving {
-    /// Held open.
+    /// The connection, which stays open while this value lives.
     #[expect(dead_code, reason = "dropping it closes the connection")]
     stream: Stream,
-    /// Of its events.
+    /// The token that epoll reports with its events.
     token: u64,
     since: u64,
 }
@@ -37,25 +37,25 @@ struct Leaving {
 #[derive(Debug)]
 pub struct Shared {
     pub clock: Clock,
-    /// Requests given out, of the measured part; the numbers of `{seq}`.
+    /// Requests issued for the measured part; also the source of the numbers in `{seq}`.
     pub given: AtomicU64,
-    /// No more requests: Ctrl-C, or an error.
+    /// Set to issue no more requests: after Ctrl-C or an error.
     pub stop: AtomicBool,
-    /// Why it cannot go on.
+    /// The error that ended the run; None while there is none.
     pub error: Mutex<Option<BenchError>>,
-    /// A connection has been established: the server is there.
+    /// Whether a connection has ever been established, so that there is a server.
     pub reached: AtomicBool,
-    /// A TLS handshake has succeeded.
+    /// Whether a TLS handshake has ever succeeded.
     pub handshook: AtomicBool,
     pub first: Arc<OnceLock<First>>,
-    /// Where the measured part begins, nanoseconds.
+    /// When the measured part begins, in nanoseconds of the run.
     pub from: u64,
-    /// Where the run ends, if it has a time.
+    /// When the run ends, in nanoseconds of the run; None if only the number of requests ends it.
     pub until: Option<u64>,
 }
 
 impl Shared {
-    /// Ends the run for a reason; the first one counts.
+    /// Ends the run with this error; the first error is the one that counts.
     pub fn fail(&self, error: BenchError) {
         let mut slot = self.error.lock().unwrap_or_else(|e| e.into_inner());
         slot.get_or_insert(error);
@@ -74,32 +74,33 @@ pub struct Context {
     pub tls: Option<Arc<TlsClient>>,
     pub requests: Arc<Requests>,
     pub recorder: Recorder,
-    /// Nanoseconds.
+    /// The timeout of a connection and of an answer, nanoseconds.
     pub timeout: u64,
     pub checks_bodies: bool,
     pub thread: u32,
     pub threads: u32,
     pub buffer: Box<[u8]>,
-    /// For TLS records.
+    /// Buffer for TLS records.
     pub scratch: Box<[u8]>,
     pub server_field: Option<String>,
     leaving: VecDeque<Leaving>,
 }
 
 impl Context {
-    /// The server is there.
+    /// Records that the server has been reached.
     pub fn reached(&self) {
         if !self.shared.reached.load(Ordering::Relaxed) {
             self.shared.reached.store(true, Ordering::Relaxed);
         }
     }
 
-    /// A handshake has succeeded; whether one had before.
+    /// Records that a TLS handshake has succeeded; returns whether one had before.
     pub fn handshook(&self) -> bool {
         self.shared.handshook.swap(true, Ordering::Relaxed)
     }
 
-    /// A request failed. If the server has never been reached there is nothing to measure.
+    /// Handles a failed request. If the server has never been reached, the run ends: there is nothing
+    /// to measure.
     pub fn failed(&self, outcome: Outcome, why: Option<&dyn std::fmt::Display>) {
         let why = || why.map_or_else(|| outcome.words().to_owned(), ToString::to_string);
         let never_reached = !self.shared.reached.load(Ordering::Relaxed);
@@ -117,7 +118,7 @@ impl Context {
         }
     }
 
-    /// What a complete answer is.
+    /// The outcome of a complete answer.
     #[inline]
     pub fn judge(&self, status: u16, length: u64, body: &[u8]) -> Outcome {
         let checks = &self.plan.checks;
@@ -154,9 +155,10 @@ impl Context {
         });
     }
 
-    /// An event of a connection that waits for the server to close: it has, so we do. Apache closes half and
-    /// then waits up to two seconds for us, and its process serves nobody meanwhile (`lingering_close`).
-    /// Whether it was one of those.
+    /// Handles an event of a connection that waits for the server to close. When the server has closed
+    /// its side, so do we: Apache closes its half and then waits up to two seconds for the client, and
+    /// its process serves nobody meanwhile (`lingering_close`). Returns whether the token was that of
+    /// such a connection.
     #[inline]
     pub fn left(&mut self, token: u64, flags: EventFlags) -> bool {
         if !flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
@@ -168,7 +170,7 @@ impl Context {
 }
 
 impl Context {
-    /// Everything that may fail does so here, before the run.
+    /// Makes the context of a thread. Everything that may fail does so here, before the run.
     pub fn new(
         plan: Arc<Plan>,
         shared: Arc<Shared>,
@@ -202,7 +204,7 @@ impl Context {
         })
     }
 
-    /// Closes those that the server has had a second to close.
+    /// Closes the connections that the server has had a second to close.
     pub fn close_those_left(&mut self, now: u64) {
         let over = |left: &Leaving| now.saturating_sub(left.since) > SECOND;
         while self.leaving.front().is_some_and(over) {

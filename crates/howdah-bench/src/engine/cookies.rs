@@ -6,12 +6,13 @@
 const MOST: usize = 64;
 const LONGEST: usize = 8192;
 
-/// The cookies.
+/// A client's cookies, as names and values.
 #[derive(Clone, Debug, Default)]
 pub struct Jar(Vec<(Vec<u8>, Vec<u8>)>);
 
 impl Jar {
-    /// Takes the value of a Set-Cookie field. What is no cookie, or too much, is left out.
+    /// Takes the value of a Set-Cookie field. Ignores what is not a cookie, and what exceeds the
+    /// limits.
     pub fn set(&mut self, field: &[u8]) {
         let mut parts = field.split(|b| *b == b';').map(<[u8]>::trim_ascii);
         let pair = parts.next().unwrap_or_default();
@@ -45,7 +46,7 @@ impl Jar {
         }
     }
 
-    /// Whether there are none.
+    /// Whether the client has no cookies.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

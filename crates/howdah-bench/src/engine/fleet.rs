@@ -1,5 +1,5 @@
-//! The clients of one thread, whatever protocol they speak: what the worker may ask of them. A
-//! client is a number; a request that ends is a [`Step`] under that number.
+//! The clients of one thread, whatever protocol they speak: what the worker may ask of them. A client
+//! is a number; a request that ends is a [`Step`] with that number.
 
 use rustix::event::epoll::EventFlags;
 
@@ -10,29 +10,29 @@ use crate::plan::Plan;
 /// A request that has not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnderWay {
-    /// Of the measured part.
+    /// Whether it belongs to the measured part.
     pub measured: bool,
-    /// When it was due.
+    /// When it was due, in nanoseconds of the run.
     pub due: u64,
-    /// The server can know of it.
+    /// Whether a part of it was sent, so that the server can know of it.
     pub sent: bool,
 }
 
 /// The clients of one thread.
 pub trait Fleet: Send {
-    /// None yet.
+    /// Makes the fleet of a thread, without clients.
     fn new(plan: &Plan, thread: usize) -> Self;
 
-    /// How many there are.
+    /// How many clients there are.
     fn len(&self) -> u32;
 
-    /// One more; its number.
+    /// Adds a client and returns its number.
     fn add(&mut self) -> u32;
 
     /// A client begins a request.
     fn begin(&mut self, context: &mut Context, client: u32, ticket: Ticket, now: u64) -> Step;
 
-    /// A socket has something to say.
+    /// Handles an event of a socket.
     fn event(
         &mut self,
         context: &mut Context,
@@ -41,25 +41,25 @@ pub trait Fleet: Send {
         steps: &mut Vec<(u32, Step)>,
     );
 
-    /// Connecting is tried again, after [`Step::RetryConnect`].
+    /// Tries to connect once more, after [`Step::RetryConnect`].
     fn retry(&mut self, context: &mut Context, client: u32, now: u64, steps: &mut Vec<(u32, Step)>);
 
-    /// Requests that have taken too long end.
+    /// Ends the requests that have taken too long.
     fn expire(&mut self, context: &mut Context, now: u64, steps: &mut Vec<(u32, Step)>);
 
-    /// Writes what has been begun and not written. Whether there was anything.
+    /// Writes the requests that were begun and not written yet. Returns whether there were any.
     fn flush(&mut self, context: &mut Context, steps: &mut Vec<(u32, Step)>) -> bool;
 
     /// Whether the client has a request.
     fn is_busy(&self, client: u32) -> bool;
 
-    /// When it last had none.
+    /// When the client's last request ended or its pause was over, in nanoseconds of the run.
     fn free_since(&self, client: u32) -> u64;
 
-    /// See [`Fleet::free_since`].
+    /// Sets the time that [`Fleet::free_since`] returns.
     fn set_free_since(&mut self, client: u32, now: u64);
 
-    /// Shows all requests that have not ended.
+    /// Calls `show` for each request that has not ended.
     fn under_way(&self, show: impl FnMut(UnderWay));
 }
 

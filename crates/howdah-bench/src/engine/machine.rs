@@ -1,10 +1,11 @@
-//! The machine the generator runs on, from /proc and /sys. What a kernel does not tell stays empty.
+//! The machine the generator runs on, from /proc and /sys. What the kernel does not provide stays
+//! empty.
 
 use std::fs::read_to_string;
 
 use crate::run::Machine;
 
-/// The machine, before a run.
+/// Describes the machine as it is before a run.
 pub fn describe(shared_with_server: bool) -> Machine {
     let uname = rustix::system::uname();
     let words = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
@@ -49,7 +50,7 @@ pub fn describe(shared_with_server: bool) -> Machine {
     }
 }
 
-/// Time of all cores, in ticks, from /proc/stat.
+/// CPU time of all cores, in ticks, from /proc/stat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTime {
     all: u64,
@@ -57,7 +58,7 @@ pub struct CpuTime {
     steal: u64,
 }
 
-/// Time of all cores until now.
+/// Reads the CPU time of all cores since the machine started.
 pub fn cpu_time() -> CpuTime {
     read_to_string("/proc/stat")
         .ok()
@@ -66,8 +67,8 @@ pub fn cpu_time() -> CpuTime {
 }
 
 impl CpuTime {
-    /// proc(5): user nice system idle iowait irq softirq steal guest guest_nice; guest time is part
-    /// of user time.
+    /// Reads the first line: user nice system idle iowait irq softirq steal guest guest_nice (proc(5)).
+    /// Guest time is a part of user time.
     fn parse(text: &str) -> Option<CpuTime> {
         let line = text.lines().next()?.strip_prefix("cpu ")?;
         let numbers: Vec<u64> = line
@@ -91,7 +92,7 @@ impl CpuTime {
         }
     }
 
-    /// Share of the cores' time the hypervisor kept back.
+    /// Share of the cores' time that the hypervisor kept back.
     pub fn steal_share(self) -> f64 {
         self.share(self.steal)
     }

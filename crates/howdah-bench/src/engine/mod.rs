@@ -53,12 +53,12 @@ use worker::Worker;
 pub use request::USER_AGENT;
 pub use worker::MOST_WAITING;
 
-/// How often somebody looks whether the run was interrupted.
+/// How often the run looks whether it was interrupted.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What surrounds a run.
+/// What the caller of [`run`] provides besides the plan.
 pub struct Control<'a> {
-    /// Set to end the run: what has been measured is reported ([`Ended::Interrupted`]).
+    /// Set it to end the run: what has been measured is reported ([`Ended::Interrupted`]).
     pub interrupt: Arc<AtomicBool>,
     /// Called after every second, from the thread that called [`run`].
     pub progress: Option<&'a mut dyn FnMut(&Progress<'_>)>,
@@ -76,7 +76,7 @@ impl Default for Control<'_> {
     }
 }
 
-/// A run that goes on.
+/// The state of a run in progress.
 #[derive(Debug)]
 pub struct Progress<'a> {
     /// The second that has just ended.
@@ -85,7 +85,7 @@ pub struct Progress<'a> {
     pub good: u64,
     /// Requests that ended otherwise so far.
     pub errors: u64,
-    /// Share of the run that is over, 0 to 1, as far as its plan tells.
+    /// Share of the run that is over, 0 to 1, estimated from its plan.
     pub done: f64,
 }
 
@@ -204,8 +204,8 @@ fn execute<F: Fleet>(plan: &Plan, control: Control<'_>) -> Result<Run, BenchErro
     Ok(collector.finish(finished, ended, shared.first.get(), shared.from))
 }
 
-/// Samples the server at every full second of the measured part, and at its end if the last sample is
-/// not of just now.
+/// Samples the server at every full second of the measured part, and once more at its end unless the
+/// last sample is fresh.
 fn watch(
     mut observer: Observer,
     clock: Clock,
@@ -233,12 +233,12 @@ fn watch(
     }
 }
 
-/// Bytes of the first request of a plan, head and body, with its places unfilled.
+/// Length in bytes of a plan's first request, head and body, with the places of its template unfilled.
 pub fn request_length(plan: &Plan) -> usize {
     Requests::new(plan).constant(1).map_or(0, <[u8]>::len)
 }
 
-/// Looks the address up, once.
+/// Resolves the address, once per run.
 fn find(address: &Address) -> Result<Peer, BenchError> {
     match address {
         Address::Tcp { host, port } => {
@@ -261,7 +261,8 @@ fn find(address: &Address) -> Result<Peer, BenchError> {
     }
 }
 
-/// Says at once that a local address is none of this machine's, or of another family than the server's.
+/// Fails at once if the local address is not one of this machine's, or is of another family than the
+/// server's.
 fn can_bind(plan: &Plan, peer: &Peer) -> Result<(), BenchError> {
     let (Some(local), Peer::Tcp(server)) = (plan.connection.bind, peer) else {
         return Ok(());

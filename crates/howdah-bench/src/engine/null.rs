@@ -1,6 +1,6 @@
-//! A server that does nothing but answer: what the generator reaches against it is the ceiling of
-//! what it could have measured. One thread, epoll, loopback, any free port. Not a web server: it
-//! takes bytes for requests by their number, and closes on whatever else.
+//! A server that does nothing but answer: what the generator reaches against it is the ceiling of what
+//! it could have measured. One thread, epoll, loopback, any free port. Not a web server: it recognises
+//! requests by their length or their empty line alone.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,16 +17,16 @@ use rustix::net::{RecvFlags, SocketFlags, accept_with, recv};
 
 use super::socket::send_now;
 
-/// How a request's end is known.
+/// How the server recognises the end of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestEnd {
-    /// With an empty line: requests without a body.
+    /// By an empty line: requests without a body.
     EmptyLine,
-    /// After so many bytes.
+    /// By this number of bytes.
     Length(usize),
 }
 
-/// The server; ends when dropped.
+/// A running server; dropping it ends it.
 #[derive(Debug)]
 pub struct NullServer {
     address: SocketAddr,
@@ -35,7 +35,8 @@ pub struct NullServer {
 }
 
 impl NullServer {
-    /// Begins to answer every request with these bytes. `keep`: connections are kept after it.
+    /// Starts a server that answers every request with these bytes. `keep`: connections stay open
+    /// afterwards.
     pub fn start(end: RequestEnd, answer: Vec<u8>, keep: bool) -> io::Result<NullServer> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
@@ -63,14 +64,14 @@ impl NullServer {
         })
     }
 
-    /// An answer with a body of this length.
+    /// A complete answer with a body of this length.
     pub fn answer(body: usize) -> Vec<u8> {
         let mut bytes = format!("HTTP/1.1 200 OK\r\nContent-Length: {body}\r\n\r\n").into_bytes();
         bytes.resize(bytes.len() + body, b'x');
         bytes
     }
 
-    /// Where it listens.
+    /// The address at which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -1,6 +1,6 @@
-//! Watches the server during a run, once a second, from a thread of its own: a process with its
-//! children through /proc, and Howdah through its status page or control socket. What cannot be read
-//! is said once, in the first sample that lacks it.
+//! Watches the server during a run, once a second, on a thread of its own: a process with its children
+//! through /proc, and Howdah through its status page or control socket. If something cannot be read,
+//! the first sample that lacks it says why.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -15,26 +15,26 @@ use crate::plan::{Address, Observe, Target};
 use crate::run::ServerSample;
 use crate::run::server_side::{HowdahStatus, ProcessUse};
 
-/// How long the status may take.
+/// How long reading the status may take.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// The longest status that is read.
+/// Longest status that is read, bytes.
 const LONGEST: u64 = 4 << 20;
 
-/// Watches.
+/// Takes the samples of a server.
 #[derive(Debug)]
 pub struct Observer {
     what: Observe,
     ticks_per_second: f64,
     page: u64,
-    /// CPU ticks of each process, at the last sample.
+    /// CPU ticks of each process at the last sample.
     before: HashMap<u32, u64>,
     before_at: f64,
     complained: bool,
 }
 
 impl Observer {
-    /// Says at once if there is no such process. None: nothing is to be watched.
+    /// Makes an observer, and fails if the process does not exist. None if there is nothing to watch.
     pub fn new(what: &Observe) -> Result<Option<Observer>, BenchError> {
         if what.pid.is_none() && what.status.is_none() {
             return Ok(None);
@@ -56,7 +56,7 @@ impl Observer {
         Ok(Some(observer))
     }
 
-    /// One sample, at this time of the run in seconds.
+    /// Takes a sample at the time `at`, in seconds of the run.
     pub fn sample(&mut self, at: f64) -> ServerSample {
         let mut sample = ServerSample {
             at,
@@ -117,7 +117,7 @@ struct Process {
     pages: u64,
 }
 
-/// A process and its descendants. None: it does not exist.
+/// A process and its descendants. None if it does not exist.
 fn family(root: u32) -> Option<Vec<Process>> {
     let mut all: Vec<Process> = std::fs::read_dir("/proc")
         .ok()?
@@ -144,7 +144,8 @@ fn family(root: u32) -> Option<Vec<Process>> {
     all.iter().any(|process| process.pid == root).then_some(all)
 }
 
-/// proc(5), /proc/PID/stat: the name may contain anything, so fields count from its closing bracket.
+/// Reads /proc/PID/stat (proc(5)): the name may contain anything, so fields count from its closing
+/// bracket.
 fn parse(pid: u32, stat: &str) -> Option<Process> {
     let (_, rest) = stat.rsplit_once(") ")?;
     let fields: Vec<&str> = rest.split(' ').collect();
@@ -157,7 +158,7 @@ fn parse(pid: u32, stat: &str) -> Option<Process> {
     })
 }
 
-/// Pss of /proc/PID/smaps_rollup, bytes. None: not ours to see.
+/// Pss from /proc/PID/smaps_rollup, bytes. None if this process may not read it.
 fn proportional(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
@@ -176,7 +177,7 @@ fn status(place: &str) -> Result<HowdahStatus, String> {
     read_status(value.get("status").unwrap_or(&value))
 }
 
-/// The status page, with `Accept: application/json`.
+/// Fetches the status page, with `Accept: application/json`.
 fn page(url: &str) -> Result<String, String> {
     let target = Target::parse(url).map_err(|e| e.to_string())?;
     let Address::Tcp { host, port } = &target.address else {

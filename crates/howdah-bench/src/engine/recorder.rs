@@ -10,10 +10,10 @@ use crate::histogram::Histogram;
 use crate::outcome::{OUTCOMES, Outcome};
 use crate::run::{Bytes, Connections, Document, Phases, Sample, Warmup};
 
-/// Most different reasons that are kept, besides their outcome.
+/// How many different reasons are kept in words, besides their outcome.
 const REASONS: usize = 32;
 
-/// The first complete answer of the run, of all threads: what ab compares all others with.
+/// The first complete answer of the run, on any thread; ab compares all other answers with it.
 #[derive(Debug)]
 pub struct First {
     pub length: u64,
@@ -22,40 +22,40 @@ pub struct First {
     pub protocol: &'static str,
 }
 
-/// A complete answer.
+/// A complete answer, as the recorder counts it.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
     pub status: u16,
     pub length: u64,
     pub has_length: bool,
     pub protocol: &'static str,
-    /// The connection had carried one before.
+    /// Whether the connection had carried an answer before.
     pub reused: bool,
-    /// The server keeps the connection.
+    /// Whether the server keeps the connection open.
     pub kept: bool,
-    /// We would have.
+    /// Whether the generator would have kept the connection open.
     pub wanted_to_keep: bool,
 }
 
-/// The times of a request, nanoseconds of the run.
+/// The times of a request, in nanoseconds of the run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Times {
     /// Open loop: when it was due. Closed loop: when it was begun.
     pub due: u64,
-    /// When its bytes were given to the kernel; 0: never.
+    /// When the kernel took its bytes; 0 if it never did.
     pub sent: u64,
-    /// When the first byte of the answer was there; 0: never.
+    /// When the first byte of the answer arrived; 0 if none did.
     pub first_byte: u64,
-    /// How long connecting took, with the handshake; 0: the connection was there.
+    /// How long connecting took, handshake included; 0 on a connection that was open already.
     pub connect: u64,
 }
 
 /// What a thread hands over each second.
 #[derive(Debug)]
 pub struct Interval {
-    /// Which second of the measured part.
+    /// The second's index in the measured part.
     pub index: u32,
-    /// Where it ended, nanoseconds from the start of the measured part.
+    /// When the second ended, in nanoseconds from the start of the measured part.
     pub end: u64,
     pub counts: [u64; OUTCOMES],
     pub due: u64,
@@ -66,11 +66,11 @@ pub struct Interval {
     pub wait: u64,
 }
 
-/// What a thread has counted, at the end.
+/// What a thread hands over at the end of the run.
 #[derive(Debug)]
 pub struct Tallies {
     pub counts: [u64; OUTCOMES],
-    /// Latencies; those of good answers are in the intervals.
+    /// Latencies by outcome; those of good answers are in the intervals.
     pub others: BTreeMap<Outcome, Histogram>,
     pub statuses: Box<[u64; 1000]>,
     pub phases: Phases,
@@ -85,14 +85,14 @@ pub struct Tallies {
     pub begun: u64,
     pub sent: u64,
     pub unsent: u64,
-    /// ∫ requests under way dt, nanoseconds.
+    /// The integral of the requests in progress over time, nanoseconds.
     pub area: u64,
 }
 
-/// The counting of one thread.
+/// Counts the requests of one thread.
 #[derive(Debug)]
 pub struct Recorder {
-    /// Where the measured part begins.
+    /// When the measured part begins, in nanoseconds of the run.
     from: u64,
     first: Arc<OnceLock<First>>,
     keep_samples: bool,
@@ -134,23 +134,23 @@ impl Recorder {
         }
     }
 
-    /// Whether something that happens now is measured.
+    /// Whether `now` lies in the measured part.
     pub fn measures(&self, now: u64) -> bool {
         now >= self.from
     }
 
-    /// A request of the measured part is due.
+    /// Counts a request of the measured part that has become due.
     pub fn due(&mut self) {
         self.total.due += 1;
         self.second.due += 1;
     }
 
-    /// A request of the measured part that was due will not be sent.
+    /// Counts requests of the measured part that were due and will not be sent.
     pub fn unsent(&mut self, count: u64) {
         self.total.unsent += count;
     }
 
-    /// A request is begun, this long after it could have been.
+    /// Counts a request that is begun, `lag` nanoseconds later than it could have been.
     #[inline]
     pub fn begun(&mut self, measured: bool, now: u64, lag: Option<u64>) {
         self.count_in_flight(now, 1);
@@ -163,7 +163,7 @@ impl Recorder {
         }
     }
 
-    /// The kernel has taken the first bytes of a request.
+    /// Counts a request of which the kernel has taken the first bytes.
     #[inline]
     pub fn sent(&mut self, measured: bool) {
         if measured {
@@ -173,25 +173,26 @@ impl Recorder {
         }
     }
 
-    /// Bytes on a connection.
+    /// Counts bytes sent on a connection.
     #[inline]
     pub fn bytes_sent(&mut self, measured: bool, bytes: usize) {
         self.total.bytes.sent += if measured { bytes as u64 } else { 0 };
     }
 
-    /// Bytes on a connection.
+    /// Counts bytes received on a connection.
     #[inline]
     pub fn bytes_received(&mut self, measured: bool, bytes: usize) {
         self.total.bytes.received += if measured { bytes as u64 } else { 0 };
     }
 
-    /// Whether the first complete answer is still to come: its `Server` field is wanted.
+    /// Whether the `Server` field is needed because no complete answer has come yet.
     #[inline]
     pub fn wants_server(&self) -> bool {
         self.first.get().is_none()
     }
 
-    /// A complete answer came. `server`: its `Server` field, if it was wanted.
+    /// Counts a complete answer. `server` is its `Server` field, if [`Recorder::wants_server`] asked
+    /// for it.
     #[inline]
     pub fn answer(&mut self, measured: bool, answer: Answer, good: bool, server: Option<String>) {
         if !measured {
@@ -227,7 +228,7 @@ impl Recorder {
         connections.refused_to_keep += u64::from(answer.wanted_to_keep && !answer.kept);
     }
 
-    /// A request has ended.
+    /// Counts a request that has ended.
     #[inline]
     pub fn ended(&mut self, measured: bool, outcome: Outcome, times: Times, status: u16, now: u64) {
         self.count_in_flight(now, -1);
@@ -279,7 +280,7 @@ impl Recorder {
         }
     }
 
-    /// Why a request failed, beyond the name of its outcome.
+    /// Records why a request failed, in more detail than its outcome says.
     pub fn reason(&mut self, measured: bool, outcome: Outcome, why: impl std::fmt::Display) {
         if measured {
             let text = format!("{outcome}: {why}");
@@ -289,12 +290,12 @@ impl Recorder {
         }
     }
 
-    /// The connections, to count what happens to them.
+    /// The counts of connections, for the caller to change.
     pub fn connections(&mut self) -> &mut Connections {
         &mut self.total.connections
     }
 
-    /// A connection was established.
+    /// Counts a connection that was established.
     pub fn opened(&mut self) {
         self.total.connections.opened += 1;
         self.open += 1;
@@ -302,12 +303,12 @@ impl Recorder {
         connections.peak = connections.peak.max(self.open);
     }
 
-    /// An established connection is gone.
+    /// Counts an established connection that was closed.
     pub fn closed(&mut self) {
         self.open -= 1;
     }
 
-    /// The second ends; gives what happened in it.
+    /// Ends the second and returns what was counted in it.
     pub fn next_second(&mut self, end: u64) -> Interval {
         for (total, second) in self.total.counts.iter_mut().zip(self.second.counts) {
             *total += second;
@@ -319,7 +320,7 @@ impl Recorder {
         ended
     }
 
-    /// All that was counted, apart from the seconds.
+    /// Returns everything that was counted, apart from the seconds.
     pub fn finish(mut self, now: u64) -> Tallies {
         self.count_in_flight(now, 0);
         self.total
@@ -350,7 +351,7 @@ impl Interval {
         }
     }
 
-    /// Where the second of this index should end, nanoseconds from the start of the measured part.
+    /// When the second with this index should end, in nanoseconds from the start of the measured part.
     pub fn boundary(index: u32) -> u64 {
         (u64::from(index) + 1) * SECOND
     }

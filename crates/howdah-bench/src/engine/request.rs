@@ -4,19 +4,19 @@ use super::cookies::Jar;
 use crate::plan::template::Filling;
 use crate::plan::{Plan, Protocol, Target, Template};
 
-/// What is sent, target by target.
+/// The requests of a plan, one for each target.
 #[derive(Debug)]
 pub struct Requests {
     targets: Vec<Prepared>,
     body: Vec<u8>,
-    /// The request is HEAD.
+    /// Whether the method is HEAD.
     pub head_only: bool,
     cookie_jar: bool,
 }
 
 #[derive(Debug)]
 struct Prepared {
-    /// All of it, if it is always the same.
+    /// The whole request, if it is the same every time.
     constant: Option<Vec<u8>>,
     method: String,
     path: Template,
@@ -24,7 +24,7 @@ struct Prepared {
     fields: Vec<(String, Template)>,
 }
 
-/// The user agent, unless one is given.
+/// The value of `User-Agent`, unless the plan gives one.
 pub const USER_AGENT: &str = concat!("howdah-bench/", env!("CARGO_PKG_VERSION"));
 
 impl Requests {
@@ -39,13 +39,13 @@ impl Requests {
         }
     }
 
-    /// The request of this number, if it needs no writing.
+    /// The request with this number, if it is the same every time.
     #[inline]
     pub fn constant(&self, seq: u64) -> Option<&[u8]> {
         self.of(seq).constant.as_deref()
     }
 
-    /// Writes the request of this number.
+    /// Writes the request with this number.
     pub fn write(&self, filling: &mut Filling<'_>, jar: Option<&Jar>, out: &mut Vec<u8>) {
         self.of(filling.seq).write(filling, jar, &self.body, out);
     }
@@ -63,7 +63,8 @@ impl Requests {
     }
 }
 
-/// The fields of a request: ours, unless given, then those given; without Cookie of the jar.
+/// The fields of a request: the defaults that the plan does not replace, then those of the plan. The
+/// jar's `Cookie` field is not among them.
 pub fn fields(plan: &Plan, target: &Target) -> Vec<(String, Template)> {
     let given = |name: &str| {
         let mut names = plan.request.headers.iter().map(|(name, _)| name);

@@ -1,17 +1,18 @@
 //! How long a thread ran, and how long it waited for a core: `/proc/thread-self/schedstat`, as the
 //! scheduler counts it, in nanoseconds.
 
-/// A thread's use of cores.
+/// How much time a thread spent on cores, and waiting for them, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Schedstat {
-    /// On a core.
+    /// Time the thread ran on a core.
     pub ran: u64,
-    /// Ready to run, without a core.
+    /// Time the thread was ready to run and had no core.
     pub waited: u64,
 }
 
 impl Schedstat {
-    /// Of the calling thread. Zero where the kernel does not tell (CONFIG_SCHED_INFO is off).
+    /// Reads the calling thread's times. They are zero where the kernel does not count them
+    /// (CONFIG_SCHED_INFO is off).
     pub fn of_this_thread() -> Schedstat {
         std::fs::read_to_string("/proc/thread-self/schedstat")
             .ok()

@@ -13,17 +13,17 @@ use rustix::net::{
 use crate::outcome::Outcome;
 use crate::plan::ConnectionPolicy;
 
-/// Where to connect to, looked up.
+/// The resolved address that connections go to.
 #[derive(Clone, Debug)]
 pub enum Peer {
-    /// TCP.
+    /// An IP address and a TCP port.
     Tcp(SocketAddr),
-    /// A unix socket.
+    /// The address of a unix socket.
     Unix(SocketAddrUnix),
 }
 
 impl Peer {
-    /// A unix socket's path; beginning with `@`, an abstract name.
+    /// The address for a unix socket's path; a path that begins with `@` is an abstract name.
     pub fn unix(path: &Path) -> Result<Peer, Errno> {
         use std::os::unix::ffi::OsStrExt;
         let bytes = path.as_os_str().as_bytes();
@@ -33,12 +33,12 @@ impl Peer {
         }))
     }
 
-    /// Whether it is a unix socket: connecting is over at once, or fails at once.
+    /// Whether it is a unix socket, where connecting succeeds or fails at once.
     pub fn is_unix(&self) -> bool {
         matches!(self, Peer::Unix(_))
     }
 
-    /// Whether it is this machine, and so shares its cores with the generator.
+    /// Whether it is on this machine, so that the server shares its cores with the generator.
     pub fn is_here(&self) -> bool {
         match self {
             Peer::Tcp(address) => address.ip().to_canonical().is_loopback(),
@@ -60,16 +60,16 @@ impl std::fmt::Display for Peer {
     }
 }
 
-/// A connection that is there or on its way.
+/// A socket that is connected or connecting.
 #[derive(Debug)]
 pub struct Opened {
     pub fd: OwnedFd,
-    /// It is there already.
+    /// Whether it is connected already.
     pub established: bool,
 }
 
-/// Begins to connect, from the address and with the buffers the policy names. The buffers are set
-/// before: the window's scale is told in the SYN.
+/// Begins to connect, from the address and with the buffers that the policy names. The buffers are set
+/// before: the SYN carries the window's scale.
 pub fn open(peer: &Peer, policy: &ConnectionPolicy) -> Result<Opened, Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let family = match peer {
@@ -108,14 +108,14 @@ pub fn open(peer: &Peer, policy: &ConnectionPolicy) -> Result<Opened, Errno> {
     }
 }
 
-/// Whether a connection that was on its way is there now.
+/// Whether a connecting socket is connected now; else its error.
 pub fn arrived(fd: &OwnedFd) -> Result<(), Errno> {
     sockopt::socket_error(fd)?
 }
 
-/// The name of a connection's failure. No port is left in two ways: connect(2) says EADDRNOTAVAIL,
-/// bind(2) to an address EADDRINUSE. EAGAIN is a full backlog only of a unix socket, connect(2);
-/// whoever connects to one looks for it first.
+/// The outcome of a connection's failure. Two errors mean that no port is left: EADDRNOTAVAIL from
+/// connect(2), EADDRINUSE from bind(2) to an address. EAGAIN means a full backlog only from connect(2)
+/// on a unix socket; callers check for it first.
 pub fn connect_outcome(error: Errno) -> Outcome {
     match error {
         Errno::CONNREFUSED => Outcome::ConnectRefused,
@@ -125,7 +125,7 @@ pub fn connect_outcome(error: Errno) -> Outcome {
     }
 }
 
-/// Sends without SIGPIPE.
+/// Sends without blocking and without SIGPIPE.
 #[inline]
 pub fn send_now(fd: &OwnedFd, bytes: &[u8]) -> Result<usize, Errno> {
     send(fd, bytes, SendFlags::NOSIGNAL)

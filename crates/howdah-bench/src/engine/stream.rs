@@ -8,23 +8,23 @@ use rustix::net::{RecvFlags, recv};
 use super::socket::send_now;
 use super::tls::{Plain, Tls, TlsClient};
 
-/// A connection.
+/// A connection to the server, plain or with TLS.
 #[derive(Debug)]
 pub struct Stream {
     fd: OwnedFd,
     tls: Option<Box<Tls>>,
 }
 
-/// What was received.
+/// The result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// So many bytes, at the front of the buffer. `drained`: the socket had no more.
+    /// This many bytes are at the front of the buffer. `drained`: the socket has no more.
     Bytes { length: usize, drained: bool },
-    /// Nothing now.
+    /// Nothing has arrived; epoll will report when something does.
     Later,
-    /// The server has closed.
+    /// The server has closed the connection.
     End,
-    /// The server has closed, without close_notify.
+    /// The server has closed the connection without TLS's close_notify.
     CutOff,
 }
 
@@ -36,7 +36,7 @@ pub enum StreamError {
 }
 
 impl StreamError {
-    /// Whether the socket itself was well.
+    /// Whether the error came from TLS and not from the socket.
     pub fn is_tls(&self) -> bool {
         matches!(self, StreamError::Tls(_))
     }
@@ -65,7 +65,7 @@ impl Stream {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
-    /// TLS version and cipher.
+    /// TLS version and cipher; None without TLS.
     pub fn description(&self) -> Option<String> {
         self.tls.as_ref()?.description()
     }
@@ -77,7 +77,7 @@ impl Stream {
             .is_some_and(|tls| tls.alpn() == Some(protocol))
     }
 
-    /// Goes on with the handshake; whether it is over.
+    /// Continues the handshake; returns whether it is complete.
     pub fn handshake(&mut self, scratch: &mut [u8]) -> Result<bool, StreamError> {
         let Some(tls) = &mut self.tls else {
             return Ok(true);
@@ -105,7 +105,7 @@ impl Stream {
         }
     }
 
-    /// Sends some of these bytes; how many. EAGAIN: none now.
+    /// Sends some of these bytes and returns how many. EAGAIN: the socket takes none now.
     #[inline]
     pub fn send(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
         let Some(tls) = &mut self.tls else {
@@ -177,7 +177,7 @@ fn receive_now(fd: &OwnedFd, buffer: &mut [u8]) -> Result<usize, Errno> {
     }
 }
 
-/// Sends the pending records; whether none is left.
+/// Sends the pending records; returns whether all are sent.
 fn flush(fd: &OwnedFd, tls: &mut Tls) -> Result<bool, Errno> {
     loop {
         let pending = tls.pending();

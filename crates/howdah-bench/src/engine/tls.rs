@@ -18,7 +18,7 @@ use rustls::{
 use crate::error::BenchError;
 use crate::plan::{Plan, Protocol, TlsVersion};
 
-/// What every connection of a run needs to begin TLS.
+/// The TLS settings that all connections of a run share.
 #[derive(Debug)]
 pub struct TlsClient {
     config: Arc<ClientConfig>,
@@ -26,7 +26,7 @@ pub struct TlsClient {
 }
 
 impl TlsClient {
-    /// Reads the authorities; says what is wrong with them or with the name.
+    /// Reads the authorities; fails if they or the server's name are not valid.
     pub fn new(plan: &Plan) -> Result<TlsClient, BenchError> {
         let options = &plan.connection.tls;
         let mut provider = rustls::crypto::ring::default_provider();
@@ -77,7 +77,7 @@ impl TlsClient {
         })
     }
 
-    /// Begins a connection.
+    /// Begins TLS on a new connection.
     pub fn connect(&self) -> Result<Tls, String> {
         ClientConnection::new(self.config.clone(), self.name.clone())
             .map(|connection| Tls {
@@ -89,7 +89,7 @@ impl TlsClient {
     }
 }
 
-/// Cipher suites and OpenSSL's names for them: those of ab's `-Z`.
+/// Cipher suites and OpenSSL's names for them, which ab's `-Z` takes.
 const CIPHERS: [(CipherSuite, &str); 9] = [
     (
         CipherSuite::TLS13_AES_128_GCM_SHA256,
@@ -129,7 +129,7 @@ const CIPHERS: [(CipherSuite, &str); 9] = [
     ),
 ];
 
-/// Keeps the suites that are named, in the order they are named in. Without names: all.
+/// Keeps the named suites, in the order of their names; keeps all if there are no names.
 fn choose(suites: &mut Vec<SupportedCipherSuite>, names: &[String]) -> Result<(), BenchError> {
     if names.is_empty() {
         return Ok(());
@@ -151,7 +151,7 @@ fn choose(suites: &mut Vec<SupportedCipherSuite>, names: &[String]) -> Result<()
     Ok(())
 }
 
-/// The client's certificate, those above it, and its key, from one PEM file as ab's `-E` takes it.
+/// Reads the client's certificate, those above it, and its key from one PEM file, as ab's `-E` does.
 fn client_certificate(
     path: &Path,
     builder: ConfigBuilder<ClientConfig, WantsClientCert>,
@@ -206,24 +206,24 @@ fn roots(file: Option<&Path>) -> Result<RootCertStore, BenchError> {
     Ok(roots)
 }
 
-/// One connection's TLS.
+/// The TLS state of one connection.
 #[derive(Debug)]
 pub struct Tls {
     connection: ClientConnection,
-    /// Records on their way to the socket.
+    /// Encrypted records that wait to be sent.
     out: Vec<u8>,
     out_sent: usize,
 }
 
-/// What there is to read.
+/// The result of reading decrypted bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Plain {
     Bytes(usize),
-    /// Nothing now.
+    /// There is nothing to read yet.
     Later,
-    /// close_notify.
+    /// The server has ended the connection with close_notify.
     End,
-    /// The end without it.
+    /// The server has ended the connection without close_notify.
     CutOff,
 }
 
@@ -232,7 +232,7 @@ impl Tls {
         self.connection.is_handshaking()
     }
 
-    /// The protocol agreed on.
+    /// The protocol that the handshake agreed on (ALPN).
     pub fn alpn(&self) -> Option<&[u8]> {
         self.connection.alpn_protocol()
     }
@@ -248,7 +248,7 @@ impl Tls {
         Some(format!("{version},{:?}", suite.suite()))
     }
 
-    /// Takes records from the wire; empty: the end of the connection.
+    /// Takes records from the socket; an empty slice means that the connection has ended.
     pub fn take(&mut self, mut records: &[u8]) -> Result<(), String> {
         if records.is_empty() {
             // Tells rustls of the end of the file. The slice is empty: nothing can fail.
@@ -271,7 +271,7 @@ impl Tls {
             .map_err(|e| e.to_string())
     }
 
-    /// Reads what has been decrypted.
+    /// Reads decrypted bytes into `buffer`.
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<Plain, String> {
         match self.connection.reader().read(buffer) {
             Ok(0) => Ok(Plain::End),
@@ -284,13 +284,13 @@ impl Tls {
         }
     }
 
-    /// Takes a piece of plain text, at most a record's worth; how much.
+    /// Encrypts a piece of plain text, at most a record's worth; returns how many bytes it took.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
         let piece = &bytes[..bytes.len().min(16 << 10)];
         self.connection.writer().write(piece).unwrap_or(0)
     }
 
-    /// Records to be sent. Empty: none.
+    /// The records that wait to be sent; empty if there are none.
     pub fn pending(&mut self) -> &[u8] {
         if self.out_sent == self.out.len() {
             self.out.clear();
@@ -303,14 +303,14 @@ impl Tls {
         &self.out[self.out_sent..]
     }
 
-    /// So much of [`Tls::pending`] has been sent.
+    /// Removes the bytes that were sent from [`Tls::pending`].
     pub fn sent(&mut self, bytes: usize) {
         self.out_sent += bytes;
     }
 }
 
-/// Takes any certificate, as ab does; signatures are checked nevertheless, for they cost what they
-/// cost real clients.
+/// Accepts any certificate, as ab does. Signatures are still checked, for they cost what they cost real
+/// clients.
 #[derive(Debug)]
 struct Unverified(Arc<CryptoProvider>);
 

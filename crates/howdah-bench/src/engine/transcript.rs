@@ -6,21 +6,21 @@ use std::io::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-/// How much is shown. Heads are shown as they are, passwords and cookies too.
+/// How much is shown. Heads are shown in full, passwords and cookies included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transcript {
-    /// Nothing.
+    /// Shows nothing.
     #[default]
     Silent,
-    /// The status of every answer.
+    /// Shows the status of every answer.
     Statuses,
-    /// The heads of all requests and answers.
+    /// Shows the heads of all requests and answers.
     Heads,
 }
 
 impl Transcript {
-    /// A request is being sent; its bytes, of which the head is shown.
+    /// Shows the head of a request that is being sent.
     pub fn request(self, seq: u64, bytes: &[u8]) {
         if self >= Transcript::Heads {
             let end = memchr::memmem::find(bytes, b"\r\n\r\n").unwrap_or(bytes.len());
@@ -28,7 +28,7 @@ impl Transcript {
         }
     }
 
-    /// The head of an answer is there, interim ones included. `head` is asked for if it is shown.
+    /// Shows the head of an answer, interim ones included. `head` is only called if heads are shown.
     pub fn answer(self, seq: u64, status: u16, head: impl FnOnce() -> Vec<u8>) {
         match self {
             Transcript::Silent => {}
@@ -42,13 +42,13 @@ impl Transcript {
     }
 }
 
-/// One write for each head: threads do not mix their lines.
+/// Prints a head with a single write, so that threads do not mix their lines.
 fn print(text: &str) {
     // Standard error may be closed; there is nowhere left to say so.
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// A title and a line for each of the head's, with nothing in it that a terminal would obey.
+/// A title and the lines of a head, without characters that control a terminal.
 fn lines(title: &str, mark: char, head: &[u8]) -> String {
     let mut text = format!("{title}\n");
     for line in head.split(|b| *b == b'\n') {

@@ -32,37 +32,37 @@ use crate::run::InFlight;
 /// that are counted as `Run::unsent`.
 pub const MOST_WAITING: usize = 1 << 20;
 
-/// Events per wake-up.
+/// Most events taken per wake-up.
 const EVENTS: usize = 512;
 
-/// What a thread gives back.
+/// What a thread hands over at its end.
 #[derive(Debug)]
 pub struct Finished {
     pub tallies: Tallies,
     pub last: Interval,
     pub in_flight: InFlight,
-    /// When it ended, nanoseconds of the run.
+    /// When the thread ended, in nanoseconds of the run.
     pub end: u64,
-    /// CPU and waiting during the measured part, nanoseconds.
+    /// CPU time and waiting time during the measured part, nanoseconds.
     pub used: Schedstat,
 }
 
-/// A thread's work.
+/// A thread of the generator, with the clients it drives.
 #[derive(Debug)]
 pub struct Worker<F> {
     context: Context,
     alarm: Alarm,
     fleet: F,
-    /// What came of events, by client. Empty between two of them.
+    /// The results of events, by client, until [`Worker::follow_all`] has dealt with them.
     steps: Vec<(u32, Step)>,
-    /// How many this thread may have.
+    /// Most clients that this thread may have.
     most: u32,
-    /// Clients with a request or in a pause.
+    /// How many clients have a request or are in a pause.
     active: u64,
     arrivals: Option<DueTimes>,
     waiting: VecDeque<(u64, bool)>,
     idle: Vec<u32>,
-    /// Clients that go on later, by time.
+    /// Clients in a pause, by the time at which it ends.
     pauses: BinaryHeap<Reverse<(u64, u32)>>,
     random: Random,
     intervals: Sender<Interval>,
@@ -76,7 +76,7 @@ pub struct Worker<F> {
 }
 
 impl<F: Fleet> Worker<F> {
-    /// Everything that may fail does so here, before the run.
+    /// Makes a worker. Everything that may fail does so here, before the run.
     pub fn new(
         plan: Arc<Plan>,
         shared: Arc<Shared>,
@@ -132,7 +132,7 @@ impl<F: Fleet> Worker<F> {
         })
     }
 
-    /// Runs until the plan is fulfilled or everybody is told to stop.
+    /// Runs until the plan is fulfilled or the run is stopped.
     pub fn run(mut self) -> Finished {
         let mut events = Vec::with_capacity(EVENTS);
         let mut now = self.context.clock.now();
@@ -180,7 +180,7 @@ impl<F: Fleet> Worker<F> {
         self.finish(now)
     }
 
-    /// What was begun and not yet written is written; answers may be there already.
+    /// Writes the requests that were begun and not written yet, and follows their steps.
     fn flush(&mut self) {
         while self.fleet.flush(&mut self.context, &mut self.steps) {
             self.follow_all();
@@ -198,7 +198,7 @@ impl<F: Fleet> Worker<F> {
         self.follow_all();
     }
 
-    /// Does what the steps ask for, and what comes of that.
+    /// Does what the steps ask for, and whatever steps that causes.
     fn follow_all(&mut self) {
         while let Some((index, step)) = self.steps.pop() {
             self.follow(index, step);
@@ -214,7 +214,7 @@ impl<F: Fleet> Worker<F> {
         }
     }
 
-    /// A client has ended a request.
+    /// Decides what a client does after its request has ended.
     fn after(&mut self, index: u32, outcome: Outcome, now: u64) {
         // A client that gets no connection would try again at once, and burn what it measures.
         let pause = if outcome.kind() == Kind::Connect {
@@ -243,7 +243,7 @@ impl<F: Fleet> Worker<F> {
         self.pauses.push(Reverse((at, index)));
     }
 
-    /// Those whose pause is over go on.
+    /// Resumes the clients whose pause is over.
     fn resume(&mut self, now: u64) {
         while let Some(Reverse((at, index))) = self.pauses.peek().copied()
             && at <= now
@@ -261,7 +261,7 @@ impl<F: Fleet> Worker<F> {
         }
     }
 
-    /// A client that has no request gets the next, if there is one. Whether it got any.
+    /// Gives a client without a request the next one, if there is one. Returns whether it got one.
     fn next(&mut self, index: u32, mut now: u64) -> bool {
         let mut got = false;
         loop {
@@ -295,7 +295,7 @@ impl<F: Fleet> Worker<F> {
         }
     }
 
-    /// The right to send a request.
+    /// Issues permission to send a request; None if there are no more.
     fn ticket(&mut self, index: u32, now: u64) -> Option<Ticket> {
         let shared = &self.context.shared;
         if shared.stop.load(Ordering::Relaxed) || shared.until.is_some_and(|until| now >= until) {
@@ -336,7 +336,7 @@ impl<F: Fleet> Worker<F> {
         })
     }
 
-    /// Open loop: arrivals whose time has come are sent, or wait for a connection.
+    /// Open loop: sends the requests that are due, or queues them for a connection.
     fn send_what_is_due(&mut self, now: u64) {
         let Some(arrivals) = &mut self.arrivals else {
             return;
@@ -369,7 +369,7 @@ impl<F: Fleet> Worker<F> {
         }
     }
 
-    /// What happens by the clock.
+    /// Does what the clock asks for: the end of a second, timeouts, the start of the measured part.
     fn tick(&mut self, now: u64) {
         if !self.started_measuring && self.context.recorder.measures(now) {
             self.started_measuring = true;
@@ -413,7 +413,7 @@ impl<F: Fleet> Worker<F> {
         }
     }
 
-    /// When the loop must wake although nothing happens.
+    /// When the loop must wake even without events.
     fn sleep_until(&self) -> u64 {
         let pause = self.pauses.peek().map_or(u64::MAX, |Reverse((at, _))| *at);
         let arrival = self.arrivals.as_ref().and_then(DueTimes::peek);

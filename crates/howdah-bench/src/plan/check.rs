@@ -6,15 +6,15 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::error::BenchError;
 
-/// Longest body that is kept for a check. A longer one fails the check.
+/// Longest body that is kept for a check, bytes. A longer one fails the check.
 pub const LONGEST_CHECKED_BODY: usize = 16 << 20;
 
-/// What an answer has to be.
+/// What an answer has to be to count as good.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Checks {
     /// Expected statuses.
     pub status: StatusSet,
-    /// Checks of the body, all of which must pass. None: the body is not looked at.
+    /// Checks of the body, all of which must pass. If there are none, the body is not looked at.
     #[serde(default)]
     pub body: Vec<BodyCheck>,
 }
@@ -60,7 +60,7 @@ impl StatusSet {
         Ok(StatusSet(ranges))
     }
 
-    /// Whether it is in the set.
+    /// Whether the status is in the set.
     #[inline]
     pub fn contains(&self, status: u16) -> bool {
         self.0
@@ -93,19 +93,20 @@ pub enum BodyCheck {
     Contains(String),
     /// The body does not contain this text (an error page sent as 200).
     ContainsNot(String),
-    /// A regular expression finds something.
+    /// The regular expression matches somewhere in the body.
     Matches(Pattern),
-    /// The body is JSON; the value at this pointer (RFC 6901) exists and, if given, equals this.
+    /// The body is JSON, and the value at this pointer (RFC 6901) exists and, if `equals` is given,
+    /// equals it.
     Json {
-        /// `/items/0/name`; empty for the whole.
+        /// The pointer, as `/items/0/name`; empty for the whole document.
         pointer: String,
-        /// The value.
+        /// The value that the pointer must lead to; None: any value.
         equals: Option<serde_json::Value>,
     },
 }
 
 impl BodyCheck {
-    /// Whether the body passes.
+    /// Whether the body passes the check.
     pub fn passes(&self, body: &[u8]) -> bool {
         match self {
             BodyCheck::Contains(text) => memchr::memmem::find(body, text.as_bytes()).is_some(),
@@ -126,19 +127,19 @@ impl BodyCheck {
     }
 }
 
-/// A regular expression; in JSON its text.
+/// A regular expression; its JSON form is its text.
 #[derive(Clone, Debug)]
 pub struct Pattern(Regex);
 
 impl Pattern {
-    /// Compiles it.
+    /// Compiles the expression; an invalid one is [`BenchError::BadCheck`].
     pub fn new(text: &str) -> Result<Pattern, BenchError> {
         Regex::new(text)
             .map(Pattern)
             .map_err(|e| BenchError::BadCheck(format!("`{text}` is no regular expression: {e}")))
     }
 
-    /// As written.
+    /// The expression as it was written.
     pub fn text(&self) -> &str {
         self.0.as_str()
     }

@@ -15,10 +15,10 @@ pub enum Protocol {
     /// HTTP/1.0, as ab speaks it: with `Connection: Keep-Alive` if connections are kept.
     #[serde(rename = "HTTP/1.0")]
     Http10,
-    /// HTTP/1.1.
+    /// HTTP/1.1, without upgrades.
     #[serde(rename = "HTTP/1.1")]
     Http11,
-    /// HTTP/2: by ALPN over TLS, with prior knowledge (h2c) without.
+    /// HTTP/2: chosen by ALPN over TLS, with prior knowledge (h2c) without TLS.
     #[serde(rename = "HTTP/2")]
     Http2,
 }
@@ -26,29 +26,29 @@ pub enum Protocol {
 /// How requests are sent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ConnectionPolicy {
-    /// The protocol.
+    /// The protocol that every connection speaks.
     pub protocol: Protocol,
     /// Whether a connection is used for more than one request.
     pub keep_alive: bool,
-    /// HTTP/2: streams at once on a connection; every stream is a client of its own.
+    /// HTTP/2: how many streams a connection carries at once; every stream is a client of its own.
     pub streams: u32,
-    /// For a connection with its TLS handshake, and again for the answer, seconds.
+    /// Seconds allowed for a connection with its TLS handshake, and again for the answer.
     #[serde(with = "super::seconds")]
     pub timeout: Duration,
     /// What happens when the backlog of a unix socket is full (EAGAIN).
     pub backlog: Backlog,
-    /// The local address of every connection; else the system chooses. TCP only.
+    /// The local address of every connection; None: the system chooses. TCP only.
     #[serde(default)]
     pub bind: Option<IpAddr>,
-    /// Size of the socket's send buffer and of its receive buffer, bytes; else the system's, which grow
-    /// by need. The kernel doubles what it is told, and has limits of its own (socket(7)).
+    /// Size of the socket's send buffer and of its receive buffer, bytes; None: the system's, which
+    /// grow as needed. The kernel doubles the value, and has limits of its own (socket(7)).
     #[serde(default)]
     pub buffers: Option<usize>,
-    /// A proxy to ask in place of the server: requests carry the whole URL (RFC 9112 §3.2.2). Plain
-    /// HTTP/1.x only.
+    /// A proxy to connect to in place of the server: requests carry the whole URL (RFC 9112 §3.2.2).
+    /// HTTP/1.x without TLS only.
     #[serde(default)]
     pub proxy: Option<Address>,
-    /// HTTPS only.
+    /// How TLS is negotiated; used for HTTPS only.
     pub tls: TlsOptions,
 }
 
@@ -68,36 +68,37 @@ impl Default for ConnectionPolicy {
     }
 }
 
-/// When a unix socket's backlog is full.
+/// What to do when a unix socket's backlog is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Backlog {
-    /// The request is over, as [`crate::outcome::Outcome::ConnectBacklog`]: what a web server in
-    /// front of php-fpm does. The client then pauses for a millisecond.
+    /// The request ends as [`crate::outcome::Outcome::ConnectBacklog`], as it does in a web server in
+    /// front of php-fpm. The client then pauses for a millisecond.
     Count,
-    /// Tried again every millisecond until the timeout, as TCP would; the wait is in the latency.
+    /// The client tries again every millisecond until the timeout, as TCP would; the wait counts as
+    /// latency.
     Wait,
 }
 
-/// TLS of the client.
+/// TLS settings of the client.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TlsOptions {
-    /// Verify the server's certificate against the system's authorities (and `ca_file`).
+    /// Whether to verify the server's certificate against the system's authorities (and `ca_file`).
     pub verify: bool,
-    /// PEM file of authorities to trust besides.
+    /// PEM file of authorities to trust besides the system's.
     pub ca_file: Option<PathBuf>,
-    /// Server name to ask for in place of the URL's host.
+    /// Server name to ask for in place of the URL's host; None: the URL's host.
     pub server_name: Option<String>,
-    /// Ask for no name: no SNI (RFC 6066 §3).
+    /// Whether to ask for no name: no SNI (RFC 6066 §3).
     #[serde(default)]
     pub no_sni: bool,
-    /// This version only; else the best both sides have.
+    /// The only version to accept; None: the best that both sides have.
     #[serde(default)]
     pub version: Option<TlsVersion>,
-    /// These cipher suites only, by OpenSSL's names; empty: all there are.
+    /// The only cipher suites to offer, by OpenSSL's names; empty: all that rustls has.
     #[serde(default)]
     pub ciphers: Vec<String>,
-    /// PEM file with the client's certificate, those above it, and its private key.
+    /// PEM file with the client's certificate, the certificates above it, and its private key.
     #[serde(default)]
     pub client_certificate: Option<PathBuf>,
 }
@@ -105,16 +106,16 @@ pub struct TlsOptions {
 /// A version of TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TlsVersion {
-    /// RFC 5246.
+    /// TLS 1.2 (RFC 5246).
     #[serde(rename = "TLS1.2")]
     Tls12,
-    /// RFC 8446.
+    /// TLS 1.3 (RFC 8446).
     #[serde(rename = "TLS1.3")]
     Tls13,
 }
 
 impl ConnectionPolicy {
-    /// Says what cannot work with the server that is asked for.
+    /// Fails if something cannot work with the server of this target.
     pub fn check(&self, target: &Target) -> Result<(), BenchError> {
         let impossible = |why: &str| Err(BenchError::Impossible(why.to_owned()));
         let unix = matches!(target.address, Address::Unix(_));
@@ -144,7 +145,7 @@ impl ConnectionPolicy {
 }
 
 impl TlsOptions {
-    /// Whether anything was asked for that only TLS has.
+    /// Whether any option is set that only TLS has.
     pub fn is_used(&self) -> bool {
         self.no_sni
             || self.version.is_some()

@@ -1,5 +1,6 @@
-//! What is asked for. A plan is complete: everything a run needs is in it, files already read, and
-//! running it twice asks the same question twice. It is part of the saved JSON, but for bodies.
+//! The request for a measurement. A plan is complete: it holds everything a run needs, files already
+//! read, and running it twice asks the same question twice. It is part of the saved JSON, except for
+//! bodies.
 
 pub mod check;
 pub mod connection;
@@ -18,41 +19,43 @@ pub use template::Template;
 pub use crate::engine::transcript::Transcript;
 use crate::error::BenchError;
 
-/// One run.
+/// The complete description of one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
-    /// Requested in turn, the first first. At least one; all with the same address and scheme.
+    /// The URLs, requested in turn from the first on. At least one; all have the same address and
+    /// scheme.
     pub targets: Vec<Target>,
-    /// Closed or open loop.
+    /// Whether the loop is closed or open, and its size.
     pub arrivals: Arrivals,
-    /// When it is over.
+    /// When the run ends.
     pub stop: Stop,
-    /// This long nothing is measured, seconds; requests then are counted in `Run::warmup`.
+    /// How long nothing is measured at first, seconds; requests of that time are counted in
+    /// `Run::warmup`.
     #[serde(default, with = "seconds")]
     pub warmup: Duration,
-    /// What is sent.
+    /// The method, the header fields and the body.
     pub request: RequestShape,
-    /// How it is sent.
+    /// The protocol, the connection and its TLS.
     pub connection: ConnectionPolicy,
-    /// What makes an answer a good one.
+    /// Which answers count as good.
     pub checks: Checks,
     /// A client's pause between an answer and its next request. Closed loop only.
     #[serde(default)]
     pub think: Think,
-    /// Threads of the generator. Each has its own event loop and its share of the clients.
+    /// Number of generator threads. Each has its own event loop and its share of the clients.
     pub threads: usize,
-    /// Seed of everything random: Poisson arrivals, `{rand:…}`, think times.
+    /// Seed of all random numbers: Poisson arrivals, `{rand:…}`, think times.
     pub seed: u64,
     /// Whether to go on when a request fails at its socket.
     pub on_socket_error: OnSocketError,
-    /// What to watch of the server meanwhile.
+    /// What to watch on the server during the run.
     #[serde(default)]
     pub observe: Observe,
     /// Keep one record per request (`Run::samples`, 32 bytes each): for ab's `-g`. Without it the
     /// memory of a run does not depend on the number of requests.
     #[serde(default)]
     pub keep_samples: bool,
-    /// What is shown of every request on standard error.
+    /// What to show of every request on standard error.
     #[serde(default)]
     pub transcript: Transcript,
 }
@@ -61,27 +64,27 @@ pub struct Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Arrivals {
-    /// So many clients, each sends when its last answer is complete: saturation. Says nothing about
-    /// the latency at a rate: a slow server is asked less.
+    /// A fixed number of clients, each of which sends when its last answer is complete: saturation.
+    /// Says nothing about the latency at a given rate, for a slow server gets fewer requests.
     Closed {
-        /// Clients, each with a connection.
+        /// Number of clients, each with a connection.
         concurrency: u32,
     },
-    /// Requests are due at times that do not depend on answers. Latency counts from the time a
-    /// request was due, so a stall is paid by everybody who would have met it.
+    /// Requests are due at times that do not depend on answers. Latency counts from the time a request
+    /// was due, so that a stall shows in every request that would have met it.
     Open {
-        /// Per second, over all threads.
+        /// Requests per second, over all threads.
         rate: f64,
-        /// How the times are spread.
+        /// How the due times are spread.
         spacing: Spacing,
-        /// Connections at most; a request that is due while all are busy waits for one, and that
-        /// wait is in its latency.
+        /// Most connections; a request that is due while all are busy waits for one, and the wait
+        /// counts as latency.
         max_connections: u32,
     },
 }
 
 impl Arrivals {
-    /// Connections at most.
+    /// Most connections that the run has open at once.
     pub fn connections(&self) -> u32 {
         match *self {
             Arrivals::Closed { concurrency } => concurrency,
@@ -91,7 +94,7 @@ impl Arrivals {
         }
     }
 
-    /// Whether answers do not decide when requests are sent.
+    /// Whether the loop is open: requests are sent by the clock, whatever the answers do.
     pub fn is_open(&self) -> bool {
         matches!(self, Arrivals::Open { .. })
     }
@@ -101,33 +104,36 @@ impl Arrivals {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Spacing {
-    /// Independent of each other, as of many people.
+    /// Independent of each other, as the requests of many people are.
     Poisson,
-    /// Equal distances.
+    /// At equal distances.
     Constant,
 }
 
-/// When a run is over: whichever comes first. At least one is given.
+/// When a run ends: at whichever limit comes first. At least one is given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stop {
-    /// So many requests have been started, and have ended.
+    /// Ends when this number of requests have been started and have ended; None: no such limit.
     pub requests: Option<u64>,
-    /// So much time has passed, seconds; what is under way then is `Run::in_flight`.
+    /// Ends after this time, seconds; requests in progress then are `Run::in_flight`. None: no such
+    /// limit.
     #[serde(default, with = "optional_seconds")]
     pub time: Option<Duration>,
 }
 
-/// What is sent.
+/// The parts of a request that do not depend on its target.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RequestShape {
-    /// `GET`, `HEAD`, `POST` …
+    /// The method: `GET`, `HEAD`, `POST` …
     pub method: String,
-    /// Fields as given, in order, replacing ours of the same name (Host, User-Agent, Accept …).
+    /// Fields as given, in order; they replace default fields of the same name (Host, User-Agent,
+    /// Accept …).
     pub headers: Vec<(String, Template)>,
-    /// The body. Not in the JSON; its length is in `Run::body_length`.
+    /// The body of every request. Not in the JSON; its length is in `Run::body_length`.
     #[serde(skip)]
     pub body: Vec<u8>,
-    /// Send back the cookies the server sets, per client: each client is a visitor of its own.
+    /// Whether each client sends back the cookies that the server sets: each client is a visitor of its
+    /// own.
     #[serde(default)]
     pub cookie_jar: bool,
 }
@@ -143,12 +149,12 @@ impl Default for RequestShape {
     }
 }
 
-/// A client's pause between an answer and its next request, seconds: even between the two.
+/// A client's pause between an answer and its next request, uniformly random between two bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Think {
-    /// At least.
+    /// The shortest pause, seconds.
     pub min: f64,
-    /// At most.
+    /// The longest pause, seconds.
     pub max: f64,
 }
 
@@ -156,19 +162,20 @@ pub struct Think {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnSocketError {
-    /// Count it and go on: ab's `-r`.
+    /// Counts the error and goes on, as ab does with `-r`.
     #[default]
     Continue,
-    /// End the run with [`BenchError::SocketError`]: ab without `-r`.
+    /// Ends the run with [`BenchError::SocketError`], as ab does without `-r`.
     Stop,
 }
 
-/// What to watch of the server, once a second.
+/// What to watch on the server, once a second.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Observe {
-    /// A process of this machine, with its children: CPU and memory.
+    /// A process on this machine, whose CPU and memory are watched together with its children's.
     pub pid: Option<u32>,
-    /// Howdah's status: an `http://…` URL of the status page, or the path of the control socket.
+    /// Where Howdah's status is: an `http://…` URL of the status page, or the path of the control
+    /// socket.
     pub status: Option<String>,
 }
 
@@ -199,7 +206,7 @@ impl Plan {
         self.connection.proxy.as_ref().unwrap_or(server)
     }
 
-    /// Says what cannot work, before anything is sent.
+    /// Fails if something cannot work, before anything is sent.
     pub fn check(&self) -> Result<(), BenchError> {
         let impossible = |why: String| Err(BenchError::Impossible(why));
         let Some(first) = self.targets.first() else {

@@ -1,6 +1,6 @@
-//! What is requested: a URL taken apart. `http://host[:port]/path?query`, `https://…`, and for unix
-//! sockets nginx's spelling `http://unix:/run/app.sock:/path` or curl-like `unix:/run/app.sock:/path`.
-//! No user information (credentials go into a header), fragments are dropped as browsers do.
+//! A parsed URL. `http://host[:port]/path?query`, `https://…`, and for unix sockets nginx's spelling
+//! `http://unix:/run/app.sock:/path` or curl-like `unix:/run/app.sock:/path`. No user information
+//! (credentials go into a header); fragments are dropped as browsers do.
 
 use std::path::PathBuf;
 
@@ -9,28 +9,28 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use super::template::Template;
 use crate::error::BenchError;
 
-/// A URL that can be requested. Holding one tells you: the host is not empty, the path begins with a
-/// slash and has neither spaces nor control characters.
+/// A URL that can be requested. Its host is not empty, its path begins with a slash and has neither
+/// spaces nor control characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The scheme.
+    /// The URL's scheme.
     pub scheme: Scheme,
-    /// Where to connect to.
+    /// Where to connect to, unless the plan has a proxy.
     pub address: Address,
-    /// Value of the Host field: host, and the port unless it is the scheme's own.
+    /// Value of the Host field: the host, and the port unless it is the scheme's default.
     pub authority: String,
-    /// Path and query, with places to fill.
+    /// Path and query, as a template.
     pub path: Template,
     text: String,
 }
 
-/// The scheme.
+/// The scheme of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scheme {
-    /// Plain.
+    /// HTTP without TLS.
     Http,
-    /// Over TLS.
+    /// HTTP over TLS.
     Https,
 }
 
@@ -38,19 +38,19 @@ pub enum Scheme {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Address {
-    /// Looked up once, before the run.
+    /// A host that is resolved once, before the run.
     Tcp {
-        /// A name or an address, without brackets.
+        /// A name or an IP address, without brackets.
         host: String,
-        /// The port.
+        /// The TCP port.
         port: u16,
     },
-    /// A unix socket's path; beginning with `@`: an abstract name.
+    /// A unix socket's path; a path that begins with `@` is an abstract name.
     Unix(PathBuf),
 }
 
 impl Target {
-    /// Takes a URL apart.
+    /// Parses a URL.
     pub fn parse(url: &str) -> Result<Target, BenchError> {
         parse(url).map_err(|why| BenchError::BadUrl {
             url: url.to_owned(),
@@ -58,12 +58,12 @@ impl Target {
         })
     }
 
-    /// As it was given.
+    /// The URL as it was given.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Host name without port: ab's "Server Hostname", and the name TLS asks for.
+    /// Host name without port: ab's "Server Hostname", and the default server name for TLS.
     pub fn host(&self) -> &str {
         match &self.address {
             Address::Tcp { host, .. } => host,
@@ -71,7 +71,7 @@ impl Target {
         }
     }
 
-    /// Ab's "Server Port". None: a unix socket.
+    /// The port, ab's "Server Port". None for a unix socket.
     pub fn port(&self) -> Option<u16> {
         match self.address {
             Address::Tcp { port, .. } => Some(port),

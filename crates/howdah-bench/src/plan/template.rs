@@ -1,10 +1,11 @@
-//! Text with places that differ from request to request, so that a server that caches by bytes is
-//! not flattered. `{seq}`: the request's number in the run, from 1; `{client}`: the client's number,
-//! from 1; `{rand:LOW-HIGH}`: a whole number, both ends included. Any other brace is itself.
+//! Text with placeholders that are filled differently in each request, so that a server that caches by
+//! bytes gains nothing. `{seq}`: the request's number in the run, from 1; `{client}`: the client's
+//! number, from 1; `{rand:LOW-HIGH}`: a whole number, both ends included. Any other brace stands for
+//! itself.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A text, taken apart.
+/// A text and its placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     text: String,
@@ -19,14 +20,14 @@ enum Part {
     Random(u64, u64),
 }
 
-/// What the places are filled with.
+/// The values for the placeholders.
 #[derive(Debug)]
 pub struct Filling<'a> {
-    /// The request's number in the run.
+    /// The request's number in the run, from 1.
     pub seq: u64,
-    /// The client's number.
+    /// The client's number, from 1.
     pub client: u32,
-    /// Random numbers.
+    /// Source of the random numbers.
     pub random: &'a mut Random,
 }
 
@@ -44,7 +45,7 @@ impl Random {
         Random((z ^ (z >> 31)).max(1))
     }
 
-    /// 64 random bits.
+    /// Returns the next 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -52,12 +53,12 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// At least 0, less than 1.
+    /// Returns a random number, at least 0 and less than 1.
     pub fn fraction(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A whole number, both ends included.
+    /// Returns a random whole number, both ends included.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         let span = u128::from(high - low) + 1;
         low + ((u128::from(self.bits()) * span) >> 64) as u64
@@ -65,7 +66,7 @@ impl Random {
 }
 
 impl Template {
-    /// Takes a text apart. Never fails: what is no place is text.
+    /// Parses a text. Never fails: what is not a placeholder is text.
     pub fn new(text: impl Into<String>) -> Template {
         let text = text.into();
         let (mut parts, mut literal, mut rest) = (Vec::new(), Vec::new(), text.as_str());
@@ -98,19 +99,19 @@ impl Template {
         !self.parts.iter().any(|part| !matches!(part, Part::Text(_)))
     }
 
-    /// As it was written.
+    /// The text as it was written.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether it may be the value of a header field: no control characters (RFC 9110 §5.5).
+    /// Whether the text may be the value of a header field: no control characters (RFC 9110 §5.5).
     pub fn is_field_value(&self) -> bool {
         self.text
             .bytes()
             .all(|b| b == b'\t' || (b >= b' ' && b != 0x7f))
     }
 
-    /// Writes the text for one request.
+    /// Writes the text with its placeholders filled for one request.
     pub fn render(&self, filling: &mut Filling<'_>, out: &mut Vec<u8>) {
         for part in &self.parts {
             match part {

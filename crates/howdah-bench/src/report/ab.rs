@@ -6,19 +6,19 @@ use crate::outcome::Outcome;
 use crate::plan::Arrivals;
 use crate::run::Run;
 
-/// Ab's figures.
+/// The figures that ab would have printed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AbFigures {
-    /// "Complete requests": all that came to an end on an open connection, whatever the status and
+    /// "Complete requests": all that ended on an established connection, whatever their status and
     /// however short.
     pub complete: u64,
     /// "Failed requests".
     pub failed: u64,
-    /// In brackets after it: Connect.
+    /// The part of `failed` that ab lists as Connect.
     pub connect: u64,
-    /// Receive (with `-r`; without, the first of them ends ab).
+    /// The part of `failed` that ab lists as Receive (with `-r`; without, the first of them ends ab).
     pub receive: u64,
-    /// Length: differs from the first answer's.
+    /// The part of `failed` that ab lists as Length: bodies whose length differs from the first one's.
     pub length: u64,
     /// "Non-2xx responses".
     pub non_2xx: u64,
@@ -33,7 +33,7 @@ pub struct AbFigures {
 }
 
 impl AbFigures {
-    /// For the answers of a run.
+    /// Computes ab's figures for the answers of a run.
     pub fn of(run: &Run) -> AbFigures {
         let connect = [
             Outcome::ConnectRefused,

@@ -8,19 +8,19 @@ use crate::stats::little;
 
 use super::words;
 
-/// One finding.
+/// Something the generator measured of itself that affects the figures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// How bad.
+    /// How much the finding affects the figures.
     pub weight: Weight,
-    /// What was seen, without a full stop.
+    /// The finding as a sentence, without a full stop.
     pub sentence: String,
 }
 
-/// How bad it is.
+/// How much a finding affects the figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Weight {
-    /// The figures stand; something beside them should be known.
+    /// The figures are valid; the reader should know something besides.
     Notice,
     /// The figures are the generator's, not the server's.
     Bound,
@@ -29,18 +29,19 @@ pub enum Weight {
 /// A thread above this share of a core has no room to react: what it reports as the server's latency is
 /// its own queue (k6's manual asks for the same 20 % idle).
 const BUSY: f64 = 0.80;
-/// Waiting for a core as long as this share of the time delays every answer by someone else's time slice.
+/// Waiting this share of the time for a core delays every answer by another program's time slice.
 const WAITING: f64 = 0.20;
-/// Sends later than this at the 99th percentile are in every open-loop latency.
+/// A 99th percentile of the send lag above this, in seconds, distorts every open-loop latency.
 const LAG: f64 = 0.010;
-/// Of the null responder's throughput: above, the generator is at its end; half of it deserves a word.
+/// Shares of the null server's throughput: above the first the generator is at its limit, above the
+/// second the report mentions it.
 const CEILING_BOUND: f64 = 0.80;
 const CEILING_NOTICE: f64 = 0.50;
-/// Of the machine: what the hypervisor or other programs took.
+/// Shares of the machine's cores: what the hypervisor took, and what other programs took.
 const STEAL: f64 = 0.02;
 const OTHERS: f64 = 0.10;
 
-/// Everything found, the worst first.
+/// All findings, the worst first.
 pub fn findings(run: &Run) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut say = |weight, sentence: String| found.push(Finding { weight, sentence });
@@ -151,7 +152,7 @@ pub fn findings(run: &Run) -> Vec<Finding> {
     found
 }
 
-/// The findings for which the figures are the generator's, in one sentence; `None` if there are none.
+/// The findings that make the figures the generator's own, in one sentence; `None` if there are none.
 pub fn bound(run: &Run) -> Option<String> {
     let reasons: Vec<String> = findings(run)
         .into_iter()

@@ -14,7 +14,7 @@ use super::judge::{self, Against};
 use super::text::{self, Style};
 use super::words::{self, duration, percent, rate};
 
-/// The report of anything saved.
+/// The text report of any document.
 pub fn report(document: &Document, style: Style) -> String {
     match document {
         Document::Run(run) => text::report(run, style),
@@ -32,7 +32,7 @@ fn legend(out: &mut String, comparison: &Comparison) {
     }
 }
 
-/// The report of a comparison.
+/// The text report of a comparison.
 pub fn comparison(comparison: &Comparison) -> String {
     let mut out = String::new();
     let base = &comparison.arms[0].name;
@@ -143,7 +143,7 @@ fn details(out: &mut String, comparison: &Comparison, against: &Against) {
     }
 }
 
-/// Ratio, interval, p and noise floor of a figure.
+/// Ratio, interval, p and noise floor of a judgement.
 pub fn numbers(judgement: &Judgement) -> String {
     let mut text = format!("ratio {:.3}", judgement.ratio);
     if let Some(interval) = judgement.interval {
@@ -166,7 +166,7 @@ pub fn numbers(judgement: &Judgement) -> String {
     text
 }
 
-/// Where a sweep bends; none if it has too few levels.
+/// The knee of a sweep; None if it has too few levels.
 pub fn sweep_knee(sweep: &Sweep) -> Option<Knee> {
     let levels: Vec<Level> = sweep
         .points
@@ -216,7 +216,7 @@ pub fn sweep_sentences(sweep: &Sweep) -> Vec<String> {
     out
 }
 
-/// The report of a sweep.
+/// The text report of a sweep.
 pub fn sweep(sweep: &Sweep) -> String {
     let mut out = String::new();
     for sentence in sweep_sentences(sweep) {
@@ -266,7 +266,7 @@ pub fn sweep(sweep: &Sweep) -> String {
     out
 }
 
-/// Whether all rates that broke above the one found were the generator's limit.
+/// Whether the generator's limit broke all rates above the one that was found.
 pub fn broke_by_the_generator(search: &Search) -> bool {
     let found = search.found.unwrap_or(0.0);
     let mut above = search
@@ -277,7 +277,7 @@ pub fn broke_by_the_generator(search: &Search) -> bool {
     above.peek().is_some() && above.all(|trial| bottleneck::bound(&trial.run).is_some())
 }
 
-/// The report of a search.
+/// The text report of a search.
 pub fn search(search: &Search) -> String {
     let mut out = String::new();
     match search.found {

@@ -12,8 +12,8 @@ use crate::run::Run;
 
 use super::words;
 
-/// Writes the file from [`Run::samples`]. Returns the number of samples that are left out, as they were
-/// not good.
+/// Writes the file from [`Run::samples`]. Returns how many samples it left out because they were not
+/// good.
 pub fn write(run: &Run, out: &mut impl Write) -> io::Result<u64> {
     let mut rows: Vec<_> = run
         .samples

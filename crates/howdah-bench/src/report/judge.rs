@@ -11,26 +11,26 @@ use crate::stats::{Invalid, quantile, steady};
 
 use super::bottleneck;
 
-/// Errors above this share of an arm's requests make the rest of its figures a matter of luck.
+/// An arm with a larger share of errors than this is not compared: the rest of its figures is chance.
 const ERRORS: f64 = 0.001;
-/// Shares of kept connections that differ by more are two regimes.
+/// Arms whose shares of kept connections differ by more than this are not comparable.
 const KEPT: f64 = 0.01;
-/// What others may take of the processors.
+/// Largest share of the processors that other programs may take.
 const FOREIGN: f64 = 0.10;
-/// A window's latency percentile needs as many answers in every window.
+/// Fewest answers in every window for a p99 of windows to be compared.
 const P99_SAMPLES: u64 = 1000;
 
 /// One arm against the base.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Against {
-    /// Index into the comparison's arms.
+    /// The arm's index in the comparison.
     pub arm: usize,
-    /// The figures, the primary one first.
+    /// The judged figures, the primary one first.
     pub figures: Vec<Judgement>,
 }
 
 impl Against {
-    /// The figure that was declared to decide.
+    /// The figure that was chosen before the measurement to decide.
     pub fn primary(&self) -> &Judgement {
         &self.figures[0]
     }

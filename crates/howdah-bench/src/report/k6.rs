@@ -17,7 +17,7 @@ use crate::slo::{Slo, Term};
 const SCRIPT: &str = "script.js";
 const BODY: &str = "body.bin";
 const TEST_RUN: &str = "testrun.yaml";
-/// Pods of the TestRun; to be changed by its user.
+/// Number of pods in the TestRun; users change it as they need.
 const PODS: u32 = 4;
 
 /// Writes the files into a directory, which is made if it is missing, and returns their paths.
@@ -145,7 +145,7 @@ fn refuse(plan: &Plan) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// With its scheme, which k6 wants.
+/// The URL with its scheme, which k6 requires.
 fn url(text: &str) -> String {
     if text.contains("://") {
         text.to_owned()

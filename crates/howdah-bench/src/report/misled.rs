@@ -9,18 +9,18 @@ use crate::stats::quantile;
 use super::ab::AbFigures;
 use super::words;
 
-/// A figure of ab's that would have misled.
+/// A figure of ab's that would have misled the reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misled {
-    /// Its name in ab's report.
+    /// The figure's name in ab's report.
     pub figure: &'static str,
-    /// What ab would have printed there.
+    /// What ab would have printed.
     pub ab_says: String,
-    /// What is the case.
+    /// What is true instead.
     pub truth: String,
 }
 
-/// All of them, in the order of ab's report.
+/// All misleading figures, in the order of ab's report.
 pub fn lines(run: &Run) -> Vec<Misled> {
     let ab = AbFigures::of(run);
     let mut found = Vec::new();

@@ -1,5 +1,5 @@
-//! How a run is told: as text, as files, as a page. Reads [`crate::run::Run`]s and writes; measures
-//! nothing. What a figure means is decided in [`crate::stats`]; here it is said.
+//! Reports a run: as text, as files, as a page. Reads [`crate::run::Run`]s and writes; measures
+//! nothing. [`crate::stats`] decides what a figure means; this module puts it into words.
 //!
 //! - [`text`]: the report on standard output: ab's fields, then what ab does not say, then [`misled`]:
 //!   which figure of ab's would have been wrong in this run, and by how much.

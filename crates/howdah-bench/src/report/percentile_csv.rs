@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use crate::run::Run;
 
-/// Writes the file.
+/// Writes the percentiles of the run's good answers.
 pub fn write(run: &Run, out: &mut impl Write) -> io::Result<()> {
     let latency = run.latency();
     out.write_all(b"Percentage served,Time in ms\n")?;

@@ -18,7 +18,7 @@ use super::bottleneck::{self, Weight};
 use super::misled;
 use super::words::{self, bytes, count, duration, ms, percent, rate};
 
-/// What to leave out.
+/// Which parts the report has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
     /// The table of percentiles (not with ab's `-d`).
@@ -464,7 +464,7 @@ pub fn percentiles(latency: &Histogram) -> String {
     text
 }
 
-/// What the seconds of the run did.
+/// How steady the good answers were over the seconds of the run, in words.
 pub fn steadiness(run: &Run) -> String {
     match steady_class(run) {
         steady::Steadiness::Flat => "the good rate was steady over the run".into(),
@@ -592,7 +592,7 @@ fn server(run: &Run) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-/// The machine in a line.
+/// A description of the machine in one line.
 pub fn machine(run: &Run) -> String {
     let machine = &run.machine;
     let mut text = format!(

@@ -1,6 +1,6 @@
 //! Figures with their units, as people read them. Pure.
 
-/// With a capital letter, as a sentence begins.
+/// The sentence with a capital first letter.
 pub fn capital(sentence: &str) -> String {
     let mut chars = sentence.chars();
     match chars.next() {

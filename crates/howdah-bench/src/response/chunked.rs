@@ -1,18 +1,18 @@
-//! The chunked coding (RFC 9112 §7.1). Data is handed on where it lies; extensions and trailer
-//! fields are read over, within limits.
+//! The chunked coding (RFC 9112 §7.1). Passes data on without copying; skips extensions and trailer
+//! fields, within limits.
 
 use super::Fault;
 
-/// Longest line of a size with its extension, and longest trailer section, bytes.
+/// Longest line of a chunk size with its extension, and longest trailer section, bytes.
 const LONGEST_LINE: u32 = 16 << 10;
 
-/// Where in the coding the next byte is.
+/// A decoder that takes its input in pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunked {
     state: State,
-    /// The size read so far, or what is left of a chunk.
+    /// The chunk size read so far, or the bytes left of the chunk.
     left: u64,
-    /// Bytes of the present line, or of the trailer section.
+    /// Length so far of the present line, or of the trailer section.
     line: u32,
 }
 
@@ -42,12 +42,12 @@ impl Default for Chunked {
 }
 
 impl Chunked {
-    /// Whether the last chunk and its trailer section are through.
+    /// Whether the last chunk and its trailer section have been read.
     pub fn is_done(&self) -> bool {
         self.state == State::Done
     }
 
-    /// Reads on; returns how many bytes were used: all, unless it is done.
+    /// Decodes a piece; returns how many bytes it used: all, unless the coding is complete.
     pub fn feed(&mut self, input: &[u8], mut data: impl FnMut(&[u8])) -> Result<usize, Fault> {
         let mut at = 0;
         while at < input.len() && self.state != State::Done {

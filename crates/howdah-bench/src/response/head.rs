@@ -8,12 +8,12 @@ use super::Fault;
 /// Longest head, bytes. nginx and Apache send at most a few KiB; ab gives up at 8.
 pub const LONGEST_HEAD: usize = 64 << 10;
 
-/// What matters of a head.
+/// What the reader needs to know of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The status, 100 to 999.
     pub status: u16,
-    /// HTTP/1.0.
+    /// Whether the version is HTTP/1.0.
     pub http10: bool,
     /// Whether the sender keeps the connection.
     pub keep: bool,
@@ -24,16 +24,16 @@ pub struct Head {
 /// How the body ends (RFC 9112 §6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// After so many bytes.
+    /// After this many bytes.
     Length(u64),
-    /// With the last chunk.
+    /// With the last chunk of the chunked coding.
     Chunked,
-    /// With the connection.
+    /// With the end of the connection.
     Close,
 }
 
-/// Reads a head. `None`: it is not complete. Otherwise its length, the empty line included.
-/// Every field is shown to `field`, in order, once the line is known to be one.
+/// Parses a head. `None` if it is not complete; otherwise the head and its length, the empty line
+/// included. Calls `field` for every field, in order, once its line is known to be valid.
 pub fn parse(
     bytes: &[u8],
     mut field: impl FnMut(&[u8], &[u8]),
@@ -110,13 +110,13 @@ fn too_long<T>(bytes: &[u8]) -> Result<Option<T>, Fault> {
     }
 }
 
-/// A line without its CR. A bare LF is taken for a line end (RFC 9112 §2.2): CGI programs send it.
+/// A line without its CR. A bare LF counts as a line end (RFC 9112 §2.2): CGI programs send it.
 fn line(bytes: &[u8]) -> &[u8] {
     bytes.strip_suffix(b"\r").unwrap_or(bytes)
 }
 
-/// Whether the beginning of a status line says so far that it is one: garbage without line ends is
-/// named at once and not at the timeout.
+/// Whether the bytes so far can be the beginning of a status line: garbage without line ends is an
+/// error at once and not at the timeout.
 fn could_be_status_line(bytes: &[u8]) -> bool {
     let shown = bytes.len().min(5);
     bytes[..shown] == b"HTTP/"[..shown]
@@ -145,7 +145,7 @@ fn status_line(line: &[u8]) -> Result<(u16, bool), Fault> {
     Ok((status, http10))
 }
 
-/// A number, or a list of equal ones (RFC 9110 §8.6).
+/// Parses a number, or a list of equal ones (RFC 9110 §8.6).
 fn content_length(value: &[u8]) -> Result<u64, Fault> {
     let mut numbers = value.split(|b| *b == b',').map(|part| {
         let part = part.trim_ascii();

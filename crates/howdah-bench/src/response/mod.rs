@@ -11,27 +11,27 @@ mod reader;
 
 pub use reader::{End, Reader, Sink};
 
-/// Why bytes are not a valid answer. One name each; the outcome is
+/// Why bytes are not a valid answer. Each variant has one name; the outcome is
 /// [`crate::outcome::Outcome::ProtocolError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The first line is not `HTTP/1.x NNN …`.
     StatusLine,
-    /// Another version than 1.0 and 1.1.
+    /// A version other than 1.0 and 1.1.
     Version,
-    /// A line of the head is no `name: value`; folded lines are none (RFC 9112 §5.2).
+    /// A line of the head is not `name: value`; folded lines are not valid (RFC 9112 §5.2).
     Field,
     /// The head is over 64 KiB.
     HeadTooLong,
-    /// Content-Length is no number, or two differ.
+    /// Content-Length is not a number, or two of them differ.
     ContentLength,
     /// Content-Length beside Transfer-Encoding (RFC 9112 §6.1: treat as an error).
     LengthAndCoding,
-    /// 101 without having been asked to switch.
+    /// Status 101, though the request did not ask to switch protocols.
     Switching,
-    /// A chunk's size or its line ends are wrong.
+    /// A chunk's size or line ends are wrong.
     Chunk,
-    /// More bytes than the answer said it has.
+    /// The answer has more bytes than it declared.
     Surplus,
 }
 

@@ -5,13 +5,13 @@ use super::Fault;
 use super::chunked::Chunked;
 use super::head::{self, Framing, Head};
 
-/// Takes what is found in an answer.
+/// Receives the parts of an answer.
 pub trait Sink {
-    /// A whole head, its empty line included, interim ones (1xx) too.
+    /// Takes a whole head, its empty line included; also interim ones (1xx).
     fn head(&mut self, _: &Head, _: &[u8]) {}
-    /// A field of a head. May be shown again, with all before it, if the head came in pieces.
+    /// Takes a field of a head. If the head came in pieces, all its fields may be shown more than once.
     fn field(&mut self, name: &[u8], value: &[u8]);
-    /// A piece of the body, without chunk framing.
+    /// Takes a piece of the body, without chunk framing.
     fn body(&mut self, bytes: &[u8]);
 }
 
@@ -24,7 +24,7 @@ impl Sink for () {
 #[derive(Debug)]
 pub struct Reader {
     state: State,
-    /// The request was HEAD: there is no body whatever the head says.
+    /// Whether the request was HEAD, whose answer has no body whatever the head says.
     head_only: bool,
     head: Option<Head>,
     body_length: u64,
@@ -41,14 +41,14 @@ enum State {
     Done,
 }
 
-/// What an answer is when the connection ends.
+/// What the end of the connection means for the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Its end is the end of the connection: complete.
+    /// The answer is complete: its body ends with the connection.
     Complete,
-    /// It had not begun.
+    /// The answer had not begun.
     Nothing,
-    /// It had begun.
+    /// The answer had begun and is not complete.
     Truncated,
 }
 
@@ -65,7 +65,7 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// Expects an answer to a request; to a HEAD request if `head_only`.
+    /// Prepares for an answer; `head_only` if the request is HEAD.
     pub fn begin(&mut self, head_only: bool) {
         self.state = State::Head;
         self.head_only = head_only;
@@ -79,12 +79,12 @@ impl Reader {
         matches!(self.state, State::Done)
     }
 
-    /// The head of the answer, once it is there. Interim answers (1xx) are passed over.
+    /// The head of the answer; None until it is complete. Interim answers (1xx) are skipped.
     pub fn head(&self) -> Option<&Head> {
         self.head.as_ref()
     }
 
-    /// Bytes of the body so far, without chunk framing.
+    /// Bytes of the body received so far, without chunk framing.
     pub fn body_length(&self) -> u64 {
         self.body_length
     }
@@ -96,7 +96,7 @@ impl Reader {
         })
     }
 
-    /// Reads on; returns how many bytes were used: all, unless the answer is done.
+    /// Reads a piece; returns how many bytes it used: all, unless the answer is complete.
     pub fn feed(&mut self, input: &[u8], sink: &mut impl Sink) -> Result<usize, Fault> {
         let mut at = 0;
         while at < input.len() {
@@ -135,7 +135,7 @@ impl Reader {
         Ok(at)
     }
 
-    /// The connection has ended: what does that make of the answer?
+    /// Says what the end of the connection means for the answer.
     pub fn end(&mut self) -> End {
         match self.state {
             State::UntilClose | State::Done => {

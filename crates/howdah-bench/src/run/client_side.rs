@@ -3,29 +3,29 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The generator during the measured part.
+/// The generator's use of the machine during the measured part.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClientSide {
-    /// Each thread of the generator.
+    /// The use of each generator thread.
     pub threads: Vec<ThreadUse>,
     /// Mean number of requests under way, as counted by the generator; Little's law says it is the
     /// rate of ended requests times their mean latency.
     pub mean_in_flight: f64,
-    /// Share of the machine's cores that was busy with something else than the generator.
+    /// Share of the machine's cores that was busy with anything but the generator.
     pub machine_busy_others: f64,
-    /// Share of the machine's cores the hypervisor kept back.
+    /// Share of the machine's cores that the hypervisor kept back.
     pub steal: f64,
     /// What the same generator reaches at the same concurrency, method and answer length against a
-    /// server that does nothing, answers per second. None: not asked for.
+    /// server that does nothing, answers per second. None: not measured.
     pub ceiling: Option<f64>,
 }
 
 /// One thread of the generator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ThreadUse {
-    /// Share of a core it ran: 1 is a core to itself.
+    /// Share of a core that the thread used: 1 is a whole core.
     pub cpu: f64,
-    /// Share of the time it was ready to run and had no core.
+    /// Share of the time that the thread was ready to run and had no core.
     pub wait: f64,
 }
 
@@ -44,25 +44,25 @@ impl ClientSide {
 /// The machine the generator ran on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Its name.
+    /// The machine's host name.
     pub host: String,
-    /// `Linux 6.18.44`.
+    /// The kernel, as `Linux 6.18.44`.
     pub kernel: String,
     /// The processor's name.
     pub cpu: String,
     /// Cores this process may use.
     pub cores: u32,
-    /// Memory, bytes.
+    /// The machine's memory, bytes.
     pub memory: u64,
-    /// Frequency governor; None where there is none to see.
+    /// Frequency governor; None if the kernel shows none.
     pub governor: Option<String>,
-    /// Open files allowed to this process.
+    /// How many open files this process may have.
     pub open_files: u64,
     /// `net.core.somaxconn`: the longest backlog of a listening socket here.
     pub somaxconn: Option<u64>,
-    /// `net.ipv4.ip_local_port_range`: from, to.
+    /// `net.ipv4.ip_local_port_range`: the first and the last port.
     pub local_ports: Option<(u16, u16)>,
-    /// Load average over a minute, before the run.
+    /// Load average of one minute, before the run.
     pub load: f64,
     /// Whether the server is reached over loopback or a unix socket, and so shares these cores.
     pub shared_with_server: bool,

@@ -21,119 +21,122 @@ pub use server_side::ServerSample;
 /// Version of the JSON. Raised when a reader of the old form would misread the new one.
 pub const SCHEMA: u32 = 1;
 
-/// One run.
+/// Everything that one run measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Run {
     /// Version of this form: [`SCHEMA`].
     pub schema: u32,
-    /// `howdah 0.1.0`.
+    /// Name and version of the program that measured, as `howdah 0.1.0`.
     pub generator: String,
     /// The command line, word by word.
     pub command: Vec<String>,
     /// When the measured part began: seconds since 1970.
     pub started: f64,
-    /// How long the measured part took.
+    /// How long the measured part took, seconds.
     pub elapsed: f64,
-    /// Why it ended.
+    /// What ended the run.
     pub ended: Ended,
-    /// What was asked for.
+    /// The plan that the run executed.
     pub plan: Plan,
     /// Bytes of the request's body.
     pub body_length: u64,
 
     /// Open loop: arrivals that were due within the run. Closed loop: requests begun.
     pub due: u64,
-    /// Requests begun: a connection was asked for, or the request was written on one that was there.
+    /// Requests begun: the client began to connect, or wrote the request on an open connection.
     pub begun: u64,
-    /// Requests of which at least a byte was given to the kernel: what the server can know of.
+    /// Requests of which the kernel took at least a byte: those the server can know of.
     pub sent: u64,
     /// Requests sent and neither answered nor failed when the run ended. The server may log them.
     pub in_flight: InFlight,
-    /// Open loop: due, but every connection was busy until the end; never sent.
+    /// Open loop: requests that were due and never sent, because every connection was busy until the
+    /// end.
     pub unsent: u64,
-    /// What happened before the measured part.
+    /// Counts of the warm-up's requests.
     pub warmup: Warmup,
 
-    /// By outcome; outcomes that did not occur are absent.
+    /// Requests that ended, by outcome; outcomes that did not occur are absent.
     pub outcomes: BTreeMap<Outcome, Tally>,
-    /// What was found wrong, in words, besides the outcomes: `ProtocolError: two Content-Length …`.
-    /// The first 32 different ones.
+    /// How often each problem occurred, in more detail than the outcomes: `ProtocolError: two
+    /// Content-Length …`. The first 32 different ones.
     #[serde(default)]
     pub reasons: BTreeMap<String, u64>,
     /// Complete answers by status, whatever was expected.
     pub statuses: BTreeMap<u16, u64>,
     /// The parts of the good answers' time.
     pub phases: Phases,
-    /// Open loop: how late requests were begun, because the generator was late (not because
-    /// connections were busy): begun − max(due, a connection became free). Empty in a closed loop.
+    /// Open loop: how late requests were begun because the generator was busy (not because connections
+    /// were): begun − max(due, a connection became free). Empty in a closed loop.
     pub send_lag: Histogram,
-    /// Bytes on the connections.
+    /// Bytes sent and received.
     pub bytes: Bytes,
-    /// The connections.
+    /// What happened to the connections.
     pub connections: Connections,
-    /// The answers' bodies.
+    /// What the answers' bodies were like.
     pub document: Document,
     /// Second by second, from the start of the measured part.
     pub seconds: Vec<Second>,
-    /// The generator itself.
+    /// What the generator itself used.
     pub client: ClientSide,
-    /// The server, as `Plan::observe` asked, once a second.
+    /// The samples of the server that `Plan::observe` asked for, once a second.
     pub server: Vec<ServerSample>,
-    /// The machine.
+    /// The machine that the generator ran on.
     pub machine: Machine,
     /// One record per request, if `Plan::keep_samples`. Not in the JSON.
     #[serde(skip)]
     pub samples: Vec<Sample>,
 }
 
-/// Why a run ended.
+/// What ended a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
-    /// All requests have ended.
+    /// The planned number of requests was reached, and all of them have ended.
     Requests,
-    /// The time was over.
+    /// The planned time was over.
     Time,
-    /// Somebody stopped it (Ctrl-C): what had been measured is all here.
+    /// Somebody interrupted it (Ctrl-C); everything measured until then is included.
     Interrupted,
 }
 
-/// Requests under way when the run ended.
+/// Requests in progress when the run ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct InFlight {
     /// How many had been sent.
     pub count: u64,
     /// How many were still waiting for a connection (begun, not sent).
     pub connecting: u64,
-    /// How long the oldest had been waiting: a stall at the end hides here, not in the histogram.
+    /// How long the oldest had been waiting, seconds: a stall at the end shows here and not in the
+    /// histogram.
     pub oldest: f64,
 }
 
-/// Requests begun in the warm-up. In no other count and no latency; but what was answered in the measured
-/// part is work the server did in it, and counts in the rates: without it a run of few slow answers would
-/// lack as many as there are clients, for those begun in it and answered after it lack already.
+/// Requests begun in the warm-up. They are in no other count and in no latency. Those answered in the
+/// measured part are work that the server did in it, so they count in the rates: without them a run of
+/// few slow answers would lack as many as there are clients, for the requests begun in it and answered
+/// after it are missing already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warmup {
-    /// Sent.
+    /// Requests sent in the warm-up.
     pub sent: u64,
     /// Ended as [`Outcome::Good`].
     pub good: u64,
-    /// Ended otherwise.
+    /// Requests that ended with another outcome.
     pub failed: u64,
-    /// Of the good ones, those answered in the measured part.
+    /// Good requests of the warm-up that were answered in the measured part.
     #[serde(default)]
     pub carried_good: u64,
-    /// Of the others, those that ended in it.
+    /// Failed requests of the warm-up that ended in the measured part.
     #[serde(default)]
     pub carried_failed: u64,
 }
 
-/// One outcome.
+/// Requests with the same outcome.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
-    /// How many.
+    /// How many requests ended so.
     pub count: u64,
-    /// From when the request was begun (closed loop) or due (open loop) to its end, connecting
+    /// Time from when the request was begun (closed loop) or due (open loop) to its end, connecting
     /// included.
     pub latency: Histogram,
 }
@@ -141,16 +144,16 @@ pub struct Tally {
 /// The parts of a good answer's time, as ab names them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Phases {
-    /// Connecting, with the TLS handshake: requests that needed a new connection only.
+    /// Connecting, with the TLS handshake; only requests that needed a new connection.
     pub connect: Histogram,
-    /// From the request sent to the first byte of the answer: ab's "Waiting".
+    /// From the sent request to the first byte of the answer: ab's "Waiting".
     pub wait: Histogram,
-    /// From the request sent to the answer complete: ab's "Processing". In an open loop this is the
-    /// service time, without the time spent due and unsent.
+    /// From the sent request to the complete answer: ab's "Processing". In an open loop this is the
+    /// service time, without the time between due and sent.
     pub processing: Histogram,
 }
 
-/// Bytes on the connections; over TLS: inside it.
+/// Bytes on the connections; over TLS: of the plain text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bytes {
     /// Heads and bodies received.
@@ -163,10 +166,10 @@ pub struct Bytes {
     pub sent: u64,
 }
 
-/// The connections.
+/// Counts of connections and of their use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connections {
-    /// Established.
+    /// Connections established.
     pub opened: u64,
     /// Complete answers on a connection that had carried one before.
     pub reused: u64,
@@ -176,17 +179,17 @@ pub struct Connections {
     pub refused_to_keep: u64,
     /// Idle connections the server closed between two requests. No request was lost by it.
     pub closed_idle: u64,
-    /// EAGAIN of a unix socket's full backlog, with every retry of `Backlog::Wait`.
+    /// How often a unix socket's full backlog gave EAGAIN, every retry of `Backlog::Wait` included.
     pub backlog_full: u64,
-    /// Most open at once.
+    /// Most connections open at once.
     pub peak: u64,
     /// TLS version and cipher, ab's "SSL/TLS Protocol": `TLSv1.3,TLS13_AES_256_GCM_SHA384`.
     pub tls: Option<String>,
-    /// The protocol that was really spoken: `HTTP/1.0`, `HTTP/1.1`, `HTTP/2`; of the first answer.
+    /// The protocol that the first answer used: `HTTP/1.0`, `HTTP/1.1`, `HTTP/2`.
     pub protocol: Option<String>,
 }
 
-/// The answers' bodies. Ab takes the first complete answer's length for the truth.
+/// The answers' bodies. Ab takes the first complete answer's length as the expected one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Document {
     /// `Server` field of the first complete answer.
@@ -197,7 +200,7 @@ pub struct Document {
     pub first_status: Option<u16>,
     /// Complete answers whose body length differs from the first: ab's "Failed requests (Length)".
     pub other_length: u64,
-    /// The same among good answers: what ab would have called failed, and is not.
+    /// The same among good answers: ab would have called these failed, and they are not.
     pub other_length_good: u64,
     /// Shortest body of a good answer.
     pub shortest: Option<u64>,
@@ -211,77 +214,78 @@ pub struct Document {
 /// One second of the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Second {
-    /// Its end, seconds from the start of the measured part. The last may be cut short.
+    /// When the second ended, seconds from the start of the measured part. The last one may be cut
+    /// short.
     pub end: f64,
-    /// Its length, seconds.
+    /// How long it was, seconds.
     pub length: f64,
-    /// Due (open loop).
+    /// Open loop: requests that became due in it.
     pub due: u64,
-    /// Ended, by outcome.
+    /// Requests that ended in it, by outcome.
     pub outcomes: BTreeMap<Outcome, u64>,
-    /// Under way or waiting at its end.
+    /// Requests in progress or waiting for a connection at its end.
     pub in_flight: u64,
     /// Latencies of the good answers that ended in it, in HdrHistogram V2 base64
     /// ([`Histogram::decode`]); empty if there were none.
     pub latency: String,
-    /// Worst send lag, seconds.
+    /// The largest send lag in it, seconds.
     pub send_lag_max: f64,
     /// CPU time of the generator's threads, in cores.
     pub client_cpu: f64,
-    /// Time the generator's threads waited for a core, in cores.
+    /// Time that the generator's threads waited for a core, in cores.
     pub client_wait: f64,
-    /// Share of all cores the hypervisor kept back.
+    /// Share of all cores that the hypervisor kept back.
     pub steal: f64,
     /// Share of all cores that were busy.
     pub machine_busy: f64,
 }
 
 impl Second {
-    /// Good answers.
+    /// Number of good answers in this second.
     pub fn good(&self) -> u64 {
         self.outcomes.get(&Outcome::Good).copied().unwrap_or(0)
     }
 
-    /// Everything else that ended.
+    /// Number of requests that ended in this second and were not good.
     pub fn errors(&self) -> u64 {
         self.outcomes.values().sum::<u64>() - self.good()
     }
 }
 
-/// One request, for ab's `-g`. 32 bytes.
+/// The record of one request, for ab's `-g`. 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Begun (closed) or due (open): microseconds from [`Run::started`].
+    /// When the request was begun (closed loop) or due (open loop): microseconds from [`Run::started`].
     pub start_us: u64,
-    /// Connecting, microseconds; 0 on a connection that was there.
+    /// Time to connect, microseconds; 0 on a connection that was open already.
     pub connect_us: u32,
-    /// Whole latency, microseconds.
+    /// The whole latency, microseconds.
     pub total_us: u32,
-    /// To the first byte from the request sent, microseconds.
+    /// Time from the sent request to the first byte of the answer, microseconds.
     pub wait_us: u32,
-    /// How it ended.
+    /// How the request ended.
     pub outcome: Outcome,
-    /// Status, 0 without an answer.
+    /// The answer's status; 0 without an answer.
     pub status: u16,
 }
 
 impl Run {
-    /// Requests that ended so.
+    /// Number of requests that ended with this outcome.
     pub fn count(&self, outcome: Outcome) -> u64 {
         self.outcomes.get(&outcome).map_or(0, |tally| tally.count)
     }
 
-    /// Good answers.
+    /// Number of good answers.
     pub fn good(&self) -> u64 {
         self.count(Outcome::Good)
     }
 
-    /// All requests that have ended.
+    /// Number of requests that have ended.
     pub fn ended_requests(&self) -> u64 {
         self.outcomes.values().map(|tally| tally.count).sum()
     }
 
-    /// Complete answers of any status: ab's "Complete requests".
+    /// Number of complete answers of any status: ab's "Complete requests".
     pub fn answers(&self) -> u64 {
         self.outcomes
             .iter()
@@ -290,7 +294,7 @@ impl Run {
             .sum()
     }
 
-    /// Requests that ended, but not well.
+    /// Number of requests that ended and were not good.
     pub fn errors(&self) -> u64 {
         self.ended_requests() - self.good()
     }
@@ -307,7 +311,7 @@ impl Run {
         rate(self.good() + self.warmup.carried_good, self.elapsed)
     }
 
-    /// Requests that ended per second, errors too: what most tools call requests per second.
+    /// Ended requests per second, errors included: what most tools call requests per second.
     pub fn achieved_rate(&self) -> f64 {
         let carried = self.warmup.carried_good + self.warmup.carried_failed;
         rate(self.ended_requests() + carried, self.elapsed)

@@ -1,5 +1,5 @@
-//! The server, as seen from its process id or Howdah's status, once a second. What could not be read
-//! is absent, and the first failure says why.
+//! The server, as seen from its process id or Howdah's status, once a second. What could not be read is
+//! absent, and the first sample that lacks it says why.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,28 +8,29 @@ use serde::{Deserialize, Serialize};
 pub struct ServerSample {
     /// Seconds from the start of the measured part.
     pub at: f64,
-    /// `--server-pid`: the process and its children.
+    /// CPU and memory of the process that `--server-pid` names, with its children.
     pub process: Option<ProcessUse>,
-    /// `--status`: Howdah's own figures.
+    /// Howdah's own figures, read from where `--status` says.
     pub howdah: Option<HowdahStatus>,
-    /// Why something is absent.
+    /// Why something is absent, in the first sample that lacks it.
     pub missing: Option<String>,
 }
 
 /// A process with its children.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessUse {
-    /// Processes.
+    /// Number of processes.
     pub processes: u32,
     /// CPU time since the last sample, in cores.
     pub cpu: f64,
-    /// Resident memory, bytes, added up: what processes share is counted for each.
+    /// Resident memory, bytes, added up over the processes: shared pages are counted for each.
     pub resident: u64,
-    /// Proportional memory, bytes: what processes share is counted once. None: not permitted to see.
+    /// Proportional memory, bytes: shared pages are counted once. None if the generator may not read
+    /// it.
     pub proportional: Option<u64>,
 }
 
-/// Howdah's status.
+/// Figures from Howdah's status.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HowdahStatus {
     /// Requests begun since the server started.
@@ -42,8 +43,8 @@ pub struct HowdahStatus {
     pub queued: u64,
     /// Children, over all pools.
     pub children: u64,
-    /// Children with a request.
+    /// Children that have a request.
     pub busy: u64,
-    /// Failures since the server started, by their one name.
+    /// Failures since the server started, by the failure's name.
     pub failures: std::collections::BTreeMap<String, u64>,
 }

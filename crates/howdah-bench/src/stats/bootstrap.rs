@@ -16,27 +16,27 @@ use crate::plan::template::Random;
 /// Resamples drawn for an interval: enough for the third digit of a 95 % bound.
 pub const RESAMPLES: usize = 4000;
 
-/// From `low` to `high`, both included.
+/// A confidence interval from `low` to `high`, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// Lower bound.
+    /// The lower bound.
     pub low: f64,
-    /// Upper bound.
+    /// The upper bound.
     pub high: f64,
 }
 
 impl Interval {
-    /// Whether a value lies in it.
+    /// Whether a value lies in the interval.
     pub fn contains(&self, value: f64) -> bool {
         self.low <= value && value <= self.high
     }
 
-    /// Whether all of it lies within ±`margin` of zero.
+    /// Whether the whole interval lies within ±`margin` of zero.
     pub fn within(&self, margin: f64) -> bool {
         self.low >= -margin && self.high <= margin
     }
 
-    /// The bounds put through an increasing function.
+    /// The interval with an increasing function applied to its bounds.
     pub fn map(&self, f: impl Fn(f64) -> f64) -> Interval {
         Interval {
             low: f(self.low),
@@ -105,7 +105,7 @@ pub fn interval<T>(
     Some(cut(&found, expanded_tail(n, level)))
 }
 
-/// Whether all of so many values lie on one side of the truth too often for an interval between them.
+/// Whether so few values lie all on one side of the truth too often for an interval between them.
 fn are_few(n: usize, level: f64) -> bool {
     0.5f64.powi(n as i32 - 1) > 1.0 - level
 }

@@ -1,7 +1,7 @@
 //! Several questions asked of one experiment: Holm's step-down adjustment (1979). Ten true "no"s asked
 //! at 5 % each would give a false "yes" in four of ten experiments; adjusted, in one of twenty.
 
-/// The adjusted p-values, in the order of the raw ones.
+/// Adjusts p-values; returns them in the order of the raw ones.
 pub fn adjust(raw: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..raw.len()).collect();
     order.sort_by(|a, b| raw[*a].total_cmp(&raw[*b]));

@@ -4,19 +4,19 @@
 
 use super::median;
 
-/// Within this of the best throughput is "nearly all".
+/// A throughput within this share of the best counts as nearly all of it.
 const NEARLY_ALL: f64 = 0.03;
 
 /// One level of a sweep; repetitions of a level are given one by one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Level {
-    /// Clients.
+    /// Number of clients.
     pub concurrency: u32,
     /// Good responses per second.
     pub good_rate: f64,
 }
 
-/// Where it bends.
+/// The levels at which a sweep bends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Knee {
     /// Fewest clients with nearly all (97 %) of the best good throughput: more clients than that only

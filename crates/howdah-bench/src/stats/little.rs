@@ -2,7 +2,7 @@
 //! requests under way is throughput times the time each takes. What is missing was spent in the
 //! client, between a response and the next request.
 
-/// Over this, time was lost in the client.
+/// A gap above this share means that time was lost in the client.
 pub const TOLERATED: f64 = 0.05;
 
 /// The share of the clients' time that is not in the latencies: 0 for a client that never waits for

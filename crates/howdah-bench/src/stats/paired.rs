@@ -22,7 +22,7 @@ pub struct Settings {
     pub margin: f64,
     /// Level of intervals, as 0.95.
     pub level: f64,
-    /// For resampling.
+    /// Seed of the resampling.
     pub seed: u64,
 }
 
@@ -40,9 +40,9 @@ impl Default for Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Better {
-    /// As for throughput.
+    /// More is better, as for throughput.
     Higher,
-    /// As for latency.
+    /// Less is better, as for latency.
     Lower,
 }
 
@@ -55,7 +55,7 @@ pub struct Judgement {
     pub primary: bool,
     /// Geometric mean of the pairs' ratios.
     pub ratio: f64,
-    /// Its interval, if there were two pairs at least.
+    /// The interval of the ratio; None for fewer than two pairs.
     pub interval: Option<Interval>,
     /// Every pair's ratio, in the order measured.
     pub pairs: Vec<f64>,
@@ -68,26 +68,26 @@ pub struct Judgement {
     pub noise_floor: Option<f64>,
     /// The margin below which differences do not count, as a share.
     pub margin: f64,
-    /// Pairs far from the others (modified Z over 3.5), by index. They are kept.
+    /// Indexes of pairs far from the others (modified Z over 3.5). They are kept.
     pub disturbed: Vec<usize>,
-    /// The ratio without the disturbed pairs, to show what hangs on them.
+    /// The ratio without the disturbed pairs, to show how much depends on them.
     pub ratio_without_disturbed: Option<f64>,
-    /// The answer.
+    /// What the figure says about the two servers.
     pub verdict: Verdict,
 }
 
 /// One figure to be judged.
 #[derive(Clone, Debug)]
 pub struct Question<'a> {
-    /// What it is, as "good responses per second".
+    /// The figure's name, as "good responses per second".
     pub metric: &'a str,
-    /// Named before the run as the one that decides.
+    /// Whether it was chosen before the run as the one that decides.
     pub primary: bool,
     /// Whether more is better.
     pub better: Better,
     /// `(base, candidate)` of each pair, in the order measured.
     pub pairs: &'a [(f64, f64)],
-    /// `(base, base again)`: the control. Empty if none was run.
+    /// `(base, base again)` of each block with a control. Empty if no control was run.
     pub control: &'a [(f64, f64)],
 }
 
@@ -239,9 +239,9 @@ fn decide(
     }
 }
 
-/// How many more pairs would make the interval narrow enough to lie off zero (and off the noise
-/// floor, which shrinks along with it) or within the margin, whichever is nearer. `None` beyond a
-/// thousand. At least one: with those at hand it was not decided.
+/// How many more pairs would make the interval narrow enough to exclude zero (and the noise floor,
+/// which shrinks along with it) or to lie within the margin, whichever takes fewer. `None` beyond a
+/// thousand. At least one: the present pairs did not decide it.
 fn more_pairs(
     ratios: &[f64],
     margin: f64,

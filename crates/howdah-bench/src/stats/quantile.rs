@@ -1,12 +1,12 @@
-//! Percentiles of a histogram, and the refusal of those that too few samples lie beyond.
+//! Percentiles of a histogram; those beyond which too few samples lie are refused.
 
 use crate::histogram::Histogram;
 
-/// Samples that must lie beyond a quantile for it to be told: with fewer it is a tale of the few
+/// Samples that must lie beyond a quantile for it to be reported: with fewer it depends on the few
 /// slowest, and changes with every run.
 pub const BEYOND: f64 = 10.0;
 
-/// The percentiles a report has, in per cent.
+/// The percentiles of a report, in per cent.
 pub const REPORTED: [f64; 8] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 99.999];
 
 /// The value at `percentile`, or `None` if fewer than ten samples lie beyond it.

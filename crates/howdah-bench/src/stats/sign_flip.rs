@@ -4,7 +4,7 @@
 
 use crate::plan::template::Random;
 
-/// Up to here every assignment of signs is looked at; beyond, a sample of them.
+/// Up to this number of pairs the test looks at every assignment of signs; beyond, at a sample of them.
 const EXACT_UP_TO: usize = 16;
 const SAMPLED: u64 = 20_000;
 

@@ -6,34 +6,34 @@ use serde::{Deserialize, Serialize};
 
 use super::{mean, standard_deviation};
 
-/// What a series did.
+/// How a series developed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "kebab-case")]
 pub enum Steadiness {
-    /// It stayed where it was.
+    /// The series stayed at its level.
     Flat,
-    /// It rose by that share from its start to its end.
+    /// The series rose from its start to its end.
     Warming {
-        /// 0.2 is 20 %.
+        /// The rise, as a share: 0.2 is 20 %.
         by: f64,
-        /// The first window from which on it is flat; `None` if it never is.
+        /// The first window from which on the series is flat; `None` if it never is.
         flat_from: Option<usize>,
     },
-    /// It fell by that share.
+    /// The series fell from its start to its end.
     Slowing {
-        /// 0.2 is 20 %.
+        /// The fall, as a share: 0.2 is 20 %.
         by: f64,
     },
-    /// It jumped about.
+    /// The series varied without a trend.
     Unsteady {
-        /// Deviation of a window from the mean, beyond what counting alone brings about; 0.1 is 10 %.
+        /// Deviation of a window from the mean, beyond what counting alone causes; 0.1 is 10 %.
         variation: f64,
     },
     /// Fewer than five windows: nothing can be said.
     TooShort,
 }
 
-/// Fewest windows to say anything.
+/// Fewest windows that can be classified.
 pub const FEWEST: usize = 5;
 /// Drift from start to end that is tolerated.
 const DRIFT: f64 = 0.05;

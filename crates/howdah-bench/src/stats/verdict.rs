@@ -9,37 +9,37 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "kebab-case")]
 pub enum Verdict {
-    /// The candidate is better.
+    /// The candidate is faster.
     Faster {
-        /// By how many per cent.
+        /// By how many per cent the candidate is faster.
         by: f64,
-        /// At least, at the level of the comparison.
+        /// The lower bound of `by`, at the confidence level of the comparison.
         low: f64,
-        /// At most.
+        /// The upper bound of `by`.
         high: f64,
     },
-    /// The base is better, by as much.
+    /// The base is faster.
     Slower {
-        /// By how many per cent the base is better.
+        /// By how many per cent the base is faster.
         by: f64,
-        /// At least.
+        /// The lower bound of `by`.
         low: f64,
-        /// At most.
+        /// The upper bound of `by`.
         high: f64,
     },
-    /// The interval lies within the margin.
+    /// The interval lies within the margin: the servers are equally fast.
     Same {
-        /// In per cent.
+        /// The margin, in per cent.
         within: f64,
     },
-    /// The interval holds both "no difference" and "a difference that counts".
+    /// The interval contains both "no difference" and "a difference that counts".
     CannotTell {
         /// About how many more pairs would decide it; `None` if more than a thousand.
         more_pairs: Option<usize>,
     },
-    /// The figures may not be compared, whatever they are.
+    /// The figures may not be compared.
     Invalid {
-        /// Every reason found.
+        /// All reasons why not.
         because: Vec<Invalid>,
     },
 }
@@ -48,9 +48,9 @@ pub enum Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Side {
-    /// The one compared with.
+    /// The server that the other is compared with.
     Base,
-    /// The other.
+    /// The server that is compared with the base.
     Candidate,
 }
 
@@ -58,25 +58,25 @@ pub enum Side {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reason", rename_all = "kebab-case")]
 pub enum Invalid {
-    /// Over 0.1 % of an arm's responses were not what was asked for.
+    /// Over 0.1 % of an arm's responses were errors.
     ErrorRates {
         /// Errors per request of the base, 0 to 1.
         base: f64,
-        /// Of the candidate.
+        /// Errors per request of the candidate, 0 to 1.
         candidate: f64,
     },
-    /// An arm sent bodies that a check refused.
+    /// A check refused bodies that an arm sent.
     WrongBodies {
-        /// How many of the base.
+        /// How many bodies of the base were refused.
         base: u64,
-        /// Of the candidate.
+        /// How many bodies of the candidate were refused.
         candidate: u64,
     },
     /// One arm kept connections open and the other did not.
     KeepAliveDiffers {
-        /// Share of the base's responses after which the connection was used again.
+        /// Share of the base's responses after which the connection was used again, 0 to 1.
         base: f64,
-        /// Of the candidate's.
+        /// The same share of the candidate's responses.
         candidate: f64,
     },
     /// The arms spoke different versions of HTTP.
@@ -88,42 +88,42 @@ pub enum Invalid {
     },
     /// The load tester was the bottleneck, so both figures are its own.
     GeneratorBound {
-        /// The sentence that says how it is known.
+        /// The sentence with the evidence for it.
         evidence: String,
     },
-    /// Other programs, or other guests of the machine, took the processors meanwhile.
+    /// Other programs, or other guests of the machine, used the processors during the measurement.
     ForeignLoad {
-        /// Share of processor time that was theirs, 0 to 1.
+        /// Share of processor time that they took, 0 to 1.
         share: f64,
     },
     /// An arm was still warming up, or slowing down, when it was measured.
     NotSteady {
-        /// Which.
+        /// Which arm was not steady.
         arm: Side,
-        /// In how many windows it was warming up.
+        /// In how many of its windows it was warming up.
         warming: usize,
-        /// Of how many.
+        /// How many windows it had.
         of: usize,
     },
     /// The same server compared with itself came out different: the method failed on this machine.
     ControlDiffers {
-        /// By how many per cent.
+        /// By how many per cent the two differ.
         by: f64,
     },
     /// An arm had no good response in at least one window.
     NothingGood {
-        /// Which.
+        /// Which arm had no good response.
         arm: Side,
     },
-    /// The runs were asked for different things.
+    /// The plans of the runs differ in more than their targets.
     PlansDiffer {
-        /// What differs.
+        /// What differs, in words.
         what: String,
     },
 }
 
 impl Invalid {
-    /// All names, in the order of the documentation.
+    /// The names of all reasons, in the order of the documentation.
     pub const NAMES: [&str; 10] = [
         "error-rates",
         "wrong-bodies",
@@ -137,7 +137,7 @@ impl Invalid {
         "plans-differ",
     ];
 
-    /// The one name.
+    /// The reason's name in the text, the JSON and the documentation.
     pub fn name(&self) -> &'static str {
         match self {
             Invalid::ErrorRates { .. } => "error-rates",
@@ -224,7 +224,7 @@ fn percent(share: f64) -> String {
 }
 
 impl Verdict {
-    /// The sentence, with the names of the arms.
+    /// The verdict as a sentence, with the names of the arms.
     pub fn sentence(&self, base: &str, candidate: &str) -> String {
         let faster = |winner: &str, loser: &str, by: f64, low: f64, high: f64| {
             format!("{winner} is faster than {loser} by {by:.1} % [{low:.1}, {high:.1}]")
@@ -254,7 +254,7 @@ impl Verdict {
         }
     }
 
-    /// The one word, as in the JSON.
+    /// The verdict's name, as in the JSON.
     pub fn name(&self) -> &'static str {
         match self {
             Verdict::Faster { .. } => "faster",

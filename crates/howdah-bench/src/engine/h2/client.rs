@@ -1,5 +1,5 @@
-//! One client of HTTP/2: its request, and how far the answer is. Knows nothing of the connection it
-//! shares.
+//! One client of HTTP/2: its request, and how far the answer has come. Knows nothing of the connection
+//! it shares.
 
 use std::pin::Pin;
 use std::task::{Poll, Waker};
@@ -19,7 +19,7 @@ use crate::plan::Scheme;
 use crate::plan::check::LONGEST_CHECKED_BODY;
 use crate::plan::template::{Filling, Random};
 
-/// A client.
+/// A client, which has at most one request at a time.
 pub struct Client {
     pub exchange: Exchange,
     pub ticket: Ticket,
@@ -31,15 +31,15 @@ pub struct Client {
     pub body: Vec<u8>,
 }
 
-/// Where a request is.
+/// The stage that a client's request has reached.
 pub enum Exchange {
-    /// There is none.
+    /// The client has no request.
     Idle,
-    /// It waits for the connection, or for the server to allow another stream.
+    /// The request waits for the connection, or for the server to allow another stream.
     Waiting,
-    /// Sent; the head of the answer is awaited.
+    /// The request is sent; the client waits for the head of the answer.
     Head(ResponseFuture),
-    /// The body of the answer is.
+    /// The client reads the body of the answer.
     Body(Incoming),
 }
 
@@ -51,7 +51,7 @@ pub struct Incoming {
     pub server: Option<String>,
 }
 
-/// What has become of a request.
+/// The result of a look at the answer.
 pub enum Progress {
     Pending,
     Complete(Incoming),
@@ -59,7 +59,7 @@ pub enum Progress {
 }
 
 impl Client {
-    /// Without a request.
+    /// Makes a client without a request.
     pub fn new(random: Random) -> Client {
         Client {
             exchange: Exchange::Idle,
@@ -78,8 +78,8 @@ impl Client {
         }
     }
 
-    /// Writes its request; the error is what cannot be written in HTTP/2. `number`: the client's, from 0,
-    /// on its thread.
+    /// Writes the client's request. The error says what HTTP/2 cannot express. `number` is the client's
+    /// number on its thread, from 0.
     pub fn request(&mut self, context: &Context, number: u32) -> Result<Request<()>, String> {
         let plan = &context.plan;
         let seq = self.ticket.seq;
@@ -133,7 +133,7 @@ impl Client {
         Ok(request)
     }
 
-    /// Looks how far the answer is.
+    /// Looks how far the answer has come.
     pub fn progress(
         &mut self,
         context: &Context,
@@ -197,7 +197,7 @@ impl Client {
     }
 }
 
-/// A head as HTTP/1.1 would write it, to be shown.
+/// Writes a head as HTTP/1.1 has it, for the transcript.
 fn head(line: &str, fields: &HeaderMap) -> Vec<u8> {
     let mut bytes = line.as_bytes().to_vec();
     for (name, value) in fields {
@@ -209,7 +209,7 @@ fn head(line: &str, fields: &HeaderMap) -> Vec<u8> {
     bytes
 }
 
-/// The name of a stream's failure. `head`: the answer had begun.
+/// The outcome of a failed stream. `head`: whether the answer had begun.
 fn failed(error: &h2::Error, head: bool, broken: Option<String>) -> Progress {
     let outcome = if broken.is_some() {
         Outcome::Reset

@@ -20,7 +20,7 @@ use crate::outcome::Outcome;
 const STREAM_WINDOW: u32 = 1 << 24;
 const CONNECTION_WINDOW: u32 = 1 << 26;
 
-/// A connection, and how far it is.
+/// A connection and its state.
 pub struct Link {
     index: u32,
     /// Distinguishes events of this socket from those of the one before.
@@ -30,31 +30,31 @@ pub struct Link {
     pipe: Pipe,
     connection: Option<Connection<Pipe, Bytes>>,
     pub sender: Option<SendRequest<Bytes>>,
-    /// Has requests to begin or frames to write.
+    /// Whether there are requests to begin or frames to write.
     pub dirty: bool,
     /// Complete answers on this connection.
     pub served: u64,
-    /// How long connecting took; to be charged to the first request.
+    /// How long connecting took, in nanoseconds; charged to the first request.
     pub connect: u64,
     since: u64,
-    /// The socket's last word.
+    /// The socket's error, once it has had one.
     pub error: Option<String>,
 }
 
-/// How far a connection is.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Not at all.
+    /// There is no connection.
     Down,
-    /// The backlog was full; somebody will try again.
+    /// The backlog was full; the worker retries later.
     Backlog,
     Connecting,
     Handshake,
-    /// Requests can be sent.
+    /// The connection can carry requests.
     Up,
 }
 
-/// Why there is no connection.
+/// Why a connection could not be made.
 pub struct Failure {
     pub outcome: Outcome,
     pub why: Option<String>,
@@ -85,7 +85,7 @@ impl Link {
         }
     }
 
-    /// The number events of the present socket carry.
+    /// The token that epoll reports with events of the present socket.
     pub fn token(&self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
@@ -121,7 +121,7 @@ impl Link {
         Ok(())
     }
 
-    /// The socket has something to say. Afterwards the frames have been received, not looked at.
+    /// Handles an event of the socket: receives the frames without reading them.
     pub fn event(&mut self, context: &mut Context, flags: EventFlags) -> Result<(), Failure> {
         match self.phase {
             Phase::Connecting => {
@@ -218,7 +218,7 @@ impl Link {
         self.pipe.bytes().ended = true;
     }
 
-    /// Lets `h2` read and write. Whether the connection lives on; the error is its own.
+    /// Lets `h2` read and write. Returns whether the connection is still open, or the error of `h2`.
     pub fn poll(&mut self) -> Result<bool, h2::Error> {
         let Some(connection) = &mut self.connection else {
             return Ok(false);
@@ -258,7 +258,7 @@ impl Link {
         let _ = stream.flush();
     }
 
-    /// Closes at once.
+    /// Closes the connection at once.
     pub fn close(&mut self, context: &mut Context) {
         self.sender = None;
         self.connection = None;

@@ -20,11 +20,11 @@ use crate::plan::{Backlog, OnSocketError, Plan};
 use client::{Client, Exchange, Incoming, Progress};
 use link::{Failure, Link, Phase};
 
-/// The clients and their connections.
+/// The clients of a thread and the connections they share.
 pub struct Links {
     links: Vec<Link>,
     clients: Vec<Client>,
-    /// Clients on one connection.
+    /// How many clients share a connection.
     streams: u32,
     dirty: Vec<u32>,
     body: Bytes,
@@ -175,7 +175,8 @@ impl Links {
         first..(first + self.streams).min(self.len())
     }
 
-    /// Begins what waits, reads what has come, writes what is to go.
+    /// Begins the requests that wait, reads the answers that have arrived, and writes the frames that
+    /// are ready.
     fn drive(&mut self, context: &mut Context, index: u32, steps: &mut Vec<(u32, Step)>) {
         let link = &mut self.links[index as usize];
         if link.phase == Phase::Down {
@@ -336,7 +337,7 @@ impl Links {
         Step::Ended { now, outcome }
     }
 
-    /// The connection could not be made: everybody on it fails alike.
+    /// The connection could not be made: the requests of all its clients fail alike.
     fn down(
         &mut self,
         context: &mut Context,
@@ -360,8 +361,8 @@ impl Links {
         }
     }
 
-    /// A connection that was there has ended. Requests that had not been sent begin again on another
-    /// one, if this one was of any use.
+    /// An established connection has ended. Requests that had not been sent begin again on another
+    /// connection, if this one ever carried an answer.
     fn ended(
         &mut self,
         context: &mut Context,

@@ -9,27 +9,27 @@ use std::task::{Context, Poll};
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// When so much waits to be sent, `h2` is told to wait. Flow control keeps it far below.
+/// When this many bytes wait to be sent, `h2` has to wait. Flow control keeps the number far below.
 const MOST_PENDING: usize = 1 << 20;
 
-/// One connection's bytes. Copies are ends of the same pipe; only one thread has them, the lock is
-/// never waited for.
+/// One connection's bytes. Clones share them. Only one thread uses them, so nobody ever waits for the
+/// lock.
 #[derive(Clone, Debug, Default)]
 pub struct Pipe(Arc<Mutex<Bytes>>);
 
-/// See [`Pipe`].
+/// The bytes that a [`Pipe`] holds.
 #[derive(Debug, Default)]
 pub struct Bytes {
-    /// Received, not yet read by `h2`.
+    /// Bytes received and not yet read by `h2`.
     pub received: BytesMut,
-    /// Written by `h2`, not yet sent.
+    /// Bytes written by `h2` and not yet sent.
     pub pending: BytesMut,
-    /// Nothing more will be received.
+    /// Whether the connection has ended, so that nothing more will be received.
     pub ended: bool,
 }
 
 impl Pipe {
-    /// The bytes.
+    /// Locks the bytes for reading and writing.
     pub fn bytes(&self) -> MutexGuard<'_, Bytes> {
         self.0.lock().unwrap_or_else(|e| e.into_inner())
     }

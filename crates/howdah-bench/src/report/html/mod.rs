@@ -1,6 +1,6 @@
 //! The report as one page: complete in itself (no script, no network), dark and light, readable on a
-//! phone and on paper. Order: the verdict, whether it may be believed, the figures, the plots, what ab
-//! would have said, the text of the terminal, how it was made.
+//! phone and on paper. Order: the verdict, whether to believe it, the figures, the plots, what ab would
+//! have printed, the text report, how to repeat the measurement.
 //!
 //! - [`run`], [`comparison`], [`levels`]: the pages; here is what they share.
 //! - [`plots`]: the plots; [`svg`]: drawing.
@@ -72,7 +72,7 @@ fn rate(value: f64) -> String {
     }
 }
 
-/// A condition of the measurement.
+/// A condition of the measurement, shown as a coloured lamp.
 struct Lamp {
     class: &'static str,
     text: String,

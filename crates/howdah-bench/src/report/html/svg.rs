@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-/// Text for HTML and SVG.
+/// Escapes text for HTML and SVG.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -22,15 +22,15 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// How large a plot is, in CSS pixels. Every plot is drawn twice, as text that is scaled down to a
-/// phone cannot be read there.
+/// How large a plot is, in CSS pixels. Every plot is drawn twice, because its text would be too small
+/// to read if it were scaled down to a phone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// The whole width of a desktop's window.
+    /// The full width of a desktop window.
     Full,
-    /// Half of it, and paper.
+    /// Half of a desktop window, and paper.
     Half,
-    /// Phone.
+    /// The width of a phone.
     Narrow,
 }
 
@@ -44,27 +44,27 @@ impl Size {
     }
 }
 
-/// From a value to a place along an axis.
+/// Maps values to places along an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scale {
-    /// Equal steps.
+    /// Equal steps have equal lengths.
     Linear {
-        /// At the axis' start.
+        /// The value at the axis's start.
         min: f64,
-        /// At its end.
+        /// The value at the axis's end.
         max: f64,
     },
-    /// Equal factors; both above zero.
+    /// Equal factors have equal lengths; both ends are above zero.
     Log {
-        /// At the axis' start.
+        /// The value at the axis's start.
         min: f64,
-        /// At its end.
+        /// The value at the axis's end.
         max: f64,
     },
 }
 
 impl Scale {
-    /// From zero to a round number at or above the highest value.
+    /// A linear scale from zero to a round number at or above the highest value.
     pub fn from_zero(values: impl IntoIterator<Item = f64>) -> Scale {
         let highest = values
             .into_iter()
@@ -78,7 +78,8 @@ impl Scale {
         }
     }
 
-    /// From half a decade below the lowest value to half a decade above the highest, at 1, 2 or 5.
+    /// A logarithmic scale from half a decade below the lowest value to half a decade above the
+    /// highest, rounded to 1, 2 or 5.
     pub fn log_around(values: impl IntoIterator<Item = f64>) -> Scale {
         let mut values = values
             .into_iter()
@@ -102,7 +103,7 @@ impl Scale {
         Scale::Log { min, max }
     }
 
-    /// Share of the axis, 0 at its start.
+    /// The value's place on the axis, as a share of its length: 0 at its start.
     pub fn place(self, value: f64) -> f64 {
         let share = match self {
             Scale::Linear { min, max } => (value - min) / (max - min),
@@ -111,7 +112,7 @@ impl Scale {
         share.clamp(0.0, 1.0)
     }
 
-    /// Where to write numbers: about `wanted` places.
+    /// The values at which to write numbers, about `wanted` of them.
     pub fn ticks(self, wanted: usize) -> Vec<f64> {
         match self {
             Scale::Linear { min, max } => {
@@ -143,7 +144,7 @@ impl Scale {
     }
 }
 
-/// 1, 2 or 5 times a power of ten, at or above.
+/// The smallest 1, 2 or 5 times a power of ten that is at least `rough`.
 fn nice_step(rough: f64) -> f64 {
     let power = 10f64.powf(rough.log10().floor());
     let factor = [1.0, 2.0, 5.0, 10.0]
@@ -171,7 +172,7 @@ fn next_one_two_five(value: f64) -> f64 {
     }
 }
 
-/// A plot that is being drawn.
+/// A plot in the making.
 #[derive(Debug)]
 pub struct Plot {
     size: Size,
@@ -186,7 +187,7 @@ pub struct Plot {
 }
 
 impl Plot {
-    /// An empty frame; `alt` says what is to be seen, for those who cannot.
+    /// An empty frame; `alt` describes the plot for those who cannot see it.
     pub fn new(size: Size, x: Scale, y: Scale, alt: &str) -> Plot {
         let (width, height) = size.pixels();
         Plot {
@@ -202,17 +203,17 @@ impl Plot {
         }
     }
 
-    /// Where a value of the horizontal axis is.
+    /// The horizontal place of a value.
     pub fn at_x(&self, value: f64) -> f64 {
         self.left + self.x.place(value) * (self.right - self.left)
     }
 
-    /// Where a value of the vertical axis is.
+    /// The vertical place of a value.
     pub fn at_y(&self, value: f64) -> f64 {
         self.bottom - self.y.place(value) * (self.bottom - self.top)
     }
 
-    /// Horizontal grid lines with numbers, and the axis' name above them.
+    /// Draws horizontal grid lines with numbers, and the axis's name above them.
     pub fn y_axis(&mut self, name: &str, label: impl Fn(f64) -> String) {
         for tick in self.y.ticks(5) {
             let y = self.at_y(tick);
@@ -235,7 +236,7 @@ impl Plot {
         );
     }
 
-    /// Numbers along the bottom, and the axis' name below them.
+    /// Draws numbers along the bottom, and the axis's name below them.
     pub fn x_axis(&mut self, name: &str, label: impl Fn(f64) -> String) {
         let wanted = match self.size {
             Size::Full => 14,
@@ -246,7 +247,7 @@ impl Plot {
         self.x_ticks(name, &ticks, label);
     }
 
-    /// Likewise, at the places given.
+    /// Draws the horizontal axis with numbers at these values.
     pub fn x_ticks(&mut self, name: &str, ticks: &[f64], label: impl Fn(f64) -> String) {
         // Where the last label ended, so that none is written over another.
         let mut taken = f64::NEG_INFINITY;
@@ -282,7 +283,7 @@ impl Plot {
         );
     }
 
-    /// A line through points that are in order; not finite ones interrupt it.
+    /// Draws a line through points in order; a point that is not finite interrupts it.
     pub fn line(&mut self, class: &str, points: &[(f64, f64)]) {
         let mut path = String::new();
         let mut pen_down = false;
@@ -303,7 +304,7 @@ impl Plot {
         let _ = write!(self.body, "<path class=\"line {class}\" d=\"{path}\"/>");
     }
 
-    /// The area between two lines over the same places.
+    /// Fills the area between two lines over the same horizontal values.
     pub fn area(&mut self, class: &str, xs: &[f64], low: &[f64], high: &[f64]) {
         let mut path = String::new();
         for (i, (x, y)) in xs.iter().zip(high).enumerate() {
@@ -316,7 +317,7 @@ impl Plot {
         let _ = write!(self.body, "<path class=\"area {class}\" d=\"{path}Z\"/>");
     }
 
-    /// A bar between two values of each axis.
+    /// Draws a bar between two values of each axis.
     pub fn bar(&mut self, class: &str, x: (f64, f64), y: (f64, f64), title: &str) {
         let (left, right) = (self.at_x(x.0), self.at_x(x.1));
         let (low, high) = (self.at_y(y.0), self.at_y(y.1));
@@ -330,7 +331,7 @@ impl Plot {
         );
     }
 
-    /// A dot, with a text that is shown when pointed at.
+    /// Draws a dot with a text that the browser shows when it is pointed at.
     pub fn dot(&mut self, class: &str, x: f64, y: f64, title: &str) {
         let _ = write!(
             self.body,
@@ -341,7 +342,7 @@ impl Plot {
         );
     }
 
-    /// A word beside a place, kept inside the frame.
+    /// Writes a word beside a place, inside the frame.
     pub fn note(&mut self, class: &str, x: f64, y: f64, text: &str) {
         let at = self.at_x(x);
         let (anchor, at) = if at > (self.left + self.right) / 2.0 {
@@ -357,7 +358,7 @@ impl Plot {
         );
     }
 
-    /// A horizontal line across the frame.
+    /// Draws a horizontal line across the frame.
     pub fn level(&mut self, class: &str, y: f64) {
         let y = self.at_y(y);
         let _ = write!(
@@ -367,7 +368,7 @@ impl Plot {
         );
     }
 
-    /// A vertical line up the frame.
+    /// Draws a vertical line up the frame.
     pub fn upright(&mut self, class: &str, x: f64) {
         let x = self.at_x(x);
         let _ = write!(
@@ -377,7 +378,7 @@ impl Plot {
         );
     }
 
-    /// The finished drawing.
+    /// Returns the finished drawing.
     pub fn finish(self) -> String {
         let (width, height) = self.size.pixels();
         let class = match self.size {

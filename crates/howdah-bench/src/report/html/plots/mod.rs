@@ -17,7 +17,7 @@ pub use comparison::{ratios, windows};
 pub use levels::{sweep, sweep_latency, trials};
 pub use run::{latency_over_time, percentiles, processors, throughput};
 
-/// A name in the legend with its colour.
+/// A legend's entry: colour class and name.
 pub type Key = (&'static str, String);
 
 /// Puts a plot into the page.
