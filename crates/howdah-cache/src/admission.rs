@@ -38,11 +38,11 @@ pub enum Step {
     Render,
     /// Nothing is known of it: look at the answer its next visitor gets. Others may wait for that.
     Ask,
-    /// Everybody gets an answer of PHP's for himself, for this reason. These are looked at all the same.
+    /// PHP answers each visitor, for this reason. The cache looks at these answers all the same.
     Pass(Pass),
 }
 
-/// What is known of a page.
+/// What the last visitors of a page have shown about it.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     epoch: u64,

@@ -1,12 +1,12 @@
 //! Are two renders of one page the same? For trying the cache out before it is switched on, and for
 //! watching over it afterwards. Tells three things apart: the same; different only in words that look
-//! like a nonce or token, made anew for each render; different. It says where, never what: pages may
-//! be somebody's.
+//! like a nonce or token, made for each render; different. It says where, never what: pages may
+//! be private.
 //!
 //! Honest rather than clever: a number is never noise, because prices and dates are numbers, and a
 //! page whose words differ in number or order is different.
 
-/// What the comparison gave.
+/// The result of comparing the stored page with a fresh render.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Likeness {
     /// Both pages have the same bytes.
@@ -28,16 +28,16 @@ pub struct Noise {
     pub first: u64,
 }
 
-/// Where two pages differ.
+/// Where the stored page and the fresh one differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The first byte that differs, from 0.
     pub first: u64,
-    /// Its line, from 1.
+    /// The number of the line that byte is in, from 1.
     pub line: u64,
     /// Bytes of the page that was kept from there to the last that differs.
     pub kept: u64,
-    /// The same of the fresh one.
+    /// Bytes of the fresh page from there to the last that differs.
     pub fresh: u64,
 }
 

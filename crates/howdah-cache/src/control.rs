@@ -1,10 +1,11 @@
 //! `Cache-Control` (RFC 9111 §5.2), the targeted fields that go before it (RFC 9213), and nginx'
-//! `X-Accel-Expires`, each as one set of directives. Says what stands there, not what follows.
+//! `X-Accel-Expires`, each as one set of directives. Says what the fields contain, not what follows
+//! from it.
 
 use crate::field::{self, members, seconds, unquoted};
 use crate::{Fields, Millis};
 
-/// How a time directive stands.
+/// The value of a directive that gives a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Given {
     /// The header does not have the directive.
@@ -12,7 +13,8 @@ pub enum Given {
     No,
     /// The directive gives this number of seconds.
     Seconds(u64),
-    /// It is there, and is no number: RFC 9111 §4.2.1 encourages to take that for stale.
+    /// The directive is there, and its value is no number: RFC 9111 §4.2.1 encourages to take the
+    /// response for stale.
     Invalid,
 }
 
@@ -26,7 +28,7 @@ impl Given {
         }
     }
 
-    /// A directive that stands there twice counts with its smaller value (§4.2.1 allows the first
+    /// A directive that is given twice counts with its smaller value (§4.2.1 allows the first
     /// or staleness; the smaller is never fresher than either).
     fn add(&mut self, value: &[u8]) {
         let new = seconds(value).map_or(Given::Invalid, Given::Seconds);
@@ -41,7 +43,7 @@ impl Given {
 /// Directives of a response (or of a request, which knows some of them too).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Directives {
-    /// Anything at all stood there.
+    /// The header has any directive at all.
     pub present: bool,
     /// `no-store` is given.
     pub no_store: bool,
@@ -77,7 +79,7 @@ pub struct Directives {
 }
 
 impl Directives {
-    /// Reads all lines of a field.
+    /// Reads all `Cache-Control` lines of a message.
     pub fn read<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Directives {
         let mut all = Directives::default();
         for line in lines {

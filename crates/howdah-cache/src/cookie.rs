@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-/// A cookie whose PHP name cannot be told, or is a trick (`__Host-` made from another spelling,
+/// A cookie whose name in PHP is not known, or is a trick (`__Host-` made from another spelling,
 /// which PHP itself drops since CVE-2022-31629): the request must not be answered from the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreadable;

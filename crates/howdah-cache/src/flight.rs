@@ -1,11 +1,11 @@
-//! One render at a time of each page. The first who misses a page gets a [`Ticket`] and has it
-//! rendered; who comes meanwhile waits, and is woken at the moment it is there, all at once (nginx
+//! One render at a time of each page. The first request that misses a page gets a [`Ticket`] and has it
+//! rendered; requests that come meanwhile wait, and are woken all at once when the page is there (nginx
 //! lets them poll every 500 ms; Varnish before 8.0 let them go one by one). They get the page only
 //! if the policy allowed to store it: an answer that is somebody's own is never shared, and each of
-//! them then goes for himself, at once.
+//! them is then answered by PHP for itself, at once.
 //!
-//! A ticket that is dropped, because its holder died or gave up, frees the others: nobody owns a
-//! flight longer than he lives. And a flight for which nobody waits any more can be given up
+//! A ticket that is dropped, because its holder died or gave up, frees the others: no holder keeps a
+//! flight after its own end. And a flight for which nobody waits any more can be given up
 //! ([`Ticket::deserted`]): work that clients ask for and do not wait for must not pile up.
 
 use std::collections::HashMap;
@@ -19,12 +19,12 @@ use crate::pass::Pass;
 
 const SHARDS: usize = 16;
 
-/// How a flight ended.
+/// How a flight ended, for those who waited.
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    /// The page, stored.
+    /// The page is stored now.
     Stored(Arc<Object>),
-    /// It was not stored.
+    /// The page was not stored, for this reason.
     Passed(Pass),
     /// What is stored under the key has changed its shape (a new `Vary`, a purge during the
     /// render): look again.
@@ -45,7 +45,7 @@ pub struct Flights {
 /// The part a caller plays in a flight.
 #[derive(Debug)]
 pub enum Seat {
-    /// To have the page rendered.
+    /// The caller does the work, and holds the ticket until it is done.
     Lead(Ticket),
     /// Somebody else does the work already; the caller waits for the outcome.
     Wait(Waiter),
@@ -142,7 +142,7 @@ impl Drop for Ticket {
 pub struct Waiter(watch::Receiver<Option<Outcome>>);
 
 impl Waiter {
-    /// Waits for the end.
+    /// Waits until the flight has ended.
     pub async fn wait(mut self) -> Outcome {
         match self.0.wait_for(Option::is_some).await {
             Ok(outcome) => match &*outcome {

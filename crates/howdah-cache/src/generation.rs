@@ -4,7 +4,7 @@
 //! purge is discarded however late it ends. The comparison is with the page's own birth, never with
 //! the reader's clock.
 //!
-//! A [`Journal`] is told of a purge before the purge counts, so that it outlives the process.
+//! A [`Journal`] records a purge before the purge counts, so that it outlives the process.
 //!
 //! Bounded: the newest [`MAX_NAMED`] purges by name are kept, fewer if their names are long; when there
 //! are more, the oldest half is folded into the site's own epoch, which purges more than was asked,
@@ -22,15 +22,15 @@ use crate::object::Object;
 
 /// Most purges by tag, URL or prefix that are remembered singly.
 pub const MAX_NAMED: usize = 8192;
-/// Most bytes of the names of purges: a client's POST names a URL as long as he likes.
+/// How many bytes the names of purges may take together: a client's POST may name a very long URL.
 const MAX_NAMED_BYTES: usize = 4 << 20;
 /// How many purges by prefix are remembered singly, at most.
 pub const MAX_PREFIXES: usize = 256;
 
-/// What is to be purged.
+/// Which pages a purge concerns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purge {
-    /// Everything of the site.
+    /// All pages of the site.
     All,
     /// One URL, all its variants: the key ([`crate::key::Key::as_bytes`]).
     Url(Vec<u8>),
@@ -42,21 +42,22 @@ pub enum Purge {
         /// Whether only this path is purged; otherwise every path that begins with `text` is.
         exact: bool,
     },
-    /// Pages with this tag.
+    /// All pages that have this tag.
     Tag(Vec<u8>),
 }
 
 /// Whether purged pages may still be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Force {
-    /// It is gone: nobody gets to see it again.
+    /// No purged page is served again.
     Hard,
-    /// It is stale: it may be served while it is rendered anew, and when that fails.
+    /// A purged page is stale: it may be served while a new one is rendered, and when that fails.
     Soft,
 }
 
-/// Who writes purges down. Told under the generations' own lock, in the order of the numbers, and
-/// before the purge counts: who reads a page's birth never reads a number that is not written down.
+/// Writes purges down, so that they outlive the process. Called under the generations' own lock, in the
+/// order of the numbers, and before the purge counts: no page is ever born with a number that is not
+/// written down.
 pub trait Journal: fmt::Debug + Send + Sync {
     /// Writes a purge down; when this returns, it outlives the process.
     fn record(&self, number: u64, what: &Purge, force: Force);
@@ -227,7 +228,7 @@ pub struct Generations {
     named_last: AtomicU64,
     named: RwLock<Named>,
     journal: Option<Box<dyn Journal>>,
-    /// Writes under way.
+    /// How many database writes are in progress.
     writes: Mutex<u64>,
 }
 
@@ -404,7 +405,7 @@ impl Generations {
         }
     }
 
-    /// Makes room by purging more.
+    /// Makes room by replacing the older half of the purges by name with a purge of the whole site.
     fn fold(&self, named: &mut Named) {
         let newest = |last: &Last| last.hard.max(last.soft);
         if named.exact.len() > MAX_NAMED || named.bytes > MAX_NAMED_BYTES {

@@ -14,10 +14,10 @@ const MAX_QUERY: usize = 2048;
 /// Longest host name in a key, in bytes.
 const MAX_HOST: usize = 255;
 
-/// Where a request goes.
+/// The parts of a request that its key is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct Url<'a> {
-    /// The site's number.
+    /// The number of the site in the configuration.
     pub site: u32,
     /// Whether the client's connection is encrypted.
     pub https: bool,
@@ -34,9 +34,9 @@ pub struct Url<'a> {
 pub struct QueryRules<'a> {
     /// Leave tracking parameters out.
     pub drop_tracking: bool,
-    /// Other names to leave out.
+    /// Names of further parameters to leave out of the key.
     pub ignored: &'a [String],
-    /// Names never cached.
+    /// Names of parameters whose presence keeps a request from the cache.
     pub never: &'a [Name],
 }
 
@@ -44,7 +44,7 @@ pub struct QueryRules<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct Key {
     bytes: Vec<u8>,
-    /// Where the path begins.
+    /// The offset at which the path begins.
     target: usize,
     /// Where the query begins, behind its `?`.
     query: Option<usize>,

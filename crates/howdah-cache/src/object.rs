@@ -21,7 +21,7 @@ const OVERHEAD: usize = 1024;
 /// A form of a response, ready to be sent.
 #[derive(Debug)]
 pub struct Form {
-    /// Everything of the head that never changes, as the owner of the form likes it.
+    /// The part of the head that never changes, in the format of the caller that made the form.
     pub head: Bytes,
     /// The body as it is sent in this form: plain, or encoded.
     pub body: Bytes,
@@ -42,7 +42,7 @@ pub struct Object {
     pub body: Bytes,
     /// `Date`: when the response was made.
     pub date: Millis,
-    /// How long it may be served.
+    /// How long the page may be served, and how stale.
     pub freshness: Freshness,
     /// The generation it was born in.
     pub born: u64,
@@ -59,14 +59,14 @@ pub struct Object {
     on_disk: AtomicU8,
 }
 
-/// A response to be stored.
+/// What an [`Object`] is made of.
 #[derive(Debug)]
 pub struct Draft<'a> {
     /// The response's status code.
     pub status: u16,
     /// A reason phrase other than the usual one.
     pub reason: &'a [u8],
-    /// All fields, in order.
+    /// All header fields of the response, in order.
     pub fields: &'a Fields<'a>,
     /// The body without a content coding.
     pub body: Bytes,
@@ -105,7 +105,7 @@ impl Object {
     }
 
     /// The object after a 304 of the application (RFC 9111 §4.3.4): the fields it sent replace those
-    /// of their names, the freshness is computed anew, the body stays.
+    /// of their names, the freshness is computed again, the body stays.
     pub fn freshened(&self, storable: &Storable, update: &Fields<'_>, born: u64) -> Object {
         let kept = |name: &[u8]| {
             const OF_THE_BODY: [&[u8]; 4] = [

@@ -53,7 +53,7 @@ macro_rules! passes {
     };
 }
 
-/// Whose doing a [`Pass`] is.
+/// Whose doing a [`Pass`] is: the request's, the response's or the cache's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The request's: no lookup was made.
@@ -163,7 +163,7 @@ impl fmt::Display for Pass {
     }
 }
 
-/// A counter for each reason.
+/// How often each reason has occurred.
 #[derive(Debug)]
 pub struct PassCounters(Vec<std::sync::atomic::AtomicU64>);
 

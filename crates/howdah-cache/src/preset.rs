@@ -10,14 +10,14 @@
 
 use crate::cookie::php_name;
 
-/// How a name is matched.
+/// A pattern for names of cookies and parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name {
     /// Exactly this name.
     Is(&'static str),
-    /// Names that begin so.
+    /// All names that begin with this.
     Starts(&'static str),
-    /// Names that end so.
+    /// All names that end with this.
     Ends(&'static str),
     /// 32 hexadecimal digits behind this: how Joomla, Drupal and WordPress name cookies per site.
     Hex(&'static str),
@@ -27,7 +27,7 @@ pub enum Name {
 }
 
 impl Name {
-    /// Whether `name` is meant.
+    /// Whether the pattern matches `name`.
     pub fn matches(self, name: &[u8]) -> bool {
         match self {
             Name::Is(is) => name == is.as_bytes(),
@@ -49,7 +49,7 @@ use Name::{Account, Ends, Hex, Is, Starts};
 /// What is known of an application.
 #[derive(Debug)]
 pub struct Preset {
-    /// As `cache_preset` names it.
+    /// The name of the preset, as `cache_preset` gives it.
     pub name: &'static str,
     /// Cookies of a login, a session, a basket, a message for one visitor.
     pub session_cookies: &'static [Name],
@@ -57,7 +57,7 @@ pub struct Preset {
     pub harmless_cookies: &'static [Name],
     /// Segments of paths never cached.
     pub never_segments: &'static [&'static str],
-    /// Parameters never cached.
+    /// Parameters that keep a request from the cache.
     pub never_parameters: &'static [Name],
     /// GET requests below this segment that carry one of these parameters write.
     pub writing_gets: &'static [(&'static str, &'static [&'static str])],
@@ -71,7 +71,7 @@ pub struct Preset {
     pub advice: &'static str,
 }
 
-/// Sessions of PHP itself.
+/// The cookie of PHP's own sessions.
 const SESSION: Name = Is("PHPSESSID");
 const DAY: u64 = 86_400;
 
@@ -544,7 +544,7 @@ pub struct Noise {
     pub name: &'static str,
     /// Where the application looks for it.
     pub of: Of,
-    /// What it says then.
+    /// The values with which the request changes no page.
     pub values: &'static [&'static str],
 }
 

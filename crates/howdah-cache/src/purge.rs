@@ -10,10 +10,10 @@ use crate::tags::{Dialect, MAX_TAG};
 
 /// Most items of one response; more purge everything.
 const MAX_ITEMS: usize = 1024;
-/// Longest path or prefix.
+/// Longest path or prefix that can be purged, in bytes.
 const MAX_PATH: usize = 8192;
 
-/// One thing to be purged.
+/// A purge to be carried out, and its force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
     /// Which pages are purged.
@@ -131,9 +131,9 @@ fn path(text: &[u8]) -> Purge {
 /// What a person or a script asks for in one word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// The host a URL named.
+    /// The host of the URL, if the word was a URL.
     pub host: Option<String>,
-    /// What is to be purged.
+    /// Which pages are purged.
     pub what: Purge,
 }
 

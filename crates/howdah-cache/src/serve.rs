@@ -27,22 +27,22 @@ pub enum Reply {
 /// The conditions of a request.
 #[derive(Clone, Debug, Default)]
 pub struct Conditions<'a> {
-    /// `If-Match`, all lines
+    /// The values of all `If-Match` lines.
     pub if_match: Vec<&'a [u8]>,
-    /// `If-None-Match`, all lines
+    /// The values of all `If-None-Match` lines.
     pub if_none_match: Vec<&'a [u8]>,
-    /// `If-Modified-Since`
+    /// `If-Modified-Since`: the client has the page of this date.
     pub if_modified_since: Option<&'a [u8]>,
-    /// `If-Unmodified-Since`
+    /// `If-Unmodified-Since`: the client wants the page only if it is not newer than this date.
     pub if_unmodified_since: Option<&'a [u8]>,
-    /// `Range`, of a GET
+    /// `Range`: the part of the page that a GET asks for.
     pub range: Option<&'a [u8]>,
     /// `If-Range`: the range applies only if this validator still holds.
     pub if_range: Option<&'a [u8]>,
 }
 
 impl<'a> Conditions<'a> {
-    /// Takes in a field.
+    /// Takes one header field of the request into account.
     pub fn field(&mut self, name: &[u8], value: &'a [u8]) {
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
         match name.len() {

@@ -2,7 +2,7 @@
 
 use crate::pass::{Pass, Side};
 
-/// What happened to a request.
+/// How the cache treated a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Answered from the store, with so many seconds to live.

@@ -16,7 +16,7 @@ enum State {
     Extension { value: u64, part: Part },
     /// After the CR of the size line.
     SizeLf { value: u64 },
-    /// In a chunk's data.
+    /// In a chunk's data, of which `left` bytes have not arrived.
     Data { left: u64 },
     /// Expects the CR after a chunk's data.
     DataCr,
@@ -24,11 +24,11 @@ enum State {
     DataLf,
     /// At the begin of a line after the last chunk.
     TrailerStart,
-    /// In a trailer's name: whether a byte of it has been seen is told by the state itself.
+    /// In a trailer's name, of which at least one byte has been seen.
     TrailerName,
-    /// In a trailer's value.
+    /// In the value of a trailer field.
     TrailerValue,
-    /// After a trailer line's CR.
+    /// Expects the LF after a trailer line's CR.
     TrailerLf,
     /// After the CR of the empty line.
     LastLf,
@@ -85,7 +85,7 @@ impl Part {
     }
 }
 
-/// Decodes one body.
+/// Decodes one chunked body.
 #[derive(Clone, Debug)]
 pub struct ChunkDecoder {
     state: State,

@@ -15,7 +15,7 @@ pub enum BodyKind {
     Chunked,
 }
 
-/// What follows a head.
+/// How a request's body is delimited, and whether the connection stays open afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Framing {
     /// How the request's body is delimited.
@@ -70,7 +70,7 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
-    /// Takes note of a field.
+    /// Takes one header field of the request into account.
     pub(crate) fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), BadRequest> {
         match name.len() {
             4 if name.eq_ignore_ascii_case(b"host") => {

@@ -6,12 +6,12 @@ use crate::framing::{Framing, Notes, check_target};
 use crate::message::{RequestHead, Span, Version};
 use crate::refusal::BadRequest;
 
-/// How long a head may be.
+/// How long the head of a request may be.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadLimits {
     /// Bytes of the request line without its CRLF.
     pub request_line: usize,
-    /// Bytes of the whole head.
+    /// How many bytes the whole head may have.
     pub bytes: usize,
     /// How many header fields the head may have.
     pub fields: usize,
@@ -28,8 +28,8 @@ impl HeadLimits {
     }
 }
 
-/// A complete head at the front of the input. Holding one tells you what
-/// [`RequestHead`] promises, and that the body's framing is known.
+/// A complete head at the front of the input. It keeps the promises of
+/// [`RequestHead`], and the body's framing is known.
 #[derive(Clone, Copy, Debug)]
 pub struct Parsed {
     /// Bytes of the input that the head takes, blank line included.
@@ -63,7 +63,7 @@ const TOKEN: u8 = 1;
 const TARGET: u8 = 2;
 const VALUE: u8 = 4;
 
-/// What a byte may be part of.
+/// What each byte may be a part of.
 static CLASS: [u8; 256] = classes();
 
 const fn classes() -> [u8; 256] {

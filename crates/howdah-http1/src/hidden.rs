@@ -23,12 +23,12 @@ pub enum Hidden {
     VersionControl,
     /// A database or a dump of one.
     DatabaseFile,
-    /// `composer.json`, `composer.lock`, `auth.json`, `php.ini` …: tells versions or secrets.
+    /// `composer.json`, `composer.lock`, `auth.json`, `php.ini` …: shows versions or secrets.
     ProjectFile,
 }
 
-/// Names that tell about the project: versions, dependencies with holes, credentials (`auth.json`
-/// is Composer's password file). `package.json` is not here: browsers load it from CDNs.
+/// Names of files that say much about the project: versions, dependencies with holes, credentials
+/// (`auth.json` is Composer's password file). `package.json` is not here: browsers load it from CDNs.
 const PROJECT_FILES: &[&[u8]] = &[
     b"auth.json",
     b"composer.json",

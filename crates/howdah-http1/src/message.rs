@@ -1,5 +1,5 @@
 //! A request's head, independent of the HTTP version that carries it. No parsing here.
-//! Holding a [`RequestHead`] tells you: the method is a token, the target has no control
+//! Every [`RequestHead`] keeps these promises: the method is a token, the target has no control
 //! character, space or NUL, field names are tokens, field values carry no CR, LF or NUL and no
 //! white space around them, and there is exactly one `Host` if the version is 1.1 (RFC 9112 §3.2).
 
@@ -22,12 +22,12 @@ impl Version {
     }
 }
 
-/// Bytes of the head's buffer.
+/// A range of bytes in the head's buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
     /// Offset of the span's first byte in the head's buffer.
     pub start: u32,
-    /// Byte after the last.
+    /// Offset of the byte after the span's last.
     pub end: u32,
 }
 
@@ -191,7 +191,7 @@ impl RequestHead {
         self.version
     }
 
-    /// All fields in order.
+    /// All header fields, in the order in which they arrived.
     pub fn headers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.fields
             .iter()

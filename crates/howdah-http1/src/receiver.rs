@@ -11,12 +11,12 @@ use crate::head::{self, HeadLimits};
 use crate::message::{RequestHead, Span};
 use crate::refusal::BadRequest;
 
-/// How much a request may be.
+/// How long a request may be.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// How long the head may be.
     pub head: HeadLimits,
-    /// Bytes of the body.
+    /// How many bytes the body may have.
     pub body: u64,
     /// Bytes of a body that is a form with files (`multipart/form-data`), if that is more.
     pub uploads: u64,
@@ -72,12 +72,13 @@ impl From<BadRequest> for Refused {
     }
 }
 
-/// What the bytes so far have made.
+/// How much of a request the bytes so far are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// Not a request yet.
+    /// The request is not complete yet.
     More,
-    /// Not yet, and the client waits for `100 Continue` (RFC 9110 §10.1.1). Said once a request.
+    /// The request is not complete yet, and the client waits for `100 Continue` (RFC 9110 §10.1.1).
+    /// Given once a request.
     AwaitsContinue,
     /// The request is complete; further bytes are the next one's.
     Complete,
@@ -172,7 +173,7 @@ impl Receiver {
                     self.state = State::Complete;
                 }
                 State::Chunked(decoder) => {
-                    // One byte beyond the limit tells that it is exceeded.
+                    // One byte beyond the limit shows that it is exceeded.
                     let so_far = self.released + self.body.len() as u64;
                     let room = (self.most - so_far).saturating_add(1);
                     let room = usize::try_from(room).unwrap_or(usize::MAX);
@@ -201,7 +202,7 @@ impl Receiver {
         &self.body
     }
 
-    /// Bytes of the body so far.
+    /// How many bytes of the body have been received so far.
     pub fn received(&self) -> u64 {
         self.released + self.body.len() as u64
     }

@@ -123,11 +123,11 @@ pub struct TrustedProxies {
     /// A peer on a unix socket has no address: whether to trust it. The socket's mode decides who
     /// can connect.
     pub unix: bool,
-    /// Which headers they write.
+    /// Which header the proxies write the client's address into.
     pub style: ForwardedStyle,
     /// Believe `X-Forwarded-Host` (or `host=`).
     pub host: bool,
-    /// Believe `X-Forwarded-Port`.
+    /// Whether `X-Forwarded-Port` is believed.
     pub port: bool,
 }
 

@@ -38,7 +38,7 @@ pub enum ListenAddress {
     Unix {
         /// The path of the socket's file.
         path: PathBuf,
-        /// Permission bits; 0o660 unless told: the web server's group, not everybody.
+        /// Permission bits; 0o660 unless configured: the web server's group, not everybody.
         mode: u32,
     },
 }
@@ -125,12 +125,12 @@ pub enum BindError {
     AddressNotAvailable(ListenAddress),
     /// The unix socket's path is too long (107 bytes), or something that is no socket is there.
     BadSocketPath(ListenAddress, String),
-    /// What else the kernel said.
+    /// Any other error of the kernel's.
     Failed(ListenAddress, io::Error),
 }
 
 impl BindError {
-    /// The name, for logs.
+    /// The error's name in the log.
     pub fn name(&self) -> &'static str {
         match self {
             BindError::AddressInUse(_) => "AddressInUse",

@@ -98,7 +98,7 @@ pub fn set_limit(bytes: u64) {
     LIMIT.store(bytes, Relaxed);
 }
 
-/// The bound, if there is one.
+/// The limit in bytes, if there is one.
 pub fn limit() -> Option<u64> {
     Some(LIMIT.load(Relaxed)).filter(|limit| *limit != u64::MAX)
 }

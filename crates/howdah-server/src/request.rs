@@ -79,7 +79,7 @@ struct Record {
     failure: Option<Box<Failure>>,
     /// What the page cache did, where a site has it on.
     cache: Option<Verdict>,
-    /// Who is told what the run does, where a site has it on.
+    /// Receives what PHP reports about the run, where a site has the page cache on.
     watch: Option<Arc<Watch>>,
     /// The page that the answer may show to be fit for the cache.
     candidate: Option<Arc<Candidate>>,
@@ -113,7 +113,7 @@ impl Front {
         }
     }
 
-    /// The configuration of now.
+    /// The configuration that requests are answered by at this moment.
     pub fn config(&self) -> Arc<ServerConfig> {
         self.config.load_full()
     }

@@ -37,7 +37,7 @@ pub enum Failure {
         refusal: Refusal,
         /// The status code of the answer.
         status: u16,
-        /// The file, its line, and what stands there.
+        /// The `.htaccess` file, the number of the line that refuses the request, and its text.
         because: Box<str>,
     },
     /// The request body could not be read.
@@ -50,12 +50,12 @@ pub enum Failure {
     SpillFull,
     /// The front has as much memory as it may have; the request was not looked at.
     MemoryLimit,
-    /// The run gave no response.
+    /// The script's run failed before it gave a response.
     Run(ExecError),
     /// The response is shorter than the `Content-Length` the script gave: what is there was sent,
     /// and the connection closed so that the client sees that the rest is missing.
     LengthMismatch {
-        /// What the script announced.
+        /// The `Content-Length` that the script gave.
         announced: u64,
         /// How many bytes the script wrote.
         written: u64,

@@ -3,7 +3,7 @@
 
 use crate::http::message::{RequestHead, Span, Version};
 
-/// An HTTP/1.1 request's head.
+/// The parsed head of an HTTP/1.1 request.
 pub fn request(method: &str, target: &str, fields: &[(&str, &str)]) -> RequestHead {
     let mut buf = Vec::new();
     let mut put = |text: &str| {

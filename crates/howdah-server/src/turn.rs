@@ -68,7 +68,7 @@ pub(crate) fn doing(what: &'static str) {
 }
 
 /// The time that this thread has read last: at the end of the turn before, or after its last sleep
-/// (`listener::slice`). For whoever can do with a time that is right within a turn's length.
+/// (`listener::slice`). For callers that need the time only to within a turn's length.
 pub(crate) fn recently() -> Instant {
     RECENT.get().unwrap_or_else(now)
 }

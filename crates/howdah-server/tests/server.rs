@@ -348,7 +348,7 @@ fn at_most(connections: u32) -> HttpConfig {
     }
 }
 
-/// Asks and is answered.
+/// Sends a request and reads the answer.
 fn asked(stream: &mut TcpStream) {
     stream.write_all(GET).unwrap();
     let got = answer(stream);

@@ -12,24 +12,24 @@ pub struct Freshness {
     pub initial_age: Millis,
     /// Milliseconds it is fresh, counted from age 0.
     pub lifetime: Millis,
-    /// Milliseconds beyond that it may be served while it is rendered anew.
+    /// Milliseconds beyond the lifetime it may be served while a new page is rendered.
     pub while_revalidate: Millis,
-    /// Milliseconds beyond the lifetime it may be served when that fails.
+    /// Milliseconds beyond the lifetime it may be served when rendering a new page fails.
     pub if_error: Millis,
     /// `no-cache`: never without validation.
     pub always_validate: bool,
 }
 
-/// What a stored response is good for.
+/// How a stored response may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// To be served as it is.
+    /// The page is served as it is.
     Fresh,
-    /// To be served, and rendered anew meanwhile.
+    /// The page is served, and a new one is rendered meanwhile.
     Grace,
-    /// To be served only if rendering it anew fails.
+    /// The page is served only if rendering a new one fails.
     IfError,
-    /// Not to be served without validation.
+    /// The page is not served without validation.
     Stale,
 }
 

@@ -27,7 +27,7 @@ pub enum Scheme {
     Rfc,
 }
 
-/// What a site has configured.
+/// What a site has configured for its page cache.
 #[derive(Clone, Debug)]
 pub struct Rules {
     /// `cache`: whether and by which rules pages are stored.
@@ -38,7 +38,7 @@ pub struct Rules {
     pub ttl: u64,
     /// `cache_max_ttl`: seconds no page is kept longer.
     pub max_ttl: u64,
-    /// `cache_grace`: seconds a page is served beyond its lifetime while it is rendered anew.
+    /// `cache_grace`: seconds a page is served beyond its lifetime while a new one is rendered.
     pub grace: u64,
     /// `cache_stale_if_error`: seconds a page is served beyond its lifetime when PHP fails.
     pub stale_if_error: u64,

@@ -41,7 +41,7 @@ impl<'r> RequestGate<'r> {
         }
     }
 
-    /// Takes in a field.
+    /// Takes one header field of the request into account.
     pub fn field(&mut self, name: &[u8], value: &[u8]) {
         if self.why.is_some() {
             return;

@@ -14,7 +14,7 @@ const MAX_HEAD: usize = 64 << 10;
 const MAX_VARY: usize = 8;
 /// Part of a resource's age for which it is taken to stay as it is (RFC 9111 §4.2.2 suggests 10 %).
 const HEURISTIC: u64 = 10;
-/// Longest such lifetime.
+/// The longest lifetime guessed from a resource's age, in seconds: one day.
 const HEURISTIC_MAX: u64 = 86_400;
 
 /// A complete response, as it came.
@@ -26,7 +26,7 @@ pub struct ResponseFacts<'a> {
     pub fields: &'a Fields<'a>,
     /// The request carried `Authorization`.
     pub authorized: bool,
-    /// When the request was made.
+    /// When the request was sent.
     pub requested: Millis,
     /// When the response's head was there.
     pub received: Millis,
@@ -34,8 +34,8 @@ pub struct ResponseFacts<'a> {
     pub effect: Option<Pass>,
 }
 
-/// Holding one tells you: the policy has allowed this response's head to be stored, and this is how.
-/// The body is still to be checked, by [`Storable::complete`].
+/// The proof that the policy allows this response to be stored, as far as its head shows, and how. The
+/// body is still to be checked, by [`Storable::complete`].
 #[derive(Clone, Debug)]
 pub struct Storable {
     freshness: Freshness,
@@ -47,7 +47,7 @@ pub struct Storable {
 }
 
 impl Storable {
-    /// How long it may be served.
+    /// How long the response may be served, and how stale.
     pub fn freshness(&self) -> &Freshness {
         &self.freshness
     }
@@ -67,7 +67,7 @@ impl Storable {
         self.tags.as_slice()
     }
 
-    /// Gives it a tag that the run told beside its fields.
+    /// Adds a tag that the script set with `howdah_cache_tag()`.
     pub fn tag(&mut self, tag: &[u8]) -> Result<(), Pass> {
         self.tags.add(tag)
     }

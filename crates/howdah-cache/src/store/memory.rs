@@ -5,7 +5,7 @@
 //! With a disk below, what is stored here is written there, what is found there comes up, and what is
 //! pushed out goes down once more if it has gained encoded forms.
 //!
-//! A key is compared as a whole, so that two URLs never meet by a hash; the hash is seeded anew for
+//! A key is compared as a whole, so that two URLs never meet by a hash; the hash has another seed in
 //! each process, so that nobody can choose keys that collide.
 
 use std::hash::RandomState;
@@ -72,7 +72,7 @@ pub struct Variants {
 }
 
 impl Variants {
-    /// Lower case, sorted.
+    /// The names of the fields, in lower case, sorted.
     pub fn names(&self) -> &[Vec<u8>] {
         &self.names
     }
@@ -113,7 +113,7 @@ impl Lifecycle<Box<[u8]>, Slot> for Evictions {
     }
 }
 
-/// What a look gave.
+/// The result of looking a key up in the store.
 #[derive(Debug)]
 pub enum Found {
     /// A page and what it is good for.
@@ -122,7 +122,7 @@ pub enum Found {
     Nothing,
 }
 
-/// Usage, for the status.
+/// How full the store is, for the status page and the metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Pages, and notes of what the pages of a URL vary by.
@@ -131,7 +131,7 @@ pub struct Usage {
     pub bytes: u64,
     /// How many bytes the entries may take.
     pub capacity: u64,
-    /// Entries pushed out.
+    /// Entries evicted to make room for others.
     pub evictions: u64,
 }
 
@@ -142,7 +142,7 @@ pub struct Memory {
     evictions: Evictions,
     capacity: u64,
     below: Option<Arc<DiskSites>>,
-    /// Who reads which file.
+    /// The reads from disk in progress, so that each file is read once at a time.
     reads: Flights,
 }
 
@@ -276,7 +276,7 @@ impl Memory {
             }
             let outcome = match self.reads.board(&own) {
                 Seat::Wait(waiter) => waiter.wait().await,
-                // Whoever read it before has put it into memory before he let go of his seat.
+                // A caller that read it before has put it into memory before it gave up its seat.
                 Seat::Lead(ticket) => match self.pages.get(&own[..]) {
                     Some(there) => land(there, ticket),
                     None => {
@@ -394,7 +394,7 @@ impl Memory {
             .count()
     }
 
-    /// Drops everything.
+    /// Removes all pages from memory.
     pub fn clear(&self) {
         self.pages.clear();
     }

@@ -7,7 +7,7 @@ use super::openmetrics::Metrics;
 use super::text::list;
 use crate::cache::{CacheStatus, SiteCacheStatus};
 
-/// Writes it for people.
+/// Appends the cache's part of the status page as text.
 pub(super) fn text(out: &mut String, cache: &CacheStatus) {
     // Writing to a string cannot fail.
     let _ = writeln!(
@@ -65,7 +65,7 @@ fn checks(out: &mut String, site: &SiteCacheStatus) {
     }
 }
 
-/// Writes it as metrics.
+/// Appends the cache's metrics in OpenMetrics' text format.
 pub(super) fn metrics(m: &mut Metrics, cache: &CacheStatus) {
     m.single(
         "howdah_cache_entries",

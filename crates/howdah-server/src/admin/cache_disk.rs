@@ -6,7 +6,7 @@ use super::openmetrics::Metrics;
 use super::text::list;
 use crate::cache::DiskStatus;
 
-/// Writes it for people.
+/// Appends the disk store's part of the status page as text.
 pub(super) fn text(out: &mut String, disk: &DiskStatus) {
     let state = match (&disk.condition, disk.indexing) {
         (Some(fault), _) => format!(", not written: {fault}"),
@@ -27,7 +27,7 @@ pub(super) fn text(out: &mut String, disk: &DiskStatus) {
     list(out, "    faults", disk.faults.iter().cloned());
 }
 
-/// Writes it as metrics.
+/// Appends the disk store's metrics in OpenMetrics' text format.
 pub(super) fn metrics(m: &mut Metrics, disk: &DiskStatus) {
     for (name, value, help) in [
         (

@@ -52,7 +52,7 @@ pub struct Sums {
     pub started: u64,
     /// Requests answered, or given up.
     pub finished: u64,
-    /// Bytes of response bodies.
+    /// Bytes of response bodies sent.
     pub bytes: u64,
     /// Time spent on finished requests, added up.
     pub seconds: f64,
@@ -60,7 +60,7 @@ pub struct Sums {
     pub buckets: Vec<u64>,
     /// Answers by status; 0 stands for statuses beyond 599.
     pub statuses: Vec<(u16, u64)>,
-    /// Failures by their one name.
+    /// How often each failure has happened, by name.
     pub failures: Vec<(String, u64)>,
 }
 
@@ -143,7 +143,7 @@ impl Counters {
         *failures.entry(name).or_default() += 1;
     }
 
-    /// Adds the shares up.
+    /// The sums of all threads' shares.
     pub fn sums(&self) -> Sums {
         let mut sums = Sums {
             buckets: vec![0; BUCKETS.len() + 1],

@@ -6,7 +6,7 @@ use super::status::ServerStatus;
 use super::text::text;
 use crate::http::message::RequestHead;
 
-/// How a status is written.
+/// The format of a status report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StatusForm {
     /// Lines and tables for people.

@@ -13,11 +13,11 @@ use crate::turn::Longest;
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServerStatus {
-    /// Howdah's version.
+    /// The version of the server's program.
     pub version: String,
     /// Process id of the front.
     pub pid: u32,
-    /// Seconds since the start.
+    /// Seconds since the server started.
     pub uptime: u64,
     /// How often the configuration has been swapped since the start.
     pub reloads: u64,
@@ -29,7 +29,7 @@ pub struct ServerStatus {
     pub spilled: Bounded,
     /// Requests begun since the start.
     pub requests: u64,
-    /// Requests in progress.
+    /// Requests that are in progress now.
     pub requests_active: u64,
     /// Bytes of response bodies sent.
     pub bytes_sent: u64,
@@ -41,7 +41,7 @@ pub struct ServerStatus {
     pub durations: Vec<(Option<f64>, u64)>,
     /// Answers by status; 499: the client left first.
     pub statuses: Vec<(u16, u64)>,
-    /// Failures by their one name.
+    /// How often each failure has happened, by name.
     pub failures: Vec<(String, u64)>,
     /// Access log lines lost because the log took none.
     pub access_log_dropped: u64,
@@ -64,7 +64,7 @@ impl ServerStatus {
     }
 }
 
-/// An amount beside its limit.
+/// An amount and its limit, both in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Bounded {
@@ -104,7 +104,7 @@ impl Turns {
 pub struct Connections {
     /// Connections that are open now.
     pub open: u64,
-    /// Accepted since the start.
+    /// Connections accepted since the start.
     pub accepted: u64,
     /// `max_connections`: how many connections may be open at once.
     pub limit: u64,

@@ -51,10 +51,10 @@ struct State {
     settled: bool,
 }
 
-/// What a candidate is about.
+/// What a candidate's request asked for.
 #[derive(Debug)]
 pub struct Asked {
-    /// The key of the page.
+    /// The cache key of the page's URL.
     pub key: Box<Key>,
     /// The key of the variant, by the fields that are known.
     pub variant: Vec<u8>,

@@ -25,7 +25,7 @@ impl Collect {
         self.bytes.len() as u64
     }
 
-    /// An entity tag of its bytes.
+    /// An entity tag made of the length and the hash of the body.
     pub fn tag(&self) -> String {
         format!("\"{:x}-{:016x}\"", self.bytes.len(), self.hasher.finish())
     }

@@ -15,7 +15,7 @@ pub(super) fn owners(sites: &Sites, encoding: &EncodingConfig) -> Vec<Option<Own
     let mut owners: Vec<Option<Owner>> = Vec::new();
     for site in sites.all() {
         let owner = site.config().cache.is_some().then(|| owner(site, encoding));
-        // Two that cannot be told apart by the next start: one of them is kept in memory only.
+        // The next start could not distinguish two such sites: one of them is kept in memory only.
         let twice = owners
             .iter()
             .flatten()
@@ -46,13 +46,13 @@ pub struct DiskStatus {
     pub path: String,
     /// Pages, and notes of what pages vary by.
     pub entries: u64,
-    /// Bytes they take on disk.
+    /// Bytes of disk the pages take.
     pub bytes: u64,
     /// How many bytes of disk the pages may take.
     pub capacity: u64,
-    /// Pages removed for others.
+    /// Pages removed to make room for others.
     pub evictions: u64,
-    /// Pages taken from a file.
+    /// Requests whose page was read from a file.
     pub hits: u64,
     /// Pages written to disk since the start.
     pub written: u64,
@@ -62,7 +62,7 @@ pub struct DiskStatus {
     pub indexing: bool,
     /// Why pages are not written at present, by name.
     pub condition: Option<String>,
-    /// What went wrong, by name.
+    /// The faults that have happened, by name, each with its count.
     pub faults: Vec<(String, u64)>,
 }
 

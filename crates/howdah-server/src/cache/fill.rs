@@ -80,14 +80,15 @@ pub struct Order {
 
 /// A page that a fresh render checks, and the log that a difference is written to.
 pub struct Against {
-    /// The page that was served.
+    /// The stored page that a visitor was served.
     pub page: Arc<Object>,
     /// The log a difference is written to.
     pub log: Arc<ErrorLog>,
 }
 
 impl Against {
-    /// Compares, counts and tells. A page that would not be kept any more is purged.
+    /// Compares the page with the render, counts the result and logs a difference. A page that the
+    /// cache would not store any more is purged.
     async fn check(&self, part: &SiteCache, rendered: &Result<Outcome, Unstored>) {
         let valid = self.page.state(&part.generations, now()).is_some();
         let finding = match rendered {
@@ -323,7 +324,7 @@ fn nobody(order: &Order) -> Result<Visitor, Pass> {
     })
 }
 
-/// The request nobody made.
+/// The request that the server makes itself to render a page: without a visitor's cookies.
 fn clean_request(order: &Order) -> Result<RequestHead, Pass> {
     let mut text = b"GET ".to_vec();
     text.extend_from_slice(order.key.target());

@@ -53,7 +53,7 @@ impl Fitness {
         (!self.said.swap(true, Ordering::Relaxed)).then_some(text)
     }
 
-    /// Reads the counters.
+    /// The values of the counters now.
     pub fn status(&self) -> FitnessStatus {
         FitnessStatus {
             fit: self.fit.load(Ordering::Relaxed),

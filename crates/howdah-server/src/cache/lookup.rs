@@ -31,7 +31,7 @@ pub enum Lookup {
         conditional: bool,
         /// The time of the lookup.
         now: Millis,
-        /// The key, if the page has to be rendered anew.
+        /// The key, if the page has to be rendered again.
         key: Option<Box<Key>>,
     },
     /// The cache has no page under this key.
@@ -148,7 +148,7 @@ pub fn variant(key: &Key, names: &[Vec<u8>], request: &RequestHead) -> Vec<u8> {
 pub struct Variant {
     /// The fields its page is known to vary by, with this request's values.
     pub fields: Vec<Line>,
-    /// The key of that variant.
+    /// The cache key of that variant.
     pub key: Vec<u8>,
 }
 

@@ -86,7 +86,7 @@ const RARELY: u32 = 16;
 /// The page cache of one site: its configuration, purges and counters.
 #[derive(Debug)]
 pub struct SiteCache {
-    /// What it is configured with.
+    /// The site's configuration of the cache.
     pub config: CacheConfig,
     /// Its purges; every configuration of the process that knows the site has the same.
     pub generations: Arc<Generations>,

@@ -83,7 +83,7 @@ impl fmt::Debug for Token {
 /// Why a purge request is not carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// Whoever sent it may not.
+    /// The sender is not allowed to purge, for this reason.
     Denied(&'static str),
     /// It asks for something that is not understood.
     Unreadable(&'static str),

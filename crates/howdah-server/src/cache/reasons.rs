@@ -85,7 +85,7 @@ impl Reasons {
         }
     }
 
-    /// A page was stored.
+    /// Forgets why the page was not stored, because now it has been.
     pub fn stored(&self, variant: &[u8]) {
         self.lock().passed.remove(&self.hash(variant));
     }

@@ -129,7 +129,7 @@ fn send(page: &Object, form: &Form, verdict: Verdict, now: Millis, out: &mut Res
     out.end();
 }
 
-/// 304, 412, 206 and 416.
+/// Answers with a 304, 412, 206 or 416.
 fn short(page: &Object, reply: Reply, extra: &[u8], out: &mut Responder) {
     let status = match reply {
         Reply::NotModified => 304,

@@ -31,7 +31,7 @@ pub enum Ask {
         urls: Vec<String>,
         /// Tags; pages that have one of them are purged.
         tags: Vec<String>,
-        /// They may still be served while they are rendered anew.
+        /// Whether the pages may still be served while new ones are rendered.
         soft: bool,
     },
     /// PHP on a command line wrote to databases, or purges.
@@ -158,7 +158,7 @@ fn purge_all_of(
             part.purge(&order.what, order.force);
         }
     }
-    // The first of each tells: the same is said of all.
+    // The first of each is enough: all have the same text.
     let first = orders.iter().map(|(parts, order)| (parts[0].1, order));
     Ok(carry_out(first, &there))
 }

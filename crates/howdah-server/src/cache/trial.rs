@@ -1,8 +1,8 @@
 //! Is what the cache holds what the application would answer now? Asked in two ways, by
 //! `howdah_cache::compare`: in a *dry run* (`cache = "dry-run"`) nothing is served from the cache, and each
 //! visitor's own answer is compared with the page he would have been given; as a *shadow*
-//! (`cache_shadow`) one hit in so many has its page rendered anew behind the reader's back. Counts and
-//! tells; what is done about a difference is the caller's.
+//! (`cache_shadow`) one hit in so many has its page rendered again behind the reader's back. Counts and
+//! logs the results; the caller decides what is done about a difference.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ use crate::script::head;
 /// A longer body is compared by another thread: the front thread's other visitors would wait.
 const SHORT: u64 = 64 << 10;
 
-/// What a comparison found.
+/// The result of comparing a stored page with the application's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
     /// The application's answer has the same bytes as the page.
@@ -56,7 +56,7 @@ impl Way {
     }
 }
 
-/// The counters of a site.
+/// How often a site's pages were compared, by the result.
 #[derive(Debug, Default)]
 pub struct Checks {
     would_hit: AtomicU64,
@@ -107,7 +107,7 @@ impl Checks {
                 .is_multiple_of(one_in)
     }
 
-    /// Counts a finding about a page, and tells a difference.
+    /// Counts a finding about a page, and logs a difference.
     pub fn note(&self, finding: &Finding, way: Way, page: &Object, log: &ErrorLog) {
         let counter = match finding {
             Finding::Same => &self.same,
@@ -135,7 +135,7 @@ impl Checks {
         }
     }
 
-    /// The counters of now.
+    /// The values of the counters now.
     pub fn status(&self) -> ChecksStatus {
         let n = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ChecksStatus {
@@ -247,7 +247,7 @@ impl Trial {
         })
     }
 
-    /// The run is through.
+    /// Compares the answer with the stored page, after the run has ended.
     pub fn judge(self: Arc<Trial>, cache: &Arc<PageCache>, site: u32, log: &Arc<ErrorLog>) {
         let is_long = lock(&self.kept).length > SHORT;
         let (cache, log) = (cache.clone(), log.clone());

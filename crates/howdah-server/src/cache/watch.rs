@@ -1,5 +1,5 @@
-//! What one run does beside answering, as PHP of our own tells it: forbids to store its page, and makes
-//! the site's pages old when it writes. Told as soon as it is known, also when nobody waits for the run
+//! What one run does beside answering, as our own PHP reports it: forbids to store its page, and makes
+//! the site's pages old when it writes. PHP reports this at once, even when nobody waits for the run
 //! any more (after `fastcgi_finish_request()`, or when the client has left).
 //!
 //! The order that keeps a page from being older than a write (docs/cache.md): a render's generation is
@@ -82,7 +82,7 @@ impl Watch {
         }
     }
 
-    /// Gives a page that is to be stored the tags the script told beside its fields.
+    /// Adds the tags that the script set with `howdah_cache_tag()` to a page that is to be stored.
     pub fn tag(&self, storable: &mut Storable) -> Result<(), Pass> {
         let tags = self.tags.lock().unwrap_or_else(PoisonError::into_inner);
         let mut tags = tags.as_slice().iter();

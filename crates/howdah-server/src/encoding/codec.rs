@@ -60,7 +60,7 @@ impl Encoder {
         Ok(Encoder { kind, gathered: 0 })
     }
 
-    /// Which coding it makes.
+    /// The content coding of the encoder's output.
     pub fn coding(&self) -> Coding {
         match self.kind {
             Kind::Gzip(_) => Coding::Gzip,

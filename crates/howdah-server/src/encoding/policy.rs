@@ -161,8 +161,9 @@ impl EncodingConfig {
     }
 }
 
-/// Decides for one response, whose head is otherwise finished, and tells the head; gives the coding the
-/// body has to be brought into. `length` is the plain body's, if all of it is known.
+/// Decides whether one response, whose head is otherwise finished, is compressed, and changes the
+/// head accordingly; gives the coding that the body must get. `length` is the plain body's, if all of
+/// it is known.
 pub fn apply(
     head: &mut ResponseHead,
     request: &RequestHead,
@@ -175,7 +176,7 @@ pub fn apply(
     coding
 }
 
-/// As [`apply`], but the head is not told yet: the body may yet have to be sent as it is.
+/// As [`apply`], but leaves the head as it is: the body may yet have to be sent as it is.
 pub fn choose(
     head: &ResponseHead,
     request: &RequestHead,
@@ -210,7 +211,7 @@ pub fn apply_to_not_modified(
 
 /// What is chosen for a client, of a response that others may get in another form.
 pub struct Choice {
-    /// The coding its client likes best; none: as it is.
+    /// The coding its client prefers; none: as it is.
     pub coding: Option<Coding>,
     etag: Option<Vec<u8>>,
     ranges: bool,
@@ -254,9 +255,9 @@ fn choice<'a>(
 }
 
 impl Choice {
-    /// Tells the head: `Vary`, since other clients get another form, and if the body is sent `coded`
-    /// `Content-Encoding`, a weak entity tag, and no `Accept-Ranges`, since offsets of the plain bytes
-    /// mean nothing in coded ones. A 304 does not name its coding.
+    /// Changes the head: adds `Vary`, since other clients get another form, and if the body is sent
+    /// `coded` `Content-Encoding`, a weak entity tag, and no `Accept-Ranges`, since offsets of the
+    /// plain bytes mean nothing in coded ones. A 304 does not name its coding.
     pub fn say(self, head: &mut ResponseHead, coded: bool) {
         if let Some(coding) = self.coding.filter(|_| coded) {
             if let Some(etag) = self.etag {

@@ -1,5 +1,5 @@
 //! Compresses a body as a whole on another thread, once for all who want it, who wait for it or do
-//! without. Keeps nothing: whoever starts the work says what becomes of the result.
+//! without. Keeps nothing: the caller that starts the work says what becomes of the result.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -41,7 +41,7 @@ impl Plain {
 /// What came of it; none: the body is to be sent as it is.
 type Outcome = Option<Bytes>;
 
-/// Told once, to all who wait.
+/// The outcome of a compression, for all who wait for it.
 #[derive(Default)]
 struct Word {
     outcome: OnceLock<Outcome>,
@@ -66,7 +66,7 @@ impl Word {
     }
 }
 
-/// Bodies being compressed, by what tells them apart.
+/// The bodies that are being compressed now, by a key that the caller chooses.
 pub(crate) struct UnderWay<K>(LazyLock<Mutex<HashMap<K, Arc<Word>>>>);
 
 impl<K: Copy + Eq + Hash + Send> UnderWay<K> {
@@ -122,7 +122,7 @@ impl<K: Copy + Eq + Hash + Send> UnderWay<K> {
     }
 }
 
-/// What is done at the end.
+/// Delivers the outcome of a compression.
 trait Ending: Send {
     fn end(&mut self, plain: &Plain, outcome: Outcome);
 }
@@ -161,7 +161,7 @@ struct Making {
 }
 
 impl Making {
-    /// Whether all is done.
+    /// Compresses the next slice; true when all is compressed.
     fn slice(&mut self) -> io::Result<bool> {
         let Some(encoder) = &mut self.encoder else {
             return Ok(true);

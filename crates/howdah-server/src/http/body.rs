@@ -16,7 +16,7 @@ use howdah_http1::chunk::ChunkDecoder;
 use howdah_http1::framing::{BodyKind, Framing};
 use howdah_http1::refusal::BadRequest;
 
-/// Bytes read at once at most.
+/// How many bytes of a body are read at once, at most.
 const PIECE: usize = 64 << 10;
 
 /// Why a body cannot be read to its end. The connection closes after the answer.
@@ -139,7 +139,7 @@ impl RequestBody {
         self.kind
     }
 
-    /// Bytes handed out so far.
+    /// How many bytes of the body have been handed out so far.
     pub fn received(&self) -> u64 {
         self.received
     }
@@ -268,7 +268,7 @@ impl RequestBody {
                 Ok(Some(piece))
             }
             State::Chunked(decoder) => {
-                // One byte beyond the limit tells that it is exceeded.
+                // One byte beyond the limit shows that it is exceeded.
                 let room = self
                     .limit
                     .saturating_sub(self.received)

@@ -33,7 +33,7 @@ thread_local! {
     static PIECE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// An empty byte buffer.
+/// Takes an empty byte buffer from the thread's spare ones.
 pub(super) fn take_bytes() -> Vec<u8> {
     POOL.with_borrow_mut(|pool| pool.bytes.pop())
         .unwrap_or_else(|| Vec::with_capacity(2048))
@@ -52,7 +52,7 @@ pub(super) fn give_bytes(mut buf: Vec<u8>) {
     });
 }
 
-/// An empty list of fields.
+/// Takes an empty list of fields from the thread's spare ones.
 pub(super) fn take_fields() -> Fields {
     POOL.with_borrow_mut(|pool| pool.fields.pop())
         .unwrap_or_else(|| Vec::with_capacity(32))

@@ -45,9 +45,9 @@ enum Waiting {
     First,
     /// Nothing: a request is being handled, or has just been.
     Busy,
-    /// The next request.
+    /// The next request, on a connection that has answered one.
     Idle,
-    /// The rest of a head.
+    /// The rest of a head that has begun to arrive.
     Rest,
 }
 

@@ -8,7 +8,7 @@ thread_local! {
     static CACHED: Cell<(i64, [u8; LEN])> = const { Cell::new((i64::MIN, [0; LEN])) };
 }
 
-/// Now, as an IMF-fixdate.
+/// The current time as an IMF-fixdate, such as `Sun, 06 Nov 1994 08:49:37 GMT`.
 pub fn now() -> [u8; LEN] {
     // The coarse clock is read without entering the kernel and is exact to 4 ms.
     let seconds = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse).tv_sec;

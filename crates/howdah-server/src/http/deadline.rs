@@ -25,12 +25,12 @@ impl Deadline {
         }
     }
 
-    /// Due `wait` after `now`.
+    /// Sets the deadline to `wait` after `now`.
     pub(super) fn set(&mut self, now: Instant, wait: Duration) {
         self.due = now + wait;
     }
 
-    /// Ready when it is due.
+    /// Is ready when the deadline has passed.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             if self.due < self.armed {

@@ -1,4 +1,4 @@
-//! What the connection asks of whoever answers requests, and what it tells about itself.
+//! What a connection asks of the handler that answers its requests, and what it reports about itself.
 
 use std::future::Future;
 use std::io;

@@ -17,9 +17,9 @@ use super::waiting::{Line, Place, Waiting};
 const DRAINING: u8 = 1;
 const KILLED: u8 = 2;
 
-/// Whoever owes the server something for this long is closed before those that have been answered. A
-/// client's first request is there within a round trip or two; browsers connect in advance and know
-/// that such a connection may be closed.
+/// A connection that owes the server something for this long is closed before those that have been
+/// answered. A client's first request is there within a round trip or two; browsers connect in
+/// advance and know that such a connection may be closed.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The connections of one front thread.
@@ -93,7 +93,7 @@ impl Lifecycle {
         self.state.load(Ordering::Relaxed) >= DRAINING
     }
 
-    /// Connections are to vanish.
+    /// All connections are to close at once, also those that answer a request.
     pub(crate) fn is_killed(&self) -> bool {
         self.state.load(Ordering::Relaxed) == KILLED
     }

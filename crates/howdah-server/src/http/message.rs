@@ -16,7 +16,7 @@ pub struct ResponseHead {
 }
 
 impl ResponseHead {
-    /// A head without fields.
+    /// A head with this status and no fields.
     pub fn new(status: u16) -> ResponseHead {
         ResponseHead {
             status,
@@ -66,7 +66,7 @@ impl ResponseHead {
         })
     }
 
-    /// The serialised fields.
+    /// The header fields as they are sent.
     pub fn lines(&self) -> &[u8] {
         &self.lines
     }

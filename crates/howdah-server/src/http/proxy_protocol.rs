@@ -44,7 +44,7 @@ impl BadProxyHeader {
     }
 }
 
-/// A complete header.
+/// A PROXY header that has arrived completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProxyHeader {
     /// Bytes of the input it takes.
@@ -166,9 +166,9 @@ fn parse_v2(input: &[u8]) -> Result<Option<ProxyHeader>, BadProxyHeader> {
 /// Who may send a PROXY header.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedPeers {
-    /// Addresses of proxies.
+    /// The addresses of the proxies.
     pub blocks: Vec<Network>,
-    /// Peers of a unix socket: whoever may open it.
+    /// Whether every peer of a unix socket is trusted: its mode decides who can connect.
     pub unix: bool,
 }
 

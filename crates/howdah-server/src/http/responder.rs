@@ -87,7 +87,7 @@ enum Framing {
         left: u64,
     },
     Chunked,
-    /// HTTP/1.0 without a length.
+    /// HTTP/1.0 without a length: the end of the connection ends the body.
     UntilClose,
     /// HEAD, 204, 304: body bytes are taken and dropped.
     Suppressed,

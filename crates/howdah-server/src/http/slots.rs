@@ -42,7 +42,7 @@ impl Slots {
         })
     }
 
-    /// Most connections at once.
+    /// How many connections may be open at once.
     pub(crate) fn limit(&self) -> u32 {
         u32::try_from(self.limit.load(Ordering::Relaxed)).unwrap_or(u32::MAX)
     }
@@ -76,7 +76,7 @@ impl Slots {
             .is_ok()
     }
 
-    /// A place if one is free.
+    /// Takes a place if one is free.
     pub(crate) fn try_take(self: &Arc<Slots>) -> Option<Slot> {
         let permit = self.free.clone().try_acquire_owned().ok()?;
         Some(self.slot(permit, false))

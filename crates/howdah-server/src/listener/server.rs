@@ -35,7 +35,7 @@ pub struct ThreadHooks {
     pub start: Arc<dyn Fn(usize) + Send + Sync>,
     /// Before the thread sleeps; if it wakes a task, the thread does not sleep.
     pub park: Arc<dyn Fn() + Send + Sync>,
-    /// After it has slept.
+    /// After the thread has slept, or would have.
     pub unpark: Arc<dyn Fn() + Send + Sync>,
 }
 
@@ -71,7 +71,7 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// Counts of the whole server.
+/// Counts of connections and requests of the whole server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerStats {
     /// Connections that are open now.
@@ -82,7 +82,7 @@ pub struct ServerStats {
     pub requests: u64,
     /// Requests refused before that.
     pub refused: u64,
-    /// Most connections at once.
+    /// How many connections may be open at once.
     pub max_connections: u64,
 }
 
@@ -122,7 +122,7 @@ pub struct Control {
 pub struct ListenerId(u64);
 
 impl Control {
-    /// Serves a further listener.
+    /// Begins to serve one more listener.
     pub fn add_listener(&self, listener: ListenerConfig) -> Result<ListenerId, StartError> {
         let id = self.next_listener.fetch_add(1, Ordering::Relaxed);
         let shares = share_out(listener, self.threads.len()).map_err(StartError::Listener)?;
@@ -185,7 +185,7 @@ impl Control {
     }
 }
 
-/// A running server.
+/// A running server: its front threads and listeners.
 pub struct Server {
     control: Control,
     addresses: Vec<Option<SocketAddr>>,
@@ -273,7 +273,7 @@ impl Server {
         &self.listeners
     }
 
-    /// To steer it from elsewhere.
+    /// A handle to steer the server from another thread.
     pub fn control(&self) -> Control {
         self.control.clone()
     }

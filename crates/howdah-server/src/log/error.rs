@@ -107,7 +107,7 @@ impl ErrorLog {
         self.line(level, name, "", message.as_bytes(), None);
     }
 
-    /// A problem with one request.
+    /// Logs a problem with one request, by its name and a sentence.
     pub fn request(&self, level: Level, name: &str, message: &str, about: &About<'_>) {
         self.line(level, name, "", message.as_bytes(), Some(about));
     }

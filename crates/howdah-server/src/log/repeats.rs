@@ -1,7 +1,7 @@
 //! Holds repeated messages back. Pure: the time is handed in.
 //!
 //! The same message may appear [`BURST`] times within [`WINDOW`]; further ones are counted, and the
-//! count is told when the window has passed. A page that warns once a request would otherwise
+//! log gets the count when the window has passed. A page that warns once a request would otherwise
 //! write more log than pages.
 
 use std::collections::HashMap;
@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 /// How often the same message appears within a window.
 pub const BURST: u32 = 5;
-/// Length of a window.
+/// The time within which repeats of a message are counted.
 pub const WINDOW: Duration = Duration::from_secs(10);
-/// Most different messages that are told apart; beyond it the oldest windows close early.
+/// How many different messages are counted separately, at most; beyond that the oldest windows close
+/// early.
 const MAX_KEYS: usize = 512;
 
 /// What is remembered of recent messages.
@@ -58,7 +59,7 @@ impl Repeats {
         self.close(|w| all || now.saturating_duration_since(w.since) >= WINDOW)
     }
 
-    /// Closes all windows.
+    /// Closes all windows; gives what was held back in them.
     pub fn drain(&mut self) -> Vec<HeldBack> {
         self.close(|_| true)
     }

@@ -23,7 +23,7 @@ pub const MAX_BUFFERED: usize = 4 << 20;
 const WRITE_SOON: usize = 64 << 10;
 const SHARDS: usize = 16;
 
-/// Where a log goes.
+/// The place a log is written to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogTarget {
     /// A file, opened for appending, made with mode 0640 if it is not there.
@@ -113,15 +113,15 @@ fn count(lines: &[u8]) -> u64 {
     lines.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
-/// What becomes of lines.
+/// A change in whether lines can be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
-    /// They are lost from now on.
+    /// Lines are lost from now on.
     Losing {
         /// Why lines are lost: the error of a write, or that the log is written too slowly.
         why: String,
     },
-    /// They are written again.
+    /// Lines are written again.
     WorksAgain {
         /// How many were lost meanwhile.
         lost: u64,
@@ -137,10 +137,10 @@ struct Shared {
     asleep: AtomicBool,
     stopping: AtomicBool,
     dropped: AtomicU64,
-    /// Since somebody was told, until it is over.
+    /// Set while lines are lost and the watcher knows it.
     losing: AtomicBool,
     watcher: OnceLock<Watcher>,
-    /// Orders and their outcome; the condition tells of the outcome.
+    /// Orders and their outcome; `done` is notified of the outcome.
     orders: Mutex<Orders>,
     done: Condvar,
 }
@@ -321,7 +321,8 @@ impl Shared {
         }
     }
 
-    /// All was written: whether it has become so is told. `told`: lines lost that were told before.
+    /// All lines could be written: reports it if that is a change. `told`: how many lost lines have
+    /// been reported before.
     fn recovered(&self, told: &mut u64) {
         if self.losing.swap(false, Ordering::Relaxed) {
             let dropped = self.dropped.load(Ordering::Relaxed);

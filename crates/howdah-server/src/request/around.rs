@@ -1,5 +1,5 @@
-//! A script's run in a site with a page cache that the cache does not share: tells the client why,
-//! and makes old what the run may have changed.
+//! A script's run in a site with a page cache that the cache does not share: names the reason to the
+//! client, and makes old what the run may have changed.
 
 use std::sync::{Arc, OnceLock};
 
@@ -25,7 +25,7 @@ pub(super) struct Around<'a> {
     route: &'a Route,
     /// Why it passes, as far as its request says.
     why: Pass,
-    /// What it was counted as.
+    /// How the access log and the counters name it, once that is settled.
     verdict: OnceLock<Verdict>,
     watch: Arc<Watch>,
     candidate: Option<Arc<Candidate>>,

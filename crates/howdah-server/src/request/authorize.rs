@@ -1,6 +1,6 @@
 //! Asks the FastCGI authorizers of a route (specification §6.3) before anything else is done with a
-//! request: each is told the request without its body and says 200, with variables for whoever
-//! answers it, or an answer of its own, which the client gets. Knows no protocol: the executor does.
+//! request: each gets the request without its body and answers 200, with variables for the script, or
+//! gives an answer of its own, which the client gets. Knows no protocol: the executor does.
 //!
 //! One that cannot be reached, fails or says nothing has not allowed anything: the client gets the
 //! failure.
@@ -102,7 +102,7 @@ pub(super) async fn ask(
     Ok(Word::Allowed)
 }
 
-/// The request as an authorizer is told it. What §6.3 leaves out, the executor leaves out.
+/// The request as an authorizer gets it. The executor leaves out what §6.3 leaves out.
 fn build_frame(
     exchange: Exchange<'_>,
     site: &Site,
@@ -131,7 +131,7 @@ fn build_frame(
     .map_err(Failure::Frame)
 }
 
-/// `Variable-NAME` is NAME.
+/// The name in a field `Variable-NAME`; none for other fields.
 fn variable_of(field: &[u8]) -> Option<&[u8]> {
     const PREFIX: &[u8] = b"variable-";
     let (prefix, name) = field.split_at_checked(PREFIX.len())?;

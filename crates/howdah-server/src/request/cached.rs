@@ -1,5 +1,6 @@
 //! A request that may be answered from the cache and for which no fresh page was found: has it
-//! rendered, or waits for whoever does, or lets it pass. What may be stored is the policy's word.
+//! rendered, or waits for the request that does, or lets it pass. The policy decides what may be
+//! stored.
 
 mod own;
 
@@ -58,7 +59,7 @@ pub(super) enum Answered {
 
 /// What is to be done about a page that was not found.
 enum Try {
-    /// Render it for the cache.
+    /// Render the page for the cache.
     Render(Variant),
     /// Look at the answer the visitor gets; others wait for what it says.
     Ask(Variant),
@@ -147,7 +148,7 @@ fn is_closed(site: &Site, request: &RequestHead) -> bool {
         && matches!(site.route(request).action, Action::Refused { refusal, .. } if refusal.is_of_htaccess())
 }
 
-/// Has the page that was just served rendered anew behind the reader's back, to be compared with it.
+/// Has the page that was just served rendered again behind the reader's back, to be compared with it.
 fn shadow(
     front: &Front,
     exchange: Exchange<'_>,
@@ -534,7 +535,7 @@ impl<'a> Asked<'a> {
         let Some((page, _)) = &self.old else {
             return false;
         };
-        // Looked at anew: something may have been written meanwhile.
+        // Looked at again: something may have been written meanwhile.
         let now = now();
         match page.state(&self.part.generations, now) {
             None | Some(State::Stale) => false,

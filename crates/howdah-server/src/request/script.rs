@@ -178,7 +178,7 @@ fn note_form(request: &RequestHead, body: &ScriptBody, record: &Record) {
     }
 }
 
-/// Who is told what the run does.
+/// The receiver of what PHP reports about the run, if the site has the page cache on.
 fn sink(record: &Record) -> Option<Arc<dyn EffectSink>> {
     let watch = record.watch.clone()?;
     Some(watch)

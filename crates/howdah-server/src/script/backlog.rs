@@ -27,7 +27,7 @@ pub const REFILL: usize = 64 << 10;
 /// and would hold the child for the whole download.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// The backlog of one answer.
+/// What of one answer waits for the client, in the queue and in a file.
 pub struct Backlog<'a> {
     config: &'a PumpConfig,
     spill: Spill,
@@ -145,7 +145,7 @@ impl<'a> Backlog<'a> {
     }
 
     /// Whether another event may be asked for; `unbuffered`: the script wants no file. When there is no
-    /// room, whoever makes some has our waker.
+    /// room, the task is woken once there may be some.
     pub fn room(&mut self, cx: &mut Context<'_>, out: &impl Answer, unbuffered: bool) -> Room {
         let room = self.look_for_room(cx, out, unbuffered);
         if let (Room::Yes, Some(waits)) = (&room, &mut self.waits) {

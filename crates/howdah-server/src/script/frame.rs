@@ -44,7 +44,7 @@ pub struct SiteVariables {
     pub hosts: Vec<HostPattern>,
     /// `php_value`, `php_admin_value` and `env`, in this order of kinds.
     pub settings: Vec<(IniKind, Vec<u8>, Vec<u8>)>,
-    /// The site has the page cache on: PHP is to tell what its runs do beside answering.
+    /// Whether PHP is to report what the run does beside answering: the site has the page cache on.
     pub effects: bool,
 }
 

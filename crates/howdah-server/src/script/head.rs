@@ -20,7 +20,7 @@ pub struct Orders<'h> {
     pub reason: &'h [u8],
 }
 
-/// A file named by a script.
+/// A file that a script names to be sent in place of its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendFile<'h> {
     /// nginx' `X-Accel-Redirect`: a URL path of an internal location.
@@ -30,7 +30,7 @@ pub enum SendFile<'h> {
 }
 
 impl SendFile<'_> {
-    /// The field it came by.
+    /// The name of the field that the script used.
     pub fn header(&self) -> &'static str {
         match self {
             SendFile::AccelRedirect(_) => "X-Accel-Redirect",
@@ -39,14 +39,14 @@ impl SendFile<'_> {
     }
 }
 
-/// The first `Location`.
+/// The value of the first `Location` in a script's head.
 pub fn location(head: &Head) -> Option<&[u8]> {
     let is = |name: &[u8]| name.eq_ignore_ascii_case(b"location");
     let found = head.headers.iter().find(|(name, _)| is(name))?;
     Some(&found.1)
 }
 
-/// Reads a script's orders.
+/// Reads what a script's head orders the server to do.
 pub fn orders(head: &Head) -> Orders<'_> {
     let mut orders = Orders {
         status: head.status,

@@ -50,7 +50,7 @@ pub struct PumpConfig {
     /// Bytes in the file; beyond it the script waits, as long as the client takes
     /// [`super::wait::RATE`]. Default 1 GiB, nginx' `fastcgi_max_temp_file_size`. 0: no file.
     pub spill: u64,
-    /// Where the file is.
+    /// The directory that files for slow clients are made in.
     pub directory: PathBuf,
     /// Counts all files against what they may take together.
     pub room: Arc<SpillRoom>,
@@ -74,7 +74,7 @@ pub enum Ended {
     CutOff(Failure),
 }
 
-/// One response on its way.
+/// Sends one script's response to the client.
 pub struct Pump<'a> {
     config: &'a PumpConfig,
     request: &'a RequestHead,
@@ -341,7 +341,7 @@ impl<'a> Pump<'a> {
         Ok(())
     }
 
-    /// The coding the body is sent in, which the head is told.
+    /// The coding the body is sent in, which the head has to name.
     fn coding(&self, head: &mut ResponseHead, length: Option<u64>) -> Option<Coding> {
         let choice = policy::choose(head, self.request, &self.config.encoding, length)?;
         let worth = |coding: &Coding| self.is_head() || stream::is_worth_waiting(*coding, length);

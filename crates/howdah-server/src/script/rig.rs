@@ -197,7 +197,7 @@ impl Rig {
     }
 }
 
-/// A waker for nobody.
+/// A waker that does nothing.
 struct Ignore;
 
 impl std::task::Wake for Ignore {

@@ -68,7 +68,7 @@ impl Default for SpillRoom {
 }
 
 impl SpillRoom {
-    /// Bytes in all files.
+    /// How many bytes all files together have now.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
@@ -162,7 +162,7 @@ impl SpillFile {
         }
     }
 
-    /// One whose disk is full.
+    /// A file whose every write fails because the disk is full.
     #[cfg(test)]
     pub(crate) fn full() -> SpillFile {
         let file = OpenOptions::new().write(true).open("/dev/full");

@@ -21,7 +21,7 @@ pub const WINDOW: Duration = Duration::from_secs(10);
 pub struct ScriptWait {
     /// The end of the window, while the script waits.
     timer: Option<Pin<Box<Sleep>>>,
-    /// Since when it waits now.
+    /// When the current wait began; none while the script does not wait.
     since: Option<Instant>,
     /// How long it has waited before, in this window.
     waited: Duration,

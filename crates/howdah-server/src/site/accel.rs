@@ -18,7 +18,7 @@ use super::root::{Kind, RootDir, Symlinks};
 use crate::http::message::RequestHead;
 use crate::static_file::StaticPlan;
 
-/// An internal location, open.
+/// An internal location whose root has been opened.
 #[derive(Debug)]
 pub(super) struct Internal {
     prefix: String,

@@ -30,7 +30,7 @@ pub(crate) struct Wanted<'a> {
     pub root: &'a Arc<RootDir>,
     /// Its URL path below the root: clean, decoded, beginning with a slash, without `PATH_INFO`.
     pub path: &'a [u8],
-    /// What is to be done with it.
+    /// Whether the file is sent or run.
     pub purpose: Purpose,
     /// Who named the path, and which checks it has passed therefore.
     pub named: Named<'a>,
@@ -86,7 +86,7 @@ impl From<Refusal> for Refused {
 }
 
 impl Site {
-    /// May this be sent or run?
+    /// Checks whether a file may be sent or run.
     pub(crate) fn admit(&self, wanted: Wanted<'_>) -> Result<(), Refused> {
         let path = wanted.path;
         if !matches!(wanted.named, Named::ByClient) {

@@ -21,13 +21,13 @@ pub enum ConfigError {
     BadHost(String),
     /// A status that cannot stand there; what can.
     BadStatus(String, &'static str),
-    /// A target with a mistake.
+    /// The target of a redirect or rewrite cannot be parsed.
     Template(TemplateError),
     /// An internal target that is no absolute path.
     RelativeTarget(String),
     /// Not a header name, or one the server sets itself.
     BadHeaderName(String),
-    /// Not a header value.
+    /// Not a valid header value.
     BadHeaderValue(String),
     /// An extension without its dot, or without name.
     BadExtension(String),
@@ -44,7 +44,7 @@ pub enum ConfigError {
     BadErrorPage(String, Refusal),
     /// Two sites answer for one host.
     DuplicateHost(String, String, String),
-    /// There is no site at all.
+    /// The configuration has no site.
     NoSite,
 }
 

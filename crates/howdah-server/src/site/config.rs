@@ -67,7 +67,7 @@ pub struct SiteConfig {
     pub php_admin_value: Vec<(String, String)>,
     /// `max_body_size`: bytes; a longer request body is refused with 413. 0: no limit.
     pub max_body_size: u64,
-    /// `request_buffering`
+    /// `request_buffering`: how request bodies reach the script.
     pub request_buffering: RequestBuffering,
     /// `[site.error_pages]`: status and file below the root, sent as it is.
     pub error_pages: Vec<(u16, String)>,
@@ -200,7 +200,7 @@ pub enum RootResolution {
     Request,
 }
 
-/// One thing to look for.
+/// One entry of `try_files`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TryFile {
     /// `$uri`: the path as a file or script.
@@ -256,7 +256,7 @@ pub enum RequestBuffering {
     /// `on`: whole, so a slow client never holds a child.
     #[default]
     On,
-    /// `off`: as it arrives.
+    /// `off`: each piece when it arrives.
     Off,
     /// `auto`: whole, but as it arrives when PHP's upload progress is asked for, for at most a
     /// quarter of the pool's processes at once: a client claims that progress by a field.
@@ -268,7 +268,7 @@ pub enum RequestBuffering {
 pub struct Rule {
     /// `path` | `prefix` | `glob` | `regex`
     pub pattern: Pattern,
-    /// `methods`; empty: all.
+    /// `methods`: the methods the rule is for; empty: all methods.
     pub methods: Vec<String>,
     /// `if_missing`: only when the path names no file, script or directory with an index.
     pub if_missing: bool,
@@ -283,7 +283,7 @@ impl Rule {
     }
 }
 
-/// What a rule does.
+/// What a rule does with a request that matches.
 #[derive(Clone, Debug)]
 pub enum RuleAction {
     /// `redirect = TARGET`, `status`: 301, 302, 303, 307 or 308. The request's query is kept
@@ -325,7 +325,7 @@ pub enum RuleAction {
 pub struct Authorizer {
     /// `authorizer`: the pool that runs it.
     pub pool: Arc<str>,
-    /// `authorizer_script`: its SCRIPT_FILENAME, for PHP, which has to be told one; else empty.
+    /// `authorizer_script`: its SCRIPT_FILENAME, for PHP, which needs one; else empty.
     pub script: String,
 }
 
@@ -341,7 +341,7 @@ pub enum HeaderEdit {
 }
 
 impl HeaderEdit {
-    /// The field's name.
+    /// The name of the header field.
     pub fn name(&self) -> &str {
         match self {
             HeaderEdit::Set(name, _) | HeaderEdit::Add(name, _) | HeaderEdit::Unset(name) => name,

@@ -10,9 +10,9 @@ const SIZE: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(super) enum Denials {
-    /// One automaton for all.
+    /// All patterns in one automaton.
     Together(RegexSet),
-    /// They do not fit into one.
+    /// Single patterns, because together they are too large for one automaton.
     OneByOne(Vec<Pattern>),
 }
 

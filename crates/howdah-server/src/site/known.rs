@@ -6,10 +6,11 @@ use super::recognise::Application;
 /// How an application shows itself and what it wants.
 pub(super) struct Known {
     pub(super) application: Application,
-    /// All of these exist …
+    /// Files by which the application is recognised: all of them exist in its directory, or in the
+    /// directory that is served.
     pub(super) files: &'static [&'static str],
-    /// … below the directory that is served, or in one of these (then that is served; with `..`,
-    /// the marks are beside the directory given).
+    /// Where below the application's directory the directory to be served may be. When that directory
+    /// itself is given, `files` are looked for in its parent.
     pub(super) web: &'static [&'static str],
     pub(super) front_controller: Option<&'static str>,
     /// Prefixes that the front controller answers although files are there: its code and its content.

@@ -180,12 +180,12 @@ fn open(
         .ok()
 }
 
-/// All sites, by host.
+/// All sites of a configuration, found by host name.
 #[derive(Debug)]
 pub struct Sites {
     sites: Vec<Arc<Site>>,
     exact: HashMap<String, usize>,
-    /// By suffix with its dot.
+    /// Sites of wildcard hosts, by the suffix with its leading dot.
     below: HashMap<String, usize>,
     default: usize,
 }

@@ -21,7 +21,7 @@ use super::refusal::Refusal;
 
 /// A cleaned URL path.
 ///
-/// Holding a `UrlPath` tells you: it begins with exactly one `/`; it has no empty, `.` or `..`
+/// Every `UrlPath` keeps these promises: it begins with exactly one `/`; it has no empty, `.` or `..`
 /// segment; it holds no NUL; it has been decoded exactly once. A trailing `/` says that the URL
 /// names a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ fn is_clean(raw: &[u8]) -> bool {
     true
 }
 
-/// Percent-decodes, once.
+/// Decodes percent-encoded bytes, once.
 fn decode(raw: &[u8]) -> Result<Vec<u8>, Refusal> {
     let mut out = Vec::with_capacity(raw.len());
     let mut rest = raw;

@@ -9,7 +9,7 @@ use std::fmt;
 
 use regex::bytes::{Captures, Regex, RegexBuilder};
 
-/// Paths a rule is for.
+/// A pattern for the paths that a rule applies to.
 #[derive(Clone, Debug)]
 pub enum Pattern {
     /// This path and no other.
@@ -25,7 +25,7 @@ pub enum Pattern {
     Regex(Regex),
 }
 
-/// Why a pattern is not one.
+/// Why a text is not a valid pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PatternError {
     /// Paths begin with a slash; this one would never match.
@@ -51,12 +51,12 @@ impl std::error::Error for PatternError {}
 const REGEX_SIZE: usize = 1 << 20;
 
 impl Pattern {
-    /// This path and no other.
+    /// A pattern that matches this path and no other.
     pub fn exact(text: &str) -> Result<Pattern, PatternError> {
         rooted(text).map(|path| Pattern::Exact(path.to_vec()))
     }
 
-    /// This path and all below it.
+    /// A pattern that matches this path and all paths below it.
     pub fn prefix(text: &str) -> Result<Pattern, PatternError> {
         rooted(text).map(|path| Pattern::Prefix(path.to_vec()))
     }
@@ -89,7 +89,7 @@ impl Pattern {
         compile(&regex).map(Pattern::Glob)
     }
 
-    /// A regular expression.
+    /// A pattern that is a regular expression.
     pub fn regex(text: &str) -> Result<Pattern, PatternError> {
         compile(text).map(Pattern::Regex)
     }
@@ -124,7 +124,7 @@ impl Pattern {
         }
     }
 
-    /// Does `path` match?
+    /// Whether the pattern matches `path`.
     pub fn is_match(&self, path: &[u8]) -> bool {
         match self {
             Pattern::Exact(exact) => path == &exact[..],

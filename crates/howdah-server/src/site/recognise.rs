@@ -53,13 +53,14 @@ pub enum Application {
     Roundcube,
     /// YOURLS, the link shortener of yourls.org.
     Yourls,
-    /// `index.php` in a directory of its own (`public/`, `web/`, `webroot/`), code beside it.
+    /// A framework: `index.php` in a directory of its own (`public/`, `web/`, `webroot/`), code
+    /// beside it.
     Framework,
     /// A script that gets everything that is no file, as its `.htaccess` says.
     FrontController,
-    /// Scripts, each for itself.
+    /// PHP scripts without a front controller; each has its own URL.
     PlainPhp,
-    /// No script at the top.
+    /// Files only: the root has no script.
     Files,
 }
 
@@ -116,7 +117,7 @@ pub struct Recognised {
     pub refused: Vec<String>,
     /// What the rules do, one line each.
     pub rules: Vec<String>,
-    /// What was not looked at.
+    /// What the server did not look at, one sentence each.
     pub left_out: Vec<String>,
 }
 

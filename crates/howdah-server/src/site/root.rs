@@ -47,7 +47,7 @@ pub enum Kind {
     Other,
 }
 
-/// What `statx` tells of a file: enough to know that two looks saw the same content.
+/// What `statx` says about a file: enough to know that two calls saw the same content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Meta {
     /// Whether it is a file, a directory or something else.

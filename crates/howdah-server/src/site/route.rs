@@ -62,9 +62,9 @@ pub enum Action {
     Script(ScriptTarget),
     /// Answer with this status and `Location`.
     Redirect {
-        /// 301, 302, 303, 307 or 308.
+        /// The status code: 301, 302, 303, 307 or 308.
         status: u16,
-        /// The value, encoded.
+        /// The value of `Location`, encoded.
         location: Vec<u8>,
     },
     /// Answer with the text of a `return` rule.
@@ -154,7 +154,7 @@ impl Walk<'_> {
     }
 }
 impl Site {
-    /// Routes a request.
+    /// Decides what a request gets: a file, a script, a redirect or a refusal.
     pub fn route(&self, head: &RequestHead) -> Route {
         self.route_at(head, monotonic())
     }

@@ -45,7 +45,7 @@ impl Site {
         }
     }
 
-    /// See [`Site::guard`].
+    /// Adds the authorizers of the file that was found; see [`Site::guard`].
     pub(super) fn guard_what_was_found(&self, method: &[u8], route: &mut Route) {
         if self.authorizers.is_empty() {
             return;

@@ -20,10 +20,10 @@ use howdah_http1::hidden::hidden_segment;
 
 /// A script that may be run.
 ///
-/// Holding a `ScriptPath` tells you, unless it is a worker's: its name ends in one of the site's script extensions; it was
-/// a regular file, below the root and allowed by the site's policy for links, when this request
-/// was routed or at most [`RECENTLY`] before; no segment of its name is hidden; no byte of it is
-/// NUL.
+/// Every `ScriptPath` but a worker's keeps these promises: its name ends in one of the site's script
+/// extensions; it was a regular file, below the root and allowed by the site's policy for links, when
+/// this request was routed or at most [`RECENTLY`] before; no segment of its name is hidden; no byte
+/// of it is NUL.
 #[derive(Clone, Debug)]
 pub struct ScriptPath {
     root: Arc<RootDir>,

@@ -20,7 +20,7 @@ use super::template::Values;
 use crate::static_file::StaticPlan;
 use howdah_http1::hidden::hidden_segment;
 
-/// What a path names.
+/// What exists at a path.
 pub(super) enum Found {
     File(StaticPlan),
     Script(ScriptPath),
@@ -34,7 +34,7 @@ pub(super) struct Tree {
     pub(super) root: Arc<RootDir>,
     pub(super) now: Duration,
 }
-/// Where the search ended.
+/// The result of `try_files` and the front controller.
 pub(super) enum Searched {
     /// What the path itself names.
     Here(Found),

@@ -17,7 +17,7 @@ const MOST_FOLDERS: usize = 2000;
 /// An application in a subfolder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Below {
-    /// Which application it is.
+    /// The application in the subfolder.
     pub application: Application,
     /// The subfolder's name.
     pub folder: String,
@@ -29,7 +29,7 @@ impl fmt::Display for Below {
     }
 }
 
-/// What a folder holds.
+/// What a subfolder holds.
 enum Held {
     Known(&'static Known),
     FrontController(CatchAll),

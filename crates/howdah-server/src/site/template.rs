@@ -31,7 +31,7 @@ enum Piece {
 /// Why a text is not a valid target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TemplateError {
-    /// `$word` is no variable.
+    /// `$word` names no variable.
     UnknownVariable(String),
     /// The pattern has no such capture.
     NoSuchCapture(String),
@@ -63,7 +63,7 @@ impl std::error::Error for TemplateError {}
 pub struct Values<'a> {
     /// What the rule's pattern captured.
     pub captures: &'a Match<'a>,
-    /// The cleaned path.
+    /// The request's path, decoded and cleaned.
     pub uri: &'a [u8],
     /// The query in force, without `?`.
     pub query: Option<&'a [u8]>,

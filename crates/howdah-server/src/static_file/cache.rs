@@ -1,5 +1,5 @@
 //! Small files in memory, one cache per thread: no lock, and no answer older than the request,
-//! because an entry counts only while `statx`, made for this request, tells the same inode, size
+//! because an entry counts only while `statx`, made for this request, gives the same inode, size
 //! and times as when it was read. What changed too recently for the times to prove anything is not
 //! kept (`validators::is_settled`; git knows the problem as "racily clean" entries).
 //!
@@ -27,13 +27,13 @@ pub const MAX_BYTES: usize = 8 * 1024 * 1024;
 /// A file whose content is kept in memory.
 #[derive(Debug)]
 pub struct Entry {
-    /// What `statx` told when it was read.
+    /// The state of the file when it was read, by `statx`.
     pub meta: Meta,
     /// The whole content of the file.
     pub body: Bytes,
-    /// Its tag and date.
+    /// The file's `ETag` and `Last-Modified`.
     pub validators: Validators,
-    /// The header of a plain 200.
+    /// The header of a 200 without a content coding.
     pub head: ResponseHead,
     /// The content compressed, once somebody has asked for it.
     pub coded: Coded,
@@ -126,7 +126,7 @@ thread_local! {
     static CACHE: RefCell<Cache> = RefCell::new(Cache::default());
 }
 
-/// Uses this thread's cache.
+/// Calls `use_it` with the calling thread's cache.
 pub fn with<T>(use_it: impl FnOnce(&mut Cache) -> T) -> T {
     CACHE.with(|cache| use_it(&mut cache.borrow_mut()))
 }

@@ -56,13 +56,13 @@ pub struct StaticAnswer {
     pub unsent: Option<Unsent>,
 }
 
-/// What a 304 stands for: its head does not say it (RFC 9110 §15.4.5), but whether it would be
-/// compressed hangs on it.
+/// What a 200 in place of a 304 would send: the 304's head does not say it (RFC 9110 §15.4.5), but
+/// whether the 200 would be compressed depends on it.
 #[derive(Clone, Debug)]
 pub struct Unsent {
     /// The `Content-Type` that a 200 would have.
     pub content_type: Bytes,
-    /// Whether it lies there compressed.
+    /// Whether the file that would be sent is a compressed one.
     pub coded: bool,
     /// The length in bytes of the body that a 200 would have.
     pub size: u64,
@@ -88,7 +88,7 @@ impl StaticAnswer {
     }
 }
 
-/// Where the body comes from.
+/// Where the body of an answer comes from.
 #[derive(Debug)]
 pub enum StaticBody {
     /// There is none (304, 412, 416).
@@ -116,7 +116,7 @@ pub enum StaticBody {
 /// A piece of a multipart body.
 #[derive(Clone, Debug)]
 pub enum Piece {
-    /// Delimiter and part header.
+    /// A delimiter and the header of the part after it.
     Text(Bytes),
     /// `len` bytes of the file from `offset`.
     Range {
@@ -144,7 +144,7 @@ impl StaticBody {
         }
     }
 
-    /// Nothing follows the header.
+    /// Whether the body has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -16,7 +16,7 @@ pub enum Selected {
     One(u64, u64),
     /// Several: 206 with `multipart/byteranges`.
     Several(Vec<(u64, u64)>),
-    /// Nothing of it exists: 416.
+    /// None of the ranges lies in the file: 416.
     Unsatisfiable,
 }
 

@@ -39,7 +39,7 @@ pub struct Validators {
 }
 
 impl Validators {
-    /// Of a file; `suffix` tells codings of one resource apart.
+    /// The validators of a file; `suffix` distinguishes the codings of one resource.
     pub fn of(meta: &Meta, suffix: &str, now: SystemTime) -> Validators {
         let (seconds, nanoseconds) = meta.mtime;
         Validators {
@@ -74,7 +74,7 @@ pub struct Conditions<'r> {
     pub accept_encoding: bool,
 }
 
-/// What the preconditions say.
+/// What a request's preconditions ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Answer as if there were none.

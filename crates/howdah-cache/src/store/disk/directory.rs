@@ -20,7 +20,7 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 
 use super::format::Owner;
 
-/// What may be in it.
+/// The names that may be in a cache directory.
 const OURS: [&str; 6] = [
     "lock",
     "journal",
@@ -31,10 +31,10 @@ const OURS: [&str; 6] = [
     "lost+found",
 ];
 
-/// Why a directory is not used. The first two are for whoever configured it.
+/// Why a directory is not used. The first two are mistakes of the configuration.
 #[derive(Debug)]
 pub enum OpenError {
-    /// Another server uses it.
+    /// Another server process holds the directory's lock.
     InUse {
         /// Its process, as it wrote it.
         process: String,
@@ -44,9 +44,9 @@ pub enum OpenError {
         /// The name of one such file.
         name: String,
     },
-    /// It belongs to another user.
+    /// The directory belongs to another user.
     NotOurs {
-        /// The user's number.
+        /// The user id of the directory's owner.
         user: u32,
     },
     /// It cannot be made, read or written.
@@ -112,7 +112,7 @@ impl Name {
         Some(Name(number.to_be_bytes()))
     }
 
-    /// As a file's name.
+    /// The name of the file that holds the page, in hexadecimal.
     pub fn text(&self) -> String {
         format!("{:032x}", u128::from_be_bytes(self.0))
     }
@@ -172,7 +172,7 @@ impl Directory {
         })
     }
 
-    /// The directory itself.
+    /// The path of the cache directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -250,7 +250,7 @@ fn lock(path: &Path, patience: Duration) -> Result<File, OpenError> {
             Err(TryLockError::Error(error)) => return Err(io("lock it")(error)),
         }
     }
-    // Only to be told in a message.
+    // Only for a message.
     let _ = file
         .set_len(0)
         .and_then(|()| write!(file, "{}", std::process::id()));

@@ -101,7 +101,7 @@ impl Fault {
     }
 }
 
-/// How often each happened.
+/// How often each fault has happened since the start.
 #[derive(Debug)]
 pub struct FaultCounters([AtomicU64; Fault::ALL.len()]);
 
@@ -116,7 +116,7 @@ impl FaultCounters {
         self.0[fault as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Those that happened.
+    /// The faults that have happened, by name, each with its count.
     pub fn sums(&self) -> Vec<(String, u64)> {
         let all = Fault::ALL.iter().zip(&self.0);
         all.map(|(fault, n)| (fault.name().to_owned(), n.load(Ordering::Relaxed)))

@@ -12,7 +12,7 @@
 //! body, so every byte of a file is under a checksum and its length is known. There is one way to
 //! write a page: what is read back and written again has the same bytes.
 //!
-//! A body is one run of bytes at an offset the description tells, so it can be sent from the file.
+//! A body is one run of bytes at an offset that the description gives, so it can be sent from the file.
 
 use bytes::Bytes;
 use siphasher::sip128::SipHasher24;
@@ -25,7 +25,7 @@ use crate::policy::Freshness;
 pub const VERSION: u32 = 1;
 /// Bytes before the description.
 pub const HEAD: usize = 24;
-/// Longest description.
+/// The longest description of a page in bytes.
 pub const MAX_DESCRIPTION: usize = 1 << 20;
 /// Longest time, some nine thousand years: sums of a few stay numbers.
 const LONGEST: Millis = 1 << 48;
@@ -36,7 +36,7 @@ const MAGIC: &[u8; 8] = b"HOWDAHPG";
 pub struct Owner {
     /// Identifies the site, across restarts.
     pub site: [u8; 16],
-    /// Its configuration.
+    /// Identifies the configuration that its pages were made under.
     pub policy: [u8; 16],
 }
 
@@ -51,7 +51,7 @@ impl Owner {
     }
 }
 
-/// What a file holds.
+/// The content of a file, decoded.
 #[derive(Debug)]
 pub struct Record {
     /// The site and configuration the page belongs to.
@@ -99,7 +99,7 @@ pub struct Summary {
     pub born: Option<u64>,
     /// When a page is of no more use.
     pub useless_at: Millis,
-    /// When it was received.
+    /// When the response was received.
     pub received: Millis,
     /// Bytes the whole file must have.
     pub length: u64,

@@ -1,6 +1,6 @@
 //! Which pages are on disk and how many bytes they take: bounded, evicted as the pages in memory are
-//! (S3-FIFO), so that a crawler does not push out what people read. Touches no file: what is evicted
-//! is told, and the writer removes it.
+//! (S3-FIFO), so that a crawler does not push out what people read. Touches no file: it gives
+//! the names of what is evicted, and the writer removes those files.
 
 use std::hash::RandomState;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use super::directory::Name;
 use super::format::Summary;
 use crate::Millis;
 
-/// Files take whole blocks.
+/// Bytes of a block of the file system: files take whole blocks.
 const BLOCK: u64 = 4096;
 
 /// What the index knows of one file.
@@ -107,7 +107,7 @@ impl Index {
         evicted
     }
 
-    /// Another limit of bytes.
+    /// Sets a new limit of bytes.
     pub fn resize(&self, capacity: u64) {
         self.files.set_capacity(capacity);
     }

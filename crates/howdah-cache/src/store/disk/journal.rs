@@ -17,7 +17,7 @@
 //! 56  4  CRC-32 of the 56 bytes before
 //! 60     records: length, CRC-32 of the text, CRC-32 of these two, text
 //! ```
-//! When it has grown, it is written anew, with what is in force and nothing else.
+//! When it has grown long, a new one replaces it that has only the purges in force.
 //!
 //! When it cannot be written, it is removed: the next start begins with an empty cache rather than
 //! with pages that were purged.
@@ -40,7 +40,7 @@ const HEADER: usize = 60;
 const FRAME: usize = 12;
 const NAME: &str = "journal";
 const NEW_NAME: &str = "journal.new";
-/// Grown beyond this and four times what it was when new, it is written anew.
+/// A journal longer than this, in bytes, and four times as long as when it was new, is replaced.
 const LONG: u64 = 1 << 20;
 /// No purge has such a number: one a nanosecond would take a century.
 const LAST: u64 = 1 << 62;
@@ -51,7 +51,7 @@ const TOLERATED: Millis = 1000;
 /// Why the cache begins empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fresh {
-    /// There was no journal.
+    /// The directory had no journal.
     None,
     /// It is damaged, or of another version.
     Corrupt,
@@ -73,7 +73,7 @@ struct State {
     /// None: it cannot be written, and was removed.
     file: Option<File>,
     length: u64,
-    /// Its length when it was written anew.
+    /// The length in bytes of the file when it was new.
     compact: u64,
     header: Header,
     sites: HashMap<[u8; 16], Site>,
@@ -116,7 +116,7 @@ impl generation::Journal for Pen {
     }
 }
 
-/// The boot this is, if the system tells.
+/// The number of this boot of the machine; none if the kernel does not give one.
 pub fn boot() -> Option<[u8; 16]> {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
@@ -210,7 +210,7 @@ impl PurgeJournal {
             state.next = next.max(site.generations.now()) + 1;
             state.sites.insert(owner.site, site);
         }
-        // What went wrong is told by the error it leaves.
+        // A failure is in the error that `rewrite` leaves.
         let _ = state.rewrite(&self.directory);
         owners
             .iter()
@@ -320,7 +320,7 @@ impl State {
         Ok(())
     }
 
-    /// Writes it anew when it has grown; what goes wrong is told by the error it leaves.
+    /// Replaces the journal when it has grown long; a failure is in the error that `rewrite` leaves.
     fn shorten(&mut self, directory: &Path) {
         if self.length > LONG && self.length > 4 * self.compact {
             let _ = self.rewrite(directory);

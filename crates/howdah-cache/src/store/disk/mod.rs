@@ -9,8 +9,8 @@
 //!
 //! # Who waits for the disk
 //!
-//! Nobody but who would have PHP run otherwise. Writing, removing and looking through the directory
-//! after a start are one thread's, in an order of its own; two more read. A request's thread puts an
+//! Only a request that PHP would have to answer otherwise. Writing, removing and looking through the
+//! directory after a start are the work of one thread; two more read. A request's thread puts an
 //! order into a bounded queue and goes on; when the queue is full, the page is not written, or not
 //! looked for ([`Fault::DiskBusy`]). The one thing a request's thread writes itself is a line in the
 //! journal, into the kernel's memory, when it purges: it must be there before the answer is.
@@ -55,13 +55,13 @@ const WAITING: u64 = 64 << 20;
 const READS: usize = 1024;
 /// Threads that read. Two: a slow file does not hold up the next.
 const READERS: usize = 2;
-/// The same fault is told this often.
+/// The same fault is reported at most once in this time.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
 
-/// What somebody wants to be told.
+/// What the store reports to its owner, who logs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// Something went wrong.
+    /// The store had this fault; the text gives the details.
     Failed(Fault, String),
     /// Pages and purges are written again.
     WorksAgain,
@@ -71,7 +71,7 @@ pub enum Notice {
 pub struct Options {
     /// The directory the pages are kept in.
     pub path: PathBuf,
-    /// Most bytes of pages.
+    /// How many bytes of disk the pages may take.
     pub capacity: u64,
     /// How long to wait for a server that uses the directory and is about to end.
     pub patience: Duration,
@@ -79,7 +79,7 @@ pub struct Options {
     pub pause: Duration,
     /// Returns the current time; tests pass a clock of their own.
     pub now: fn() -> Millis,
-    /// Who is told; each fault once a minute.
+    /// Receives the notices; each fault at most once a minute.
     pub notify: Box<dyn Fn(Notice) + Send + Sync>,
 }
 
@@ -112,16 +112,16 @@ struct Shared {
     now: fn() -> Millis,
     pause: Duration,
     notify: Box<dyn Fn(Notice) + Send + Sync>,
-    /// When each fault was last told.
+    /// When each fault was last reported.
     told: Mutex<HashMap<&'static str, Instant>>,
     faults: FaultCounters,
     /// What keeps pages from being written: the fault's number and one; 0: nothing.
     condition: AtomicU8,
     live: RwLock<HashMap<[u8; 16], Live>>,
     orders: SyncSender<Order>,
-    /// Orders that are not done.
+    /// Orders to the writer that are not done yet.
     waiting: AtomicU64,
-    /// Bytes of their pages.
+    /// Bytes of the pages in those orders.
     waiting_bytes: AtomicU64,
     reads: Mutex<VecDeque<Job>>,
     bell: Condvar,
@@ -144,20 +144,20 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// The store at one moment.
+/// The state of the store at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiskUsage {
     /// The directory the pages are kept in.
     pub path: String,
     /// Files in the directory that the index knows.
     pub entries: u64,
-    /// Bytes of disk they take.
+    /// Bytes of disk the files take.
     pub bytes: u64,
     /// How many bytes the files may take.
     pub capacity: u64,
     /// Files that had to go for others.
     pub evictions: u64,
-    /// Pages taken from a file.
+    /// Requests whose page was read from a file.
     pub hits: u64,
     /// Pages written since the start.
     pub written: u64,
@@ -167,7 +167,7 @@ pub struct DiskUsage {
     pub indexing: bool,
     /// Why pages are not written at present.
     pub condition: Option<&'static str>,
-    /// What went wrong, by name.
+    /// The faults that have happened, by name, each with its count.
     pub faults: Vec<(String, u64)>,
 }
 
@@ -339,7 +339,7 @@ impl Shared {
         self.waiting.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Counts a fault, and tells it unless it was told a moment ago.
+    /// Counts a fault, and reports it unless it was reported within [`TOLD_EVERY`].
     fn fault(&self, fault: Fault, detail: impl FnOnce() -> String) {
         self.faults.add(fault);
         let now = Instant::now();
@@ -363,7 +363,7 @@ impl Shared {
         }
     }
 
-    /// Tells what is wrong with the journal, if anything has gone wrong since.
+    /// Reports what is wrong with the journal, if anything has gone wrong since.
     fn journal_state(&self) {
         if let Some(error) = self.journal.take_error() {
             self.condition(Some(Fault::JournalFailed));

@@ -18,7 +18,7 @@ use crate::Millis;
 /// Who is this much younger than now was stored under another clock.
 pub(super) const FUTURE: Millis = 1000;
 
-/// A file somebody waits for.
+/// A page that a request waits for while it is read from disk.
 pub(super) struct Job {
     owner: Owner,
     key: Vec<u8>,

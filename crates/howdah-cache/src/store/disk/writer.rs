@@ -26,7 +26,7 @@ const TICK: Duration = Duration::from_secs(1);
 /// How often the time is noted in the journal.
 const STAMP_EVERY: Duration = Duration::from_secs(10);
 
-/// What is to be done.
+/// A task for the writer's thread.
 pub(super) enum Order {
     /// Write a page; the keys begin with the site's number.
     Page {
@@ -46,7 +46,7 @@ pub(super) enum Order {
     Resize(u64),
     /// See what a former process has left.
     LookThrough,
-    /// Flush everything; tell whether that worked.
+    /// Flush everything, and send back whether that worked.
     Close(Sender<bool>),
     /// Wakes the writer so that it sees that `ended` is set.
     End,
@@ -104,7 +104,8 @@ impl Writer {
                 Some(Order::Inspect(name)) => self.inspect(name),
                 Some(Order::Resize(capacity)) => {
                     self.shared.index.resize(capacity);
-                    // What had to go is not told: whatever is not in the index any more is found.
+                    // The index does not say what it evicts here: looking through the directory finds
+                    // files that are not in the index any more.
                     self.begin_to_look();
                 }
                 Some(Order::LookThrough) => self.begin_to_look(),
@@ -222,7 +223,7 @@ impl Writer {
         }
     }
 
-    /// Looks at a file again, since it may have been written anew meanwhile.
+    /// Looks at a file again, since it may have been written again meanwhile.
     fn inspect(&self, name: Name) {
         let shared = &self.shared;
         match fs::read(shared.directory.file_of(name)) {
@@ -261,7 +262,7 @@ impl Writer {
         });
     }
 
-    /// One file, or one directory.
+    /// Looks at the next file, or opens the next directory.
     fn look_further(&mut self) {
         let Some(left) = &mut self.left else { return };
         if let Some(files) = &mut left.files {

@@ -83,7 +83,7 @@ impl Asked<'_> {
                 Ok(Event::Informational(early)) => {
                     out.informational(&head::informational(&early));
                 }
-                // Nothing to pass on yet: the head is told by the script's next word.
+                // Nothing to pass on yet: the head comes with one of the script's next events.
                 Ok(Event::Flush | Event::Effect) => {}
                 Ok(event) => break event,
                 Err(error) => {
