@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use super::absent::Absent;
 use super::asked::Lies;
 use super::decide::InDirectory;
-use super::parse::parse;
+use super::parse::parse_bytes;
 use super::section::{Parsed, Unusable};
 use crate::site::monotonic;
 use crate::site::refusal::Refusal;
@@ -237,7 +237,6 @@ fn read(root: &RootDir, name: &[u8], meta: Meta) -> (Parsed, Meta) {
     let mut text = Vec::new();
     match file.take(LONGEST + 1).read_to_end(&mut text) {
         Err(_) => (Parsed::unusable(Unusable::Unreadable), meta),
-        Ok(_) if text.len() as u64 > LONGEST => (Parsed::unusable(Unusable::TooLong), meta),
-        Ok(_) => (parse(&String::from_utf8_lossy(&text)), meta),
+        Ok(_) => (parse_bytes(&text), meta),
     }
 }
