@@ -100,8 +100,9 @@ impl Absent {
         let state = match watch(&self.inotify, root, directory) {
             Ok(watch) => {
                 self.watches.insert(watch);
-                // The file may have come before the watch.
-                match !has_file && root.stat_relative(name) == Err(Refusal::NotFound) {
+                // The file may have come before the watch; and a symbolic link to nothing may lead to
+                // a file later, of which nothing is reported here.
+                match !has_file && root.stat_itself(name) == Err(Refusal::NotFound) {
                     true => Known::Absent,
                     false => Known::Present,
                 }
@@ -349,6 +350,16 @@ mod tests {
         assert!(!absent.knows(&tree.root, b"/a/"));
         assert!(!absent.knows(&tree.root, b"/a/b/"));
         fs::write(outside.path().join("b/.htaccess"), CLOSING).unwrap();
+        assert_eq!(tree.found(), 1);
+    }
+
+    #[test]
+    fn a_link_that_leads_nowhere_may_lead_to_a_file_later() {
+        let tree = Tree::new();
+        std::os::unix::fs::symlink(tree.at("later"), tree.at("a/.htaccess")).unwrap();
+        assert_eq!(tree.found(), 0);
+        assert_eq!(tree.found(), 0);
+        fs::write(tree.at("later"), CLOSING).unwrap();
         assert_eq!(tree.found(), 1);
     }
 
