@@ -32,7 +32,7 @@ pub enum Outcome {
 }
 
 type Sender = Arc<watch::Sender<Option<Outcome>>>;
-// Senders, so that each receiver is somebody who waits.
+// Senders, so that each receiver is a caller that waits.
 type Table = HashMap<Box<[u8]>, Sender>;
 
 /// The flights in progress, by key: one caller does the work, the others wait for its outcome.
@@ -90,12 +90,12 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// A place to wait in the own flight, for who has it flown by somebody else.
+    /// A place to wait in one's own flight, for a caller that has another task do the work.
     pub fn waiter(&self) -> Waiter {
         Waiter(self.sender.subscribe())
     }
 
-    /// Resolves when nobody waits any more. The flight is then over: who comes later begins another.
+    /// Resolves when nobody waits any more. The flight is then over: a later caller begins another.
     pub async fn deserted(&self) {
         loop {
             self.sender.closed().await;
@@ -119,8 +119,8 @@ impl Ticket {
         }
     }
 
-    /// Ends the flight: who waits is woken, who comes later begins another. The page must be in the
-    /// store by now, or one who comes later would have it rendered again.
+    /// Ends the flight: waiting callers are woken, a later one begins another. The page must be in the
+    /// store by now, or a later caller would have it rendered again.
     pub fn land(self, outcome: Outcome) {
         self.leave();
         self.sender.send_replace(Some(outcome));

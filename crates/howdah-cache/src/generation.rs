@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use crate::key::target_of;
 use crate::object::Object;
 
-/// Most purges by tag, URL or prefix that are remembered singly.
+/// How many purges by tag, URL or prefix are remembered singly, at most.
 pub const MAX_NAMED: usize = 8192;
 /// How many bytes the names of purges may take together: a client's POST may name a very long URL.
 const MAX_NAMED_BYTES: usize = 4 << 20;
@@ -315,7 +315,8 @@ impl Generations {
         self.clock.load(Ordering::SeqCst)
     }
 
-    /// Purges. When this returns, nobody is served what was purged. Gives the purge's number.
+    /// Carries out a purge, and gives its number. When this returns, no request is served what was
+    /// purged.
     pub fn purge(&self, what: &Purge, force: Force) -> u64 {
         // Held for `All` as well: a page must not be judged by a later purge while an earlier one has
         // its number and is not yet in force.

@@ -9,7 +9,7 @@ use crate::cookie::{php_name, url_decode};
 use crate::pass::Pass;
 use crate::preset::{Name, TRACKING_PARAMETERS};
 
-/// Longest query that is cached.
+/// Longest query of a page that is cached, in bytes.
 const MAX_QUERY: usize = 2048;
 /// Longest host name in a key, in bytes.
 const MAX_HOST: usize = 255;

@@ -25,7 +25,7 @@ pub struct Form {
     pub head: Bytes,
     /// The body as it is sent in this form: plain, or encoded.
     pub body: Bytes,
-    /// Of the plain form: clients may get it encoded.
+    /// For the plain form: whether clients may get it encoded.
     pub encodable: bool,
 }
 
@@ -53,7 +53,7 @@ pub struct Object {
     /// It was valid when this was the number of the last purge by name, so older ones are not asked
     /// about again: a hit costs the same after any number of purges and with any number of tags.
     judged: AtomicU64,
-    /// The plain form, then the encoded ones, filled by who sends them.
+    /// The plain form, then the encoded ones, each made when it is first sent.
     forms: [OnceLock<Form>; CODINGS + 1],
     /// What of it is on disk: a bit for each form.
     on_disk: AtomicU8,
@@ -242,7 +242,7 @@ impl Object {
         }
     }
 
-    /// The form of a coding (0: plain), made by `make` if nobody has asked for it yet.
+    /// The form of a coding (0: plain), made by `make` if there is none yet.
     pub fn form(&self, coding: usize, make: impl FnOnce() -> Form) -> &Form {
         self.forms[coding.min(CODINGS)].get_or_init(make)
     }

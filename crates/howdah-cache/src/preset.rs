@@ -65,7 +65,7 @@ pub struct Preset {
     pub noise: &'static [Noise],
     /// Segments of paths where a write changes no page.
     pub noise_segments: &'static [&'static str],
-    /// Longest lifetime, seconds; nonces in pages end before.
+    /// Longest lifetime of a page, in seconds, so that nonces in pages do not expire first.
     pub max_ttl: u64,
     /// What an administrator may have to set in the application.
     pub advice: &'static str,

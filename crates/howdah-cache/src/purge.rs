@@ -8,7 +8,7 @@ use crate::field;
 use crate::generation::{Force, Purge, canonical};
 use crate::tags::{Dialect, MAX_TAG};
 
-/// Most items of one response; more purge everything.
+/// How many purges one response may order; more than these purge the whole site.
 const MAX_ITEMS: usize = 1024;
 /// Longest path or prefix that can be purged, in bytes.
 const MAX_PATH: usize = 8192;

@@ -8,9 +8,9 @@ use crate::Fields;
 use crate::field::{members, split, unquoted};
 use crate::pass::Pass;
 
-/// Most tags of a page. A category of a large shop has hundreds; RFC 9875 §2 asks for 32.
+/// How many tags a page may have. A category of a large shop has hundreds; RFC 9875 §2 asks for 32.
 pub const MAX_TAGS: usize = 1024;
-/// Longest tag, bytes: Fastly's and Cloudflare's limit; RFC 9875 §2 asks for 32.
+/// Longest tag, in bytes: Fastly's and Cloudflare's limit; RFC 9875 §2 asks for 32.
 pub const MAX_TAG: usize = 1024;
 
 /// Fields that carry tags for a cache like this one: taken out on the way to the client, as Fastly,

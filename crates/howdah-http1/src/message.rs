@@ -13,7 +13,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// As `SERVER_PROTOCOL` has it.
+    /// The version as `SERVER_PROTOCOL` has it.
     pub fn as_str(self) -> &'static str {
         match self {
             Version::Http10 => "HTTP/1.0",

@@ -118,7 +118,7 @@ pub enum ForwardedStyle {
 /// Which peers may speak for others, and about what.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedProxies {
-    /// Their networks; empty: nobody.
+    /// The networks of the trusted proxies; empty: no proxy is trusted.
     pub networks: Vec<Network>,
     /// A peer on a unix socket has no address: whether to trust it. The socket's mode decides who
     /// can connect.
@@ -152,7 +152,7 @@ pub struct Client<'a> {
 impl Client<'_> {
     /// Whether the request came through a proxy that `trusted_proxies` does not name, as far as it
     /// shows: the address is then the proxy's, and stands for anybody who reaches it. A proxy that
-    /// adds no field at all cannot be told from a client.
+    /// adds no field at all looks like a client.
     pub fn is_strangers(&self, request: &RequestHead) -> bool {
         const BY_PROXIES: [&[u8]; 7] = [
             b"forwarded",

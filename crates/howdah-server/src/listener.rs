@@ -183,7 +183,7 @@ pub struct ListenerConfig {
     pub address: Arc<str>,
     /// Bound and listening. Each is served by at least one thread; fewer than threads are shared.
     pub sockets: Vec<OwnedFd>,
-    /// Peers that must begin with a PROXY header; none: nobody.
+    /// Peers that must begin with a PROXY header; none: no peer does.
     pub proxies: Option<Arc<TrustedPeers>>,
 }
 
@@ -277,7 +277,7 @@ fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     std::fs::set_permissions(by_descriptor, std::fs::Permissions::from_mode(mode))
 }
 
-/// A socket file is left behind by a server that was killed: if nobody answers there, it goes.
+/// A socket file is left behind by a server that was killed: if no server answers there, it is removed.
 fn bind_unix(address: &ListenAddress, path: &Path, mode: u32) -> Result<OwnedFd, BindError> {
     let failed = |e: rustix::io::Errno| BindError::of(address, e.into());
     let bad_path = |why: &str| BindError::BadSocketPath(address.clone(), why.to_owned());

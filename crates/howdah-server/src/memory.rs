@@ -34,7 +34,7 @@ const ARENA: u64 = 64 << 20;
 const LEAST: u64 = 8 << 20;
 /// Heads up to this length are taken under pressure, too: browsers' are shorter.
 pub const SHORT_HEAD: usize = 4 << 10;
-/// What a connection comes to that keeps little: itself, a request's state, a buffer.
+/// Bytes of a connection that keeps little: itself, a request's state, a buffer.
 const CONNECTION: u64 = 16 << 10;
 /// Bytes of an answer, or of a body, that wait in memory under pressure.
 const SPARSE: usize = 16 << 10;
@@ -142,13 +142,13 @@ pub fn start_giving_back() -> std::io::Result<()> {
     Ok(())
 }
 
-/// What glibc's malloc takes for so many bytes: their size before them, in steps of 16.
+/// How much memory glibc's malloc takes for this many bytes: their size before them, in steps of 16.
 pub(crate) const fn occupied(size: usize) -> i64 {
     let chunk = (size + 8 + 15) & !15;
     if chunk < 32 { 32 } else { chunk as i64 }
 }
 
-/// So many bytes were allocated, or freed if negative. Called by the allocator: allocates nothing.
+/// Counts bytes that were allocated, or freed if negative. Called by the allocator: allocates nothing.
 pub(crate) fn count(bytes: i64) {
     // Not at a thread's end, when there is nothing left to count in.
     let _ = OFF.try_with(|off| {

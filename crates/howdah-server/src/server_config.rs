@@ -106,13 +106,13 @@ pub struct SiteService {
     /// The site whose requests this serves.
     pub site: Arc<Site>,
     executor: Served,
-    /// Pools that its rules name.
+    /// The pools that the site's rules name, by name.
     others: HashMap<Arc<str>, Served>,
-    /// Its share of every request frame.
+    /// The variables and settings of the site that every request frame gets.
     pub variables: SiteVariables,
     /// How many bytes a request body may have.
     pub body_limit: u64,
-    /// `session.upload_progress.name`
+    /// `session.upload_progress.name`: the form field that asks for PHP's upload progress.
     pub progress_name: Vec<u8>,
 }
 
@@ -129,7 +129,7 @@ impl SiteService {
         other.unwrap_or(&self.executor)
     }
 
-    /// Who runs the script: the pool a rule has named, else the site's own.
+    /// The pool that runs the script: the one a rule has named, else the site's own.
     pub fn executor(&self, target: &ScriptTarget) -> &Arc<dyn Executor> {
         &self.served(target).executor
     }

@@ -8,9 +8,9 @@ use crate::pass::Pass;
 use crate::tags::{self, Tags};
 use crate::{Fields, Millis};
 
-/// Longest stored head, bytes of names and values.
+/// Longest head that is stored, in bytes of names and values.
 const MAX_HEAD: usize = 64 << 10;
-/// Most fields a response may vary by.
+/// How many fields a response may vary by.
 const MAX_VARY: usize = 8;
 /// Part of a resource's age for which it is taken to stay as it is (RFC 9111 §4.2.2 suggests 10 %).
 const HEURISTIC: u64 = 10;
@@ -72,7 +72,7 @@ impl Storable {
         self.tags.add(tag)
     }
 
-    /// Checks a body of so many bytes, which ended as it should.
+    /// Checks a body of this many bytes, which ended as it should.
     pub fn complete(&self, length: u64) -> Result<(), Pass> {
         if length > self.max_object {
             return Err(Pass::TooLarge);

@@ -25,11 +25,11 @@ use crate::object::Object;
 use crate::pass::Pass;
 use crate::policy::State;
 
-/// Most fields that all responses of a URL together vary by.
+/// How many fields all responses of a URL together may vary by.
 const MAX_NAMES: usize = 16;
 
-/// Longest body for a memory of `capacity` bytes: every page that is kept is in memory while it is
-/// sent, once for all its readers.
+/// Longest body that fits a memory of `capacity` bytes: every page that is kept is in memory while it
+/// is sent, once for all its readers.
 pub fn longest(capacity: u64) -> u64 {
     capacity / 2
 }
@@ -147,7 +147,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// For at most `capacity` bytes; `largest` is the longest body that is to fit.
+    /// An empty store for at most `capacity` bytes; `largest` is the longest body that must fit.
     pub fn new(capacity: u64, largest: u64) -> Memory {
         Memory::over(None, capacity, largest)
     }

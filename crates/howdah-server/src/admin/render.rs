@@ -19,7 +19,8 @@ pub enum StatusForm {
 }
 
 impl StatusForm {
-    /// By the query (`?json`, `?openmetrics`, `?text`, as php-fpm's page) or else by `Accept`.
+    /// The form that a request asks for, by the query (`?json`, `?openmetrics`, `?text`, as php-fpm's
+    /// page) or else by `Accept`.
     pub fn of(request: &RequestHead) -> StatusForm {
         match request.query().unwrap_or_default() {
             b"json" => return StatusForm::Json,

@@ -115,10 +115,10 @@ pub struct Connections {
 /// `[status]`: whether there is a status page, where, and for whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusPage {
-    /// Its path on every site. Default `/howdah-status`.
+    /// The path of the page on every site. Default `/howdah-status`.
     pub path: String,
-    /// Who may see it, by client address (behind a trusted proxy: the client's). Default: this
-    /// machine.
+    /// The clients that may see the page, by address (behind a trusted proxy: the client's). Default:
+    /// this machine.
     pub allow: Vec<Network>,
 }
 

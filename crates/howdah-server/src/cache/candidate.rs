@@ -47,7 +47,7 @@ struct State {
     length: u64,
     /// The script has ended, and not been cut off.
     ended: bool,
-    /// Admission and those who wait have the verdict.
+    /// Whether admission and the waiting requests have the verdict.
     settled: bool,
 }
 
@@ -58,14 +58,14 @@ pub struct Asked {
     pub key: Box<Key>,
     /// The key of the variant, by the fields that are known.
     pub variant: Vec<u8>,
-    /// The request asks for less than the page, or sets conditions.
+    /// Whether the request asks for less than the page, or sets conditions.
     pub conditional: bool,
-    /// The flight of those who wait for the verdict, if anybody may.
+    /// The flight of the requests that wait for the verdict, if requests may wait.
     pub ticket: Option<Ticket>,
 }
 
 impl Candidate {
-    /// For the run that `watch` listens to.
+    /// A candidate for the page of the run that `watch` listens to.
     pub fn new(
         cache: &Arc<PageCache>,
         site: &Arc<Site>,

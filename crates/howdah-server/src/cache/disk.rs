@@ -60,14 +60,14 @@ pub struct DiskStatus {
     pub waiting: u64,
     /// Whether what a former process has left is still being looked through.
     pub indexing: bool,
-    /// Why pages are not written at present, by name.
+    /// The name of the fault that keeps pages from being written at present; none: they are written.
     pub condition: Option<String>,
     /// The faults that have happened, by name, each with its count.
     pub faults: Vec<(String, u64)>,
 }
 
 impl DiskStatus {
-    /// Of a directory that could not be opened, and why.
+    /// The status of a directory that could not be opened because of this fault.
     pub fn closed(path: &Path, fault: Fault) -> DiskStatus {
         DiskStatus {
             path: path.display().to_string(),

@@ -36,10 +36,11 @@ use crate::server_config::ServerConfig;
 use crate::site::{Action, Route, Site};
 use crate::turn;
 
-/// Who asks, in a clean room. An address for documentation (RFC 5737): the loopback address would
-/// open what applications keep for this machine.
+/// The client address of renders that no visitor asked for. An address for documentation (RFC 5737):
+/// the loopback address would open what applications keep for this machine.
 const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
-/// `User-Agent` there: applications take it for a browser, and its owner can find it in a log.
+/// The `User-Agent` of these renders: applications take it for a browser, and its owner can find it
+/// in a log.
 const USER_AGENT: &str = concat!(
     "Mozilla/5.0 (compatible; Howdah-Cache/",
     env!("CARGO_PKG_VERSION"),
@@ -62,7 +63,7 @@ pub struct Order {
     pub site: Arc<Site>,
     /// The cache key of the page's URL.
     pub key: Box<Key>,
-    /// The connection it is asked for by was encrypted.
+    /// Whether the connection of the request that caused the render was encrypted.
     pub https: bool,
     /// Fields the page is known to vary by, with the values it is rendered for.
     pub fields: Vec<Line>,
@@ -74,7 +75,7 @@ pub struct Order {
     pub visitor: Option<Visitor>,
     /// `cache_shadow`: the page that was served, to be compared with this render.
     pub against: Option<Against>,
-    /// Nobody waits for it: its place among the few of this kind.
+    /// For a render that nobody waits for, its place among the few of this kind.
     pub behind: Option<OwnedSemaphorePermit>,
 }
 
@@ -300,14 +301,14 @@ async fn render(order: &mut Order, part: &SiteCache, ticket: &Ticket) -> Result<
     let page = memory.keep(order.key.as_bytes(), storable.vary(), key, page)?;
     let after = memory.varies(order.key.as_bytes());
     part.reasons.stored(&order.variant);
-    // Who waits may want another variant than the one that was made without knowing of any.
+    // A waiting request may want another variant than the one that was made without knowing of any.
     if before.as_ref().map(|v| v.names()) != after.as_ref().map(|v| v.names()) {
         return Ok(Outcome::LookAgain);
     }
     Ok(Outcome::Stored(page))
 }
 
-/// Who asks in a clean room, and what.
+/// The visitor and the request of a render that no visitor asked for.
 fn nobody(order: &Order) -> Result<Visitor, Pass> {
     Ok(Visitor {
         request: clean_request(order)?,

@@ -64,7 +64,7 @@ impl Fitness {
 }
 
 impl FitnessStatus {
-    /// That nothing of the site can be stored, if that is so.
+    /// The sentence that nothing of the site can be stored, if that is so.
     pub fn in_words(&self) -> Option<String> {
         if self.fit > 0 || self.unfit < ENOUGH {
             return None;

@@ -15,7 +15,7 @@ use crate::http::message::RequestHead;
 use crate::site::Site;
 use crate::site::path::UrlPath;
 
-/// Longest value of a field in a variant's key.
+/// Longest value of a field in a variant's key, in bytes.
 const MAX_VARY_VALUE: usize = 1024;
 
 /// The result of looking a request's page up in the cache.

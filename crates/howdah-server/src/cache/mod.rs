@@ -75,7 +75,7 @@ pub struct CacheConfig {
     pub ignore_writes: Vec<String>,
     /// `cache = "dry-run"`: nothing is served from the cache.
     pub dry_run: bool,
-    /// `cache_shadow`: one hit in so many is checked by a fresh render; 0: none.
+    /// `cache_shadow`: one hit in this many is checked by a fresh render; 0: none.
     pub shadow: u64,
 }
 
@@ -197,9 +197,9 @@ pub struct PageCache {
     pub admission: Admission,
     /// Places for renders that nobody waits for.
     pub(crate) behind: Arc<Semaphore>,
-    /// The disk that could not be opened.
+    /// The status of a disk store that is configured but could not be opened.
     closed_disk: Option<DiskStatus>,
-    /// By the site's number; none: `cache = off`.
+    /// The cache of each site, by the site's number; none: the site has `cache = off`.
     sites: Vec<Option<SiteCache>>,
 }
 
@@ -328,7 +328,7 @@ pub struct SiteCacheStatus {
     pub hit_permille: u64,
     /// Whether the site has `cache = "dry-run"`.
     pub dry_run: bool,
-    /// `cache_shadow`: one hit in so many is checked; 0: none.
+    /// `cache_shadow`: one hit in this many is checked by a fresh render; 0: none.
     pub shadow: u64,
     /// Whether visitors' own answers could have been stored.
     #[serde(default)]

@@ -27,14 +27,14 @@ use crate::client_address::{Client, Network};
 use crate::http::message::RequestHead;
 use crate::site::Site;
 
-/// Who may purge over HTTP. By default nobody.
+/// The clients that may purge over HTTP. By default none.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
     /// `cache_purge_from`: clients of these addresses.
     pub networks: Vec<Network>,
     /// `cache_purge_from` names `unix`: who connects to a unix socket.
     pub unix: bool,
-    /// `cache_purge_token`: who knows it.
+    /// `cache_purge_token`: clients that send this secret may purge.
     pub token: Option<Token>,
     /// `cache_purge_path`: a GET below it is a purge. Ends with a slash.
     pub path: Option<String>,

@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use howdah_cache::{Millis, Pass};
 
-/// Most pages whose reason is remembered.
+/// For how many pages the reason is remembered, at most.
 const MAX_PAGES: usize = 1024;
 /// How many different writes are remembered, at most.
 const MAX_WRITES: usize = 16;
-/// Most names of cookies, and the longest of them.
+/// How many names of cookies are remembered, at most, and the longest of them in bytes.
 const MAX_COOKIES: usize = 16;
 const MAX_COOKIE: usize = 64;
 
@@ -25,8 +25,8 @@ pub struct Reasons {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// By hashes of the variants' keys, which clients can make as long as they like; two that meet
-    /// mislead a person, and that once in an age.
+    /// By hashes of the variants' keys, because clients can make keys very long. Two keys with one hash
+    /// would show a person the wrong reason, which hardly ever happens.
     passed: HashMap<u64, Passed>,
     /// The keys of `passed`, oldest first.
     order: VecDeque<u64>,

@@ -242,7 +242,7 @@ fn wrote(
     unheard.map_or_else(|| Ok(format!("told {} sites", parts.len())), Err)
 }
 
-/// A write, as [`Ask::Wrote`] has it, for people.
+/// The text for people of a write in the form of [`Ask::Wrote`].
 pub fn in_words(write: &str) -> String {
     watch::describe(&Write::parse(write.as_bytes()))
 }

@@ -18,7 +18,8 @@ use super::PageCache;
 pub struct Succession(Mutex<HashMap<String, Weak<Generations>>>);
 
 impl Succession {
-    /// Those of a site: a former configuration's, while anybody has it, else new ones.
+    /// The generations of a site: a former configuration's while something still uses it, else new
+    /// ones.
     pub(super) fn generations(&self, site: &str) -> Arc<Generations> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|_, generations| generations.strong_count() > 0);
@@ -32,7 +33,7 @@ impl Succession {
 }
 
 impl PageCache {
-    /// Of every site that has the cache on.
+    /// The generations of every site that has the cache on.
     pub fn generations(&self) -> Vec<Arc<Generations>> {
         let sites = self.sites.iter().flatten();
         sites.map(|site| site.generations.clone()).collect()

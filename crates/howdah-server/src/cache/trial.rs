@@ -78,11 +78,11 @@ pub struct ChecksStatus {
     pub would_miss: u64,
     /// Comparisons that found no difference.
     pub same: u64,
-    /// That found words that look like nonces.
+    /// Comparisons that found only words that look like nonces.
     pub noise: u64,
-    /// That found another page: an alarm.
+    /// Comparisons that found another page, which is an alarm.
     pub different: u64,
-    /// That had nothing to compare.
+    /// Comparisons that had nothing to compare.
     pub unchecked: u64,
     /// The last difference, in words.
     pub last: String,
@@ -230,7 +230,7 @@ struct Kept {
 }
 
 impl Trial {
-    /// Of `page`; answers longer than `limit` bytes are not compared.
+    /// A trial of `page`; answers longer than `limit` bytes are not compared.
     pub fn new(page: Arc<Object>, limit: u64) -> Arc<Trial> {
         Arc::new(Trial {
             page,

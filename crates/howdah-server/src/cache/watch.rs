@@ -22,7 +22,7 @@ use howdah_proto::sql::CALLED;
 use super::{PageCache, SiteCache};
 use crate::site::Site;
 
-/// Most bytes of a cause; file names are longer only by intent.
+/// Longest text of a cause, in bytes; usual file names fit.
 const MAX_CAUSE: usize = 1200;
 
 /// What PHP reports about one run while it is running, applied to the site's cache.
@@ -31,13 +31,14 @@ pub struct Watch {
     cache: Arc<PageCache>,
     site: u32,
     wrote: AtomicBool,
-    /// It writes, or may: a process that dies meanwhile must not find older pages at its next start.
+    /// Set while the run writes, or may: if the process dies meanwhile, the next one must not use
+    /// older pages.
     under_way: OnceLock<UnderWay>,
     /// The first thing that forbids to store the page.
     forbidden: OnceLock<Cause>,
     /// The form its request carried, once it has been received.
     pub form: OnceLock<Bytes>,
-    /// Tags the script gave its page, `howdah_cache_tag()`.
+    /// The tags that the script set with `howdah_cache_tag()`.
     tags: Mutex<Tags>,
 }
 
@@ -46,8 +47,8 @@ pub struct Watch {
 pub struct Cause {
     /// Why the page is not stored.
     pub pass: Pass,
-    /// For people: `INSERT wp_posts at /srv/…/class-wpdb.php:2351 < /srv/…/post.php:4562`; empty if
-    /// nothing is known.
+    /// What the script did, for people: `INSERT wp_posts at /srv/…/class-wpdb.php:2351 <
+    /// /srv/…/post.php:4562`; empty if nothing is known.
     pub text: Arc<str>,
 }
 
@@ -61,7 +62,7 @@ impl std::fmt::Display for Cause {
 }
 
 impl Watch {
-    /// For a run of `site`, which has the cache on.
+    /// A watch for one run of a script of `site`, which has the cache on.
     pub fn new(cache: &Arc<PageCache>, site: &Site) -> Arc<Watch> {
         Arc::new(Watch {
             cache: cache.clone(),
@@ -142,7 +143,7 @@ impl Watch {
     }
 }
 
-/// The last who knows of the run lets go: it is through, or its process is dead.
+/// The last owner drops the watch when the run has ended, or when its process is dead.
 impl Drop for Watch {
     fn drop(&mut self) {
         self.settle();

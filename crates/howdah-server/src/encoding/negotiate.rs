@@ -7,12 +7,12 @@ pub enum Coding {
     Gzip,
     /// `br` (RFC 7932).
     Brotli,
-    /// RFC 8878, with a window of at most 8 MiB (RFC 9659)
+    /// `zstd` (RFC 8878), with a window of at most 8 MiB (RFC 9659).
     Zstd,
 }
 
 impl Coding {
-    /// As `Content-Encoding` names it.
+    /// The name of the coding in `Content-Encoding`.
     pub fn token(self) -> &'static str {
         match self {
             Coding::Gzip => "gzip",

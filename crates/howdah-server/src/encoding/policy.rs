@@ -43,21 +43,21 @@ impl Default for EncodingConfig {
 pub enum NotEncoded {
     /// Compression is switched off in the configuration.
     Off,
-    /// No body, or a status whose body must not be touched (204, 206, 304).
+    /// The response has no body, or a status whose body must not be touched (204, 206, 304).
     Status,
-    /// It already carries a `Content-Encoding`.
+    /// The response has a `Content-Encoding` already.
     AlreadyEncoded,
-    /// `Content-Range`: the offsets count the plain bytes.
+    /// The response has a `Content-Range`, whose offsets count the plain bytes.
     Ranged,
-    /// `Cache-Control: no-transform` (RFC 9111 §5.2.2.6).
+    /// The response has `Cache-Control: no-transform` (RFC 9111 §5.2.2.6).
     NoTransform,
     /// `Content-Type` names none of the types that are compressed.
     Type,
-    /// Shorter than [`EncodingConfig::min_size`].
+    /// The body is shorter than [`EncodingConfig::min_size`].
     Small,
 }
 
-/// What of a response's head decides.
+/// The part of a response's head that decides whether it is compressed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Facts<'a> {
     /// The response's status code.

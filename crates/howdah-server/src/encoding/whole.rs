@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_millis(250);
 pub(crate) enum Plain {
     /// Bytes that are in memory.
     Bytes(Bytes),
-    /// So many bytes from the start of a file.
+    /// This many bytes from the start of a file.
     File(File, u64),
 }
 

@@ -104,7 +104,7 @@ fn run() {
                 }
             }
         };
-        // Who waits for work that panicked sees it dropped.
+        // A caller that waits for work that panicked sees it dropped.
         let done = catch_unwind(AssertUnwindSafe(|| entry.work.step())).unwrap_or(true);
         let mut queue = queue();
         if done {

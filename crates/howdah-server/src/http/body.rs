@@ -46,7 +46,7 @@ impl BodyError {
         }
     }
 
-    /// The status it is answered with; 499 (as nginx logs it) reaches nobody.
+    /// The status code of the answer; 499 (as nginx logs it) is never sent.
     pub fn status(self) -> u16 {
         match self {
             BodyError::TooLarge => 413,
@@ -160,7 +160,7 @@ impl RequestBody {
         self.limit = max;
     }
 
-    /// From now on the client must send so many bytes a second, if that is more than
+    /// Sets how many bytes a second the client must send from now on, if that is more than
     /// `min_body_rate`: what it makes the server keep is short.
     pub fn set_min_rate(&mut self, rate: u32) {
         self.min_rate = rate;

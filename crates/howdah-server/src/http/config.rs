@@ -9,15 +9,16 @@ pub struct HttpConfig {
     /// Longest request line → `UriTooLong`. 8 KiB: nginx' large_client_header_buffers and Apache's
     /// LimitRequestLine; RFC 9112 §3 recommends to support 8000.
     pub max_request_line: usize,
-    /// Longest head, request line included → `HeaderTooLarge`. 32 KiB: nginx' 4 x 8 KiB.
+    /// Longest head, in bytes, request line included → `HeaderTooLarge`. 32 KiB: nginx' 4 x 8 KiB.
     pub max_header_bytes: usize,
-    /// Most header fields → `TooManyHeaders`. 100, as Apache; browsers send about 20.
+    /// How many header fields a request may have → `TooManyHeaders`. 100, as Apache; browsers send
+    /// about 20.
     pub max_headers: usize,
-    /// For a whole head, from its first byte (for a connection's first request, from accept), so
-    /// that a byte now and then holds nothing open → `HeaderTimeout`. 10 s: a slow mobile link
-    /// needs 2; nginx' 60 s serves slowloris.
+    /// The time for a whole head, from its first byte (for a connection's first request, from
+    /// accept), so that a byte now and then holds nothing open → `HeaderTimeout`. 10 s: a slow mobile
+    /// link needs 2; nginx' 60 s serves slowloris.
     pub header_timeout: Duration,
-    /// Between two reads of a request body → `BodyTimeout`. 30 s: nginx has 60, Apache 20.
+    /// The time between two reads of a request body → `BodyTimeout`. 30 s: nginx has 60, Apache 20.
     pub body_timeout: Duration,
     /// Bytes a second that a body must come with while it is waited for, over ten seconds of waiting
     /// → `BodyTooSlow`. 240, as Kestrel; 0 is no minimum.
@@ -28,7 +29,8 @@ pub struct HttpConfig {
     /// Requests on one connection before it is closed; 0 is no limit. 10 000: frees a
     /// connection's memory now and then (nginx: 1000, which costs heavy clients reconnects).
     pub keepalive_requests: u64,
-    /// Without progress in sending → the client is gone. 60 s, as nginx' send_timeout.
+    /// After this time without progress in sending, the client is taken for gone. 60 s, as nginx'
+    /// send_timeout.
     pub send_timeout: Duration,
     /// Bytes a second that a client must take of an answer while it is waited for, over ten seconds
     /// of waiting → the client is too slow, `ClientTooSlow`. 240, as IIS and Kestrel; 0 is no minimum.

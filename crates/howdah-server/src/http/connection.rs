@@ -426,7 +426,7 @@ impl<H: Handler> Connection<H> {
         let _ = tokio::time::timeout(config.lingering_time, dropping).await;
     }
 
-    /// Reads the PROXY header that a trusted proxy sends first; whether the connection goes on.
+    /// Reads the PROXY header that a trusted proxy sends first. True: the connection continues.
     async fn read_proxy_header(&mut self, proxies: &TrustedPeers) -> bool {
         if !proxies.trusts(self.info.peer) {
             return true;
@@ -481,7 +481,7 @@ impl<H: Handler> Connection<H> {
 
 type Head = (RequestHead, Framing, usize);
 
-/// Whether so many bytes of a head are enough to wait for its rest, with memory as short as it is.
+/// Whether this many bytes of a head are enough to wait for its rest, with memory as short as it is.
 fn no_room_for_more(bytes: usize) -> bool {
     match memory::pressure() {
         Pressure::None => false,

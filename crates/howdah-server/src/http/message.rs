@@ -25,7 +25,7 @@ impl ResponseHead {
         }
     }
 
-    /// Makes room for so many bytes of fields, so that adding them allocates once.
+    /// Makes room for this many bytes of fields, so that adding them allocates once.
     pub fn reserve(&mut self, bytes: usize) -> &mut Self {
         self.lines.reserve(bytes);
         self

@@ -50,7 +50,7 @@ pub(super) struct Outbox {
     pub(super) began: bool,
     /// Sending has failed: everything further is dropped.
     gone: bool,
-    /// It has failed because the client took too little.
+    /// Whether sending has failed because the client took too little.
     too_slow: bool,
     pace: Option<Box<Pace>>,
 }

@@ -26,7 +26,7 @@ pub enum BadProxyHeader {
     BadAddress,
     /// A version 2 header longer than 4 KiB.
     TooLong,
-    /// It did not come within `header_timeout`.
+    /// The header did not arrive within `header_timeout`.
     Timeout,
 }
 
@@ -163,7 +163,7 @@ fn parse_v2(input: &[u8]) -> Result<Option<ProxyHeader>, BadProxyHeader> {
     }
 }
 
-/// Who may send a PROXY header.
+/// The peers that may send a PROXY header.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedPeers {
     /// The addresses of the proxies.

@@ -32,9 +32,10 @@ const FILE_PIECE: u64 = 256 << 10;
 pub enum Length {
     /// The body has this many bytes.
     Known(u64),
-    /// It shows at the end: chunked, or for HTTP/1.0 delimited by the connection's end.
+    /// The length shows at the end: the body is chunked, or for HTTP/1.0 delimited by the
+    /// connection's end.
     Unknown,
-    /// There is none and no `Content-Length` is sent: for 204 and 304.
+    /// The response has no body and no `Content-Length`: 204 and 304.
     NoBody,
 }
 
@@ -79,7 +80,7 @@ impl fmt::Display for SendFileError {
 
 impl std::error::Error for SendFileError {}
 
-/// How the body goes on the wire.
+/// How the body is framed on the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
     /// `left` bytes are still owed.
@@ -122,7 +123,7 @@ pub struct Responder {
     status: u16,
     sent: u64,
     body_sent: u64,
-    /// Of a file that is being sent.
+    /// How fast the client takes a file that is being sent.
     pace: Option<Box<Pace>>,
 }
 
@@ -301,8 +302,8 @@ impl Responder {
         self.push_shared(&bytes);
     }
 
-    /// As [`Responder::push`], of bytes that others send as well: few are copied, which is cheaper
-    /// than to count one more who holds them.
+    /// As [`Responder::push`], for bytes that other responses send as well: a few bytes are copied,
+    /// which is cheaper than one more reference to them.
     pub fn push_shared(&mut self, bytes: &Bytes) {
         let cut;
         let mut bytes = bytes;
@@ -347,7 +348,7 @@ impl Responder {
         self.sent.saturating_sub(self.queued() as u64)
     }
 
-    /// From now on the client must take so many bytes a second, if that is more than
+    /// Sets how many bytes a second the client must take from now on, if that is more than
     /// `min_send_rate`: what it makes the server keep is short.
     pub fn set_min_rate(&mut self, rate: u32) {
         self.io.outbox().min_rate = rate;

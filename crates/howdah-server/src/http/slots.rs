@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Most connections beyond the limit.
+/// How many connections beyond the limit may be open, at most, while others close.
 const MOST_BEYOND: usize = 32;
 
 /// How many connections all threads together may have open, and the places still free.
@@ -47,7 +47,7 @@ impl Slots {
         u32::try_from(self.limit.load(Ordering::Relaxed)).unwrap_or(u32::MAX)
     }
 
-    /// Another limit from now on. One caller at a time.
+    /// Sets a new limit. Only one caller at a time may do so.
     pub(crate) fn set_limit(&self, limit: u32) {
         let wanted = clamp(limit);
         let before = self.limit.swap(wanted, Ordering::Relaxed);

@@ -11,22 +11,22 @@ use std::task::Waker;
 
 use super::slots::Slot;
 
-/// In which line a connection waits.
+/// The line in which a connection waits for its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// It owes the server something: its first request, the rest of a head, or its end after an answer
-    /// that closes the connection.
+    /// The client owes the server something: its first request, the rest of a head, or its end after
+    /// an answer that closes the connection.
     Owing = 0,
-    /// It has been answered and may ask again.
+    /// The client has been answered and may ask again.
     Idle = 1,
 }
 
-/// What a connection and those who may close it both look at.
+/// The state that a connection shares with the threads that may close it.
 #[derive(Debug, Default)]
 pub(super) struct Place {
-    /// It is answering a request.
+    /// Whether the connection is answering a request.
     pub(super) busy: AtomicBool,
-    /// It is to close, to make room.
+    /// Whether the connection is to close, to make room.
     pub(super) evicted: AtomicBool,
 }
 
@@ -50,7 +50,7 @@ struct Ends {
     last: u32,
 }
 
-/// Of a connection that is to close.
+/// What the caller gets of a connection that is to close: its slot, and the task to wake.
 pub(super) struct Evicted {
     pub(super) slot: Option<Slot>,
     pub(super) task: Option<Waker>,

@@ -31,10 +31,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// What accepting needs, shared by a thread's listeners.
 pub(super) struct Acceptor<H> {
     pub(super) handler: Arc<H>,
-    /// Of connections that begin now.
+    /// The configuration that new connections get.
     pub(super) config: Arc<ArcSwap<HttpConfig>>,
     pub(super) life: Arc<Lifecycle>,
-    /// Those of all threads, this one's too.
+    /// The connections of all threads, including this one.
     pub(super) all: Arc<[Arc<Lifecycle>]>,
     pub(super) slots: Arc<Slots>,
     /// Connection ids of this thread: `thread + n * threads`.
@@ -137,7 +137,7 @@ impl<H: Handler> Acceptor<H> {
             let free = self.slots.try_take();
             match acceptfrom_with(socket.get_ref(), flags) {
                 Ok((fd, peer)) => {
-                    // Not before: nobody is closed for a connection that does not come.
+                    // Not before: no connection is closed for one that does not come.
                     let slot = match free {
                         Some(slot) => slot,
                         None => self.room().await,

@@ -31,11 +31,11 @@ const UNLIMITED: u64 = 1 << 20;
 /// What each front thread does besides connections.
 #[derive(Clone)]
 pub struct ThreadHooks {
-    /// At the thread's start, with its index from 0.
+    /// Runs at the thread's start, with the thread's index from 0.
     pub start: Arc<dyn Fn(usize) + Send + Sync>,
-    /// Before the thread sleeps; if it wakes a task, the thread does not sleep.
+    /// Runs before the thread sleeps; if it wakes a task, the thread does not sleep.
     pub park: Arc<dyn Fn() + Send + Sync>,
-    /// After the thread has slept, or would have.
+    /// Runs after the thread has slept, or would have.
     pub unpark: Arc<dyn Fn() + Send + Sync>,
 }
 
@@ -161,7 +161,7 @@ impl Control {
     /// id of each thread and the last number it has come to so far.
     pub fn beat(&self, number: u64) -> Vec<(i32, u64)> {
         let each = self.threads.iter().map(|thread| {
-            // A thread that has ended comes to nothing any more; the server is stopping then.
+            // A thread that has ended takes no commands; the server is stopping then.
             let _ = thread.commands.send(Command::Beat { number });
             let id = thread.beat.thread.load(Ordering::Relaxed);
             (id, thread.beat.number.load(Ordering::Relaxed))

@@ -95,7 +95,7 @@ impl Pen {
         })
     }
 
-    /// How far it came, and why not further.
+    /// Writes all of `bytes`; an error comes with the number of bytes written before it.
     fn write_all(&self, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
         let mut at = 0;
         while at < bytes.len() {
@@ -149,7 +149,7 @@ struct Shared {
 enum Reopen {
     /// At the same target, opened again.
     Again,
-    /// In this file, which stands for the same target.
+    /// In this file, which is the same target opened already.
     In(File),
     /// At another target; as a file, if it has been opened already.
     At(LogTarget, Option<File>),
@@ -305,7 +305,7 @@ impl Drop for Sink {
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.writer.unpark();
         if let Some(join) = self.join.take() {
-            // The writer does not panic; if it did, there is nobody left to tell.
+            // The writer does not panic; if it did, nobody is left to report it to.
             let _ = join.join();
         }
     }

@@ -23,7 +23,7 @@ pub(super) struct Around<'a> {
     exchange: Exchange<'a>,
     site: &'a Site,
     route: &'a Route,
-    /// Why it passes, as far as its request says.
+    /// The reason that the request itself gives.
     why: Pass,
     /// How the access log and the counters name it, once that is settled.
     verdict: OnceLock<Verdict>,
@@ -64,7 +64,8 @@ impl<'a> Around<'a> {
         }
     }
 
-    /// Why it passed, as its own answer says where that was looked at. The first time is counted.
+    /// The reason why the cache passes the request: what its answer showed, else what the request
+    /// shows. The first call counts it.
     pub(super) fn verdict(&self) -> Verdict {
         *self.verdict.get_or_init(|| {
             let own = self.candidate.as_ref();

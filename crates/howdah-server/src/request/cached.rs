@@ -51,7 +51,8 @@ pub(super) struct Asked<'a> {
 pub(super) enum Answered {
     /// The request has been answered.
     Yes,
-    /// It goes to the script as any other, and this is why. Its answer may be worth a look.
+    /// The request goes to the script without the cache, for this reason. The cache may look at its
+    /// answer.
     No(Pass, Option<Box<candidate::Asked>>),
     /// The program names a path of this server whose answer is to be its own.
     Elsewhere(LocalRedirect),
@@ -230,7 +231,7 @@ fn deliver(
 }
 
 impl<'a> Asked<'a> {
-    /// For which nothing was found.
+    /// A request for which the cache has no fresh page.
     pub(super) fn new(
         exchange: Exchange<'a>,
         cache: &'a Arc<PageCache>,

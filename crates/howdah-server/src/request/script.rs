@@ -162,7 +162,7 @@ pub(super) async fn pass_on(
     }
 }
 
-/// Keeps a small form for who wants to know what its request writes.
+/// Keeps a small form body, from which the page cache sees whether the request writes.
 fn note_form(request: &RequestHead, body: &ScriptBody, record: &Record) {
     let (Some(watch), ScriptBody::Memory(bytes)) = (&record.watch, body) else {
         return;

@@ -67,7 +67,7 @@ pub enum Room {
 }
 
 impl<'a> Backlog<'a> {
-    /// Of an answer of which nothing has been sent.
+    /// The backlog of an answer of which nothing has been sent.
     pub fn new(config: &'a PumpConfig) -> Backlog<'a> {
         Backlog {
             config,

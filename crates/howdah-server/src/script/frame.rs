@@ -131,7 +131,7 @@ pub enum BodyLength {
     None,
     /// The body has this many bytes.
     Known(u64),
-    /// It is still arriving, and was announced without a length.
+    /// The body is still arriving, and the request did not give its length.
     Unknown,
 }
 

@@ -16,7 +16,7 @@ pub struct Orders<'h> {
     pub unbuffered: bool,
     /// The status, after a `Status:` field has been heeded.
     pub status: u16,
-    /// Its reason phrase, if the script gave one.
+    /// The reason phrase, empty if the script gave none.
     pub reason: &'h [u8],
 }
 

@@ -61,7 +61,7 @@ pub struct PumpConfig {
 /// How a response ended.
 #[derive(Debug)]
 pub enum Ended {
-    /// It was sent, or is queued for sending.
+    /// The response was sent, or is queued for sending.
     Complete,
     /// The script named a file to send in place of its body; nothing has been sent.
     SendFile(Head),

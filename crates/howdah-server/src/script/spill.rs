@@ -78,7 +78,7 @@ impl SpillRoom {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// From now on all files together take at most so many.
+    /// Sets how many bytes all files together may take from now on.
     pub fn set_limit(&self, bytes: u64) {
         self.limit.store(bytes, Ordering::Relaxed);
     }
@@ -209,8 +209,8 @@ impl SpillFile {
         Ok(Bytes::from(piece))
     }
 
-    /// The file and its length, for who reads it from its start, and its share of the room, to be kept
-    /// until then.
+    /// The file and its length, for a caller that reads it from its start, and its share of the room,
+    /// to be kept until then.
     pub fn into_file(self) -> (File, u64, SpillShare) {
         (self.file, self.written, self.share)
     }

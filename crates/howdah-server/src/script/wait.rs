@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-/// Bytes a second that a client must take while a script waits for it: 2 Mbit/s. Who is faster has
-/// what a script writes beyond a full file within its `request_terminate_timeout`; who is slower
+/// Bytes a second that a client must take while a script waits for it: 2 Mbit/s. A faster client
+/// gets what a script writes beyond a full file within its `request_terminate_timeout`; a slower one
 /// would not get there, and would keep the child until then.
 pub const RATE: u64 = 256 << 10;
 /// The time over which that rate is measured.
@@ -51,7 +51,7 @@ impl ScriptWait {
         }
     }
 
-    /// To be called when the script goes on.
+    /// Ends the wait, because the script continues.
     pub fn over(&mut self) {
         if let Some(since) = self.since.take() {
             self.waited += since.elapsed();

@@ -26,13 +26,14 @@ use howdah_http1::hidden::{self, without_coding};
 /// What is about to be sent, run or executed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted<'a> {
-    /// The root that it lies below.
+    /// The root that the file is below.
     pub root: &'a Arc<RootDir>,
-    /// Its URL path below the root: clean, decoded, beginning with a slash, without `PATH_INFO`.
+    /// The URL path of the file below the root: clean, decoded, beginning with a slash, without
+    /// `PATH_INFO`.
     pub path: &'a [u8],
     /// Whether the file is sent or run.
     pub purpose: Purpose,
-    /// Who named the path, and which checks it has passed therefore.
+    /// Who named the path, which says which checks it has passed.
     pub named: Named<'a>,
     /// The method of the request.
     pub method: &'a [u8],
@@ -165,7 +166,8 @@ impl Site {
         root.open_file(path.relative()).ok()
     }
 
-    /// By name and configuration alone. Hidden segments hold for what is run as well.
+    /// Checks a path by its name and the configuration alone. Hidden segments hold for what is run as
+    /// well.
     fn admit_name(&self, path: &[u8], purpose: Purpose) -> Result<(), Refused> {
         if purpose == Purpose::Run {
             return match hidden::hidden_segment(path) {
@@ -179,8 +181,8 @@ impl Site {
         }
     }
 
-    /// By its name: is this never sent? Asked by the search, which then goes on: what is never sent
-    /// counts as not there.
+    /// Why a path is never sent, by its name alone. The search treats such a path as one where nothing
+    /// exists.
     pub(super) fn hidden(&self, path: &[u8]) -> Option<Refusal> {
         hidden_name(&self.config, path)
     }
@@ -190,7 +192,7 @@ impl Site {
     }
 }
 
-/// Why an error page could be sent to nobody.
+/// Why an error page could never be sent.
 pub(super) fn error_page_refusal(config: &SiteConfig, name: &str) -> Option<Refusal> {
     let path = error_page_path(name);
     match UrlPath::from_decoded(&path) {

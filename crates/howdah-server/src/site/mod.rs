@@ -99,12 +99,12 @@ impl Site {
         }
     }
 
-    /// What it was configured with.
+    /// The configuration of the site.
     pub fn config(&self) -> &SiteConfig {
         &self.config
     }
 
-    /// Its place in the configuration.
+    /// The number of the site: its place in the configuration, from 0.
     pub fn number(&self) -> u32 {
         self.number
     }
@@ -191,7 +191,7 @@ pub struct Sites {
 }
 
 impl Sites {
-    /// From sites in the order of the configuration.
+    /// Makes the table of sites; `sites` are in the order of the configuration.
     pub fn new(sites: Vec<Arc<Site>>) -> Result<Sites, Vec<ConfigError>> {
         if sites.is_empty() {
             return Err(vec![ConfigError::NoSite]);

@@ -47,7 +47,7 @@ impl fmt::Display for PatternError {
 
 impl std::error::Error for PatternError {}
 
-/// Most bytes a compiled expression may take.
+/// How many bytes a compiled expression may take.
 const REGEX_SIZE: usize = 1 << 20;
 
 impl Pattern {
@@ -94,7 +94,7 @@ impl Pattern {
         compile(text).map(Pattern::Regex)
     }
 
-    /// As an expression that matches the same paths.
+    /// A regular expression that matches the same paths.
     pub(super) fn expression(&self) -> String {
         let escaped = |bytes: &[u8]| regex::escape(&String::from_utf8_lossy(bytes));
         match self {
@@ -114,7 +114,7 @@ impl Pattern {
         }
     }
 
-    /// It has a capture of that name.
+    /// Whether the pattern has a capture of that name.
     pub fn has_name(&self, name: &str) -> bool {
         match self {
             Pattern::Exact(_) | Pattern::Prefix(_) => false,

@@ -99,12 +99,12 @@ pub struct ScriptTarget {
     pub script: ScriptPath,
     /// `QUERY_STRING`, if a rewrite has changed it; the request's otherwise.
     pub query: Option<Vec<u8>>,
-    /// A rewrite or the front controller led here, not the request's own path (where Apache sets
-    /// `REDIRECT_URL`).
+    /// Whether a rewrite or the front controller led here, not the request's own path (where Apache
+    /// sets `REDIRECT_URL`).
     pub redirected: bool,
     /// The pool a rule has named; the site's otherwise.
     pub pool: Option<Arc<str>>,
-    /// It is a program, to be executed as it is (a `cgi` rule).
+    /// Whether it is a program of a `cgi` rule, which is executed as it is.
     pub program: bool,
     /// Variables for it that authorizers have set. The router leaves it empty.
     pub granted: Box<[(Vec<u8>, Vec<u8>)]>,

@@ -58,7 +58,7 @@ impl Site {
         self.guard(&name, method, route);
     }
 
-    /// Who is to be asked before the route is taken, in the order of the rules.
+    /// The authorizers to ask before the route is taken, in the order of the rules.
     pub fn authorizers<'s>(&'s self, route: &'s Route) -> impl Iterator<Item = &'s Authorizer> {
         route
             .authorizers

@@ -38,7 +38,7 @@ pub(super) struct Tree {
 pub(super) enum Searched {
     /// What the path itself names.
     Here(Found),
-    /// A script that stands for the path, with its query if the target has one.
+    /// A script that answers for the path, and the query if the target has one.
     Other(ScriptPath, Option<Vec<u8>>),
     Status(u16),
 }

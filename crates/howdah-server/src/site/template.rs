@@ -58,7 +58,7 @@ impl fmt::Display for TemplateError {
 
 impl std::error::Error for TemplateError {}
 
-/// What the variables stand for.
+/// The values of the variables, for one request.
 #[derive(Debug)]
 pub struct Values<'a> {
     /// What the rule's pattern captured.
@@ -133,7 +133,8 @@ impl Template {
         }
     }
 
-    /// For an internal target: the decoded path, and the query if the target has one.
+    /// The target of a rewrite or of `try_files`, with its variables replaced: the decoded path, and
+    /// the query if the target has one.
     pub fn expand_target(&self, values: &Values<'_>) -> (Vec<u8>, Option<Vec<u8>>) {
         let mut path = Vec::new();
         let mut query: Option<Vec<u8>> = None;
@@ -154,7 +155,7 @@ impl Template {
         (path, query)
     }
 
-    /// For a `Location`: text as written, captures and paths percent-encoded.
+    /// The value of a `Location`: text as written, captures and paths percent-encoded.
     pub fn expand_location(&self, values: &Values<'_>) -> Vec<u8> {
         let mut out = Vec::new();
         let mut in_query = false;

@@ -18,10 +18,10 @@ use crate::encoding::Coding;
 use crate::http::message::ResponseHead;
 use crate::site::root::Meta;
 
-/// Longest file kept. Beyond it `sendfile` copies less than a write from memory.
+/// Longest file that is kept, in bytes. Beyond it `sendfile` copies less than a write from memory.
 pub const MAX_FILE: u64 = 32 * 1024;
 
-/// Most bytes kept by a thread, headers and names included.
+/// How many bytes a thread keeps, headers and names included, at most.
 pub const MAX_BYTES: usize = 8 * 1024 * 1024;
 
 /// A file whose content is kept in memory.

@@ -14,14 +14,14 @@ use crate::encoding::whole::{Plain, UnderWay};
 use crate::encoding::{Coding, EncodingConfig};
 use crate::site::root::Meta;
 
-/// Most bytes kept, of all files. A form takes a quarter of its file, so that 100 MB of scripts and
-/// style sheets fit.
+/// How many bytes of compressed files are kept, at most. A form takes a quarter of its file, so that
+/// 100 MB of scripts and style sheets fit.
 const MOST_BYTES: usize = 32 << 20;
 
 /// A file's state, which names its content, and the coding.
 type Key = (Meta, Coding);
 
-/// A form; none: the file is shorter as it is.
+/// The compressed file; none: the file is shorter uncompressed.
 type Form = Option<Bytes>;
 
 #[derive(Default)]

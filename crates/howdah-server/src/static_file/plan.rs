@@ -37,7 +37,8 @@ pub struct StaticPlan {
     pub(crate) cache_control: Option<Bytes>,
     /// Look for `.br`, `.zst`, `.gz` beside it.
     pub(crate) precompressed: bool,
-    /// For a script (`X-Accel-Redirect`): its content type may differ from the file's own.
+    /// Whether a script names the file (`X-Accel-Redirect`): its content type may differ from the
+    /// file's own.
     pub(crate) accelerated: bool,
 }
 
@@ -52,7 +53,7 @@ pub struct StaticAnswer {
     pub(crate) kept: Option<Arc<Entry>>,
     /// The body is this file, whole. Boxed: an idle connection keeps the room for it.
     whole: Option<Box<Meta>>,
-    /// Of a 304: what a 200 would be.
+    /// For a 304, what a 200 would send; otherwise none.
     pub unsent: Option<Unsent>,
 }
 

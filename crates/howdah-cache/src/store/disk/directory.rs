@@ -36,10 +36,10 @@ const OURS: [&str; 6] = [
 pub enum OpenError {
     /// Another server process holds the directory's lock.
     InUse {
-        /// Its process, as it wrote it.
+        /// The other server's process id, as it wrote it into the lock file.
         process: String,
     },
-    /// It has files in it that are not of a cache, or is no directory.
+    /// The directory has files in it that are not of a cache, or is no directory.
     NotACache {
         /// The name of one such file.
         name: String,
@@ -49,7 +49,7 @@ pub enum OpenError {
         /// The user id of the directory's owner.
         user: u32,
     },
-    /// It cannot be made, read or written.
+    /// The directory cannot be made, read or written.
     Io {
         /// What the server tried to do.
         what: &'static str,

@@ -27,11 +27,12 @@ pub const VERSION: u32 = 1;
 pub const HEAD: usize = 24;
 /// The longest description of a page in bytes.
 pub const MAX_DESCRIPTION: usize = 1 << 20;
-/// Longest time, some nine thousand years: sums of a few stay numbers.
+/// The largest time that is stored, in milliseconds, some nine thousand years: sums of a few do not
+/// overflow.
 const LONGEST: Millis = 1 << 48;
 const MAGIC: &[u8; 8] = b"HOWDAHPG";
 
-/// Whose page it is: 16 bytes each of the site and of everything configured that makes its pages.
+/// The owner of a page: 16 bytes each for the site and for everything configured that makes its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Owner {
     /// Identifies the site, across restarts.
@@ -41,7 +42,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Of what names a site, and of everything that makes its pages what they are.
+    /// Hashes what names a site, and everything configured that makes its pages what they are.
     pub fn new(site: &[u8], policy: &[u8]) -> Owner {
         let digest = |bytes: &[u8]| SipHasher24::new().hash(bytes).as_bytes();
         Owner {
@@ -74,9 +75,9 @@ pub enum What {
 /// Why a file is not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// It is no page, or one of another version of this format.
+    /// The file is no page, or one of another version of this format.
     Foreign,
-    /// It is shorter or longer than it says.
+    /// The file is shorter or longer than its description says.
     Truncated,
     /// A checksum does not match, or the description makes no sense.
     Corrupt,
@@ -97,7 +98,7 @@ pub struct Summary {
     pub owner: Owner,
     /// The generation the page was born in; none: it is no page.
     pub born: Option<u64>,
-    /// When a page is of no more use.
+    /// When the page is too old to be served in any case.
     pub useless_at: Millis,
     /// When the response was received.
     pub received: Millis,
@@ -138,8 +139,8 @@ pub fn encode(record: &Record) -> Option<Vec<Bytes>> {
     }
 }
 
-/// As [`encode`], of a page whose key in memory begins with its site's number. None: its
-/// description would be too long.
+/// As [`encode`], for a page whose key in memory begins with its site's number. None: the description
+/// would be too long.
 pub fn encode_page(owner: &Owner, key: &[u8], url_key: &[u8], page: &Object) -> Option<Vec<Bytes>> {
     let mut out = Writer::begin(owner, key, b'P');
     out.bytes(url_key);
@@ -180,7 +181,7 @@ pub fn encode_page(owner: &Owner, key: &[u8], url_key: &[u8], page: &Object) -> 
     Some(parts)
 }
 
-/// As [`encode`], of the names a URL's pages vary by.
+/// As [`encode`], for the names of the fields that a URL's pages vary by.
 pub fn encode_varies(owner: &Owner, key: &[u8], names: &[Vec<u8>]) -> Option<Vec<Bytes>> {
     let mut out = Writer::begin(owner, key, b'V');
     out.list(names);

@@ -74,7 +74,7 @@ pub struct Index {
 }
 
 impl Index {
-    /// For at most `capacity` bytes.
+    /// An empty index for files of at most `capacity` bytes together.
     pub fn new(capacity: u64) -> Index {
         let options = OptionsBuilder::new()
             .estimated_items_capacity((capacity / 32_768).clamp(64, 1 << 18) as usize)

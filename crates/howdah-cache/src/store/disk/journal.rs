@@ -53,7 +53,7 @@ const TOLERATED: Millis = 1000;
 pub enum Fresh {
     /// The directory had no journal.
     None,
-    /// It is damaged, or of another version.
+    /// The journal is damaged, or of another version.
     Corrupt,
     /// The machine stopped before the cache was closed.
     MachineStopped,
@@ -175,9 +175,9 @@ impl PurgeJournal {
         self.lock().header.secret
     }
 
-    /// From now on these sites' purges are written down, nobody else's. Gives what is in force for
-    /// each, which writes its purges here. Everything of a site that is new, or configured
-    /// differently, is gone; with `all`, everything of every site.
+    /// Writes down the purges of these sites only, from now on. Gives the generations of each site,
+    /// which write their purges here. Everything of a site that is new, or configured differently, is
+    /// gone; with `all`, everything of every site.
     pub fn begin(self: &Arc<Self>, owners: &[Owner], all: bool) -> Vec<Generations> {
         let mut state = self.lock();
         let mut before = std::mem::take(&mut state.sites);
@@ -227,7 +227,7 @@ impl PurgeJournal {
             .collect()
     }
 
-    /// Writes a purge down. A site nobody begins with any more has none.
+    /// Writes a purge down, if the journal knows the site ([`PurgeJournal::begin`]).
     pub fn record(&self, site: &[u8; 16], number: u64, what: &Purge, force: Force) {
         let mut state = self.lock();
         state.next = state.next.max(number + 1);

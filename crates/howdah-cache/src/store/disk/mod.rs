@@ -47,11 +47,11 @@ use journal::PurgeJournal;
 use reader::Job;
 use writer::{Order, Writer};
 
-/// Most orders that wait to be written.
+/// How many orders may wait for the writer.
 const ORDERS: usize = 4096;
-/// Most bytes of pages that wait to be written.
+/// How many bytes of pages may wait to be written.
 const WAITING: u64 = 64 << 20;
-/// Most requests that wait for a file.
+/// How many requests may wait for a file.
 const READS: usize = 1024;
 /// Threads that read. Two: a slow file does not hold up the next.
 const READERS: usize = 2;
@@ -155,7 +155,7 @@ pub struct DiskUsage {
     pub bytes: u64,
     /// How many bytes the files may take.
     pub capacity: u64,
-    /// Files that had to go for others.
+    /// Files removed to make room for others.
     pub evictions: u64,
     /// Requests whose page was read from a file.
     pub hits: u64,
@@ -165,7 +165,7 @@ pub struct DiskUsage {
     pub waiting: u64,
     /// Whether files of a former process are still being looked through.
     pub indexing: bool,
-    /// Why pages are not written at present.
+    /// The fault that keeps pages from being written at present; none: they are written.
     pub condition: Option<&'static str>,
     /// The faults that have happened, by name, each with its count.
     pub faults: Vec<(String, u64)>,
@@ -229,9 +229,9 @@ impl Disk {
         Ok(Arc::new(disk))
     }
 
-    /// From now on the pages of these sites are kept, nobody else's. Each must be there once. Gives
-    /// each its generations. The first time, at a start, they go on as they were; later, at a reload,
-    /// which may bring new code, everything of every site is gone.
+    /// Keeps the pages of these sites only, from now on; `owners` has each site once. Gives the
+    /// generations of each site. At the first call, at a start, they continue as they were; at a
+    /// later one, at a reload, which may bring new code, all pages of every site are purged.
     pub fn begin(&self, owners: &[Owner]) -> Vec<Arc<Generations>> {
         let shared = &self.shared;
         let mut live = shared.live.write().unwrap_or_else(PoisonError::into_inner);
@@ -309,8 +309,8 @@ impl Disk {
 }
 
 impl Drop for Disk {
-    /// As a process that is killed: what waits is not written, and nothing is flushed. The lock is let
-    /// go when the threads are gone.
+    /// Ends as a killed process does: what waits is not written, and nothing is flushed. The lock is
+    /// released when the threads have ended.
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::Release);
         lock(&self.shared.reads).clear();

@@ -15,7 +15,7 @@ use super::writer::Order;
 use super::{READS, Shared, lock};
 use crate::Millis;
 
-/// Who is this much younger than now was stored under another clock.
+/// A page that is this many milliseconds younger than now was stored under another clock.
 pub(super) const FUTURE: Millis = 1000;
 
 /// A page that a request waits for while it is read from disk.
@@ -62,7 +62,7 @@ pub(super) fn run(shared: &Shared) {
             }
         };
         drop(reads);
-        // Who has left is not read for.
+        // Nothing is read for a request that has ended.
         if !job.answer.is_closed() {
             let found = read(shared, &job.owner, &job.key);
             let _ = job.answer.send(found);

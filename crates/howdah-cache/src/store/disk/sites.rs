@@ -15,7 +15,8 @@ use crate::object::Object;
 #[derive(Debug)]
 pub struct DiskSites {
     disk: Arc<Disk>,
-    /// By the site's number; none: the site's pages are not kept.
+    /// What identifies each site on disk, and its generations, by the site's number; none: its pages
+    /// are not kept.
     sites: Vec<Option<(Owner, Arc<Generations>)>>,
 }
 

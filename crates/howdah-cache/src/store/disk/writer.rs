@@ -40,11 +40,11 @@ pub(super) enum Order {
         key: Vec<u8>,
         names: Vec<Vec<u8>>,
     },
-    /// Somebody found something wrong with this file, or did not find it.
+    /// Check this file: a reader found it damaged, or did not find it.
     Inspect(Name),
-    /// Keep at most so many bytes.
+    /// Keep at most this many bytes.
     Resize(u64),
-    /// See what a former process has left.
+    /// Look through the files that a former process has left.
     LookThrough,
     /// Flush everything, and send back whether that worked.
     Close(Sender<bool>),

@@ -130,7 +130,7 @@ impl Asked<'_> {
                 (stored, self.part.rules().max_object, Some(ticket))
             }
             Err(why) => {
-                // Nobody waits for an answer that is not for him.
+                // No request waits for an answer that it will not get.
                 // Not remembered either: nothing is rendered twice by trying.
                 ticket.land(Outcome::Passed(*why));
                 (Verdict::Pass(*why), 0, None)
