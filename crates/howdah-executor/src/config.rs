@@ -24,7 +24,7 @@ pub enum ProcessManager {
         /// The pool retires children when more than this are idle.
         max_spare_servers: u32,
     },
-    /// None at rest; forked as requests come.
+    /// The pool keeps no children at rest and forks them as requests come.
     Ondemand,
 }
 
@@ -74,7 +74,7 @@ impl Mode {
     }
 }
 
-/// What makes a pool one of workers.
+/// What a pool of workers is configured with beyond other pools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerConfig {
     /// The script each child boots, absolute.
@@ -130,7 +130,7 @@ pub struct PoolConfig {
     pub request_terminate_timeout: Option<Duration>,
     /// A request running longer than this has its PHP stack written to the slow log.
     pub request_slowlog_timeout: Option<Duration>,
-    /// `--php-ini`; `None`: PHP's own search.
+    /// The php.ini to read; `None`: the one that PHP finds by its own search.
     pub php_ini: Option<PathBuf>,
     /// Settings in the order they are given, as `-d name=value` on PHP's command line.
     pub defines: Vec<(String, String)>,
@@ -155,7 +155,7 @@ pub struct PoolConfig {
     pub patience: Patience,
 }
 
-/// A FastCGI pool: backends that somebody else runs.
+/// A FastCGI pool: its backends are started and stopped by others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FastCgiConfig {
     /// Its name in logs and status.
@@ -163,7 +163,8 @@ pub struct FastCgiConfig {
     /// Where they listen; at least one.
     pub backends: Vec<Backend>,
     /// Most connections to each backend: what it can run at once (php-fpm's `pm.max_children`).
-    /// `None`: asked for and felt out, and no connection is kept where that is not told.
+    /// `None`: the backend is asked, or the limit is found by trial; unless the backend says it, no
+    /// connection is kept.
     pub max_connections: Option<u32>,
     /// Keep connections for further requests, where the limit is known.
     pub keep_connections: bool,
@@ -176,7 +177,7 @@ pub struct FastCgiConfig {
     /// Longest time of a request on its backend; then the connection is closed: 504
     /// `TerminateTimeout`.
     pub request_terminate_timeout: Option<Duration>,
-    /// Longest attempt to connect.
+    /// Longest time an attempt to connect may take.
     pub connect_timeout: Duration,
     /// Longest time without progress in sending a request: 504 `BackendTimeout`.
     pub send_timeout: Duration,
@@ -191,7 +192,7 @@ pub struct FastCgiConfig {
     pub request_body_directory: Option<PathBuf>,
 }
 
-/// As whom and with which environment the programs of a pool run (modes `cgi` and `pool`).
+/// The user, group and environment that the programs of a pool run with (modes `cgi` and `pool`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgramIdentity {
     /// Run the programs as this user (needs a master that may).
@@ -241,12 +242,11 @@ pub struct CgiConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Processes {
     /// One program, which forks `max_children` children itself (`PHP_FCGI_CHILDREN`): they share one
-    /// opcache. A child cannot be told from outside, so the program is replaced as a whole.
+    /// opcache. Its children cannot be told apart from outside, so the program is replaced as a whole.
     Shared,
-    /// Up to `max_children` programs, each with so many connections at once (php-cgi: 1), each with an
-    /// opcache of its own.
+    /// Up to `max_children` programs, each with an opcache of its own.
     Independent {
-        /// Most requests a program is given at once.
+        /// Most requests a program is given at once (php-cgi takes 1).
         connections: u32,
     },
 }
@@ -277,11 +277,11 @@ pub struct ProgramPoolConfig {
     pub max_requests: u64,
     /// A program with more resident memory is replaced between requests.
     pub max_memory: Option<u64>,
-    /// A program that has lived so long is replaced.
+    /// Age at which a program is replaced; `None`: never.
     pub process_lifetime: Option<Duration>,
     /// How long the spawner may not answer; then it is killed: `SpawnerStuck`.
     pub spawner_timeout: Duration,
-    /// How connections are used: queue and time-outs as of backends of somebody else. Without
+    /// How the front connects to the programs: queue and time-outs as in mode `fastcgi`. It has no
     /// addresses.
     pub client: FastCgiConfig,
 }

@@ -34,7 +34,7 @@ pub enum ExecError {
     Stopping,
     /// No backend of the pool can be reached: 503 with Retry-After.
     BackendDown {
-        /// What became of the last attempt.
+        /// How the last attempt to reach a backend failed.
         message: String,
     },
     /// The backend closed the connection before the answer was complete: 502.

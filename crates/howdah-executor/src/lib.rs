@@ -55,12 +55,13 @@ pub struct ScriptRequest {
     pub body: ScriptBody,
     /// Number of the request in the logs.
     pub id: u64,
-    /// Who is told what the run does beside answering. The frame must ask for it
-    /// ([`howdah_proto::request::FrameBuilder::ask_for_effects`]), and only PHP of our own tells.
+    /// Receives what the run does apart from answering. The frame must ask for it
+    /// ([`howdah_proto::request::FrameBuilder::ask_for_effects`]), and only the modes `embed` and
+    /// `worker` report it.
     pub effects: Option<Arc<dyn EffectSink>>,
 }
 
-/// Is told what a run does beside answering, when the front reads it from the child: while the run is
+/// Receives what a run does apart from answering, when the front reads it from the child: while the run is
 /// polled, and when nobody waits for it any more. Called under locks of the pool: it must return at
 /// once and not come back to the pool.
 pub trait EffectSink: std::fmt::Debug + Send + Sync {
@@ -97,7 +98,7 @@ pub enum Event {
     Body(Bytes),
     /// The script has flushed: pass on now what was given so far.
     Flush,
-    /// The run did something beside answering, which [`ScriptRequest::effects`] has been told.
+    /// The run did something apart from answering, which [`ScriptRequest::effects`] has received.
     Effect,
     /// The response is complete (the script may still run).
     End,

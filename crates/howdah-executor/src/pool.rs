@@ -15,7 +15,7 @@ use crate::launch::Launcher;
 use crate::program_pool::ProgramPool;
 use crate::{ExecError, Executor, Log};
 
-/// Something that happens to a pool.
+/// A future that a pool's owner awaits.
 pub type Happens<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A pool's life, around the requests it runs.

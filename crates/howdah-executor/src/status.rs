@@ -40,11 +40,11 @@ pub struct PoolStatus {
     pub max_children_reached: u64,
     /// Requests beyond `request_slowlog_timeout`.
     pub slow_requests: u64,
-    /// Failures by their one name.
+    /// Number of failures since the start, by their one name.
     pub failures: Vec<(String, u64)>,
     /// One row for each child.
     pub children: Vec<ChildRow>,
-    /// A row a backend (mode `fastcgi`).
+    /// One row for each backend (mode `fastcgi`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub backends: Vec<BackendRow>,
 }

@@ -6,7 +6,7 @@
  * The SAPI's name is "cli": Symfony Console, Laravel, WP-CLI and Swoole itself ask for it. opcache is
  * off there unless php.ini or -d say opcache.enable_cli=1, as under php.
  *
- * What the script writes to databases is told as in a request (statements.c), to a descriptor that
+ * What the script writes to databases is reported as in a request (statements.c), to a descriptor that
  * `howdah php` reads (src/exchange.rs), and so is what it purges. */
 #include "howdah.h"
 
@@ -18,7 +18,7 @@
 #include "zend_signal.h"
 
 static const char *script_name = "";
-/* Whoever read the output has gone. */
+/* Whether the script ends when nobody reads its output any more (EPIPE). */
 static bool unread_ends_script = true;
 
 /* ---- SAPI ---- */
@@ -201,8 +201,8 @@ static void run(const char *code)
 	zend_destroy_file_handle(&file);
 }
 
-/* Runs `code`, or the script that is the first argument; `-`: the standard input. `tells`: writes to
- * databases are told. Returns the exit status. */
+/* Runs `code`, or the script that is the first argument; `-`: the standard input. `tells`: report
+ * writes to databases. Returns the exit status. */
 int howdah_run_command_line(const char *ini_path, bool no_ini, const char *ini_entries, const char *code,
                             bool tells, int argc, char **argv)
 {

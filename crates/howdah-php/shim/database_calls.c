@@ -57,7 +57,7 @@ static uint32_t pdo_statement(zend_execute_data *execute_data)
 {
 	const pdo_stmt_t *stmt = Z_PDO_STMT_P(ZEND_THIS);
 	if (!stmt->query_string) {
-		/* Never prepared: the call fails. */
+		/* The statement was never prepared: the call fails. */
 		return HOWDAH_READS;
 	}
 	return pdo_text(stmt->dbh, stmt->query_string);

@@ -1,6 +1,6 @@
-/* What a run did beside answering that forbids to give its page to others, or makes other pages old:
- * told to the front as effects, by name, with the place in the script that did it (howdah_proto::effect).
- * The page cache decides (docs/cache.md); nothing is prevented here. Told only where the front asks for
+/* What a run did apart from answering that forbids to give its page to others, or makes other pages old:
+ * reported to the front as effects, by name, with the place in the script that did it (howdah_proto::effect).
+ * The page cache decides (docs/cache.md); nothing is prevented here. Reported only where the front asks for
  * it, which it does for sites with a cache.
  *
  *   session   a session was opened, whether or not its cookie was sent (session.use_cookies=0, an
@@ -13,13 +13,13 @@
  *             its answer may be 200 if output had been sent before.
  *   write     statements.c
  *
- * Some are seen when they happen, which tells the place; what is left is looked for when the script is
- * through and again when its shutdown functions and destructors are. */
+ * Some are seen when they happen, and so with their place; the others are looked for when the script has
+ * ended and again when its shutdown functions and destructors have. */
 #include "howdah.h"
 
 #include "ext/session/php_session.h"
 
-/* Most bytes of two places in a script. */
+/* Room for two places in a script (file:line), in bytes. */
 #define PLACE_MAX 1024
 
 enum { TOLD_SESSION = 1, TOLD_NO_CACHE = 2, TOLD_COOKIE = 4, TOLD_FATAL = 8 };
@@ -137,7 +137,7 @@ void howdah_tell_effects(void)
 	}
 }
 
-/* Takes every header as it is. */
+/* Looks for cookies among the headers that a script sets; changes no header. */
 int howdah_see_header(sapi_header_struct *header, sapi_header_op_enum op, sapi_headers_struct *headers)
 {
 	static const char name[] = "Set-Cookie:";
@@ -157,7 +157,7 @@ int howdah_see_header(sapi_header_struct *header, sapi_header_op_enum op, sapi_h
 
 static void session_start(INTERNAL_FUNCTION_PARAMETERS)
 {
-	/* Its cookie is the session's: that is what is to be told. */
+	/* A cookie set meanwhile is the session's: the effect to report is the session. */
 	opens_session = true;
 	stock_session_start(INTERNAL_FUNCTION_PARAM_PASSTHRU);
 	opens_session = false;

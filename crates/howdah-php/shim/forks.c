@@ -1,5 +1,5 @@
 /* Processes that a script has forked (pcntl_fork) and has not waited for. While a request runs they are the
- * script's own, as is SIGCHLD; once it is over nobody would ever wait for them, since this process goes on,
+ * script's own, as is SIGCHLD; once it is over nothing would ever wait for them, since this process goes on,
  * and each would stay a zombie until the user's limit of processes is reached. So what is left of a request
  * is reaped between requests.
  *
@@ -46,7 +46,7 @@ void howdah_forks_reap(void)
 	do {
 		pid = waitpid(-1, NULL, WNOHANG);
 	} while (pid > 0);
-	/* 0: there are some that still run. */
+	/* waitpid() returns 0 while children are left that still run. */
 	has_forked = pid == 0;
 }
 
@@ -59,6 +59,6 @@ void howdah_forks_rest(void)
 	}
 	struct sigaction ignore = {.sa_handler = SIG_IGN};
 	ignores = sigaction(SIGCHLD, &ignore, &before) == 0;
-	/* Those that ended before that. */
+	/* Reaps those that ended before SIGCHLD was ignored. */
 	howdah_forks_reap();
 }

@@ -155,7 +155,7 @@ static ZEND_MODULE_POST_ZEND_DEACTIVATE_D(howdah)
 	return SUCCESS;
 }
 
-/* What `howdah php` has of them. */
+/* The functions that `howdah php` offers. */
 static const zend_function_entry command_line_functions[] = {
 	PHP_FE(howdah_cache_purge, arginfo_cache_purge)
 	PHP_FE(howdah_cache_tag, arginfo_cache_tag)

@@ -32,8 +32,8 @@ bool howdah_write_frame(uint32_t kind, const char *payload, size_t len);
 bool howdah_publish(void);
 /* Lets the front see what was written when it looks, without waking it. */
 void howdah_show(void);
-/* Reads an SQL text (howdah_proto::sql): HOWDAH_READS, _CONTROLS or _WRITES. Of a write, `out` gets what
- * is told of it, at most HOWDAH_MAX_DESCRIPTION bytes. */
+/* Reads an SQL text (howdah_proto::sql): HOWDAH_READS, _CONTROLS or _WRITES. Of a write, `out` gets the
+ * description, at most HOWDAH_MAX_DESCRIPTION bytes. */
 uint32_t howdah_describe(uint32_t dialect, const char *sql, size_t len, char *out, size_t cap, size_t *used);
 /* Fills `out`, waiting for the client; returns less than `len` only at the body's end. */
 size_t howdah_read_body(char *out, size_t len);
@@ -79,9 +79,9 @@ typedef struct {
 	uint32_t site;
 	/* Known variables by number; NULL when the request has none of that name. */
 	const howdah_var_ref *known[HOWDAH_VAR_COUNT];
-	/* Claimed and not yet handed back. */
+	/* The request is claimed and not yet handed back. */
 	bool open;
-	/* The front wants to know what the run does beside answering. */
+	/* The front wants to know what the run does apart from answering. */
 	bool effects;
 	/* SERVER_NAME is a name of the site's own, not only what the client said. */
 	bool own_name;
@@ -125,7 +125,7 @@ void howdah_fill_request_info(void);
 
 /* worker.c */
 void howdah_worker_prepare(void);
-/* Whether output belongs to nobody's answer but is the worker script's own. */
+/* Whether output belongs to no answer but is the worker script's own. */
 bool howdah_worker_speaks_itself(void);
 /* Whether a worker handles a request. */
 bool howdah_worker_serves(void);
@@ -154,9 +154,9 @@ void howdah_apply_settings(void);
 int howdah_activate_user_ini(void);
 
 /* cwd.c */
-/* NULL: the request names no script. */
+/* Changes to the script's directory; NULL: the request names no script. */
 void howdah_enter_script_directory(const char *script);
-/* Back to the directory open as `fd`, if somebody has left it. */
+/* Changes back to the directory open as `fd`, if the process has left it. */
 void howdah_return_to_directory(int fd);
 
 /* timers.c */
@@ -200,23 +200,23 @@ zif_handler howdah_wrap_function(const char *name, zif_handler ours);
  * Names in lower case. */
 zif_handler howdah_wrap_method(const char *class_name, const char *name, zif_handler ours);
 
-/* ---- effects.c: what a run does beside answering ---- */
+/* ---- effects.c: what a run does apart from answering ---- */
 
 void howdah_wrap_effects(void);
-/* A request begins: nothing has been told of it. */
+/* A request begins: no effect of it has been reported. */
 void howdah_effects_begin(void);
-/* Whether anybody wants to know. */
+/* Whether effects are to be reported. */
 bool howdah_effects_wanted(void);
-/* Tells one, with the place in the script (`place`: not for one that needs none) and `len` bytes behind. */
+/* Reports the effect `name`; its value is the place in the script, if `place`, and then `len` bytes. */
 void howdah_tell(const char *name, bool place, const char *text, size_t len);
-/* Tells what is to be seen at the run's end, once. */
+/* Reports, once each, the effects that are looked for at the run's end. */
 void howdah_tell_effects(void);
-/* sapi_module_struct.header_handler */
+/* The SAPI's header_handler: sees each header that a script sets. */
 int howdah_see_header(sapi_header_struct *header, sapi_header_op_enum op, sapi_headers_struct *headers);
 
 /* ---- statements.c: what is sent to databases, whatever extension sends it ---- */
 
-/* What is known of a statement. */
+/* What a statement does and, of a write, its description for the front. */
 typedef struct {
 	uint32_t kind; /* HOWDAH_READS, _CONTROLS, _WRITES */
 	size_t len;
@@ -261,7 +261,7 @@ void howdah_session_keep(void);
 bool howdah_session_is_active(void);
 /* session.save_handler "user", which only session_set_save_handler() may set, can be put back. */
 void howdah_session_let_handler_be_set(bool may);
-/* As at a request's end and beginning. */
+/* End and begin the session module's request, as PHP does around each request. */
 void howdah_session_end(void);
 void howdah_session_begin(void);
 /* Both, if there has been a session; session.auto_start opens none. */

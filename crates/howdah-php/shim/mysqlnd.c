@@ -130,7 +130,7 @@ void howdah_watch_mysqlnd(void)
 	if (!module) {
 		return;
 	}
-	/* Without a handle it is built in. */
+	/* A module without a handle is built into PHP. */
 	void *where = module->handle ? module->handle : RTLD_DEFAULT;
 	struct st_mysqlnd_plugin_methods_xetters *methods = dlsym(where, "mysqlnd_plugin_methods_xetters");
 	unsigned int (*take_number)(void);

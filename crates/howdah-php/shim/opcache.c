@@ -39,8 +39,8 @@ static bool held;         /* this process has its read lock on byte 1 */
 static bool others_held;  /* it may have locks on other bytes */
 static bool sees_opcache; /* opcache's calls come through here */
 static bool wipe_waits;   /* opcache's RINIT saw a wipe pending that cannot happen yet */
-/* Some process has seen that, and nobody since that it can happen. Shared by the zygote's children;
- * NULL: there is no such memory, no lock is kept. */
+/* Some process has seen a pending wipe, and none has seen since that it can happen. Shared by the zygote's
+ * children; NULL: there is no such memory, no lock is kept. */
 static atomic_bool *wipe_is_wanted;
 
 static int call_fcntl(int fd, int cmd, void *argument)
@@ -142,7 +142,7 @@ static int on_lock_call(int cmd, struct flock *lock)
 		return result;
 	}
 	if ((usage || whole) && lock->l_type == F_UNLCK && in_request) {
-		/* Ours to drop, at the request's end. */
+		/* Our own lock stays until the request's end, where we drop it. */
 		if (whole && others_held) {
 			others_held = false;
 			return set_lock(F_UNLCK, 0, 1) | set_lock(F_UNLCK, 2, 0);
@@ -202,7 +202,7 @@ __attribute__((visibility("default"))) int fcntl(int fd, int cmd, ...)
 	return call_fcntl(fd, cmd, argument);
 }
 
-/* PHP is up: a lock file not seen by now is nobody's. */
+/* PHP has started: a lock file that is opened from now on is not opcache's. */
 void howdah_opcache_started(void)
 {
 	starting = false;
@@ -233,7 +233,7 @@ void howdah_opcache_begin_use(void)
 	}
 }
 
-/* After all RINITs. */
+/* Called after the RINIT of every extension. */
 void howdah_opcache_settle(void)
 {
 	if (wipe_waits && held) {
@@ -242,7 +242,7 @@ void howdah_opcache_settle(void)
 	}
 }
 
-/* When nothing of the request is left. */
+/* Called when the request has ended and nothing of it is left. */
 void howdah_opcache_end_use(void)
 {
 	in_request = false;

@@ -62,7 +62,7 @@ static bool key_of(zend_execute_data *execute_data, const zend_string *name, sma
 	return true;
 }
 
-/* `name` of this connection now stands for `sql`; NULL: for something that is not known. */
+/* Notes that the statement `name` of this connection is `sql`; NULL: its text is not known. */
 static void remember(zend_execute_data *execute_data, const zend_string *name, const zend_string *sql)
 {
 	smart_str key = {0};
@@ -164,7 +164,7 @@ WRAPPER(pg_send_prepare, pg_prepares(execute_data))
 WRAPPER(pg_execute, pg_known(execute_data))
 WRAPPER(pg_send_execute, pg_known(execute_data))
 WRAPPER(pg_pconnect, pg_forget())
-/* The result of what was sent before. */
+/* Fetches the result of a statement that was sent before. */
 WRAPPER(pg_get_result, HOWDAH_CONTROLS)
 WRAPPER(pg_end_copy, HOWDAH_CONTROLS)
 WRAPPER(pg_insert, PG_TABLE("INSERT INTO", 2, ""))

@@ -111,7 +111,7 @@ int howdah_php_exit_status(void)
 
 /* ---- child ---- */
 
-/* The random sources need nothing: since PHP 8.2 each request seeds them anew (PHP_RINIT(random)),
+/* The random sources need nothing: since PHP 8.2 each request seeds them (PHP_RINIT(random)),
  * whatever a preload script did in the zygote. */
 void howdah_php_enter_child(void)
 {

@@ -83,7 +83,7 @@ typedef struct {
 	HashTable values;
 } user_ini;
 
-/* More directories than this, and the cache begins anew: a client cannot make it grow. */
+/* Most directories in the cache, which is then emptied: a client cannot make it grow. */
 #define USER_INI_MAX 4096
 
 static HashTable user_inis;

@@ -1,14 +1,14 @@
 /* Statements on their way to a database, from whatever extension: tells the front about writes.
  *
- * `write` is told before a statement that writes is executed, once a request for the same table and
+ * `write` is reported before a statement that writes is executed, once a request for the same table and
  * values, and can be seen by the front from then on: if this process dies in the middle, it is known that
  * something may have been written. What was written may be read by others only after the statement, or
  * its COMMIT, has been executed, and a page rendered meanwhile is old; the front knows that a run that
- * has told a write may have written until its answer leaves. Only what is executed after that needs a
- * word of its own, `wrote`: once the head was handed on, once the client was let go
+ * has reported a write may have written until its answer leaves. Only what is executed after that needs an
+ * effect of its own, `wrote`: once the head was handed on, once the client was let go
  * (fastcgi_finish_request()), and now and then in a script that takes its time.
  *
- * Of what a worker script writes outside of its requests the next request tells (`outside`). A worker's
+ * What a worker script writes outside of its requests, its next request reports (`outside`). A worker's
  * transaction may outlast the request that wrote in it: its COMMIT is a write of the request it is in.
  *
  * Not seen: what goes past PHP's extensions (FFI, another process). */
@@ -16,14 +16,14 @@
 
 #include <time.h>
 
-/* As many different writes of a request are known by heart; the rest is told each time. */
+/* Number of different writes of a request that are remembered; others are reported each time. */
 #define REMEMBERED 64
 /* Milliseconds after which a script that writes is taken for one that goes on for long. */
 #define NOW_AND_THEN 100
 
 static uint64_t remembered[REMEMBERED];
 static size_t remembered_count;
-/* The run has told a write; when it last said so, in milliseconds. */
+/* The run has reported a write, and when it last did so, in milliseconds. */
 static bool has_written;
 static uint64_t said_at;
 /* The worker script wrote while it handled no request. */

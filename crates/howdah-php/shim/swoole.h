@@ -16,7 +16,7 @@ typedef struct {
 	uint64_t workers;
 	uint64_t max_requests; /* 0: never replaced */
 	uint64_t max_body;
-	uint64_t max_uploads; /* of a form with files; 0: max_body */
+	uint64_t max_uploads; /* most bytes of a form with files; 0: max_body */
 	uint64_t max_output;
 	uint64_t idle_ms;
 	uint64_t max_wait_ms;
@@ -107,7 +107,7 @@ void howdah_run_log_talks(bool talks);
 
 /* ---- parts of this mode ---- */
 
-/* What set() has been told and the loop does not need. swoole_settings.c */
+/* The settings of set() that the loop does not need. swoole_settings.c */
 typedef struct {
 	bool compression;
 	zend_long compression_level;
@@ -133,9 +133,9 @@ void howdah_swoole_check_settings(void);
 extern zend_class_entry *howdah_swoole_exception_ce, *howdah_swoole_server_ce,
     *howdah_swoole_request_ce, *howdah_swoole_response_ce;
 
-/* This process is a worker of the server. */
+/* Whether this process is a worker of the server. */
 extern bool howdah_swoole_in_worker;
-/* The server has been started. */
+/* Whether the server has been started. */
 extern bool howdah_swoole_started;
 
 void howdah_swoole_log(bool warns, const char *format, ...) ZEND_ATTRIBUTE_FORMAT(printf, 2, 3);
@@ -177,7 +177,7 @@ void howdah_swoole_new_response(zval *object, uint64_t connection);
 void howdah_swoole_fail_response(zval *object, const char *name);
 
 /* swoole_timer.c */
-/* False: what it called threw or exited. */
+/* Calls the timer's function. False when it threw or exited. */
 bool howdah_swoole_on_timer(uint64_t id, bool repeats);
 void howdah_swoole_forget_timers(void);
 /* Without a server: calls timers until there are none, or one of them exits or throws. */

@@ -146,7 +146,7 @@ static PHP_METHOD(Atomic, wait)
 		.tv_nsec = limited ? (long)((seconds - floor(seconds)) * 1e9) : 0,
 	};
 	long woken = syscall(SYS_futex, word, FUTEX_WAIT, 0, limited ? &limit : NULL, NULL, 0);
-	/* EAGAIN: it is not 0 any more. */
+	/* EAGAIN: the word is not 0 any more. */
 	RETURN_BOOL((woken == 0 || errno == EAGAIN) && swap(word, 1, 0));
 }
 

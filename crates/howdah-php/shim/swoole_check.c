@@ -148,7 +148,7 @@ static const char *first_script;
 static zend_op_array *compile_first(zend_file_handle *file, int type)
 {
 	zend_op_array *script = compile(file, type);
-	/* auto_prepend_file comes before. */
+	/* The first file compiled may be auto_prepend_file. */
 	if (script && file->filename && strcmp(ZSTR_VAL(file->filename), first_script) == 0) {
 		zend_compile_file = compile;
 		if (!check_all(script)) {

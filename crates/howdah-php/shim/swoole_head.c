@@ -212,7 +212,7 @@ static bool says_close(zval *value)
 	    && strcasecmp(Z_STRVAL_P(value), "close") == 0;
 }
 
-/* The script's fields. */
+/* Writes the fields that the script has set. */
 static int put_fields(response_t *response, zend_long *own_length)
 {
 	int seen = 0;
@@ -281,7 +281,7 @@ static void put_cookies(response_t *response)
 	} ZEND_HASH_FOREACH_END();
 }
 
-/* The fields behind the last chunk. */
+/* Writes the trailers, which follow the last chunk. */
 void howdah_out_trailers(response_t *response)
 {
 	zval *trailers = &response->std.properties_table[TRAILER], *value;

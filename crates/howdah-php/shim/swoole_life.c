@@ -25,7 +25,7 @@ const char *howdah_swoole_event_name(size_t index)
 
 callback_t howdah_swoole_callbacks[EVENTS];
 
-/* Why the last call failed. */
+/* The name of the failure of the last call that failed. */
 static const char *failure;
 
 zval howdah_swoole_the_server;
@@ -43,7 +43,7 @@ static void end_visit(void)
 	}
 	howdah_session_forget();
 	if (UNEXPECTED(EG(exception) && !CG(unclean_shutdown))) {
-		/* Of a handler of the script's. */
+		/* A session handler of the script's has thrown it. */
 		zend_exception_error(EG(exception), E_WARNING);
 	}
 }

@@ -1,6 +1,6 @@
 /* Swoole\Http\Request. Its arrays are made when a script first looks at them: the slots of the
  * declared properties are left undefined, so that every access comes to the handlers here, as PHP's
- * engine has it. A request nobody looks into costs an object and no array.
+ * engine has it. A request that the script does not look into costs an object and no array.
  *
  * The bytes belong to the loop and are there while the callback runs; what outlives it (the
  * script kept the object) is made in full when it returns. */
@@ -18,7 +18,7 @@
 zend_class_entry *howdah_swoole_request_ce;
 static zend_object_handlers handlers;
 
-/* In the order of declaration. */
+/* The declared properties, in the order of their declaration. */
 enum { FD, STREAM_ID, HEADER, SERVER, COOKIE, GET, FILES, POST, TMPFILES, PROPERTIES };
 
 static const char *const names[PROPERTIES] = {
@@ -27,9 +27,9 @@ static const char *const names[PROPERTIES] = {
 
 typedef struct {
 	uint64_t connection;
-	/* The loop has its bytes. */
+	/* The loop still has the request's bytes. */
 	bool live;
-	/* Bits of properties not made yet. */
+	/* One bit for each property that has not been made yet. */
 	uint32_t missing;
 	zend_string *content;
 	zend_object std;
@@ -124,7 +124,7 @@ static void make_header(request_t *request, zval *slot)
 	howdah_bytes name, value;
 	for (size_t i = 0; howdah_run_field(request->connection, i, &name, &value); i++) {
 		if (howdah_swoole.parse_cookie && is_name(&name, "cookie")) {
-			/* As in Swoole: it is in `cookie`. */
+			/* As in Swoole, `header` lacks it: it is in `cookie`. */
 			continue;
 		}
 		zend_string *key = header_name(&name);
@@ -172,7 +172,7 @@ static void add_number(zval *array, int name, zend_long number)
 	add(array, name, &value);
 }
 
-/* In Swoole's order. */
+/* Fills `server`, with the keys in Swoole's order. */
 static void make_server(const howdah_run_request_t *request, zval *slot)
 {
 	array_init_size(slot, 16);
@@ -252,7 +252,7 @@ size_t howdah_swoole_read_post(char *buffer, size_t len)
 	return n;
 }
 
-/* What is said of each file. */
+/* The keys of an uploaded file's array. */
 enum { FACTS = 5 };
 
 static const char *const fact_names[FACTS] = {"name", "type", "tmp_name", "error", "size"};
@@ -355,7 +355,7 @@ static void make_form(request_t *request, const howdah_run_request_t *seen, cons
 		SEPARATE_ARRAY(found);
 		ZEND_HASH_FOREACH_VAL(Z_ARRVAL_P(found), one) {
 			if (Z_TYPE_P(one) == IS_ARRAY) {
-				/* Swoole has the other five. */
+				/* Swoole has PHP's keys but for this one. */
 				SEPARATE_ARRAY(one);
 				zend_hash_str_del(Z_ARRVAL_P(one), "full_path", sizeof("full_path") - 1);
 				zval *paths = zend_hash_str_find(Z_ARRVAL_P(one), "tmp_name", sizeof("tmp_name") - 1);
@@ -419,7 +419,7 @@ static void make_body(request_t *request, const howdah_run_request_t *seen, zval
 	}
 }
 
-/* Makes the properties of these bits. */
+/* Makes the properties whose bits are set in `wanted`. */
 static void make(request_t *request, uint32_t wanted)
 {
 	const uint32_t of_body = 1 << FILES | 1 << POST | 1 << TMPFILES;

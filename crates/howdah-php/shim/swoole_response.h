@@ -14,7 +14,7 @@ typedef struct {
 	int status;          /* 0: not set */
 	zend_string *reason;
 	bool head_sent, chunked, ended, detached;
-	/* After a head: the connection lives on. */
+	/* Set with the head: the connection stays open after the answer. */
 	bool keep;
 	zend_object std;
 } response_t;

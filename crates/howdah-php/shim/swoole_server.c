@@ -199,7 +199,7 @@ static PHP_METHOD(Server, reload)
 		Z_PARAM_BOOL(only_tasks)
 	ZEND_PARSE_PARAMETERS_END();
 	if (only_tasks) {
-		/* There are none. */
+		/* There are no task workers. */
 		RETURN_TRUE;
 	}
 	signal_manager(INTERNAL_FUNCTION_PARAM_PASSTHRU, SIGUSR1);

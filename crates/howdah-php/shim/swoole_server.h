@@ -20,7 +20,7 @@ typedef enum {
 	ON_CONNECT,
 	ON_CLOSE,
 	ON_REQUEST,
-	/* Registered and never called. */
+	/* Scripts may set these callbacks; they are never called. */
 	ON_TASK,
 	ON_FINISH,
 	ON_WORKER_ERROR,

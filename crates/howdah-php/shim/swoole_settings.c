@@ -28,7 +28,7 @@ typedef struct {
 	kind_t kind;
 	zend_long least;
 	void *into;
-	/* UNLESS, DOUBTFUL: why */
+	/* The sentence for a refusal (UNLESS) or a warning (DOUBTFUL). */
 	const char *why;
 } setting_t;
 
@@ -262,7 +262,7 @@ static void special(const char *name, zval *value)
 	} else if (strstr(name, "compression_types")) {
 		keep_list(name, value, '\0', "an array of media types", (const char **)&howdah_swoole.compression_types);
 	} else {
-		/* A level of compression. */
+		/* The level of compression is all that is left. */
 		zend_long level = zval_get_long(value);
 		if (level < 0 || level > 9) {
 			bad_value(name, "a level from 0 to 9");
@@ -346,7 +346,7 @@ void howdah_swoole_set(HashTable *given)
 	howdah_run_jitter(grace >= 0 ? (uint64_t)grace : howdah_swoole_loop.max_requests / 2);
 }
 
-/* At start(), when nothing more is set. */
+/* Called by start(), after which nothing more is set. */
 void howdah_swoole_check_settings(void)
 {
 	if (static_wanted && !document_root_wanted) {
@@ -356,7 +356,7 @@ void howdah_swoole_check_settings(void)
 	if (howdah_swoole.large_uploads && PG(upload_max_filesize) > 0) {
 		howdah_swoole_loop.max_uploads = howdah_swoole_loop.max_body + (uint64_t)PG(upload_max_filesize);
 	}
-	/* Where PHP puts uploads, too. */
+	/* The directory PHP puts uploads into, too. */
 	const char *directory = PG(upload_tmp_dir) && *PG(upload_tmp_dir) ? PG(upload_tmp_dir)
 	                                                                  : php_get_temporary_directory();
 	howdah_swoole_loop.spill_directory = strdup(directory);

@@ -26,7 +26,7 @@ typedef struct {
 typedef struct {
 	uint8_t state, key_len;
 	char key[KEY_MAX + 1];
-	/* Columns follow. */
+	/* The values of the columns follow. */
 } row_t;
 
 typedef struct {
@@ -42,7 +42,7 @@ typedef struct {
 	uint32_t column_count;
 	shared_t *shared;
 	char *first;
-	uint32_t at; /* of the iteration */
+	uint32_t at; /* the slot the iteration is at */
 	zend_object std;
 } table_t;
 
@@ -538,7 +538,7 @@ static PHP_METHOD(Table, getMemorySize)
 static PHP_METHOD(Table, destroy)
 {
 	ZEND_PARSE_PARAMETERS_NONE();
-	/* Its memory goes with the last object. */
+	/* The memory is freed with the last object. */
 	RETURN_TRUE;
 }
 

@@ -18,7 +18,7 @@ typedef struct {
 	zval *arguments;
 	uint32_t running;
 	bool cleared;
-	/* What info() says of it. */
+	/* What Timer::info() shows. */
 	zend_long interval, calls, round;
 } howdah_timer_t;
 

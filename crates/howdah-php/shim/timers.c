@@ -7,7 +7,7 @@
  * - arming while the request is read when there is no body to read: armed again before the script;
  * - disarming at the very end, when much of the limit is left: the timer counts this process's CPU
  *   time, of which the end of a request and the sleep after it take next to none, and the next
- *   request sets it anew. One that has no limit, or a body to read, disarms it first;
+ *   request sets it again. One that has no limit, or a body to read, disarms it first;
  * - arming for a script under the same long limit as the one before it, a moment ago: the timer
  *   was set that moment longer, so a script never has less than its limit, and at most GRACE more.
  *
@@ -30,7 +30,7 @@
 howdah_phase_t howdah_phase;
 
 static bool armed;     /* the kernel's timer may be running */
-static bool left_over; /* PHP has disarmed it, the kernel was not told */
+static bool left_over; /* PHP has disarmed it; the kernel's timer still runs */
 static long limit;     /* seconds it was armed with, GRACE aside; 0: not by PHP's own call */
 static bool graced;    /* it was armed with GRACE on top */
 static bool for_script; /* PHP's next arming is that of a script about to begin */
@@ -134,7 +134,7 @@ void howdah_timer_before_script(void)
 	}
 }
 
-/* A worker's limit begins anew with each request, but a timer set less than a second ago with the
+/* A worker's limit starts again with each request, but a timer set less than a second ago with the
  * same long limit is left running: a request then has up to a second less, and costs a system call
  * less. Between requests it stays armed, since a sleeping process uses no CPU time. */
 void howdah_timer_before_worker_request(void)
@@ -168,7 +168,7 @@ static bool same_action(const struct sigaction *a, const struct sigaction *b)
 static struct sigaction installed;
 static bool installed_known, unblocked_known;
 
-/* glibc's own name of sigaction(). */
+/* glibc's own name for sigaction(), which this file defines. */
 extern int __sigaction(int signo, const struct sigaction *action, struct sigaction *old);
 
 __attribute__((visibility("default"))) int sigaction(int signo, const struct sigaction *action,

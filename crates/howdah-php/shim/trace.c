@@ -87,7 +87,7 @@ static void name_of_call(int memory, const frame *call, char *out)
 	snprintf(out + used, MAX_NAME * 2 - used, "%s", peek_string(memory, name, text) ? text : "???");
 }
 
-/* Where the call stands: file and line of the nearest frame of PHP code from `at` outwards. */
+/* Finds the place of a call: file and line of the nearest frame of PHP code from `at` outwards. */
 static void place_of_call(int memory, uintptr_t at, char *file, uint32_t *line)
 {
 	strcpy(file, "unknown");
@@ -115,7 +115,7 @@ static void place_of_call(int memory, uintptr_t at, char *file, uint32_t *line)
 }
 
 /* Writes "name() FILE:LINE" lines, innermost call first, to `out` and returns their length. A
- * function written in PHP is placed where it stands now, one written in C where it was called. */
+ * function written in PHP is shown at its present line, one written in C where it was called. */
 size_t howdah_php_trace(int memory, char *out, size_t cap)
 {
 	uintptr_t at;

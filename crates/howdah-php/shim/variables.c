@@ -94,7 +94,7 @@ static zend_string *permanent_string(const char *text, size_t len)
 	return string;
 }
 
-/* Once in the zygote, after PHP's start. */
+/* Called once in the zygote, after PHP's start. */
 static void remember_environment(void)
 {
 	zend_hash_init(&ready_environment, 16, NULL, NULL, 1);

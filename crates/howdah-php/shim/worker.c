@@ -110,7 +110,7 @@ static void end_request(void)
 	} zend_end_try();
 	settle(&exit);
 	howdah_tell_effects();
-	/* Writes the session. */
+	/* The session module writes its session here. */
 	howdah_state_end_modules();
 	settle(&exit);
 	if (++served == 1) {
@@ -342,8 +342,8 @@ static const zend_function_entry functions[] = {
 	PHP_FE_END
 };
 
-/* opcache's memory can only be wiped when nobody runs code from it, and a worker always does. What
- * the caller wants, new code, takes new workers: the front is asked for them. */
+/* opcache's memory can only be wiped when no process runs code from it, and a worker always does. The
+ * caller gets the new code it wants from new workers, which the front is asked for. */
 static void reset_opcache(INTERNAL_FUNCTION_PARAMETERS)
 {
 	ZEND_PARSE_PARAMETERS_NONE();

@@ -10,7 +10,7 @@ typedef enum {
 	HOWDAH_BOOTING,   /* the script runs and has not asked for a request yet */
 	HOWDAH_BETWEEN,   /* it has asked before and runs code of its own now */
 	HOWDAH_SERVING,   /* the callback runs, or what belongs to its request */
-	HOWDAH_STOPPING,  /* it has been told that there are no more requests */
+	HOWDAH_STOPPING,  /* it knows that there are no more requests */
 } howdah_worker_phase;
 
 extern howdah_worker_phase howdah_worker;
@@ -23,15 +23,15 @@ void howdah_state_prepare(void);
 void howdah_state_keep_boot(void);
 /* The first request is over: keeps what frameworks set up in it. */
 void howdah_state_keep_first(void);
-/* Undoes what has changed since. */
+/* Undoes what a request has changed in the kept state. */
 void howdah_state_restore(void);
-/* Before a request: registered shutdown functions are to be told from the script's own. */
+/* Before a request: tells the shutdown functions it registers from the script's own. */
 void howdah_state_begin_request(void);
 /* Calls the shutdown functions that the request has registered, and forgets them. */
 void howdah_state_call_shutdown_functions(void);
 /* The script ends within a request: its own shutdown functions come before the request's. */
 void howdah_state_join_shutdown_functions(void);
-/* $_GET and its kin from the present request. */
+/* Fills $_GET and the other superglobals from the present request. */
 void howdah_state_import_superglobals(void);
 /* The extensions that keep something of a request: ended and begun as for one. */
 void howdah_state_end_modules(void);

@@ -36,7 +36,7 @@ static void on_call(INTERNAL_FUNCTION_PARAMETERS)
 {
 	for (size_t i = 0; i < CALLS; i++) {
 		if (calls[i].function == EX(func)) {
-			/* Without an argument it is a question. */
+			/* A call without an argument only reads the state. */
 			calls[i].touched = calls[i].touched || ZEND_NUM_ARGS() > 0;
 			calls[i].stock(INTERNAL_FUNCTION_PARAM_PASSTHRU);
 			return;

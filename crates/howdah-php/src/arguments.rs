@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Of a zygote that is not told otherwise.
+/// How long children may finish their requests unless the command line says otherwise.
 const FAREWELL: Duration = Duration::from_secs(60);
 
 /// What the command line asks for.
@@ -16,11 +16,11 @@ pub enum Action {
     Version,
     /// Run as the zygote of a pool.
     Serve(Options),
-    /// Only see whether PHP starts with these settings, within so many seconds.
+    /// Only see whether PHP starts with these settings, within this many seconds.
     Try(Options, u32),
 }
 
-/// A pool's zygote, as asked for.
+/// What the command line tells a zygote.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Name of the pool, for process titles and messages.
@@ -85,7 +85,7 @@ impl std::fmt::Display for Refused {
     }
 }
 
-/// Reads the arguments after the program's name; `stdin` when one of them says that more stands there.
+/// Reads the arguments after the program's name; `stdin` is read when one of them says that more follow there.
 pub fn parse(
     args: impl Iterator<Item = OsString>,
     stdin: impl FnOnce() -> std::io::Result<Vec<u8>>,

@@ -13,7 +13,7 @@ struct Options {
     settings: Settings,
     /// PHP code in place of a script.
     code: Option<CString>,
-    /// Where effects are written to.
+    /// The descriptor that effects are written to; `None`: they are not reported.
     effects: Option<i32>,
     /// The script (with code: what stands for it) and its arguments.
     arguments: Vec<CString>,

@@ -37,7 +37,7 @@ impl Settings {
         Ok(true)
     }
 
-    /// As PHP is started with them; the php.ini named is there.
+    /// The settings as PHP is started with them; an error if the named php.ini does not exist.
     pub fn settle(self) -> Result<(PhpIni, CString), String> {
         if let PhpIni::File(path) = &self.php_ini {
             sys::readable(path).map_err(|error| {

@@ -23,7 +23,7 @@ pub struct Job {
 struct Exchange {
     job: Option<Job>,
     bells: Vec<i32>,
-    /// On a command line: where effects are told.
+    /// On a command line: the descriptor that effects are written to.
     effects: Option<i32>,
 }
 
@@ -144,7 +144,7 @@ pub fn done() {
     });
 }
 
-/// Has the pool's supervisor look around, whose bell is behind those of the `fronts`.
+/// Wakes the pool's supervisor, whose bell follows those of the `fronts`.
 pub fn ring_supervisor(fronts: u32) {
     EXCHANGE.with_borrow(|e| ring(Bell(true), fronts as usize, &e.bells));
 }
@@ -186,8 +186,8 @@ impl Job {
         true
     }
 
-    /// Writes what the front wants to know also of a run whose client has left: it reads on until the
-    /// run is through. `false` when there is no front any more.
+    /// Writes what the front wants to know even when the client has left: the front reads on until the
+    /// run ends. `false` when there is no front any more.
     fn tell(&mut self, kind: u32, payload: &[u8], bells: &[i32]) -> bool {
         while !self.writer.begin(&self.claim, kind, payload.len() as u32) {
             if !self.wait_for_room(bells) {

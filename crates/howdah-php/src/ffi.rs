@@ -205,7 +205,7 @@ pub fn run_script(ini: PhpIni, ini_entries: CString, arguments: Vec<CString>) ->
 }
 
 /// Runs `code`, or the script that is the first argument, as php on a command line would. `tells`: what it
-/// writes to databases is told ([`exchange::tell_effects_to`]).
+/// writes to databases is reported ([`exchange::tell_effects_to`]).
 pub fn run_command_line(
     ini: PhpIni,
     ini_entries: CString,
@@ -276,7 +276,7 @@ unsafe extern "C" fn howdah_write_body(bytes: *const u8, len: usize) -> bool {
     exchange::write_body(unsafe { std::slice::from_raw_parts(bytes, len) })
 }
 
-/// Bytes of the shim's.
+/// Borrows bytes that the shim passes.
 ///
 /// # Safety
 /// `at` points to `len` readable bytes that nobody changes during the call; NULL only with length 0.

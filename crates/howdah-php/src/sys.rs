@@ -495,7 +495,7 @@ pub fn user_numbered(uid: u32) -> Option<Account> {
     unsafe { account(libc::getpwuid(uid)) }
 }
 
-/// Copies what the system found.
+/// Copies an entry of the user database.
 ///
 /// # Safety
 /// NULL or a valid entry, whose strings are NULL or NUL-terminated.

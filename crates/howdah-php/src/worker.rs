@@ -29,7 +29,7 @@ struct Worker {
     spent: bool,
     turn: u32,
     max_requests: u64,
-    /// Where its words go: to the zygote.
+    /// The descriptor that its words to the zygote are written to.
     words: i32,
 }
 

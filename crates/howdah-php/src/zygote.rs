@@ -58,7 +58,7 @@ impl Pair {
     }
 }
 
-/// What a worker pool has beside.
+/// What the zygote of a worker pool needs in addition.
 struct Worker {
     script: PathBuf,
     /// On which workers say that they have booted, or why not.
@@ -68,7 +68,7 @@ struct Worker {
 /// A start that failed: its name and a sentence.
 type Failure = (&'static str, String);
 
-/// Where the front is told that the start has failed; none: -1.
+/// The control socket, over which a failed start is reported; -1: there is none.
 static CONTROL: AtomicI32 = AtomicI32::new(-1);
 
 /// Runs the zygote until the front closes the control socket.

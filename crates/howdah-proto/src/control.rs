@@ -36,7 +36,7 @@ pub enum Command {
     },
 }
 
-/// What a zygote tells the front.
+/// What a zygote reports to the front.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
     /// PHP's module startup is done; children can be forked.

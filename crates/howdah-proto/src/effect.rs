@@ -1,4 +1,4 @@
-//! What a run did beside answering, as its [`crate::response::Frame::Effect`] frames say it: names, and
+//! What a run did apart from answering, as its [`crate::response::Frame::Effect`] frames say it: names, and
 //! the value of a write. The value of the others is where it was done, `file:line`, or empty.
 //!
 //! ```text
@@ -17,12 +17,12 @@ pub const NO_CACHE: &[u8] = b"nocache";
 pub const FATAL: &[u8] = b"fatal";
 /// A cookie was set, whether or not it was taken back.
 pub const COOKIE: &[u8] = b"cookie";
-/// A statement that writes is about to be executed: told once a run for the same table and values.
+/// A statement that writes is about to be executed; reported once a run for the same table and values.
 pub const WRITE: &[u8] = b"write";
-/// A statement was executed that may have made visible what was told by [`WRITE`] before.
+/// A statement was executed that may have made visible what a [`WRITE`] reported before.
 pub const WROTE: &[u8] = b"wrote";
-/// A worker script has written while it handled no request, as when it boots: told by its next request,
-/// which has nothing to do with it.
+/// A worker script has written while it handled no request, as when it boots. Its next request reports
+/// it, which has nothing to do with it.
 pub const OUTSIDE: &[u8] = b"outside";
 
 /// The script asks for a purge: its value is a path, a URL, `tag:NAME` or `*`.
@@ -34,7 +34,7 @@ pub const MAX_ASKED: usize = 4000;
 /// Most bytes the value of a [`TAG`] may have.
 pub const MAX_TAG: usize = 1024;
 
-/// Most bytes of an effect that `howdah-php php` tells `howdah php`, a message each
+/// Most bytes of an effect that `howdah-php php` reports to `howdah php`, a message each
 /// (`u32 name length | name | value`, native-endian); in place of a longer one goes a write to any table.
 pub const MAX_MESSAGE: usize = 64 << 10;
 
@@ -74,8 +74,8 @@ impl<'a> Write<'a> {
     }
 }
 
-/// What a statement does and, of a write, what is told of it behind its place: the writing side of
-/// [`Write::parse`].
+/// What a statement does and, of a write, the part of the effect's value that follows the place: the
+/// writing side of [`Write::parse`].
 pub fn describe(dialect: Dialect, sql: &[u8]) -> (Kind, Vec<u8>) {
     let verdict = classify(dialect, sql);
     if verdict.kind != Kind::Write {

@@ -41,7 +41,7 @@ impl Level {
         *Level::ALL.get(number as usize).unwrap_or(&Level::Debug)
     }
 
-    /// As the error log writes it.
+    /// The level's name, as the error log writes it.
     pub fn name(self) -> &'static str {
         match self {
             Level::Emergency => "emergency",

@@ -10,7 +10,7 @@
 //! - [`response`]: the response frames a PHP process writes, and the strict parser the front
 //!   reads them with. What a PHP process sends is a claim until that parser has accepted it.
 //! - [`level`]: how serious a log message is.
-//! - [`effect`]: what a run did beside answering, as its frames say it; [`sql`]: whether a statement
+//! - [`effect`]: what a run did apart from answering, as its frames say it; [`sql`]: whether a statement
 //!   writes, and where.
 //! - [`shm`]: the shared memory of a pool: ready rings, slots, scoreboard, bells. The only
 //!   module here with `unsafe`.

@@ -35,12 +35,12 @@ pub mod layout {
     pub const OFF_SITE: usize = 32;
     /// `u32 flags`: [`FLAG_EFFECTS`], [`FLAG_OWN_NAME`].
     pub const OFF_FLAGS: usize = 36;
-    /// The run is to tell what it does beside answering ([`crate::effect`]).
+    /// The run is to report what it does apart from answering ([`crate::effect`]).
     pub const FLAG_EFFECTS: u32 = 1;
     /// `SERVER_NAME` is a name that the site's configuration knows, not only what the client said:
     /// `[HOST=]` sections of php.ini hold for it.
     pub const FLAG_OWN_NAME: u32 = 2;
-    /// Where the first string may stand.
+    /// Length of the fixed head; the strings follow it.
     pub const HEAD_LEN: usize = 40;
     /// `VarRef { u16 id; u16 name_len; u32 name_off; u32 value_off; u32 value_len }`.
     /// `id` is an index of the known names, or [`VAR_ID_TEXT`] and then the name is text.
@@ -164,7 +164,7 @@ impl FrameBuilder {
         self.inis.push([kind as u32, name_off, name_len, off, len]);
     }
 
-    /// Asks the run to tell what it does beside answering.
+    /// Asks the run to report what it does apart from answering.
     pub fn ask_for_effects(&mut self) {
         self.flags |= FLAG_EFFECTS;
     }

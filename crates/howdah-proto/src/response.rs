@@ -259,7 +259,7 @@ fn parse_head(payload: &[u8]) -> Result<Head, ResponseError> {
     Ok(head)
 }
 
-/// RFC 9110 §5.6.2 `token`.
+/// Whether `name` is a `token` of RFC 9110 §5.6.2.
 pub fn is_token(name: &[u8]) -> bool {
     !name.is_empty()
         && name

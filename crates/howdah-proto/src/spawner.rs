@@ -29,7 +29,7 @@ pub enum What {
 /// Start a process, leader of a process group of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// Number of the process in all that is said about it.
+    /// Number by which all later messages refer to the process.
     pub id: u64,
     /// The program to execute.
     pub what: What,
@@ -60,11 +60,11 @@ pub enum Order {
         /// The number of the process ([`Start::id`]).
         id: u64,
     },
-    /// Whether the spawner still hears: answered by [`Report::Here`].
+    /// Asks whether the spawner still answers; it does with [`Report::Here`].
     Ask,
 }
 
-/// What a spawner tells the front.
+/// What a spawner reports to the front.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
     /// The spawner is ready to start processes.

@@ -16,7 +16,7 @@ pub enum Word {
         /// The worker whose script asks.
         child: ChildId,
     },
-    /// Its script ended before that.
+    /// Its script ended before it asked for a request.
     Failed {
         /// The worker whose script ended.
         child: ChildId,

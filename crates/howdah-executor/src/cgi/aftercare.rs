@@ -19,7 +19,7 @@ const MOST: usize = 64 * 1024;
 /// A line longer than this is cut into several.
 const LONGEST_LINE: usize = 8 * 1024;
 
-/// Lines for the log, of one request.
+/// Cuts what a request's program writes to its standard error into lines for the log.
 struct Lines {
     shared: Arc<Shared>,
     frame: Arc<RequestFrame>,

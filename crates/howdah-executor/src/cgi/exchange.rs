@@ -27,12 +27,12 @@ const KILL_GRACE: Duration = Duration::from_secs(1);
 /// The spawner ends a program that is this much over its limit: the front, which answers the
 /// client, usually has by then.
 const MARGIN: Duration = Duration::from_millis(500);
-/// Output that stops for so long is passed on, as other servers do when a pipe is empty.
+/// Output that pauses for this long is passed on, as other servers do when a pipe is empty.
 const QUIET: Duration = Duration::from_millis(50);
 /// After the end of a program's output, how long its exit is waited for, since a program that was
 /// killed has not finished its answer.
 const LEAVE: Duration = Duration::from_secs(1);
-/// A line to the spawner that is full has room again in a moment.
+/// Pause before another attempt when the socket to the spawner is full.
 const RETRY: Duration = Duration::from_millis(5);
 /// Most bytes read from a program's output at once.
 const CHUNK: usize = 32 * 1024;
@@ -134,7 +134,7 @@ pub(super) async fn run(
     }
 }
 
-/// A pipe the program writes to.
+/// Makes a pipe; the program gets the returned writing end.
 fn pipe() -> Result<(pipe::Receiver, OwnedFd), ExecError> {
     let make = || -> std::io::Result<(pipe::Receiver, OwnedFd)> {
         let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;

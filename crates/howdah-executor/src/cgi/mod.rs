@@ -34,7 +34,7 @@ use crate::{ExecError, Executor, Log, Mode, Pool, Run, ScriptRequest};
 /// How a script is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Run by the pool's configured program.
+    /// The pool's configured program runs the script.
     Php,
     /// The script is a program itself and is executed as it is.
     Program,

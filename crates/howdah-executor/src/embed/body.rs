@@ -18,15 +18,15 @@ const AT_ONCE: usize = 4 * howdah_proto::shm::RING;
 
 /// The part of a body that the child has not been given yet.
 pub(crate) enum Feed {
-    /// All of it was handed over, or the child was told that no more comes.
+    /// The whole body was handed over, or the child knows that no more comes.
     Complete,
-    /// A piece at hand, and where the rest comes from.
+    /// A piece in memory, and where the rest comes from.
     Source(Bytes, Rest),
 }
 
 /// Where the next piece comes from.
 pub(crate) enum Rest {
-    /// Nowhere: the piece at hand is the last.
+    /// The piece in memory is the last.
     Nothing,
     /// A file, from this offset to this length.
     File(std::fs::File, u64, u64),

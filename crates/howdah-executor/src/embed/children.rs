@@ -9,20 +9,20 @@ use howdah_proto::shm::ChildId;
 /// The state of a child. `Idle` and `Busy` are what the scoreboard says of a `Serving` one.
 #[derive(Debug)]
 pub(crate) enum Life {
-    /// The zygote has been asked to fork it.
+    /// The zygote has been asked to fork the child.
     Starting,
     /// A worker whose script runs and has not asked for a request yet.
     Booting,
     /// The child takes requests.
     Serving {
-        /// When it was last seen to be busy.
+        /// When the child was last seen to be busy.
         idle_since: Instant,
-        /// Its requests when last looked at.
+        /// Number of requests it had finished at the last look.
         seen_requests: u64,
-        /// Its replacement has been asked for; it retires when that is there.
+        /// The replacement that has been asked for; the child retires once it serves.
         replaced_by: Option<ChildId>,
     },
-    /// Has been asked to leave when idle.
+    /// The child has been asked to leave when it is idle.
     Retiring,
     /// Has been sent SIGTERM; SIGKILL follows at that time, if it has not before.
     Terminating {
@@ -39,14 +39,14 @@ pub(crate) struct Child {
     pub id: ChildId,
     /// Its process id; 0 until the zygote has reported the fork.
     pub pid: i32,
-    /// Came with the zygote's report.
+    /// The descriptor that came with the zygote's report of the fork; `None` before that.
     pub pidfd: Option<OwnedFd>,
     /// Number of the zygote that forked it.
     pub generation: u64,
     pub life: Life,
     pub since: Instant,
     pub born: Instant,
-    /// When its process was seen to be gone although the zygote has not said so.
+    /// When its process was seen to be gone although the zygote has not reported it.
     pub died: Option<Instant>,
 }
 
@@ -115,7 +115,7 @@ impl Children {
 }
 
 impl Life {
-    /// Takes requests from now on.
+    /// The state of a child that takes requests from `now` on.
     pub fn serving(now: Instant) -> Life {
         Life::Serving {
             idle_since: now,

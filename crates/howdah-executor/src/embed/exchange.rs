@@ -50,21 +50,21 @@ pub(crate) struct State {
     pub wanted: bool,
     /// Woken when there is something to poll for.
     pub waker: Option<Waker>,
-    /// Who ran it, as far as known.
+    /// The child that runs it; `None` until the front knows.
     pub child: Option<ChildId>,
     /// When the front first knew that a child had it.
     pub claimed_ns: Option<u64>,
     /// The supervisor has asked for this child's stack already.
     pub traced: bool,
-    /// How it ends if not by an answer; given out once the bytes at hand are used up.
+    /// The failure it ends with; given out once the bytes already read are used up.
     pub verdict: Option<ExecError>,
-    /// The response is complete (`Finish` was seen, or the child is through).
+    /// The response is complete: `Finish` was seen, or the child has finished.
     pub ended: bool,
     /// Something was read since the last flush event, and the child was not merely out of room.
     flush_due: bool,
-    /// The child has sent what is no response.
+    /// The child has sent something that is not a response.
     unreadable: bool,
-    /// Who is told what the run does beside answering.
+    /// Receives what the run does apart from answering.
     effects: Option<Arc<dyn EffectSink>>,
     parser: Parser,
     /// Bytes copied out of the slot, and how far they have been parsed.
@@ -75,7 +75,7 @@ pub(crate) struct State {
 /// How far [`State::discard`] came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Discarded {
-    /// The child is through, and so is what it sent.
+    /// The child has finished and all it sent has been taken.
     All,
     /// All bytes that are there have been taken; the child may send more.
     SoFar,
@@ -89,7 +89,7 @@ pub(crate) enum Step {
     Event(Event),
     /// Write this message to the error log.
     Log(Level, Bytes),
-    /// Wait for the child's next sign.
+    /// There is nothing to do until the child sends more.
     Pending,
     /// The request has failed.
     Failed(ExecError),
@@ -159,7 +159,7 @@ impl State {
         Ok(n)
     }
 
-    /// Takes the next frame from the bytes at hand; `Ok(None)` when there is no whole one.
+    /// Takes the next frame from the bytes already read; `Ok(None)` when there is no whole one.
     fn parse(&mut self) -> Result<Option<Step>, ExecError> {
         loop {
             let rest = &self.input[self.at..];

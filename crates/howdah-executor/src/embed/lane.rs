@@ -29,7 +29,8 @@ pub(crate) struct LaneCounters {
     pub max_children_reached: AtomicU64,
 }
 
-/// See the module. Aligned so that two threads never share a cache line (or a pair of them).
+/// The requests of one front thread for one pool. Aligned so that two threads never share a cache line
+/// (or a pair of them).
 #[repr(align(128))]
 pub(crate) struct Lane {
     pub counters: LaneCounters,
@@ -41,11 +42,11 @@ pub(crate) struct Lane {
     pub timer: Notify,
 }
 
-/// What went with a child that died.
+/// The requests that a dead child took with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lost {
     pub requests: u32,
-    /// A run waits for one of them: its failure will be told with the request.
+    /// A run waits for one of them, so the log will name the failure with that request.
     pub told: bool,
 }
 
@@ -175,7 +176,7 @@ impl Lane {
 
     /// The one way out of a lane: the exchange is nowhere any more, its run is woken once the table
     /// is let go, and its slot goes to the next request. `verdict` is how it ends if not by the
-    /// answer at hand; one given before stands.
+    /// answer already read; one given before is kept.
     fn finish(
         &self,
         shared: &Shared,
@@ -461,7 +462,7 @@ impl Lane {
         self.registered.store(true, Ordering::Relaxed);
     }
 
-    /// Whether no request is here.
+    /// Whether the lane has no request.
     pub fn is_empty(&self) -> bool {
         let table = self.lock();
         table.held == 0 && table.waiting.is_empty()

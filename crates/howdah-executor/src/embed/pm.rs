@@ -13,9 +13,9 @@ use crate::config::ProcessManager;
 /// Requests waiting for less than this long need no new child: those awake are about to take
 /// them. (A fork costs about as much as several short requests.)
 pub const SETTLE: Duration = Duration::from_millis(2);
-/// The longest that a [`Backoff`] waits.
+/// The longest pause of a [`Backoff`].
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// At most so many forks are under way at once.
+/// Most forks that are under way at once.
 pub const MOST_FORKS: u32 = 32;
 
 /// The pool at one moment. Children that are leaving are not counted.
@@ -40,7 +40,7 @@ pub struct Census {
 pub struct Plan {
     /// Number of children to fork.
     pub fork: u32,
-    /// Let so many of the longest idle leave.
+    /// Number of children to retire, those idle for longest first.
     pub retire: u32,
     /// Look again after this long, although nothing else may have happened.
     pub again: Option<Duration>,
@@ -94,7 +94,7 @@ pub fn plan(pm: ProcessManager, max_children: u32, first: bool, census: Census) 
 }
 
 /// Waits longer after each failure in a row: 100 ms, 200 ms, … 3.2 s, 5 s; for ever, as long as it
-/// takes. No longer than 5 s: whoever has repaired what was broken waits for it to be tried.
+/// takes. No longer than 5 s: an administrator who has repaired the cause waits for the next attempt.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Backoff {
     failures: u32,

@@ -80,7 +80,7 @@ pub(crate) enum Ask {
     Drain(Instant),
 }
 
-/// A child, as the status page is told of it.
+/// A child, as the supervisor describes it for the status page.
 #[derive(Clone, Debug)]
 pub(crate) struct BoardRow {
     pub id: ChildId,
@@ -127,7 +127,7 @@ pub(crate) struct Shared {
     pub counters: Counters,
     /// Requests started and not yet through (waiting, published or claimed).
     pub outstanding: Alone,
-    /// At most so many may be outstanding: one a child, and the queue.
+    /// The limit of `outstanding`: one request for each child, and the queue.
     pub capacity: u32,
     /// No new requests; see [`Condition::Draining`].
     pub closing: AtomicBool,
@@ -135,7 +135,7 @@ pub(crate) struct Shared {
     pub down: AtomicBool,
     /// No zygote has been started; the first request has one started.
     pub asleep: AtomicBool,
-    /// Whether more children could be forked if somebody asked.
+    /// Whether the supervisor could fork more children if it were asked to.
     pub may_grow: AtomicBool,
     pub condition: tokio::sync::watch::Sender<Condition>,
     pub successor: OnceLock<Arc<dyn Executor>>,
@@ -146,7 +146,7 @@ pub(crate) struct Shared {
     letters: Mutex<Vec<Ask>>,
     wanted: AtomicBool,
     supervisor_bell: OwnedFd,
-    /// Last: ports above point into it.
+    /// The pool's memory: the last field, since the ports above point into it.
     pub memory: Memory,
 }
 
@@ -245,7 +245,7 @@ impl Shared {
         self.counters.failures[error.index()].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Asks the supervisor for something.
+    /// Leaves an order for the supervisor and wakes it.
     pub fn ask(&self, ask: Ask) {
         self.letters
             .lock()
@@ -269,7 +269,7 @@ impl Shared {
         bells.map(OwnedFd::try_clone).collect()
     }
 
-    /// Wakes the supervisor to look around.
+    /// Wakes the supervisor so that it looks at the pool's state.
     pub fn nudge(&self) {
         sys::ring(self.supervisor_bell.as_fd());
     }
@@ -332,7 +332,7 @@ impl Shared {
     }
 }
 
-/// Raises a high-water mark; no write when it stands.
+/// Raises a high-water mark; does not write when the mark is high enough.
 fn raise(mark: &AtomicU32, value: u32) {
     if mark.load(Ordering::Relaxed) < value {
         mark.fetch_max(value, Ordering::Relaxed);

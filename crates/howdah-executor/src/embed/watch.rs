@@ -14,7 +14,7 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
 use super::glob::Glob;
 
-/// Most directories that one pool watches. Beyond it changes go unseen, which is told.
+/// Most directories that one pool watches. Changes in further ones go unseen, which the log says.
 const MOST_DIRECTORIES: usize = 8192;
 
 /// Watches the files of one pool; see the module's documentation.
@@ -24,7 +24,7 @@ pub(super) struct Watch {
     directories: HashMap<i32, PathBuf>,
     /// Links that the patterns lead through.
     links: HashSet<PathBuf>,
-    /// What could not be watched, to be told once.
+    /// What could not be watched; logged once.
     complaint: Option<String>,
 }
 

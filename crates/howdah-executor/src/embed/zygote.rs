@@ -185,7 +185,7 @@ pub(crate) fn signal(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
     }
 }
 
-/// How an exit reads in a log.
+/// Describes an exit in the words of the log.
 pub(crate) fn exit_text(exit: Exit) -> String {
     match exit {
         Exit::Code(code) => format!("exit code {code}"),
@@ -235,7 +235,7 @@ impl Output {
         self.pipe.as_fd()
     }
 
-    /// Takes what is there; `false` at the end, when no process holds the other end any more.
+    /// Reads the output that has come; `false` at its end, when no process holds the other end any more.
     /// At most 256 KiB a call, so that a process that prints without end holds nothing else up.
     pub fn take(&mut self, mut each: impl FnMut(&str)) -> bool {
         let mut bytes = [0; 16 * 1024];

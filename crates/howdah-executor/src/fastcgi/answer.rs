@@ -11,7 +11,7 @@ use crate::{ExecError, Head};
 
 /// Messages are handed to the log in lines up to this size; longer ones come in parts.
 const LONGEST_MESSAGE: usize = 16 << 10;
-/// Bytes of messages taken from one request. What a script logs beyond is dropped, and said so.
+/// Bytes of messages taken from one request. More is dropped, and the log says so.
 const MOST_MESSAGES: usize = 1 << 20;
 /// What php-fpm writes before each message, and between two.
 const PREFIX: &[u8] = b"PHP message: ";

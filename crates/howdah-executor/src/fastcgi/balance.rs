@@ -42,7 +42,7 @@ pub enum Entry<C> {
 /// The backends of a pool, and the requests that wait for them.
 #[derive(Debug)]
 pub struct Balance<C> {
-    /// In the order of the configuration.
+    /// The backends, in the order of the configuration.
     pub members: Vec<Member<C>>,
     lines: Vec<VecDeque<Arc<Ticket<C>>>>,
     /// Requests waiting in line now.
@@ -51,7 +51,7 @@ pub struct Balance<C> {
     pub most_queued: u32,
     /// Requests that had to wait, since the start.
     pub waited: u64,
-    /// Most that ever ran at once.
+    /// Most requests that ever ran at once.
     pub most_busy: u32,
     /// Where the search begins, so that equals take turns.
     turn: usize,
@@ -80,7 +80,7 @@ impl<C> Balance<C> {
         }
     }
 
-    /// Somebody starts and ends the programs behind the backends: none gets requests until it is
+    /// Tells the balance that a supervisor starts and ends the programs: none gets requests until it is
     /// opened, work gathers on the first, and one that runs a single request at a time is closed when
     /// a request on it breaks off, since its program may still be running it.
     pub fn watch(&mut self) {
@@ -97,7 +97,7 @@ impl<C> Balance<C> {
         self.serve(front, now, wake);
     }
 
-    /// It gets none any more. Its kept connections are to be closed.
+    /// The backend gets no more requests. The caller closes the returned connections, which were kept.
     pub fn shut(&mut self, backend: usize) -> Vec<C> {
         let member = &mut self.members[backend];
         member.open = false;
@@ -106,7 +106,7 @@ impl<C> Balance<C> {
         kept.map(|(connection, _)| connection).collect()
     }
 
-    /// A request broke off, whoever broke it.
+    /// Notes that a request on this backend ended early, whichever side ended it.
     pub fn broke_off(&mut self, backend: usize) {
         let member = &mut self.members[backend];
         if self.watched && member.limit.now == 1 {
@@ -308,7 +308,7 @@ impl<C> Balance<C> {
         }
     }
 
-    /// Something was heard of the request on its new connection, or it has ended.
+    /// The first bytes have come on a request's new connection, or the request has ended.
     pub fn heard(&mut self, backend: usize, request: u64) {
         let silent = &mut self.members[backend].silent;
         silent.retain(|(id, _)| *id != request);

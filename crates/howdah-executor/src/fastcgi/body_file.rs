@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, CWD};
 /// What the names begin with; the process's id and a number follow.
 const PREFIX: &str = "howdah-body-";
 
-/// A name. Dropping it removes it.
+/// The name of a stored body in a directory; dropping it removes the name.
 #[derive(Debug)]
 pub struct BodyFile(PathBuf);
 

@@ -31,7 +31,7 @@ pub struct Connection {
     socket: AsyncFd<OwnedFd>,
     /// Registered when a send has found no room.
     room: Option<AsyncFd<OwnedFd>>,
-    /// The front thread whose runtime that is.
+    /// The front thread whose runtime `socket` is registered with.
     front: usize,
 }
 
@@ -126,7 +126,7 @@ impl Connection {
         }
     }
 
-    /// Reads what is there; 0 is the end.
+    /// Reads the bytes that have arrived; 0 is the end of the stream.
     pub fn poll_recv(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
         loop {
             let mut ready = ready!(self.socket.poll_read_ready(cx))?;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::balance::Balance;
 use super::member::{HIGHEST_LIMIT, Member};
 
-/// So many failures in a row take a backend out of the choice while another is up.
+/// Failures in a row that take a backend out of the choice while another is up.
 const FAILURES_IN_A_ROW: u32 = 3;
 /// First and longest time between two attempts to reach a backend that is down.
 const PROBE_FIRST: Duration = Duration::from_millis(50);
@@ -17,7 +17,7 @@ const PROBE_LAST: Duration = Duration::from_secs(1);
 pub enum Health {
     /// The backend is taken to be reachable: no attempt has shown otherwise.
     Up,
-    /// It could not, or answers nonsense.
+    /// The backend could not be reached, or its answers made no sense.
     Down {
         /// When the backend was found to be down.
         since: Instant,

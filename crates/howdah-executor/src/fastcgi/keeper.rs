@@ -89,7 +89,7 @@ fn is_empty(shared: &Shared) -> bool {
     balance.queued == 0 && balance.busy() == 0
 }
 
-/// Tries a backend, and tells the balance.
+/// Tries to reach a backend and reports the result to the balance.
 async fn look(shared: Arc<Shared>, backend: usize) {
     let address = &shared.config.backends[backend].address;
     let found = probe(address).await;

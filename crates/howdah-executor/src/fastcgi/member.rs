@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::health::Health;
 
-/// A new connection that has been silent for so long may be waiting for a process that a kept
+/// A new connection that has been silent for this long may be waiting for a process that a kept
 /// connection holds.
 pub const SILENCE: Duration = Duration::from_millis(100);
 /// Where an unknown limit starts: few enough for any backlog.
@@ -20,7 +20,7 @@ const GROWTH: Duration = Duration::from_secs(1);
 pub struct Limit {
     /// Most requests the backend is given at once, as things are now.
     pub now: u32,
-    /// Configured, or told by the backend: kept connections are safe.
+    /// The limit is configured or the backend has named it, so connections can be kept.
     pub known: bool,
     /// Configured: nothing the backend says changes it.
     pub(super) configured: bool,
@@ -83,7 +83,7 @@ pub struct Member<C> {
     pub failures: u64,
     /// Times its backlog was full.
     pub overflows: u64,
-    /// Gets requests. Only where somebody watches the program ([`Balance::watch`]) it does not.
+    /// The backend gets requests. False only where a supervisor has not opened it ([`Balance::watch`]).
     pub open: bool,
     /// Requests that ran into `request_terminate_timeout`.
     pub overdue: u64,

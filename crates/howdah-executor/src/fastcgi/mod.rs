@@ -64,7 +64,7 @@ impl FastCgiPool {
         FastCgiPool::begin(config, log, fronts, false)
     }
 
-    /// As [`FastCgiPool::start`], for somebody who starts and ends the programs behind the backends:
+    /// As [`FastCgiPool::start`], for a supervisor that starts and ends the programs behind the backends:
     /// none gets requests until it is opened ([`balance::Balance::watch`]).
     pub(crate) fn watched(
         config: FastCgiConfig,

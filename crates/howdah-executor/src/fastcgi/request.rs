@@ -15,7 +15,7 @@ use crate::{BodyCutOff, ExecError, ScriptBody};
 /// Bytes of body put into the buffer at once.
 const CHUNK: usize = 64 << 10;
 
-/// What is said beside the frame.
+/// What the records of a request depend on in addition to its frame.
 #[derive(Clone, Copy, Debug)]
 pub struct About<'a> {
     /// What the application is asked to be.
@@ -34,8 +34,8 @@ pub type Roots = [(String, String)];
 /// Variables that hold a path of this machine.
 const PATHS: [&[u8]; 2] = [b"SCRIPT_FILENAME", b"DOCUMENT_ROOT"];
 
-/// What an authorizer is not told (§6.3). It is asked about a request, not to run a script: a script
-/// only if it is PHP, which has to be told one. `PATH_TRANSLATED` is sent to nobody: see [`head`].
+/// Variables that an authorizer does not get (§6.3). It is asked about a request, not to run a script: a script
+/// only if it is PHP, which needs one. `PATH_TRANSLATED` is never sent: see [`head`].
 const NOT_FOR_AUTHORIZERS: [&[u8]; 3] = [b"CONTENT_LENGTH", b"PATH_INFO", b"SCRIPT_NAME"];
 
 /// Writes BEGIN_REQUEST and PARAMS.
@@ -125,9 +125,9 @@ pub struct Outgoing {
     body: ScriptBody,
     /// Number of body bytes taken so far.
     at: u64,
-    /// The empty record is written.
+    /// The empty record that ends STDIN has been written.
     ended: bool,
-    /// Something of a stream is gone.
+    /// Bytes of a stream have been taken, which cannot be read a second time.
     spent: bool,
 }
 

@@ -248,7 +248,7 @@ impl FastCgiRun {
         Poll::Ready(Err(error))
     }
 
-    /// Back in line, before the others.
+    /// Puts the request back into the line, ahead of later ones.
     fn again(&mut self, fresh: bool, avoid: Option<usize>) {
         self.leave();
         self.body.rewind();

@@ -29,11 +29,11 @@ pub struct Shared {
     pub successor: OnceLock<Arc<dyn Executor>>,
     pub failures: [AtomicU64; ExecError::NAMES.len()],
     pub fronts: usize,
-    /// Somebody starts and ends the programs: see [`Balance::watch`].
+    /// Whether a supervisor starts and ends the programs: see [`Balance::watch`].
     pub watched: bool,
-    /// Rung when a request has to wait, or breaks off: for who watches the programs.
+    /// Notified when a request has to wait or breaks off: for the supervisor of the programs.
     pub demand: Notify,
-    /// Whoever watches the programs cannot have any, for this reason.
+    /// Why the supervisor of the programs cannot start any; `None` when it can.
     pub refusal: Mutex<Option<ExecError>>,
 }
 

@@ -39,7 +39,7 @@ pub struct Talk {
     pub keep: bool,
     pub out: Vec<u8>,
     pub sent: usize,
-    /// Not a byte of the request has left.
+    /// No byte of the request has been sent.
     pub untouched: bool,
     /// Sending has failed; an answer may still be there.
     pub deaf: bool,
@@ -50,13 +50,13 @@ pub struct Talk {
     pub last_read: Instant,
     /// Something was given out that has not been flushed.
     pub unflushed: bool,
-    /// A new connection beside kept ones, and nothing has been heard on it yet.
+    /// This is a new connection while others are kept, and nothing has come on it yet.
     pub silent: bool,
-    /// Kept ones were closed for it.
+    /// Kept connections were closed to make room for this one.
     pub made_room: bool,
 }
 
-/// Why a connection is of no more use.
+/// Why a request cannot go on with its connection.
 pub enum Fault {
     /// The backend has closed the connection.
     Closed,
@@ -161,7 +161,7 @@ impl FastCgiRun {
         Ok(())
     }
 
-    /// Reads once. `false`: the end.
+    /// Reads once; `false` when the backend has closed the connection.
     fn poll_read(
         &self,
         cx: &mut Context<'_>,

@@ -55,6 +55,6 @@ impl<C> Ticket<C> {
 pub struct Grant<C> {
     /// Index of the backend in [`Balance::members`](super::balance::Balance::members).
     pub backend: usize,
-    /// A kept connection, or none: make one.
+    /// A kept connection; `None`: the request makes a new one.
     pub connection: Option<C>,
 }

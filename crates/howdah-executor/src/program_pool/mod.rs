@@ -143,7 +143,7 @@ fn supervise(shared: Arc<Shared>, slots: Slots) {
 }
 
 impl Shared {
-    /// Nobody is served, for this reason.
+    /// Has requests refused from now on, for this reason.
     fn refuse(&self, name: String, message: String) {
         self.client.shared.set_refusal(Some(ExecError::PoolDown {
             name: name.clone(),

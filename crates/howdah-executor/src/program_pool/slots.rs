@@ -20,7 +20,7 @@ pub(super) enum Stage {
     },
     /// A request on it broke off: does it still run it? Gets no requests until it answers.
     Doubtful {
-        /// Ended then, if it has not answered.
+        /// When the program is ended if it has not answered.
         until: Instant,
     },
     /// It gets no more requests, and leaves when it has none.
@@ -66,7 +66,7 @@ impl Slot {
         self.since = now;
     }
 
-    /// How the scoreboard calls it.
+    /// The word for the stage on the status page.
     pub fn name(&self, busy: bool) -> &'static str {
         match self.stage {
             Stage::Empty => "Empty",
@@ -106,7 +106,7 @@ impl Slots {
         Slots(sockets.into_iter().map(slot).collect())
     }
 
-    /// The first without a program.
+    /// Index of the first slot without a program.
     pub fn empty(&self) -> Option<usize> {
         self.0.iter().position(|slot| slot.stage == Stage::Empty)
     }

@@ -24,22 +24,22 @@ use crate::fastcgi::keeper;
 use crate::programs::link::{Fate, Refused};
 use crate::status::ChildRow;
 
-/// A program that does not answer GET_VALUES serves when it has lived so long.
+/// A program that does not answer GET_VALUES counts as serving when it has lived this long.
 const SETTLED: Duration = Duration::from_secs(1);
-/// How long a program may take for its first answer, on a machine that is busy. One that is silent for
-/// ever takes its first request so much later.
+/// How long a program may take for its first answer, on a machine that is busy. One that never
+/// answers gets its first request this much later.
 const FIRST_ANSWER: Duration = Duration::from_secs(3);
-/// How long one that serves may take.
+/// How long a program that serves may take for an answer.
 const ANSWER: Duration = Duration::from_millis(500);
-/// One that dies younger counts as a failed start.
+/// A program that dies younger than this counts as a failed start.
 const INFANT: Duration = Duration::from_secs(1);
-/// So many failed starts in a row are a crash loop.
+/// This many failed starts in a row are a crash loop.
 const CRASH_LOOP: u32 = 5;
 /// Time a program gets between SIGTERM and SIGKILL.
 const KILL_GRACE: Duration = Duration::from_secs(1);
-/// A program that is to leave, and whose requests have no limit, may finish them for so long.
+/// Time a leaving program gets to finish its requests, if they have no limit of their own.
 const FINISH: Duration = Duration::from_secs(300);
-/// How often to look around while something is under way, and otherwise.
+/// Longest wait between two looks at the programs: while something is under way, and otherwise.
 const SOON: Duration = Duration::from_millis(20);
 const TICK: Duration = Duration::from_millis(250);
 
@@ -379,7 +379,7 @@ impl Supervisor {
         }
     }
 
-    /// It gets requests from now on.
+    /// Lets the slot's program have requests.
     fn open(&mut self, at: usize, now: Instant) {
         self.slots.0[at].become_(Stage::Serving { replaced_by: None }, now);
         self.shared.client.shared.set_refusal(None);
@@ -432,7 +432,7 @@ impl Supervisor {
         self.end(at, now);
     }
 
-    /// Asks a program whether it is there, and free.
+    /// Asks a program whether it runs and is free (GET_VALUES).
     fn ask(&mut self, at: usize) {
         let slot = &mut self.slots.0[at];
         slot.asked = true;

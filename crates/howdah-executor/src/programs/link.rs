@@ -30,7 +30,7 @@ use super::pulse::{Now, Pulse};
 
 /// An exec and a look at the program take milliseconds.
 const START_LIMIT: Duration = Duration::from_secs(30);
-/// A spawner that lived so long did not die of its start.
+/// A spawner that lived longer than this did not die of its start.
 const STEADY: Duration = Duration::from_secs(10);
 /// After its line is closed, how long a spawner may take to end its programs.
 const LEAVE_LIMIT: Duration = Duration::from_secs(5);
@@ -42,7 +42,7 @@ pub(crate) enum Fate {
     Started(i32),
     /// It was not started, for this errno.
     NotStarted(i32),
-    /// It has ended. `Unseen`: its spawner has.
+    /// The process has ended; `Exit::Unseen` if its spawner ended before it said how.
     Exited(Exit),
 }
 
@@ -131,7 +131,7 @@ impl Link {
         Ok(link)
     }
 
-    /// `Starting`, `Ready`, `Down`, `Closed`.
+    /// The spawner's condition: `Starting`, `Ready`, `Down` or `Closed`.
     pub fn condition(&self) -> watch::Receiver<Condition> {
         self.condition.subscribe()
     }
@@ -472,8 +472,8 @@ impl Thread {
     }
 }
 
-/// Ends a spawner that does not answer, and with it its programs: see `PR_SET_PDEATHSIG` in `sys`. What
-/// is said of it.
+/// Kills a spawner that does not answer, and with it its programs: see `PR_SET_PDEATHSIG` in `sys`.
+/// Returns the name and the sentence for the log.
 fn kill(spawner: &Zygote, silence: Duration) -> (String, String) {
     let (pid, silence) = (spawner.pid, silence.as_secs_f64());
     let kill = rustix::process::Signal::KILL;

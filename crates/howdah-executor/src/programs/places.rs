@@ -77,7 +77,7 @@ pub(crate) struct About {
 }
 
 impl About {
-    /// From the request's variables.
+    /// Takes method, URI and script from the request's variables.
     pub fn new(frame: &RequestFrame) -> About {
         let text = |name| {
             let value = frame.variable(name).unwrap_or_default();
@@ -91,7 +91,7 @@ impl About {
     }
 }
 
-/// A row that is somebody's, told apart from those that had its number before.
+/// A row that is in use. Its epoch tells it from earlier uses of the same index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RowId {
     pub index: u16,
@@ -102,7 +102,7 @@ pub(crate) struct RowId {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct QueueView {
     pub waiting: u32,
-    /// How long the first has waited.
+    /// How long the first request in the queue has waited.
     pub waited: Duration,
 }
 
@@ -223,7 +223,7 @@ impl Places {
     /// A place, at once or when it is this request's turn.
     ///
     /// # Errors
-    /// `QueueFull`, `QueueTimeout`, or what [`Places::refuse`] was told.
+    /// `QueueFull`, `QueueTimeout`, or the error given to [`Places::refuse`].
     pub async fn take(self: &Arc<Self>, about: About, limit: Duration) -> Result<Place, ExecError> {
         let receiver = {
             let mut state = self.lock();
@@ -307,7 +307,7 @@ impl Places {
         }
     }
 
-    /// From now on nobody gets a place, and those who wait are told why; `None`: as usual again.
+    /// Refuses all requests, waiting ones included, with this error; `None`: places are given again.
     pub fn refuse(self: &Arc<Self>, refusal: Option<ExecError>) {
         let waiting = {
             let mut state = self.lock();
@@ -361,7 +361,7 @@ impl Places {
         self.failures[error.index()].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Fills in what the places know.
+    /// Fills in the fields of the status that are known here.
     pub fn fill(&self, status: &mut PoolStatus) {
         status.queue_size = self.queue_size;
         status.queue = self.queue().waiting;

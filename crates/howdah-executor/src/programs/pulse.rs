@@ -19,7 +19,7 @@ pub(super) enum Now {
     Wait(Duration),
     /// Ask whether the other end still answers.
     Ask,
-    /// It has not answered for the limit.
+    /// The other end has not answered for the whole limit.
     Stuck,
 }
 
@@ -40,7 +40,8 @@ impl Pulse {
         self.due = now + self.half;
     }
 
-    /// Whoever is told to ask does so at once, or could not, which is silence, too.
+    /// What to do at `now`. The caller of [`Now::Ask`] asks at once; if it cannot, that counts as
+    /// silence, too.
     pub fn at(&mut self, now: Instant) -> Now {
         match self.due.saturating_duration_since(now) {
             Duration::ZERO if self.asked == 2 => Now::Stuck,

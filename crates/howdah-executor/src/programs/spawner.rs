@@ -29,7 +29,7 @@ const MOST: usize = 2048;
 /// How the descriptors of a start are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// Three: standard input, output, error.
+    /// Three descriptors: standard input, output and error.
     Cgi,
     /// One: the listening socket as standard input (FastCGI specification §2.2). What the program
     /// prints goes where the spawner's own messages go.
@@ -56,10 +56,10 @@ struct Program {
     pid: Pid,
     pidfd: OwnedFd,
     stage: Stage,
-    /// Reported, and a zombie until it is released.
+    /// The end is reported; the process stays a zombie until it is released.
     exited: bool,
     released: bool,
-    /// SIGTERM was sent: what is left of the group at the release is killed.
+    /// SIGTERM was sent: processes of the group that are left at the release are killed.
     ended: bool,
 }
 
@@ -106,7 +106,8 @@ pub fn serve(control: OwnedFd, settings: Settings) -> io::Result<()> {
 }
 
 impl Spawner {
-    /// A program that is not there is told at the start, not to every request.
+    /// Checks that the program exists, so that a missing one is reported at the start and not by every
+    /// request.
     fn find_program(&self) -> Result<(), String> {
         let Some(program) = self.settings.command.first().map(PathBuf::from) else {
             return Ok(());

@@ -25,9 +25,9 @@ const MAX_DROPPED: usize = 1 << 20;
 pub enum Phase {
     /// Receives a request, or waits for the next.
     Receiving,
-    /// A request is with the script.
+    /// The script is answering a request.
     Answering,
-    /// Nothing more is answered: what is left is sent, then the client may hang up first.
+    /// No more requests are answered: the output that is left is sent, then the client may hang up first.
     Closing,
 }
 
@@ -341,13 +341,13 @@ impl Connection {
         true
     }
 
-    /// Nothing of the request is read any more.
+    /// Drops the request and its body, which nobody reads any more.
     pub fn forget_request(&mut self) {
         self.receiver.next();
         (self.stored, self.mapped, self.waited) = (None, None, 0);
     }
 
-    /// The answer is through: the next request may be received.
+    /// The answer is complete: the next request may be received.
     pub fn next(&mut self, now: u64) {
         self.forget_request();
         self.served += 1;

@@ -2,10 +2,10 @@
 //! brake when they die at once, reload one generation by the next. Pure: the time is handed in
 //! (ms), what is to be done comes out; the manager's loop does it.
 
-/// The brake's first and longest wait (ms).
+/// First and longest pause before a worker is started after one that died early (ms).
 const FIRST_WAIT: u64 = 100;
 const LONGEST_WAIT: u64 = 5_000;
-/// A worker that lived so long (ms) did not die of its start.
+/// A worker that lived longer than this (ms) did not die of its start.
 const LIVED: u64 = 5_000;
 /// What a leaving worker gets beyond its own limit before it is killed (ms).
 const GRACE: u64 = 1_000;
@@ -47,7 +47,7 @@ pub enum Action {
 /// What a call of [`Crew::stop`] has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The first: workers finish what they do.
+    /// The first signal: workers finish what they do.
     Begins,
     /// The signal comes too soon after the first to be another order: nothing changes.
     GoesOn,
@@ -58,11 +58,11 @@ pub enum Stop {
 /// How a worker ended, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It was told to leave, or had served its requests.
+    /// It was asked to leave, or had served its requests.
     Left(u64),
     /// It was killed because it did not leave in time.
     TookTooLong(u64),
-    /// It died; the next one starts in so many ms.
+    /// It died; the next one starts in the given number of ms.
     Died(u64, u64),
 }
 
@@ -74,7 +74,7 @@ pub struct Crew {
     signals: Vec<(i32, i32)>,
     failures: u32,
     max_wait: u64,
-    /// Since when everybody is to leave.
+    /// When the server was asked to stop (ms); `None` while it serves.
     stopping: Option<u64>,
 }
 

@@ -22,17 +22,17 @@ pub fn open(path: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Whether [`info`] is written.
+/// Sets whether [`info`] writes anything.
 pub fn set_talks(talks: bool) {
     TALKS.store(talks, Ordering::Relaxed);
 }
 
-/// Something the administrator should know.
+/// Logs something the administrator should know.
 pub fn warn(text: &str) {
     write("warning", text);
 }
 
-/// Something that went as it should.
+/// Logs something that went as it should.
 pub fn info(text: &str) {
     if TALKS.load(Ordering::Relaxed) {
         write("info", text);

@@ -33,7 +33,7 @@ use std::process::ExitCode;
 use crate::command_line::{Settings, string, value_of};
 use crate::ffi;
 
-/// `howdah-php run`, as asked for.
+/// The parsed command line of `howdah-php run`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Options {
     settings: Settings,

@@ -22,7 +22,7 @@ enum Piece {
     Memory(Vec<u8>, usize),
     /// Bytes that were too many for memory, and how many of them the socket has taken.
     Spilled(Spilled, u64),
-    /// A part of a file of the script's.
+    /// Part of a file that the script sends.
     File {
         file: OwnedFd,
         offset: i64,
@@ -65,7 +65,7 @@ impl Output {
         }
     }
 
-    /// Puts bytes behind what waits.
+    /// Appends bytes to the queue.
     pub fn push(&mut self, bytes: [&[u8]; 2], store: &Store, now: u64) {
         self.begin(now);
         if let Some(Piece::Spilled(file, _)) = self.pieces.back_mut() {
@@ -94,7 +94,7 @@ impl Output {
         }
     }
 
-    /// Puts a part of a file behind what waits.
+    /// Appends part of a file to the queue.
     pub fn push_file(&mut self, file: OwnedFd, offset: u64, length: u64, now: u64) {
         self.begin(now);
         if length > 0 {

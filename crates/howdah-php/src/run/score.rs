@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::sys;
 
-/// What is counted, one cell a worker each.
+/// What is counted; each worker has a cell for each counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
     /// Connections that are open now.
@@ -21,7 +21,7 @@ pub enum Counter {
     Refused,
     /// The worker's process id.
     Pid,
-    /// Whether `workerStart` is through (1).
+    /// 1 when `workerStart` has returned, 0 before.
     Ready,
     /// Since when the script runs (ms), or 0: the worker looks at its connections.
     Called,
@@ -37,7 +37,7 @@ pub struct Score {
 }
 
 impl Score {
-    /// Counters for so many workers; made before they are forked.
+    /// Makes the counters of `workers` workers, before these are forked.
     pub fn new(workers: u64) -> std::io::Result<Score> {
         Ok(Score {
             cells: sys::shared_counters(workers as usize * COUNTERS)?,

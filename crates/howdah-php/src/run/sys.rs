@@ -291,11 +291,11 @@ pub fn wait(epoll: i32, events: &mut Vec<Event>, ms: i32) {
 
 // ---- signals ----
 
-/// What signals have asked for since it was last looked at.
+/// What signals have asked for since the last look.
 static ASKED: AtomicU32 = AtomicU32::new(0);
 static BELL: AtomicI32 = AtomicI32::new(-1);
 
-/// SIGTERM, SIGINT: leave when what runs is through.
+/// SIGTERM, SIGINT: finish the running requests and leave.
 pub const STOP: u32 = 1;
 /// SIGUSR1 or SIGUSR2: replace the workers by new ones, which read the code again.
 pub const RELOAD: u32 = 2;
@@ -394,7 +394,7 @@ pub fn asked() -> u32 {
     ASKED.swap(0, Ordering::SeqCst)
 }
 
-/// A worker hears of its manager's death as of a SIGTERM. False: it is dead already.
+/// Has the kernel send this process SIGTERM when its parent dies. False: the parent is dead already.
 pub fn die_with(parent: i32) -> bool {
     // SAFETY: plain integers.
     unsafe {

@@ -44,8 +44,8 @@ impl Timers {
         known
     }
 
-    /// The next timer that is due, and whether it will come again. A repeating one is set anew, not
-    /// for missed times but from `now` on: a script busy for long is not called in a burst.
+    /// The next timer that is due, and whether it will come again. A repeating one is set again
+    /// from `now` on, not for missed times: a script busy for long is not called in a burst.
     pub fn due(&mut self, now: u64) -> Option<(u64, bool)> {
         while let Some(Reverse((due, id))) = self.heap.peek().copied() {
             let repeats = match self.alive.get(&id) {

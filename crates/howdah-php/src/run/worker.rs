@@ -45,25 +45,25 @@ const HEAD_LIMITS: HeadLimits = HeadLimits {
     fields: 128,
 };
 
-/// What holds for a server's workers.
+/// The settings of a server's workers.
 #[derive(Debug)]
 pub struct Config {
     /// Number of workers.
     pub workers: u64,
     /// Most bytes of a request's body.
     pub max_body: u64,
-    /// Bytes of a form with files; 0: no more than of others.
+    /// Most bytes of a form with files; 0: as of other bodies.
     pub max_uploads: u64,
     /// Bytes of answers that wait for one client in memory, before the script does: when there is
     /// no room for them in a file.
     pub max_output: usize,
-    /// Where long bodies and answers are kept.
+    /// Directory of the files that hold long bodies and answers.
     pub spill_directory: PathBuf,
     /// How long a connection may be idle (ms).
     pub idle: u64,
     /// How long a leaving worker may take (ms).
     pub max_wait: u64,
-    /// Connections of the whole server.
+    /// Most connections of the whole server.
     pub max_connections: u64,
     /// Requests before the worker is replaced; 0: never.
     pub max_requests: u64,
@@ -78,15 +78,15 @@ pub struct Config {
 /// What the script is to be called for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A request of that connection.
+    /// A request has come on this connection.
     Request(u64),
-    /// A timer, and whether it comes again.
+    /// This timer is due; the flag says whether it comes again.
     Timer(u64, bool),
     /// This connection was accepted; only where `connect` and `close` have callbacks.
     Connected(u64),
     /// This connection has ended; only where `connect` and `close` have callbacks.
     Closed(u64),
-    /// Leave: everything is through, or the time is over.
+    /// The worker leaves: its requests are finished, or its time to leave is over.
     Leave,
 }
 
@@ -375,7 +375,7 @@ impl Worker {
         self.slots[slot].connection.as_mut()
     }
 
-    /// Reads on, and says what came of it.
+    /// Reads from a connection and returns the event that follows from it, if any.
     fn go_on(&mut self, id: u64) -> Option<Event> {
         let slot = self.slot(id)?;
         let limits = Limits {

@@ -22,7 +22,7 @@ pub enum Piece<'a> {
 pub enum End {
     /// `FCGI_REQUEST_COMPLETE`, with the application's exit status, which PHP always gives as 0.
     Complete {
-        /// As `exit()` of a CGI program.
+        /// The exit status, as a CGI program would pass it to `exit()`.
         app_status: u32,
     },
     /// `FCGI_CANT_MPX_CONN`: refused on this connection, since it serves another request.

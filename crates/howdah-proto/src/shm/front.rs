@@ -11,11 +11,11 @@ use crate::request::{MAX_FRAME, RequestFrame};
 pub enum SlotState {
     /// The front may fill the slot with a request.
     Free,
-    /// Published, not yet claimed.
+    /// The request is published and no child has claimed it yet.
     Ready,
     /// This child has claimed the request and works on it.
     Claimed(ChildId),
-    /// The child is through with it; its last bytes are in the response ring.
+    /// The child has finished the request; its last bytes are in the response ring.
     Done(ChildId),
     /// A value nobody writes: the memory is corrupt.
     Corrupt,
@@ -474,8 +474,8 @@ pub struct ChildStatus {
     pub requests: u64,
 }
 
-/// Takes a process off the scoreboard: it is neither awake nor to be woken. A row that there is not
-/// is nobody's.
+/// Takes a process off the scoreboard: it is neither awake nor to be woken. Does nothing for a row that
+/// does not exist.
 pub(super) fn strike(region: Region, index: u16) {
     let bit = 1u64 << (index % 64);
     let (header, word) = (region.header(), index as usize / 64);

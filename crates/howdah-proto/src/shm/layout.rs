@@ -77,7 +77,7 @@ const fn round(n: usize) -> usize {
     n.div_ceil(PAGE) * PAGE
 }
 
-/// A value alone on its cache line.
+/// A value that has its cache line to itself.
 #[repr(C, align(64))]
 pub(super) struct Line<T>(pub T);
 
@@ -102,7 +102,7 @@ pub(super) struct FrontRing {
     pub tail: Line<AtomicU32>,
     /// 1 while the front thread sleeps (or is about to) and wants its bell rung.
     pub sleeping: Line<AtomicU32>,
-    /// Bit per slot: something happened there.
+    /// One bit per slot, set when a child has changed something there.
     pub notify: Line<[AtomicU64; WORDS]>,
     pub entries: [AtomicU32; ENTRIES],
 }
@@ -116,7 +116,7 @@ pub(super) struct ChildEntry {
     pub retire: AtomicU32,
     /// 1: the child has begun the last of its `max_requests` and asks to be replaced.
     pub spent: AtomicU32,
-    /// Which process has this row.
+    /// Number of the process that has this row, counted per row.
     pub incarnation: AtomicU32,
     /// CLOCK_MONOTONIC nanoseconds at which the current job began, 0 between jobs.
     pub busy_since: AtomicU64,

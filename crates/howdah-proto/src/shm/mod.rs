@@ -59,7 +59,7 @@ pub struct Bell(pub bool);
 pub struct ChildId {
     /// Index in the scoreboard, below `Geometry::children`.
     pub index: u16,
-    /// Which process has this index now.
+    /// Number of the process that has this index now, counted per index.
     pub incarnation: u16,
 }
 

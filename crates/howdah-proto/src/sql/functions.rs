@@ -74,7 +74,7 @@ const STABLE: &str = "
     width_bucket xml_is_well_formed xmlagg xmlcomment xpath xpath_exists
 ";
 
-/// The same of PostgreSQL 16 to 18.
+/// Further functions that only read, of PostgreSQL 16 to 18.
 const NEWER: &str = "
     any_value array_reverse array_sample array_shuffle array_sort casefold crc32 crc32c json_array
     json_arrayagg json_exists json_objectagg json_query json_scalar json_serialize json_table json_value
@@ -125,8 +125,8 @@ static NO_FUNCTION: LazyLock<HashSet<&str>> =
 /// Longest name looked up; a longer one is none of these.
 const LONGEST: usize = 40;
 
-/// What stands for a function in the values of a statement that writes by calling it, as a column
-/// ([`super::Verdict::values`]): no column has this name.
+/// The column name under which [`super::Verdict::values`] lists the functions through which a
+/// statement writes: no real column has this name.
 pub const CALLED: &str = "()";
 
 fn is_among(set: &HashSet<&str>, name: &[u8], quoted: bool) -> bool {
@@ -173,7 +173,7 @@ pub(super) fn unknown<'a>(tokens: &[Token<'a>], writes: bool) -> Vec<&'a [u8]> {
     found
 }
 
-/// A word before a parenthesis, and what stands around it.
+/// A word before a parenthesis, and the words around it.
 struct Before<'t, 'a> {
     tokens: &'t [Token<'a>],
     at: usize,

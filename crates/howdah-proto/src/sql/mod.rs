@@ -1,6 +1,6 @@
 //! Reads an SQL statement far enough to tell whether it writes, and where: cheap, strict, and without
 //! a grammar. What is not known to read is a write, what cannot be read is a write to any table, and a
-//! table or a value is told only where it is beyond doubt.
+//! table or a value is reported only where it is beyond doubt.
 //!
 //! Not seen in a text, and so not here: functions that write when a `SELECT` calls them (but for
 //! PostgreSQL's), triggers, foreign keys that cascade. They write because something else did, or are named in
@@ -19,14 +19,14 @@ mod tests;
 
 pub use functions::CALLED;
 
-/// Longest table name told; a longer one is any table.
+/// Longest table name reported, in bytes; a longer one is reported as any table.
 pub const MAX_NAME: usize = 128;
 /// Longest value reported, in bytes; the values of a column with a longer one are left out.
 pub const MAX_VALUE: usize = 200;
-/// Most bytes of names and values told of one statement; columns beyond it are left out.
+/// Most bytes of names and values reported of one statement; columns beyond it are left out.
 pub const MAX_TOLD: usize = 1024;
 
-/// Whose quoting a statement uses.
+/// The database whose quoting a statement uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Dialect {
@@ -36,7 +36,7 @@ pub enum Dialect {
     Sqlite = 1,
     /// PostgreSQL: no backslashes but in `E''`, `$tag$` quoting, nested comments.
     Postgres = 2,
-    /// Any other, read as the standard says.
+    /// Any other database, read as standard SQL.
     Other = 3,
 }
 
@@ -58,8 +58,8 @@ impl Dialect {
 pub enum Kind {
     /// It changes nothing that others read.
     Read = 0,
-    /// Nothing by itself, but it may make visible what was written before: `COMMIT` and its kin,
-    /// and whatever commits on its way (`BEGIN`, `LOCK TABLES`).
+    /// It changes nothing by itself, but may make visible what was written before: `COMMIT` and the
+    /// like, and whatever commits implicitly (`BEGIN`, `LOCK TABLES`).
     Control = 1,
     /// It writes, or may write.
     Write = 2,

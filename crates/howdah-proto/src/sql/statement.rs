@@ -1,5 +1,5 @@
-//! What one statement does: its first word decides, and for writes a few more tell the table and the
-//! values. Anything that is not as expected ends in less being told, never in more.
+//! What one statement does: its first word decides, and for writes a few more give the table and the
+//! values. Where a text is not as expected, less is reported, never more.
 
 use super::functions;
 use super::token::Token;
@@ -57,7 +57,7 @@ pub(super) fn reads_whatever_follows(first: &Token<'_>, dialect: Dialect, sql: &
             .any(|window| matches!(window, b"/*!" | b"*M!"))
 }
 
-/// Most functions told of one statement.
+/// Most function names reported of one statement.
 const MAX_CALLED: usize = 16;
 
 /// Reads the words of one statement.
@@ -70,7 +70,7 @@ pub(super) fn classify<'a>(dialect: Dialect, tokens: &[Token<'a>]) -> Verdict<'a
     if called.is_empty() {
         return verdict;
     }
-    // What else they write is not known, and so nothing that is told may make less of it.
+    // What else they write is not known, and so no value may be reported that narrows it.
     if verdict.kind == Kind::Write {
         return Verdict::anything(&verdict.verb);
     }
@@ -241,7 +241,7 @@ impl<'a> Reader<'_, 'a> {
         }
     }
 
-    /// `OR IGNORE` and its kin of SQLite.
+    /// Skips `OR IGNORE` and the other conflict clauses of SQLite.
     fn skip_or(&mut self) {
         if self.peek().is_some_and(|t| t.is("OR")) {
             self.take();
@@ -273,7 +273,7 @@ impl<'a> Reader<'_, 'a> {
         (table, self.rows().unwrap_or_default())
     }
 
-    /// `(columns) VALUES (row), (row) …`
+    /// Reads `(columns) VALUES (row), (row) …`.
     fn rows(&mut self) -> Option<Values<'a>> {
         let mut columns = Vec::new();
         if !self.take_symbol(b'(') {

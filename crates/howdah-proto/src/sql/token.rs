@@ -5,7 +5,7 @@
 
 use super::Dialect;
 
-/// One word. Comments and blanks are none.
+/// One word of a statement. Comments and white space yield none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token<'a> {
     /// A keyword or an unquoted name.

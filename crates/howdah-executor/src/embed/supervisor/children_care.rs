@@ -245,7 +245,7 @@ impl Supervisor {
         plan.again.unwrap_or(Duration::from_secs(3600))
     }
 
-    /// Asks the zygote for a child.
+    /// Asks the zygote to fork a child.
     pub(super) fn fork(&mut self, now: Instant) -> Option<ChildId> {
         let Zygote::Ready { link } = &self.zygote else {
             return None;

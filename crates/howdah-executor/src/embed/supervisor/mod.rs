@@ -37,20 +37,20 @@ const LEAVE_LIMIT: Duration = Duration::from_secs(5);
 /// A child that dies younger than this, before it has served a request, counts as a failed fork.
 const INFANT: Duration = Duration::from_secs(1);
 
-/// A zygote that lived so long did not die of its start: the back-off begins anew.
+/// A zygote that lived longer than this did not die of its start: the back-off is reset.
 const STEADY: Duration = Duration::from_secs(10);
 
 /// The state of the pool's present zygote.
 enum Zygote {
-    /// None yet: the first request starts it.
+    /// There is no zygote yet: the first request starts one.
     Asleep,
-    /// None; the next start is due then.
+    /// There is no zygote; the next is started at this time.
     None { start_at: Instant },
     /// PHP's module startup is under way.
     Starting { link: Link, deadline: Instant },
     /// The zygote is ready and forks a child on each command.
     Ready { link: Link },
-    /// Has been told to leave (its control socket is closed).
+    /// It has been asked to leave (its control socket is closed) and is killed at this time.
     Leaving { link: Link, kill_at: Instant },
     /// The pool ends: the last zygote has left and none follows.
     Gone,
@@ -207,7 +207,7 @@ impl Supervisor {
         wait.min(self.kill_the_deaf(now)).min(self.tick())
     }
 
-    /// How often to look around although nobody calls.
+    /// How long to wait at most before limits are checked again.
     fn tick(&self) -> Duration {
         let config = &self.shared.config;
         let mut tick = Duration::from_secs(1);

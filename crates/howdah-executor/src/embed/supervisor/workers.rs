@@ -1,4 +1,4 @@
-//! What a pool of workers has beside: scripts that boot, and fail to; and, also for a pool without a
+//! What a pool of workers needs in addition: scripts that boot, and fail to; and, also for a pool without a
 //! worker script that watches files, the restart of all children by a zygote of their own, so that
 //! they begin with a fresh opcache, while the old ones serve on until each has its successor.
 //!
@@ -30,18 +30,18 @@ const BETWEEN_RESTARTS: Duration = Duration::from_secs(1);
 /// Several files change together: a restart waits until none has for this long.
 const SETTLED: Duration = Duration::from_millis(150);
 
-/// A zygote that forks no more.
+/// A zygote that has been replaced and forks no more.
 struct Former {
     generation: u64,
     link: Link,
-    /// It has been told to leave, and is killed then.
+    /// When it is killed, once it has been asked to leave; `None` before.
     leaving: Option<Instant>,
 }
 
 /// What the supervisor keeps for restarts by a second zygote: the zygotes involved, and the watch
 /// on files.
 pub(super) struct Workers {
-    /// Somebody has booted since the present zygote is ready.
+    /// A worker of the present zygote has booted.
     booted: bool,
     /// A second zygote, starting, and how long it may.
     next: Option<(Link, Instant)>,
@@ -264,7 +264,7 @@ impl Supervisor {
         wait
     }
 
-    /// Looks for changes of watched files; returns when to look again although none is told.
+    /// Looks for changes of watched files; returns how long to wait at most before the next look.
     fn look_at_files(&mut self, now: Instant) -> Duration {
         let never = Duration::from_secs(3600);
         if let Watching::Yet = self.workers.watch {

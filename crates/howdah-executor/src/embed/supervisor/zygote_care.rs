@@ -1,4 +1,4 @@
-//! Starts the zygote, hears what it reports, starts it again when it is gone.
+//! Starts the zygote, acts on what it reports, starts it again when it is gone.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};

@@ -238,7 +238,7 @@ extern "C" fn howdah_run_close(id: u64) {
     with_worker((), |worker| worker.close(id));
 }
 
-/// Accept no more, and leave when what runs is through.
+/// Stops accepting; the worker leaves when its requests are finished.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_leave() {
     with_worker((), Worker::leave);

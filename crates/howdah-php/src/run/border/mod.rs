@@ -31,7 +31,7 @@ pub struct Settings {
     workers: u64,
     max_requests: u64,
     max_body: u64,
-    /// Bytes of a form with files, or 0.
+    /// Most bytes of a form with files; 0: as of other bodies.
     max_uploads: u64,
     max_output: u64,
     idle_ms: u64,
@@ -43,9 +43,9 @@ pub struct Settings {
     document_root: *const c_char,
     /// Path prefixes, each ended by a NUL, the list by an empty one; or NULL.
     locations: *const c_char,
-    /// Where files of a worker go.
+    /// Directory of the files that hold long bodies and answers.
     spill_directory: *const c_char,
-    /// Who the workers run as, or NULL.
+    /// The user that workers run as, or NULL: the present one.
     user: *const c_char,
     group: *const c_char,
 }
@@ -140,7 +140,7 @@ struct State {
     port: u16,
     /// The address as it is logged.
     shown: String,
-    /// What forked workers take with them.
+    /// Makes the configuration of a worker that is being forked.
     next_config: Option<Box<dyn Fn() -> Config>>,
     started: Option<StartedConfig>,
     manager: Option<Manager>,
@@ -161,7 +161,7 @@ fn with_worker<T>(without: T, f: impl FnOnce(&mut Worker) -> T) -> T {
     })
 }
 
-/// Text of the shim's.
+/// Copies a string that the shim passes; `None` for NULL.
 ///
 /// # Safety
 /// `text` is NULL or NUL-terminated, and stays so for the call.
@@ -197,7 +197,7 @@ unsafe fn tell(out: *mut c_char, cap: usize, message: &str) {
     }
 }
 
-/// A timer due in `ms`; its id.
+/// Sets a timer that is due in `ms` and returns its id.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_timer(ms: u64, repeats: bool) -> u64 {
     STATE.with_borrow_mut(|state| state.timers.add(sys::now_ms(), ms, repeats))
@@ -298,7 +298,7 @@ unsafe extern "C" fn howdah_run_log(warns: bool, line: *const c_char) {
     }
 }
 
-/// Sends the log to a file. False, and why.
+/// Sends the log to a file; false if that fails, with the reason in `error`.
 ///
 /// # Safety
 /// `path` is NUL-terminated, `error` has room for `cap` bytes.

@@ -147,7 +147,7 @@ impl Worker {
         }
     }
 
-    /// The socket takes bytes again.
+    /// Sends what waits, now that the socket takes bytes again.
     pub(super) fn flush(&mut self, id: u64) {
         let now = self.now;
         let Some(connection) = self.connection(id) else {

@@ -8,7 +8,7 @@ use crate::run::log;
 
 /// Connections chosen at once: looking at all of them for each new one would cost too much.
 const CHOSEN: usize = 1024;
-/// How often the log speaks of it (ms).
+/// Least time between two lines of the log about closed connections (ms).
 const SAID: u64 = 10_000;
 
 /// A connection that may be closed: it has not spoken since it was chosen.
