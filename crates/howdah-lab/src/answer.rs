@@ -1,5 +1,5 @@
-//! The answers to what a benchmark asks: pairs of stacks whose difference it wants to know, who stays flat
-//! as more clients come. Data only; [`sentence`] puts it into words.
+//! The answers to what a benchmark asks: which of two stacks is faster, and whose rate holds as more
+//! clients come. Data only; [`sentence`] puts it into words.
 
 pub mod sentence;
 
@@ -15,46 +15,46 @@ use crate::measure::{Measured, Window};
 use crate::suite::{Asked, Suite};
 use crate::table::{Cell, Line, SEED, adjust, pairs, same_block};
 
-/// From so many levels on, a page has answers over all of them, and it is told who stays flat.
+/// Pages with at least this many levels also get answers over all of them, and say whose rate holds.
 const SWEEP: usize = 3;
 
-/// One question at one page and level.
+/// The answer to one question on one page at one level.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Answer {
-    /// What the difference is.
+    /// What the first stack has and the second lacks.
     pub what: String,
-    /// The stack with it.
+    /// The stack that has it.
     pub stack: String,
-    /// The stack without it.
+    /// The stack that lacks it.
     pub against: String,
     /// The page's name.
     pub page: String,
-    /// Clients.
+    /// Number of clients.
     pub concurrency: u32,
-    /// Good answers per second, judged; adjusted for all answers of the benchmark.
+    /// The verdict on good answers per second, adjusted for all answers of the benchmark.
     pub judgement: Judgement,
-    /// Where the load tester was the bottleneck, and nothing else was wrong: CPU time of the stack for a request,
-    /// judged in place of the rate. It is what a rate comes to on a machine that has nothing else to do, and
-    /// needs no load tester at its end to be seen.
+    /// The verdict on the stack's CPU time per request, which takes the place of the rate where the
+    /// load tester was the bottleneck and nothing else was wrong. CPU time limits the rate on a machine
+    /// with nothing else to do, and it can be measured even when the load tester is at its limit.
     #[serde(default)]
     pub cpu: Option<Judgement>,
 }
 
-/// One question over all levels of a page: the geometric mean of each block's ratios, for blocks hold every level.
-/// What no level can tell alone may be told by all of them.
+/// The answer to one question over all levels of a page: from the geometric mean of each block's
+/// ratios, since a block has every level. All levels together may show what no single one can.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Overall {
-    /// What the difference is.
+    /// What the first stack has and the second lacks.
     pub what: String,
-    /// The stack with it.
+    /// The stack that has it.
     pub stack: String,
-    /// The stack without it.
+    /// The stack that lacks it.
     pub against: String,
     /// The page's name.
     pub page: String,
-    /// Clients.
+    /// The numbers of clients that were measured.
     pub levels: Vec<u32>,
-    /// Good answers per second, judged; adjusted together with the answers level by level.
+    /// The verdict on good answers per second, adjusted together with the answers of the single levels.
     pub judgement: Judgement,
 }
 
@@ -63,27 +63,27 @@ pub struct Overall {
 pub struct Flat {
     /// The stack's name.
     pub stack: String,
-    /// For people.
+    /// The stack's name for readers.
     pub title: String,
     /// The page's name.
     pub page: String,
-    /// The level with its highest rate.
+    /// The number of clients at which its rate is highest.
     pub best_at: u32,
-    /// Good answers per second there.
+    /// Good answers per second at that number of clients.
     pub best: f64,
-    /// The highest level.
+    /// The highest number of clients measured.
     pub last_at: u32,
-    /// Good answers per second there.
+    /// Good answers per second at the highest number of clients.
     pub last: f64,
     /// Share of requests at the highest level that ended as errors.
     pub errors: f64,
-    /// The 95 % interval of what is kept, over the blocks; none for a single one.
+    /// The 95 % interval of the share that is kept, over the blocks; None for a single block.
     #[serde(default)]
     pub interval: Option<Interval>,
 }
 
 impl Flat {
-    /// Of its best rate, what is left at the highest level; 1 is flat.
+    /// The share of its best rate that is left at the highest level; 1 means that the rate holds.
     pub fn kept(&self) -> f64 {
         if self.best > 0.0 {
             self.last / self.best
@@ -93,8 +93,8 @@ impl Flat {
     }
 }
 
-/// Judges what a suite asks, as far as both stacks were measured: at each level, and over all levels of a page
-/// where there are three or more.
+/// Judges what a suite asks, wherever both stacks were measured: at each level, and over all levels of
+/// a page that has three or more.
 pub fn answers(suite: &Suite, measured: &Measured) -> (Vec<Answer>, Vec<Overall>) {
     let row = |stack: &str| suite.rows.iter().position(|row| row.stack == stack);
     let (mut all, mut overall) = (Vec::new(), Vec::new());
@@ -115,7 +115,7 @@ pub fn answers(suite: &Suite, measured: &Measured) -> (Vec<Answer>, Vec<Overall>
     (all, overall)
 }
 
-/// One question on one page, of two rows.
+/// Answers one question on one page, from two rows.
 fn of_page(
     suite: &Suite,
     measured: &Measured,
@@ -197,7 +197,7 @@ fn rates(base: &[&Window], other: &[&Window]) -> BTreeMap<u32, (f64, f64)> {
         .collect()
 }
 
-/// The levels of each block as one pair; none for fewer than two blocks that have them all.
+/// The levels of each block as one pair; None for fewer than two blocks that have them all.
 fn over_all(levels: &[Level], settings: Settings) -> Option<Judgement> {
     type Of = fn(&Level) -> &BTreeMap<u32, (f64, f64)>;
     let blocks = |of: Of| -> Vec<(f64, f64)> {
@@ -228,13 +228,13 @@ fn over_all(levels: &[Level], settings: Settings) -> Option<Judgement> {
     (pairs.len() > 1).then(|| judge(&[question], &[], settings).remove(0))
 }
 
-/// Whether that the load tester was the bottleneck is all that is wrong with it.
+/// Whether the only thing wrong with it is that the load tester was the bottleneck.
 fn is_generator_bound(judgement: &Judgement) -> bool {
     let bound = |reason: &Invalid| matches!(reason, Invalid::GeneratorBound { .. });
     matches!(&judgement.verdict, Verdict::Invalid { because } if because.iter().all(bound))
 }
 
-/// CPU time for a request, in the windows of the same blocks; none where a stack's is not known.
+/// CPU time per request in the windows of the same blocks; None if a stack's CPU time is not known.
 fn cpu(without: &[&Window], with: &[&Window], settings: Settings) -> Option<Judgement> {
     let seconds = |w: &Window| Some(w.cpu_per_request?.as_secs_f64());
     let pairs: Vec<(f64, f64)> = same_block(without, with)
@@ -251,7 +251,7 @@ fn cpu(without: &[&Window], with: &[&Window], settings: Settings) -> Option<Judg
     known.then(|| judge(&[question], &[], settings).remove(0))
 }
 
-/// How each stack holds, page by page; nothing where there are fewer than three levels.
+/// How each stack's rate holds, page by page; empty for pages with fewer than three levels.
 pub fn flat(cells: &[Cell]) -> Vec<Flat> {
     let mut pages: Vec<&str> = cells.iter().map(|cell| cell.page.as_str()).collect();
     pages.dedup();
@@ -295,8 +295,9 @@ pub fn flat(cells: &[Cell]) -> Vec<Flat> {
     all
 }
 
-/// The interval of what a stack keeps of its best rate at the last level. Whole blocks are drawn: what slowed a
-/// block slowed all of its levels. Each draw has a best level of its own, since another one might have been it.
+/// The interval of the share of its best rate that a stack keeps at the last level. Whole blocks are
+/// resampled, because what slows a block slows all of its levels. Each resample has its own best level,
+/// since another one might have been the best.
 fn kept(levels: &[&Line], last: &Line, blocks: usize) -> Option<Interval> {
     let blocks: Vec<usize> = (0..blocks).collect();
     let share = bootstrap::interval(&blocks, 0.95, bootstrap::RESAMPLES, SEED, |drawn| {

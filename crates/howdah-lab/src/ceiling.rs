@@ -1,5 +1,6 @@
-//! What the generator itself could have reached: the evidence for whether it was the load tester that was
-//! measured. Taken right behind the windows it is said of, since a machine's speed changes by the hour.
+//! What the generator itself could have reached: the evidence for whether it was the load tester that
+//! was measured. It is measured right after the windows in question, since a machine's speed changes by
+//! the hour.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -11,19 +12,19 @@ use howdah_bench::run::Run;
 use howdah_bench::stats::mean;
 use serde::{Deserialize, Serialize};
 
-/// How long it is asked each time, and how often: others who use the machine can only make it too low, so the
-/// best counts.
+/// Length and number of the ceiling runs. Other programs on the machine can only make the result too
+/// low, so the best run counts.
 const ASKED: Duration = Duration::from_millis(200);
 const TIMES: usize = 3;
-/// Answers of lengths that differ by no more than this share of the longer one share a ceiling.
+/// Lengths of answers that differ by no more than this share of the longer one have the same ceiling.
 const SAME_LENGTH: f64 = 0.1;
 
-/// Tells each of these runs, which are of one load, what the generator reaches with answers of its length against a
-/// server that does nothing, or reached in one of them, if that was more. A run without answers, or one interrupted
-/// meanwhile, is told nothing.
+/// Stores in each of these runs, which have the same load, what the generator reaches with answers of
+/// its length against a server that does nothing, or what it reached in one of the runs, if that was
+/// more. Runs without answers keep none, and so do all that remain after an interruption.
 ///
 /// # Errors
-/// The generator failed even there: the last reason. The runs' own figures stand.
+/// The generator failed even there; the text is the last reason. The runs' own figures are still valid.
 pub fn tell<'a>(
     runs: impl Iterator<Item = &'a mut Run>,
     interrupt: &Arc<AtomicBool>,
@@ -71,20 +72,20 @@ fn asked(plan: &Plan, length: u64, interrupt: &Arc<AtomicBool>) -> Result<Option
     Ok(best)
 }
 
-/// The load tester beside a row: how near it was to its own end.
+/// How near the load tester was to its own limit in a row's windows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Generator {
-    /// Of a core, what its busiest thread used: mean of the windows.
+    /// Share of a core that its busiest thread used, mean of the windows.
     pub cpu: f64,
-    /// What it reaches with the same clients and answers of that length against a server that does nothing,
-    /// requests per second; none: that was not measured.
+    /// What it reaches with the same clients and answers of that length against a server that does
+    /// nothing, requests per second; None: not measured.
     pub ceiling: Option<f64>,
-    /// Of that, what it reached here: mean of the windows it was measured beside.
+    /// The share of that ceiling that it reached here, mean of the windows that have a ceiling.
     pub of_ceiling: Option<f64>,
 }
 
 impl Generator {
-    /// Of a row's windows.
+    /// Computes it from a row's windows.
     pub fn of(runs: &[&Run]) -> Generator {
         let over = |figure: &dyn Fn(&Run) -> Option<f64>| {
             let figures: Vec<f64> = runs.iter().filter_map(|run| figure(run)).collect();

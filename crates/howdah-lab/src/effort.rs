@@ -7,40 +7,41 @@ use serde::{Deserialize, Serialize};
 
 use crate::suite::{Extent, Page, Suite};
 
-/// How long and how often.
+/// How long and how often a benchmark measures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Effort {
-    /// How often each stack is measured in each cell.
+    /// How many times each stack is measured in each cell.
     pub blocks: u32,
     /// When a window ends.
     pub until: Until,
-    /// Before each window, unmeasured.
+    /// How long each window warms up first, unmeasured.
     pub warmup: Duration,
-    /// Levels of concurrency: at most so many, spread over the suite's.
+    /// Most levels of concurrency; they are spread over the suite's.
     pub levels: usize,
-    /// The measuring of a suite ends after so long, with fewer blocks; none: as long as it takes.
+    /// The measuring of a suite ends after this time, with fewer blocks; None: as long as it takes.
     pub limit: Option<Duration>,
 }
 
-/// A start, a look at the page and an end take about so long, whatever is measured.
+/// About how long it takes to start a stack, check its page and end it, whatever is measured.
 const TURN: Duration = Duration::from_millis(1000);
 
 /// When a window ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Until {
-    /// After a time, equally long for all stacks, however many requests fit.
+    /// After a time, the same for all stacks, however many requests it allows.
     Time(Duration),
-    /// After the post's own number of requests, as ab's `-n`; at the latest after [`POSTED_LIMIT`].
+    /// After the post's own number of requests, as with ab's `-n`; at the latest after
+    /// [`POSTED_LIMIT`].
     Posted,
 }
 
-/// What takes longer than this to answer the post's requests is cut off, and says so.
+/// A window that takes longer for the post's requests is cut off, and the report says so.
 pub const POSTED_LIMIT: Duration = Duration::from_secs(120);
 
 impl Effort {
-    /// Minutes. Nine windows, because fewer cannot prove anything once eight questions are adjusted
-    /// for (2^-8 is the smallest p that nine pairs can have); short ones, because the number of
-    /// windows counts and not their length.
+    /// An effort of minutes. Nine windows, because fewer cannot prove anything once eight questions are
+    /// adjusted for (2^-8 is the smallest p that nine pairs can have); short ones, because the number
+    /// of windows counts and not their length.
     pub fn quick() -> Effort {
         Effort {
             blocks: 9,
@@ -51,7 +52,7 @@ impl Effort {
         }
     }
 
-    /// Hours: what a claim of a few per cent needs.
+    /// An effort of hours, which a claim of a few per cent needs.
     pub fn full() -> Effort {
         Effort {
             blocks: 12,
@@ -62,7 +63,7 @@ impl Effort {
         }
     }
 
-    /// As the post measured: its number of requests, once, without a warm-up.
+    /// The post's effort: its number of requests, once, without a warm-up.
     pub fn as_posted() -> Effort {
         Effort {
             blocks: 1,
@@ -73,7 +74,7 @@ impl Effort {
         }
     }
 
-    /// With a suite's departures from the form.
+    /// This effort, changed where the suite asks for something else.
     pub fn with(mut self, extent: &Extent) -> Effort {
         if let Some(blocks) = extent.blocks {
             self.blocks = blocks;
@@ -96,8 +97,8 @@ impl Effort {
         self
     }
 
-    /// The suite's levels, the first, the last and some between; the first, which posts report most of, if there is
-    /// to be but one.
+    /// The levels to measure: the suite's first, its last and some between; if only one, the first,
+    /// which most posts report.
     pub fn of(&self, levels: &[u32]) -> Vec<u32> {
         let all = levels.len();
         if all <= self.levels {
@@ -111,8 +112,9 @@ impl Effort {
         (0..=last).map(pick).collect()
     }
 
-    /// The window of a page at a level; none: it ends by its requests. Longer than usual where many clients
-    /// wait for a slow page: a window in which only some of them are answered counts the quick ones.
+    /// How long a window of a page lasts at a level; None if the number of its requests ends it. Longer
+    /// where many clients wait for a slow page: a window in which only some of them get an answer
+    /// counts the quick ones.
     pub fn window(&self, page: &Page, level: u32) -> Option<Duration> {
         let least = Duration::from_secs_f64(page.seconds_per_client * f64::from(level));
         match self.until {
@@ -121,15 +123,15 @@ impl Effort {
         }
     }
 
-    /// What a turn of a stack at a page and a level takes, about: to share out the time that there is.
+    /// About how long a stack's turn takes at a page and a level, to share out the available time.
     pub fn turn(&self, page: &Page, level: u32) -> Duration {
         let posted = Duration::from_secs_f64(page.seconds_per_client * f64::from(level));
         TURN + self.warmup + self.window(page, level).unwrap_or(posted)
     }
 
-    /// When the warm-up before a window ends; none: there is none. It has no more clients than PHP has
-    /// processes, so that what is cut off at its end leaves no queue to the window. A slow page is asked
-    /// for until every process has answered twice.
+    /// When the warm-up before a window ends; None: there is none. It has no more clients than PHP has
+    /// processes, so that requests cut off at its end leave no queue to the window. A slow page is
+    /// requested until every process has answered twice.
     pub fn warm_up(&self, page: &Page, clients: u32) -> Option<Stop> {
         if self.warmup.is_zero() {
             return None;
@@ -141,7 +143,7 @@ impl Effort {
         })
     }
 
-    /// In words, with the reason for what the post did otherwise.
+    /// The effort in words, with the reason for each difference from the post.
     pub fn sentences(&self, suite: &Suite) -> Vec<String> {
         let load = &suite.load;
         let plural = |n: u32| if n == 1 { "" } else { "s" };

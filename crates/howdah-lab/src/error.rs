@@ -1,84 +1,84 @@
-//! What can keep the lab from a result. A stack that fails costs its own rows, never the others'.
+//! What can keep the lab from a result. A stack that fails loses its own rows, never the others'.
 
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// The variant's name is the one name of the failure, on the terminal and in reports.
+/// Why the lab has no result. The variant's name is the failure's name on the terminal and in reports.
 #[derive(Debug)]
 pub enum LabError {
     /// A program this stack needs is not installed: its rows say "not here".
     NotHere {
-        /// What is missing.
+        /// The program or file that is missing.
         what: String,
         /// The command that installs it.
         install: String,
     },
-    /// It did not come up.
+    /// A program did not come up.
     DoesNotStart {
-        /// Which program.
+        /// The program's name.
         program: String,
-        /// What was waited for, or how it ended.
+        /// What the lab waited for, or how the program ended.
         why: String,
         /// The last lines it logged.
         log: String,
     },
-    /// It ended by itself while it was needed: what was measured then is invalid, not slow.
+    /// A program ended by itself while it was needed: what was measured meanwhile is invalid, not slow.
     Died {
-        /// Which program.
+        /// The program's name.
         program: String,
-        /// Its exit status.
+        /// The program's exit status.
         how: String,
         /// The last lines it logged.
         log: String,
     },
     /// A file of the lab's own could not be written or read.
     File {
-        /// Which.
+        /// The file's path.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         error: io::Error,
     },
-    /// What a page needs could not be made: its database, its application.
+    /// Something that a page needs could not be made: its database, its application.
     Site {
-        /// What kept it, in its own words.
+        /// What prevented it, in the words of the program that failed.
         why: String,
     },
-    /// A stack that runs gave something else than the page.
+    /// A stack that runs answered with something other than the page.
     WrongPage {
-        /// Which stack.
+        /// The stack's name.
         stack: String,
-        /// What was asked for.
+        /// The URL that was requested.
         url: String,
-        /// What came.
+        /// What the stack answered.
         got: String,
         /// The last lines its programs logged.
         log: String,
     },
-    /// The generator could not measure it.
+    /// The generator could not measure a stack.
     NotMeasured {
-        /// Which stack.
+        /// The stack's name.
         stack: String,
-        /// Why.
+        /// Why the generator could not measure it.
         why: String,
     },
     /// A benchmark's file has mistakes.
     Suite {
-        /// Which file.
+        /// The file's name.
         file: String,
-        /// All of them.
+        /// All mistakes found in the file.
         mistakes: Vec<String>,
     },
-    /// A file is no saved result of this version.
+    /// A file is not a saved result of this version.
     NotAResult {
-        /// Which.
+        /// The file's path.
         path: PathBuf,
         /// What is wrong with it.
         why: String,
     },
-    /// A document's marks are not in order: it is left as it is.
+    /// A document's marks are not in order, so the document is left as it is.
     Marks {
-        /// Which document.
+        /// The document's file name.
         file: String,
         /// What was expected, and what to do.
         wanted: String,
@@ -88,27 +88,27 @@ pub enum LabError {
         /// All reasons, each with what to do.
         mistakes: Vec<String>,
     },
-    /// A folder holds no comparison to go on with, or one that cannot be gone on with.
+    /// A folder holds no comparison to resume, or one that cannot be resumed.
     NotResumable {
         /// What was found, and what to do.
         why: String,
     },
     /// A comparison that was begun belongs to another program, configuration or machine.
     Changed {
-        /// What is different.
+        /// What has changed, a sentence each.
         what: Vec<String>,
     },
     /// A preparing command failed.
     Preparation {
-        /// The command.
+        /// The command as it was run.
         command: String,
-        /// What it said.
+        /// What the command printed.
         said: String,
     },
 }
 
 impl LabError {
-    /// The one name.
+    /// The variant's name, which users see.
     pub fn name(&self) -> &'static str {
         match self {
             LabError::NotHere { .. } => "NotHere",
@@ -128,7 +128,7 @@ impl LabError {
         }
     }
 
-    /// The same failure for another place that it keeps from a result.
+    /// A copy of the failure, for another row that it keeps from a result.
     pub(crate) fn again(&self) -> LabError {
         match self {
             LabError::NotHere { what, install } => LabError::NotHere {
@@ -141,7 +141,7 @@ impl LabError {
         }
     }
 
-    /// For `map_err` after work on a file.
+    /// Makes a `map_err` function for work on the file at `path`.
     pub(crate) fn file(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> LabError {
         let path = path.into();
         move |error| LabError::File { path, error }

@@ -1,6 +1,5 @@
-//! The run's folder: one directory for everything the lab makes, so that whoever doubts a figure
-//! can read the configuration it was measured with. Kept after the run; nothing is written
-//! elsewhere.
+//! The run's folder: one directory for everything the lab makes, so that whoever doubts a figure can
+//! read the configuration it was measured with. Kept after the run; the lab writes nothing elsewhere.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -18,7 +17,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Makes the directory, and those above it.
+    /// Makes the directory and its parents.
     pub fn create(path: impl Into<PathBuf>, servant: Servant) -> Result<Folder, LabError> {
         let path = path.into();
         fs::create_dir_all(&path).map_err(LabError::file(&path))?;
@@ -29,27 +28,27 @@ impl Folder {
         Ok(folder)
     }
 
-    /// A directory in it.
+    /// Makes a directory in this one.
     pub fn directory(&self, name: &str) -> Result<Folder, LabError> {
         Folder::create(self.path.join(name), self.servant)
     }
 
-    /// Its path.
+    /// The directory's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The path of something in it.
+    /// The path of a file or directory in it.
     pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
         self.path.join(name)
     }
 
-    /// Who the programs run as.
+    /// The user that the stacks' programs run as, who owns the files.
     pub fn servant(&self) -> Servant {
         self.servant
     }
 
-    /// Writes a file.
+    /// Writes a file into the directory and returns its path.
     pub fn write(&self, name: &str, text: impl AsRef<[u8]>) -> Result<PathBuf, LabError> {
         let path = self.path.join(name);
         if let Some(parent) = path.parent()

@@ -1,5 +1,5 @@
-//! What figures belong to: the programs, their versions and settings, the machine. Figures of two are
-//! never mixed; what became different is named.
+//! What figures belong to: the programs, their versions and settings, the machine. Figures of two
+//! identities are never mixed; the lab names what has changed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,21 +8,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ini, versions};
 
-/// Everything that would make another measurement of it.
+/// Everything that affects a measurement besides its plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// Programs of Howdah: path, and a sum of their bytes.
+    /// Howdah's programs: path, and a checksum of the content.
     pub programs: Vec<(PathBuf, String)>,
-    /// Versions of what takes part, a line each.
+    /// Versions of the programs that take part, a line each.
     pub versions: Vec<String>,
-    /// A sum of the files that say which extensions PHP loads.
+    /// A checksum of the files that say which extensions PHP loads.
     pub extensions: String,
     /// The machine, a line for each of its properties.
     pub machine: Vec<(String, String)>,
 }
 
 impl Identity {
-    /// Of this machine, now.
+    /// The identity of this machine now.
     pub fn now(howdah: &Path) -> Identity {
         let beside = howdah.with_file_name("howdah-php");
         let php = std::env::var_os("HOWDAH_PHP").map_or(beside, PathBuf::from);
@@ -38,7 +38,7 @@ impl Identity {
         }
     }
 
-    /// What is different now, a sentence each.
+    /// What is different in `now`, a sentence each.
     pub fn differences(&self, now: &Identity) -> Vec<String> {
         let mut out = Vec::new();
         for (path, sum) in &now.programs {
@@ -107,7 +107,7 @@ fn machine() -> Vec<(String, String)> {
     ]
 }
 
-/// FNV-1a: tells accidents apart, not attacks.
+/// FNV-1a: detects accidents, not attacks.
 fn sum(bytes: &[u8]) -> String {
     let fnv = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
         (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)

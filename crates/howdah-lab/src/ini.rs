@@ -1,5 +1,5 @@
 //! The one `php.ini` for every stack. Debian's SAPIs read files of their own
-//! (`/etc/php/8.4/{fpm,apache2,cgi,embed}`): compared with those one would compare configurations.
+//! (`/etc/php/8.4/{fpm,apache2,cgi,embed}`); with those one would compare configurations.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -10,13 +10,13 @@ use crate::{LabError, php};
 /// A written `php.ini` and the directory that loads its extensions.
 #[derive(Clone, Debug)]
 pub struct Ini {
-    /// The file.
+    /// The path of the written `php.ini`.
     pub file: PathBuf,
-    /// For `PHP_INI_SCAN_DIR`: the extensions php-fpm loads.
+    /// Value for `PHP_INI_SCAN_DIR`: loads the extensions that php-fpm loads.
     pub scan_directory: PathBuf,
 }
 
-/// Where Debian says which extensions php-fpm loads.
+/// The directory in which Debian says which extensions php-fpm loads.
 pub fn extensions() -> PathBuf {
     php::named("/etc/php/{php}/fpm/conf.d").into()
 }
@@ -38,7 +38,8 @@ session.gc_probability = 0
 ";
 
 impl Ini {
-    /// Writes it; `opcache` stands for eAccelerator in the posts.
+    /// Writes the file. `opcache` turns on the opcode cache, which stands for eAccelerator in the
+    /// posts.
     pub fn write(folder: &Folder, opcache: bool, more: &[(&str, &str)]) -> Result<Ini, LabError> {
         let name = if opcache { "php" } else { "php-no-opcache" };
         let folder = folder.directory(name)?;
@@ -87,13 +88,14 @@ impl Ini {
         })
     }
 
-    /// The directory of the file, for programs that want that.
+    /// The directory of the file, for programs that want a directory.
     pub fn directory(&self) -> &Path {
         self.file.parent().unwrap_or(Path::new("/"))
     }
 }
 
-/// Whether a file of this directory loads it. Without, both halves of a comparison would be of plain PHP, and nothing would say so.
+/// Whether a file of this directory loads OPcache. If none did, both halves of a comparison would be of
+/// plain PHP, and nothing would say so.
 fn loads_opcache(directory: &Path) -> std::io::Result<bool> {
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();

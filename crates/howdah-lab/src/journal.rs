@@ -1,6 +1,6 @@
-//! A comparison written down as it goes: what was asked for, what it is measured on, and every finished
-//! part of it, each whole or not at all. Whatever ends the program (Ctrl-C, `kill -9`, a power cut), the
-//! next `--resume` goes on after the last part that was finished.
+//! The record of a comparison in progress: its plan, what it is measured on, and every finished part,
+//! each whole or not at all. Whatever ends the program (Ctrl-C, `kill -9`, a power cut), the next
+//! `--resume` continues after the last finished part.
 //!
 //! ```text
 //! plan.json   what was asked for
@@ -22,11 +22,11 @@ use serde::de::DeserializeOwned;
 use crate::LabError;
 use crate::folder::Folder;
 
-/// Version of the files.
+/// Version of the files' form.
 pub const SCHEMA: u32 = 1;
 const PLAN: &str = "plan.json";
 
-/// The folder, ours alone while this value lives.
+/// A comparison's folder, locked while this value lives.
 #[derive(Debug)]
 pub struct Journal {
     folder: Folder,
@@ -34,10 +34,10 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// A new comparison in `folder`.
+    /// Starts a new comparison in `folder`.
     ///
     /// # Errors
-    /// One is there already, or it cannot be written.
+    /// The folder holds a comparison already, or it cannot be written.
     pub fn begin(folder: &Folder, plan: &impl Serialize) -> Result<Journal, LabError> {
         let path = folder.join(PLAN);
         if path.exists() {
@@ -54,10 +54,10 @@ impl Journal {
         })
     }
 
-    /// One that was begun before.
+    /// Opens a comparison that was begun before, and returns its plan.
     ///
     /// # Errors
-    /// There is none, somebody else is at it, or it was saved by another version.
+    /// There is none, another program is using it, or another version saved it.
     pub fn resume<P: DeserializeOwned>(folder: &Folder) -> Result<(Journal, P), LabError> {
         let path = folder.join(PLAN);
         if !path.is_file() {
@@ -75,17 +75,17 @@ impl Journal {
         Ok((journal, plan))
     }
 
-    /// Whether `folder` has one.
+    /// Whether `folder` holds a comparison.
     pub fn is_in(folder: &Path) -> bool {
         folder.join(PLAN).is_file()
     }
 
-    /// The folder.
+    /// The folder of the comparison.
     pub fn folder(&self) -> &Folder {
         &self.folder
     }
 
-    /// Saves `value` as `NAME.json`; a name may have directories in it.
+    /// Saves `value` as `NAME.json`; `name` may contain directories.
     pub fn keep(&self, name: &str, value: &impl Serialize) -> Result<(), LabError> {
         let path = self.path(name);
         if let Some(parent) = path.parent() {
@@ -94,10 +94,10 @@ impl Journal {
         write_whole(&path, &json(value), 0o600)
     }
 
-    /// What was saved as `NAME.json`.
+    /// Reads what was saved as `NAME.json`; None if there is no such file.
     ///
     /// # Errors
-    /// It is there, and damaged.
+    /// The file exists and is damaged.
     pub fn kept<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, LabError> {
         let path = self.path(name);
         match path.exists() {
@@ -115,7 +115,7 @@ fn unfit(why: String) -> LabError {
     LabError::NotResumable { why }
 }
 
-/// Only one program at a time; the system forgets the lock with the program.
+/// Locks the folder for one program; the system releases the lock when the program ends.
 fn lock(path: &Path) -> Result<File, LabError> {
     let file = File::open(path).map_err(LabError::file(path))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -155,7 +155,7 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<T, LabError> {
     })
 }
 
-/// Either the old file is there afterwards or the whole new one.
+/// Writes a file so that afterwards either the old content is there or the whole new one.
 fn write_whole(path: &Path, text: &str, mode: u32) -> Result<(), LabError> {
     let beside = path.with_extension("json.new");
     let write = || -> std::io::Result<()> {

@@ -1,5 +1,5 @@
-//! Programs that may not be here. What is missing is named with the command that installs it, and
-//! its rows say so: nothing is left out silently, nothing is fetched.
+//! Programs that may not be installed. The lab names what is missing with the command that installs it,
+//! and its rows say so: nothing is left out silently, and nothing is downloaded.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -9,15 +9,15 @@ use std::sync::OnceLock;
 
 use crate::{LabError, php};
 
-/// A program or file a stack needs. In all texts `{php}` stands for the series of PHP, `{extensions}` for where its
-/// extensions lie ([`php::named`]).
+/// A program or file that a stack needs. In all texts `{php}` is replaced by PHP's series, and
+/// `{extensions}` by the directory of its extensions ([`php::named`]).
 #[derive(Clone, Copy, Debug)]
 pub struct Need {
-    /// What people call it.
+    /// The name that people know it by.
     pub what: &'static str,
     /// Where it may be: absolute paths, or names looked up in `PATH` and the `sbin` directories.
     pub places: &'static [&'static str],
-    /// Whether what was found will do.
+    /// Whether the file found at a place is suitable.
     pub fits: fn(&Path) -> bool,
     /// The command that installs it.
     pub install: &'static str,
@@ -57,7 +57,7 @@ needs! {
 }
 
 impl Need {
-    /// Where it is.
+    /// Returns the path of the program or file.
     pub fn find(&self) -> Result<PathBuf, LabError> {
         let missing = || LabError::NotHere {
             what: php::named(self.what),
@@ -71,8 +71,9 @@ impl Need {
     }
 }
 
-/// Whether a `frankenphp` loads OPcache. Many builds have none, or leave it to their own `php.ini`, in whose place
-/// the lab's is read: hence none at all here (`PHPRC`). Only a clear no counts. Asked once: it takes a tenth of a second.
+/// Whether a `frankenphp` loads OPcache. Many builds have none, or leave it to their own `php.ini`,
+/// which the lab's replaces (`PHPRC`), so that it is not loaded. Only a clear "no" counts. The answer
+/// is remembered: asking takes a tenth of a second.
 fn has_opcache(frankenphp: &Path) -> bool {
     static KNOWN: OnceLock<bool> = OnceLock::new();
     let asked = || -> io::Result<Vec<u8>> {

@@ -1,5 +1,6 @@
-//! Which PHP takes part. A machine may have several; all stacks run the series that Howdah's own PHP is of, so
-//! that servers are compared and not PHPs. Programs, files and packages are named after it, as Debian does.
+//! Which PHP takes part. A machine may have several; all stacks run the series of Howdah's own PHP, so
+//! that servers are compared and not PHPs. Programs, files and packages have its name in theirs, as
+//! Debian does it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,15 +9,15 @@ use std::sync::OnceLock;
 
 use crate::need;
 
-/// Below lies a directory of settings for each series that is installed.
+/// The directory that holds settings for each installed series.
 const SETTINGS: &str = "/etc/php";
-/// What is named on a machine without any PHP.
+/// The series to name on a machine without PHP.
 const REFERENCE: &str = "8.2";
 
 static SERIES: OnceLock<String> = OnceLock::new();
 
-/// From now on it is the series of this version: `8.4` of `8.4.24`. To be said before anything else is asked of the
-/// lab, and once.
+/// Chooses the series of this version: `8.4` of `8.4.24`. To be called once, before anything else of
+/// the lab.
 pub fn choose(version: &str) {
     let mut parts = version.split('.');
     if let (Some(major), Some(minor)) = (parts.next(), parts.next()) {
@@ -24,12 +25,12 @@ pub fn choose(version: &str) {
     }
 }
 
-/// The series: the one chosen, or else the newest that is installed for php-fpm.
+/// The series that was chosen, or else the newest one installed for php-fpm.
 pub fn series() -> &'static str {
     SERIES.get_or_init(|| newest(Path::new(SETTINGS)).unwrap_or_else(|| REFERENCE.to_owned()))
 }
 
-/// A name with its series put in for `{php}`, and the directory of its extensions for `{extensions}`.
+/// Replaces `{php}` by the series, and `{extensions}` by the directory of its extensions.
 pub fn named(template: &str) -> String {
     let name = template.replace("{php}", series());
     if !name.contains("{extensions}") {
@@ -38,12 +39,13 @@ pub fn named(template: &str) -> String {
     name.replace("{extensions}", &extensions().display().to_string())
 }
 
-/// Whether OPcache is a part of PHP, which no line of any file loads: from 8.5 on.
+/// Whether OPcache is a part of PHP that no file has to load, as it is from 8.5 on.
 pub fn has_opcache_within() -> bool {
     number(series()) >= Some((8, 5))
 }
 
-/// Where the series' extensions lie (`extension_dir`), as its own command line says; nowhere without one.
+/// The directory of the series' extensions (`extension_dir`), as its command line reports it; an empty
+/// path without one.
 fn extensions() -> &'static Path {
     static KNOWN: OnceLock<PathBuf> = OnceLock::new();
     KNOWN.get_or_init(|| {

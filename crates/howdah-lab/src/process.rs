@@ -1,5 +1,5 @@
-//! A started program: its session, its log file, its end, and what it uses. Knows nothing of which
-//! server it is.
+//! A started program: its session, its log file, its end, and what it uses. Does not know which server
+//! it is.
 //!
 //! Each program begins a session (setsid(2)), which all its descendants share, also those in process
 //! groups of their own: so they are counted and ended together, by id. A watcher (a shell blocked on
@@ -20,38 +20,39 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::LabError;
 
-/// How long a program may take to leave after SIGTERM.
+/// Time that a program has to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long a program may take to come up.
+/// Time that a program has to start.
 const START: Duration = Duration::from_secs(30);
-/// How often a condition is asked for that nothing announces.
+/// How often a condition is checked that nothing announces.
 const AGAIN: Duration = Duration::from_millis(10);
-/// Lines of a log that a message shows.
+/// Number of a log's last lines that a message shows.
 const TAIL: usize = 20;
 
 const WATCHER: &str =
     "read -r _; kill -s TERM -- -$0 2>/dev/null; sleep 3; kill -s KILL -- -$0 2>/dev/null";
 
-/// Holds a program back until its watcher is there: without, one that is started in the moment in which we are
-/// killed would be left running. The end of input is our end.
+/// Holds a program back until its watcher runs: otherwise a program that is started just when the lab
+/// is killed would be left running. The watcher and the gate see the end of the lab as the end of their
+/// input.
 const GATE: &str = "read -r _ && exec \"$@\" </dev/null";
 
-/// Who the programs run as: never root, whoever started the lab.
+/// The user that the programs run as: never root, whoever started the lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Servant {
-    /// As we do.
+    /// The same user as the lab's.
     Ourselves,
-    /// We are root, they are not.
+    /// Another user, because the lab runs as root.
     Other {
-        /// The user's number.
+        /// The user's id.
         uid: u32,
-        /// The group's number.
+        /// The group's id.
         gid: u32,
     },
 }
 
 impl Servant {
-    /// `www-data` for root, ourselves for everybody else.
+    /// Chooses `www-data` for root, and the lab's own user otherwise.
     pub fn choose() -> Result<Servant, LabError> {
         if !rustix::process::geteuid().is_root() {
             return Ok(Servant::Ourselves);
@@ -98,12 +99,12 @@ pub struct Usage {
     pub cpu: Duration,
     /// Proportional set size in bytes: shared pages are counted once over all processes.
     pub memory: u64,
-    /// Processes alive.
+    /// Number of processes that are alive.
     pub processes: usize,
 }
 
 impl Process {
-    /// Starts `command` in a session of its own; both its outputs go to the file `log`.
+    /// Starts `command` in a session of its own; its output and its errors go to the file `log`.
     pub fn start(
         name: &str,
         command: &Command,
@@ -169,12 +170,12 @@ impl Process {
         opened.map_err(refused).map(|()| process)
     }
 
-    /// Its name.
+    /// The program's name, for messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The session's number, which is the first process's.
+    /// The session's id, which is the first process's.
     pub fn session(&self) -> u32 {
         self.child.id()
     }
@@ -208,17 +209,17 @@ impl Process {
         }
     }
 
-    /// Waits until something accepts connections there.
+    /// Waits until a program accepts connections at `address`.
     pub fn wait_for_listener(&mut self, address: SocketAddr) -> Result<(), LabError> {
         self.wait_for(&format!("listener on {address}"), || {
             TcpStream::connect(address).is_ok()
         })
     }
 
-    /// Whether it still runs.
+    /// Fails if the program has ended.
     ///
     /// # Errors
-    /// [`LabError::Died`], with its last lines.
+    /// [`LabError::Died`], with the last lines of its log.
     pub fn alive(&mut self) -> Result<(), LabError> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().ok().flatten();
@@ -233,14 +234,14 @@ impl Process {
         }
     }
 
-    /// The last lines of its log.
+    /// The last lines of the program's log.
     pub fn log_tail(&self) -> String {
         let text = tail_of(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(TAIL)..].join("\n")
     }
 
-    /// What its session uses now.
+    /// What the session's processes use now.
     pub fn usage(&self) -> Usage {
         let [usage] = usage_of([&[self.session()]], Memory::Read);
         usage
@@ -301,7 +302,7 @@ fn tail_of(path: &Path) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A port of 127.0.0.1 that nobody listens on now.
+/// A port of 127.0.0.1 that no program listens on now.
 pub fn free_address() -> Result<SocketAddr, LabError> {
     free_addresses_in_a_row(1)
 }
@@ -336,21 +337,21 @@ pub fn free_addresses_in_a_row(count: u16) -> Result<SocketAddr, LabError> {
     ))(error))
 }
 
-/// Below are the ports of well-known services.
+/// The ports of well-known services are below this one.
 const LOWEST_PORT: u16 = 10_000;
 
-/// Whether memory is asked for as well: that reads a second file of each process, which costs the
-/// kernel a walk through its page tables.
+/// Whether to measure memory as well: that reads a second file of each process, which costs the kernel
+/// a walk through its page tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
-    /// Processor time and the number of processes only.
+    /// Measures CPU time and counts the processes.
     Leave,
-    /// The proportional set size, too.
+    /// Measures the proportional set size as well.
     Read,
 }
 
-/// What all processes of each group of sessions use, from one pass over `/proc`: the groups are of
-/// the same moment, and a machine with many processes is disturbed once.
+/// What the processes of each group of sessions use, from one pass over `/proc`: the groups are
+/// measured at the same moment, and a machine with many processes is disturbed once.
 pub fn usage_of<const N: usize>(groups: [&[u32]; N], memory: Memory) -> [Usage; N] {
     let mut usages = [Usage::default(); N];
     for stat in stats() {
@@ -378,28 +379,28 @@ impl Usage {
     }
 }
 
-/// Time all cores have been busy with programs, from `/proc/stat`; interrupts and what the hypervisor
-/// kept back are nobody's. Zero where the kernel does not tell.
+/// Time that all cores have been busy with programs, from `/proc/stat`; it excludes interrupts and what
+/// the hypervisor kept back. Zero where the kernel does not report it.
 pub fn busy_time() -> Duration {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     Duration::from_secs_f64(busy_ticks(&text).unwrap_or(0) as f64 / TICKS_PER_SECOND)
 }
 
-/// proc(5): `cpu`, then user, nice, system.
+/// Reads the line `cpu` (proc(5)): user, nice, system.
 fn busy_ticks(text: &str) -> Option<u64> {
     let line = text.lines().next()?.strip_prefix("cpu ")?;
     let numbers = line.split_whitespace().take(3).map(str::parse::<u64>);
     numbers.sum::<Result<u64, _>>().ok()
 }
 
-/// Time this process has used.
+/// CPU time that this process has used.
 pub fn own_time() -> Duration {
     let text = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let ticks = stat(&text).map_or(0, |stat| stat.own_ticks);
     Duration::from_secs_f64(ticks as f64 / TICKS_PER_SECOND)
 }
 
-/// Whether a process of the session is left.
+/// Whether any process of the session is left.
 fn session_lives(session: u32) -> bool {
     stats().any(|stat| stat.session == session)
 }
@@ -412,12 +413,12 @@ const TICKS_PER_SECOND: f64 = 100.0;
 struct Stat {
     pid: i32,
     session: u32,
-    /// With those of the children it has reaped.
+    /// CPU time in ticks, that of its reaped children included.
     ticks: u64,
     own_ticks: u64,
 }
 
-/// All processes there are.
+/// All processes of the machine.
 fn stats() -> impl Iterator<Item = Stat> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| {
@@ -450,7 +451,7 @@ fn stat(text: &str) -> Option<Stat> {
     })
 }
 
-/// The `Pss:` line of `/proc/PID/smaps_rollup`.
+/// Reads the `Pss:` line of `/proc/PID/smaps_rollup`, in bytes.
 fn proportional_bytes(rollup: &str) -> Option<u64> {
     let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"))?;
     let kib: u64 = line.split_whitespace().next()?.parse().ok()?;

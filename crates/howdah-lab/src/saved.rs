@@ -1,4 +1,4 @@
-//! Results that were saved, read back: a file, or a folder of `--out` with several.
+//! Reads results that were saved: a file, or a folder of `--out` with several.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use crate::LabError;
 use crate::answer;
 use crate::table::{SCHEMA, Table};
 
-/// All results of these files and folders, in the order given; of a folder, by name.
+/// Reads all results of these files and folders, in the order given; in a folder, by name.
 ///
 /// # Errors
-/// One of them cannot be read, is none, or is of another version.
+/// One of them cannot be read, is not a result, or is of another version.
 pub fn read(paths: &[PathBuf]) -> Result<Vec<Table>, LabError> {
     let mut tables = Vec::new();
     for path in paths {

@@ -1,4 +1,4 @@
-//! The sites of a suite: made once, served by every stack in turn.
+//! The sites of a suite: made once, and served by every stack in turn.
 
 use std::path::PathBuf;
 
@@ -9,21 +9,22 @@ use crate::fixture::wordpress;
 use crate::folder::Folder;
 use crate::suite::Site;
 
-/// What a suite's pages need. Dropping it ends the database.
+/// The sites that a suite's pages need. Dropping it ends the database.
 #[derive(Debug)]
 pub struct Sites {
     pages: PathBuf,
-    /// None: not wanted.
+    /// WordPress's directory, or why it could not be made; None: no page needs it.
     wordpress: Option<Result<PathBuf, LabError>>,
-    /// None: not wanted.
+    /// The database server, or why it could not be started; None: no page needs it.
     mariadb: Option<Result<Mariadb, LabError>>,
 }
 
 impl Sites {
-    /// Makes what is wanted. A site that cannot be made costs its own pages: [`Sites::lacks`].
+    /// Makes the sites that are wanted. If one cannot be made, only its own pages are lost
+    /// ([`Sites::lacks`]).
     ///
     /// # Errors
-    /// Not even the small pages can be written.
+    /// The small pages cannot be written.
     pub fn make(folder: &Folder, wanted: impl Iterator<Item = Site>) -> Result<Sites, LabError> {
         let wanted: Vec<Site> = wanted.collect();
         let blog = wanted.contains(&Site::Wordpress);
@@ -42,7 +43,7 @@ impl Sites {
         })
     }
 
-    /// Why a site's pages cannot be served; none: they can.
+    /// Why a site's pages cannot be served; None if they can.
     pub fn lacks(&self, site: Site) -> Option<LabError> {
         let database = || self.mariadb.as_ref()?.as_ref().err();
         let error = match site {
@@ -53,7 +54,7 @@ impl Sites {
         error.map(LabError::again)
     }
 
-    /// The document root.
+    /// The document root of a site.
     pub fn root(&self, site: Site) -> PathBuf {
         match (site, &self.wordpress) {
             (Site::Wordpress, Some(Ok(root))) => root.clone(),
@@ -61,18 +62,18 @@ impl Sites {
         }
     }
 
-    /// The script for what is no file.
+    /// The script that answers for paths that are not files, if the site has one.
     pub fn front_controller(&self, site: Site) -> Option<String> {
         (site == Site::Wordpress).then(|| "/index.php".to_owned())
     }
 
-    /// The database's session, if there is one.
+    /// The sessions of the database; empty if there is none.
     pub fn sessions(&self) -> Vec<u32> {
         let running = self.mariadb.iter().flatten();
         running.map(Mariadb::session).collect()
     }
 
-    /// Whether the database still runs: without it everything is fast, and wrong.
+    /// Fails if the database no longer runs: without it everything is fast, and wrong.
     pub fn alive(&mut self) -> Result<(), LabError> {
         match &mut self.mariadb {
             Some(Ok(mariadb)) => mariadb.alive(),

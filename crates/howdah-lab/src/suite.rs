@@ -1,12 +1,12 @@
 //! A benchmark as data: pages, stacks, load, and what the post reported. The five are part of the
-//! program; a file of one's own has the same form. Every mistake of a file is told with its line.
+//! program; a user's own file has the same form. Every mistake of a file is reported with its line.
 
 use serde::{Deserialize, Serialize};
 
 use crate::LabError;
 use crate::stack::Stack;
 
-/// The five, by name.
+/// The five benchmarks that are part of the program, by name.
 pub const FIVE: [(&str, &str); 5] = [
     ("b1", include_str!("../../../benchmarks/b1.toml")),
     ("b2", include_str!("../../../benchmarks/b2.toml")),
@@ -15,15 +15,15 @@ pub const FIVE: [(&str, &str); 5] = [
     ("b5", include_str!("../../../benchmarks/b5.toml")),
 ];
 
-/// A benchmark.
+/// A benchmark: its pages, its stacks and its load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Suite {
-    /// Its name on the command line and in file names.
+    /// The benchmark's name on the command line and in file names.
     pub name: String,
-    /// What it is about.
+    /// The benchmark's title in reports.
     pub title: String,
-    /// What its author wanted to know.
+    /// The question that the post's author asked.
     pub question: String,
     /// Where and how the post measured.
     pub post: String,
@@ -31,24 +31,25 @@ pub struct Suite {
     pub hid: Vec<String>,
     /// PHP processes of every stack.
     pub children: u32,
-    /// The load.
+    /// The number of clients and requests of the post.
     pub load: Load,
-    /// What is requested.
+    /// The pages that are requested.
     #[serde(rename = "page")]
     pub pages: Vec<Page>,
-    /// Which stacks are asked.
+    /// The stacks that are measured.
     #[serde(rename = "row")]
     pub rows: Vec<Row>,
-    /// What is asked of the figures, declared before they are measured.
+    /// Pairs of stacks to compare, declared before they are measured.
     #[serde(rename = "asked", default)]
     pub asked: Vec<Asked>,
-    /// The post's table.
+    /// The figures of the post.
     #[serde(rename = "reported", default)]
     pub reported: Vec<Reported>,
-    /// How often and how long in the quick form, where it differs from [`crate::measure::Effort::quick`].
+    /// Number and length of the windows in the quick form, where they differ from
+    /// [`crate::measure::Effort::quick`].
     #[serde(default)]
     pub quick: Extent,
-    /// The same for the full form.
+    /// Number and length of the windows in the full form, where they differ.
     #[serde(default)]
     pub full: Extent,
 }
@@ -57,26 +58,26 @@ pub struct Suite {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Extent {
-    /// Windows of each figure.
+    /// Number of windows for each figure.
     #[serde(default)]
     pub blocks: Option<u32>,
-    /// A window's length, seconds.
+    /// Length of a window, seconds.
     #[serde(default)]
     pub window: Option<f64>,
-    /// Before it, seconds.
+    /// Length of the warm-up before a window, seconds.
     #[serde(default)]
     pub warmup: Option<f64>,
-    /// Levels of concurrency at most.
+    /// Most levels of concurrency.
     #[serde(default)]
     pub levels: Option<usize>,
-    /// Only these pages; none: all.
+    /// The only pages to measure; None: all.
     #[serde(default)]
     pub pages: Option<Vec<String>>,
-    /// The measuring ends after so many minutes, with fewer windows than it should have had.
+    /// Time after which the measuring ends, in minutes, with fewer windows than planned.
     #[serde(default)]
     pub minutes: Option<f64>,
-    /// Windows end by the post's number of requests: where a hundred slow ones are under way at once, a clock
-    /// cuts off too many of them.
+    /// Whether windows end by the post's number of requests: with a hundred slow requests in progress,
+    /// a clock would cut off too many of them.
     #[serde(default)]
     pub posted: bool,
 }
@@ -85,11 +86,12 @@ pub struct Extent {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Asked {
-    /// What the difference is: `an opcode cache`, `a unix socket instead of TCP`.
+    /// What the first stack has and the second lacks: `an opcode cache`, `a unix socket instead of
+    /// TCP`.
     pub what: String,
-    /// The stack with it.
+    /// The stack that has it.
     pub stack: String,
-    /// The stack without it.
+    /// The stack that lacks it.
     pub against: String,
 }
 
@@ -99,15 +101,15 @@ pub struct Asked {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
-    /// Requests of the post's run: ab's `-n`.
+    /// Number of requests of the post's run: ab's `-n`.
     pub requests: u64,
-    /// Clients at once: ab's `-c`, one after the other.
+    /// Numbers of clients, one level after the other: ab's `-c`.
     pub concurrency: Vec<u32>,
-    /// Whether connections are kept: ab's `-k`.
+    /// Whether connections are kept open: ab's `-k`.
     pub keepalive: bool,
 }
 
-/// What is served and asked for.
+/// A site that stacks serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Site {
@@ -115,62 +117,62 @@ pub enum Site {
     Pages,
     /// The small pages, with the database behind one of them.
     Database,
-    /// WordPress.
+    /// WordPress with its database.
     Wordpress,
 }
 
-/// A page.
+/// A page that is requested.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Page {
-    /// Its name in the tables.
+    /// The page's name in tables.
     pub name: String,
-    /// Which site has it.
+    /// The site that has the page.
     pub site: Site,
-    /// Its path.
+    /// The page's path in the URL.
     pub path: String,
     /// A text that every right answer contains, and no error page.
     pub contains: String,
-    /// A window lasts at least so many seconds for each client: where a page takes long, each of 500
-    /// clients must have had its answer, or only the quick ones are counted.
+    /// A window lasts at least this many seconds for each client: where a page takes long, each of 500
+    /// clients must have got an answer, or only the quick ones are counted.
     #[serde(default)]
     pub seconds_per_client: f64,
 }
 
-/// A stack of the benchmark.
+/// A stack that the benchmark measures.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Row {
-    /// Its name ([`Stack::name`]).
+    /// The stack's name ([`Stack::name`]).
     pub stack: String,
-    /// Which of the post's rows it stands for.
+    /// The row of the post's table that it stands for.
     #[serde(default)]
     pub stands_for: Option<String>,
-    /// The path to ask it for, where it is not the page's.
+    /// The path to request from it, where it is not the page's.
     #[serde(default)]
     pub path: Option<String>,
-    /// It is here to show a trap, which this sentence says; it is in no ranking.
+    /// The trap that the stack shows, as a sentence; a trap is in no ranking. None for other rows.
     #[serde(default)]
     pub trap: Option<String>,
 }
 
-/// A figure of the post.
+/// A figure that the post reported.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reported {
-    /// Of which page.
+    /// The page's name.
     pub page: String,
-    /// Of which set-up, in the post's words.
+    /// The set-up, in the post's words.
     pub what: String,
-    /// At which concurrency, where there were several.
+    /// The number of clients, if the post used several.
     #[serde(default)]
     pub concurrency: Option<u32>,
-    /// Requests per second, as it was reported.
+    /// Requests per second, as the post reported them.
     pub rate: f64,
-    /// Good ones per second, where the post's own figures tell.
+    /// Good requests per second, where the post's figures show them.
     #[serde(default)]
     pub good: Option<f64>,
-    /// Answers that were errors.
+    /// Number of answers that were errors.
     #[serde(default)]
     pub errors: Option<u64>,
     /// The 99th percentile, milliseconds.
@@ -179,7 +181,7 @@ pub struct Reported {
 }
 
 impl Suite {
-    /// One of the five.
+    /// The benchmark of the five with this name.
     pub fn named(name: &str) -> Result<Suite, LabError> {
         match FIVE.iter().find(|(known, _)| *known == name) {
             Some((name, text)) => Suite::parse(&format!("benchmarks/{name}.toml"), text),
@@ -190,7 +192,7 @@ impl Suite {
         }
     }
 
-    /// A file's text; `file` is for messages.
+    /// Parses a file's text; `file` is its name for messages.
     pub fn parse(file: &str, text: &str) -> Result<Suite, LabError> {
         let wrong = |mistakes| LabError::Suite {
             file: file.to_owned(),
@@ -324,13 +326,13 @@ impl Suite {
         mistakes
     }
 
-    /// Leaves these pages, and what the post reported of them.
+    /// Removes all other pages, and what the post reported about them.
     pub fn keep_pages(&mut self, names: &[String]) {
         self.pages.retain(|page| names.contains(&page.name));
         self.reported.retain(|figure| names.contains(&figure.page));
     }
 
-    /// What the post reported for that row.
+    /// The figure of the post that belongs to a row, a page and a number of clients.
     pub fn reported_for(&self, row: &Row, page: &Page, concurrency: u32) -> Option<&Reported> {
         let what = row.stands_for.as_ref()?;
         self.reported.iter().find(|figure| {

@@ -1,6 +1,6 @@
-//! From windows to rows: what each stack did on each page at each level, and what may be said of it.
-//! The result is data, and its serialised form is the JSON of `howdah compare`; how it is shown is
-//! [`crate::report`]'s business.
+//! From windows to rows: what each stack did on each page at each level, and what can be said about it.
+//! The result is data, and its serialised form is the JSON of `howdah compare`; [`crate::report`] shows
+//! it.
 
 use std::collections::BTreeMap;
 
@@ -21,50 +21,51 @@ use crate::measure::{LeftOut, Measured, Window};
 use crate::stack::Stack;
 use crate::suite::{Reported, Suite};
 
-/// Version of the JSON.
+/// Version of the JSON form.
 pub const SCHEMA: u32 = 3;
-/// Of the intervals' resampling: the same windows always give the same intervals.
+/// Seed of the intervals' resampling: the same windows always give the same intervals.
 pub(crate) const SEED: u64 = 1;
 
-/// A benchmark's result.
+/// The result of a benchmark.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Table {
     /// Version of this form: [`SCHEMA`].
     pub schema: u32,
-    /// The benchmark.
+    /// The benchmark that was measured.
     pub suite: Suite,
-    /// Its name or file on the command line.
+    /// The benchmark's name or file on the command line.
     pub benchmark: String,
-    /// Where it was measured.
+    /// The machine that it was measured on.
     pub machine: Machine,
-    /// Versions of what took part, a line each.
+    /// Versions of the programs that took part, a line each.
     pub versions: Vec<String>,
-    /// How often and how long, and why not as the post did: sentences.
+    /// Number and length of the windows, and the reasons for differences from the post: sentences.
     pub effort: Vec<String>,
-    /// What the time was too short for, a sentence each.
+    /// What was left out for lack of time, a sentence each.
     pub left_out: Vec<String>,
-    /// The command line that measures it again.
+    /// The command line that repeats the measurement.
     pub command: String,
-    /// The options that say so much of it for a single figure: `--full`.
+    /// The options that [`Table::again`] needs to repeat a single figure with the same effort:
+    /// `--full`.
     pub options: String,
-    /// When: seconds since 1970.
+    /// When it began, in seconds since 1970.
     pub started: f64,
     /// How long it took, seconds.
     pub took: f64,
-    /// Somebody stopped it before its end.
+    /// Whether somebody stopped it before its end.
     pub interrupted: bool,
-    /// Share of the machine's cores that was busy with something else, mean over all windows, 0 to 1.
+    /// Share of the machine's cores that was busy with other programs, mean over all windows, 0 to 1.
     pub foreign: f64,
     /// What was asked, and the answers, in the suite's order.
     pub answers: Vec<Answer>,
-    /// The same over all levels of a page; empty for fewer than three levels.
+    /// The answers over all levels of a page; empty for fewer than three levels.
     #[serde(default)]
     pub overall: Vec<Overall>,
-    /// Who stays flat as more clients come; empty for fewer than three levels.
+    /// How each stack's rate holds as more clients come; empty for fewer than three levels.
     pub flat: Vec<Flat>,
-    /// Pages and levels, in the suite's order.
+    /// The pages at their levels, in the suite's order.
     pub cells: Vec<Cell>,
-    /// What is not here, or failed, a row each.
+    /// The rows that were not measured or failed.
     pub missing: Vec<Missing>,
 }
 
@@ -73,88 +74,90 @@ pub struct Table {
 pub struct Cell {
     /// The page's name.
     pub page: String,
-    /// Clients.
+    /// Number of clients.
     pub concurrency: u32,
-    /// The stack all others are compared with: the first that was measured.
+    /// The stack that all others are compared with: the first one that was measured.
     pub base: String,
-    /// What the base differs by from itself, as a ratio (1.02 is 2 %): nothing smaller is claimed.
+    /// How much the base differs from itself, as a ratio (1.02 is 2 %); smaller differences are not
+    /// claimed. None: not measured.
     pub noise_floor: Option<f64>,
-    /// The stacks, in the suite's order.
+    /// The rows, in the suite's order.
     pub rows: Vec<Line>,
 }
 
-/// A stack's line.
+/// The figures of a stack in a cell.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Line {
     /// The stack's name.
     pub stack: String,
-    /// For people.
+    /// The stack's name for readers.
     pub title: String,
-    /// What the post had in its place.
+    /// The row of the post's table that it stands for.
     pub stands_for: Option<String>,
-    /// What the post reported there.
+    /// The figure that the post reported for it.
     pub reported: Option<Reported>,
-    /// It shows a trap: the sentence. In no ranking.
+    /// The trap that the stack shows, as a sentence; it is in no ranking then. None for other rows.
     pub trap: Option<String>,
-    /// Requests per second as ab would have reported them: error pages are in it.
+    /// Requests per second as ab would have reported them, error pages included.
     pub as_ab: f64,
     /// Good answers per second, mean of the windows.
     pub good: f64,
-    /// Its 95 % interval over the windows; none for a single one.
+    /// The 95 % interval of `good` over the windows; None for a single window.
     pub interval: Option<Interval>,
-    /// All windows' good answers per second.
+    /// Good answers per second of each window.
     pub windows: Vec<f64>,
-    /// Requests that ended.
+    /// Number of requests that ended.
     pub requests: u64,
-    /// Those that did not end well, by name.
+    /// Requests that were not good, by outcome.
     pub errors: BTreeMap<Outcome, u64>,
-    /// Good answers' latency, seconds; none when too few answers lie beyond it to say.
+    /// Median latency of good answers, seconds; None if too few answers lie beyond it.
     pub p50: Option<f64>,
-    /// The 99th percentile.
+    /// The 99th percentile of that latency, seconds; None if too few answers lie beyond it.
     pub p99: Option<f64>,
-    /// Of the good answers' latency: percentile and seconds, as far as there are enough answers beyond;
+    /// Percentiles of good answers' latency: per cent and seconds, as far as enough answers lie beyond;
     /// the slowest one is 100.
     pub percentiles: Vec<(f64, f64)>,
     /// The slowest good answer, seconds.
     pub slowest: f64,
-    /// CPU time of the whole stack for each request, seconds. The database's is not in it. None: not known.
+    /// CPU time of the whole stack per request, seconds. The database's is not in it. None: not known.
     pub cpu: Option<f64>,
-    /// Proportional memory of the whole stack, bytes; 0: not ours to see.
+    /// Proportional memory of the whole stack, bytes; 0 if the lab may not read it.
     pub memory: u64,
-    /// Against the base; none for the base itself, for a trap, and for a single window.
+    /// The comparison with the base; None for the base itself, for a trap, and for a single window.
     pub against: Option<Judgement>,
-    /// What the load tester itself did meanwhile.
+    /// How near the load tester was to its own limit.
     pub generator: Generator,
-    /// The generator was the bottleneck: these figures are its own. The sentence that says why.
+    /// Why the generator was the bottleneck, as a sentence; the figures are its own then. None if it
+    /// was not.
     pub generator_bound: Option<String>,
 }
 
-/// A stack without figures.
+/// A row without figures.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Missing {
-    /// The stack's name; none: every one.
+    /// The stack's name; None: all stacks.
     pub stack: Option<String>,
-    /// For people.
+    /// The stack's name for readers.
     pub title: String,
-    /// On which page; none: everywhere.
+    /// The page on which it failed; None: everywhere.
     pub page: Option<String>,
-    /// At how many clients; none: everywhere.
+    /// The number of clients at which it failed; None: everywhere.
     pub concurrency: Option<u32>,
-    /// The name of what happened: `NotHere`, `DoesNotStart`, `Died` …
+    /// The error's name: `NotHere`, `DoesNotStart`, `Died` …
     pub name: String,
-    /// The whole message.
+    /// The error's whole message.
     pub message: String,
 }
 
 impl Cell {
-    /// A stack's line.
+    /// The row of this stack.
     pub fn row(&self, stack: &str) -> Option<&Line> {
         self.rows.iter().find(|line| line.stack == stack)
     }
 }
 
 impl Missing {
-    /// Where, to be put behind its title: ` (blog, 10 clients)`; nothing for everywhere.
+    /// Where it failed, to be put behind its title: ` (blog, 10 clients)`; empty for everywhere.
     pub fn place(&self) -> String {
         match (&self.page, self.concurrency) {
             (Some(page), Some(clients)) => format!(" ({page}, {clients} clients)"),
@@ -165,7 +168,7 @@ impl Missing {
 }
 
 impl Line {
-    /// How much one request is of the rate per second: 0 without a good answer to tell it by.
+    /// The rate per second that a single request stands for; 0 if no request ended.
     pub fn per_request(&self) -> f64 {
         let errors: u64 = self.errors.values().sum();
         match self.requests.saturating_sub(errors) {
@@ -175,7 +178,7 @@ impl Line {
         }
     }
 
-    /// Requests that did not end well, of all that ended, 0 to 1.
+    /// The share of ended requests that were not good, 0 to 1.
     pub fn error_share(&self) -> f64 {
         let errors: u64 = self.errors.values().sum();
         if self.requests == 0 {
@@ -185,21 +188,21 @@ impl Line {
     }
 }
 
-/// What a table is told from outside.
+/// What the caller adds to a table.
 #[derive(Clone, Debug, Default)]
 pub struct Told {
-    /// Versions of what took part, a line each.
+    /// Versions of the programs that took part, a line each.
     pub versions: Vec<String>,
     /// The benchmark's name or file on the command line.
     pub benchmark: String,
-    /// The command line that measures it again.
+    /// The command line that repeats the measurement.
     pub command: String,
-    /// The options of it that say how often and how long.
+    /// The part of `command` that says how often and how long.
     pub options: String,
 }
 
 impl Table {
-    /// The command line that measures one row of one cell again, with the row it is compared with.
+    /// The command line that measures a single row of a cell again, with the row it is compared with.
     pub fn again(&self, cell: &Cell, line: &Line) -> String {
         let mut stacks = line.stack.clone();
         if line.against.is_some() {
@@ -212,7 +215,7 @@ impl Table {
     }
 }
 
-/// The windows of a suite as its table.
+/// Makes the table of a suite's windows.
 pub fn table(suite: &Suite, effort: &Effort, measured: &Measured, told: Told) -> Table {
     let first = measured.windows.iter().map(|w| &w.run).next();
     let mut cells = Vec::new();
@@ -338,7 +341,7 @@ fn cell(suite: &Suite, page: usize, level: u32, windows: &[&Window]) -> Option<C
     })
 }
 
-/// Windows of the same block.
+/// The pairs of windows of the same block.
 pub(crate) fn same_block<'a>(
     base: &[&'a Window],
     other: &[&'a Window],
@@ -347,14 +350,14 @@ pub(crate) fn same_block<'a>(
     base.iter().filter_map(move |w| Some((*w, find(w.block)?)))
 }
 
-/// Runs of the same block.
+/// The pairs of runs of the same block.
 pub(crate) fn pairs<'a>(base: &[&'a Window], other: &[&'a Window]) -> Vec<(&'a Run, &'a Run)> {
     same_block(base, other)
         .map(|(base, other)| (&base.run, &other.run))
         .collect()
 }
 
-/// The 95 % interval of a mean rate, which is never negative; none for a single window.
+/// The 95 % interval of a mean rate, which is never negative; None for a single window.
 pub(crate) fn rate_interval(rates: &[f64]) -> Option<Interval> {
     let interval = bootstrap::mean_interval(rates, 0.95, SEED)?;
     Some(interval.map(|rate| rate.max(0.0)))
@@ -408,7 +411,7 @@ fn line(suite: &Suite, row: usize, page: usize, level: u32, windows: &[&Window])
     }
 }
 
-/// Those of a page's curve.
+/// The percentiles of a page's curve, in per cent.
 const PERCENTILES: [f64; 9] = [1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9];
 
 fn percentiles(runs: &[&Run], latency: &Histogram) -> Vec<(f64, f64)> {
@@ -423,8 +426,8 @@ fn percentiles(runs: &[&Run], latency: &Histogram) -> Vec<(f64, f64)> {
     all
 }
 
-/// Holm's adjustment over a family of comparisons: many questions find something by chance. What was
-/// found only before it is taken back.
+/// Applies Holm's adjustment to a family of comparisons: many questions find something by chance. A
+/// result that fails it is withdrawn.
 pub(crate) fn adjust<'a>(family: impl Iterator<Item = &'a mut Judgement>) {
     let mut family: Vec<&mut Judgement> = family.collect();
     let raw: Vec<f64> = family.iter().map(|judgement| judgement.p).collect();
@@ -444,7 +447,7 @@ pub(crate) fn adjust<'a>(family: impl Iterator<Item = &'a mut Judgement>) {
     }
 }
 
-/// How many pairs are missing before the test could pass Holm's first step at all; at least one.
+/// How many more pairs are needed before the test could pass Holm's first step at all; at least one.
 fn more_pairs(have: usize, questions: usize, level: f64) -> usize {
     let fewest = howdah_bench::stats::sign_flip::fewest_pairs(level / questions.max(1) as f64);
     fewest.saturating_sub(have).max(1)

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::need::{self, Need};
 
-/// How each says its version.
+/// The arguments with which each program prints its version.
 const WORDS: &[(Need, &[&str])] = &[
     (need::NGINX, &["-v"]),
     (need::PHP_FPM, &["-v"]),
@@ -17,7 +17,7 @@ const WORDS: &[(Need, &[&str])] = &[
     (need::ROADRUNNER, &["--version"]),
 ];
 
-/// A line for each program that is here, Howdah first.
+/// The version of each program that is installed, a line each, Howdah first.
 pub fn lines(howdah: &Path) -> Vec<String> {
     let mut lines: Vec<String> = said(howdah, &["version"]).into_iter().collect();
     for (need, words) in WORDS {

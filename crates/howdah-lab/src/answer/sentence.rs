@@ -7,14 +7,14 @@ use howdah_bench::stats::paired::{Judgement, Settings};
 use super::{Answer, Flat, Overall, is_generator_bound};
 use crate::table::{Cell, Line, Table, title};
 
-/// From here on a ratio is told as "2.4 times", below as per cent.
+/// Ratios from here on are written as "2.4 times", smaller ones as per cent.
 const TIMES: f64 = 1.5;
-/// Errors above this share make a row's rate a trap.
+/// A row with a larger share of errors than this is a trap: its rate misleads.
 const TRAPPED: f64 = 0.01;
-/// From so many levels of one page on, those at which nothing can be told are told together.
+/// If at least this many levels of a page have no answer, one sentence covers them all.
 const GATHERED: usize = 3;
 
-/// A ratio as people say it, with its interval.
+/// A ratio with its interval, in words.
 fn ratio(judgement: &Judgement) -> String {
     let ratio = judgement.ratio;
     let Some(interval) = judgement.interval else {
@@ -44,7 +44,7 @@ fn percent(ratio: f64) -> f64 {
     (ratio - 1.0) * 100.0
 }
 
-/// What a judgement says, without the names: `2.41 times [2.3, 2.5]`.
+/// A judgement in words, without the names: `2.41 times [2.3, 2.5]`.
 pub fn outcome(judgement: &Judgement, base: &str, candidate: &str) -> String {
     match &judgement.verdict {
         Verdict::Faster { .. } | Verdict::Slower { .. } => ratio(judgement),
@@ -66,7 +66,8 @@ pub fn outcome(judgement: &Judgement, base: &str, candidate: &str) -> String {
     }
 }
 
-/// How many more pairs answers take that cannot be told, from the one that needs fewest to the one that needs most.
+/// How many more pairs the undecided answers need, from the one that needs fewest to the one that needs
+/// most.
 fn more_for(judgements: &[&Judgement]) -> String {
     let needed = judgements
         .iter()
@@ -96,8 +97,9 @@ fn more(pairs: Option<usize>) -> String {
     }
 }
 
-/// What may be said of the rates though the load tester held one of them back: that one could only have been
-/// higher, so the other is behind it by at least so much. None: nothing may be. `p` is adjusted.
+/// What is still certain about the rates although the load tester held one of them back: that one could
+/// only have been higher, so the other is behind it by at least this much. None if nothing is certain.
+/// `p` is adjusted.
 fn held_back(judgement: &Judgement, p: f64, base: &Line, candidate: &Line) -> Option<String> {
     let interval = judgement.interval.as_ref()?;
     let above_noise = judgement
@@ -121,15 +123,15 @@ fn held_back(judgement: &Judgement, p: f64, base: &Line, candidate: &Line) -> Op
     ))
 }
 
-/// What may still be said of a row beside the first one of its page and level, though the load tester held back
-/// one of the two; none: nothing, or it did not.
+/// What is still certain about a row beside the first one of its page and level, although the load
+/// tester held one of the two back. None if nothing is certain, or it held neither back.
 pub fn bound(cell: &Cell, line: &Line) -> Option<String> {
     let judgement = line.against.as_ref()?;
     held_back(judgement, judgement.p_adjusted, cell.row(&cell.base)?, line)
 }
 
-/// An answer in words: by the rates; where the load tester held them back, by what may still be said of them, or
-/// else by the CPU time.
+/// An answer in words: by the rates; where the load tester held them back, by what is still certain
+/// about them, or else by the CPU time.
 fn said(table: &Table, answer: &Answer) -> String {
     const HELD: &str = "the load tester held one of them back";
     let judgement = &answer.judgement;
@@ -148,8 +150,8 @@ fn said(table: &Table, answer: &Answer) -> String {
     }
 }
 
-/// What is said where the load tester was the bottleneck of the rate: as a share of the base's CPU time, since of
-/// a cost "more" is ambiguous.
+/// The answer where the load tester limited the rate: a share of the base's CPU time, since "more"
+/// would be ambiguous for a cost.
 fn by_cpu(cpu: &Judgement, base: &str, candidate: &str) -> String {
     let share = |ratio: f64| words::digits(1.0 / ratio);
     let so_far = match &cpu.interval {
@@ -176,8 +178,8 @@ fn by_cpu(cpu: &Judgement, base: &str, candidate: &str) -> String {
     format!("{said} (for a rate the load tester was the bottleneck)")
 }
 
-/// What is said of one page: over all levels, then level by level, but together of those at which nothing can be
-/// told.
+/// The sentences about one page: over all levels, then level by level; undecided levels are put
+/// together.
 fn parts(table: &Table, answers: &[&Answer]) -> Vec<String> {
     let is_open = |answer: &&&Answer| {
         answer.cpu.is_none() && matches!(answer.judgement.verdict, Verdict::CannotTell { .. })
@@ -207,7 +209,7 @@ fn parts(table: &Table, answers: &[&Answer]) -> Vec<String> {
     parts
 }
 
-/// What is said of the question of `answer` over all levels of its page.
+/// The answer to the question of `answer` over all levels of its page, in words.
 fn over_all(table: &Table, answer: &Answer) -> Option<String> {
     let asked = |all: &&Overall| {
         (&all.what, &all.stack, &all.against, &all.page)
@@ -253,7 +255,7 @@ fn clients(levels: &[u32]) -> String {
     }
 }
 
-/// From the lowest ratio to the highest.
+/// The range of the ratios, from the lowest to the highest.
 fn span(judgements: &[&Judgement]) -> String {
     let ratios = judgements.iter().map(|judgement| judgement.ratio);
     let low = ratios.clone().fold(f64::INFINITY, f64::min);
@@ -265,7 +267,7 @@ fn span(judgements: &[&Judgement]) -> String {
     }
 }
 
-/// The verdict of a benchmark: a sentence for each thing asked, then who stays flat, then the traps.
+/// The verdict of a benchmark: a sentence for each question, then whose rate holds, then the traps.
 pub fn verdict(table: &Table) -> Vec<String> {
     let mut all = Vec::new();
     let mut asked: Vec<(&str, &str, &str)> = Vec::new();
@@ -325,7 +327,7 @@ pub fn verdict(table: &Table) -> Vec<String> {
     all
 }
 
-/// What ab would have made of each trap that caught something.
+/// What ab would have printed for each trap that caught something.
 fn traps(table: &Table) -> Vec<String> {
     let caught = |line: &&Line| line.trap.is_some() && line.error_share() > TRAPPED;
     let sentence = |cell: &Cell, line: &Line| {
@@ -349,7 +351,7 @@ fn traps(table: &Table) -> Vec<String> {
         .collect()
 }
 
-/// For what has no questions of its own, or had too few windows for an answer.
+/// The fastest stack, for benchmarks that ask nothing, or had too few windows for an answer.
 fn fastest(table: &Table) -> String {
     let Some(cell) = table.cells.first() else {
         return "Nothing could be measured.".to_owned();

@@ -25,21 +25,21 @@ use crate::site::Sites;
 use crate::stack::Job;
 use crate::suite::Suite;
 
-/// A row, as one of those measured alternately.
+/// A row in the alternation; the control is the first row a second time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Arm {
     row: usize,
     control: bool,
 }
 
-/// A page at a level.
+/// A page at a number of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Cell {
     page: usize,
     level: u32,
 }
 
-/// What a block has of a cell; kept in the journal whole or not at all.
+/// What a block measured in a cell; the journal keeps all of it or nothing.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Part {
     windows: Vec<Window>,
@@ -47,14 +47,14 @@ struct Part {
     took: Duration,
 }
 
-/// Of a cell: its blocks, and how long the longest of them took.
+/// A cell's state: its number of blocks, and how long the longest of them took.
 #[derive(Clone, Copy, Debug, Default)]
 struct Got {
     blocks: u32,
     longest: Duration,
 }
 
-/// A suite under way.
+/// A suite being measured.
 pub(super) struct Course<'a> {
     lab: &'a Lab,
     suite: &'a Suite,
@@ -66,13 +66,13 @@ pub(super) struct Course<'a> {
     ini: Ini,
     ini_without_opcache: Ini,
     measured: Measured,
-    /// What each cell has so far.
+    /// The state of each cell.
     got: BTreeMap<Cell, Got>,
     begun: Instant,
     progress: Progress,
 }
 
-/// Windows: done, all, and those measured in this session.
+/// Counts of windows: finished, in total, and measured in this session.
 #[derive(Default)]
 struct Progress {
     done: usize,
@@ -113,7 +113,7 @@ impl<'a> Course<'a> {
         })
     }
 
-    /// All blocks, as far as the time allows.
+    /// Measures all blocks, as far as the time allows.
     pub(super) fn run(mut self) -> Result<Measured, LabError> {
         let arms = self.arms();
         let cells = self.cells();
@@ -138,8 +138,8 @@ impl<'a> Course<'a> {
         Ok(self.measured)
     }
 
-    /// A block of everything. Breaks if it was interrupted, or if a part was left out for lack of time: no cell
-    /// gets two blocks more than another.
+    /// Measures a block of everything. Breaks if it was interrupted, or if a part was left out for lack
+    /// of time: no cell gets two blocks more than another.
     fn block(
         &mut self,
         arms: &[Arm],
@@ -178,8 +178,9 @@ impl<'a> Course<'a> {
         Ok(flow)
     }
 
-    /// Whether a kept part is to be measured anew: a stack has no figures in it that could have some. One that
-    /// failed again in this session is no reason, or everybody would be measured again and again for its sake.
+    /// Whether a saved part has to be measured again, because a stack that could have figures has none
+    /// in it. A stack that failed again in this session does not count, or everybody would be measured
+    /// again and again because of it.
     fn is_spoilt(&self, part: &Part, arms: &[Arm], cell: Cell) -> bool {
         let has = |arm: &Arm| {
             let mut windows = part.windows.iter();
@@ -189,7 +190,8 @@ impl<'a> Course<'a> {
         self.lab.rerun_failed && arms.iter().any(lacks)
     }
 
-    /// A part that is over. Of a row that failed, what was measured in that cell is no sample of a healthy server.
+    /// Adds a finished part. If a row failed, its windows in that cell are dropped: they are no sample
+    /// of a healthy server.
     fn take(&mut self, cell: Cell, part: Part) {
         self.measured.took += part.took;
         let got = self.got.entry(cell).or_default();
@@ -206,7 +208,7 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// Whether a part of this cell would not be over in time, if it takes as long as its longest one.
+    /// Whether a part of this cell would end too late, if it takes as long as its longest one.
     fn is_too_late(&self, cell: Cell) -> bool {
         let after = self.measured.took + self.got(cell).longest;
         self.effort.limit.is_some_and(|limit| after > limit)
@@ -216,7 +218,7 @@ impl<'a> Course<'a> {
         self.got.get(&cell).copied().unwrap_or_default()
     }
 
-    /// The stacks that are here, and the first one a second time.
+    /// The rows whose programs are installed, and the first one a second time.
     fn arms(&mut self) -> Vec<Arm> {
         let mut arms = Vec::new();
         for (row, of) in self.suite.rows.iter().enumerate() {
@@ -238,8 +240,8 @@ impl<'a> Course<'a> {
         arms
     }
 
-    /// Pages and levels in random order: a machine that warms up must not look like a curve. Pages whose site
-    /// could not be made are told and left out.
+    /// Pages and levels in random order: a machine that warms up must not look like a curve. A page
+    /// whose site could not be made is reported and left out.
     fn cells(&mut self) -> Vec<Cell> {
         let levels = self.effort.of(&self.suite.load.concurrency);
         let mut cells: Vec<Cell> = Vec::new();
@@ -259,7 +261,8 @@ impl<'a> Course<'a> {
         cells
     }
 
-    /// Every stack once, and behind them what the load tester itself reaches. Breaks if it was interrupted.
+    /// Measures every stack once, and afterwards what the load tester itself reaches. Breaks if it was
+    /// interrupted.
     fn part(&mut self, part: &mut Part, arms: &[Arm], cell: Cell, block: u32) -> ControlFlow<()> {
         let Cell { page, level } = cell;
         let of = &self.suite.pages[page];
@@ -333,9 +336,9 @@ impl<'a> Course<'a> {
         ControlFlow::Continue(())
     }
 
-    /// Whether a row is measured no more: a stack that did not start would not start at the next level either,
-    /// and each attempt may take half a minute; one that failed in a cell has lost that cell, and a site that
-    /// broke down its cells. `now`: failures of the part under way.
+    /// Whether a row is no longer measured: a stack that did not start would not start at the next
+    /// level either, and each attempt may take half a minute; one that failed in a cell has lost that
+    /// cell, and a site that broke has lost its cells. `now`: failures of the part in progress.
     fn is_out(&self, now: &[Failure], row: usize, cell: Cell) -> bool {
         let here = Some((cell.page, Some(cell.level)));
         let mut failures = self.measured.failures.iter().chain(now);
@@ -365,7 +368,7 @@ impl<'a> Course<'a> {
     }
 }
 
-/// All of them, in the order of this block.
+/// The items in the order of this block.
 fn in_turn<T: Copy>(all: &[T], block: u32) -> impl Iterator<Item = T> {
     let order = driver::order(block as usize, all.len());
     order.into_iter().map(|at| all[at])

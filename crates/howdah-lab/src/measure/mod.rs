@@ -30,41 +30,41 @@ use crate::stack::{Job, Running, Stack};
 use crate::suite::{Row, Site, Suite};
 use course::Course;
 
-/// One stack, one page, one level, once.
+/// One measurement: a stack, a page and a number of clients in one block.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Window {
-    /// Which row of the suite.
+    /// The row's index in the suite.
     pub row: usize,
-    /// The row once more, to see the noise.
+    /// Whether this is the row a second time, which shows the noise.
     pub control: bool,
-    /// Which page of the suite.
+    /// The page's index in the suite.
     pub page: usize,
-    /// Clients.
+    /// Number of clients.
     pub concurrency: u32,
-    /// Which block, from 0.
+    /// The block's number, from 0.
     pub block: u32,
-    /// What the generator saw.
+    /// What the generator measured.
     pub run: Run,
-    /// CPU time of the whole stack for each request; the database's is not in it. None: not known
+    /// CPU time of the whole stack per request; the database's is not in it. None: not known
     /// ([`Stack::loses_cpu`]).
     pub cpu_per_request: Option<Duration>,
-    /// Proportional memory of the whole stack after the window, bytes; 0: not ours to see.
+    /// Proportional memory of the whole stack after the window, bytes; 0 if the lab may not read it.
     pub memory: u64,
-    /// Share of the machine's cores that was busy with none of ours: not the stack, the database or
+    /// Share of the machine's cores that was busy with other programs than the stack, the database and
     /// the load tester. None: not known.
     pub foreign: Option<f64>,
 }
 
-/// Why a row has no figures, or no more.
+/// Why a row has no figures, or no further ones.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Failure {
-    /// Which row; none: every one, for what they serve is not there.
+    /// The row's index in the suite; None: every row, because their site could not be made.
     pub row: Option<usize>,
-    /// On which page, and at which level; none: everywhere.
+    /// Page and level at which it failed; None: everywhere.
     pub at: Option<(usize, Option<u32>)>,
-    /// What happened: the error's one name ([`LabError::name`]).
+    /// The error's name ([`LabError::name`]).
     pub name: String,
-    /// The whole message.
+    /// The error's whole message.
     pub message: String,
 }
 
@@ -79,58 +79,60 @@ impl Failure {
     }
 }
 
-/// What came of a suite.
+/// The windows and failures of a suite.
 #[derive(Debug)]
 pub struct Measured {
     /// All windows, in the order measured.
     pub windows: Vec<Window>,
-    /// Rows without figures.
+    /// Rows that have no figures, and why.
     pub failures: Vec<Failure>,
     /// Cells that got fewer blocks than they should have had.
     pub left_out: Vec<LeftOut>,
-    /// Somebody stopped it: what there is, is all here.
+    /// Whether somebody interrupted it; everything measured until then is included.
     pub interrupted: bool,
-    /// How long the measuring took, earlier sessions' included.
+    /// How long the measuring took, earlier sessions included.
     pub took: Duration,
 }
 
 /// A page at a level for which the time was too short ([`Effort::limit`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Which page of the suite.
+    /// The page's index in the suite.
     pub page: usize,
-    /// Clients.
+    /// Number of clients.
     pub concurrency: u32,
-    /// Blocks it got.
+    /// Number of blocks that were measured.
     pub blocks: u32,
 }
 
-/// Told as it goes.
+/// Receives the progress of a measurement.
 pub trait Watch {
-    /// Before each window. `left`: how long the rest will take, by what it took so far.
+    /// Called before each window. `left`: the estimated rest of the time, from what the windows took so
+    /// far.
     fn window(&mut self, done: usize, of: usize, what: &str, left: Option<Duration>);
-    /// A row has failed.
+    /// Called when a row has failed.
     fn failed(&mut self, what: &str, error: &LabError);
 }
 
-/// The surroundings of a measurement.
+/// What measurements of all suites share.
 pub struct Lab {
-    /// Where everything is written.
+    /// The folder for everything that is written.
     pub folder: Folder,
-    /// The `howdah` program.
+    /// The path of the `howdah` program.
     pub howdah: PathBuf,
-    /// Set to end it after the window under way.
+    /// Set it to end the measurement after the window in progress.
     pub interrupt: Arc<AtomicBool>,
-    /// Measure anew what the journal holds without figures of every stack.
+    /// Whether to measure again the parts of the journal that lack figures of a stack.
     pub rerun_failed: bool,
 }
 
 impl Lab {
-    /// Measures a suite on these sites: what `journal` does not hold already, or not whole ([`Lab::rerun_failed`]).
+    /// Measures a suite on these sites, except for the parts that `journal` holds and need not be
+    /// measured again ([`Lab::rerun_failed`]).
     ///
     /// # Errors
-    /// The lab's own files could not be written. A stack's failure, or a page's, is in the result: the
-    /// others go on.
+    /// The lab's own files could not be written. The failure of a stack or of a page is in the result,
+    /// and the others continue.
     pub fn measure(
         &self,
         suite: &Suite,
@@ -142,8 +144,9 @@ impl Lab {
         Course::new(self, suite, effort, sites, journal, watch)?.run()
     }
 
-    /// Warms the stack up by a run of its own. The generator's own warm-up would not do: a request begun in it
-    /// and answered in the window is in no count, and with 500 clients that is most of a short window.
+    /// Warms the stack up with a run of its own. The generator's own warm-up would not do: a request
+    /// begun in it and answered in the window is in no count, and with 500 clients that is most of a
+    /// short window.
     fn warm_up(&self, place: &Place<'_>, plan: &Plan) -> Result<(), LabError> {
         let clients = place.level.min(place.suite.children);
         let page = &place.suite.pages[place.page];
@@ -214,7 +217,7 @@ impl Lab {
     }
 }
 
-/// Who is measured, and how.
+/// The place of a window in the suite: which stack, page and level.
 struct Place<'a> {
     suite: &'a Suite,
     row: &'a Row,
@@ -223,7 +226,7 @@ struct Place<'a> {
     effort: &'a Effort,
 }
 
-/// What was seen of a window.
+/// What a window measured.
 struct Seen {
     run: Run,
     cpu_per_request: Option<Duration>,
@@ -231,7 +234,7 @@ struct Seen {
     foreign: Option<f64>,
 }
 
-/// What everybody had used at an edge of a window.
+/// What the stack, the database, the lab and the machine had used at one edge of a window.
 struct Moment {
     stack: Usage,
     database: Usage,
@@ -253,8 +256,8 @@ impl Moment {
     }
 }
 
-/// The part of the cores' time that nobody of ours used. Ticks are 10 ms, so a short window tells it to a
-/// few per cent.
+/// The share of the cores' time that other programs used. Ticks are 10 ms, so in a short window it is
+/// accurate to a few per cent.
 fn foreign(before: &Moment, after: &Moment, took: Duration, cores: u32) -> f64 {
     let used = |of: fn(&Moment) -> Duration| of(after).saturating_sub(of(before));
     let ours = used(|m| m.stack.cpu) + used(|m| m.database.cpu) + used(|m| m.ourselves);
@@ -262,7 +265,7 @@ fn foreign(before: &Moment, after: &Moment, took: Duration, cores: u32) -> f64 {
     (foreign.as_secs_f64() / (took.as_secs_f64() * f64::from(cores.max(1)))).min(1.0)
 }
 
-/// Every row's stack exists: the suite has been checked.
+/// The row's stack, which exists because the suite has been checked.
 fn stack(row: &Row) -> &'static Stack {
     Stack::find(&row.stack).expect("a suite's rows name stacks that exist")
 }
@@ -296,7 +299,7 @@ fn plan(place: &Place<'_>, running: &Running) -> Result<Plan, LabError> {
     Ok(plan)
 }
 
-/// One right answer before anything is counted: error pages are fast.
+/// Checks that the stack gives the right page before anything is counted: error pages are fast.
 fn check_page(row: &Row, plan: &Plan, running: &Running) -> Result<(), LabError> {
     let mut one = plan.clone();
     one.arrivals = Arrivals::Closed { concurrency: 1 };

@@ -1,4 +1,4 @@
-//! A benchmark that was asked for, as it is kept for `--resume`.
+//! The plan of a benchmark, saved for `--resume`.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,24 +6,24 @@ use crate::effort::Effort;
 use crate::identity::Identity;
 use crate::suite::Suite;
 
-/// Where a run's folder has its journals, one for each benchmark.
+/// The directory of a run's folder that holds its journals, one for each benchmark.
 pub const DIRECTORY: &str = "measured";
 
-/// What was asked for.
+/// What the user asked for, and what it is measured on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// Version of this form: [`crate::journal::SCHEMA`].
     pub schema: u32,
-    /// The benchmark, cut to what was asked for.
+    /// The benchmark, reduced to the pages and rows that were asked for.
     pub suite: Suite,
     /// How long and how often.
     pub effort: Effort,
-    /// What it is measured on.
+    /// The programs and the machine that it is measured on.
     pub identity: Identity,
     /// The benchmark's name or file on the command line.
     pub benchmark: String,
-    /// The command line that measures it again.
+    /// The command line that repeats the measurement.
     pub command: String,
-    /// The options of it that say how often and how long.
+    /// The part of `command` that says how often and how long.
     pub options: String,
 }

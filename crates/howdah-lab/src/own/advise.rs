@@ -18,31 +18,31 @@ use super::run::{Block, Window};
 use crate::table::SEED;
 use howdah_bench::report::words::capital;
 
-/// A difference below it does not count, and of two numbers of children so close the smaller is asked
-/// about.
+/// A smaller difference does not count; of two numbers of children whose rates are this close, the
+/// smaller is examined.
 const MARGIN: f64 = 0.03;
-/// What intervals and tests claim.
+/// Confidence level of intervals and tests.
 const LEVEL: f64 = 0.95;
 
-/// `max_children` goes no further.
+/// Most children that `max_children` allows.
 const MOST_CHILDREN: u64 = 1000;
 
-/// What is asked of the default.
+/// A question about the default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Question {
-    /// Which `mode`.
+    /// Which `mode` is fastest.
     Mode,
-    /// Which `max_children`.
+    /// Which `max_children` is fastest.
     Children,
-    /// Whether `cache`.
+    /// Whether the page cache (`cache`) makes it faster.
     Cache,
     /// How the best rival compares.
     Rival,
 }
 
 impl Question {
-    /// What is asked about an arm; none: it is the default.
+    /// The question that an arm belongs to; None for the default.
     pub fn about(arm: &Arm) -> Option<Question> {
         match arm.choice() {
             None => Some(Question::Rival),
@@ -53,7 +53,7 @@ impl Question {
     }
 }
 
-/// All, in the order they are told.
+/// All questions, in the order of the report.
 pub const QUESTIONS: [Question; 4] = [
     Question::Mode,
     Question::Children,
@@ -61,60 +61,60 @@ pub const QUESTIONS: [Question; 4] = [
     Question::Rival,
 ];
 
-/// A question's answer.
+/// The answer to a question.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
-    /// The question.
+    /// The question that is answered.
     pub question: Question,
-    /// Who was asked about; none: nobody could be.
+    /// The arm that was compared with the default; None if there was none to compare.
     pub challenger: Option<String>,
-    /// Good answers per second, challenger to default, in pairs; ratios above 1 favour the
-    /// challenger. None: not measured.
+    /// Good answers per second, challenger to default, in pairs; ratios above 1 favour the challenger.
+    /// None if it was not measured.
     pub judgement: Option<Judgement>,
-    /// The challenger is shown to be faster.
+    /// Whether the challenger is shown to be faster.
     pub better: bool,
-    /// The figures, as a sentence.
+    /// The figures in a sentence.
     pub evidence: String,
-    /// What follows, as a sentence.
+    /// What follows from them, in a sentence.
     pub therefore: String,
 }
 
-/// What to choose.
+/// The recommended settings, with the reasons for them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Advice {
-    /// The settings.
+    /// The settings to use.
     pub choice: Choice,
-    /// Why.
+    /// The answers to the four questions, from which the settings follow.
     pub decisions: Vec<Decision>,
-    /// Bytes that one child more takes; none: it could not be seen.
+    /// Memory that one more child takes, bytes; None if it could not be measured.
     pub memory_per_child: Option<f64>,
     /// Children that fit into 60 % of this machine's memory, 1000 at most.
     pub children_that_fit: Option<u64>,
 }
 
-/// What is known beside the windows.
+/// What the advice takes into account besides the windows.
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
-    /// All that give the right pages.
+    /// All arms that give the right pages.
     pub arms: &'a [Arm],
-    /// The look's rows at the deciding level.
+    /// The rows of the look at the deciding level.
     pub look: &'a [Row],
-    /// Blocks of the decision.
+    /// The blocks of the decision.
     pub blocks: &'a [Block],
-    /// Requests say who they are.
+    /// Whether requests identify their user.
     pub personal: bool,
-    /// Pages that the cache kept.
+    /// Pages that Howdah's page cache kept.
     pub kept_by_cache: &'a [String],
     /// Pages that change from request to request.
     pub changing: &'a [String],
-    /// What `max_children = "auto"` comes to.
+    /// The number of children that `max_children = "auto"` gives.
     pub auto_children: u32,
-    /// Memory of this machine, bytes.
+    /// This machine's memory, bytes.
     pub machine_memory: u64,
 }
 
-/// Who is worth a decision, by the look: the fastest of each kind; of numbers of children that are
-/// equally fast the smallest.
+/// Picks the arms that are worth a decision, by the look: the fastest of each kind; of equally fast
+/// numbers of children the smallest.
 pub fn challengers<'a>(arms: &'a [Arm], look: &[Row]) -> Vec<(Question, &'a Arm)> {
     let rate = |arm: &Arm| {
         let row = look
@@ -144,7 +144,7 @@ pub fn challengers<'a>(arms: &'a [Arm], look: &[Row]) -> Vec<(Question, &'a Arm)
     out
 }
 
-/// The answers.
+/// Answers the questions and derives the settings.
 pub fn advise(facts: &Facts<'_>) -> Advice {
     let asked = challengers(facts.arms, facts.look);
     let mut judged: Vec<(Question, Option<(Judgement, bool)>)> = asked
@@ -205,7 +205,8 @@ pub fn advise(facts: &Facts<'_>) -> Advice {
     }
 }
 
-/// Challenger and default in pairs of the same block; and whether the challenger is faster.
+/// Judges challenger and default in pairs of the same block; the second value says whether the
+/// challenger is faster.
 fn judgement(blocks: &[Block], challenger: &str) -> Option<(Judgement, bool)> {
     let of = |block: &'_ Block, name: &str, control: bool| -> Option<usize> {
         let wanted = |w: &Window| w.arm == name && w.control == control;
@@ -243,8 +244,8 @@ fn judgement(blocks: &[Block], challenger: &str) -> Option<(Judgement, bool)> {
     Some((judgement, better))
 }
 
-/// Faster, or at least so much faster that the load tester could not follow: a rate that is too low
-/// for the challenger alone takes nothing from "faster".
+/// Whether the challenger is faster, or so fast that the load tester could not follow: if only the
+/// challenger's rate is too low, it is still faster.
 fn is_better(judgement: &Judgement, base_bound: bool) -> bool {
     match &judgement.verdict {
         Verdict::Faster { .. } => true,
@@ -263,7 +264,7 @@ fn is_better(judgement: &Judgement, base_bound: bool) -> bool {
     }
 }
 
-/// Holm's adjustment over all questions; what does not hold then is not claimed.
+/// Applies Holm's adjustment over all questions; a challenger that fails it no longer counts as faster.
 fn adjust(judged: &mut [(Question, Option<(Judgement, bool)>)]) {
     let mut all: Vec<&mut (Judgement, bool)> =
         judged.iter_mut().filter_map(|(_, j)| j.as_mut()).collect();

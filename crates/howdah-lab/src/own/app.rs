@@ -1,54 +1,54 @@
-//! What is to be measured: the directory, the pages asked for, and what PHP must be told besides.
-//! Reads the words of a command line, all mistakes at once; writes nothing, starts nothing.
+//! What is to be measured: the directory, the pages, and PHP's environment and settings. Reads the
+//! words of a command line and reports all mistakes at once; writes nothing, starts nothing.
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Pages at most: each is asked for from every stack before anything is counted.
+/// Most pages: each is requested from every stack before anything is counted.
 const MOST_URLS: usize = 100;
 /// Longest path with its query: nginx' and Apache's limit of a request line, less a margin.
 const LONGEST_URL: usize = 4096;
-/// Who is asked for when nobody says.
+/// The host that requests name if the user gives none.
 pub const LOCALHOST: &str = "localhost";
 
-/// An application, and what is asked of it.
+/// An application and its requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct App {
-    /// The directory, absolute.
+    /// The application's directory, absolute.
     pub directory: PathBuf,
-    /// The one whose files have URLs: the same, or below it.
+    /// The document root: the same directory or one below it.
     pub root: PathBuf,
-    /// The script for what is no file, as `/index.php`.
+    /// The script that answers for paths that are not files, as `/index.php`; None if there is none.
     pub front_controller: Option<String>,
-    /// Whether that was said by the user, not recognised.
+    /// Whether the user gave the front controller, rather than the lab recognising it.
     pub front_controller_given: bool,
-    /// What was recognised, as a sentence.
+    /// What the lab recognised, as a sentence.
     pub found: String,
     /// Value of `Host` in every request.
     pub host: String,
-    /// Paths with their queries, in the order they are asked for.
+    /// Paths with their queries, in the order of the requests.
     pub urls: Vec<String>,
-    /// Fields sent along, cookies among them.
+    /// Header fields of every request, cookies included.
     pub headers: Vec<(String, String)>,
-    /// What PHP finds in its environment.
+    /// Variables that PHP finds in its environment.
     pub environment: Vec<(String, String)>,
-    /// The script of mode `worker`.
+    /// The script of mode `worker`; None if there is none.
     pub worker: Option<PathBuf>,
-    /// The user's php.ini.
+    /// The user's php.ini; None if the user gave none.
     pub php_ini: Option<PhpIni>,
-    /// What `max_children = "auto"` comes to here.
+    /// The number of children that `max_children = "auto"` gives here.
     pub auto_children: u32,
-    /// Cores of this machine.
+    /// Number of cores of this machine.
     pub cores: u32,
 }
 
-/// A php.ini of the user's own: read once, so that all stacks and a resumed run have the same.
+/// A php.ini of the user's, read once, so that all stacks and a resumed run have the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhpIni {
-    /// Where it lies.
+    /// The path of the user's file.
     pub path: PathBuf,
-    /// What it says.
+    /// The content of the file.
     pub text: String,
 }
 
@@ -61,12 +61,13 @@ impl App {
         }
     }
 
-    /// Fields by name: `Cookie` and others whose values give access must be in no report.
+    /// Names of the header fields: the values of `Cookie` and others give access, so no report contains
+    /// them.
     pub fn header_names(&self) -> Vec<&str> {
         self.headers.iter().map(|(name, _)| name.as_str()).collect()
     }
 
-    /// Whether requests say who they are: then a page cache has nothing to share.
+    /// Whether requests identify their user, so that a page cache has nothing to share.
     pub fn is_personal(&self) -> bool {
         let personal = ["cookie", "authorization"];
         self.headers
@@ -75,7 +76,7 @@ impl App {
     }
 }
 
-/// The pages as they were typed: `/`, `/blog/?page=2`, or `http://HOST/…`, whose host is sent and
+/// Reads the pages as they were typed: `/`, `/blog/?page=2`, or `http://HOST/…`, whose host is sent and
 /// never contacted.
 ///
 /// # Errors
@@ -116,7 +117,7 @@ pub fn pages(words: &[String]) -> Result<(String, Vec<String>), Vec<String>> {
     }
 }
 
-/// One page: the host, if it names one, and path and query.
+/// Reads one page: the host, if it names one, and path and query.
 fn page(word: &str) -> Result<(Option<String>, String), String> {
     if let Some(bad) = word
         .chars()
@@ -161,7 +162,7 @@ fn page(word: &str) -> Result<(Option<String>, String), String> {
     Ok((Some(host.to_owned()), path))
 }
 
-/// `NAME: VALUE` for each `--header`, and one `Cookie` field of all `--cookie`.
+/// Reads `NAME: VALUE` from each `--header`, and makes one `Cookie` field of all `--cookie`.
 pub fn headers(
     headers: &[String],
     cookies: &[String],
@@ -201,7 +202,7 @@ pub fn headers(
     }
 }
 
-/// `NAME=VALUE` for each `--env`, in words that every stack's configuration can hold.
+/// Reads `NAME=VALUE` from each `--env`, in words that every stack's configuration can hold.
 pub fn environment(words: &[String]) -> Result<Vec<(String, String)>, Vec<String>> {
     let mut mistakes = Vec::new();
     let mut out = Vec::new();
@@ -231,7 +232,7 @@ pub fn environment(words: &[String]) -> Result<Vec<(String, String)>, Vec<String
     }
 }
 
-/// Whether a path can be written into every stack's configuration as it is.
+/// Fails if a path cannot be written into every stack's configuration as it is.
 pub fn writable_in_configurations(path: &Path) -> Result<(), String> {
     let plain = |c: char| c.is_alphanumeric() || "/._-+@,=~".contains(c);
     match path.to_str() {

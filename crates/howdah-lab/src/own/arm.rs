@@ -1,6 +1,6 @@
-//! What is measured on a user's application: Howdah in each mode that can run it, with several
-//! numbers of children and with the page cache, and the rivals that are here. Each Howdah is started
-//! from the configuration file that would be recommended for it.
+//! What is measured on a user's application: Howdah in each mode that can run it, with several numbers
+//! of children and with the page cache, and the rivals that are installed. Each Howdah is started from
+//! the configuration file that would be recommended for it.
 
 use std::path::Path;
 
@@ -13,24 +13,24 @@ use crate::LabError;
 use crate::folder::Folder;
 use crate::stack::{Job, Running, Stack, configured};
 
-/// The word of `mode` in `howdah.toml`.
+/// A value of `mode` in `howdah.toml`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// In forked processes of Howdah's own.
+    /// Runs PHP in forked processes of Howdah's own.
     Embed,
-    /// The same, each booting one script for many requests.
+    /// Runs PHP in the same processes, each of which boots one script for many requests.
     Worker,
-    /// By php-fpm.
+    /// Passes requests to php-fpm.
     Fastcgi,
-    /// By php-cgi programs that Howdah keeps.
+    /// Passes requests to php-cgi programs that Howdah starts and keeps.
     Pool,
-    /// By a php-cgi for each request.
+    /// Starts a php-cgi for each request.
     Cgi,
 }
 
 impl Mode {
-    /// As the configuration has it.
+    /// The mode as it is written in the configuration.
     pub fn word(self) -> &'static str {
         match self {
             Mode::Embed => "embed",
@@ -42,19 +42,19 @@ impl Mode {
     }
 }
 
-/// Settings of Howdah that are compared.
+/// The settings of Howdah that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Choice {
-    /// `mode`
+    /// Value of `mode`.
     pub mode: Mode,
-    /// `max_children` with `pm = "static"`; none: as Howdah chooses itself.
+    /// Value of `max_children` with `pm = "static"`; None: Howdah chooses the number.
     pub children: Option<u32>,
-    /// `cache = "on"`
+    /// Whether `cache` is `"on"`.
     pub cache: bool,
 }
 
 impl Choice {
-    /// What is used when nothing else is shown to be better.
+    /// The settings to use when nothing else is shown to be better.
     pub const DEFAULT: Choice = Choice {
         mode: Mode::Embed,
         children: None,
@@ -62,7 +62,7 @@ impl Choice {
     };
 }
 
-/// How it is started.
+/// How an arm is started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Way {
@@ -72,18 +72,18 @@ pub enum Way {
     Howdah(Choice),
 }
 
-/// One of those compared.
+/// One of the servers that are compared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arm {
-    /// Its name in files, and for `--stacks` (without the number of children).
+    /// The name in files, and for `--stacks` (there without the number of children).
     pub name: String,
-    /// For people.
+    /// The name for readers.
     pub title: String,
-    /// How it is started.
+    /// What the arm starts.
     pub way: Way,
 }
 
-/// Rivals that can serve any application, the usual set-up first: it is the reference.
+/// Rivals that can serve any application. The most usual set-up is first: it is the reference.
 const RIVALS: &[&str] = &[
     "nginx-fpm-unix",
     "apache-mod-php",
@@ -92,17 +92,17 @@ const RIVALS: &[&str] = &[
     "nginx-fpm-unix-kept",
     "apache-mod-fcgid",
 ];
-/// Of these, what a quick run asks.
+/// The rivals that a quick run measures.
 const RIVALS_QUICKLY: &[&str] = &["nginx-fpm-unix", "apache-mod-php", "frankenphp"];
 
-/// The default's name.
+/// The name of the default arm.
 pub const DEFAULT: &str = "howdah-embed";
 /// The name of mode `worker`, which takes part where a worker script is found or named.
 pub const WORKER: &str = "howdah-worker";
-/// The rival that runs the same script.
+/// The rival that runs the same worker script.
 pub const RIVAL_WORKER: &str = "frankenphp-worker";
 
-/// All that make sense for this application, the default first.
+/// All arms that make sense for this application, the default first.
 pub fn arms(app: &App, quick: bool) -> Vec<Arm> {
     let howdah = |name: &str, choice| Arm {
         name: name.to_owned(),
@@ -142,7 +142,7 @@ pub fn arms(app: &App, quick: bool) -> Vec<Arm> {
     arms
 }
 
-/// Numbers of children: 1, as many as cores, twice and four times as many.
+/// Numbers of children to measure: 1, the number of cores, twice and four times that number.
 fn sweep(app: &App) -> Vec<u32> {
     let mut numbers = vec![1, app.cores, 2 * app.cores, 4 * app.cores];
     numbers.sort_unstable();
@@ -163,13 +163,14 @@ fn title(choice: Choice) -> String {
 }
 
 impl Arm {
-    /// Whether `--stacks` means it: by its name, or the name without the number of children.
+    /// Whether `name`, given with `--stacks`, means this arm: its name, or its name without the number
+    /// of children.
     pub fn is_called(&self, name: &str) -> bool {
         let plain = self.name.trim_end_matches(|c: char| c.is_ascii_digit());
         self.name == name || plain.trim_end_matches('-') == name
     }
 
-    /// Its settings, if it is a Howdah.
+    /// The arm's settings; None for a rival.
     pub fn choice(&self) -> Option<Choice> {
         match self.way {
             Way::Howdah(choice) => Some(choice),
@@ -177,7 +178,7 @@ impl Arm {
         }
     }
 
-    /// What is missing to run it.
+    /// Fails if a program that the arm needs is not installed.
     pub fn here(&self) -> Result<(), LabError> {
         let needs = |name: &str| Stack::find(name).map_or(Ok(()), Stack::here);
         match &self.way {
@@ -190,10 +191,10 @@ impl Arm {
         }
     }
 
-    /// Starts it in a directory of `folder`.
+    /// Starts the arm in a directory of `folder`.
     ///
     /// # Errors
-    /// As of every stack; a name that no stack has is [`LabError::NotMeasured`].
+    /// The same as for every stack; a name that no stack has is [`LabError::NotMeasured`].
     pub fn start(&self, app: &App, job: &Job, folder: &Folder) -> Result<Running, LabError> {
         match &self.way {
             Way::Rival(name) => match Stack::find(name) {
@@ -223,7 +224,7 @@ impl Arm {
     }
 }
 
-/// A worker script that frameworks bring along, if the directory has one.
+/// The worker script that the application's framework provides; None if the directory has none.
 pub fn worker_script(directory: &Path, root: &Path) -> Option<std::path::PathBuf> {
     // Laravel Octane's, and FrankenPHP's own examples' name for any.
     let names = ["frankenphp-worker.php", "worker.php"];

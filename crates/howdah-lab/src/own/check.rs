@@ -1,6 +1,6 @@
-//! Before anything is measured: does every stack give the page? The reference is the most usual set-up
-//! that is here. Its answers teach what is constant in each page ([`super::shape`]); whoever gives
-//! something else is named with the place where it differs, and not measured.
+//! Before anything is measured, checks that every stack gives the same pages. The reference is the most
+//! usual set-up that is installed. Its answers show what is constant in each page ([`super::shape`]); a
+//! stack that gives something else is reported with the place where it differs, and is not measured.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -18,42 +18,42 @@ use crate::LabError;
 use crate::folder::Folder;
 use crate::stack::{Job, Running};
 
-/// Answers of the reference that teach a page's shape.
+/// Answers of the reference from which the page's shape is learnt.
 const LESSONS: usize = 3;
-/// Answers asked of every other stack: a page cache stores a page at its second visit and gives it at
-/// its third.
+/// Answers requested from every other stack: a page cache stores a page at its second visit and gives
+/// it at its third.
 const QUESTIONS: usize = 3;
 
-/// A page, as the reference gives it.
+/// A page as the reference gives it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Page {
-    /// Path and query.
+    /// The path and the query.
     pub url: String,
     /// `Content-Type` without parameters.
     pub media_type: String,
-    /// Length of an answer.
+    /// Length of the body, bytes.
     pub bytes: usize,
-    /// What is constant in it.
+    /// The page's constant parts.
     pub shape: Shape,
     /// The fastest of the first answers, seconds.
     pub service: f64,
 }
 
-/// An arm that is not measured, or no more.
+/// An arm that is not measured, or no longer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failed {
-    /// Its name.
+    /// The arm's name.
     pub arm: String,
-    /// For people.
+    /// The arm's name for readers.
     pub title: String,
-    /// `NotHere`, `WrongPage`, `Died` …
+    /// The error's name: `NotHere`, `WrongPage`, `Died` …
     pub name: String,
-    /// The whole message.
+    /// The error's whole message.
     pub message: String,
 }
 
 impl Failed {
-    /// Why an arm failed.
+    /// Records that an arm failed with this error.
     pub fn new(arm: &Arm, error: &LabError) -> Failed {
         Failed {
             arm: arm.name.clone(),
@@ -64,27 +64,28 @@ impl Failed {
     }
 }
 
-/// What came of it.
+/// The result of the check.
 #[derive(Clone, Debug)]
 pub struct Checked {
     /// The stack the others were compared with.
     pub reference: String,
-    /// Its pages.
+    /// The pages as the reference gives them.
     pub pages: Vec<Page>,
-    /// Arms that give all of them.
+    /// The arms that give all pages correctly.
     pub fit: Vec<Arm>,
-    /// What each of those costs to start.
+    /// What each of these arms costs to start.
     pub costs: Vec<Cost>,
-    /// The others.
+    /// The arms that failed, and why.
     pub failed: Vec<Failed>,
     /// Pages that Howdah's page cache kept.
     pub kept_by_cache: Vec<String>,
 }
 
-/// Asks everybody for every page. After `until` only the default is asked.
+/// Requests every page from every arm. After `until` it asks only the default.
 ///
 /// # Errors
-/// A page is none (404 …), or nobody can serve them. Somebody's failure is in the result.
+/// A page does not exist (404 …), or no arm can serve the pages. The failure of a single arm is in the
+/// result.
 pub fn check(
     app: &App,
     arms: &[Arm],
@@ -177,7 +178,7 @@ fn is_sweep(arm: &Arm) -> bool {
     arm.choice().is_some_and(|choice| choice.children.is_some())
 }
 
-/// What holds of the default holds of it with another number of children.
+/// Applies the default's result to an arm that is the default with another number of children.
 fn follow_default(arm: &Arm, checked: &mut Checked) {
     match checked.costs.iter().find(|cost| cost.name == DEFAULT) {
         Some(cost) => {
@@ -198,7 +199,7 @@ fn follow_default(arm: &Arm, checked: &mut Checked) {
     }
 }
 
-/// The pages of the reference, each asked for several times.
+/// Learns the pages from the reference, each from several answers.
 fn learn(
     app: &App,
     arm: &Arm,
@@ -243,7 +244,7 @@ fn learn(
     }
 }
 
-/// Why a status other than 2xx is not measured, and what to do.
+/// Why a page with a status other than 2xx is not measured, and what to do.
 fn no_page(url: &str, answer: &Answer, arm: &Arm) -> String {
     let status = answer.status;
     let remedy = match (&answer.location, status) {
@@ -264,7 +265,7 @@ fn no_page(url: &str, answer: &Answer, arm: &Arm) -> String {
     format!("--url {url}: {} answers {status}: {remedy}", arm.title)
 }
 
-/// Asks for all pages; gives those that came from a page cache.
+/// Requests all pages from an arm; returns those that came from a page cache.
 fn compare(
     app: &App,
     arm: &Arm,
@@ -310,7 +311,7 @@ fn compare(
     Ok(cached)
 }
 
-/// Whether it is the page.
+/// Fails with a description if an answer is not the page.
 fn differs(page: &Page, answer: &Answer, normalised: &[u8]) -> Result<(), String> {
     if !(200..300).contains(&answer.status) {
         return Err(format!("status {}", answer.status));
@@ -330,10 +331,10 @@ fn differs(page: &Page, answer: &Answer, normalised: &[u8]) -> Result<(), String
     })
 }
 
-/// One right answer of a stack that has just been started, for every page.
+/// Checks one answer for every page of a stack that has just been started.
 ///
 /// # Errors
-/// [`LabError::WrongPage`]
+/// [`LabError::WrongPage`] if an answer is not the page.
 pub fn recheck(app: &App, arm: &Arm, running: &Running, pages: &[Page]) -> Result<(), LabError> {
     for page in pages {
         let answer = ask(app, arm, running, &page.url)?;

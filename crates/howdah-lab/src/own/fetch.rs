@@ -6,25 +6,25 @@ use std::time::{Duration, Instant};
 
 use howdah_bench::response::{End, Reader, Sink};
 
-/// An answer takes at most so long.
+/// The longest time an answer may take.
 const LIMIT: Duration = Duration::from_secs(30);
-/// Longest answer that is compared, head included.
+/// Longest answer that is compared, bytes, head included.
 const LONGEST: usize = 16 << 20;
 
-/// An answer.
+/// A complete answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
-    /// Its status.
+    /// The status code.
     pub status: u16,
     /// `Content-Type` without parameters, in lower case.
     pub media_type: String,
-    /// `Location`.
+    /// Value of the `Location` field.
     pub location: Option<String>,
-    /// Whether a page cache says that it had it (`X-Cache: HIT`).
+    /// Whether a page cache reports a hit (`X-Cache: HIT`).
     pub from_cache: bool,
     /// The body, without chunk framing.
     pub body: Vec<u8>,
-    /// How long it took, seconds.
+    /// How long the answer took, seconds.
     pub took: f64,
 }
 
@@ -46,10 +46,10 @@ impl Sink for Parts {
     }
 }
 
-/// Asks for `path` of `host` at `address`.
+/// Requests `path` of `host` at `address`.
 ///
 /// # Errors
-/// A sentence: no answer, none that is complete, or none within 30 s.
+/// A sentence: no answer, an incomplete one, or none within 30 s.
 pub fn get(
     address: SocketAddr,
     host: &str,

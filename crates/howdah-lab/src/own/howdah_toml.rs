@@ -1,5 +1,6 @@
-//! `howdah.toml` for an application, in the words of `docs/configuration.md`. Pure, but for the series of PHP. The file that is
-//! measured and the one that is recommended come from here alike.
+//! Writes `howdah.toml` for an application, in the words of `docs/configuration.md`. Pure, except that
+//! it looks up PHP's series. The file that is measured and the file that is recommended both come from
+//! here.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,39 +9,39 @@ use super::app::{App, LOCALHOST};
 use super::arm::{Choice, Mode};
 use crate::php;
 
-/// Where Debian's php-fpm listens.
+/// The address at which Debian's php-fpm listens.
 const DEBIAN_FPM: &str = "unix:/run/php/php{php}-fpm.sock";
 
-/// What is to be written.
+/// What the file has to say.
 pub struct Wanted<'a> {
-    /// The application.
+    /// The application to serve.
     pub app: &'a App,
-    /// The settings.
+    /// The settings to write.
     pub choice: Choice,
-    /// Where php-fpm listens; none: where Debian's does.
+    /// The address of php-fpm; None: that of Debian's.
     pub fastcgi: Option<&'a str>,
-    /// The head of the file, a line each.
+    /// The comment at the head of the file, a line each.
     pub comment: &'a [&'a str],
-    /// Why each setting is as it is.
+    /// The reasons for the settings, which become comments.
     pub reasons: &'a Reasons,
-    /// `user`, when root wrote it.
+    /// Value of `user`; set when root writes the file.
     pub user: Option<&'a str>,
-    /// `php_ini`.
+    /// Value of `php_ini`: the user's own file.
     pub php_ini: Option<&'a Path>,
 }
 
-/// A comment above each setting.
+/// The comments above the settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reasons {
-    /// Above `mode`.
+    /// The comment above `mode`.
     pub mode: String,
-    /// Above `max_children`.
+    /// The comment above `max_children`.
     pub children: String,
-    /// Above `cache`.
+    /// The comment above `cache`.
     pub cache: String,
 }
 
-/// The file.
+/// Returns the text of the file.
 pub fn text(wanted: &Wanted<'_>) -> String {
     let app = wanted.app;
     let choice = wanted.choice;
@@ -98,7 +99,7 @@ pub fn text(wanted: &Wanted<'_>) -> String {
     out
 }
 
-/// Wrapped at a hundred columns.
+/// Writes a comment, wrapped at a hundred columns.
 fn comment(out: &mut String, text: &str) {
     let mut line = String::new();
     for word in text.split_whitespace() {
@@ -114,7 +115,8 @@ fn comment(out: &mut String, text: &str) {
     }
 }
 
-/// A basic string; JSON's escapes are among TOML's, and DEL is in no path or value that gets here.
+/// Quotes a text as a TOML basic string. JSON's escapes are valid in TOML, and no path or value that
+/// gets here contains DEL.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -1,5 +1,6 @@
 //! `howdah compare --app`: which mode, how many children, page cache or not, for the user's own
-//! application, measured on his own pages beside the rivals he has, with a configuration file at its end.
+//! application, measured on its pages beside the rivals that are installed. It ends with a
+//! configuration file.
 //!
 //! - [`app`]: what is measured; [`arm`]: who takes part.
 //! - [`fetch`], [`shape`], [`check`]: does everybody give the same page?

@@ -1,4 +1,4 @@
-//! What was asked for, as it is kept for `--resume`.
+//! The plan of a comparison, saved for `--resume`.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,21 +7,21 @@ use super::arm::Arm;
 use super::schedule::Effort;
 use crate::identity::Identity;
 
-/// What was asked for.
+/// What the user asked for, and what it is measured on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// Version of this form: [`crate::journal::SCHEMA`].
     pub schema: u32,
-    /// The application.
+    /// The application and its requests.
     pub app: App,
-    /// What takes part, the default first.
+    /// The arms that take part, the default first.
     pub arms: Vec<Arm>,
     /// How long and how often.
     pub effort: Effort,
-    /// What it is measured on.
+    /// The programs and the machine that it is measured on.
     pub identity: Identity,
-    /// When it began: seconds since 1970.
+    /// When it began, in seconds since 1970.
     pub began: f64,
-    /// The command line, secrets concealed.
+    /// The command line, with secrets concealed.
     pub command: String,
 }

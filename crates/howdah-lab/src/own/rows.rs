@@ -15,48 +15,49 @@ use super::run::{Block, Window};
 use crate::ceiling::Generator;
 use crate::table::rate_interval;
 
-/// With more errors an arm is in no ranking.
+/// An arm with a larger share of errors than this is not ranked.
 pub const ERRORS: f64 = 0.001;
 
-/// An arm at a level.
+/// The figures of an arm at a level.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The arm's name.
     pub arm: String,
-    /// For people.
+    /// The arm's name for readers.
     pub title: String,
-    /// Its number of children, if that was set.
+    /// The number of children, if it was set.
     pub children: Option<u32>,
-    /// It is a Howdah.
+    /// Whether the arm is Howdah and not a rival.
     pub ours: bool,
     /// Good answers per second, mean of the windows.
     pub good: f64,
-    /// Its 95 % interval over the windows; none for a single one.
+    /// The 95 % interval of `good` over the windows; None for a single window.
     pub interval: Option<Interval>,
-    /// Windows.
+    /// Number of windows.
     pub windows: usize,
-    /// Requests that ended.
+    /// Number of requests that ended.
     pub requests: u64,
-    /// Those that did not end well, by name.
+    /// Requests that were not good, by outcome.
     pub errors: BTreeMap<Outcome, u64>,
-    /// Good answers' latency, seconds; none when too few answers lie beyond it to say.
+    /// Median latency of good answers, seconds; None if too few answers lie beyond it.
     pub p50: Option<f64>,
-    /// The 99th percentile.
+    /// The 99th percentile of that latency, seconds; None if too few answers lie beyond it.
     pub p99: Option<f64>,
     /// The slowest good answer, seconds.
     pub slowest: f64,
-    /// CPU time of the whole stack for each request, seconds. A database's is not in it.
+    /// CPU time of the whole stack per request, seconds. A database's is not in it.
     pub cpu: f64,
-    /// Proportional memory of the whole stack, bytes; 0: not ours to see.
+    /// Proportional memory of the whole stack, bytes; 0 if the lab may not read it.
     pub memory: u64,
-    /// What the load tester itself did meanwhile.
+    /// How near the load tester was to its own limit.
     pub generator: Generator,
-    /// The load tester was the bottleneck: a lower bound. The sentence that says why.
+    /// Why the load tester was the bottleneck, as a sentence; the rate is a lower bound then. None if
+    /// it was not.
     pub generator_bound: Option<String>,
 }
 
 impl Row {
-    /// Requests that did not end well, of all that ended, 0 to 1.
+    /// The share of ended requests that were not good, 0 to 1.
     pub fn error_share(&self) -> f64 {
         let errors: u64 = self.errors.values().sum();
         match self.requests {
@@ -65,23 +66,23 @@ impl Row {
         }
     }
 
-    /// Whether it may be ranked.
+    /// Whether the arm has few enough errors to be ranked.
     pub fn is_healthy(&self) -> bool {
         self.good > 0.0 && self.error_share() < ERRORS
     }
 }
 
-/// A level, and who was measured at it.
+/// The rows of all arms that were measured at one number of clients.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Level {
-    /// Clients.
+    /// Number of clients.
     pub concurrency: u32,
-    /// In the order of the arms.
+    /// The rows, in the order of the arms.
     pub rows: Vec<Row>,
 }
 
-/// All levels of these blocks. An arm that failed in any of them has no row: what was measured of it
-/// is no sample of a healthy server.
+/// All levels of these blocks. An arm that failed in any of them has no row: its windows are no sample
+/// of a healthy server.
 pub fn levels(arms: &[Arm], blocks: &[Block], clients: &[u32]) -> Vec<Level> {
     let failed = |arm: &Arm| {
         let mut all = blocks.iter().flat_map(|block| &block.failed);
@@ -145,8 +146,9 @@ fn row(arm: &Arm, windows: &[&Window]) -> Option<Row> {
     })
 }
 
-/// Bytes that one child more takes: the slope of the stack's memory over the numbers of children that
-/// were set, by least squares. None with fewer than two numbers, or when memory is not ours to see.
+/// Memory that one more child takes, bytes: the slope of the stack's memory over the numbers of
+/// children that were set, by least squares. None with fewer than two numbers, or if the lab may not
+/// read the memory.
 pub fn memory_per_child(rows: &[Row]) -> Option<f64> {
     let points: Vec<(f64, f64)> = rows
         .iter()

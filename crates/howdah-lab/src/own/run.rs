@@ -1,6 +1,6 @@
-//! The windows: blocks of the look and of the decision, each saved when it is finished. Every stack is
-//! started afresh for its turn, gives a right page before anything is counted, and is measured at the
-//! levels in a changing order. Judges nothing.
+//! Measures the windows: blocks of the look and of the decision, each saved when it is finished. Every
+//! stack is started afresh for its turn, must give a right page before anything is counted, and is
+//! measured at the levels in a changing order. Judges nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,16 +24,16 @@ use crate::measure::Watch;
 use crate::process::{Memory, busy_time, own_time, usage_of};
 use crate::stack::Job;
 
-/// Requests of a warm-up at most, but for one of each client.
+/// Most requests of a warm-up, unless there are more clients.
 const MOST_WARMING: u64 = 10_000;
 
-/// Which part of a comparison.
+/// A stage of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
-    /// Everything, at every level.
+    /// Measures every arm at every level.
     Look,
-    /// Those in question, at one level.
+    /// Measures the default and its challengers at one level.
     Decide,
 }
 
@@ -46,81 +46,82 @@ impl Stage {
     }
 }
 
-/// One arm at one level, once.
+/// One measurement: an arm at a level in one block.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Window {
     /// The arm's name.
     pub arm: String,
-    /// The default once more, to see the noise.
+    /// Whether this is the default a second time, which shows the noise.
     pub control: bool,
-    /// Clients.
+    /// Number of clients.
     pub concurrency: u32,
-    /// What the generator saw; fields that were sent are concealed.
+    /// What the generator measured; the values of header fields are concealed.
     pub run: Run,
-    /// CPU time of the whole stack for each request, warm-up included, seconds.
+    /// CPU time of the whole stack per request, warm-up included, seconds.
     pub cpu: f64,
-    /// Proportional memory of the whole stack after it, bytes; 0: not ours to see.
+    /// Proportional memory of the whole stack after the window, bytes; 0 if the lab may not read it.
     pub memory: u64,
-    /// Share of the cores that others took meanwhile, a database of the application's among them.
+    /// Share of the cores that other programs used during the window, the application's database
+    /// included.
     pub foreign: f64,
 }
 
-/// Every arm once.
+/// A round in which every arm has its turn.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Block {
-    /// Of which stage.
+    /// The stage that the block belongs to.
     pub stage: Stage,
-    /// From 0.
+    /// The block's number in its stage, from 0.
     pub number: u32,
-    /// In the order measured.
+    /// The windows, in the order measured.
     pub windows: Vec<Window>,
-    /// Arms that failed in it.
+    /// Arms that failed in the block.
     pub failed: Vec<Failed>,
 }
 
-/// What surrounds the windows.
+/// What all windows of a comparison share.
 pub struct Bench<'a> {
-    /// The application.
+    /// The application that is measured.
     pub app: &'a App,
-    /// What every stack is told.
+    /// The job that every stack is started with.
     pub job: &'a Job,
-    /// Its pages.
+    /// The application's pages.
     pub pages: &'a [Page],
-    /// How long and how often.
+    /// The levels, and the number and length of the windows.
     pub schedule: &'a Schedule,
-    /// Where blocks are kept.
+    /// The journal in which blocks are saved.
     pub saved: &'a Journal,
-    /// Set to end it after the window under way; the block is measured again on resume.
+    /// Set it to end the stage after the window in progress; on resume the block is measured again.
     pub interrupt: Arc<AtomicBool>,
-    /// No window begins after it.
+    /// No window begins after this time; None: no limit.
     pub deadline: Option<Instant>,
 }
 
-/// How a stage ended.
+/// Why a stage ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// With its last block.
+    /// All blocks were measured.
     Finished,
     /// Somebody interrupted it.
     Interrupted,
-    /// The time was over.
+    /// The deadline passed.
     OutOfTime,
 }
 
-/// An arm's turn.
+/// An arm's turn in a block.
 #[derive(Clone, Debug)]
 pub struct Turn {
-    /// Which.
+    /// The arm to measure.
     pub arm: Arm,
-    /// It is the default once more.
+    /// Whether it is the default a second time.
     pub control: bool,
 }
 
 impl Bench<'_> {
-    /// Measures the blocks of a stage that are not saved yet; gives all, and how it ended.
+    /// Measures the blocks of a stage that are not saved yet; returns all blocks, and why it ended.
     ///
     /// # Errors
-    /// A block cannot be saved or read. A stack's failure is in its block.
+    /// A block cannot be saved or read. The failure of a stack is in its block.
     pub fn stage(
         &self,
         stage: Stage,
@@ -191,7 +192,8 @@ impl Bench<'_> {
         Ok((blocks, End::Finished))
     }
 
-    /// How near the generator was to its own end, once for each stage: the pages stay the same.
+    /// Measures how near the generator was to its own limit, once for each stage: the pages stay the
+    /// same.
     fn ceilings(&self, block: &mut Block, levels: &[u32], watch: &mut dyn Watch) {
         for level in levels {
             let windows = block.windows.iter_mut();
@@ -206,7 +208,7 @@ impl Bench<'_> {
         }
     }
 
-    /// One arm, started afresh, at all levels.
+    /// Starts an arm afresh and measures it at all levels.
     fn turn(&self, turn: &Turn, levels: &[u32], number: u32) -> Result<Vec<Window>, LabError> {
         let arm = &turn.arm;
         let mut running = arm.start(self.app, self.job, self.saved.folder())?;
@@ -255,7 +257,7 @@ impl Bench<'_> {
         deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    /// Not beyond the deadline, however slow the server is.
+    /// Runs a plan, cut off at the deadline, however slow the server is.
     fn drive(&self, plan: &Plan) -> Result<Run, String> {
         let mut plan = plan.clone();
         if let Some(deadline) = self.deadline {
@@ -304,8 +306,8 @@ fn plan(
     Ok(plan)
 }
 
-/// A run of its own, ended by the number of its requests, all of them answered: a server that still
-/// works for clients who are gone would be slow in the window.
+/// The plan of a warm-up: a separate run that ends when a number of requests have been answered. A
+/// server that still works for clients who have left would be slow in the window.
 fn warm_up(plan: &Plan, pages: &[Page], schedule: &Schedule, cores: u32) -> Plan {
     let mut warm = plan.clone();
     let service = mean_service(pages).max(1e-4);
@@ -321,14 +323,14 @@ fn warm_up(plan: &Plan, pages: &[Page], schedule: &Schedule, cores: u32) -> Plan
     warm
 }
 
-/// What a page takes alone, on average, seconds.
+/// The mean time that a page takes without concurrency, seconds.
 pub fn mean_service(pages: &[Page]) -> f64 {
     let sum: f64 = pages.iter().map(|page| page.service).sum();
     sum / pages.len().max(1) as f64
 }
 
-/// That an answer holds a page's own text, and its end. With several pages: those of any of them.
-/// None if a page has no constant text: then the status alone decides.
+/// Checks that an answer contains a page's own text, and its end; with several pages, those of any of
+/// them. Empty if a page has no constant text: then the status alone decides.
 fn checks(pages: &[Page]) -> Result<Vec<BodyCheck>, String> {
     if pages.iter().any(|page| page.shape.marks().is_empty()) {
         return Ok(Vec::new());
@@ -352,7 +354,8 @@ fn checks(pages: &[Page]) -> Result<Vec<BodyCheck>, String> {
     ])
 }
 
-/// A text as a regular expression that finds it. Only what means something is escaped: `\<` would.
+/// A regular expression that finds the text. Escapes only characters with a meaning, for `\<` would
+/// have one.
 fn literal(text: &str) -> String {
     let mut out = String::with_capacity(text.len() * 2);
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! How long and how often, so that a quick comparison ends in time. Pure.
+//! How long and how often a comparison measures, so that a quick one ends in time. Pure.
 //!
 //! Two stages. The *look* starts everything once or more and measures each at every level: it shows
 //! the shapes, and picks who is worth a decision. The *decision* measures those few and the default
@@ -12,65 +12,65 @@ use serde::{Deserialize, Serialize};
 
 use super::advise::{QUESTIONS, Question};
 
-/// How much is asked for.
+/// The effort that the user asks for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Effort {
-    /// The whole may take so long, seconds; none: as long as it takes.
+    /// Time that the whole comparison may take, seconds; None: as long as it takes.
     pub budget: Option<f64>,
-    /// Pairs of each question of the decision; none: as many as can be significant.
+    /// Pairs for each question of the decision; None: as many as significance needs.
     pub blocks: Option<u32>,
-    /// Length of a window, seconds; none: chosen.
+    /// Length of a window, seconds; None: the schedule chooses it.
     pub window: Option<f64>,
-    /// Levels of concurrency; empty: chosen.
+    /// Numbers of clients; empty: the schedule chooses them.
     pub levels: Vec<u32>,
 }
 
-/// What was made of it.
+/// The schedule that follows from the effort, the pages and the arms.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
-    /// Clients at once, ascending.
+    /// Numbers of clients, ascending.
     pub levels: Vec<u32>,
-    /// The level at which is decided, named before anything is measured.
+    /// The level of the decision, chosen before anything is measured.
     pub deciding: u32,
-    /// Blocks of the look.
+    /// Number of blocks of the look.
     pub looks: u32,
-    /// Blocks of the decision.
+    /// Number of blocks of the decision.
     pub blocks: u32,
     /// Length of a window, seconds.
     pub window: f64,
-    /// Before each window, unmeasured, seconds.
+    /// Length of the warm-up before each window, seconds.
     pub warmup: f64,
-    /// Arms left out for want of time.
+    /// Names of arms that are left out for lack of time.
     pub left_out: Vec<String>,
 }
 
-/// An arm, as far as time is concerned.
+/// What an arm costs in time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cost {
-    /// Its name.
+    /// The arm's name.
     pub name: String,
-    /// To start and end it, seconds.
+    /// Time to start and end it, seconds.
     pub start: f64,
-    /// It may be left out, the higher the sooner; 0: never.
+    /// The arm with the highest number is left out first; 0: never.
     pub expendable: u32,
-    /// What is asked about it; none: it is the default.
+    /// The question that the arm belongs to; None for the default.
     pub question: Option<Question>,
 }
 
 /// With Holm's adjustment for four questions, eight pairs can reach 0.05 (4 / 2^7), seven cannot.
 pub const PAIRS: u32 = 8;
-/// A page that takes longer is not measured in shorter windows: so many answers in each, of each core.
+/// A window has room for this many answers of a slow page on each core.
 const ANSWERS: f64 = 10.0;
-/// The shortest window that is worth its start, seconds.
+/// The shortest window that is worth starting a stack for, seconds.
 const SHORTEST: f64 = 0.3;
 const QUICK_LONGEST: f64 = 1.5;
-/// Of the time that is left so much is given out: starts take longer when much is going on.
+/// The share of the remaining time that is planned: starts take longer when much is going on.
 const PART: f64 = 0.9;
-/// A slow page gets windows so long and no longer, seconds.
+/// The longest window that a slow page gets, seconds.
 const LONGEST: f64 = 30.0;
 
 impl Effort {
-    /// Done within two minutes.
+    /// An effort that ends within two minutes.
     pub fn quick() -> Effort {
         Effort {
             budget: Some(112.0),
@@ -80,7 +80,7 @@ impl Effort {
         }
     }
 
-    /// A night's: an hour or several.
+    /// An effort of one or several hours, for a night.
     pub fn full() -> Effort {
         Effort {
             budget: None,
@@ -90,8 +90,8 @@ impl Effort {
         }
     }
 
-    /// The schedule for these arms. `service`: what a page takes alone, seconds; `left`: of the
-    /// budget, seconds.
+    /// Makes the schedule for these arms. `service`: what a page takes without concurrency, seconds;
+    /// `left`: what is left of the budget, seconds.
     pub fn schedule(
         &self,
         cores: u32,
@@ -165,7 +165,7 @@ impl Effort {
         schedule
     }
 
-    /// Until when, from the start of the whole.
+    /// When the whole comparison has to end, counted from its start; None: no limit.
     pub fn limit(&self) -> Option<Duration> {
         self.budget.map(Duration::from_secs_f64)
     }
@@ -176,7 +176,7 @@ impl Schedule {
         self.warmup = (self.window * 0.4).clamp(0.15, 2.0).max(once);
     }
 
-    /// How long the whole will take, seconds.
+    /// How long the whole comparison will take, seconds.
     pub fn takes(&self, costs: &[Cost]) -> f64 {
         let measuring = self.warmup + self.window;
         let levels = self.levels.len() as f64;
@@ -190,8 +190,9 @@ impl Schedule {
         f64::from(self.looks) * look + f64::from(self.blocks) * decision
     }
 
-    /// For the decision, when the look took longer than was thought: shorter windows, so that all
-    /// pairs fit. `overhead`: what a turn takes beside its windows, seconds; `left`: of the time.
+    /// The schedule of the decision if the look took longer than planned: shorter windows, so that all
+    /// pairs fit. `overhead`: what a turn takes besides its windows, seconds; `left`: the remaining
+    /// time, seconds.
     pub fn for_decision(&self, overhead: f64, turns: usize, left: f64) -> Schedule {
         let all = f64::from(self.blocks) * turns.max(1) as f64;
         let each = left * PART / all - overhead;
@@ -203,7 +204,7 @@ impl Schedule {
         }
     }
 
-    /// In words.
+    /// The schedule as a sentence.
     pub fn sentence(&self) -> String {
         let clients: Vec<String> = self.levels.iter().map(u32::to_string).collect();
         format!(

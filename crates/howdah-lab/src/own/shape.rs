@@ -1,4 +1,4 @@
-//! What is constant in a page: learnt from several answers of one stack, then asked of the others.
+//! What is constant in a page: learnt from several answers of one stack, then expected of the others.
 //! Pure.
 //!
 //! Pages are never wholly constant: times, tokens, counters. What differs between two answers of the
@@ -9,35 +9,36 @@
 
 use std::net::SocketAddr;
 
-/// Stands for the stack's own address, which no two have in common.
+/// Replaces the stack's own address, which differs between stacks.
 const ADDRESS: u8 = 0x01;
-/// A text that proves a page is at least so long, in bytes.
+/// Shortest text that can identify a page, in bytes.
 const SHORTEST_MARK: usize = 8;
-/// … and is cut to so much.
+/// Longest part of such a text that is used, in bytes.
 const LONGEST_MARK: usize = 120;
-/// Cells of the table of common lines; beyond, only what begins and ends alike counts.
+/// Most cells of the table of common lines; with more, only the lines that begin and end all answers
+/// alike count.
 const MOST_CELLS: usize = 16 << 20;
 
-/// A page's constant part.
+/// The constant parts of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
     pieces: Pieces,
-    /// Share of the first answer's bytes, per cent.
+    /// Their share of the first answer's bytes, per cent.
     constant: u8,
     marks: Vec<String>,
-    /// What it was learnt from.
+    /// The answers it was learnt from.
     samples: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Pieces {
-    /// Words; none: it changed.
+    /// The words of the page; None for a word that changed.
     Words(Vec<Option<Vec<u8>>>),
-    /// Lines common to all, in order.
+    /// The lines that all answers have in common, in order.
     Lines(Vec<Vec<u8>>),
 }
 
-/// The body with the server's own address made the same for all.
+/// The body with the server's own address replaced by the same byte for all servers.
 pub fn normalised(body: &[u8], address: SocketAddr) -> Vec<u8> {
     let own = address.to_string().into_bytes();
     let mut out = Vec::with_capacity(body.len());
@@ -54,7 +55,7 @@ pub fn normalised(body: &[u8], address: SocketAddr) -> Vec<u8> {
     out
 }
 
-/// Runs of letters and digits, and every other byte by itself.
+/// Splits a body into runs of letters and digits, and single other bytes.
 fn words(body: &[u8]) -> Vec<&[u8]> {
     let letter = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b >= 0x80;
     let mut out = Vec::new();
@@ -72,7 +73,7 @@ fn lines(body: &[u8]) -> Vec<&[u8]> {
 }
 
 impl Shape {
-    /// Learns from answers of one stack, normalised; at least one.
+    /// Learns from answers of one stack, normalised; there must be at least one.
     pub fn learn(samples: &[Vec<u8>]) -> Shape {
         let first = samples.first().map_or(&[][..], Vec::as_slice);
         let all: Vec<Vec<&[u8]>> = samples.iter().map(|body| words(body)).collect();
@@ -95,7 +96,7 @@ impl Shape {
         }
     }
 
-    /// Learns from one answer more: what differs in it may differ.
+    /// Learns from one more answer: where it differs, others may differ, too.
     pub fn widen(&mut self, body: &[u8]) {
         self.samples.push(body.to_vec());
         *self = Shape::learn(&std::mem::take(&mut self.samples));
@@ -106,8 +107,8 @@ impl Shape {
         self.constant
     }
 
-    /// Texts of the page that all its answers contain: the longest, and the last. Both or one or
-    /// none, for a page may be short, binary, or random.
+    /// Texts that all answers of the page contain: the longest one, and the last. Fewer or none if the
+    /// page is short, binary or random.
     pub fn marks(&self) -> &[String] {
         &self.marks
     }
@@ -115,7 +116,7 @@ impl Shape {
     /// Whether another stack's answer is the same page.
     ///
     /// # Errors
-    /// Where it first differs, as a sentence.
+    /// A sentence with the first place where it differs.
     pub fn matches(&self, body: &[u8]) -> Result<(), String> {
         match &self.pieces {
             Pieces::Words(expected) => {
@@ -200,7 +201,7 @@ fn extend(ranges: &mut Ranges, from: usize, to: usize) {
     }
 }
 
-/// Indices into `a` of a longest common subsequence with `b`.
+/// Indexes into `a` of a longest common subsequence with `b`.
 fn common(a: &[&[u8]], b: &[&[u8]]) -> Vec<usize> {
     let head = a.iter().zip(b).take_while(|(a, b)| a == b).count();
     let tails = a[head..].iter().rev().zip(b[head..].iter().rev());
@@ -265,7 +266,7 @@ fn marks(first: &[u8], ranges: &[(usize, usize)]) -> Vec<String> {
     marks
 }
 
-/// What stands around a word, on one line.
+/// The surroundings of a word, on one line.
 fn excerpt(words: &[&[u8]], at: usize) -> String {
     let from = at.saturating_sub(8);
     let to = (at + 12).min(words.len());

@@ -1,5 +1,5 @@
-//! A comparison on a user's application from its first question to its configuration file. Order only:
-//! what each step means is in the modules beside this one.
+//! Carries out a comparison on a user's application, from the check to the configuration file. Only the
+//! order of the steps is here; the modules beside this one do the work.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -28,105 +28,107 @@ use crate::process::Servant;
 use crate::stack::{Job, Running, configured};
 use howdah_bench::report::words::capital;
 
-/// Kept of a quick run's time for the configuration's trial and the report, seconds.
+/// Part of a quick run's time that is reserved for trying the configuration and for the report,
+/// seconds.
 const RESERVE: f64 = 6.0;
 
-/// Of a quick run's time so much may go into asking everybody for the pages.
+/// Share of a quick run's time that the check of the pages may take.
 const LOOKING: f64 = 0.4;
 
-/// What came of it; also the JSON of `howdah compare --app`.
+/// The result of a comparison; also the JSON of `howdah compare --app`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Version of this form.
+    /// Version of this JSON.
     pub schema: u32,
-    /// The directory.
+    /// The application's directory.
     pub directory: PathBuf,
-    /// What was recognised in it.
+    /// What the lab recognised in the directory.
     pub found: String,
-    /// The host that was asked for.
+    /// The host that the requests named.
     pub host: String,
-    /// Names of fields that were sent along; their values are in no report.
+    /// Names of the header fields that were sent; no report contains their values.
     pub headers: Vec<String>,
-    /// The pages.
+    /// Facts about the pages.
     pub pages: Vec<PageFacts>,
-    /// The stack that said what the pages are.
+    /// The name of the stack that the others were compared with.
     pub reference: String,
     /// The machine, a line for each of its properties.
     pub machine: Vec<(String, String)>,
-    /// Its load before it began.
+    /// The machine's load average before the comparison began.
     pub load: f64,
-    /// Versions of what took part.
+    /// Versions of the programs that took part, a line each.
     pub versions: Vec<String>,
-    /// How long and how often.
+    /// The levels, and the number and length of the windows.
     pub schedule: Schedule,
-    /// The same in words.
+    /// The schedule in words.
     pub effort: String,
-    /// The command line that measures it again.
+    /// The command line that repeats the measurement.
     pub command: String,
     /// When it began, seconds since 1970.
     pub began: f64,
     /// How long this session took, seconds.
     pub took: f64,
-    /// It was stopped before its end: go on with `--resume`.
+    /// Whether it was stopped before its end; `--resume` continues it.
     pub interrupted: bool,
-    /// Who did what, at each level.
+    /// The figures of all arms at each level.
     pub levels: Vec<Level>,
-    /// What to choose; none: no mode of Howdah gives the right pages.
+    /// What to choose; None if no mode of Howdah gives the right pages.
     pub advice: Option<Advice>,
-    /// The configuration file; none as above.
+    /// The recommended configuration file; None if there is no advice.
     pub config: Option<Config>,
-    /// Who was not measured, and why.
+    /// The arms that were not measured, and why.
     pub failed: Vec<Failed>,
-    /// What else should be known, a sentence each.
+    /// What else the reader should know, a sentence each.
     pub notes: Vec<String>,
 }
 
-/// A page, for the report.
+/// Facts about a page, for the report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PageFacts {
-    /// Path and query.
+    /// The path and the query.
     pub url: String,
     /// `Content-Type` without parameters.
     pub media_type: String,
-    /// Length of an answer.
+    /// Length of the body, bytes.
     pub bytes: usize,
-    /// How much of it is constant, per cent.
+    /// The share of the page that is constant, per cent.
     pub constant: u8,
-    /// What it takes alone, seconds.
+    /// Time that the page takes without concurrency, seconds.
     pub service: f64,
-    /// The page cache kept it.
+    /// Whether Howdah's page cache kept the page.
     pub kept_by_cache: bool,
 }
 
 /// The configuration file that is recommended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Config {
-    /// Where it lies.
+    /// The path of the file.
     pub path: PathBuf,
-    /// What it says.
+    /// The content of the file.
     pub text: String,
-    /// What `howdah check` said of it, and what a server started from it served; or why not.
+    /// What `howdah check` printed about the file, and what a server started from it served; or why
+    /// that failed.
     pub trial: Result<String, String>,
 }
 
-/// A comparison that is about to be made.
+/// A comparison that is about to be carried out.
 pub struct Study {
-    /// What was asked for.
+    /// What the user asked for, and what it is measured on.
     pub plan: Plan,
-    /// Its folder.
+    /// The comparison's journal.
     pub saved: Journal,
-    /// The `howdah` program.
+    /// The path of the `howdah` program.
     pub howdah: PathBuf,
-    /// Set to end it after the window under way.
+    /// Set it to end the comparison after the window in progress.
     pub interrupt: Arc<AtomicBool>,
     /// When this session began.
     pub started: Instant,
 }
 
-/// Looks before anything is made: mistakes of the directory, all at once.
+/// Looks at the directory before anything is started; reports all mistakes at once.
 ///
 /// # Errors
-/// A sentence for each.
+/// A sentence for each mistake.
 pub fn examine(app: &App) -> Result<Tree, Vec<String>> {
     let mut mistakes = Vec::new();
     for path in [&app.directory, &app.root] {
@@ -149,10 +151,10 @@ pub fn examine(app: &App) -> Result<Tree, Vec<String>> {
     }
 }
 
-/// Whether whoever the stacks run as can get at the application and at the results.
+/// Checks that the user that the stacks run as can read the application and the results.
 ///
 /// # Errors
-/// Which of them he cannot read.
+/// The directories that this user cannot read.
 pub fn readable(app: &App, folder: &Folder) -> Result<(), LabError> {
     use std::os::unix::process::CommandExt;
     let Servant::Other { uid, gid } = folder.servant() else {
@@ -177,10 +179,10 @@ pub fn readable(app: &App, folder: &Folder) -> Result<(), LabError> {
 }
 
 impl Study {
-    /// Makes it.
+    /// Carries out the comparison.
     ///
     /// # Errors
-    /// Nothing can be measured, or nothing saved. A stack's failure is in the outcome.
+    /// Nothing can be measured, or nothing saved. The failure of a stack is in the outcome.
     pub fn run(self, tree: Tree, watch: &mut dyn Watch) -> Result<Outcome, LabError> {
         let Study { plan, saved, .. } = &self;
         let app = &plan.app;
@@ -317,7 +319,7 @@ impl Study {
         })
     }
 
-    /// What every stack is told.
+    /// The job that every stack is started with.
     fn job(&self, folder: &Folder, clients: u32) -> Result<Job, LabError> {
         let app = &self.plan.app;
         let ini = Ini::write(folder, true, &[])?;
@@ -362,7 +364,7 @@ impl Study {
         plan.effort.schedule(plan.app.cores, service, &costs, left)
     }
 
-    /// The schedule of the decision: the same for all its blocks, also after a resume.
+    /// The schedule of the decision: the same for all its blocks, even after a resume.
     fn for_decision(
         &self,
         schedule: &Schedule,
@@ -386,7 +388,7 @@ impl Study {
         Ok(decision)
     }
 
-    /// Writes the recommended file, has `howdah check` look at it, and serves the pages from it.
+    /// Writes the recommended file, runs `howdah check` on it, and serves the pages from it.
     fn configure(
         &self,
         advice: &Advice,
@@ -551,7 +553,7 @@ impl Study {
     }
 }
 
-/// What is left out first when time is short.
+/// How soon an arm is left out when time is short; 0: never.
 fn expendable(arm: &Arm, reference: &str) -> u32 {
     match (&arm.way, arm.choice()) {
         _ if arm.name == DEFAULT || arm.title == reference => 0,
@@ -597,7 +599,7 @@ fn load() -> f64 {
     first.and_then(|word| word.parse().ok()).unwrap_or(0.0)
 }
 
-/// What others took of the cores, if it was enough to matter.
+/// A sentence about what other programs took of the cores; None if it was too little to matter.
 fn foreign(blocks: &[Block]) -> Option<String> {
     let windows = blocks.iter().flat_map(|block| &block.windows);
     let shares: Vec<f64> = windows.map(|window| window.foreign).collect();
@@ -610,7 +612,7 @@ fn foreign(blocks: &[Block]) -> Option<String> {
     })
 }
 
-/// Of the machine's line `memory: N kB`, bytes.
+/// The machine's memory, bytes, from its line `memory: N kB`.
 fn memory_of(machine: &[(String, String)]) -> u64 {
     let line = machine.iter().find(|(name, _)| name == "memory");
     let kib = line.and_then(|(_, value)| value.split_whitespace().next()?.parse::<u64>().ok());

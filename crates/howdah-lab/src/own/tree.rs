@@ -1,4 +1,4 @@
-//! What lies in the application's directory, so that a run can say what changed there meanwhile. The
+//! The files of the application's directory, so that a run can report what changed there meanwhile. The
 //! lab writes nothing into it; PHP may, as it does for every visitor: caches, counters, logs.
 
 use std::collections::BTreeMap;
@@ -7,28 +7,28 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Files looked at; what lies beyond is not watched, and that is said.
+/// Most files that are watched; if there are more, the report says so.
 const MOST_FILES: usize = 200_000;
 
-/// Files of a directory, by path below it: length, and modification time in nanoseconds.
+/// The files of a directory, by path below it: length, and modification time in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tree {
     files: BTreeMap<PathBuf, (u64, i128)>,
-    /// There were more than are watched.
+    /// Whether there were more files than are watched.
     pub cut: bool,
 }
 
-/// What became of a directory.
+/// The changes in a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changes {
-    /// Files written, new or gone.
+    /// Files that were changed, added or removed.
     pub files: Vec<PathBuf>,
-    /// Not all could be watched.
+    /// Whether some files were not watched.
     pub cut: bool,
 }
 
 impl Tree {
-    /// Looks at it. Symbolic links are not followed; what cannot be read is not there.
+    /// Reads the directory. Does not follow symbolic links; what cannot be read counts as absent.
     pub fn of(directory: &Path) -> Tree {
         use std::os::unix::fs::MetadataExt;
         let mut tree = Tree::default();
@@ -53,13 +53,13 @@ impl Tree {
         tree
     }
 
-    /// Whether there is a PHP script anywhere.
+    /// Whether any of the files is a PHP script.
     pub fn has_scripts(&self) -> bool {
         let mut files = self.files.keys();
         files.any(|path| path.extension().is_some_and(|e| e == "php"))
     }
 
-    /// What is different now.
+    /// The differences between this tree and `now`.
     pub fn changes(&self, now: &Tree) -> Changes {
         let mut files: Vec<PathBuf> = Vec::new();
         for (path, state) in &now.files {
@@ -78,7 +78,7 @@ impl Tree {
 }
 
 impl Changes {
-    /// Scripts among them: another application is measured from then on.
+    /// The scripts that changed: from then on another application is measured.
     pub fn scripts(&self) -> Vec<&Path> {
         let scripts = self.files.iter().map(PathBuf::as_path);
         scripts
@@ -86,7 +86,7 @@ impl Changes {
             .collect()
     }
 
-    /// A sentence; none when nothing changed.
+    /// The changes as a sentence; None if nothing changed.
     pub fn sentence(&self) -> Option<String> {
         let named: Vec<String> = self
             .files

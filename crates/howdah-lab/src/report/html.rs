@@ -15,7 +15,7 @@ use crate::answer::sentence;
 use crate::ceiling::Generator;
 use crate::table::{Cell, Line, Table};
 
-/// Renders it.
+/// Renders a benchmark's result as a page.
 pub fn page(table: &Table) -> String {
     let suite = &table.suite;
     let mut out = format!(
@@ -75,7 +75,7 @@ pub fn page(table: &Table) -> String {
     out
 }
 
-/// What was asked, and each answer as a sentence.
+/// Writes what was asked, and each answer as a sentence.
 fn answers(out: &mut String, table: &Table) {
     out.push_str("<ul class=\"answers\">");
     for said in sentence::verdict(table) {
@@ -183,7 +183,7 @@ fn side(line: &Line) -> &'static str {
     }
 }
 
-/// Good answers as a bar for each stack, errors stacked behind them in red.
+/// Draws good answers as a bar for each stack, with errors stacked behind them in red.
 fn bars(out: &mut String, cell: &Cell) {
     let most = cell.rows.iter().map(|line| line.as_ab.max(line.good));
     let most = most.fold(1e-9, f64::max);
@@ -292,7 +292,7 @@ fn row(out: &mut String, line: &Line) {
     out.push_str("</tr>\n");
 }
 
-/// How near the load tester was to its own end.
+/// How near the load tester was to its own limit.
 pub(crate) fn tester(generator: &Generator) -> String {
     let mut told = words::percent(generator.cpu);
     if let Some(share) = generator.of_ceiling {

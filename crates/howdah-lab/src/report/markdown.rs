@@ -1,5 +1,5 @@
-//! Results as sections of a Markdown document, written between marks and never by hand: a benchmark's
-//! section is replaced by its newest result, everything outside of the marks stays as it is, and the
+//! Results as sections of a Markdown document, written between marks and never by hand: the newest
+//! result of a benchmark replaces its section, everything outside of the marks stays as it is, and the
 //! same results written twice leave the same bytes.
 
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use crate::LabError;
 use crate::answer::sentence;
 use crate::table::{Cell, Line, Table};
 
-/// Levels of concurrency shown of a page; of more, the first, the middle and the last.
+/// Most levels of concurrency shown of a page; of more, the first, the middle and the last.
 const LEVELS: usize = 3;
 
 fn begin(name: &str) -> String {
@@ -22,12 +22,12 @@ fn end(name: &str) -> String {
     format!("<!-- howdah compare {name}: end -->")
 }
 
-/// `document` with the sections of these results. A section that is not there yet goes behind the last
-/// one that is.
+/// Returns `document` with the sections of these results. A section that is new goes behind the last
+/// one that exists.
 ///
 /// # Errors
-/// A document without any marks, which was hardly meant; a mark without its counterpart, or twice: writing would
-/// eat what is not ours.
+/// The document has no marks, so it was hardly meant; or a mark is twice there or lacks its
+/// counterpart, so that writing could overwrite other text.
 pub fn write(file: &str, document: &str, tables: &[Table]) -> Result<String, LabError> {
     let mut document = document.to_owned();
     if let (None, Some(table)) = (last_end(&document), tables.first()) {
@@ -58,7 +58,7 @@ pub fn write(file: &str, document: &str, tables: &[Table]) -> Result<String, Lab
     Ok(document)
 }
 
-/// Where a section is, its marks included.
+/// The range of a section in the document, its marks included.
 fn place(file: &str, document: &str, name: &str) -> Result<Option<(usize, usize)>, LabError> {
     let (begin, end) = (begin(name), end(name));
     let count = |mark: &str| document.matches(mark).count();
@@ -76,7 +76,7 @@ fn place(file: &str, document: &str, name: &str) -> Result<Option<(usize, usize)
     }
 }
 
-/// Behind the last section of any benchmark.
+/// The end of the last section of any benchmark.
 fn last_end(document: &str) -> Option<usize> {
     let line = document
         .lines()
@@ -220,7 +220,7 @@ fn write_line(out: &mut String, cell: &Cell, line: &Line) {
     );
 }
 
-/// Text that is no markup: one line, nothing that ends a cell or opens a tag.
+/// Makes text free of markup: one line, nothing that ends a cell or opens a tag.
 fn plain(text: &str) -> String {
     text.replace('\n', " ")
         .replace('|', "\\|")

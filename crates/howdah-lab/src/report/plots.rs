@@ -12,7 +12,7 @@ use howdah_bench::stats::Verdict;
 use crate::answer::sentence;
 use crate::table::{Cell, Line};
 
-/// Colours there are for stacks.
+/// Number of colours for stacks.
 const COLOURS: usize = 10;
 
 fn colour(at: usize) -> String {
@@ -38,7 +38,7 @@ fn stacks_of<'a>(cells: &[&'a Cell]) -> Vec<(&'a str, &'a str)> {
     stacks
 }
 
-/// A stack's line at each level.
+/// A stack's row at each level.
 fn levels_of<'a>(cells: &[&'a Cell], stack: &str) -> Vec<(f64, &'a Line)> {
     let line = |cell: &&'a Cell| {
         let line = cell.rows.iter().find(|line| line.stack == stack)?;
@@ -97,7 +97,7 @@ pub fn curves(cells: &[&Cell]) -> String {
     out
 }
 
-/// What kind of error, as the style sheet's colours go.
+/// The class of an error in the style sheet, and its name.
 fn error_class(outcome: Outcome) -> (&'static str, &'static str) {
     match (outcome, outcome.kind()) {
         (Outcome::Status5xx, _) => ("e5xx", "5xx"),

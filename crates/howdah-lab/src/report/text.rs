@@ -9,7 +9,7 @@ use crate::answer::sentence;
 use crate::ceiling::Generator;
 use crate::table::{Cell, Line, Table};
 
-/// Renders it.
+/// Renders a benchmark's result for a terminal.
 pub fn render(table: &Table) -> String {
     let mut out = String::new();
     let suite = &table.suite;
@@ -68,11 +68,11 @@ pub fn render(table: &Table) -> String {
     out
 }
 
-/// Others take processor time from everybody measured; the windows alternate, so ratios suffer less than
-/// rates do.
+/// Share of the cores from which on other programs are mentioned. They slow everything that is
+/// measured; the windows alternate, so ratios suffer less than rates do.
 const BUSY: f64 = 0.10;
 
-/// Says so if others used the machine meanwhile.
+/// A sentence if other programs used the machine meanwhile; None if they did not.
 pub fn busy(table: &Table) -> Option<String> {
     (table.foreign > BUSY).then(|| {
         format!(
@@ -114,7 +114,7 @@ fn write_cell(out: &mut String, cell: &Cell) {
     }
 }
 
-/// What may be said of a row beside the first one: with reasons where it is invalid, they are in the JSON.
+/// What is certain about a row beside the first one. If it is invalid, the JSON has the reasons.
 pub fn against(cell: &Cell, line: &Line) -> String {
     let Some(judgement) = &line.against else {
         return "-".to_owned();
@@ -176,15 +176,15 @@ fn write_line(out: &mut String, cell: &Cell, line: &Line) {
     }
 }
 
-/// What the figures of [`tester`] are.
+/// What the two figures of [`tester`] mean.
 pub const TESTER: &str = "of a core, what the load tester's busiest thread used / of what it reaches against a server that does nothing, what it reached";
 
-/// CPU time for each request.
+/// CPU time per request, in words.
 pub fn cpu(seconds: Option<f64>) -> String {
     seconds.map_or("-".to_owned(), words::duration)
 }
 
-/// How near the load tester was to its own end: `41 % / 23 %`.
+/// How near the load tester was to its own limit: `41 % / 23 %`.
 pub fn tester(generator: &Generator) -> String {
     let share = generator.of_ceiling.map_or("-".to_owned(), words::percent);
     format!("{} / {share}", words::percent(generator.cpu))

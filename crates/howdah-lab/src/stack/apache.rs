@@ -13,7 +13,7 @@ use crate::process::{Process, free_address};
 
 const MODULES: &str = "/usr/lib/apache2/modules";
 
-/// PHP in the server's own processes, as many as `job.children`.
+/// Starts Apache with PHP in its own processes, as many as `job.children`.
 pub fn mod_php(job: &Job, folder: &Folder) -> Result<Running, LabError> {
     let children = job.children;
     let conf = format!(
@@ -27,7 +27,7 @@ pub fn mod_php(job: &Job, folder: &Folder) -> Result<Running, LabError> {
     run(job, folder, &["mpm_prefork"], &conf, Vec::new())
 }
 
-/// php-cgi started and watched by Apache.
+/// Starts Apache with php-cgi programs that mod_fcgid starts and watches.
 pub fn mod_fcgid(job: &Job, folder: &Folder) -> Result<Running, LabError> {
     let children = job.children;
     let place = folder.path().display();
@@ -52,7 +52,7 @@ pub fn mod_fcgid(job: &Job, folder: &Folder) -> Result<Running, LabError> {
     run(job, folder, &["mpm_event", "fcgid"], &conf, Vec::new())
 }
 
-/// Before php-fpm.
+/// Starts Apache in front of php-fpm.
 pub fn proxy_fcgi(job: &Job, folder: &Folder) -> Result<Running, LabError> {
     let (address, fpm) = fpm::start(job, folder, Via::Unix, None)?;
     let target = match address {
@@ -71,7 +71,7 @@ pub fn proxy_fcgi(job: &Job, folder: &Folder) -> Result<Running, LabError> {
     )
 }
 
-/// A php-cgi for each request.
+/// Starts Apache with a php-cgi for each request.
 pub fn cgi(job: &Job, folder: &Folder) -> Result<Running, LabError> {
     use std::os::unix::fs::PermissionsExt;
     let wrapper = folder.write(

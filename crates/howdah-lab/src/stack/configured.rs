@@ -1,5 +1,5 @@
-//! Howdah by a configuration file, as users run it: what is measured is what is recommended. The
-//! lab adds the address, the control socket and the php.ini that all stacks share, by command line.
+//! Starts Howdah with a configuration file, as users do: what is measured is what is recommended. The
+//! lab adds the address, the control socket and the php.ini that all stacks share, on the command line.
 
 use std::process::Command;
 
@@ -9,11 +9,11 @@ use crate::LabError;
 use crate::folder::Folder;
 use crate::process::{Process, free_address};
 
-/// `howdah serve --config`. `text` makes the file; a php-fpm is started for it if `with_fpm`, and
-/// its address handed in.
+/// Starts `howdah serve --config`. `text` makes the file; with `with_fpm`, a php-fpm is started first
+/// and `text` gets its address.
 ///
 /// # Errors
-/// As of every stack.
+/// The same as for every stack.
 pub fn start(
     job: &Job,
     folder: &Folder,

@@ -11,26 +11,26 @@ use crate::folder::Folder;
 use crate::need;
 use crate::process::{Process, free_address};
 
-/// How to reach it.
+/// The kind of socket that php-fpm listens on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Via {
-    /// A unix socket.
+    /// A unix socket in the stack's folder.
     Unix,
-    /// A port of 127.0.0.1.
+    /// A TCP port of 127.0.0.1.
     Tcp,
 }
 
-/// Where it listens.
+/// The address that php-fpm listens on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// A socket's path.
+    /// The path of a unix socket.
     Unix(PathBuf),
-    /// A port.
+    /// A TCP address.
     Tcp(SocketAddr),
 }
 
 impl fmt::Display for Address {
-    /// As nginx and Howdah write it.
+    /// Writes the address as nginx and Howdah have it in their configurations.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Address::Unix(path) => write!(f, "unix:{}", path.display()),
@@ -39,7 +39,8 @@ impl fmt::Display for Address {
     }
 }
 
-/// Starts a pool of `job.children`. `backlog`: of the listening socket; none: php-fpm's own (511).
+/// Starts a pool of `job.children`. `backlog`: that of the listening socket; None: php-fpm's default
+/// (511).
 pub fn start(
     job: &Job,
     folder: &Folder,

@@ -1,6 +1,6 @@
-//! FrankenPHP, where it is: Caddy with a thread-safe PHP in it, threads instead of processes. Its
-//! PHP and extensions are its own, whatever the others run. Its two modes are two stacks: the classic
-//! one runs any script afresh for each request, in the other a script stays in memory.
+//! FrankenPHP, if it is installed: Caddy with a thread-safe PHP in it, threads instead of processes.
+//! Its PHP and extensions are its own, whatever the others run. Its two modes are two stacks: the
+//! classic one runs any script afresh for each request, in the other a script stays in memory.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -13,12 +13,13 @@ use crate::folder::Folder;
 use crate::need;
 use crate::process::{Process, free_address};
 
-/// As many threads as the others have processes.
+/// Starts the classic mode with as many threads as the others have processes.
 pub fn classic(job: &Job, folder: &Folder) -> Result<Running, LabError> {
     start(job, folder, None)
 }
 
-/// The script that Howdah's mode `worker` has, in as many threads as Howdah has processes.
+/// Starts the worker mode with the script of Howdah's mode `worker`, in as many threads as Howdah has
+/// processes.
 pub fn worker(job: &Job, folder: &Folder) -> Result<Running, LabError> {
     let script = match &job.worker {
         Some(script) => script.clone(),

@@ -27,7 +27,7 @@ func main() {
 }
 "#;
 
-/// Builds it (with Go's own build cache: half a minute the first time) and starts it.
+/// Builds the program (with Go's own build cache: half a minute the first time) and starts it.
 pub fn start(_: &Job, folder: &Folder) -> Result<Running, LabError> {
     let source = folder.write("main.go", PROGRAM)?;
     let program = folder.join("hello");

@@ -1,4 +1,4 @@
-//! Howdah itself, by its command line: the lab has no way in that users have not.
+//! Howdah itself, started by its command line: the lab uses only what users can use.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::LabError;
 use crate::folder::Folder;
 use crate::process::{Process, free_address};
 
-/// `howdah serve`
+/// Starts `howdah serve` with these arguments.
 pub fn serve(job: &Job, folder: &Folder, arguments: &[&str]) -> Result<Running, LabError> {
     let mut command = command(job, folder);
     command
@@ -21,7 +21,8 @@ pub fn serve(job: &Job, folder: &Folder, arguments: &[&str]) -> Result<Running, 
     listen(command, folder, Vec::new())
 }
 
-/// `howdah serve` with the pool's opcode cache off: that is a setting of the pool, which goes before php.ini's.
+/// Starts `howdah serve` with the pool's opcode cache off: the pool's setting takes precedence over
+/// php.ini's.
 pub fn without_opcache(
     job: &Job,
     folder: &Folder,
@@ -32,7 +33,7 @@ pub fn without_opcache(
     serve(job, folder, &[arguments, &["--config", &config]].concat())
 }
 
-/// `howdah serve --mode fastcgi`, with a php-fpm of our own.
+/// Starts `howdah serve --mode fastcgi`, with a php-fpm of the lab's.
 pub fn fastcgi(
     job: &Job,
     folder: &Folder,
@@ -63,7 +64,7 @@ while (frankenphp_handle_request($answer)) {
 }
 ";
 
-/// Mode `worker`
+/// Starts `howdah serve` in mode `worker`.
 pub fn worker(job: &Job, folder: &Folder) -> Result<Running, LabError> {
     let script = folder.write("worker.php", WORKER)?;
     let script = script.display().to_string();
@@ -91,7 +92,7 @@ fn listen(
     Ok(Running::new(address, processes))
 }
 
-/// `howdah run` with the post's script.
+/// Starts `howdah run` with the post's script.
 pub fn run_script(job: &Job, folder: &Folder) -> Result<Running, LabError> {
     let address = free_address()?;
     let script = folder.write("server.php", swoole::SCRIPT)?;

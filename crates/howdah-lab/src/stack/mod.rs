@@ -25,37 +25,38 @@ use crate::ini::Ini;
 use crate::need::Need;
 use crate::process::{Memory, Process, Usage, usage_of};
 
-/// What is to be served, in words every stack can be told.
+/// What a stack has to serve, in terms that apply to all stacks.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// The document root.
     pub root: PathBuf,
-    /// The script that answers for paths that are no file, as `/index.php`; none: 404.
+    /// The script that answers for paths that are not files, as `/index.php`; None: 404.
     pub front_controller: Option<String>,
-    /// The application's own script for stacks in which it stays in memory; none: the lab's.
+    /// The application's own script for stacks in which it stays in memory; None: the lab's.
     pub worker: Option<PathBuf>,
-    /// PHP processes.
+    /// Number of PHP processes.
     pub children: u32,
-    /// Clients at once that the web servers in front must have room for.
+    /// Number of simultaneous clients that the web servers in front must have room for.
     pub clients: u32,
-    /// The site's name: what scripts find as `SERVER_NAME`.
+    /// The site's name, which scripts find as `SERVER_NAME`.
     pub server_name: String,
-    /// What PHP finds in its environment. Plain words: written into every configuration as they are.
+    /// Variables that PHP finds in its environment. Plain words, which every configuration can hold as
+    /// they are.
     pub environment: Vec<(String, String)>,
-    /// PHP's settings, with the opcode cache.
+    /// PHP's settings with the opcode cache on.
     pub ini: Ini,
-    /// The same without it.
+    /// PHP's settings with the opcode cache off.
     pub ini_without_opcache: Ini,
-    /// The `howdah` program.
+    /// The path of the `howdah` program.
     pub howdah: PathBuf,
 }
 
-/// A running stack. Dropping it ends it.
+/// A running stack. Dropping it ends its programs.
 #[derive(Debug)]
 pub struct Running {
-    /// Where it listens.
+    /// The address that clients connect to.
     pub address: SocketAddr,
-    /// Its programs; the one that faces the clients last. Ended in the opposite order.
+    /// The stack's programs; the one that faces the clients is last, and is ended first.
     processes: Vec<Process>,
 }
 
@@ -64,7 +65,7 @@ impl Running {
         Running { address, processes }
     }
 
-    /// Whether all its programs still run.
+    /// Fails if any of the stack's programs has ended.
     ///
     /// # Errors
     /// [`LabError::Died`]: what was measured meanwhile is invalid.
@@ -72,18 +73,18 @@ impl Running {
         self.processes.iter_mut().try_for_each(Process::alive)
     }
 
-    /// CPU time and memory of all its programs together.
+    /// CPU time and memory of all the stack's programs together.
     pub fn usage(&self) -> Usage {
         let [usage] = usage_of([&self.sessions()], Memory::Read);
         usage
     }
 
-    /// The sessions of its programs, for [`usage_of`].
+    /// The sessions of the stack's programs, for [`usage_of`].
     pub fn sessions(&self) -> Vec<u32> {
         self.processes.iter().map(Process::session).collect()
     }
 
-    /// The last lines each of its programs logged.
+    /// The last lines that each of the stack's programs logged.
     pub fn log_tails(&self) -> String {
         let tail = |process: &Process| format!("{}:\n{}\n", process.name(), process.log_tail());
         self.processes.iter().map(tail).collect()
@@ -101,28 +102,28 @@ impl Drop for Running {
 
 type Start = fn(&Job, &Folder) -> Result<Running, LabError>;
 
-/// A stack.
+/// A way to serve PHP: a server, or several together.
 #[derive(Clone, Copy)]
 pub struct Stack {
-    /// Its name in suites, rows and file names.
+    /// The stack's name in suites, rows and file names.
     pub name: &'static str,
-    /// What it is, for people.
+    /// The stack's name for readers.
     pub title: &'static str,
-    /// What must be installed.
+    /// The programs and files that must be installed.
     pub needs: &'static [Need],
     start: Start,
 }
 
 impl Stack {
-    /// The stack of that name.
+    /// The stack with this name.
     pub fn find(name: &str) -> Option<&'static Stack> {
         STACKS.iter().find(|stack| stack.name == name)
     }
 
-    /// What is missing to run it here.
+    /// Fails if a program that the stack needs is not installed.
     ///
     /// # Errors
-    /// [`LabError::NotHere`]
+    /// [`LabError::NotHere`], with what is missing and how to install it.
     pub fn here(&self) -> Result<(), LabError> {
         self.needs.iter().try_for_each(|need| need.find().map(drop))
     }
@@ -133,10 +134,10 @@ impl Stack {
         self.name == "apache-cgi"
     }
 
-    /// Starts it; its files go to a directory of `folder` that has its name.
+    /// Starts the stack; its files go to a directory of `folder` that has its name.
     ///
     /// # Errors
-    /// Something is not installed, or does not come up within 30 s.
+    /// A program is not installed, or does not start within 30 s.
     pub fn start(&self, job: &Job, folder: &Folder) -> Result<Running, LabError> {
         self.here()?;
         (self.start)(job, &folder.directory(self.name)?)
@@ -213,7 +214,7 @@ stacks! {
     "howdah-run", "Howdah, running the Swoole script", [], howdah::run_script;
 }
 
-/// For `Command::envs`.
+/// The job's environment, for `Command::envs`.
 fn environment(job: &Job) -> impl Iterator<Item = (&str, &str)> {
     let pairs = job.environment.iter();
     pairs.map(|(name, value)| (name.as_str(), value.as_str()))

@@ -1,6 +1,6 @@
-//! nginx: files, and in front of FastCGI the way Debian's snippets join them
-//! (`fastcgi_split_path_info`, `try_files`), with what a benchmark must not stumble over: no
-//! access log, room for every client, TCP_NODELAY as nginx has it.
+//! nginx: alone for files, and in front of FastCGI as Debian's snippets configure it
+//! (`fastcgi_split_path_info`, `try_files`), without what would distort a benchmark: no access log,
+//! room for every client, TCP_NODELAY as nginx has it.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -13,30 +13,31 @@ use crate::folder::Folder;
 use crate::need;
 use crate::process::{Process, free_address};
 
-/// Whether connections to PHP are kept.
+/// Whether nginx keeps its connections to PHP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// One for each request: nginx' default.
+    /// A connection for each request: nginx's default.
     No,
-    /// `fastcgi_keep_conn on`, fewer than children: nginx stalls once kept connections pin them all.
+    /// `fastcgi_keep_conn on`, with fewer connections than children: nginx stalls once kept connections
+    /// occupy all children.
     Yes,
 }
 
-/// How requests are passed on.
+/// How nginx passes requests on.
 #[derive(Clone, Copy, Debug)]
 pub struct Pass {
-    /// By which kind of socket.
+    /// The kind of socket.
     pub via: Via,
-    /// For how long a connection.
+    /// Whether connections are kept.
     pub kept: Kept,
-    /// The backlog of PHP's socket; none: its own.
+    /// The backlog of PHP's socket; None: its default.
     pub backlog: Option<u32>,
-    /// With `fastcgi_cache`.
+    /// Whether nginx caches answers with `fastcgi_cache`.
     pub cached: bool,
 }
 
 impl Pass {
-    /// The usual way.
+    /// The usual way: a connection for each request, the default backlog, no cache.
     pub const fn new(via: Via) -> Pass {
         Pass {
             via,
@@ -47,19 +48,19 @@ impl Pass {
     }
 }
 
-/// nginx workers: as `worker_processes auto` would choose, but known to us.
+/// Number of nginx workers: what `worker_processes auto` would choose, but known to the lab.
 fn workers() -> u32 {
     std::thread::available_parallelism().map_or(1, |n| n.get() as u32)
 }
 
-/// Files only.
+/// Starts nginx for files only.
 pub fn files(job: &Job, folder: &Folder) -> Result<Running, LabError> {
     let fallback = "=404";
     let location = format!("location / {{ try_files $uri $uri/ {fallback}; }}");
     run(job, folder, "", &location, Vec::new())
 }
 
-/// Before php-fpm.
+/// Starts nginx in front of php-fpm.
 pub fn fpm(job: &Job, folder: &Folder, pass: &Pass) -> Result<Running, LabError> {
     let (address, fpm) = fpm::start(job, folder, pass.via, pass.backlog)?;
     let (mut http, mut extra) = (String::new(), String::new());
@@ -93,7 +94,7 @@ pub fn fpm(job: &Job, folder: &Folder, pass: &Pass) -> Result<Running, LabError>
     )
 }
 
-/// Before several php-cgi.
+/// Starts nginx in front of several php-cgi programs.
 pub fn php_cgi_ports(job: &Job, folder: &Folder) -> Result<Running, LabError> {
     let (addresses, processes) = backend::php_cgi_ports(job, folder)?;
     let servers: String = addresses

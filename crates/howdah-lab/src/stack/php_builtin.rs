@@ -8,7 +8,7 @@ use crate::folder::Folder;
 use crate::need;
 use crate::process::{Process, free_address};
 
-/// `php -S`, with as many processes as the others have.
+/// Starts `php -S` with as many processes as the others have.
 pub fn start(job: &Job, folder: &Folder) -> Result<Running, LabError> {
     let address = free_address()?;
     let mut command = Command::new(need::PHP_CLI.find()?);

@@ -1,4 +1,4 @@
-//! PHP's command line for servers written in PHP: with the ini every other stack has.
+//! PHP's command line for servers written in PHP, with the ini that every other stack has.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,8 @@ use crate::LabError;
 use crate::folder::run;
 use crate::need;
 
-/// PHP's command line with the job's settings. The opcode cache is off on the command line unless told.
+/// PHP's command line with the job's settings. It turns the opcode cache on, which is off on the
+/// command line by default.
 pub fn command(job: &Job) -> Result<Command, LabError> {
     let mut command = Command::new(need::PHP_CLI.find()?);
     command
@@ -17,7 +18,7 @@ pub fn command(job: &Job) -> Result<Command, LabError> {
     Ok(command)
 }
 
-/// The words of [`command`] behind the program.
+/// The arguments of [`command`].
 pub fn arguments(job: &Job) -> [String; 4] {
     let ini = job.ini.file.display().to_string();
     [
@@ -28,8 +29,7 @@ pub fn arguments(job: &Job) -> [String; 4] {
     ]
 }
 
-/// What loads an extension that lies beside the others: nothing when the settings load it already,
-/// since PHP warns about a second time.
+/// The arguments that load an extension; none if the settings load it already, since PHP would warn.
 pub fn loading(job: &Job, name: &str, file: &Path) -> Result<Vec<String>, LabError> {
     let modules = run(command(job)?.arg("-m"))?;
     Ok(if modules.lines().any(|module| module == name) {

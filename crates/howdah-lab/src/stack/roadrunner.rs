@@ -1,5 +1,6 @@
-//! RoadRunner, where it is: a server in Go that hands requests to PHP programs which stay in memory. It can run no
-//! ordinary `index.php`, so it answers the tiny page only, with the PSR-7 worker of its manual.
+//! RoadRunner, if it is installed: a server in Go that passes requests to PHP programs which stay in
+//! memory. It cannot run an ordinary `index.php`, so it answers the tiny page only, with the PSR-7
+//! worker of its manual.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,7 +12,7 @@ use crate::folder::Folder;
 use crate::need;
 use crate::process::{Process, free_address};
 
-/// Starts it with as many workers as the others have processes.
+/// Starts RoadRunner with as many workers as the others have processes.
 pub fn start(job: &Job, folder: &Folder) -> Result<Running, LabError> {
     let address = free_address()?;
     let worker = folder.write("worker.php", worker(&need::ROADRUNNER_PHP.find()?))?;

@@ -1,4 +1,4 @@
-//! Swoole, where PHP has it: the post's script on an address of ours.
+//! Swoole, if PHP has it: the post's script on an address of the lab's.
 
 use super::{Job, Running, environment, php_cli};
 use crate::LabError;
@@ -26,14 +26,14 @@ $http->on('request', function ($request, Swoole\Http\Response $response) {
 $http->start();
 "#;
 
-/// Workers: one for each core, as the post has it.
+/// Number of workers: one for each core, as in the post.
 pub fn workers() -> String {
     std::thread::available_parallelism()
         .map_or(1, |n| n.get())
         .to_string()
 }
 
-/// Starts it with PHP's command line.
+/// Starts the script with PHP's command line.
 pub fn start(job: &Job, folder: &Folder) -> Result<Running, LabError> {
     let address = free_address()?;
     let script = folder.write("server.php", SCRIPT)?;

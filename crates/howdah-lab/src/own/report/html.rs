@@ -13,7 +13,7 @@ use super::super::study::Outcome;
 use super::{heading, text};
 use crate::report::html::tester;
 
-/// Renders it.
+/// Renders the result of a comparison as a page.
 pub fn page(outcome: &Outcome) -> String {
     let mut out = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
@@ -183,7 +183,7 @@ fn label(row: &Row, level: &Level) -> String {
     )
 }
 
-/// A curve for each series that has two points at least.
+/// Draws a curve for each series that has at least two points.
 fn curves(out: &mut String, title: &str, says: &str, axis: &str, series: &[(String, Points)]) {
     let series: Vec<&(String, Points)> = series.iter().filter(|s| s.1.len() > 1).collect();
     if series.is_empty() {

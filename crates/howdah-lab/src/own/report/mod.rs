@@ -1,11 +1,11 @@
-//! How a comparison on one's own application is told: on a terminal, and as a page. Decides nothing.
+//! Reports a comparison on a user's own application: on a terminal, and as a page. Decides nothing.
 
 pub mod html;
 pub mod text;
 
 use super::advise::Question;
 
-/// A question, as a heading.
+/// The heading of a question.
 pub fn heading(question: Question) -> &'static str {
     match question {
         Question::Mode => "Mode",

@@ -8,7 +8,7 @@ use super::super::rows::{Level, Row};
 use super::super::study::Outcome;
 use crate::report::text::{TESTER, tester};
 
-/// Renders it.
+/// Renders the result of a comparison for a terminal.
 pub fn render(outcome: &Outcome) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{}", outcome.found);
@@ -94,7 +94,7 @@ pub fn render(outcome: &Outcome) -> String {
     out
 }
 
-/// That other programs took the processor, if they did.
+/// A sentence if other programs used the processor; None if they did not.
 pub fn busy(outcome: &Outcome) -> Option<String> {
     let cores = outcome.machine.iter().find(|(name, _)| name == "cores");
     let cores: f64 = cores.and_then(|(_, n)| n.parse().ok()).unwrap_or(1.0);
@@ -106,7 +106,7 @@ pub fn busy(outcome: &Outcome) -> Option<String> {
     })
 }
 
-/// What a child takes.
+/// How much memory a child takes, as a sentence; None if that is not known.
 pub fn memory(outcome: &Outcome) -> Option<String> {
     let advice = outcome.advice.as_ref()?;
     let bytes = words::bytes(advice.memory_per_child?);
