@@ -10,7 +10,7 @@
 
 #include "howdah.h"
 
-/* ---- leaves: written in Rust (src/run/border.rs) ---- */
+/* ---- leaves: written in Rust (src/run/border/) ---- */
 
 typedef struct {
 	uint64_t workers;

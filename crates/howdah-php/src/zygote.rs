@@ -344,7 +344,7 @@ impl Zygote {
         while let Ok(Some(n)) = sys::receive(worker.words.ours, &mut buf) {
             match Word::parse(&buf[..n]) {
                 Some(word) => self.report(&Report::Worker(word), None),
-                None => eprintln!("howdah-php: UnknownWord: a worker said nonsense"),
+                None => eprintln!("howdah-php: UnknownWord: cannot parse a message from a worker"),
             }
         }
     }

@@ -87,22 +87,22 @@ pub enum Command {
     Run(Run),
     /// Run PHP on the command line; what it writes to databases reaches the server's page cache.
     Php(Php),
-    /// Check a configuration file, all mistakes at once; or say what `serve DIR` would choose.
+    /// Check a configuration file and report all mistakes; or show what `serve DIR` would choose.
     Check(Check),
     /// Show what the server and its PHP processes are doing.
     Status(Status),
-    /// Take new code, php.ini and configuration, without dropping a request.
+    /// Load new code, php.ini and configuration without dropping a request.
     Reload(Target),
-    /// Purge pages of the page cache, or ask why one is not in it.
+    /// Purge pages from the page cache, or explain why one is not in it.
     Cache(Cache),
     /// Stop the server: running requests are finished first.
     Stop(Stop),
     /// Run the five benchmarks, Howdah beside its rivals, on this machine.
     Compare(Box<crate::commands::compare::Compare>),
-    /// Measure a web server, and say what the figures are worth (speaks ab).
+    /// Measure a web server, and report how reliable the figures are (takes ab's options).
     #[command(version = env!("CARGO_PKG_VERSION"))]
     Bench(Box<howdah_bench::command::Bench>),
-    /// Show in which modes PHP can be run, and which of them this machine can.
+    /// Show the modes in which PHP can be run, and which of them work on this machine.
     Modes(Modes),
     /// Print the versions of Howdah and of PHP.
     Version,
@@ -140,7 +140,7 @@ pub struct Serve {
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Page cache of sites that do not say themselves: `on`, `off`, `rfc` or `dry-run` [default: off]
+    /// Page cache of sites that do not set it themselves: `on`, `off`, `rfc` or `dry-run` [default: off]
     #[arg(long, value_name = "WORD")]
     pub cache: Option<String>,
     /// php.ini in place of the one PHP would find
@@ -202,7 +202,7 @@ pub struct Php {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub target: Target,
-    /// Tell only the site of this name [default: all sites with a page cache]
+    /// Notify only the site of this name [default: all sites with a page cache]
     #[arg(long)]
     pub site: Option<String>,
     /// php.ini in place of the one PHP would find
@@ -229,17 +229,17 @@ pub struct Php {
 /// `howdah check`
 #[derive(Args, Debug)]
 pub struct Check {
-    /// Directory: say what `howdah serve DIR` would choose for it
+    /// Directory: show what `howdah serve DIR` would choose for it
     #[arg(conflicts_with = "config")]
     pub dir: Option<PathBuf>,
     /// Configuration file [default: howdah.toml]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Explain a key (`pool.*.queue_size`, or any part of one) and leave
+    /// Explain a configuration key (`pool.*.queue_size`, or any part of one), then exit
     #[arg(long, value_name = "KEY")]
     pub explain: Option<String>,
-    /// Say where a request goes (`/path?query`, `http://host/path`, `POST /path`) and leave;
-    /// without a configuration file, in the application found in DIR, or here
+    /// Print how a request would be routed (`/path?query`, `http://host/path`, `POST /path`), then
+    /// exit; without a configuration file, in the application found in DIR or the current directory
     #[arg(long, value_name = "REQUEST")]
     pub route: Option<String>,
 }
@@ -247,10 +247,10 @@ pub struct Check {
 /// Which server is meant.
 #[derive(Args, Clone, Debug)]
 pub struct Target {
-    /// Its control socket; not needed while a single server runs
+    /// The server's control socket; not needed while only one server runs
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
-    /// Its configuration file, to find the control socket
+    /// The server's configuration file, to find its control socket
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
@@ -264,7 +264,7 @@ pub struct Status {
     /// As JSON
     #[arg(long)]
     pub json: bool,
-    /// On a terminal, again every second, until `q` is pressed
+    /// On a terminal, refresh every second until `q` is pressed
     #[arg(long, conflicts_with = "json")]
     pub watch: bool,
 }
@@ -280,9 +280,9 @@ pub struct Cache {
 /// What `howdah cache` can do.
 #[derive(Debug, Subcommand)]
 pub enum CacheCommand {
-    /// Make pages old: by path or URL, by tag, or all.
+    /// Purge pages: by path or URL, by tag, or all.
     Purge(CachePurge),
-    /// Say what would happen to a request, and why.
+    /// Explain what the cache would do with a request, and why.
     Explain(CacheExplain),
 }
 
@@ -292,7 +292,7 @@ pub struct CachePurge {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub target: Target,
-    /// Paths or URLs, with all their queries; `*` at the end for all that begin so
+    /// Paths or URLs, with any query; `*` at the end matches everything that begins with it
     pub urls: Vec<String>,
     /// Pages with this tag; may be repeated
     #[arg(long)]
@@ -303,7 +303,7 @@ pub struct CachePurge {
     /// Only of the site of this name
     #[arg(long)]
     pub site: Option<String>,
-    /// Serve them still while they are rendered anew
+    /// Soft purge: serve the old pages while new ones are rendered
     #[arg(long)]
     pub soft: bool,
 }
@@ -316,7 +316,7 @@ pub struct CacheExplain {
     pub target: Target,
     /// Path or URL
     pub url: String,
-    /// A line of the request, as `Cookie: a=b`; may be repeated
+    /// Header of the request, for example `Cookie: a=b`; may be repeated
     #[arg(short = 'H', long, value_name = "LINE")]
     pub header: Vec<String>,
 }

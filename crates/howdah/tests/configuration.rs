@@ -363,7 +363,7 @@ fn what_cannot_go_together_is_a_mistake() {
     for (text, expect) in [
         (
             "listen = [\"127.0.0.1:80\", \"127.0.0.1:80\"]",
-            "a.toml:1:27: listen: 127.0.0.1:80 stands there twice",
+            "a.toml:1:27: listen: duplicate address 127.0.0.1:80",
         ),
         (
             "listen = \"127.0.0.1:80 proxy_protocol\"",
@@ -381,7 +381,7 @@ fn what_cannot_go_together_is_a_mistake() {
         ),
         (
             "listen = [\"unix:/tmp/a.sock mode=0600\", \"unix:/tmp/a.sock\"]",
-            "listen: unix:/tmp/a.sock stands there twice",
+            "listen: duplicate address unix:/tmp/a.sock",
         ),
         (
             "user = \"nobody-of-that-name\"",

@@ -247,7 +247,7 @@ pub struct Bench {
     /// Always measure what the load tester itself can reach [default: when it was busy]
     #[arg(long, help_heading = "Watching")]
     pub ceiling: bool,
-    /// Never do
+    /// Do not measure the load tester's own maximum
     #[arg(long, help_heading = "Watching", conflicts_with = "ceiling")]
     pub no_ceiling: bool,
 

@@ -277,7 +277,7 @@ impl Lane {
         let mut state = exchange.lock();
         match self.port.state(slot) {
             SlotState::Done(child) => {
-                // Its word, unchecked: it is over, and only the access log will tell it.
+                // Not validated: used only for the access log.
                 state.claimed_by(child, || match self.port.begun_ns(slot) {
                     0 => sys::now_ns(),
                     begun => begun,

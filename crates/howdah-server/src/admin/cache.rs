@@ -106,7 +106,7 @@ pub(super) fn metrics(m: &mut Metrics, cache: &CacheStatus) {
     m.family(
         "howdah_cache_passes",
         "counter",
-        "Requests the page cache had no business with, by reason.",
+        "Requests that bypassed the page cache, by reason.",
     );
     for site in &cache.sites {
         for (name, n) in &site.passes {

@@ -322,7 +322,7 @@ pub struct SiteCacheStatus {
     pub stored: u64,
     /// Purges of the site's pages, and writes that made them old.
     pub purges: u64,
-    /// Requests the cache had no business with, by reason.
+    /// Requests that bypassed the cache, by reason.
     pub passes: Vec<(String, u64)>,
     /// Of a thousand requests, how many were answered from the store.
     pub hit_permille: u64,

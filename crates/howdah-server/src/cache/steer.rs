@@ -239,7 +239,7 @@ fn wrote(
             Err(why) => unheard = Some(why),
         }
     }
-    unheard.map_or_else(|| Ok(format!("told {} sites", parts.len())), Err)
+    unheard.map_or_else(|| Ok(format!("notified {} sites", parts.len())), Err)
 }
 
 /// The text for people of a write in the form of [`Ask::Wrote`].

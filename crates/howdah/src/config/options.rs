@@ -63,18 +63,18 @@ pub const SECTIONS: &[(&str, &str)] = &[
         "limits",
         "What a client may send. Beyond a limit it gets the named refusal.",
     ),
-    ("timeouts", "How long anybody may take."),
+    ("timeouts", "How long each step may take."),
     (
         "compression",
         "gzip, brotli and zstd for text, as it is sent.",
     ),
     (
         "cache",
-        "The page cache of all sites. Each site has it off unless it says `cache`.",
+        "The page cache of all sites. A site uses it only if it sets `cache`.",
     ),
     (
         "trusted_proxies",
-        "Whose word about the client counts. Nobody's by default: `X-Forwarded-*` and `Forwarded` are then ordinary headers.",
+        "Proxies that are trusted to report the client's address. None by default: `X-Forwarded-*` and `Forwarded` are then ordinary headers.",
     ),
     (
         "status",
@@ -127,39 +127,39 @@ options! {
     "" {
         "listen": Kind::Texts, "127.0.0.1:8080",
             "Addresses to listen on: `HOST:PORT`, `:PORT` (all IPv4 addresses), `[::]:PORT`, `unix:PATH`. Words may follow: `proxy_protocol` (connections begin with a PROXY header; taken from trusted_proxies only), and for the file of a unix socket `owner=USER`, `group=GROUP` (by default who the server runs as) and `mode=0660`.",
-            "nobody else can reach it until somebody decides so";
+            "not reachable from other machines unless configured";
         "threads": Kind::IntegerOrAuto(1, 128), "auto",
-            "Front threads; `auto` is the number of cores. A change takes a restart.",
-            "each has its own event loop and its own share of the connections";
+            "Number of threads that serve HTTP; `auto` is the number of cores. A change needs a restart of the server.",
+            "each thread has its own event loop and serves its own connections";
         "user": Kind::Text, "",
-            "User that serves HTTP, when started as root. Pools run as it, too, unless they name their own. A change takes a restart.",
-            "without root there is nothing to change";
-        "group": Kind::Text, "", "Group in place of the user's own. A change takes a restart.", "";
+            "User that serves HTTP when the server is started as root. Pools run as the same user unless they set their own `user`. A change needs a restart of the server.",
+            "only root can change to another user";
+        "group": Kind::Text, "", "Group to use in place of the user's primary group. A change needs a restart of the server.", "";
         "pid": Kind::Path, "", "File to write the process id of the master to.", "service managers do not need it";
         "control": Kind::Path, "",
             "Control socket of `howdah status`, `reload` and `stop`. By default one per server, named after its port, in `/run/howdah` (root), `$XDG_RUNTIME_DIR/howdah` or `/tmp/howdah-UID`.",
-            "several servers on one machine do not meet";
+            "several servers on one machine do not collide";
         "php": Kind::Path, "",
             "The `howdah-php` program. By default `$HOWDAH_PHP`, else the one beside `howdah`, in `../libexec` or in `../lib/howdah`.", "";
         "mode": Kind::Word(&["embed", "worker", "fastcgi", "pool", "cgi"]), "embed",
-            "How PHP is run, in every pool that does not say so itself. `embed`: in forked processes of our own. `worker`: the same, but each boots one script for many requests (see `worker`). `fastcgi`: by php-fpm, php-cgi or another FastCGI responder, which somebody else runs (see `fastcgi`). `pool`: by FastCGI programs, as php-cgi, that are started and watched here. `cgi`: by a process for each request.",
-            "the fastest, and isolated";
+            "How PHP is run, in every pool that does not say so itself. `embed`: in forked processes of our own. `worker`: the same, but each boots one script for many requests (see `worker`). `fastcgi`: by php-fpm, php-cgi or another FastCGI responder that is started separately (see `fastcgi`). `pool`: by FastCGI programs such as php-cgi, which Howdah starts and supervises. `cgi`: by a new process for each request.",
+            "the fastest mode, with isolated processes";
     }
     "log" {
         "error": Kind::PathOr(&["stderr"]), "stderr",
-            "Where problems go, a line each, PHP's messages included.",
+            "The error log: one line for each problem, including PHP's messages.",
             "a terminal and a service manager both show it";
         "level": Kind::Word(&["error", "warning", "notice", "info", "debug"]), "notice",
-            "The least important kind of line that is written.",
-            "one line a problem, silence otherwise";
+            "The lowest level of messages that are written.",
+            "one line for each problem, nothing otherwise";
         "access": Kind::PathOr(&["off", "stdout", "stderr"]), "off",
-            "Where a line for each request goes.",
-            "quiet on a terminal; whoever wants it names a file";
+            "The access log: one line for each request.",
+            "keeps a terminal quiet; set a file to get a log";
         "access_format": Kind::Word(&["common", "combined", "extended", "json"]), "combined",
             "`extended` adds host, request time, queue time, child, error name and request number to `combined`.",
-            "log analysers read it";
+            "log analysers understand it";
         "access_delay": Kind::Time(0, 60 * SECOND), "1s",
-            "Access lines are written at the latest after this time; `0s`: at once.",
+            "Longest time that lines of the access log are held back before they are written; `0s`: each is written at once.",
             "one write for many lines";
     }
     "limits" {
@@ -172,10 +172,10 @@ options! {
             "Most header fields; beyond: 431 `TooManyHeaders`.", "Apache's; browsers send about 20";
         "connections": Kind::IntegerOrAuto(1, 1_000_000), "auto",
             "Most connections at once; `auto` is three quarters of the limit of open files, which is raised as far as allowed, and at most one for each 32 KiB of `memory`.",
-            "the rest is for files and PHP";
+            "leaves the rest for files and for connections to PHP";
         "keepalive_requests": Kind::Integer(0, 1 << 40), "10000",
             "Requests on one connection before it is closed; 0: no limit.",
-            "frees a connection's memory now and then; nginx' 1000 costs busy clients reconnects";
+            "frees the memory of long-lived connections from time to time; with nginx' 1000 busy clients reconnect too often";
         "body_rate": Kind::Integer(0, 1 << 30), "240",
             "Least speed of a request body in bytes a second, measured over each ten seconds in which the server waits for it; slower: 408 `BodyTooSlow`. 0: no minimum.",
             "Kestrel's; no real link is slower";
@@ -183,15 +183,15 @@ options! {
             "Least speed in bytes a second at which a client takes its answer, measured while the server waits for it; slower: the connection is closed, `ClientTooSlow`. 0: no minimum.",
             "IIS' and Kestrel's; no real link is slower";
         "discarded_body": Kind::Size(0, G), "256K",
-            "How much of a request body that nobody reads is read and dropped to keep the connection.",
-            "cheaper than a new connection";
+            "Most bytes of an unread request body that are read and discarded so that the connection can be kept open.",
+            "reading this much is cheaper than a new connection";
         "body_memory": Kind::Size(0, 16 * M), "64K",
             "Request bodies up to this size wait in memory, longer ones in a file.", "forms fit, uploads do not";
         "response_memory": Kind::Size(16 * K, 64 * M), "256K",
-            "Output that a slow client has not taken yet waits in memory up to this size, then in a file.",
+            "Output that a slow client has not received yet is kept in memory up to this size, then in a file.",
             "almost every page fits";
         "response_spill": Kind::Size(0, T), "1G",
-            "… and up to this size in the file. Beyond it the script waits for its client, which must take 256 KiB a second: a slower one is cut off, `ClientTooSlow`.",
+            "Largest size of the file in which output waits for a slow client. Beyond it the script waits for its client, which must receive 256 KiB a second: a slower client is disconnected, `ClientTooSlow`.",
             "nginx' fastcgi_max_temp_file_size; a script that waits holds a process";
         "spill_total": Kind::SizeOrAuto(0, 1024 * T), "auto",
             "Most bytes of all files of request bodies and of waiting output together. While more than half of it is used, a client with such a file must send, or take, 16 KiB a second: otherwise 408 `BodyTooSlow`, or `ClientTooSlow`. When all of it is used, a body that needs a file is refused, 503 `SpillFull`, and a script waits for its slow client. `auto` is half of what is free in `spill_directory` at the start.",
@@ -200,28 +200,28 @@ options! {
             "Most memory of the front, beside `cache.memory`; PHP's processes do not count. While more than half of it is used, bodies and answers of slow clients go to files at once, and request heads beyond 4 KiB that do not come in one piece are refused; when all of it is used, new requests are refused: 503 `MemoryLimit`. `auto` is a quarter of the machine's or the container's memory, at least 64 MiB, and of a limited address space (`ulimit -v`) at most half.",
             "many times what a busy site needs; the rest is for PHP";
         "spill_directory": Kind::Path, "/var/tmp",
-            "Directory of these files. They have no name there.", "on a disk; /tmp is memory on many machines";
+            "Directory for stored request bodies and waiting output. The files have no names in it.", "on a disk; /tmp is memory on many machines";
     }
     "timeouts" {
         "header": Kind::Time(100, 600 * SECOND), "10s",
-            "For a whole request head, from its first byte; later: 408 `HeaderTimeout`.",
+            "Longest time for a complete request head, counted from its first byte; later: 408 `HeaderTimeout`.",
             "a slow phone needs 2 s; nginx' 60 s serves slowloris";
         "body": Kind::Time(100, 3600 * SECOND), "30s",
-            "Between two pieces of a request body; later: 408 `BodyTimeout`.",
+            "Longest pause between two pieces of a request body; later: 408 `BodyTimeout`.",
             "nginx has 60 s, Apache 20 s";
         "keepalive": Kind::Time(0, 3600 * SECOND), "75s",
             "How long a connection may be idle between requests.",
             "nginx'; above the 60 s of load balancers, so that they close first";
         "send": Kind::Time(100, 3600 * SECOND), "60s",
-            "Without progress in sending, the client counts as gone.", "nginx' send_timeout";
+            "A connection is closed when nothing could be sent to its client for this time.", "nginx' send_timeout";
         "lingering": Kind::Time(0, 600 * SECOND), "30s",
-            "After an early answer: how long the rest of the request is read so that the client gets to see the answer.",
+            "How long the rest of a request is still read after an early answer, so that the client receives the answer.",
             "nginx' lingering_time";
         "stop": Kind::Time(0, DAY), "10s",
-            "On SIGTERM and SIGINT: how long running requests may still take.",
+            "How long running requests may still take after SIGTERM or SIGINT.",
             "containers are killed after 10 s, services after 90";
         "drain": Kind::Time(0, DAY), "60s",
-            "On SIGQUIT, `howdah stop`, for the old processes `howdah reload`, and after a crash of the front: how long running requests may still take.",
+            "How long running requests may still take after SIGQUIT or `howdah stop`, in the old processes after `howdah reload`, and after a crash of the front.",
             "longer than any page should take";
         "start": Kind::Time(SECOND, 3600 * SECOND), "60s",
             "How long PHP may take to start, preloading included.", "a large preload takes seconds";
@@ -229,7 +229,7 @@ options! {
             "How long a zygote may take to fork a child or to report a child's end; then it counts as stuck and is replaced: `ZygoteStuck`. The same for a spawner (modes `pool` and `cgi`) that does not answer: `SpawnerStuck`.",
             "a fork takes a millisecond";
         "hang": Kind::Time(SECOND, DAY), "30s",
-            "How long a thread of the front may be busy with one thing, or stopped, before the front is killed and started again: `FrontHung`. Time in which it waits for a disk, or the whole machine stands still, does not count. Raise it to look at the front with a debugger.",
+            "How long a thread of the front may be blocked before the front is killed and restarted: `FrontHung`. Time in which it waits for a disk, or in which the whole machine is suspended, does not count. Raise it to look at the front with a debugger.",
             "a turn takes a millisecond; a restart costs all connections";
     }
     "compression" {
@@ -241,50 +241,50 @@ options! {
         "min_size": Kind::Size(0, G), "860",
             "Shorter bodies are sent as they are.", "below that the answer fits one packet either way";
         "types": Kind::Texts, "", "Media types beside the usual text types.", "";
-        "gzip_level": Kind::Integer(1, 9), "5", "gzip's level.", "where the curve bends";
+        "gzip_level": Kind::Integer(1, 9), "5", "gzip's level.", "higher levels take much more time for little gain";
         "brotli_level": Kind::Integer(0, 11), "4", "brotli's level.", "the fastest that beats gzip 9";
         "zstd_level": Kind::Integer(1, 19), "3", "zstd's level.", "the library's own default";
     }
     "cache" {
-        "memory": Kind::Size(M, T), "128M", "Bytes of pages kept in memory, of all sites together.", "ten thousand pages";
+        "memory": Kind::Size(M, T), "128M", "Memory for cached pages, shared by all sites.", "ten thousand pages";
         "path": Kind::Path, "",
-            "Directory for pages beyond those in memory, which a restart keeps; of this server alone, private to its user (made with mode 0700), and outside of every site's root. Without it pages are in memory only.",
-            "a cache in memory asks for no care";
-        "disk_size": Kind::Size(M, 1024 * T), "1G", "Bytes of pages kept below `path`, of all sites together.", "a hundred thousand pages";
+            "Directory for cached pages that do not fit into memory; they survive a restart. It must belong to this server alone, be private to its user (it is created with mode 0700), and lie outside of every site's root. Without it, pages are cached in memory only.",
+            "a cache in memory needs no maintenance";
+        "disk_size": Kind::Size(M, 1024 * T), "1G", "Disk space for cached pages below `path`, shared by all sites.", "a hundred thousand pages";
     }
     "trusted_proxies" {
         "networks": Kind::Texts, "",
-            "Addresses and networks of the proxies, as `10.0.0.0/8`.",
-            "whoever is believed can claim to be anybody";
+            "Addresses and networks of the trusted proxies, for example `10.0.0.0/8`.",
+            "a trusted proxy can claim any client address";
         "unix": Kind::OnOff, "off",
-            "Whether whoever connects to a unix socket is a trusted proxy.", "its mode decides who can";
+            "Whether every connection to a unix socket comes from a trusted proxy.", "the socket's mode decides who can connect";
         "header": Kind::Word(&["x-forwarded", "forwarded"]), "x-forwarded",
             "Which headers the proxies write: `X-Forwarded-For` and its relatives, or `Forwarded` (RFC 7239).",
-            "what nearly all write; only one is read, since a proxy passes a client's other one through";
+            "nearly all proxies write it; only one kind is read, because a proxy passes on the other kind as the client sent it";
         "host": Kind::OnOff, "off",
-            "Believe the host the proxy names (`X-Forwarded-Host`, `host=`).",
-            "most proxies keep `Host` and pass this one through from anybody";
-        "port": Kind::OnOff, "off", "Believe `X-Forwarded-Port`.", "as for `host`";
+            "Take the host from the proxy's `X-Forwarded-Host` or `host=`.",
+            "most proxies keep `Host` and pass on an `X-Forwarded-Host` that a client sent";
+        "port": Kind::OnOff, "off", "Take the port from `X-Forwarded-Port`.", "as for `host`";
     }
     "status" {
         "path": Kind::Text, "",
-            "URL path of the status page, as `/howdah-status`; none by default.", "it shows what visitors do";
+            "URL path of the status page, for example `/howdah-status`; by default there is no page.", "it shows what visitors do";
         "allow": Kind::Texts, "127.0.0.1, ::1",
             "Who may see it: addresses and networks. Nobody who comes through a proxy that `[trusted_proxies]` does not name, as far as it adds `X-Forwarded-For`, `Forwarded`, `Via`, `X-Real-IP` or the like; a proxy on this machine that adds none of them (nginx, unless told to) looks like this machine: name it there and let it add one.",
             "it shows what visitors do";
     }
     "pool.*" {
         "mode": Kind::Word(&["embed", "worker", "fastcgi", "pool", "cgi"]), "",
-            "How this pool runs scripts; without it as the `mode` at the top says. `--mode` on the command line goes before both.", "";
+            "How this pool runs scripts; by default, the `mode` at the top of the file. `--mode` on the command line overrides both.", "";
         "command": Kind::Texts, "php-cgi",
             "`pool`, `cgi`: the program that runs PHP scripts, and its arguments: a path, or a name looked for in PATH. In `pool` any program that speaks FastCGI on its standard input; also a wrapper that executes one.",
-            "what PHP itself brings along (Debian: php-cgi)";
+            "PHP comes with it (Debian: package php-cgi)";
         "processes": Kind::Word(&["auto", "shared", "independent"]), "auto",
             "`pool`: one program that forks max_children children, which share an opcache (`shared`: php-cgi with PHP_FCGI_CHILDREN), or up to max_children programs, each with an opcache of its own (`independent`). `auto` is `shared` for php-cgi.",
             "one opcache is warm once and takes its memory once; independent programs are replaced, counted and killed one by one";
         "process_lifetime": Kind::TimeOrOff(SECOND, 365 * DAY), "off",
-            "`pool`: a program that has lived so long is replaced, its replacement first.",
-            "max_requests and max_memory catch what ages";
+            "`pool`: a program is replaced when it has run for this long; the replacement is started first.",
+            "max_requests and max_memory already replace leaking processes";
         "ports": Kind::Text, "",
             "`pool`: consecutive TCP ports of the programs, as `127.0.0.1:9000-9007`, in place of unix sockets. For `independent` processes: one a port, so max_children is at most their number.",
             "unix sockets are faster, and nobody else can connect to these";
@@ -294,18 +294,18 @@ options! {
             "Modes `embed` and `worker`: patterns of files (`src/**/*.php`; relative to this file's directory, in mode `worker` to the worker script's); when one changes, or a link on the way to them, all processes are replaced, one after the other, by new ones with a fresh opcache. With `profile = \"production\"` a deployment takes effect by itself. At most 8192 directories (`WatchIncomplete`).",
             "a deployment that ends with `howdah reload` needs no watching";
         "pm": Kind::Word(&["static", "dynamic", "ondemand"]), "dynamic",
-            "`static`: always max_children processes. `dynamic`: between the spares. `ondemand`: as requests come, PHP itself with the first. With `--children N` on the command line and no pm here it is `static`; so it is in mode `worker`.",
-            "php-fpm's words; idle memory follows the load";
+            "How the number of processes is chosen, as in php-fpm. `static`: always max_children processes. `dynamic`: as many as keep between min_spare_servers and max_spare_servers idle. `ondemand`: processes are started when requests come, and PHP itself with the first. The default is `static` in mode `worker` and with `--children N` on the command line.",
+            "the number of processes, and so the memory, follows the load";
         "max_children": Kind::IntegerOrAuto(1, 1000), "auto",
-            "Most PHP processes; `auto` follows from cores and memory, of the container if there is one. In mode `worker` it is two for each core.",
+            "Largest number of PHP processes; `auto` is computed from the cores and memory of the machine, or of the container if there is one. In mode `worker` it is two for each core.",
             "no number fits every machine";
-        "start_servers": Kind::IntegerOrAuto(0, 1000), "auto", "`dynamic`: processes at start.", "as many as cores";
+        "start_servers": Kind::IntegerOrAuto(0, 1000), "auto", "`dynamic`: number of processes at the start.", "as many as cores";
         "min_spare_servers": Kind::IntegerOrAuto(0, 1000), "auto",
-            "`dynamic`: fork when fewer are idle.", "half the cores, at least one";
+            "`dynamic`: a process is started when fewer than this are idle.", "half the cores, at least one";
         "max_spare_servers": Kind::IntegerOrAuto(1, 1000), "auto",
-            "`dynamic`: retire when more are idle.", "twice the cores, at least four";
+            "`dynamic`: a process is stopped when more than this are idle.", "twice the cores, at least four";
         "process_idle_timeout": Kind::Time(SECOND, DAY), "10s",
-            "An idle process above the spares leaves after this time.", "php-fpm's";
+            "A process beyond the spare ones is stopped after it has been idle for this time.", "php-fpm's";
         "max_requests": Kind::Integer(0, 1 << 40), "0",
             "A process serves exactly this many requests and is replaced (mode `worker`: up to a tenth fewer, when its successor has booted; mode `pool`: up to a fifth fewer); 0: never.",
             "php-fpm's; max_memory catches leaks";
@@ -314,24 +314,24 @@ options! {
             "four times PHP's usual memory_limit: such a process leaks";
         "queue_size": Kind::Integer(0, 65535), "1024",
             "Most requests that wait for a process; beyond: 503 `QueueFull` with Retry-After.",
-            "a thousand waiting users is a crowd, more is an attack";
+            "a thousand waiting requests can be visitors, more are an attack";
         "queue_timeout": Kind::Time(10, 3600 * SECOND), "30s",
-            "Longest wait; then 503 `QueueTimeout` with Retry-After.", "nobody waits longer for a page";
+            "Longest time a request waits for a process; then 503 `QueueTimeout` with Retry-After.", "visitors do not wait longer for a page";
         "request_terminate_timeout": Kind::TimeOrOff(100, DAY), "300s",
-            "Longest run of a script by the clock on the wall, sleeping and waiting included; then its process is killed: 504 `TerminateTimeout`.",
+            "Longest time a script may run, including the time it sleeps and waits; then its process is killed: 504 `TerminateTimeout`.",
             "PHP's max_execution_time counts CPU time only; a script that hangs must not hold its process for ever";
         "request_slowlog_timeout": Kind::TimeOrOff(100, DAY), "10s",
             "A request that runs longer has its PHP stack written to the error log (`SlowRequest`).",
-            "where it hangs is the first question";
+            "the stack shows where it hangs";
         "php_ini": Kind::Path, "", "php.ini in place of the one PHP would find.", "";
         "php_value": Kind::Pairs, "",
             "`[pool.NAME.php_value]`: settings for the whole pool, as on PHP's command line (`-d`); also those that count only at start (`opcache.memory_consumption`, `extension`).", "";
         "profile": Kind::Word(&["php", "development", "production"]), "php",
-            "When a changed file takes effect. `php`: as php.ini says (two seconds later, unless it says otherwise). `development`: at once; opcache looks at each file for each request (opcache.revalidate_freq = 0). `production`: with `howdah reload` only, and no file is looked at (opcache.validate_timestamps = 0). The pool's php_value goes before it.",
-            "nobody is surprised who knows PHP";
+            "When a changed file takes effect. `php`: as php.ini says (two seconds later, unless it says otherwise). `development`: at once; opcache looks at each file for each request (opcache.revalidate_freq = 0). `production`: with `howdah reload` only, and no file is looked at (opcache.validate_timestamps = 0). The pool's php_value overrides it.",
+            "behaves as PHP users expect";
         "opcache": Kind::OnOff, "on", "`off` switches opcache off. With `on` php.ini, `php_value` and `-d` decide (`opcache.enable`), whose default is on.", "PHP is several times faster with it";
         "user": Kind::Text, "",
-            "User of the processes; needs a start as root. Without it: the server's user.", "";
+            "User that the PHP processes run as; the server must be started as root. By default, the server's `user`.", "";
         "group": Kind::Text, "", "Group in place of the user's own.", "";
         "env": Kind::Pairs, "", "`[pool.NAME.env]`: environment of the processes.", "";
         "clear_env": Kind::OnOff, "on",
@@ -340,11 +340,11 @@ options! {
         "fastcgi": Kind::Texts, "",
             "Mode `fastcgi`: where the backends listen: `unix:PATH`, `HOST:PORT`, a range as `127.0.0.1:9000-9007`; `weight=N` may follow. Each request goes to the least busy one.", "";
         "max_connections": Kind::IntegerOrAuto(1, 4096), "auto",
-            "Mode `fastcgi`: most connections to each backend: php-fpm's `pm.max_children`. What is more waits here, not in the backend's backlog. `auto`: what the backend says of itself (php-cgi does), else felt out: more with each answer, less when the backlog is full. `--children N` on the command line goes before it.",
-            "php-fpm does not tell; a number is better, and needed for keep_connections";
+            "Mode `fastcgi`: most connections to each backend: php-fpm's `pm.max_children`. Further requests wait in Howdah's queue, not in the backend's backlog. `auto`: the number the backend reports (php-cgi does); otherwise it is found out by trying: it grows with each answer and shrinks when the backlog is full. `--children N` on the command line overrides it.",
+            "php-fpm does not report its number; setting it is better, and keep_connections needs it";
         "keep_connections": Kind::OnOff, "on",
-            "Mode `fastcgi`: use connections again. Only where the number of processes is known: each kept connection holds one. Turn it off for scripts that work on after `fastcgi_finish_request()`: php-fpm then takes the next request and lets it wait.",
-            "no accept and no close for each request: half as many small answers a second without";
+            "Mode `fastcgi`: keep connections open and reuse them. Only where the number of processes is known: each kept connection holds one. Turn it off for scripts that work on after `fastcgi_finish_request()`: php-fpm then takes the next request and lets it wait.",
+            "saves a connection for each request: without it there are half as many small answers a second";
         "keep_timeout": Kind::Time(1, 3600 * SECOND), "1s",
             "Mode `fastcgi`: a connection that is kept without a request is closed after this time.",
             "php-fpm counts its process as active meanwhile";
@@ -352,9 +352,9 @@ options! {
             "Mode `fastcgi`: longest attempt to connect; then another backend is tried.",
             "the second repetition of a lost TCP packet comes after 3 s";
         "send_timeout": Kind::Time(10, 3600 * SECOND), "60s",
-            "Mode `fastcgi`: without progress in sending a request for so long: 504 `BackendTimeout`.", "nginx' fastcgi_send_timeout";
+            "Mode `fastcgi`: longest time without progress in sending a request; then 504 `BackendTimeout`.", "nginx' fastcgi_send_timeout";
         "read_timeout": Kind::TimeOrOff(10, DAY), "off",
-            "Mode `fastcgi`: silence of the backend for so long: 504 `BackendTimeout`.",
+            "Mode `fastcgi`: longest time without a byte from the backend; then 504 `BackendTimeout`.",
             "request_terminate_timeout limits the whole; a report that is computed for two minutes is no failure";
         "restart_time": Kind::Time(0, 3600 * SECOND), "10s",
             "Mode `fastcgi`: when all backends have been away for longer, requests are refused at once (`BackendDown`); until then they wait.",
@@ -365,7 +365,7 @@ options! {
             "Mode `fastcgi`, for php-fpm alone: a body that was stored in a file (`limits.body_memory`) gets a name in this directory while its request lasts, and PHP reads it there (`REQUEST_BODY_FILE`) in place of the connection. On the file system of `limits.spill_directory`; php-fpm's group must be able to enter it, nobody else should.", "";
     }
     "site" {
-        "name": Kind::Text, "", "Its name in logs and status; by default its first host.", "";
+        "name": Kind::Text, "", "Name of the site in logs and status; by default its first host.", "";
         "hosts": Kind::Texts, "", "Hosts it answers for: `example.org`, `*.example.org`, an address. `SERVER_NAME` is the one asked for, or the first.", "";
         "default": Kind::OnOff, "off",
             "Answers for hosts that no site names. Without such a site it is the first.", "";
@@ -384,21 +384,21 @@ options! {
         "front_controller_path_info": Kind::OnOff, "off",
             "Give it the request's path as PATH_INFO.",
             "most applications go by REQUEST_URI, and Apache's usual rewrite sets none";
-        "php_extensions": Kind::Texts, ".php", "Names that end so are scripts.", "";
+        "php_extensions": Kind::Texts, ".php", "File name endings of PHP scripts.", "";
         "htaccess": Kind::Word(&["deny", "off"]), "deny",
-            "What is made of Apache's `.htaccess` files in the root and below it. `deny`: what they close is closed, at every request as the files are then; the rest of them is not applied. `off`: they are not looked at.",
-            "applications and plugins protect uploads, logs and sessions by nothing else";
+            "How Apache's `.htaccess` files in the root and below it are treated. `deny`: access that they deny is denied, and changes take effect with the next request; their other directives are not applied. `off`: they are ignored.",
+            "many applications and plugins protect uploads, logs and sessions only by these files";
         "symlinks": Kind::Word(&["follow", "owner", "beneath"]), "follow",
             "What symbolic links below the root may point to: anything; what their owner owns; what lies below the root.",
             "nginx' and Apache's default, and what Debian's applications need";
         "root_resolution": Kind::Word(&["reload", "second", "request"]), "second",
             "When links in `root` itself are looked at again.",
             "a deployment that moves a link takes effect, at no measurable cost";
-        "deny": Kind::Texts, "", "Globs of URL paths that are never answered from, file or script.", "";
+        "deny": Kind::Texts, "", "Globs of URL paths that are always refused, files and scripts alike.", "";
         "expose": Kind::Texts, "",
-            "Globs of URL paths that are sent although their names are on the list of what is never sent (dotfiles, backups, sources).", "";
+            "Globs of URL paths that are served although files of such names are otherwise never sent (dotfiles, backups, sources).", "";
         "precompressed": Kind::OnOff, "on",
-            "Send `x.css.br`, `.zst`, `.gz` in place of `x.css` to who accepts it.", "";
+            "Send `x.css.br`, `.zst` or `.gz` in place of `x.css` to clients that accept it.", "";
         "sendfile_roots": Kind::Texts, "", "Directories whose files a script may name by `X-Sendfile`.", "";
         "max_body_size": Kind::SizeOrOff(1, 1 << 50), "1G",
             "Longest request body; beyond: 413 before PHP sees anything.",
@@ -413,19 +413,19 @@ options! {
         "error_pages": Kind::Pairs, "",
             "`[site.error_pages]`: a file below the root for a status, as `404 = \"404.html\"`. It is sent as it is: a script, or a file that `deny` closes, is a mistake.", "";
         "cache": Kind::Word(&["off", "on", "rfc", "dry-run"]), "off",
-            "The page cache. `dry-run`: as `on`, but nothing is served from it; `howdah status` tells what would have been a hit, and what would have been wrong. `on`: pages are rendered for an anonymous request the server makes itself, and served to anonymous readers. `rfc`: an HTTP cache (RFC 9111) that stores what the application explicitly allows, for applications that declare `Vary` truly.",
-            "a cache is switched on by somebody who knows the application";
+            "The page cache. `dry-run`: as `on`, but nothing is served from it; `howdah status` shows what would have been a hit, and what would have been wrong. `on`: pages are rendered for an anonymous request the server makes itself, and served to anonymous readers. `rfc`: an HTTP cache (RFC 9111) that stores what the application explicitly allows, for applications that declare `Vary` truly.",
+            "whether pages can be cached depends on the application";
         "cache_preset": Kind::Text, "auto",
-            "What is known of the application: `wordpress`, `mediawiki`, `drupal`, `joomla`, `phpbb`, `magento`, `laravel`, `symfony`, `dokuwiki`, `php`. `auto`: as the root is recognised, else the first of its subfolders that is. One for the whole site: another application in a subfolder is told at the start.", "";
+            "What is known of the application: `wordpress`, `mediawiki`, `drupal`, `joomla`, `phpbb`, `magento`, `laravel`, `symfony`, `dokuwiki`, `php`. `auto`: as the root is recognised, else the first of its subfolders that is. One for the whole site: another application in a subfolder is reported at the start.", "";
         "cache_ttl": Kind::Time(SECOND, 365 * DAY), "120s",
-            "How long a page that does not say is kept (`cache = on`).", "Varnish's; writes over HTTP end it sooner";
+            "How long a page is kept whose headers name no lifetime (`cache = on`).", "Varnish's; writes over HTTP end it sooner";
         "cache_max_ttl": Kind::Time(SECOND, 365 * DAY), "24h",
-            "No page is kept longer, whatever it says.", "a mistake in a header ends within a day";
+            "Longest time any page is kept, whatever its headers say.", "a mistake in a header ends within a day";
         "cache_grace": Kind::Time(0, DAY), "10s",
-            "How long beyond its lifetime a page is served while it is rendered anew (`cache = on`).", "Varnish's";
+            "How long beyond its lifetime a stale page is served while a new one is rendered (`cache = on`).", "Varnish's";
         "cache_stale_if_error": Kind::Time(0, 30 * DAY), "1h",
-            "How long beyond its lifetime a page is served when PHP fails (`cache = on`).", "an hour is enough to repair something";
-        "cache_max_object": Kind::Size(K, G), "8M", "Longest body that is kept; never more than half of `memory` in `[cache]`.", "pages are shorter, downloads are no pages";
+            "How long beyond its lifetime a page is served when PHP fails (`cache = on`).", "gives you an hour to repair the application";
+        "cache_max_object": Kind::Size(K, G), "8M", "Largest body that is cached; at most half of `memory` in `[cache]`.", "pages are smaller; downloads should not be cached";
         "cache_ignore_cookies": Kind::Texts, "",
             "Cookies that change no page, beside those of analytics; `*` at the end for all that begin so. Any other unknown cookie passes the cache by (`UnknownCookie`).",
             "only you know what your cookies do";
@@ -438,11 +438,11 @@ options! {
             "Every request that may have written (POST, PUT, DELETE …, and what the preset knows) makes all pages of the site old. `off`: only its own URL (RFC 9111 §4.4).",
             "a cache that sees only HTTP cannot know which pages show what was written";
         "cache_shadow": Kind::Integer(0, 1 << 30), "0",
-            "One hit in so many has its page rendered anew behind the reader's back and compared; a difference is the warning `ShadowDiffers`. 0: none.",
-            "each costs a render; 1000 is hardly noticed";
+            "Re-render every Nth cache hit in the background and compare it with the stored page; a difference is logged as the warning `ShadowDiffers`. 0: never.",
+            "each comparison runs PHP once; 1000 adds hardly any load";
         "cache_purge_from": Kind::Texts, "",
             "Who may purge pages by HTTP requests (`PURGE /path`, …): addresses, networks, `unix` (who connects to a unix socket). The machine's own PHP comes from one of its addresses.",
-            "`howdah cache purge` needs nobody's leave, and behind a proxy everybody comes from its address";
+            "`howdah cache purge` works without it, and behind a proxy all clients have the proxy's address";
         "cache_purge_token": Kind::Text, "",
             "A secret of 16 characters or more: whoever sends it in `X-Purge-Token` or `Authorization: Bearer` may purge, too.", "";
         "cache_purge_path": Kind::Text, "",
@@ -450,25 +450,25 @@ options! {
             "an application may have such a path of its own";
         "cache_litespeed": Kind::OnOff, "on",
             "Tell scripts that there is a cache that understands `X-LiteSpeed-*` (`X-LSCACHE`, `LSWS_EDITION` in `$_SERVER`), so that plugins for LiteSpeed's cache tag and purge pages here.",
-            "a plugin that is installed is to work; without one nothing asks";
+            "an installed plugin should work; without one nothing uses it";
         "cache_keep_tags": Kind::OnOff, "off",
             "Let `Surrogate-Key`, `Cache-Tag`, `X-Magento-Tags`, `X-Drupal-Cache-Tags` and their kin go on to clients, for a cache in front of this server that purges by them.",
-            "they tell clients how the site is made";
+            "they show clients how the site is built";
         "rule": Kind::Sections, "", "`[[site.rule]]`", "";
         "static": Kind::Sections, "", "`[[site.static]]`", "";
         "internal": Kind::Sections, "", "`[[site.internal]]`", "";
     }
     "site.rule" {
-        "path": Kind::Text, "", "Exactly this path.", "";
-        "prefix": Kind::Text, "", "This path and all below it; `$1` is what follows.", "";
+        "path": Kind::Text, "", "Matches exactly this path.", "";
+        "prefix": Kind::Text, "", "Matches this path and everything below it; `$1` is what follows the prefix.", "";
         "glob": Kind::Text, "", "A glob: `*` within a name, `**` across directories; without a leading slash below any directory.", "";
         "regex": Kind::Text, "", "A regular expression; `$1` or `${name}` are its groups.", "";
         "methods": Kind::Texts, "", "Only for these methods.", "";
         "if_missing": Kind::OnOff, "off", "Only if the path names no file, script or directory with an index.", "";
         "redirect": Kind::Text, "", "Sends the client to this path or URL.", "";
         "status": Kind::Integer(300, 399), "302",
-            "The redirect's status: 301, 302, 303, 307 or 308.", "browsers remember a 301 for ever";
-        "rewrite": Kind::Text, "", "Goes on with this path in place of the request's; the query is kept.", "";
+            "The redirect's status: 301, 302, 303, 307 or 308.", "browsers cache a 301 permanently";
+        "rewrite": Kind::Text, "", "Continues with this path in place of the request's; the query is kept.", "";
         "deny": Kind::Integer(400, 499), "", "Refuses: 403, 404 or 410.", "";
         "cgi": Kind::Text, "",
             "What the path names is a program, executed as it is by the pool of this name, of mode `cgi`: `prefix = \"/cgi-bin/\", cgi = \"programs\"`. It has to be an executable file; nothing there is sent as a file.", "";
@@ -494,8 +494,8 @@ options! {
         "type": Kind::Text, "", "`Content-Type` in place of the table's.", "";
     }
     "site.internal" {
-        "prefix": Kind::Text, "", "Of the path the script names, with slashes at both ends.", "";
-        "root": Kind::Path, "", "The directory in place of the prefix.", "";
+        "prefix": Kind::Text, "", "Beginning of the paths that scripts may name, with slashes at both ends.", "";
+        "root": Kind::Path, "", "The directory that replaces the prefix.", "";
     }
 }
 

@@ -168,7 +168,7 @@ pub fn listen(
                 if !any && listeners.iter().any(same) {
                     top.file().mistake(
                         entry.place.clone(),
-                        format!("{what}: {} stands there twice", listen.address),
+                        format!("{what}: duplicate address {}", listen.address),
                     );
                 }
                 check_socket_owner(top, &entry.place, what, &listen);

@@ -521,7 +521,10 @@ fn rules_of(section: &Section<'_, '_, '_>, pools: &[Mode]) -> Vec<Rule> {
         file.mistake(section.place.clone(), message);
     }
     if ends.len() > 1 || (ends.len() == 1 && !edits.is_empty()) {
-        let message = format!("a rule does one thing; here are {}", given.join(", "));
+        let message = format!(
+            "a rule may have only one action (found {})",
+            given.join(", ")
+        );
         file.mistake(section.place_of(given[0]), message);
         return Vec::new();
     }

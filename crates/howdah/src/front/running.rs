@@ -153,7 +153,7 @@ pub fn take(
                     style(log),
                     log.level,
                 )
-                .map_err(|e| one(format!("cannot go on in the error log: {e}")))?;
+                .map_err(|e| one(format!("cannot reopen the error log: {e}")))?;
             running.control.change(settings.http.clone());
             let former = running.front.config();
             running.front.swap(config);
