@@ -78,8 +78,9 @@ pub(super) fn classify<'a>(dialect: Dialect, tokens: &[Token<'a>]) -> Verdict<'a
         Token::Word(word) => Some(verb_of(word)),
         _ => None,
     });
-    let told =
-        called.len() <= MAX_CALLED && called.iter().all(|f| f.len() <= MAX_TOLD / MAX_CALLED);
+    // A zero byte ends a value where the effect is read.
+    let tellable = |name: &&[u8]| name.len() <= MAX_TOLD / MAX_CALLED && !name.contains(&0);
+    let told = called.len() <= MAX_CALLED && called.iter().all(tellable);
     let values = called.iter().filter(|_| told);
     Verdict {
         values: values.map(|f| (functions::CALLED.as_bytes(), *f)).collect(),
