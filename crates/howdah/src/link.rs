@@ -111,12 +111,12 @@ pub enum ToMaster {
     },
     /// A configuration is served.
     Serving {
-        /// Its number.
+        /// The number of the configuration that is served.
         generation: u64,
     },
     /// A configuration is not served; the one before, if any, still is. Descriptor: the reasons, a line each.
     Refused {
-        /// Its number.
+        /// The number of the configuration that is not served.
         generation: u64,
     },
     /// The answer to [`ToFront::Status`]. Descriptor: the status as JSON.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transcript {
-    /// Shows nothing.
+    /// Shows neither requests nor answers; the default.
     #[default]
     Silent,
     /// Shows the status of every answer.

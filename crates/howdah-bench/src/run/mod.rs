@@ -169,7 +169,7 @@ pub struct Bytes {
 /// Counts of connections and of their use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connections {
-    /// Connections established.
+    /// Connections that were established, whether a request was answered on them or not.
     pub opened: u64,
     /// Complete answers on a connection that had carried one before.
     pub reused: u64,

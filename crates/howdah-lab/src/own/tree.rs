@@ -28,7 +28,8 @@ pub struct Changes {
 }
 
 impl Tree {
-    /// Reads the directory. Does not follow symbolic links; what cannot be read counts as absent.
+    /// Reads the directory and all below it, without following symbolic links. A directory or file that
+    /// cannot be read is left out.
     pub fn of(directory: &Path) -> Tree {
         use std::os::unix::fs::MetadataExt;
         let mut tree = Tree::default();

@@ -408,3 +408,13 @@ impl Client {
         self.read.is_empty() && !self.more()
     }
 }
+
+/// A server whose callback is `code`, with `$q`, `$r` and `$s`.
+pub fn serving(code: &str) -> Script {
+    Script::start(&format!(
+        r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
+        $s->set(['worker_num' => 1]);
+        $s->on('request', function ($q, $r) use ($s) {{ {code} }});
+        $s->start();"#
+    ))
+}

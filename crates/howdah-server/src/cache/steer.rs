@@ -21,7 +21,7 @@ use crate::site::Site;
 /// A request of an administrator to the page cache, as the control socket carries it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ask {
-    /// Purge pages.
+    /// Makes stored pages old, or removes them.
     Purge {
         /// Only of this site, by name; otherwise of all, or of the one a URL's host names.
         site: Option<String>,

@@ -167,19 +167,7 @@ pub fn informational(head: &Head) -> ResponseHead {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn script(status: u16, fields: &[(&str, &str)]) -> Head {
-        Head {
-            status,
-            reason: Vec::new(),
-            headers: fields
-                .iter()
-                .map(|(n, v)| (n.as_bytes().to_vec(), v.as_bytes().to_vec()))
-                .collect(),
-            rejected: 0,
-            local_redirect: false,
-        }
-    }
+    use crate::script::rig::script_head as script;
 
     fn check(head: &Head, status: u16, lines: &str) {
         let out = for_client(head, &orders(head));

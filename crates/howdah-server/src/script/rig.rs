@@ -120,9 +120,10 @@ fn config() -> PumpConfig {
     }
 }
 
-pub fn head_event(fields: &[(&str, &str)]) -> Option<Result<Event, ExecError>> {
-    Some(Ok(Event::Head(Head {
-        status: 200,
+/// The head of a script's answer.
+pub fn script_head(status: u16, fields: &[(&str, &str)]) -> Head {
+    Head {
+        status,
         reason: Vec::new(),
         headers: fields
             .iter()
@@ -130,7 +131,11 @@ pub fn head_event(fields: &[(&str, &str)]) -> Option<Result<Event, ExecError>> {
             .collect(),
         rejected: 0,
         local_redirect: false,
-    })))
+    }
+}
+
+pub fn head_event(fields: &[(&str, &str)]) -> Option<Result<Event, ExecError>> {
+    Some(Ok(Event::Head(script_head(200, fields))))
 }
 
 pub fn body(text: &[u8]) -> Option<Result<Event, ExecError>> {

@@ -310,7 +310,7 @@ mod tests {
             fs::rename(tree.at(place), tree.at("old")).unwrap();
             fs::create_dir_all(tree.at("a/b/c")).unwrap();
             fs::write(tree.at(place).join(".htaccess"), CLOSING).unwrap();
-            assert_eq!(tree.found(), 1, "made anew: {place}");
+            assert_eq!(tree.found(), 1, "made again: {place}");
             let tree = Tree::new();
             fs::create_dir_all(tree.at("new/b/c")).unwrap();
             fs::create_dir_all(tree.at("new/c")).unwrap();

@@ -88,12 +88,9 @@ impl Site {
     }
 
     fn ask(&self, asked: &Asked<'_>, hides: bool) -> Result<(), Closed> {
-        let chain = self.htaccess.files.on(asked.root, asked.path, asked.lies);
+        let chain = self.chain(asked.root, asked.path, asked.lies);
         if chain.files.is_empty() {
             return Ok(());
-        }
-        if !chain.met.is_empty() {
-            self.note(asked.root, &chain);
         }
         let (because, refusal, status) = match decide(&chain.files, asked) {
             Verdict::Open => return Ok(()),
@@ -132,10 +129,7 @@ impl Site {
         }
         let root = self.root();
         let says_something = |path: &[u8], lies| {
-            let chain = self.htaccess.files.on(&root, path, lies);
-            if !chain.met.is_empty() {
-                self.note(&root, &chain);
-            }
+            let chain = self.chain(&root, path, lies);
             chain.files.iter().any(|file| !file.parsed.is_harmless())
         };
         let path = path.as_bytes();
@@ -153,6 +147,15 @@ impl Site {
         controller.is_some_and(|script| {
             !path.starts_with(directory_of(script)) && says_something(script, Lies::Script)
         })
+    }
+
+    /// The files on a path; what a new one has to report is kept.
+    fn chain(&self, root: &RootDir, path: &[u8], lies: Lies) -> Chain {
+        let chain = self.htaccess.files.on(root, path, lies);
+        if !chain.met.is_empty() {
+            self.note(root, &chain);
+        }
+        chain
     }
 
     fn note(&self, root: &RootDir, chain: &Chain) {
