@@ -40,11 +40,14 @@ pub struct ThreadHooks {
 }
 
 impl Default for ThreadHooks {
-    /// What the executor's pools need ([`howdah_executor::front_thread`]).
+    /// What the executor's pools ([`howdah_executor::front_thread`]) and sites with `.htaccess` files need.
     fn default() -> ThreadHooks {
         use howdah_executor::front_thread;
         ThreadHooks {
-            start: Arc::new(|index| front_thread::attach(index as u32)),
+            start: Arc::new(|index| {
+                crate::site::htaccess::remember_absence();
+                front_thread::attach(index as u32);
+            }),
             park: Arc::new(front_thread::before_park),
             unpark: Arc::new(front_thread::after_unpark),
         }
@@ -229,7 +232,6 @@ impl Server {
                 .spawn(move || {
                     let _end = EndWithThisThread;
                     slice::ask_for_short_slices();
-                    crate::site::htaccess::remember_absence();
                     start(index);
                     let id = rustix::thread::gettid().as_raw_nonzero().get();
                     theirs.thread.store(id, Ordering::Relaxed);
