@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use howdah_executor::config::{Patience, PoolConfig, ProcessManager};
 use howdah_executor::embed::EmbedPool;
 use howdah_executor::launch::DirectLauncher;
-use howdah_executor::{Event, Executor, ScriptBody, ScriptLog, ScriptRequest, front_thread};
+use howdah_executor::{Event, Executor, Role, ScriptBody, ScriptLog, ScriptRequest, front_thread};
 use howdah_proto::level::Level;
 use howdah_proto::request::{FrameBuilder, RequestFrame};
 
@@ -85,6 +85,7 @@ async fn client(
             frame: frame.clone(),
             body: ScriptBody::Empty,
             id: 1,
+            role: Role::Responder,
             effects: None,
         });
         loop {

@@ -31,10 +31,8 @@ pub enum ProcessManager {
 /// A pool by the mode that runs its scripts: the one word of configuration that is switched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// PHP in forked processes of our own.
+    /// PHP in forked processes of our own; mode `worker` where [`PoolConfig::worker`] is set.
     Embed(PoolConfig),
-    /// The same, but each process boots one script for many requests; `PoolConfig::worker` is set.
-    Worker(PoolConfig),
     /// FastCGI backends: php-fpm, php-cgi, any responder.
     FastCgi(FastCgiConfig),
     /// A process for each request.
@@ -47,8 +45,8 @@ impl Mode {
     /// The word that selects this mode in the configuration.
     pub fn word(&self) -> &'static str {
         match self {
+            Mode::Embed(config) if config.worker.is_some() => "worker",
             Mode::Embed(_) => "embed",
-            Mode::Worker(_) => "worker",
             Mode::FastCgi(_) => "fastcgi",
             Mode::Cgi(_) => "cgi",
             Mode::Pool(_) => "pool",
@@ -58,7 +56,7 @@ impl Mode {
     /// The pool's name in logs and status.
     pub fn name(&self) -> &str {
         match self {
-            Mode::Embed(config) | Mode::Worker(config) => &config.name,
+            Mode::Embed(config) => &config.name,
             Mode::FastCgi(config) => &config.name,
             Mode::Cgi(config) => &config.name,
             Mode::Pool(config) => &config.name,
@@ -68,7 +66,7 @@ impl Mode {
     /// The `howdah-php` program, for modes that need it.
     pub fn howdah_php(&self) -> Option<&Path> {
         match self {
-            Mode::Embed(config) | Mode::Worker(config) => Some(&config.program),
+            Mode::Embed(config) => Some(&config.program),
             Mode::FastCgi(_) | Mode::Cgi(_) | Mode::Pool(_) => None,
         }
     }

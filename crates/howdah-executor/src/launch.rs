@@ -110,7 +110,7 @@ pub fn spawner_command(mode: &Mode, program: &Path, fds: &SpawnerFds) -> io::Res
         match mode {
             Mode::Cgi(config) => ("cgi", &config.identity, &config.ini, &config.command),
             Mode::Pool(config) => ("fastcgi", &config.identity, &config.ini, &config.command),
-            Mode::Embed(_) | Mode::Worker(_) | Mode::FastCgi(_) => {
+            Mode::Embed(_) | Mode::FastCgi(_) => {
                 let message = format!("mode `{}` has no spawner", mode.word());
                 return Err(io::Error::other(message));
             }

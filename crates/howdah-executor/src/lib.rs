@@ -55,10 +55,47 @@ pub struct ScriptRequest {
     pub body: ScriptBody,
     /// Number of the request in the logs.
     pub id: u64,
+    /// What the script is asked for.
+    pub role: Role,
     /// Receives what the run does apart from answering. The frame must ask for it
     /// ([`howdah_proto::request::FrameBuilder::ask_for_effects`]), and only the modes `embed` and
     /// `worker` report it.
     pub effects: Option<Arc<dyn EffectSink>>,
+}
+
+/// What a script is asked for. Every mode runs responders; the configuration names a pool whose mode
+/// knows the other roles where it needs one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// PHP runs the script, whose answer goes to the client.
+    Responder,
+    /// The script is a program itself and is executed as it is (a `cgi` rule). Mode `cgi` only.
+    Program,
+    /// A FastCGI application says whether the request may be answered (role Authorizer, §6.3): its
+    /// head of status 200 allows it. Modes `fastcgi` and `pool` only.
+    Authorizer,
+}
+
+impl Role {
+    /// The refusal of a pool whose mode does not know this role: a reload can make it the successor
+    /// of one that does.
+    fn unsupported(self) -> ExecError {
+        let (name, message) = match self {
+            Role::Responder => ("NoScripts", "the pool's mode runs no PHP"),
+            Role::Program => (
+                "NoPrograms",
+                "the pool's mode runs PHP only; name a pool of mode `cgi` in the rule",
+            ),
+            Role::Authorizer => (
+                "NoAuthorizer",
+                "the pool's mode has no authorizers; name a pool of mode `fastcgi` or `pool` in the rule",
+            ),
+        };
+        ExecError::PoolDown {
+            name: name.to_owned(),
+            message: message.to_owned(),
+        }
+    }
 }
 
 /// Receives what a run does apart from answering, when the front reads it from the child: while the run is
@@ -133,35 +170,9 @@ pub struct RunTiming {
 /// Runs scripts. One value per pool, shared by all front threads.
 pub trait Executor: Send + Sync {
     /// Starts a run. Call it on a front thread (see [`Executor`] implementations); never blocks:
-    /// what cannot run now waits in the pool's one bounded queue.
+    /// what cannot run now waits in the pool's one bounded queue. A pool whose mode does not know the
+    /// request's [`Role`] refuses it.
     fn start(&self, request: ScriptRequest) -> Box<dyn Run>;
-
-    /// As [`Executor::start`], for a script that is a program itself, to be executed as it is (a
-    /// `cgi` rule). Only mode `cgi` can; the configuration asks no other.
-    fn start_program(&self, request: ScriptRequest) -> Box<dyn Run> {
-        drop(request);
-        programs::outlet::FutureRun::boxed(|_| async {
-            Err(ExecError::PoolDown {
-                name: "NoPrograms".to_owned(),
-                message: "the pool's mode runs PHP only; name a pool of mode `cgi` in the rule"
-                    .to_owned(),
-            })
-        })
-    }
-
-    /// As [`Executor::start`], for a FastCGI application that says whether the request may be
-    /// answered (role Authorizer, §6.3): its head of status 200 allows it. Only the modes that speak
-    /// FastCGI can; the configuration asks no other.
-    fn authorize(&self, request: ScriptRequest) -> Box<dyn Run> {
-        drop(request);
-        programs::outlet::FutureRun::boxed(|_| async {
-            Err(ExecError::PoolDown {
-                name: "NoAuthorizer".to_owned(),
-                message: "the pool's mode has no authorizers; name a pool of mode `fastcgi` or `pool` in the rule"
-                    .to_owned(),
-            })
-        })
-    }
 
     /// The scoreboard and counters of now.
     fn status(&self) -> status::PoolStatus;

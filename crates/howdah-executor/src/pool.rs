@@ -58,12 +58,12 @@ pub fn start(
     may_sleep: bool,
 ) -> io::Result<Arc<dyn Pool>> {
     Ok(match mode {
-        Mode::Embed(config) if may_sleep && config.pm == ProcessManager::Ondemand => {
+        Mode::Embed(config)
+            if may_sleep && config.pm == ProcessManager::Ondemand && config.worker.is_none() =>
+        {
             EmbedPool::start_asleep(config.clone(), launcher, log, fronts)?
         }
-        Mode::Embed(config) | Mode::Worker(config) => {
-            EmbedPool::start(config.clone(), launcher, log, fronts)?
-        }
+        Mode::Embed(config) => EmbedPool::start(config.clone(), launcher, log, fronts)?,
         Mode::FastCgi(config) => FastCgiPool::start(config.clone(), log, fronts)?,
         Mode::Cgi(config) => CgiPool::start(config.clone(), launcher, log)?,
         Mode::Pool(config) => ProgramPool::start(config.clone(), launcher, log, fronts)?,

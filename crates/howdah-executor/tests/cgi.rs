@@ -11,7 +11,7 @@ use bytes::Bytes;
 use howdah_executor::cgi::CgiPool;
 use howdah_executor::config::CgiConfig;
 use howdah_executor::error::Errno;
-use howdah_executor::{ExecError, Executor, Pool, Run, ScriptBody};
+use howdah_executor::{ExecError, Executor, Pool, Role, Run, ScriptBody};
 use howdah_proto::cgi_response::CgiError;
 use howdah_proto::control::Exit;
 use howdah_proto::response::ResponseError;
@@ -47,11 +47,11 @@ impl Rig {
     }
 
     fn start(&self, script: &Path, query: &str, body: ScriptBody) -> Box<dyn Run> {
-        let request = request(script, query, body);
-        match script.extension().is_some_and(|e| e == "php") {
-            true => self.pool.start(request),
-            false => self.pool.start_program(request),
+        let mut request = request(script, query, body);
+        if script.extension().is_none_or(|e| e != "php") {
+            request.role = Role::Program;
         }
+        self.pool.start(request)
     }
 
     async fn get(&self, script: &Path) -> Result<Answer, ExecError> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use howdah_executor::config::FastCgiConfig;
 use howdah_executor::fastcgi::FastCgiPool;
-use howdah_executor::{Event, ExecError, Executor, Pool, ScriptBody, ScriptRequest};
+use howdah_executor::{Event, ExecError, Executor, Pool, Role, ScriptBody, ScriptRequest};
 use howdah_proto::request::FrameBuilder;
 use howdah_proto::response::ResponseError;
 use howdah_proto::variables::Var;
@@ -60,6 +60,7 @@ fn posting(body: ScriptBody) -> ScriptRequest {
         frame: b.finish(Some(length as u64), 0).unwrap(),
         body,
         id: 7,
+        role: Role::Responder,
         effects: None,
     }
 }
@@ -344,6 +345,7 @@ fn a_variable_that_no_record_holds_is_refused_and_nothing_is_sent() {
             frame: b.finish(Some(0), 0).unwrap(),
             body: ScriptBody::Empty,
             id: 1,
+            role: Role::Responder,
             effects: None,
         };
         let error = finish(rig.pool.start(request)).await.unwrap_err();

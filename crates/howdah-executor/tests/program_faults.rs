@@ -15,7 +15,7 @@ use howdah_executor::cgi::CgiPool;
 use howdah_executor::config::{CgiConfig, FastCgiConfig, Processes, ProgramPoolConfig};
 use howdah_executor::fastcgi::FastCgiPool;
 use howdah_executor::program_pool::ProgramPool;
-use howdah_executor::{ExecError, Pool, ScriptBody};
+use howdah_executor::{ExecError, Pool, Role, ScriptBody};
 use howdah_proto::cgi_response::CgiError;
 use howdah_proto::control::Exit;
 use howdah_proto::response::ResponseError;
@@ -126,12 +126,11 @@ impl Rig {
 
     /// A POST, which is never repeated, of more than fits the sockets and pipes between.
     async fn ask(&self, how: &str) -> Result<Answer, ExecError> {
-        let request = request(&self.program, how, ScriptBody::Memory(bytes(BODY)));
-        finish(match self.mode {
-            Mode::Cgi => self.pool.start_program(request),
-            Mode::FastCgi | Mode::Pool => self.pool.start(request),
-        })
-        .await
+        let mut request = request(&self.program, how, ScriptBody::Memory(bytes(BODY)));
+        if let Mode::Cgi = self.mode {
+            request.role = Role::Program;
+        }
+        finish(self.pool.start(request)).await
     }
 
     async fn check_it_serves(&self, after: &str) {

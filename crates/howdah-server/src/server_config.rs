@@ -146,18 +146,14 @@ impl SiteService {
         request: ScriptRequest,
     ) -> Result<Box<dyn Run>, Failure> {
         match self.others.get(&authorizer.pool) {
-            Some(pool) => Ok(pool.executor.authorize(request)),
+            Some(pool) => Ok(pool.executor.start(request)),
             None => Err(Failure::Run(ExecError::Stopping)),
         }
     }
 
     /// Starts the run of a script, or of a program.
     pub fn start(&self, target: &ScriptTarget, request: ScriptRequest) -> Box<dyn Run> {
-        let executor = self.executor(target);
-        match target.program {
-            true => executor.start_program(request),
-            false => executor.start(request),
-        }
+        self.executor(target).start(request)
     }
 }
 

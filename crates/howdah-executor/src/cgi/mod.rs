@@ -29,7 +29,7 @@ use crate::programs::link::Link;
 use crate::programs::outlet::FutureRun;
 use crate::programs::places::Places;
 use crate::status::PoolStatus;
-use crate::{ExecError, Executor, Log, Mode, Pool, Run, ScriptRequest};
+use crate::{ExecError, Executor, Log, Mode, Pool, Role, Run, ScriptRequest};
 
 /// How a script is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,10 +50,8 @@ struct Shared {
 }
 
 /// A pool of mode `cgi`: it starts a process for each request.
-#[derive(Clone)]
 pub struct CgiPool {
     shared: Arc<Shared>,
-    kind: Kind,
 }
 
 impl CgiPool {
@@ -82,7 +80,6 @@ impl CgiPool {
         };
         Ok(Arc::new(CgiPool {
             shared: Arc::new(shared),
-            kind: Kind::Php,
         }))
     }
 }
@@ -96,19 +93,19 @@ impl Executor for CgiPool {
         let shared = self.shared.clone();
         if shared.ending.has_begun() {
             return match shared.ending.successor() {
-                // A pool of another mode runs no programs.
-                Some(next) => match self.kind {
-                    Kind::Php => next.start(request),
-                    Kind::Program => next.start_program(request),
-                },
+                Some(next) => next.start(request),
                 None => refuse(&shared, ExecError::Stopping),
             };
         }
+        let kind = match request.role {
+            Role::Responder => Kind::Php,
+            Role::Program => Kind::Program,
+            Role::Authorizer => return refuse(&shared, request.role.unsupported()),
+        };
         if let Condition::Down { name, message } = &*shared.link.condition().borrow() {
             let (name, message) = (name.clone(), message.clone());
             return refuse(&shared, ExecError::PoolDown { name, message });
         }
-        let kind = self.kind;
         FutureRun::boxed(move |outlet| async move {
             let outcome = exchange::run(&shared, kind, request, outlet).await;
             if let Err(error) = &outcome {
@@ -116,14 +113,6 @@ impl Executor for CgiPool {
             }
             outcome
         })
-    }
-
-    fn start_program(&self, request: ScriptRequest) -> Box<dyn Run> {
-        let programs = CgiPool {
-            shared: self.shared.clone(),
-            kind: Kind::Program,
-        };
-        programs.start(request)
     }
 
     fn status(&self) -> PoolStatus {

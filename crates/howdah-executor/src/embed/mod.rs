@@ -40,7 +40,7 @@ use howdah_proto::shm::ChildId;
 use crate::config::ProcessManager;
 use crate::launch::Launcher;
 use crate::status::{ChildRow, PoolStatus};
-use crate::{ExecError, Executor, Log, PoolConfig, Run, ScriptRequest, front_thread};
+use crate::{ExecError, Executor, Log, PoolConfig, Role, Run, ScriptRequest, front_thread};
 
 use body::Feed;
 use exchange::Exchange;
@@ -210,6 +210,10 @@ impl Executor for EmbedPool {
                 return next.start(request);
             }
             Err(error) => return self.refuse(error),
+        }
+        if request.role != Role::Responder {
+            shared.leave();
+            return self.refuse(request.role.unsupported());
         }
         let lane = &shared.lanes[front as usize];
         if !lane.is_registered() {

@@ -42,11 +42,11 @@ use crate::config::FastCgiConfig;
 use crate::embed::{Condition, Refused};
 use crate::pool::{Happens, Pool};
 use crate::status::{BackendRow, PoolStatus};
-use crate::{ExecError, Executor, Log, Run, ScriptRequest, front_thread};
+use crate::{ExecError, Executor, Log, Role, Run, ScriptRequest, front_thread};
 
 use balance::Entry;
 use health::Health;
-use howdah_proto::fastcgi::Role;
+use howdah_proto::fastcgi;
 use run::FastCgiRun;
 use shared::Shared;
 
@@ -111,8 +111,8 @@ impl FastCgiPool {
     }
 }
 
-impl FastCgiPool {
-    fn start_as(&self, role: Role, request: ScriptRequest) -> Box<dyn Run> {
+impl Executor for FastCgiPool {
+    fn start(&self, request: ScriptRequest) -> Box<dyn Run> {
         let shared = &self.shared;
         let front = match front_thread::index() {
             Some(index) if (index as usize) < shared.fronts => index as usize,
@@ -125,11 +125,15 @@ impl FastCgiPool {
         };
         if shared.closing.load(Ordering::SeqCst) {
             return match shared.successor.get() {
-                Some(next) if role == Role::Authorizer => next.authorize(request),
                 Some(next) => next.start(request),
                 None => self.refuse(ExecError::Stopping),
             };
         }
+        let role = match request.role {
+            Role::Responder => fastcgi::Role::Responder,
+            Role::Authorizer => fastcgi::Role::Authorizer,
+            Role::Program => return self.refuse(request.role.unsupported()),
+        };
         if let Some(refusal) = shared.refusal() {
             return self.refuse(refusal);
         }
@@ -146,16 +150,6 @@ impl FastCgiPool {
         }
         let shared = shared.clone();
         Box::new(FastCgiRun::new(shared, front, role, request, entry, now))
-    }
-}
-
-impl Executor for FastCgiPool {
-    fn start(&self, request: ScriptRequest) -> Box<dyn Run> {
-        self.start_as(Role::Responder, request)
-    }
-
-    fn authorize(&self, request: ScriptRequest) -> Box<dyn Run> {
-        self.start_as(Role::Authorizer, request)
     }
 
     fn takes_unknown_length(&self) -> bool {

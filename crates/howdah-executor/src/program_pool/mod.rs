@@ -163,10 +163,6 @@ impl Executor for ProgramPool {
         self.shared.client.start(request)
     }
 
-    fn authorize(&self, request: ScriptRequest) -> Box<dyn Run> {
-        self.shared.client.authorize(request)
-    }
-
     fn takes_unknown_length(&self) -> bool {
         self.shared.client.takes_unknown_length()
     }

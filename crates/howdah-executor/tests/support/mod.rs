@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use howdah_executor::config::{Patience, PoolConfig, ProcessManager};
 use howdah_executor::{
-    Event, ExecError, Executor, Head, Run, ScriptBody, ScriptLog, ScriptRequest, front_thread,
+    Event, ExecError, Executor, Head, Role, Run, ScriptBody, ScriptLog, ScriptRequest, front_thread,
 };
 use howdah_proto::level::Level;
 use howdah_proto::request::{FrameBuilder, RequestFrame};
@@ -175,6 +175,7 @@ pub fn request(uri: &str, body: ScriptBody) -> ScriptRequest {
         frame: b.finish(length, 0).unwrap(),
         body,
         id: 7,
+        role: Role::Responder,
         effects: None,
     }
 }

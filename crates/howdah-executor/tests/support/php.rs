@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use howdah_executor::config::{PoolConfig, WorkerConfig};
 use howdah_executor::embed::EmbedPool;
 use howdah_executor::launch::DirectLauncher;
-use howdah_executor::{ExecError, Executor, Run, ScriptBody, ScriptRequest};
+use howdah_executor::{ExecError, Executor, Role, Run, ScriptBody, ScriptRequest};
 use howdah_proto::request::FrameBuilder;
 
 use super::{Answer, TestLog, finish};
@@ -143,6 +143,7 @@ impl Site {
             frame: b.finish(length, 0).unwrap(),
             body,
             id: 7,
+            role: Role::Responder,
             effects: None,
         }
     }

@@ -15,7 +15,7 @@ use howdah_executor::config::{
 };
 use howdah_executor::launch::{Launcher, SpawnerFds, Zygote, ZygoteFds};
 use howdah_executor::programs::spawner::{self, Protocol, Settings};
-use howdah_executor::{Mode, PoolConfig, ScriptBody, ScriptRequest};
+use howdah_executor::{Mode, PoolConfig, Role, ScriptBody, ScriptRequest};
 use howdah_proto::request::FrameBuilder;
 use howdah_proto::variables::Var;
 
@@ -49,7 +49,7 @@ impl Launcher for TestLauncher {
         let (protocol, command) = match mode {
             Mode::Cgi(config) => ("cgi", config.command.clone()),
             Mode::Pool(config) => ("fastcgi", config.command.clone()),
-            Mode::Embed(_) | Mode::Worker(_) | Mode::FastCgi(_) => {
+            Mode::Embed(_) | Mode::FastCgi(_) => {
                 return Err(io::Error::other("no spawner"));
             }
         };
@@ -213,6 +213,7 @@ pub fn request(script: &Path, query: &str, body: ScriptBody) -> ScriptRequest {
         frame: b.finish(length, 0).unwrap(),
         body,
         id: 7,
+        role: Role::Responder,
         effects: None,
     }
 }

@@ -17,7 +17,7 @@ use howdah_cache::key::Key;
 use howdah_cache::object::{Draft, Object};
 use howdah_cache::policy::response::{ResponseFacts, judge};
 use howdah_cache::{Millis, Pass, Storable};
-use howdah_executor::{Event, ExecError, Head, Run, ScriptBody, ScriptRequest};
+use howdah_executor::{Event, ExecError, Head, Role, Run, ScriptBody, ScriptRequest};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::collect::Collect;
@@ -231,6 +231,7 @@ async fn render(order: &mut Order, part: &SiteCache, ticket: &Ticket) -> Result<
         frame,
         body: ScriptBody::Empty,
         id: order.id,
+        role: Role::Responder,
         effects: Some(watch.clone()),
     });
     let mut stored: Option<(Storable, Vec<Line>, Head)> = None;

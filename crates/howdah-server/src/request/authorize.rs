@@ -8,7 +8,7 @@
 use std::future::poll_fn;
 
 use bytes::Bytes;
-use howdah_executor::{Event, ScriptBody, ScriptRequest};
+use howdah_executor::{Event, Role, ScriptBody, ScriptRequest};
 use howdah_proto::level::Level;
 use howdah_proto::variables::Var;
 
@@ -49,6 +49,7 @@ pub(super) async fn ask(
             frame,
             body: ScriptBody::Empty,
             id: exchange.id,
+            role: Role::Authorizer,
             effects: None,
         };
         let service = exchange.config.service(site);

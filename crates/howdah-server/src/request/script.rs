@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
-use howdah_executor::{EffectSink, Head, Run, ScriptBody, ScriptRequest};
+use howdah_executor::{EffectSink, Head, Role, Run, ScriptBody, ScriptRequest};
 use howdah_proto::level::Level;
 use howdah_proto::request::RequestFrame;
 
@@ -79,6 +79,7 @@ pub(super) async fn answer(
                 frame,
                 body: script_body,
                 id: exchange.id,
+                role: role(target),
                 effects: sink(record),
             };
             let mut run = service.start(target, request);
@@ -178,6 +179,14 @@ fn note_form(request: &RequestHead, body: &ScriptBody, record: &Record) {
     }
 }
 
+/// What the router's target is asked for.
+fn role(target: &ScriptTarget) -> Role {
+    match target.program {
+        true => Role::Program,
+        false => Role::Responder,
+    }
+}
+
 /// The receiver of what PHP reports about the run, if the site has the page cache on.
 fn sink(record: &Record) -> Option<Arc<dyn EffectSink>> {
     let watch = record.watch.clone()?;
@@ -272,6 +281,7 @@ async fn arriving(
         frame,
         body: ScriptBody::Stream(from),
         id: exchange.id,
+        role: role(target),
         effects: sink(record),
     };
     let mut run: Box<dyn Run> = service.start(target, request);

@@ -144,7 +144,7 @@ fn look_closer(settings: &Settings) -> Result<Option<PhpVersion>, ExitCode> {
 fn does_not_start(pools: &[Mode]) -> Vec<String> {
     let mut mistakes = Vec::new();
     for pool in pools {
-        let (Mode::Embed(config) | Mode::Worker(config)) = pool else {
+        let Mode::Embed(config) = pool else {
             continue;
         };
         match php::try_settings(config) {

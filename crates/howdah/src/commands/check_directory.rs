@@ -17,7 +17,7 @@ pub fn describe(settings: &Settings, php: Option<&PhpVersion>) -> String {
     }
     for pool in &settings.pools {
         row(&mut text, "PHP", &of_pool(pool, php));
-        let (Mode::Embed(config) | Mode::Worker(config)) = pool else {
+        let Mode::Embed(config) = pool else {
             continue;
         };
         row(&mut text, "PHP settings", &of_settings(config));
@@ -71,7 +71,7 @@ fn of_site(text: &mut String, site: &SiteConfig) {
 
 fn of_pool(pool: &Mode, php: Option<&PhpVersion>) -> String {
     let version = php.map_or(String::new(), |php| format!("{}, ", php.php));
-    let (Mode::Embed(config) | Mode::Worker(config)) = pool else {
+    let Mode::Embed(config) = pool else {
         return format!("mode {}", pool.word());
     };
     let many = match config.max_children {

@@ -117,7 +117,6 @@ pub fn pools(
                 pool.worker = Some(WorkerConfig {
                     script: worker_script(section, arguments),
                 });
-                return Mode::Worker(pool);
             }
             Mode::Embed(pool)
         })

@@ -87,7 +87,7 @@ pub fn sites(
 fn worker_of(pools: &[Mode], site: &SiteConfig) -> Option<PathBuf> {
     let pool = pools.iter().find(|pool| pool.name() == site.pool)?;
     match pool {
-        Mode::Worker(pool) if !has_scripts(&site.root) => {
+        Mode::Embed(pool) if !has_scripts(&site.root) => {
             pool.worker.as_ref().map(|worker| worker.script.clone())
         }
         _ => None,
@@ -288,7 +288,7 @@ fn check_settings(section: &Section<'_, '_, '_>, site: &SiteConfig, pools: &[Mod
     });
     let names: Vec<&str> = [&*site.pool].into_iter().chain(named).collect();
     let used = || pools.iter().filter(|pool| names.contains(&pool.name()));
-    if let Some(mode) = used().find(|pool| matches!(pool, Mode::Embed(_) | Mode::Worker(_))) {
+    if let Some(mode) = used().find(|pool| matches!(pool, Mode::Embed(_))) {
         for key in ["php_value", "php_admin_value"] {
             for pair in section.pairs(key) {
                 let (name, _) = &pair.value;

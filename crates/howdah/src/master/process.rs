@@ -80,7 +80,7 @@ pub fn launch(mode: Option<&Mode>, fds: Vec<OwnedFd>) -> io::Result<Zygote> {
     let mut fds = fds.into_iter();
     let mut next = || fds.next().ok_or_else(missing);
     match mode {
-        Mode::Embed(config) | Mode::Worker(config) => {
+        Mode::Embed(config) => {
             let fds = ZygoteFds {
                 memory: next()?,
                 control: next()?,

@@ -10,7 +10,7 @@ use howdah_cache::generation::{Force, Purge};
 use howdah_cache::object::{Draft, Object};
 use howdah_cache::status::Verdict;
 use howdah_cache::{Pass, Storable};
-use howdah_executor::{Event, ScriptBody, ScriptRequest};
+use howdah_executor::{Event, Role, ScriptBody, ScriptRequest};
 
 use super::{Answered, Asked};
 use crate::cache::send::tell;
@@ -76,6 +76,7 @@ impl Asked<'_> {
             frame,
             body: ScriptBody::Empty,
             id,
+            role: Role::Responder,
             effects: Some(watch.clone()),
         });
         let first = loop {
