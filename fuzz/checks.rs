@@ -5,13 +5,13 @@ use howdah_proto::cgi_response::{CgiError, CgiHead, CgiParser};
 use howdah_proto::effect::{MAX_DESCRIPTION, Write, describe};
 use howdah_proto::fastcgi::{Decoder, End, Params, Piece, RecordError, encode};
 use howdah_proto::response::{Frame, Parser};
-use howdah_proto::sql::{Dialect, Kind, classify};
 use howdah_server::http::BadRequest;
 use howdah_server::http::chunk::ChunkDecoder;
 use howdah_server::http::head::{self, HeadLimits, Parsed};
 use howdah_server::http::proxy_protocol;
 use howdah_server::site::path::{UrlPath, encode_path};
 use howdah_server::static_file::range::{MAX_RANGES, Selected, select};
+use howdah_sql::{Dialect, StatementKind, classify};
 
 const LIMITS: HeadLimits = HeadLimits {
     request_line: 512,
@@ -319,7 +319,7 @@ pub fn sql_statement(data: &[u8]) {
     let (kind, told) = describe(dialect, sql);
     assert_eq!(kind, verdict.kind);
     assert!(told.len() <= MAX_DESCRIPTION);
-    if kind == Kind::Write {
+    if kind == StatementKind::Write {
         let value = [&b"\0"[..], &told].concat();
         let write = Write::parse(&value);
         assert_eq!(write.verb, verdict.verb.as_bytes());
@@ -329,5 +329,5 @@ pub fn sql_statement(data: &[u8]) {
         assert!(told.is_empty() && verdict.table.is_none());
     }
     let more = [sql, b"\n;DELETE FROM t"].concat();
-    assert_eq!(classify(dialect, &more).kind, Kind::Write);
+    assert_eq!(classify(dialect, &more).kind, StatementKind::Write);
 }

@@ -10,8 +10,8 @@ use std::process::Command;
 use howdah_proto::effect;
 use howdah_proto::request::layout;
 use howdah_proto::response::{MAX_HEAD, MAX_LOG, kind};
-use howdah_proto::sql::{Dialect, Kind};
 use howdah_proto::variables::NAMES;
+use howdah_sql::{Dialect, StatementKind};
 
 const SHIM: &[&str] = &[
     "sapi.c",
@@ -226,9 +226,9 @@ fn frame_header() -> String {
         ("DIALECT_SQLITE", Dialect::Sqlite as u64),
         ("DIALECT_POSTGRES", Dialect::Postgres as u64),
         ("DIALECT_OTHER", Dialect::Other as u64),
-        ("READS", Kind::Read as u64),
-        ("CONTROLS", Kind::Control as u64),
-        ("WRITES", Kind::Write as u64),
+        ("READS", StatementKind::Read as u64),
+        ("CONTROLS", StatementKind::Control as u64),
+        ("WRITES", StatementKind::Write as u64),
         ("MAX_HEAD", MAX_HEAD as u64),
         ("MAX_LOG", MAX_LOG as u64),
         ("VAR_COUNT", NAMES.len() as u64),

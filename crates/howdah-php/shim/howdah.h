@@ -32,7 +32,7 @@ bool howdah_write_frame(uint32_t kind, const char *payload, size_t len);
 bool howdah_publish(void);
 /* Lets the front see what was written when it looks, without waking it. */
 void howdah_show(void);
-/* Reads an SQL text (howdah_proto::sql): HOWDAH_READS, _CONTROLS or _WRITES. Of a write, `out` gets the
+/* Reads an SQL text (crate howdah-sql): HOWDAH_READS, _CONTROLS or _WRITES. Of a write, `out` gets the
  * description, at most HOWDAH_MAX_DESCRIPTION bytes. */
 uint32_t howdah_describe(uint32_t dialect, const char *sql, size_t len, char *out, size_t cap, size_t *used);
 /* Fills `out`, waiting for the client; returns less than `len` only at the body's end. */

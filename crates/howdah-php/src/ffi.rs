@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use howdah_proto::effect;
 use howdah_proto::request::RequestFrame;
-use howdah_proto::sql::Dialect;
+use howdah_sql::Dialect;
 
 use crate::arguments::PhpIni;
 use crate::{exchange, worker, zygote};

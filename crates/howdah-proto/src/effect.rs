@@ -7,7 +7,9 @@
 //! An empty table is any. A claim like all of a response: what cannot be parsed is a write to any
 //! table, which forbids more and never less.
 
-use crate::sql::{Dialect, Kind, MAX_NAME, MAX_TOLD, classify};
+use howdah_sql::{Dialect, MAX_NAME, MAX_REPORTED, StatementKind, classify};
+
+pub use howdah_sql::CALLED;
 
 /// The script opened a session.
 pub const SESSION: &[u8] = b"session";
@@ -39,7 +41,7 @@ pub const MAX_TAG: usize = 1024;
 pub const MAX_MESSAGE: usize = 64 << 10;
 
 /// Most bytes [`describe`] gives.
-pub const MAX_DESCRIPTION: usize = 16 + MAX_NAME + MAX_TOLD + 8;
+pub const MAX_DESCRIPTION: usize = 16 + MAX_NAME + MAX_REPORTED + 8;
 
 /// The parsed value of a [`WRITE`] effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +69,7 @@ impl<'a> Write<'a> {
         }
     }
 
-    /// Columns and literals: all that every row has, or is chosen by ([`crate::sql::Verdict::values`]).
+    /// Columns and literals: all that every row has, or is chosen by ([`howdah_sql::Verdict::values`]).
     pub fn values(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         let mut parts = self.values.split(|b| *b == 0);
         std::iter::from_fn(move || Some((parts.next()?, parts.next()?)))
@@ -76,9 +78,9 @@ impl<'a> Write<'a> {
 
 /// What a statement does and, of a write, the part of the effect's value that follows the place: the
 /// writing side of [`Write::parse`].
-pub fn describe(dialect: Dialect, sql: &[u8]) -> (Kind, Vec<u8>) {
+pub fn describe(dialect: Dialect, sql: &[u8]) -> (StatementKind, Vec<u8>) {
     let verdict = classify(dialect, sql);
-    if verdict.kind != Kind::Write {
+    if verdict.kind != StatementKind::Write {
         return (verdict.kind, Vec::new());
     }
     let mut out = Vec::with_capacity(64);
@@ -103,7 +105,7 @@ mod tests {
     fn what_is_told_of_a_write_is_read_back() {
         let sql = b"UPDATE o SET v=1 WHERE n IN ('a','b') AND m='c'";
         let (kind, told) = describe(Dialect::Mysql, sql);
-        assert_eq!(kind, Kind::Write);
+        assert_eq!(kind, StatementKind::Write);
         let value = [&b"/srv/a.php:7\0"[..], &told].concat();
         let write = Write::parse(&value);
         assert_eq!(write.place, b"/srv/a.php:7");

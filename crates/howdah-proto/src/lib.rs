@@ -10,8 +10,7 @@
 //! - [`response`]: the response frames a PHP process writes, and the strict parser the front
 //!   reads them with. What a PHP process sends is a claim until that parser has accepted it.
 //! - [`level`]: how serious a log message is.
-//! - [`effect`]: what a run did apart from answering, as its frames say it; [`sql`]: whether a statement
-//!   writes, and where.
+//! - [`effect`]: the side effects of a run, as its frames report them.
 //! - [`shm`]: the shared memory of a pool: ready rings, slots, scoreboard, bells. The only
 //!   module here with `unsafe`.
 
@@ -26,6 +25,5 @@ pub mod request;
 pub mod response;
 pub mod shm;
 pub mod spawner;
-pub mod sql;
 pub mod variables;
 pub mod worker;

@@ -17,6 +17,8 @@ const EDGES: &[(&str, &str)] = &[
     ("howdah-php", "howdah-http1"),
     ("howdah-executor", "howdah-proto"),
     ("howdah-php", "howdah-proto"),
+    ("howdah-proto", "howdah-sql"),
+    ("howdah-php", "howdah-sql"),
     ("howdah", "howdah-bench"),
     ("howdah", "howdah-lab"),
     ("howdah-lab", "howdah-bench"),

@@ -17,7 +17,7 @@ use howdah_cache::tags::Tags;
 use howdah_cache::{Pass, Storable, purge};
 use howdah_executor::EffectSink;
 use howdah_proto::effect;
-use howdah_proto::sql::CALLED;
+use howdah_proto::effect::CALLED;
 
 use super::{PageCache, SiteCache};
 use crate::site::Site;

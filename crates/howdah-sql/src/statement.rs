@@ -1,9 +1,9 @@
 //! What one statement does: its first word decides, and for writes a few more give the table and the
 //! values. Where a text is not as expected, less is reported, never more.
 
-use super::functions;
-use super::token::Token;
-use super::{Dialect, Kind, MAX_NAME, MAX_TOLD, MAX_VALUE, Verdict};
+use crate::functions;
+use crate::token::Token;
+use crate::{Dialect, MAX_NAME, MAX_REPORTED, MAX_VALUE, StatementKind, Verdict};
 
 const READS: [&str; 11] = [
     "SELECT", "SHOW", "DESCRIBE", "DESC", "EXPLAIN", "USE", "HELP", "VALUES", "TABLE", "FETCH",
@@ -48,7 +48,7 @@ const TAIL: [&str; 6] = ["ORDER", "LIMIT", "RETURNING", "GROUP", "HAVING", "ON"]
 
 /// Whether a text that begins so reads, whatever follows: a `SELECT` where it cannot write, and in
 /// which there is no second statement.
-pub(super) fn reads_whatever_follows(first: &Token<'_>, dialect: Dialect, sql: &[u8]) -> bool {
+pub(crate) fn is_plain_select(first: &Token<'_>, dialect: Dialect, sql: &[u8]) -> bool {
     matches!(dialect, Dialect::Mysql | Dialect::Sqlite)
         && first.is("SELECT")
         && !sql.contains(&b';')
@@ -61,30 +61,30 @@ pub(super) fn reads_whatever_follows(first: &Token<'_>, dialect: Dialect, sql: &
 const MAX_CALLED: usize = 16;
 
 /// Reads the words of one statement.
-pub(super) fn classify<'a>(dialect: Dialect, tokens: &[Token<'a>]) -> Verdict<'a> {
-    let verdict = by_its_words(dialect, tokens);
+pub(crate) fn classify<'a>(dialect: Dialect, tokens: &[Token<'a>]) -> Verdict<'a> {
+    let verdict = by_keywords(dialect, tokens);
     if dialect != Dialect::Postgres {
         return verdict;
     }
-    let called = functions::unknown(tokens, verdict.kind == Kind::Write);
+    let called = functions::unknown(tokens, verdict.kind == StatementKind::Write);
     if called.is_empty() {
         return verdict;
     }
     // What else they write is not known, and so no value may be reported that narrows it.
-    if verdict.kind == Kind::Write {
-        return Verdict::anything(&verdict.verb);
+    if verdict.kind == StatementKind::Write {
+        return Verdict::any_table(&verdict.verb);
     }
     let verb = tokens.iter().find_map(|token| match token {
         Token::Word(word) => Some(verb_of(word)),
         _ => None,
     });
     // A zero byte ends a value where the effect is read.
-    let tellable = |name: &&[u8]| name.len() <= MAX_TOLD / MAX_CALLED && !name.contains(&0);
-    let told = called.len() <= MAX_CALLED && called.iter().all(tellable);
-    let values = called.iter().filter(|_| told);
+    let reportable = |name: &&[u8]| name.len() <= MAX_REPORTED / MAX_CALLED && !name.contains(&0);
+    let reported = called.len() <= MAX_CALLED && called.iter().all(reportable);
+    let values = called.iter().filter(|_| reported);
     Verdict {
         values: values.map(|f| (functions::CALLED.as_bytes(), *f)).collect(),
-        ..Verdict::anything(&verb.unwrap_or_default())
+        ..Verdict::any_table(&verb.unwrap_or_default())
     }
 }
 
@@ -96,28 +96,28 @@ fn verb_of(word: &[u8]) -> String {
         .collect()
 }
 
-fn by_its_words<'a>(dialect: Dialect, tokens: &[Token<'a>]) -> Verdict<'a> {
+fn by_keywords<'a>(dialect: Dialect, tokens: &[Token<'a>]) -> Verdict<'a> {
     let open = tokens
         .iter()
         .position(|t| *t != Token::Symbol(b'('))
         .unwrap_or(tokens.len());
     let tokens = &tokens[open..];
     let Some((first, rest)) = tokens.split_first() else {
-        return Verdict::harmless(Kind::Read);
+        return Verdict::no_write(StatementKind::Read);
     };
     let Token::Word(word) = first else {
-        return Verdict::anything("");
+        return Verdict::any_table("");
     };
     // The standard's SELECT INTO makes a table; MySQL's fills a variable or a file.
     let into = first.is("SELECT") && !matches!(dialect, Dialect::Mysql | Dialect::Sqlite);
     if into && rest.iter().any(|t| t.is("INTO")) {
-        return Verdict::anything("SELECT");
+        return Verdict::any_table("SELECT");
     }
     if first.is("WITH") || first.is("EXPLAIN") {
-        return within(first.is("WITH"), rest);
+        return nested(first.is("WITH"), rest);
     }
     if first.is_any(&READS) {
-        return Verdict::harmless(Kind::Read);
+        return Verdict::no_write(StatementKind::Read);
     }
     let temporary = rest
         .first()
@@ -125,7 +125,7 @@ fn by_its_words<'a>(dialect: Dialect, tokens: &[Token<'a>]) -> Verdict<'a> {
     // One made from what a `WITH` returns may write like that.
     let temporary = temporary && !(dialect == Dialect::Postgres && writes_within(rest));
     if first.is_any(&CONTROLS) || (first.is_any(&["CREATE", "DROP"]) && temporary) {
-        return Verdict::harmless(Kind::Control);
+        return Verdict::no_write(StatementKind::Control);
     }
     let verb = verb_of(word);
     let mut reader = Reader { tokens: rest };
@@ -146,10 +146,10 @@ fn by_its_words<'a>(dialect: Dialect, tokens: &[Token<'a>]) -> Verdict<'a> {
     let table =
         table.filter(|name| !name.is_empty() && name.len() <= MAX_NAME && !name.contains(&0));
     Verdict {
-        kind: Kind::Write,
+        kind: StatementKind::Write,
         verb,
         values: if table.is_some() {
-            tellable(values)
+            reportable(values)
         } else {
             Vec::new()
         },
@@ -159,14 +159,14 @@ fn by_its_words<'a>(dialect: Dialect, tokens: &[Token<'a>]) -> Verdict<'a> {
 
 /// Statements with others inside them: `WITH` may write in any of its parts, `EXPLAIN ANALYZE` runs
 /// what it explains.
-fn within<'a>(runs: bool, tokens: &[Token<'a>]) -> Verdict<'a> {
+fn nested<'a>(runs: bool, tokens: &[Token<'a>]) -> Verdict<'a> {
     if !runs && !tokens.iter().any(|t| t.is("ANALYZE")) {
-        return Verdict::harmless(Kind::Read);
+        return Verdict::no_write(StatementKind::Read);
     }
     if writes_within(tokens) {
-        Verdict::anything("WITH")
+        Verdict::any_table("WITH")
     } else {
-        Verdict::harmless(Kind::Read)
+        Verdict::no_write(StatementKind::Read)
     }
 }
 
@@ -183,7 +183,7 @@ fn writes_within(tokens: &[Token<'_>]) -> bool {
 type Values<'a> = Vec<(&'a [u8], Option<&'a [u8]>)>;
 
 /// Columns all of whose values are known, as far as they fit.
-fn tellable<'a>(values: Values<'a>) -> Vec<(&'a [u8], &'a [u8])> {
+fn reportable<'a>(values: Values<'a>) -> Vec<(&'a [u8], &'a [u8])> {
     let known = |column: &[u8]| {
         let mut all = values
             .iter()
@@ -198,13 +198,13 @@ fn tellable<'a>(values: Values<'a>) -> Vec<(&'a [u8], &'a [u8])> {
             .sum()
     };
     let mut columns: Vec<&[u8]> = Vec::new();
-    let mut told = 0;
+    let mut reported = 0;
     for (column, _) in &values {
         let seen = columns.iter().any(|c| c.eq_ignore_ascii_case(column));
-        if seen || column.contains(&0) || !known(column) || told + size(column) > MAX_TOLD {
+        if seen || column.contains(&0) || !known(column) || reported + size(column) > MAX_REPORTED {
             continue;
         }
-        told += size(column);
+        reported += size(column);
         columns.push(column);
     }
     let wanted = |column: &[u8]| columns.iter().any(|c| c.eq_ignore_ascii_case(column));

@@ -1,13 +1,13 @@
 use super::*;
 
-/// What is told of a text: `r` and `c` for reads and controls; for a write its verb, table and values.
-fn told(dialect: Dialect, sql: &str) -> String {
+/// What is reported of a text: `r` and `c` for reads and controls; for a write its verb, table and values.
+fn described(dialect: Dialect, sql: &str) -> String {
     let verdict = classify(dialect, sql.as_bytes());
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     match verdict.kind {
-        Kind::Read => "r".to_owned(),
-        Kind::Control => "c".to_owned(),
-        Kind::Write => {
+        StatementKind::Read => "r".to_owned(),
+        StatementKind::Control => "c".to_owned(),
+        StatementKind::Write => {
             let mut out = format!(
                 "{} {}",
                 verdict.verb,
@@ -23,7 +23,7 @@ fn told(dialect: Dialect, sql: &str) -> String {
 
 fn check(dialect: Dialect, cases: &[(&str, &str)]) {
     for (sql, expected) in cases {
-        assert_eq!(told(dialect, sql), *expected, "{dialect:?}: {sql}");
+        assert_eq!(described(dialect, sql), *expected, "{dialect:?}: {sql}");
     }
 }
 
@@ -200,19 +200,19 @@ fn what_is_not_known_to_read_is_a_write() {
 fn what_is_told_is_bounded() {
     let long = "x".repeat(MAX_VALUE + 1);
     let sql = format!("UPDATE t SET a=1 WHERE n='{long}' AND m='y'");
-    assert_eq!(told(Dialect::Mysql, &sql), "UPDATE t m=y");
+    assert_eq!(described(Dialect::Mysql, &sql), "UPDATE t m=y");
     let name = "t".repeat(MAX_NAME + 1);
     assert_eq!(
-        told(Dialect::Mysql, &format!("DELETE FROM {name}")),
+        described(Dialect::Mysql, &format!("DELETE FROM {name}")),
         "DELETE *"
     );
     let rows = vec!["('v')"; 65].join(",");
     let sql = format!("INSERT INTO t (n) VALUES {rows}");
-    assert_eq!(told(Dialect::Mysql, &sql), "INSERT t");
+    assert_eq!(described(Dialect::Mysql, &sql), "INSERT t");
     let rows = (0..60).map(|n| format!("('{n}{}')", "v".repeat(100)));
     let rows: Vec<_> = rows.collect();
     let sql = format!("INSERT INTO t (n) VALUES {}", rows.join(","));
-    assert_eq!(told(Dialect::Mysql, &sql), "INSERT t");
+    assert_eq!(described(Dialect::Mysql, &sql), "INSERT t");
 }
 
 #[test]
@@ -280,10 +280,10 @@ fn a_select_of_postgresql_writes_if_a_function_it_calls_may() {
         ],
     );
     let many = vec!["f()"; 17].join(",");
-    let told_of_many = told(Dialect::Postgres, &format!("SELECT {many}"));
-    assert_eq!(told_of_many, "SELECT *");
+    let many_described = described(Dialect::Postgres, &format!("SELECT {many}"));
+    assert_eq!(many_described, "SELECT *");
     let long = format!("SELECT {}()", "f".repeat(65));
-    assert_eq!(told(Dialect::Postgres, &long), "SELECT *");
+    assert_eq!(described(Dialect::Postgres, &long), "SELECT *");
     // Where functions that write are no habit, a SELECT reads.
-    assert_eq!(told(Dialect::Mysql, "SELECT save()"), "r");
+    assert_eq!(described(Dialect::Mysql, "SELECT save()"), "r");
 }

@@ -1,13 +1,13 @@
 //! The words of an SQL text. Follows the lexical rules of MySQL ("Language Structure"), SQLite
 //! (tokenize.c) and PostgreSQL ("Lexical Structure") as far as they decide where a string, a name or a
-//! comment ends. Where a server can be told to read otherwise (`ANSI_QUOTES`,
+//! comment ends. Where a server can be reported to read otherwise (`ANSI_QUOTES`,
 //! `NO_BACKSLASH_ESCAPES`), its default is followed.
 
-use super::Dialect;
+use crate::Dialect;
 
 /// One word of a statement. Comments and white space yield none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Token<'a> {
+pub(crate) enum Token<'a> {
     /// A keyword or an unquoted name.
     Word(&'a [u8]),
     /// A quoted name, what is between its quotes.
@@ -35,7 +35,7 @@ impl Token<'_> {
 }
 
 /// The words of a text, one after the other. After [`Token::Unreadable`] nothing follows.
-pub(super) struct Tokens<'a> {
+pub(crate) struct Tokens<'a> {
     dialect: Dialect,
     sql: &'a [u8],
     at: usize,
@@ -161,7 +161,7 @@ impl<'a> Tokens<'a> {
             .iter()
             .position(|b| !(b.is_ascii_alphanumeric() || *b == b'_' || *b >= 0x80))
             .unwrap_or(rest.len());
-        let quotes = rest.get(tag) == Some(&b'$') && !rest[..tag].starts_with_digit();
+        let quotes = rest.get(tag) == Some(&b'$') && !rest[0].is_ascii_digit();
         if !quotes {
             self.at += 1 + tag;
             return Some(Token::Other);
@@ -210,16 +210,6 @@ fn is_hint(comment: &[u8]) -> bool {
         .split(u8::is_ascii_whitespace)
         .filter(|word| !word.is_empty());
     words.all(|word| HINTS.iter().any(|hint| word.eq_ignore_ascii_case(hint)))
-}
-
-trait StartsWithDigit {
-    fn starts_with_digit(&self) -> bool;
-}
-
-impl StartsWithDigit for [u8] {
-    fn starts_with_digit(&self) -> bool {
-        self.first().is_some_and(u8::is_ascii_digit)
-    }
 }
 
 fn is_word(byte: u8) -> bool {

@@ -1,14 +1,15 @@
-//! Reads an SQL statement far enough to tell whether it writes, and where: cheap, strict, and without
-//! a grammar. What is not known to read is a write, what cannot be read is a write to any table, and a
-//! table or a value is reported only where it is beyond doubt.
+//! Classifies SQL statements: does this one write, and to which table? It tokenizes the text and looks at
+//! keywords; it has no grammar. A statement that is not known to read counts as a write, a text that cannot
+//! be tokenized counts as a write to any table, and a table or a value is reported only when it is certain.
 //!
-//! Not seen in a text, and so not here: functions that write when a `SELECT` calls them (but for
-//! PostgreSQL's), triggers, foreign keys that cascade. They write because something else did, or are named in
-//! docs/cache.md.
+//! The text of a statement does not show triggers, cascading foreign keys, or functions that a `SELECT`
+//! calls (except in PostgreSQL, where they are checked). docs/cache.md lists what that means for the cache.
 //!
-//! - [`token`]: the words of a statement, in each database's own quoting.
-//! - [`statement`]: what one statement does.
-//! - [`functions`]: which functions only read, where a `SELECT` may call such as write.
+//! - [`token`]: splits a text into tokens by each database's quoting rules.
+//! - [`statement`]: classifies one statement.
+//! - [`functions`]: PostgreSQL's functions that only read.
+
+#![forbid(unsafe_code)]
 
 mod functions;
 mod statement;
@@ -24,7 +25,7 @@ pub const MAX_NAME: usize = 128;
 /// Longest value reported, in bytes; the values of a column with a longer one are left out.
 pub const MAX_VALUE: usize = 200;
 /// Most bytes of names and values reported of one statement; columns beyond it are left out.
-pub const MAX_TOLD: usize = 1024;
+pub const MAX_REPORTED: usize = 1024;
 
 /// The database whose quoting a statement uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +56,7 @@ impl Dialect {
 /// What a statement does to what others read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
-pub enum Kind {
+pub enum StatementKind {
     /// It changes nothing that others read.
     Read = 0,
     /// It changes nothing by itself, but may make visible what was written before: `COMMIT` and the
@@ -69,7 +70,7 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict<'a> {
     /// Whether the text reads or writes.
-    pub kind: Kind,
+    pub kind: StatementKind,
     /// Of a write: its first word in capitals, at most 16 bytes; `MULTI` for several, `UNREADABLE`
     /// for a text that ends inside a quote, empty otherwise.
     pub verb: String,
@@ -83,7 +84,7 @@ pub struct Verdict<'a> {
 }
 
 impl Verdict<'_> {
-    fn harmless(kind: Kind) -> Verdict<'static> {
+    fn no_write(kind: StatementKind) -> Verdict<'static> {
         Verdict {
             kind,
             verb: String::new(),
@@ -92,9 +93,9 @@ impl Verdict<'_> {
         }
     }
 
-    fn anything(verb: &str) -> Verdict<'static> {
+    fn any_table(verb: &str) -> Verdict<'static> {
         Verdict {
-            kind: Kind::Write,
+            kind: StatementKind::Write,
             verb: verb.to_owned(),
             table: None,
             values: Vec::new(),
@@ -107,12 +108,12 @@ pub fn classify(dialect: Dialect, sql: &[u8]) -> Verdict<'_> {
     let mut tokens = Vec::new();
     for token in token::Tokens::new(dialect, sql) {
         if token == token::Token::Unreadable {
-            return Verdict::anything("UNREADABLE");
+            return Verdict::any_table("UNREADABLE");
         }
         tokens.push(token);
         // What stands first decides for most: a page reads far more than it writes.
-        if tokens.len() == 1 && statement::reads_whatever_follows(&tokens[0], dialect, sql) {
-            return Verdict::harmless(Kind::Read);
+        if tokens.len() == 1 && statement::is_plain_select(&tokens[0], dialect, sql) {
+            return Verdict::no_write(StatementKind::Read);
         }
     }
     let mut all: Option<Verdict<'_>> = None;
@@ -120,12 +121,14 @@ pub fn classify(dialect: Dialect, sql: &[u8]) -> Verdict<'_> {
         let next = statement::classify(dialect, part);
         all = Some(match all {
             None => next,
-            Some(before) if before.kind == Kind::Write && next.kind == Kind::Write => {
-                Verdict::anything("MULTI")
+            Some(before)
+                if before.kind == StatementKind::Write && next.kind == StatementKind::Write =>
+            {
+                Verdict::any_table("MULTI")
             }
             Some(before) if before.kind >= next.kind => before,
             Some(_) => next,
         });
     }
-    all.unwrap_or_else(|| Verdict::harmless(Kind::Read))
+    all.unwrap_or_else(|| Verdict::no_write(StatementKind::Read))
 }

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
-use super::token::Token;
+use crate::token::Token;
 
 /// Functions of `pg_catalog`, all of whose forms are immutable or stable (`pg_proc.provolatile`), without
 /// those that only types, operators and indexes are made of. As of PostgreSQL 15; newer ones below.
@@ -125,7 +125,7 @@ static NO_FUNCTION: LazyLock<HashSet<&str>> =
 /// Longest name looked up; a longer one is none of these.
 const LONGEST: usize = 40;
 
-/// The column name under which [`super::Verdict::values`] lists the functions through which a
+/// The column name under which [`crate::Verdict::values`] lists the functions through which a
 /// statement writes: no real column has this name.
 pub const CALLED: &str = "()";
 
@@ -143,7 +143,7 @@ fn is_among(set: &HashSet<&str>, name: &[u8], quoted: bool) -> bool {
 
 /// The functions called that may write, by their names without schema. A statement that writes anyway
 /// may use sequences: they are its own.
-pub(super) fn unknown<'a>(tokens: &[Token<'a>], writes: bool) -> Vec<&'a [u8]> {
+pub(crate) fn unknown<'a>(tokens: &[Token<'a>], writes: bool) -> Vec<&'a [u8]> {
     // The one place where a call follows a parenthesis: `SELECT DISTINCT ON (a) f(b)`.
     let distinct_on = tokens
         .windows(2)
