@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn a_fault_s_name_means_nothing_else_elsewhere() {
         let others = [
-            include_str!("../../../../../docs/php-process.md"),
+            include_str!("../../../../../docs/pools.md"),
             include_str!("../../../../../docs/failures.md"),
         ];
         for fault in Fault::ALL {
