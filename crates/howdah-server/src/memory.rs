@@ -28,8 +28,8 @@ pub use crate::sys::Counting;
 const BATCH: i64 = 64 << 10;
 /// When so much less is used than at the peak, free pages go back to the system.
 const GIVE_BACK: i64 = 32 << 20;
-/// Address space that glibc's malloc reserves for a thread.
-const ARENA: u64 = 64 << 20;
+/// Address space of a thread's stack.
+const STACK: u64 = 2 << 20;
 /// The least bound that a limited address space makes.
 const LEAST: u64 = 8 << 20;
 /// Heads up to this length are taken under pressure, too: browsers' are shorter.
@@ -105,22 +105,37 @@ pub fn limit() -> Option<u64> {
 
 /// `limits.memory = auto`: a quarter of the machine's memory, or of what the control group may use,
 /// at least 64 MiB; of a limited address space at most half of what is free of it when this is
-/// called first, before `threads` have reserved their share.
+/// called first, before `threads` have their stacks.
 pub fn auto_limit(threads: usize) -> u64 {
     static LIMIT: OnceLock<u64> = OnceLock::new();
     *LIMIT.get_or_init(|| {
         let read = |path: &Path| std::fs::read_to_string(path).ok();
         let memory = howdah_executor::auto_children::memory(read);
         let quarter = memory.map_or(u64::MAX, |bytes| (bytes / 4).max(64 << 20));
-        let space = rustix::process::getrlimit(rustix::process::Resource::As).current;
-        let Some(space) = space else { return quarter };
+        let Some(space) = address_space() else {
+            return quarter;
+        };
         // The first field: pages of address space.
         let sizes = read(Path::new("/proc/self/statm")).unwrap_or_default();
         let pages = sizes.split_whitespace().next().and_then(|n| n.parse().ok());
         let mapped = pages.unwrap_or(0) * rustix::param::page_size() as u64;
-        let free = space.saturating_sub(mapped + threads as u64 * ARENA);
+        let free = space.saturating_sub(mapped + threads as u64 * STACK);
         quarter.min((free / 2).max(LEAST))
     })
+}
+
+/// What `ulimit -v` leaves a process.
+fn address_space() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::As).current
+}
+
+/// In a limited address space, has all threads allocate from one arena. glibc's malloc reserves
+/// 64 MiB of it for each thread otherwise: a thread that needs more finds none, and the process is
+/// aborted far below its memory limit. Called before any thread is started.
+pub fn fit_address_space() {
+    if address_space().is_some() {
+        crate::sys::one_arena();
+    }
 }
 
 /// Starts the thread that gives free pages back to the system after a peak: the allocator keeps

@@ -96,6 +96,15 @@ pub(crate) fn give_back_free_pages() {
     }
 }
 
+/// Has the C library allocate from one arena, whatever the thread, where it knows arenas.
+pub(crate) fn one_arena() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: glibc's mallopt takes any two numbers; the caller has started no thread.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

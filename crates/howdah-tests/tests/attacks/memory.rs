@@ -159,7 +159,7 @@ fn a_limited_address_space_costs_slow_clients_their_memory_and_not_the_front_its
     // More connections than `auto` would have: nothing but the bound on memory is in the way.
     let builder = Fixture::named("ulimit").config("[limits]\nconnections = 5000");
     let fixture = builder
-        .through(&["sh", "-c", "ulimit -v 600000 && exec \"$0\" \"$@\""])
+        .through(&["sh", "-c", "ulimit -v 400000 && exec \"$0\" \"$@\""])
         .start();
     let front = fixture.front();
     let clients = beginnings(&fixture, 3000, BODY, 64_000);

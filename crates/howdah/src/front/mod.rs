@@ -71,6 +71,7 @@ enum Incoming {
 
 /// `howdah front`
 pub fn run(link: i32) -> ExitCode {
+    howdah_server::memory::fit_address_space();
     let link = match sys::inherited(link) {
         Ok(fd) => Link::new(fd),
         Err(error) => {
