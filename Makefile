@@ -12,7 +12,7 @@ DEMO_DIR ?= $(TARGET)/demo
 .PHONY: compare help setup-build setup-demo setup-test toolchain build demo demo-site test fmt-check clippy test-build test-run
 
 help:
-	@echo 'make build   target/release/howdah and target/release/howdah-php'
+	@echo 'make build   target/release/howdah, howdah-php and howdah-bench'
 	@echo 'make demo    install what is missing, build, serve the guestbook on http://$(LISTEN)'
 	@echo 'make compare the five benchmarks, Howdah beside its rivals: minutes, and a page for each'
 	@echo 'make test    everything: format, lints, unit tests, real applications, rivals compared'
@@ -25,7 +25,7 @@ toolchain:
 	  echo 'cargo is not here: install a Rust toolchain first (https://rustup.rs)' >&2; exit 1; }
 
 build: setup-build toolchain
-	$(CARGO) build --release --bins $(CARGO_JOBS) -p howdah -p howdah-php
+	$(CARGO) build --release --bins $(CARGO_JOBS) -p howdah -p howdah-php -p howdah-lab
 
 # The site is copied, so that what visitors write never lands in the checkout.
 # Entries and pictures of an earlier run are kept: they are in $(DEMO_DIR)/data.

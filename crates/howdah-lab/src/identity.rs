@@ -11,7 +11,7 @@ use crate::{ini, versions};
 /// Everything that affects a measurement besides its plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// Howdah's programs: path, and a checksum of the content.
+    /// Howdah's programs, and this one: path, and a checksum of the content.
     pub programs: Vec<(PathBuf, String)>,
     /// Versions of the programs that take part, a line each.
     pub versions: Vec<String>,
@@ -26,7 +26,8 @@ impl Identity {
     pub fn now(howdah: &Path) -> Identity {
         let beside = howdah.with_file_name("howdah-php");
         let php = std::env::var_os("HOWDAH_PHP").map_or(beside, PathBuf::from);
-        let programs = [howdah.to_owned(), php].into_iter().map(|path| {
+        let tester = std::env::current_exe().unwrap_or_default();
+        let programs = [howdah.to_owned(), php, tester].into_iter().map(|path| {
             let sum = fs::read(&path).map_or("not here".to_owned(), |bytes| sum(&bytes));
             (path, sum)
         });

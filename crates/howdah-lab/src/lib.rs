@@ -1,6 +1,6 @@
 //! The lab: starts the stacks that people serve PHP with, and Howdah in its modes, on the same
 //! pages with the same `php.ini`, side by side on this machine; runs the five benchmarks against
-//! them and says what came of it.
+//! them and says what came of it. The command line is the program `howdah-bench` (`src/bin`).
 //!
 //! - [`folder`]: the run's folder; every generated file stays in it.
 //! - [`process`]: a started program: its group, its log, its end, what it uses.

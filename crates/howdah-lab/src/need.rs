@@ -71,6 +71,20 @@ impl Need {
     }
 }
 
+/// The program `howdah`: beside this program, or in `PATH`.
+pub fn howdah() -> Result<PathBuf, LabError> {
+    let here = std::env::current_exe().map_err(LabError::file("/proc/self/exe"))?;
+    let beside = here.with_file_name("howdah");
+    if is_program(&beside) {
+        return Ok(beside);
+    }
+    find("howdah").ok_or_else(|| LabError::NotHere {
+        what: format!("howdah (neither {} nor in PATH)", beside.display()),
+        install: "install the package howdah, or build it with `cargo build --release -p howdah`"
+            .to_owned(),
+    })
+}
+
 /// Whether a `frankenphp` loads OPcache. Many builds have none, or leave it to their own `php.ini`,
 /// which the lab's replaces (`PHPRC`), so that it is not loaded. Only a clear "no" counts. The answer
 /// is remembered: asking takes a tenth of a second.

@@ -16,13 +16,21 @@ const REFERENCE: &str = "8.2";
 
 static SERIES: OnceLock<String> = OnceLock::new();
 
-/// Chooses the series of this version: `8.4` of `8.4.24`. To be called once, before anything else of
-/// the lab.
-pub fn choose(version: &str) {
-    let mut parts = version.split('.');
-    if let (Some(major), Some(minor)) = (parts.next(), parts.next()) {
-        let _ = SERIES.set(format!("{major}.{minor}"));
+/// Chooses the series of the PHP that this `howdah` runs, as `howdah version` prints it. Call it once,
+/// before anything else of the lab. Where that cannot be asked, Howdah's rows report why.
+pub fn choose(howdah: &Path) {
+    let output = Command::new(howdah).arg("version").output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    if let Some(series) = text.ok().as_deref().and_then(series_in) {
+        let _ = SERIES.set(series);
     }
+}
+
+/// The series in what `howdah version` prints: `8.4` of the line `php 8.4.24 NTS (PATH)`.
+fn series_in(text: &str) -> Option<String> {
+    let version = text.lines().find_map(|line| line.strip_prefix("php "))?;
+    let mut parts = version.split('.');
+    Some(format!("{}.{}", parts.next()?, parts.next()?))
 }
 
 /// The series that was chosen, or else the newest one installed for php-fpm.
@@ -93,6 +101,14 @@ mod tests {
         }
         assert_eq!(newest(settings.path()).unwrap(), "8.10");
         assert_eq!(newest(&settings.path().join("nowhere")), None);
+    }
+
+    #[test]
+    fn the_series_is_read_from_what_howdah_prints() {
+        let text = "howdah 0.1.0\nphp 8.4.24 NTS (/usr/bin/howdah-php)\n";
+        assert_eq!(series_in(text).unwrap(), "8.4");
+        // Its PHP is missing.
+        assert_eq!(series_in("howdah 0.1.0\n"), None);
     }
 
     #[test]

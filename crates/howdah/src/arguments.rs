@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
     override_usage = "howdah <COMMAND>",
     max_term_width = 100,
     after_help = "Exit codes: 0 done, 1 failed, 2 command line, 3 configuration, 4 PHP missing or unfit, \
-                  5 address in use or not ours to take, 6 no server to talk to"
+                  5 address in use or not ours to take, 6 no server to talk to, 7 howdah-bench missing"
 )]
 pub struct Arguments {
     /// Print the versions of Howdah and of PHP
@@ -98,10 +98,10 @@ pub enum Command {
     /// Stop the server: running requests are finished first.
     Stop(Stop),
     /// Run the five benchmarks, Howdah beside its rivals, on this machine.
-    Compare(Box<crate::commands::compare::Compare>),
+    // This and the next are for the list: they are `howdah-bench`'s (`commands::external`).
+    Compare,
     /// Measure a web server, and report how reliable the figures are (takes ab's options).
-    #[command(version = env!("CARGO_PKG_VERSION"))]
-    Bench(Box<howdah_bench::command::Bench>),
+    Bench,
     /// Show the modes in which PHP can be run, and which of them work on this machine.
     Modes(Modes),
     /// Print the versions of Howdah and of PHP.

@@ -31,3 +31,8 @@ pub fn address() -> ExitCode {
 pub fn no_server() -> ExitCode {
     ExitCode::from(6)
 }
+
+/// `howdah-bench`, whose command was typed, is missing or does not start.
+pub fn external() -> ExitCode {
+    ExitCode::from(7)
+}

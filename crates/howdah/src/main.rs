@@ -1,4 +1,4 @@
-//! `howdah`: the one binary. Commands, the configuration, the master process, and the wiring of
+//! `howdah`: the server's program. Commands, the configuration, the master process, and the wiring of
 //! the front. What serves is in the other crates.
 //!
 //! - [`arguments`]: the command line; [`commands`]: what talks to a running server.
@@ -31,6 +31,9 @@ static ALLOCATOR: howdah_server::memory::Counting = howdah_server::memory::Count
 fn main() -> ExitCode {
     // Front and spawners are executed as /proc/self/exe: they would be `exe` in top, ps and pgrep.
     let _ = rustix::thread::set_name(c"howdah");
+    if let Some(arguments) = commands::external::arguments(std::env::args_os().skip(1).collect()) {
+        return commands::external::run(arguments);
+    }
     let Some(command) = Arguments::read().command else {
         // `--version`: nothing at all is answered with help.
         return commands::version();
@@ -46,8 +49,8 @@ fn main() -> ExitCode {
         Command::Cache(cache) => commands::cache::run(cache),
         Command::Reload(target) => commands::steer::reload(&target),
         Command::Stop(stop) => commands::steer::stop(&stop),
-        Command::Compare(compare) => commands::compare::run(&compare),
-        Command::Bench(bench) => commands::bench::run(&bench),
+        Command::Compare => commands::external::run(["compare"]),
+        Command::Bench => commands::external::run(["bench"]),
         Command::Modes(modes) => commands::modes::run(&modes),
         Command::Version => commands::version(),
     }

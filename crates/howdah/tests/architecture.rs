@@ -19,19 +19,31 @@ const EDGES: &[(&str, &str)] = &[
     ("howdah-php", "howdah-proto"),
     ("howdah-proto", "howdah-sql"),
     ("howdah-php", "howdah-sql"),
-    ("howdah", "howdah-bench"),
-    ("howdah", "howdah-lab"),
     ("howdah-lab", "howdah-bench"),
+    // Which application a directory holds, and `max_children = auto`.
+    ("howdah-lab", "howdah-server"),
+    ("howdah-lab", "howdah-executor"),
     ("howdah-server", "howdah-cache"),
 ];
 
 /// Crates that link or build C that knows PHP.
 const PHP_ALONE: &[&str] = &["cc", "bindgen"];
 
-fn metadata() -> Value {
+/// What only measures, or is needed only for that: no part of a program that starts as root.
+const NOT_IN_THE_SERVER: &[&str] = &[
+    "howdah-bench",
+    "howdah-lab",
+    "rustls",
+    "ring",
+    "h2",
+    "hdrhistogram",
+];
+
+fn cargo(arguments: &[&str]) -> Vec<u8> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let output = Command::new(cargo)
-        .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
+        .args(arguments)
+        .arg("--offline")
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .unwrap();
@@ -40,7 +52,11 @@ fn metadata() -> Value {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    serde_json::from_slice(&output.stdout).unwrap()
+    output.stdout
+}
+
+fn metadata() -> Value {
+    serde_json::from_slice(&cargo(&["metadata", "--format-version=1", "--no-deps"])).unwrap()
 }
 
 #[test]
@@ -68,6 +84,21 @@ fn crates_name_only_what_the_picture_shows() {
                 "only howdah-php compiles against PHP, {name} names {to}"
             );
         }
+    }
+}
+
+#[test]
+fn the_server_links_neither_load_tester_nor_lab() {
+    let tree = ["tree", "--package=howdah", "--edges=normal"];
+    let tree = cargo(&[&tree[..], &["--prefix=none", "--format={p}"]].concat());
+    let tree = String::from_utf8(tree).unwrap();
+    let linked: BTreeSet<&str> = tree
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .collect();
+    assert!(linked.contains("howdah-server"), "{linked:?}");
+    for name in NOT_IN_THE_SERVER {
+        assert!(!linked.contains(name), "howdah links {name}");
     }
 }
 

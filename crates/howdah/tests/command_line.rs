@@ -16,12 +16,50 @@ fn help_names_every_command_and_the_exit_codes() {
         "status",
         "reload",
         "stop",
+        "bench",
+        "compare",
         "version",
         "Exit codes",
     ] {
         assert!(out.contains(word), "{word} in {out}");
     }
     assert!(!out.contains("front"), "the front is not for people: {out}");
+}
+
+#[test]
+fn bench_and_compare_are_another_program() {
+    // A copy of the program: `howdah-bench` is looked for beside it, then in PATH.
+    let scratch = Scratch::new("external");
+    let howdah = scratch.path("bin/howdah");
+    scratch.write("bin/README", "");
+    std::fs::hard_link(support::HOWDAH, &howdah)
+        .or_else(|_| std::fs::copy(support::HOWDAH, &howdah).map(drop))
+        .unwrap();
+    support::executable::make_executable(&howdah);
+    let stand_in = |directory: &str| {
+        let script = format!("#!/bin/sh\necho {directory} \"$@\"\nexit 9\n");
+        let path = scratch.write(&format!("{directory}/howdah-bench"), &script);
+        support::executable::make_executable(&path);
+    };
+    let howdah = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(&howdah);
+        let path = format!("{}:/usr/bin:/bin", scratch.path("elsewhere").display());
+        run(command.args(arguments).env("PATH", path))
+    };
+    let (code, _, err) = howdah(&["bench", "http://127.0.0.1/"]);
+    assert_eq!(code, 7, "{err}");
+    assert!(
+        err.contains("BenchMissing: ") && err.contains("install the package howdah-bench"),
+        "{err}"
+    );
+    stand_in("elsewhere");
+    let (code, out, _) = howdah(&["compare", "--app", ".", "--", "--x"]);
+    assert_eq!((code, &out[..]), (9, "elsewhere compare --app . -- --x\n"));
+    stand_in("bin");
+    let (_, out, _) = howdah(&["bench", "-n", "5", "--help"]);
+    assert_eq!(out, "bin bench -n 5 --help\n");
+    let (_, out, _) = howdah(&["help", "bench"]);
+    assert_eq!(out, "bin bench --help\n");
 }
 
 #[test]

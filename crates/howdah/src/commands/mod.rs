@@ -1,14 +1,11 @@
 //! The commands that talk to a running server, or to nobody.
 
-pub mod bench;
 pub mod cache;
 pub mod check;
 mod check_directory;
 mod client;
 pub mod command_line;
-pub mod compare;
-mod compare_own;
-mod interrupt;
+pub mod external;
 pub mod modes;
 pub mod run;
 pub mod status;

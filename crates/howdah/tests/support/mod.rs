@@ -8,46 +8,21 @@
 
 #[path = "../../../howdah-tests/src/executable.rs"]
 pub mod executable;
+mod scratch;
+
+pub use scratch::*;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 /// The program under test.
 pub const HOWDAH: &str = env!("CARGO_BIN_EXE_howdah");
 
-/// Longest wait for anything.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// A directory that goes with its value.
-pub struct Scratch(pub PathBuf);
-
 impl Scratch {
-    pub fn new(name: &str) -> Scratch {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("howdah-{}-{number}-{name}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(&path).unwrap();
-        Scratch(path)
-    }
-
-    pub fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    pub fn write(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.path(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(&path, text).unwrap();
-        path
-    }
-
     /// A program that answers `--version` with this.
     pub fn stand_in(&self, text: &str) -> PathBuf {
         let path = self.write(
@@ -68,37 +43,11 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Runs the program to its end.
-pub fn run(command: &mut Command) -> (i32, String, String) {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = command.stdin(Stdio::null()).output().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (status.code().unwrap_or(-1), text(stdout), text(stderr))
-}
-
 /// The program with arguments.
 pub fn howdah<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(HOWDAH);
     command.args(arguments).env_remove("NOTIFY_SOCKET");
     command
-}
-
-/// Waits until it holds.
-pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "waited in vain for {what}");
-        std::thread::park_timeout(Duration::from_millis(5));
-    }
 }
 
 /// A running server; killed when dropped.

@@ -77,7 +77,7 @@ fn answer(mut stream: TcpStream, served: &AtomicU64, last: &std::sync::Mutex<Str
 }
 
 fn bench(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_howdah"))
+    Command::new(env!("CARGO_BIN_EXE_howdah-bench"))
         .arg("bench")
         .args(arguments)
         .output()
@@ -479,7 +479,7 @@ fn two_servers_are_compared_in_turns() {
 #[test]
 fn ctrl_c_prints_what_was_measured() {
     let server = Server::start();
-    let child = Command::new(env!("CARGO_BIN_EXE_howdah"))
+    let child = Command::new(env!("CARGO_BIN_EXE_howdah-bench"))
         .args(["bench", "-t", "600", "-c", "2", "-q", &server.url()])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -1,17 +1,23 @@
 //! `howdah compare` as a user runs it: what goes wrong with one stack costs that stack only, and nothing is left
 //! running however the comparison ends. The stacks are those of the distribution; Howdah's own need no test here.
 
-mod support;
+#[path = "../../howdah-tests/src/executable.rs"]
+mod executable;
+#[path = "../../howdah/tests/support/scratch.rs"]
+mod scratch;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use executable::make_executable;
 use howdah_lab::php;
+use scratch::{Scratch, run, wait_until};
 use serde_json::Value;
-use support::executable::make_executable;
-use support::{HOWDAH, Scratch, run, wait_until};
+
+/// The program under test.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_howdah-bench");
 
 /// A benchmark of one small page.
 fn suite(scratch: &Scratch, stacks: &[&str], page: &str) -> PathBuf {
@@ -37,7 +43,7 @@ fn compare(scratch: &Scratch, suite: &Path, arguments: &[&str]) -> Command {
     // The stacks run as another user when root starts them, who must reach the folder.
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(&scratch.0, fs::Permissions::from_mode(0o755)).unwrap();
-    let mut command = Command::new(HOWDAH);
+    let mut command = Command::new(PROGRAM);
     command
         .arg("compare")
         .arg(suite)
@@ -191,7 +197,7 @@ fn what_was_measured_before_a_kill_is_there_when_it_is_gone_on_with() {
         "{stderr}"
     );
     let resume = || {
-        run(Command::new(HOWDAH)
+        run(Command::new(PROGRAM)
             .args(["compare", "--json", "--resume"])
             .arg(scratch.path("out")))
     };
@@ -218,7 +224,7 @@ fn what_was_measured_before_a_kill_is_there_when_it_is_gone_on_with() {
         stderr.contains("Changed: ") && stderr.contains("cores: "),
         "{stderr}"
     );
-    let (code, _, stderr) = run(Command::new(HOWDAH)
+    let (code, _, stderr) = run(Command::new(PROGRAM)
         .args(["compare", "--resume"])
         .arg(&scratch.0));
     assert_eq!(code, 3, "{stderr}");
@@ -259,7 +265,7 @@ fn blocks_in_which_a_stack_failed_are_measured_anew_when_that_is_wanted() {
     assert!(stderr.contains(&hint), "{stderr}");
 
     let resume = |options: &[&str]| {
-        let mut command = Command::new(HOWDAH);
+        let mut command = Command::new(PROGRAM);
         command.args(["compare", "--json", "--resume"]);
         let (code, stdout, stderr) = run(command
             .arg(scratch.path("out"))
@@ -303,7 +309,7 @@ fn what_to_measure_anew_is_part_of_going_on_with_benchmarks() {
     let scratch = Scratch::new("compare-rerun-alone");
     let empty = scratch.0.display().to_string();
     for arguments in [&["b1"][..], &["--app", "."], &["--resume", &empty]] {
-        let mut command = Command::new(HOWDAH);
+        let mut command = Command::new(PROGRAM);
         let (code, _, stderr) = run(command.args(["compare", "--rerun-failed"]).args(arguments));
         assert_eq!(code, 3, "{stderr}");
         assert!(stderr.contains("belongs to --resume DIR"), "{stderr}");
@@ -429,7 +435,7 @@ fn one_row_is_measured_again_by_the_command_that_its_page_shows() {
         .unwrap();
     let words: Vec<&str> = command.split_whitespace().skip(1).collect();
     let again = scratch.path("again");
-    let (code, stdout, stderr) = run(Command::new(HOWDAH)
+    let (code, stdout, stderr) = run(Command::new(PROGRAM)
         .args(&words)
         .args(["--json", "--out"])
         .arg(&again));
@@ -500,7 +506,7 @@ fn a_document_gets_the_sections_of_saved_results_and_keeps_the_rest() {
     assert_eq!(code, 0, "{stderr}");
     let document = scratch.write("performance.md", "# Performance\n\nBy hand.\n");
     let report = || {
-        run(Command::new(HOWDAH)
+        run(Command::new(PROGRAM)
             .args(["compare", "report", "--write"])
             .arg(&document)
             .arg(scratch.path("out")))
@@ -525,7 +531,7 @@ fn a_document_gets_the_sections_of_saved_results_and_keeps_the_rest() {
     report();
     assert_eq!(fs::read_to_string(&document).unwrap(), once);
 
-    let (code, _, stderr) = run(Command::new(HOWDAH)
+    let (code, _, stderr) = run(Command::new(PROGRAM)
         .args(["compare", "report"])
         .arg(&document));
     assert_eq!(code, 1);

@@ -14,6 +14,7 @@ use howdah_lab::folder::Folder;
 use howdah_lab::identity::Identity;
 use howdah_lab::journal::{Journal, SCHEMA};
 use howdah_lab::measure::Watch;
+use howdah_lab::need;
 use howdah_lab::own::app::{self, App, PhpIni};
 use howdah_lab::own::arm::{self, Arm};
 use howdah_lab::own::plan::Plan;
@@ -23,7 +24,7 @@ use howdah_lab::own::study::{self, Outcome, Study};
 use howdah_lab::process::Servant;
 use howdah_server::site::recognise::recognise;
 
-use super::compare::Compare;
+use crate::compare::Compare;
 use crate::exit;
 
 /// Longest path of the results: unix sockets are made below it, and theirs may have 107 bytes.
@@ -111,7 +112,7 @@ pub fn run(
     let folder = saved.folder().clone();
     let interrupt = Arc::new(AtomicBool::new(false));
     let result = listen(interrupt.clone()).and_then(|()| {
-        let howdah = program()?;
+        let howdah = need::howdah()?;
         let study = Study {
             plan,
             saved,
@@ -149,7 +150,7 @@ fn told(arguments: &Compare, folder: &Folder, outcome: &Outcome) -> ExitCode {
     }
     if outcome.interrupted {
         eprintln!("howdah: go on with: howdah compare --resume {place}");
-        return ExitCode::from(130);
+        return exit::interrupted();
     }
     match &outcome.config {
         Some(config) if config.trial.is_ok() => exit::done(),
@@ -163,14 +164,6 @@ fn keep(folder: &Folder, outcome: &Outcome) -> Result<(), LabError> {
     folder.write("app.txt", text::render(outcome))?;
     folder.write("app.html", html::page(outcome))?;
     Ok(())
-}
-
-/// The program itself: what is measured is what was started.
-pub(super) fn program() -> Result<PathBuf, LabError> {
-    std::env::current_exe().map_err(|error| LabError::File {
-        path: PathBuf::from("/proc/self/exe"),
-        error,
-    })
 }
 
 type Prepared = (Plan, Journal, howdah_lab::own::tree::Tree);
@@ -211,7 +204,7 @@ fn begun(arguments: &Compare) -> Result<Prepared, LabError> {
         command: again(arguments, &app),
         arms,
         effort,
-        identity: Identity::now(&program()?),
+        identity: Identity::now(&need::howdah()?),
         began: SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0.0, |since| since.as_secs_f64()),
@@ -232,7 +225,7 @@ fn resumed(folder: &Path) -> Result<Prepared, LabError> {
         });
     }
     let (saved, plan) = Journal::resume::<Plan>(&Folder::create(folder, Servant::choose()?)?)?;
-    let what = plan.identity.differences(&Identity::now(&program()?));
+    let what = plan.identity.differences(&Identity::now(&need::howdah()?));
     if !what.is_empty() {
         return Err(LabError::Changed { what });
     }

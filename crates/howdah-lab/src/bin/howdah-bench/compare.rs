@@ -21,11 +21,11 @@ use howdah_lab::site::Sites;
 use howdah_lab::stack::STACKS;
 use howdah_lab::suite::{FIVE, Suite};
 use howdah_lab::table::{self, Table, Told};
-use howdah_lab::{report, saved};
+use howdah_lab::{need, php, report, saved};
+use nix::sys::signal::Signal;
 
-use super::compare_own::{self, Own};
-use super::interrupt;
-use crate::{exit, php};
+use crate::compare_app::{self, Own};
+use crate::{exit, interrupt};
 
 /// `howdah compare`
 #[derive(Args, Debug)]
@@ -121,7 +121,9 @@ pub fn run(arguments: &Compare) -> ExitCode {
             }
         };
     }
-    choose_php();
+    if let Ok(howdah) = need::howdah() {
+        php::choose(&howdah);
+    }
     if arguments.list {
         return list();
     }
@@ -134,7 +136,7 @@ pub fn run(arguments: &Compare) -> ExitCode {
         return exit::configuration();
     }
     if resume.is_none() && arguments.own.is_asked() {
-        return compare_own::run(arguments, &mut Progress::new("app"), listen_for_signals);
+        return compare_app::run(arguments, &mut Progress::new("app"), listen_for_signals);
     }
     if let Some(stray) = arguments.own.strays() {
         eprintln!(
@@ -155,7 +157,7 @@ pub fn run(arguments: &Compare) -> ExitCode {
         },
     };
     match prepared.and_then(|prepared| compare(arguments, &prepared)) {
-        Ok(tables) if tables.iter().any(|table| table.interrupted) => ExitCode::from(130),
+        Ok(tables) if tables.iter().any(|table| table.interrupted) => exit::interrupted(),
         Ok(_) => exit::done(),
         Err(error) => {
             eprintln!("howdah: {error}");
@@ -202,12 +204,16 @@ fn tell(wanted: &Report) -> Result<(), LabError> {
 }
 
 fn list() -> ExitCode {
+    let mut out = std::io::stdout().lock();
     for stack in STACKS {
         let here = match stack.here() {
             Ok(()) => "here".to_owned(),
             Err(error) => error.to_string(),
         };
-        println!("{:<32} {:<58} {here}", stack.name, stack.title);
+        if writeln!(out, "{:<32} {:<58} {here}", stack.name, stack.title).is_err() {
+            // The reader has seen enough (`| head`).
+            break;
+        }
     }
     exit::done()
 }
@@ -323,13 +329,6 @@ struct Prepared {
     plans: Vec<(Plan, Journal)>,
 }
 
-/// The stacks run the PHP that Howdah's own is of. Where that cannot be asked, Howdah's rows will say why.
-fn choose_php() {
-    if let Ok(version) = php::find(None).and_then(|program| php::check(&program)) {
-        howdah_lab::php::choose(&version.php);
-    }
-}
-
 /// A new comparison.
 fn begun(arguments: &Compare, suites: &[(Suite, String)]) -> Result<Prepared, LabError> {
     let out = arguments.out.clone().unwrap_or_else(|| {
@@ -337,7 +336,7 @@ fn begun(arguments: &Compare, suites: &[(Suite, String)]) -> Result<Prepared, La
         PathBuf::from(format!("howdah-compare-{}", now.map_or(0, |t| t.as_secs())))
     });
     let folder = Folder::create(&out, Servant::choose()?)?;
-    let identity = Identity::now(&compare_own::program()?);
+    let identity = Identity::now(&need::howdah()?);
     let journals = folder.directory(plan::DIRECTORY)?;
     let mut plans = Vec::new();
     for (suite, source) in suites {
@@ -359,7 +358,7 @@ fn begun(arguments: &Compare, suites: &[(Suite, String)]) -> Result<Prepared, La
 /// One that was begun before, if it still belongs to this machine and these programs.
 fn resumed(directory: &Path) -> Result<Prepared, LabError> {
     let folder = Folder::create(directory, Servant::choose()?)?;
-    let identity = Identity::now(&compare_own::program()?);
+    let identity = Identity::now(&need::howdah()?);
     let mut plans = Vec::new();
     for journal in journals(directory) {
         let folder = Folder::create(journal, folder.servant())?;
@@ -391,7 +390,7 @@ fn compare(arguments: &Compare, prepared: &Prepared) -> Result<Vec<Table>, LabEr
     let Prepared { folder, plans } = prepared;
     let lab = Lab {
         folder: folder.clone(),
-        howdah: compare_own::program()?,
+        howdah: need::howdah()?,
         interrupt: Arc::new(AtomicBool::new(false)),
         rerun_failed: arguments.rerun_failed,
     };
@@ -532,7 +531,7 @@ fn how_much(arguments: &Compare) -> String {
 /// The first signal ends the run after its window, and prints what there is; the second at once.
 /// Programs started meanwhile go with us either way.
 fn listen_for_signals(stop: Arc<AtomicBool>) -> Result<(), LabError> {
-    let signals = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+    let signals = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
     let first = || eprintln!("howdah: stopping after this window; once more ends at once");
     interrupt::watch(&signals, stop, first).map_err(|error| LabError::File {
         path: PathBuf::from("signalfd"),

@@ -1,0 +1,28 @@
+//! Ctrl-C: the first ends the measurement and prints what there is, the second ends the program.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+/// Sets `interrupt` at the first of `signals` and calls `first`; ends the program at the second, with
+/// 128 and the signal's number, as shells do. Call it before any thread is started: what is blocked
+/// here is blocked there.
+pub fn watch(signals: &[Signal], interrupt: Arc<AtomicBool>, first: fn()) -> io::Result<()> {
+    let signals: SigSet = signals.iter().copied().collect();
+    signals.thread_block()?;
+    let descriptor = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC)?;
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            while let Ok(Some(signal)) = descriptor.read_signal() {
+                if interrupt.swap(true, Ordering::Relaxed) {
+                    std::process::exit(128 + signal.ssi_signo as i32);
+                }
+                first();
+            }
+        })
+        .map(drop)
+}

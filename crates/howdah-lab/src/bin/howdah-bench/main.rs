@@ -1,0 +1,45 @@
+//! `howdah-bench`: the load tester (`bench`) and the comparison of servers (`compare`) on the command line.
+//! `howdah bench` and `howdah compare` execute this program. The work is in the libraries `howdah-bench`
+//! and `howdah-lab`; here are options, signals, progress, exit codes and where results go.
+//!
+//! - [`bench`]: the load tester; [`compare`]: the comparison on benchmarks, [`compare_app`]: on a user's
+//!   own application.
+//! - [`interrupt`]: Ctrl-C; [`exit`]: exit codes.
+
+#![forbid(unsafe_code)]
+
+mod bench;
+mod compare;
+mod compare_app;
+mod exit;
+mod interrupt;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Measures web servers: one with `bench`, several side by side with `compare`.
+#[derive(Debug, Parser)]
+#[command(name = "howdah-bench", version, max_term_width = 100)]
+struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// The commands. `howdah --help` lists them with the same sentences.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measure a web server, and report how reliable the figures are (takes ab's options).
+    #[command(version, disable_version_flag = true)]
+    Bench(Box<howdah_bench::command::Bench>),
+    /// Run the five benchmarks, Howdah beside its rivals, on this machine.
+    Compare(Box<compare::Compare>),
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse().command {
+        Command::Bench(bench) => bench::run(&bench),
+        Command::Compare(compare) => compare::run(&compare),
+    }
+}

@@ -1,0 +1,81 @@
+//! `howdah bench` and `howdah compare`: commands of another program, `howdah-bench`, so that the server
+//! links neither a load tester nor code that starts rival servers. This process becomes that program,
+//! with its arguments untouched, as git does with its external commands.
+
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use crate::exit;
+
+/// The program with these commands.
+const PROGRAM: &str = "howdah-bench";
+/// Its commands.
+const COMMANDS: [&str; 2] = ["bench", "compare"];
+
+/// The arguments of `howdah-bench`, if `arguments` (those of `howdah`, without its name) are for it.
+pub fn arguments(mut arguments: Vec<OsString>) -> Option<Vec<OsString>> {
+    let is_ours = |word: Option<&OsString>| {
+        word.is_some_and(|word| COMMANDS.iter().any(|command| word == command))
+    };
+    if is_ours(arguments.first()) {
+        return Some(arguments);
+    }
+    if arguments.first().is_some_and(|word| word == "help") && is_ours(arguments.get(1)) {
+        arguments.remove(0);
+        arguments.truncate(1);
+        arguments.push("--help".into());
+        return Some(arguments);
+    }
+    None
+}
+
+/// Becomes `howdah-bench`: the one beside this program, or else in `PATH`. Returns only if that fails.
+pub fn run<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>) -> ExitCode {
+    let own = std::env::current_exe().unwrap_or_default();
+    let beside = own.with_file_name(PROGRAM);
+    let program = match beside.is_file() {
+        true => beside.as_path(),
+        false => Path::new(PROGRAM),
+    };
+    let mut command = Command::new(program);
+    // The name that was typed: usage and reports repeat the command line.
+    if let Some(name) = std::env::args_os().next() {
+        command.arg0(name);
+    }
+    let error = command.args(arguments.into_iter().map(Into::into)).exec();
+    match error.kind() {
+        ErrorKind::NotFound => eprintln!(
+            "howdah: BenchMissing: there is no {PROGRAM} in {} or in PATH; install the package {PROGRAM}, or build \
+             it (cargo build --release -p howdah-lab) and put it beside howdah",
+            own.parent().unwrap_or(Path::new("/")).display()
+        ),
+        _ => eprintln!("howdah: BenchDoesNotStart: {}: {error}", program.display()),
+    }
+    exit::external()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(line: &str) -> Option<String> {
+        let words = line.split(' ').map(OsString::from).collect();
+        let arguments = arguments(words)?;
+        Some(arguments.join(" ".as_ref()).into_string().unwrap())
+    }
+
+    #[test]
+    fn arguments_of_the_other_program_are_passed_on_as_they_are() {
+        let same = ["bench -n 5 -- http://host/", "compare --help", "bench -V"];
+        for line in same {
+            assert_eq!(asked(line).unwrap(), line);
+        }
+        assert_eq!(asked("help compare").unwrap(), "compare --help");
+        for line in ["serve bench", "help serve", "help", "--version"] {
+            assert_eq!(asked(line), None, "{line}");
+        }
+    }
+}
