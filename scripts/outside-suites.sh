@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs other projects' test suites against Howdah, from checkouts, and writes docs/outside-suites.md.
+# Runs other projects' test suites against Howdah, from checkouts, and writes tests/outside-suites/results.md.
 #
 #   scripts/outside-suites.sh SUITES [SUITE...]
 #

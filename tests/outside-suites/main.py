@@ -28,14 +28,15 @@ SUITES = {
     "swoole": ("swoole-src", "swoole_phpt", (), "Swoole's tests of HTTP servers, timers, tables and atomics, by `howdah run`"),
 }
 RESULTS = rig.REPOSITORY / "target/outside-suites"
-PAGE = rig.REPOSITORY / "docs/outside-suites.md"
+PAGE = rig.HERE / "results.md"
 HEAD = """\
 # Other projects' suites
 
-What other projects test their servers with, run against Howdah from checkouts of theirs by
-`scripts/outside-suites.sh`, which writes this page. *Failed* is what Howdah answers otherwise than the suite wants; each
-such case is below with its reason. *Elsewhere too*: fails in the same run under php-fpm as well. *Warned* is
-Http11Probe's word for what a server may do, and a stricter one would not. *Skipped*: the suite, or its driver here, cannot run it on this machine.
+Results of other projects' test suites, run against Howdah from checkouts. `scripts/outside-suites.sh`
+writes this page. *Failed*: Howdah answers differently from what the suite wants; the reason is below.
+*Elsewhere too*: the case also fails under php-fpm in the same run. *Warned*: Http11Probe's word for
+what a server may do, though a stricter one would not. *Skipped*: the suite, or its driver here, cannot
+run the case on this machine.
 
 """
 
