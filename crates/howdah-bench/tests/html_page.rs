@@ -96,8 +96,9 @@ fn every_page_is_readable_on_a_desktop_and_on_a_phone() {
             let page = &seen[name];
             let at = format!("{name} at {width}: {page}");
             assert!(page["figures"].as_u64().unwrap() >= 2, "{at}");
-            // Of each plot one size is shown, and only one.
-            assert_eq!(page["drawn"], page["figures"], "{at}");
+            // Each plot is there once, and is shown.
+            assert_eq!(page["plots"], page["figures"], "{at}");
+            assert_eq!(page["drawn"], page["plots"], "{at}");
             assert_eq!(page["outside"], serde_json::json!([]), "{at}");
             assert_eq!(page["overlaps"], 0, "{at}");
             assert_eq!(page["loaded"], 0, "{at}");

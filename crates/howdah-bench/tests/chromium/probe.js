@@ -28,7 +28,7 @@ addEventListener('load', () => {
       width: doc.documentElement.scrollWidth,
       figures: doc.querySelectorAll('figure').length,
       drawn: drawn.length,
-      narrow: doc.querySelectorAll('svg.narrow').length,
+      plots: doc.querySelectorAll('svg').length,
       outside: drawn.flatMap(outside),
       overlaps: drawn.map(overlaps).reduce((a, b) => a + b, 0),
       smallest: Math.min(...drawn.flatMap(texts).map((text) => box(text).height)),

@@ -1,13 +1,11 @@
-//! The result as one page, complete in itself: no script, no network; dark and light, readable on a
-//! phone and on paper. Order: what was asked and the answers, whether they may be believed, then for each
+//! The result as one page. Order: what was asked and the answers, whether they may be believed, then for each
 //! page curves or bars, the figures with the post's beside them, ratios, percentiles; what the post's
 //! figures hid; what was not measured; how to measure it again. The plots are [`super::plots`]'s.
 
 use std::fmt::Write as _;
 
 use howdah_bench::outcome::Outcome;
-use howdah_bench::report::html::STYLE;
-use howdah_bench::report::html::svg::escape;
+use howdah_bench::report::html::shell::{self, Lamp, escape};
 use howdah_bench::report::words;
 
 use super::{plots, text};
@@ -18,20 +16,10 @@ use crate::table::{Cell, Line, Table};
 /// Renders a benchmark's result as a page.
 pub fn page(table: &Table) -> String {
     let suite = &table.suite;
-    let mut out = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
-         content=\"width=device-width, initial-scale=1\">\n<title>{}</title>\n<style>\n{STYLE}{}</style>\n</head>\n<body>\n",
-        escape(&suite.title),
-        include_str!("lab.css")
-    );
-    let _ = writeln!(
-        out,
-        "<p class=\"kicker\">howdah compare {} · {}</p>\n<h1>{}</h1>\n<p class=\"sub\">{}</p>",
-        escape(&suite.name),
-        words::timestamp(table.started),
-        escape(&suite.question),
-        escape(&suite.title),
-    );
+    let mut out = String::new();
+    let kicker = format!("howdah compare {}", suite.name);
+    let kicker = [kicker.as_str(), &words::timestamp(table.started)];
+    shell::heading(&mut out, &kicker, &suite.question, &suite.title);
     answers(&mut out, table);
     lamps(&mut out, table);
     let _ = writeln!(
@@ -52,8 +40,13 @@ pub fn page(table: &Table) -> String {
             escape(&page.path)
         );
         if cells.len() > 1 {
-            out.push_str(&plots::curves(&cells));
-            out.push_str(&plots::stacks(&cells));
+            let mut figures = plots::stacks(&cells);
+            let no_errors = figures.is_empty();
+            figures.insert(0, plots::curves(&cells));
+            shell::plots(&mut out, &figures);
+            if no_errors {
+                out.push_str("<p class=\"notes below\">No stack gave an error at any level.</p>\n");
+            }
         }
         let last = cells.len() - 1;
         for (at, cell) in cells.into_iter().enumerate() {
@@ -64,15 +57,12 @@ pub fn page(table: &Table) -> String {
         out.push_str("</section>\n");
     }
     hid(&mut out, table);
-    missing(&mut out, table);
-    let _ = writeln!(
-        out,
-        "<details><summary>The report as text</summary><pre>{}</pre></details>",
-        escape(&text::render(table))
-    );
+    let missing = table.missing.iter();
+    let missing = missing.map(|m| (format!("{}{}", m.title, m.place()), m.message.clone()));
+    shell::not_measured(&mut out, missing);
+    shell::as_text(&mut out, &text::render(table));
     footer(&mut out, table);
-    out.push_str("</body>\n</html>\n");
-    out
+    shell::document(&suite.title, &out)
 }
 
 /// Writes what was asked, and each answer as a sentence.
@@ -94,7 +84,7 @@ fn answers(out: &mut String, table: &Table) {
 }
 
 fn lamps(out: &mut String, table: &Table) {
-    let mut lamps: Vec<(&str, String)> = Vec::new();
+    let mut lamps: Vec<Lamp> = Vec::new();
     let lines = || table.cells.iter().flat_map(|cell| &cell.rows);
     lamps.push(("", "every page checked before it was counted".to_owned()));
     if table.interrupted {
@@ -139,11 +129,7 @@ fn lamps(out: &mut String, table: &Table) {
     if !table.missing.is_empty() {
         lamps.push(("warn", format!("{} not measured", table.missing.len())));
     }
-    out.push_str("<ul class=\"lamps\">");
-    for (class, text) in lamps {
-        let _ = write!(out, "<li class=\"{class}\">{}</li>", escape(&text));
-    }
-    out.push_str("</ul>\n");
+    shell::lamps(out, &lamps);
 }
 
 fn figures(out: &mut String, table: &Table, cell: &Cell, folded: bool) {
@@ -162,10 +148,8 @@ fn figures(out: &mut String, table: &Table, cell: &Cell, folded: bool) {
     for line in &cell.rows {
         row(out, line);
     }
-    out.push_str("</table></div>\n<div class=\"plots\">");
-    out.push_str(&plots::ratios(cell));
-    out.push_str(&plots::percentiles(cell));
-    out.push_str("</div>\n");
+    out.push_str("</table></div>\n");
+    shell::plots(out, &[plots::ratios(cell), plots::percentiles(cell)]);
     out.push_str("<details><summary>One row again, by hand</summary><pre>");
     for line in &cell.rows {
         let _ = writeln!(out, "{}", escape(&table.again(cell, line)));
@@ -337,24 +321,6 @@ fn hid(out: &mut String, table: &Table) {
         out.push_str("</table></div></details>");
     }
     out.push_str("</section>\n");
-}
-
-fn missing(out: &mut String, table: &Table) {
-    if table.missing.is_empty() {
-        return;
-    }
-    out.push_str("<section><h2>Not measured</h2><ul>");
-    for missing in &table.missing {
-        let place = missing.place();
-        let _ = write!(
-            out,
-            "<li><strong>{}</strong>{}<pre>{}</pre></li>",
-            escape(&missing.title),
-            escape(&place),
-            escape(&missing.message)
-        );
-    }
-    out.push_str("</ul></section>\n");
 }
 
 fn footer(out: &mut String, table: &Table) {

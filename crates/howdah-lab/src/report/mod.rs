@@ -2,5 +2,5 @@
 
 pub mod html;
 pub mod markdown;
-mod plots;
+pub(crate) mod plots;
 pub mod text;

@@ -1,30 +1,22 @@
 //! The page's plots: good answers over clients, errors stacked on them, ratios with their intervals,
-//! latency by percentile. Drawn twice where they are SVG, for a desktop and for a phone.
+//! latency by percentile.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use howdah_bench::outcome::{Kind, Outcome};
-use howdah_bench::report::html::svg::{Plot, Scale, Size, escape};
+use howdah_bench::report::html::shell::{Key, escape, figure};
+use howdah_bench::report::html::svg::{Plot, Scale};
 use howdah_bench::report::words;
 use howdah_bench::stats::Verdict;
 
 use crate::answer::sentence;
 use crate::table::{Cell, Line};
 
-/// Number of colours for stacks.
-const COLOURS: usize = 10;
-
-fn colour(at: usize) -> String {
-    format!("s{}", at % COLOURS)
-}
-
-fn legend(out: &mut String, entries: impl Iterator<Item = (String, String)>) {
-    out.push_str("<ul class=\"legend\">");
-    for (class, title) in entries {
-        let _ = write!(out, "<li class=\"{class}\"><i></i>{}</li>", escape(&title));
-    }
-    out.push_str("</ul>");
+/// The colour class of the stack at this place.
+pub fn colour(at: usize) -> &'static str {
+    const COLOURS: [&str; 10] = ["s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9"];
+    COLOURS[at % COLOURS.len()]
 }
 
 /// The stacks of several cells, by name and title, in the order of the rows.
@@ -50,13 +42,13 @@ fn levels_of<'a>(cells: &[&'a Cell], stack: &str) -> Vec<(f64, &'a Line)> {
 /// Good answers per second over the number of clients, a curve for each stack with its interval.
 pub fn curves(cells: &[&Cell]) -> String {
     let stacks = stacks_of(cells);
-    let draw = |size: Size| {
+    let drawing = {
         let highest = |line: &Line| line.interval.as_ref().map_or(line.good, |i| i.high);
         let lines = cells.iter().flat_map(|cell| &cell.rows);
         let y = Scale::from_zero(lines.map(highest));
         let x = Scale::from_zero(cells.iter().map(|cell| f64::from(cell.concurrency)));
         let alt = "Good answers per second over the number of clients";
-        let mut plot = Plot::new(size, x, y, alt);
+        let mut plot = Plot::new(x, y, alt);
         plot.y_axis("good answers per second", words::rate);
         plot.x_axis("clients", |clients| format!("{clients:.0}"));
         for (n, (stack, title)) in stacks.iter().enumerate() {
@@ -71,30 +63,25 @@ pub fn curves(cells: &[&Cell]) -> String {
                 }
             }
             let middles: Vec<(f64, f64)> = points.iter().map(|(c, l)| (*c, l.good)).collect();
-            plot.line(&class, &middles);
+            plot.line(class, &middles);
             for (clients, line) in points {
                 let label = format!(
                     "{title}, {clients:.0} clients: {} good, {} errors",
                     words::rate(line.good),
                     words::percent(line.error_share())
                 );
-                plot.dot(&class, clients, line.good, &label);
+                plot.dot(class, clients, line.good, &label);
             }
         }
         plot.finish()
     };
-    let mut out = format!(
-        "<figure class=\"full\"><figcaption><h3>As more clients come</h3><p>Good answers only, with their 95 % intervals.</p></figcaption>{}{}",
-        draw(Size::Full),
-        draw(Size::Narrow)
-    );
-    let entries = stacks.iter().enumerate();
-    legend(
-        &mut out,
-        entries.map(|(n, (_, title))| (colour(n), (*title).to_owned())),
-    );
-    out.push_str("</figure>\n");
-    out
+    let keys: Vec<Key> = stacks
+        .iter()
+        .enumerate()
+        .map(|(n, (_, title))| (colour(n), (*title).to_owned()))
+        .collect();
+    let how = "Good answers only, with their 95 % intervals.";
+    figure("As more clients come", how, &keys, &drawing)
 }
 
 /// The class of an error in the style sheet, and its name.
@@ -119,27 +106,22 @@ fn errors_of(line: &Line) -> BTreeMap<(&'static str, &'static str), f64> {
 
 /// For each stack that had errors: good answers with the errors stacked on them. One line called
 /// "requests per second" hides which is which.
-pub fn stacks(cells: &[&Cell]) -> String {
-    let failing: Vec<(&str, &str)> = stacks_of(cells)
-        .into_iter()
-        .filter(|(stack, _)| {
-            let levels = levels_of(cells, stack);
-            levels.len() > 1 && levels.iter().any(|(_, line)| line.error_share() > 0.0)
-        })
-        .collect();
-    if failing.is_empty() {
-        return "<p class=\"notes below\">No stack gave an error at any level.</p>\n".to_owned();
-    }
-    let mut out = String::from("<div class=\"plots\">");
+pub fn stacks(cells: &[&Cell]) -> Vec<String> {
+    let stacks = stacks_of(cells).into_iter();
+    let failing = stacks.filter(|(stack, _)| {
+        let levels = levels_of(cells, stack);
+        levels.len() > 1 && levels.iter().any(|(_, line)| line.error_share() > 0.0)
+    });
+    let mut out = Vec::new();
     for (stack, title) in failing {
         let levels = levels_of(cells, stack);
         let xs: Vec<f64> = levels.iter().map(|(clients, _)| *clients).collect();
-        let mut layers: Vec<(&str, &str, Vec<f64>)> = vec![(
+        let mut layers: Vec<(&'static str, &str, Vec<f64>)> = vec![(
             "good",
             "good",
             levels.iter().map(|(_, line)| line.good).collect(),
         )];
-        let mut classes: Vec<(&str, &str)> = levels
+        let mut classes: Vec<(&'static str, &str)> = levels
             .iter()
             .flat_map(|(_, line)| errors_of(line).into_keys())
             .collect();
@@ -151,11 +133,11 @@ pub fn stacks(cells: &[&Cell]) -> String {
             layers.push((class, name, rates));
         }
         let top = |at: usize| layers.iter().map(|(_, _, rates)| rates[at]).sum::<f64>();
-        let draw = |size: Size| {
+        let drawing = {
             let y = Scale::from_zero((0..xs.len()).map(top));
             let x = Scale::from_zero(xs.iter().copied());
             let alt = format!("{title}: good answers and errors over clients");
-            let mut plot = Plot::new(size, x, y, &alt);
+            let mut plot = Plot::new(x, y, &alt);
             plot.y_axis("per second", words::rate);
             plot.x_axis("clients", |clients| format!("{clients:.0}"));
             let mut floor = vec![0.0; xs.len()];
@@ -166,21 +148,17 @@ pub fn stacks(cells: &[&Cell]) -> String {
             }
             plot.finish()
         };
-        let _ = write!(
-            out,
-            "<figure><figcaption><h3>{}</h3><p>Errors stacked on good answers.</p></figcaption>{}{}",
-            escape(title),
-            draw(Size::Half),
-            draw(Size::Narrow)
-        );
-        let entries = layers.iter();
-        legend(
-            &mut out,
-            entries.map(|(class, name, _)| ((*class).to_owned(), (*name).to_owned())),
-        );
-        out.push_str("</figure>");
+        let keys: Vec<Key> = layers
+            .iter()
+            .map(|(class, name, _)| (*class, (*name).to_owned()))
+            .collect();
+        out.push(figure(
+            title,
+            "Errors stacked on good answers.",
+            &keys,
+            &drawing,
+        ));
     }
-    out.push_str("</div>\n");
     out
 }
 
@@ -207,11 +185,7 @@ pub fn ratios(cell: &Cell) -> String {
     let place = |ratio: f64| (ratio / low).ln() / (high / low).ln() * 100.0;
     let base = cell.rows.iter().find(|line| line.stack == cell.base);
     let base = base.map_or(cell.base.as_str(), |line| line.title.as_str());
-    let mut out = format!(
-        "<figure><figcaption><h3>Against {}</h3><p>Ratio of good answers per second, block by block, with its 95 % interval; \
-         the line is “equal”.</p></figcaption><table class=\"ratios\">",
-        escape(base)
-    );
+    let mut rows = String::from("<table class=\"ratios\">");
     for (line, ratio, from, to) in judged {
         let Some(judgement) = &line.against else {
             continue;
@@ -224,7 +198,7 @@ pub fn ratios(cell: &Cell) -> String {
             );
         let said = bound.unwrap_or_else(|| sentence::outcome(judgement, base, &line.title));
         let _ = write!(
-            out,
+            rows,
             "<tr><td>{}<div class=\"ratio\"><s style=\"left:{:.2}%\"></s><i style=\"left:{:.2}%;width:{:.2}%\"></i>\
              <b class=\"{}\" style=\"left:{:.2}%\"></b></div><small>{}</small></td></tr>",
             escape(&line.title),
@@ -236,8 +210,10 @@ pub fn ratios(cell: &Cell) -> String {
             escape(&said)
         );
     }
-    out.push_str("</table></figure>\n");
-    out
+    rows.push_str("</table>\n");
+    let title = format!("Against {base}");
+    let how = "Ratio of good answers per second, block by block, with its 95 % interval; the line is “equal”.";
+    figure(&title, how, &[], &rows)
 }
 
 /// Latency of the good answers by percentile; the axis gives each further nine as much room as the last.
@@ -267,7 +243,7 @@ pub fn percentiles(cell: &Cell) -> String {
         .flat_map(|(_, _, points)| points)
         .map(|(x, _)| *x);
     let most = most.fold(10.0, f64::max);
-    let draw = |size: Size| {
+    let drawing = {
         let seconds = || {
             lines
                 .iter()
@@ -280,7 +256,7 @@ pub fn percentiles(cell: &Cell) -> String {
             max: most,
         };
         let alt = "Latency of good answers by percentile";
-        let mut plot = Plot::new(size, x, y, alt);
+        let mut plot = Plot::new(x, y, alt);
         plot.y_axis("latency", words::duration);
         let ticks: Vec<f64> = [1.0, 2.0, 10.0, 100.0, 1000.0]
             .into_iter()
@@ -293,21 +269,15 @@ pub fn percentiles(cell: &Cell) -> String {
             let dotted = if line.trap.is_some() { " dotted" } else { "" };
             plot.line(&format!("{}{dotted}", colour(*at)), points);
             if let Some((x, y)) = points.last() {
-                plot.dot(&colour(*at), *x, *y, &line.title);
+                plot.dot(colour(*at), *x, *y, &line.title);
             }
         }
         plot.finish()
     };
-    let mut out = format!(
-        "<figure><figcaption><h3>Latency by percentile</h3><p>Good answers, all windows together, as far as enough of them lie beyond.</p></figcaption>{}{}",
-        draw(Size::Half),
-        draw(Size::Narrow)
-    );
-    let entries = lines.iter();
-    legend(
-        &mut out,
-        entries.map(|(at, line, _)| (colour(*at), line.title.clone())),
-    );
-    out.push_str("</figure>\n");
-    out
+    let keys: Vec<Key> = lines
+        .iter()
+        .map(|(at, line, _)| (colour(*at), line.title.clone()))
+        .collect();
+    let how = "Good answers, all windows together, as far as enough of them lie beyond.";
+    figure("Latency by percentile", how, &keys, &drawing)
 }

@@ -10,21 +10,14 @@ use super::super::experiments;
 use super::super::judge;
 use super::super::words::{self, percent};
 use super::plots;
-use super::svg::escape;
-use super::{Page, lamp, lamps, rate};
+use super::shell::{self, escape, heading, lamp, lamps};
+use super::{Page, rate};
 
 pub(super) fn comparison(comparison: &Comparison) -> Page<'_> {
     let first = comparison.windows.first().map(|w| &w.run);
     let base = comparison.arms.first().map_or("A", |arm| &arm.name);
     let judged = judge::comparison(comparison);
     let mut out = String::new();
-    if let Some(run) = first {
-        let _ = writeln!(
-            out,
-            "<p class=\"kicker\">howdah bench --vs · {}</p>",
-            words::timestamp(run.started)
-        );
-    }
     let sentences: Vec<String> = judged
         .iter()
         .map(|against| {
@@ -45,16 +38,16 @@ pub(super) fn comparison(comparison: &Comparison) -> Page<'_> {
     } else {
         "These servers cannot be compared by this measurement".to_owned()
     };
-    let _ = writeln!(out, "<h1>{}</h1>", escape(&title));
-    if let Some(against) = judged.first() {
+    let started = first.map_or(String::new(), |run| words::timestamp(run.started));
+    let about = judged.first().map_or(String::new(), |against| {
         let primary = against.primary();
-        let _ = writeln!(
-            out,
-            "<p class=\"sub\">By {}, over {} of windows measured in turns; 95 % interval in brackets.</p>",
-            escape(&primary.metric),
+        format!(
+            "By {}, over {} of windows measured in turns; 95 % interval in brackets.",
+            primary.metric,
             words::plural(primary.pairs.len() as u64, "pair", "pairs")
-        );
-    }
+        )
+    });
+    heading(&mut out, &["howdah bench --vs", &started], &title, &about);
     if !invalid.is_empty() {
         out.push_str(
             "<div class=\"banner\"><strong>Invalid, whatever the ratios below say:</strong>",
@@ -76,12 +69,14 @@ pub(super) fn comparison(comparison: &Comparison) -> Page<'_> {
     }
     comparison_lamps(&mut out, comparison, &judged, &invalid);
     arms_table(&mut out, comparison);
-    out.push_str("<div class=\"plots\">\n");
-    for against in &judged {
-        let candidate = &comparison.arms[against.arm].name;
-        let class = plots::arm_class(against.arm, false);
-        out.push_str(&plots::ratios(against.primary(), class, base, candidate));
-    }
+    let mut figures: Vec<String> = judged
+        .iter()
+        .map(|against| {
+            let candidate = &comparison.arms[against.arm].name;
+            let class = plots::arm_class(against.arm, false);
+            plots::ratios(against.primary(), class, base, candidate)
+        })
+        .collect();
     let curves: Vec<_> = comparison
         .arms
         .iter()
@@ -94,9 +89,9 @@ pub(super) fn comparison(comparison: &Comparison) -> Page<'_> {
             ((plots::arm_class(i, arm.control), arm.name.clone()), all)
         })
         .collect();
-    out.push_str(&plots::percentiles(&curves));
-    out.push_str(&plots::windows(comparison));
-    out.push_str("</div>\n");
+    figures.push(plots::percentiles(&curves));
+    figures.push(plots::windows(comparison));
+    shell::plots(&mut out, &figures);
     judgements_table(&mut out, comparison, &judged);
     (title, out, first)
 }

@@ -1,22 +1,17 @@
 //! The pages of a sweep and of a search.
 
-use std::fmt::Write;
-
 use crate::experiment::{Search, Sweep};
 
 use super::super::bottleneck;
 use super::super::experiments::{self, sweep_knee, sweep_sentences};
 use super::plots;
-use super::svg::escape;
-use super::{Page, kicker, lamp, lamps, rate};
+use super::shell::{self, lamp, lamps};
+use super::{Page, heading, rate};
 
 pub(super) fn sweep(sweep: &Sweep) -> Page<'_> {
     let first = sweep.points.first().map(|p| &p.run);
     let sentences = sweep_sentences(sweep);
     let mut out = String::new();
-    if let Some(run) = first {
-        kicker(&mut out, "howdah bench --sweep", run);
-    }
     let title = match sweep_knee(sweep) {
         Some(knee) => match (knee.saturated_at, knee.falls_off_at) {
             (None, _) => "Not saturated: it rose up to the highest level".to_owned(),
@@ -27,12 +22,8 @@ pub(super) fn sweep(sweep: &Sweep) -> Page<'_> {
         },
         None => "Too few levels to find a knee".to_owned(),
     };
-    let _ = writeln!(
-        out,
-        "<h1>{}</h1>\n<p class=\"sub\">{}</p>",
-        escape(&title),
-        escape(&sentences.join(" "))
-    );
+    let about = sentences.join(" ");
+    heading(&mut out, "howdah bench --sweep", first, &title, &about);
     let errors = sweep.points.iter().filter(|p| p.run.errors() > 0).count();
     let bound = sweep
         .points
@@ -60,10 +51,8 @@ pub(super) fn sweep(sweep: &Sweep) -> Page<'_> {
         ],
     );
     if of > 0 {
-        out.push_str("<div class=\"plots\">\n");
-        out.push_str(&plots::sweep(sweep));
-        out.push_str(&plots::sweep_latency(sweep));
-        out.push_str("</div>\n");
+        let figures = [plots::sweep(sweep), plots::sweep_latency(sweep)];
+        shell::plots(&mut out, &figures);
     }
     (title, out, first)
 }
@@ -71,22 +60,16 @@ pub(super) fn sweep(sweep: &Sweep) -> Page<'_> {
 pub(super) fn search(search: &Search) -> Page<'_> {
     let first = search.trials.first().map(|t| &t.run);
     let mut out = String::new();
-    if let Some(run) = first {
-        kicker(&mut out, "howdah bench --find-max", run);
-    }
     let slo = search.slo.to_string().replace(',', ", ");
     let title = match search.found {
         Some(found) => format!("{} requests per second hold {slo}", rate(found)),
         None => format!("No rate that was tried holds {slo}"),
     };
-    let _ = writeln!(out, "<h1>{}</h1>", escape(&title));
-    if let Some(limit) = &search.limited_by {
-        let _ = writeln!(
-            out,
-            "<p class=\"sub\">It ended there because {}.</p>",
-            escape(limit)
-        );
-    }
+    let limit = search.limited_by.as_ref();
+    let about = limit.map_or(String::new(), |limit| {
+        format!("It ended there because {limit}.")
+    });
+    heading(&mut out, "howdah bench --find-max", first, &title, &about);
     let bound = search
         .trials
         .iter()
@@ -120,8 +103,6 @@ pub(super) fn search(search: &Search) -> Page<'_> {
             },
         ],
     );
-    out.push_str("<div class=\"plots\">\n");
-    out.push_str(&plots::trials(search));
     let best = search
         .trials
         .iter()
@@ -140,7 +121,7 @@ pub(super) fn search(search: &Search) -> Page<'_> {
             Some(((class, name), trial.run.latency()))
         })
         .collect();
-    out.push_str(&plots::percentiles(&curves));
-    out.push_str("</div>\n");
+    let figures = [plots::trials(search), plots::percentiles(&curves)];
+    shell::plots(&mut out, &figures);
     (title, out, first)
 }

@@ -1,14 +1,14 @@
-//! The report as one page: complete in itself (no script, no network), dark and light, readable on a
-//! phone and on paper. Order: the verdict, whether to believe it, the figures, the plots, what ab would
+//! The report as one page. Order: the verdict, whether to believe it, the figures, the plots, what ab would
 //! have printed, the text report, how to repeat the measurement.
 //!
-//! - [`run`], [`comparison`], [`levels`]: the pages; here is what they share.
-//! - [`plots`]: the plots; [`svg`]: drawing.
+//! - [`shell`]: what all pages share, those of comparisons too; [`svg`]: drawing.
+//! - [`run`], [`comparison`], [`levels`]: the load tester's pages; [`plots`]: their plots.
 
 mod comparison;
 mod levels;
 mod plots;
 mod run;
+pub mod shell;
 pub mod svg;
 
 use std::fmt::Write;
@@ -18,50 +18,34 @@ use crate::run::Run;
 
 use super::text;
 use super::words::{self, grouped};
-use svg::escape;
-
-/// The style sheet, for pages of the same look.
-pub const STYLE: &str = include_str!("style.css");
+use shell::escape;
 
 type Page<'a> = (String, String, Option<&'a Run>);
 
 /// The page of anything measured or saved; `text` is the report as on the terminal.
 pub fn page(document: &Document, text: &str) -> String {
-    let (title, body, run) = match document {
+    let (title, mut body, run) = match document {
         Document::Run(run) => (run::headline(run), run::run(run), Some(run)),
         Document::Comparison(comparison) => comparison::comparison(comparison),
         Document::Sweep(sweep) => levels::sweep(sweep),
         Document::Search(search) => levels::search(search),
     };
-    let mut out = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
-         content=\"width=device-width, initial-scale=1\">\n<meta name=\"generator\" content=\"{}\">\n\
-         <title>{}</title>\n<style>\n{}</style>\n</head>\n<body>\n",
-        escape(run.map_or("howdah bench", |run| &run.generator)),
-        escape(&title),
-        STYLE
-    );
-    out.push_str(&body);
-    let _ = writeln!(
-        out,
-        "<details><summary>The report as text</summary><pre>{}</pre></details>",
-        escape(text)
-    );
+    shell::as_text(&mut body, text);
     if let Some(run) = run {
-        footer(&mut out, run);
+        footer(&mut body, run);
     }
-    out.push_str("</body>\n</html>\n");
-    out
+    shell::document(&title, &body)
 }
 
-fn kicker(out: &mut String, what: &str, run: &Run) {
-    let _ = writeln!(
-        out,
-        "<p class=\"kicker\">{} · {} · {}</p>",
-        escape(what),
-        escape(run.plan.targets[0].text()),
-        words::timestamp(run.started)
-    );
+fn heading(out: &mut String, what: &str, run: Option<&Run>, conclusion: &str, about: &str) {
+    match run {
+        Some(run) => {
+            let target = run.plan.targets[0].text();
+            let kicker = [what, target, &words::timestamp(run.started)];
+            shell::heading(out, &kicker, conclusion, about);
+        }
+        None => shell::heading(out, &[what], conclusion, about),
+    }
 }
 
 fn rate(value: f64) -> String {
@@ -70,32 +54,6 @@ fn rate(value: f64) -> String {
     } else {
         grouped(value.round() as u64)
     }
-}
-
-/// A condition of the measurement, shown as a coloured lamp.
-struct Lamp {
-    class: &'static str,
-    text: String,
-}
-
-fn lamp(class: &'static str, text: impl Into<String>) -> Lamp {
-    Lamp {
-        class,
-        text: text.into(),
-    }
-}
-
-fn lamps(out: &mut String, lamps: &[Lamp]) {
-    out.push_str("<ul class=\"lamps\">");
-    for lamp in lamps {
-        let _ = write!(
-            out,
-            "<li class=\"{}\">{}</li>",
-            lamp.class,
-            escape(&lamp.text)
-        );
-    }
-    out.push_str("</ul>\n");
 }
 
 fn number(out: &mut String, class: &str, name: &str, value: &str, unit: &str) {

@@ -11,18 +11,13 @@ use super::super::misled;
 use super::super::text;
 use super::super::words::{self, grouped, percent};
 use super::plots;
-use super::svg::escape;
-use super::{Lamp, kicker, lamp, lamps, number, rate};
+use super::shell::{self, Lamp, escape, lamp, lamps};
+use super::{heading, number, rate};
 
 pub(super) fn run(run: &Run) -> String {
     let mut out = String::new();
-    kicker(&mut out, "howdah bench", run);
-    let _ = writeln!(out, "<h1>{}</h1>", escape(&headline(run)));
-    let _ = writeln!(
-        out,
-        "<p class=\"sub\">{}.</p>",
-        escape(&words::capital(&text::mode(run)))
-    );
+    let about = format!("{}.", words::capital(&text::mode(run)));
+    heading(&mut out, "howdah bench", Some(run), &headline(run), &about);
     if let Some(evidence) = bottleneck::bound(run) {
         let _ = writeln!(
             out,
@@ -44,15 +39,13 @@ pub(super) fn run(run: &Run) -> String {
         );
     }
     numbers(&mut out, run);
-    out.push_str("<div class=\"plots\">\n");
-    out.push_str(&plots::percentiles(&[(
-        ("a0", "good".into()),
-        run.latency(),
-    )]));
-    out.push_str(&plots::throughput(run));
-    out.push_str(&plots::latency_over_time(run));
-    out.push_str(&plots::processors(run));
-    out.push_str("</div>\n");
+    let figures = [
+        plots::percentiles(&[(("a0", "good".to_owned()), run.latency())]),
+        plots::throughput(run),
+        plots::latency_over_time(run),
+        plots::processors(run),
+    ];
+    shell::plots(&mut out, &figures);
     outcomes(&mut out, run);
     misleading(&mut out, run);
     out

@@ -4,45 +4,12 @@
 
 use std::fmt::Write;
 
-/// Escapes text for HTML and SVG.
-pub fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            // Not allowed in HTML at all; a server's header may hold them.
-            c if c.is_control() && c != '\n' && c != '\t' => out.push('\u{fffd}'),
-            c => out.push(c),
-        }
-    }
-    out
-}
+use super::shell::escape;
 
-/// How large a plot is, in CSS pixels. Every plot is drawn twice, because its text would be too small
-/// to read if it were scaled down to a phone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Size {
-    /// The full width of a desktop window.
-    Full,
-    /// Half of a desktop window, and paper.
-    Half,
-    /// The width of a phone.
-    Narrow,
-}
-
-impl Size {
-    fn pixels(self) -> (f64, f64) {
-        match self {
-            Size::Full => (1040.0, 330.0),
-            Size::Half => (500.0, 290.0),
-            Size::Narrow => (360.0, 260.0),
-        }
-    }
-}
+/// The size of every plot in its own units. The page scales a plot to its column: on a desktop to a little more
+/// than this many pixels, on a phone and on paper to a little less, and its text stays readable on all of them.
+const WIDTH: f64 = 440.0;
+const HEIGHT: f64 = 280.0;
 
 /// Maps values to places along an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -175,7 +142,6 @@ fn next_one_two_five(value: f64) -> f64 {
 /// A plot in the making.
 #[derive(Debug)]
 pub struct Plot {
-    size: Size,
     x: Scale,
     y: Scale,
     left: f64,
@@ -188,16 +154,14 @@ pub struct Plot {
 
 impl Plot {
     /// An empty frame; `alt` describes the plot for those who cannot see it.
-    pub fn new(size: Size, x: Scale, y: Scale, alt: &str) -> Plot {
-        let (width, height) = size.pixels();
+    pub fn new(x: Scale, y: Scale, alt: &str) -> Plot {
         Plot {
-            size,
             x,
             y,
-            left: 68.0,
+            left: 72.0,
             top: 12.0,
-            right: width - 14.0,
-            bottom: height - 40.0,
+            right: WIDTH - 14.0,
+            bottom: HEIGHT - 40.0,
             body: String::new(),
             alt: escape(alt),
         }
@@ -238,12 +202,7 @@ impl Plot {
 
     /// Draws numbers along the bottom, and the axis's name below them.
     pub fn x_axis(&mut self, name: &str, label: impl Fn(f64) -> String) {
-        let wanted = match self.size {
-            Size::Full => 14,
-            Size::Half => 8,
-            Size::Narrow => 5,
-        };
-        let ticks = self.x.ticks(wanted);
+        let ticks = self.x.ticks(6);
         self.x_ticks(name, &ticks, label);
     }
 
@@ -254,8 +213,8 @@ impl Plot {
         for tick in ticks {
             let x = self.at_x(*tick);
             let text = label(*tick);
-            // 11 px of a proportional font: a digit is about 6 px.
-            let half = text.chars().count() as f64 * 3.2;
+            // 12 px of a proportional font: a digit is nearly 7 px.
+            let half = text.chars().count() as f64 * 3.5;
             let middle = x.min(self.right + 12.0 - half);
             let _ = write!(
                 self.body,
@@ -380,13 +339,8 @@ impl Plot {
 
     /// Returns the finished drawing.
     pub fn finish(self) -> String {
-        let (width, height) = self.size.pixels();
-        let class = match self.size {
-            Size::Full | Size::Half => "wide",
-            Size::Narrow => "narrow",
-        };
         format!(
-            "<svg class=\"{class}\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\">{}</svg>\n",
+            "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">{}</svg>\n",
             self.alt, self.body
         )
     }
@@ -450,13 +404,5 @@ mod tests {
         assert_eq!(scale.place(0.0), 0.0);
         assert_eq!(scale.place(10.0), 0.5);
         assert_eq!(scale.place(1e9), 1.0);
-    }
-
-    #[test]
-    fn what_a_server_sends_does_not_become_markup() {
-        assert_eq!(
-            escape("<script>alert('x')</script>\u{1b}"),
-            "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;\u{fffd}"
-        );
     }
 }

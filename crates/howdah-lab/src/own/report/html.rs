@@ -1,33 +1,24 @@
-//! The result as one page, complete in itself: no script, no network; dark and light, readable on a
-//! phone and on paper. Order: what to choose, whether it may be believed, why; the configuration; the
+//! The result as one page. Order: what to choose, whether it may be believed, why; the configuration; the
 //! curves over children and clients; the figures; who was not measured; how to measure it again.
 
 use std::fmt::Write as _;
 
-use howdah_bench::report::html::STYLE;
-use howdah_bench::report::html::svg::{Plot, Scale, Size, escape};
+use howdah_bench::report::html::shell::{self, Key, Lamp, escape, figure};
+use howdah_bench::report::html::svg::{Plot, Scale};
 use howdah_bench::report::words;
 
 use super::super::rows::{Level, Row};
 use super::super::study::Outcome;
 use super::{heading, text};
 use crate::report::html::tester;
+use crate::report::plots::colour;
 
 /// Renders the result of a comparison as a page.
 pub fn page(outcome: &Outcome) -> String {
-    let mut out = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
-         content=\"width=device-width, initial-scale=1\">\n<title>{}</title>\n<style>\n{STYLE}{}</style>\n</head>\n<body>\n",
-        escape(&headline(outcome)),
-        include_str!("../../report/lab.css")
-    );
-    let _ = writeln!(
-        out,
-        "<p class=\"kicker\">howdah compare --app · {}</p>\n<h1>{}</h1>\n<p class=\"sub\">{}</p>",
-        words::timestamp(outcome.began),
-        escape(&headline(outcome)),
-        escape(&outcome.found)
-    );
+    let mut out = String::new();
+    let title = headline(outcome);
+    let kicker = ["howdah compare --app", &words::timestamp(outcome.began)];
+    shell::heading(&mut out, &kicker, &title, &outcome.found);
     lamps(&mut out, outcome);
     decisions(&mut out, outcome);
     config(&mut out, outcome);
@@ -36,15 +27,14 @@ pub fn page(outcome: &Outcome) -> String {
         figures(&mut out, level);
     }
     pages(&mut out, outcome);
-    missing(&mut out, outcome);
-    let _ = writeln!(
-        out,
-        "<details><summary>The report as text</summary><pre>{}</pre></details>",
-        escape(&text::render(outcome))
+    let failed = outcome.failed.iter();
+    shell::not_measured(
+        &mut out,
+        failed.map(|f| (f.title.clone(), f.message.clone())),
     );
+    shell::as_text(&mut out, &text::render(outcome));
     footer(&mut out, outcome);
-    out.push_str("</body>\n</html>\n");
-    out
+    shell::document(&title, &out)
 }
 
 fn headline(outcome: &Outcome) -> String {
@@ -63,7 +53,7 @@ fn headline(outcome: &Outcome) -> String {
 }
 
 fn lamps(out: &mut String, outcome: &Outcome) {
-    let mut lamps = vec![(
+    let mut lamps: Vec<Lamp> = vec![(
         "",
         format!(
             "every stack gave the pages of {} before it was measured",
@@ -84,11 +74,7 @@ fn lamps(out: &mut String, outcome: &Outcome) {
         lamps.push(("warn", format!("{} not measured", outcome.failed.len())));
     }
     lamps.extend(outcome.notes.iter().map(|note| ("warn", note.clone())));
-    out.push_str("<ul class=\"lamps\">");
-    for (class, text) in lamps {
-        let _ = write!(out, "<li class=\"{class}\">{}</li>", escape(&text));
-    }
-    out.push_str("</ul>\n");
+    shell::lamps(out, &lamps);
 }
 
 fn decisions(out: &mut String, outcome: &Outcome) {
@@ -144,8 +130,7 @@ fn plots(out: &mut String, outcome: &Outcome) {
             (clients, points.collect())
         })
         .collect();
-    curves(
-        out,
+    let children = curves(
         "Over the number of children",
         "Mode embed, as many children as said.",
         "children",
@@ -164,13 +149,13 @@ fn plots(out: &mut String, outcome: &Outcome) {
     }
     // The cache would press all others to the ground; its figures are in the tables.
     by_clients.retain(|(title, _)| !title.ends_with("page cache"));
-    curves(
-        out,
+    let clients = curves(
         "Over the number of clients",
         "Good answers only. The page cache is left out for the scale's sake.",
         "clients",
         &by_clients,
     );
+    shell::plots(out, &[children, clients]);
 }
 
 fn label(row: &Row, level: &Level) -> String {
@@ -183,49 +168,33 @@ fn label(row: &Row, level: &Level) -> String {
     )
 }
 
-/// Draws a curve for each series that has at least two points.
-fn curves(out: &mut String, title: &str, says: &str, axis: &str, series: &[(String, Points)]) {
+/// A curve for each series that has at least two points; nothing if there is none.
+fn curves(title: &str, how: &str, axis: &str, series: &[(String, Points)]) -> String {
     let series: Vec<&(String, Points)> = series.iter().filter(|s| s.1.len() > 1).collect();
     if series.is_empty() {
-        return;
+        return String::new();
     }
-    let draw = |size: Size| {
-        let points = || series.iter().flat_map(|(_, points)| points);
-        let mut plot = Plot::new(
-            size,
-            Scale::from_zero(points().map(|p| p.0)),
-            Scale::from_zero(points().map(|p| p.1)),
-            &format!("Good answers per second over the number of {axis}"),
-        );
-        plot.y_axis("good answers per second", words::rate);
-        plot.x_axis(axis, |n| format!("{n:.0}"));
-        for (at, (_, points)) in series.iter().enumerate() {
-            let class = format!("s{}", at % 10);
-            let line: Vec<(f64, f64)> = points.iter().map(|p| (p.0, p.1)).collect();
-            plot.line(&class, &line);
-            for (x, y, label) in points {
-                plot.dot(&class, *x, *y, label);
-            }
-        }
-        plot.finish()
-    };
-    let _ = write!(
-        out,
-        "<figure class=\"full\"><figcaption><h3>{}</h3><p>{}</p></figcaption>{}{}<ul class=\"legend\">",
-        escape(title),
-        escape(says),
-        draw(Size::Full),
-        draw(Size::Narrow)
+    let points = || series.iter().flat_map(|(_, points)| points);
+    let mut plot = Plot::new(
+        Scale::from_zero(points().map(|p| p.0)),
+        Scale::from_zero(points().map(|p| p.1)),
+        &format!("Good answers per second over the number of {axis}"),
     );
-    for (at, (name, _)) in series.iter().enumerate() {
-        let _ = write!(
-            out,
-            "<li class=\"s{}\"><i></i>{}</li>",
-            at % 10,
-            escape(name)
-        );
+    plot.y_axis("good answers per second", words::rate);
+    plot.x_axis(axis, |n| format!("{n:.0}"));
+    for (at, (_, points)) in series.iter().enumerate() {
+        let line: Vec<(f64, f64)> = points.iter().map(|p| (p.0, p.1)).collect();
+        plot.line(colour(at), &line);
+        for (x, y, label) in points {
+            plot.dot(colour(at), *x, *y, label);
+        }
     }
-    out.push_str("</ul></figure>\n");
+    let keys: Vec<Key> = series
+        .iter()
+        .enumerate()
+        .map(|(at, (name, _))| (colour(at), name.clone()))
+        .collect();
+    figure(title, how, &keys, &plot.finish())
 }
 
 fn figures(out: &mut String, level: &Level) {
@@ -326,22 +295,6 @@ fn pages(out: &mut String, outcome: &Outcome) {
         );
     }
     out.push_str("</table></div></section>\n");
-}
-
-fn missing(out: &mut String, outcome: &Outcome) {
-    if outcome.failed.is_empty() {
-        return;
-    }
-    out.push_str("<section><h2>Not measured</h2><ul>");
-    for failed in &outcome.failed {
-        let _ = write!(
-            out,
-            "<li><strong>{}</strong><pre>{}</pre></li>",
-            escape(&failed.title),
-            escape(&failed.message)
-        );
-    }
-    out.push_str("</ul></section>\n");
 }
 
 fn footer(out: &mut String, outcome: &Outcome) {

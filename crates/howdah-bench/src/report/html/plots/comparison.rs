@@ -3,9 +3,10 @@
 use crate::experiment::Comparison;
 use crate::stats::Judgement;
 
-use super::super::super::words;
-use super::super::svg::{Plot, Scale, Size};
-use super::{Key, arm_class, figure, number_tick};
+use super::{arm_class, number_tick};
+use crate::report::html::shell::{Key, figure};
+use crate::report::html::svg::{Plot, Scale};
+use crate::report::words;
 
 /// Every pair's ratio, the interval and the margin; `arm` is the candidate's colour class.
 pub fn ratios(judgement: &Judgement, arm: &str, base: &str, candidate: &str) -> String {
@@ -19,7 +20,7 @@ pub fn ratios(judgement: &Judgement, arm: &str, base: &str, candidate: &str) -> 
         return String::new();
     }
     let interval = judgement.interval;
-    let draw = |size| {
+    let drawing = {
         let bounds = interval.map_or((1.0, 1.0), |i| (i.low, i.high));
         let (low, high) = finite
             .iter()
@@ -40,12 +41,7 @@ pub fn ratios(judgement: &Judgement, arm: &str, base: &str, candidate: &str) -> 
             min: low - room,
             max: high + room,
         };
-        let mut plot = Plot::new(
-            size,
-            x,
-            y,
-            "Ratio of every pair, with the interval of their mean",
-        );
+        let mut plot = Plot::new(x, y, "Ratio of every pair, with the interval of their mean");
         let last = judgement.pairs.len() as f64 + 2.0;
         let band = (1.0 / (1.0 + judgement.margin), 1.0 + judgement.margin);
         plot.bar(
@@ -56,12 +52,7 @@ pub fn ratios(judgement: &Judgement, arm: &str, base: &str, candidate: &str) -> 
         );
         plot.y_axis(&format!("{candidate} to {base}"), |v| format!("{v:.2}"));
         let ticks: Vec<f64> = (1..=judgement.pairs.len())
-            .step_by(
-                judgement
-                    .pairs
-                    .len()
-                    .div_ceil(if size == Size::Narrow { 8 } else { 20 }),
-            )
+            .step_by(judgement.pairs.len().div_ceil(10))
             .map(|i| i as f64)
             .collect();
         plot.x_ticks("pair, in the order measured", &ticks, |t| format!("{t:.0}"));
@@ -104,12 +95,11 @@ pub fn ratios(judgement: &Judgement, arm: &str, base: &str, candidate: &str) -> 
         plot.finish()
     };
     figure(
-        Size::Full,
         &format!("{candidate} against {base}, pair by pair"),
         "Above 1 the candidate is better. Dots: pairs of windows measured one after the other. On the right their mean \
          and its 95 % interval. Grey band: differences that do not count.",
         &[],
-        draw,
+        &drawing,
     )
 }
 
@@ -121,13 +111,13 @@ pub fn windows(comparison: &Comparison) -> String {
         .enumerate()
         .map(|(i, arm)| (arm_class(i, arm.control), arm.name.clone()))
         .collect();
-    let draw = |size| {
+    let drawing = {
         let y = Scale::from_zero(comparison.windows.iter().map(|w| w.run.good_rate()));
         let x = Scale::Linear {
             min: 0.0,
             max: comparison.windows.len() as f64 + 1.0,
         };
-        let mut plot = Plot::new(size, x, y, "Good answers per second of every window");
+        let mut plot = Plot::new(x, y, "Good answers per second of every window");
         plot.y_axis("good answers per second", number_tick);
         plot.x_axis("window, in the order measured", |t| format!("{t:.0}"));
         for (i, window) in comparison.windows.iter().enumerate() {
@@ -138,10 +128,9 @@ pub fn windows(comparison: &Comparison) -> String {
         plot.finish()
     };
     figure(
-        Size::Half,
         "Every window",
         "A drift or a disturbance of the machine hits all servers alike, because they take turns.",
         &keys,
-        draw,
+        &drawing,
     )
 }

@@ -4,9 +4,10 @@ use crate::experiment::{Search, Sweep};
 use crate::outcome::Outcome;
 use crate::run::Run;
 
-use super::super::super::words;
-use super::super::svg::{Plot, Scale, Size};
-use super::{Key, figure, ms_tick, number_tick, outcome_class};
+use super::{ms_tick, number_tick, outcome_class};
+use crate::report::html::shell::{Key, figure};
+use crate::report::html::svg::{Plot, Scale};
+use crate::report::words;
 
 /// Throughput over concurrency, errors on top.
 pub fn sweep(sweep: &Sweep) -> String {
@@ -23,12 +24,12 @@ pub fn sweep(sweep: &Sweep) -> String {
         .collect();
     let mut levels: Vec<f64> = points.iter().map(|p| f64::from(p.concurrency)).collect();
     levels.dedup();
-    let draw = |size| {
+    let drawing = {
         let y = Scale::from_zero(points.iter().map(|p| p.run.achieved_rate()));
         let x = level_scale(&levels);
-        let mut plot = Plot::new(size, x, y, "Answers per second by number of clients");
+        let mut plot = Plot::new(x, y, "Answers per second by number of clients");
         plot.y_axis("answers per second", number_tick);
-        level_axis(&mut plot, &levels, size);
+        level_axis(&mut plot, &levels);
         // Stacks of each level's mean over its repetitions.
         let mut below = vec![0.0; levels.len()];
         for outcome in &present {
@@ -59,11 +60,10 @@ pub fn sweep(sweep: &Sweep) -> String {
         plot.finish()
     };
     figure(
-        Size::Full,
         "Throughput by number of clients",
         "Dots: measured. Errors stand on top of the good answers and are no throughput.",
         &keys,
-        draw,
+        &drawing,
     )
 }
 
@@ -86,21 +86,16 @@ pub fn sweep_latency(sweep: &Sweep) -> String {
         .collect();
     let mut levels: Vec<f64> = points.iter().map(|p| f64::from(p.concurrency)).collect();
     levels.dedup();
-    let draw = |size| {
+    let drawing = {
         let at = |run: &Run, q: f64| run.latency().quantile(q) as f64 / 1e6;
         let y = Scale::log_around(
             points
                 .iter()
                 .flat_map(|p| [at(&p.run, 0.5), at(&p.run, 1.0)]),
         );
-        let mut plot = Plot::new(
-            size,
-            level_scale(&levels),
-            y,
-            "Latency by number of clients",
-        );
+        let mut plot = Plot::new(level_scale(&levels), y, "Latency by number of clients");
         plot.y_axis("latency", ms_tick);
-        level_axis(&mut plot, &levels, size);
+        level_axis(&mut plot, &levels);
         for (class, _, q) in lines {
             let line: Vec<_> = points
                 .iter()
@@ -111,11 +106,10 @@ pub fn sweep_latency(sweep: &Sweep) -> String {
         plot.finish()
     };
     figure(
-        Size::Full,
         "Latency by number of clients",
         "Beyond saturation each further client only adds waiting: a straight rise is the queue.",
         &keys,
-        draw,
+        &drawing,
     )
 }
 
@@ -127,8 +121,9 @@ fn level_scale(levels: &[f64]) -> Scale {
     }
 }
 
-fn level_axis(plot: &mut Plot, levels: &[f64], size: Size) {
-    let least = if size == Size::Narrow { 30.0 } else { 26.0 };
+fn level_axis(plot: &mut Plot, levels: &[f64]) {
+    // Room for a number of three digits.
+    let least = 30.0;
     let mut shown: Vec<f64> = Vec::new();
     for level in levels.iter().rev() {
         if shown
@@ -152,10 +147,10 @@ pub fn trials(search: &Search) -> String {
         ("e5xx", "broke".into()),
         ("one", "all answered well".into()),
     ];
-    let draw = |size| {
+    let drawing = {
         let rates = || search.trials.iter().map(|t| t.rate);
         let x = Scale::from_zero(rates());
-        let mut plot = Plot::new(size, x, x, "Good answers per second by offered rate");
+        let mut plot = Plot::new(x, x, "Good answers per second by offered rate");
         plot.y_axis("good per second", number_tick);
         plot.x_axis("offered per second", number_tick);
         let top = rates().fold(0.0, f64::max);
@@ -190,10 +185,9 @@ pub fn trials(search: &Search) -> String {
         plot.finish()
     };
     figure(
-        Size::Half,
         "Offered and good rate",
         "On the line every request was answered well; below it the server could not keep up.",
         &keys,
-        draw,
+        &drawing,
     )
 }

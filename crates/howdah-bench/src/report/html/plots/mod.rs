@@ -1,5 +1,5 @@
-//! The plots of the report, each drawn wide and narrow, with its title, a sentence that says how to
-//! read it, and a legend.
+//! The plots of the load tester's reports, each with its title, a sentence that says how to read it, and a
+//! legend.
 //!
 //! - [`run`]: of one run; [`comparison`]: of servers measured in turns; [`levels`]: of sweeps and searches.
 
@@ -7,49 +7,11 @@ mod comparison;
 mod levels;
 mod run;
 
-use std::fmt::Write;
-
 use crate::outcome::{Kind, Outcome};
-
-use super::svg::{Size, escape};
 
 pub use comparison::{ratios, windows};
 pub use levels::{sweep, sweep_latency, trials};
 pub use run::{latency_over_time, percentiles, processors, throughput};
-
-/// A legend's entry: colour class and name.
-pub type Key = (&'static str, String);
-
-/// Puts a plot into the page.
-pub(super) fn figure(
-    size: Size,
-    title: &str,
-    how: &str,
-    keys: &[Key],
-    draw: impl Fn(Size) -> String,
-) -> String {
-    let mut out = format!(
-        "<figure{}>\n<figcaption><h3>{}</h3><p>{}</p></figcaption>\n",
-        if size == Size::Full {
-            " class=\"full\""
-        } else {
-            ""
-        },
-        escape(title),
-        escape(how)
-    );
-    out.push_str(&draw(size));
-    out.push_str(&draw(Size::Narrow));
-    if keys.len() > 1 {
-        out.push_str("<ul class=\"legend\">");
-        for (class, name) in keys {
-            let _ = write!(out, "<li><i class=\"{class}\"></i>{}</li>", escape(name));
-        }
-        out.push_str("</ul>\n");
-    }
-    out.push_str("</figure>\n");
-    out
-}
 
 /// The colour class of an arm: the base, the candidates in turn, the control.
 pub fn arm_class(index: usize, control: bool) -> &'static str {

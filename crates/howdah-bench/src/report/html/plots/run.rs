@@ -5,9 +5,10 @@ use crate::outcome::Outcome;
 use crate::run::{Run, Second};
 use crate::stats::quantile;
 
-use super::super::super::words;
-use super::super::svg::{Plot, Scale, Size};
-use super::{Key, figure, ms_tick, number_tick, outcome_class, trim};
+use super::{ms_tick, number_tick, outcome_class, trim};
+use crate::report::html::shell::{Key, figure};
+use crate::report::html::svg::{Plot, Scale};
+use crate::report::words;
 
 /// Columns of a plot over time at most: longer runs are drawn in steps of several seconds.
 const COLUMNS: usize = 240;
@@ -21,7 +22,7 @@ pub fn percentiles(curves: &[(Key, Histogram)]) -> String {
     let keys: Vec<Key> = curves.iter().map(|(key, _)| key.clone()).collect();
     let most = curves.iter().map(|(_, h)| h.len()).max().unwrap_or(1) as f64;
     let nines = most.log10().ceil().clamp(2.0, 6.0);
-    let draw = |size| {
+    let drawing = {
         let x = Scale::Linear {
             min: 0.0,
             max: nines,
@@ -30,7 +31,6 @@ pub fn percentiles(curves: &[(Key, Histogram)]) -> String {
             .iter()
             .flat_map(|(_, h)| [h.quantile(0.01) as f64 / 1e6, h.max() as f64 / 1e6]);
         let mut plot = Plot::new(
-            size,
             x,
             Scale::log_around(values),
             "Latency by percentile; the same figures are in the report's text",
@@ -74,12 +74,11 @@ pub fn percentiles(curves: &[(Key, Histogram)]) -> String {
         plot.finish()
     };
     figure(
-        Size::Half,
         "Latency by percentile",
         "Of how many good answers it is true that they took no longer. Each step to the right is ten times rarer; \
          dotted where fewer than ten answers lie beyond, so that another run would draw it elsewhere.",
         &keys,
-        draw,
+        &drawing,
     )
 }
 
@@ -119,12 +118,12 @@ pub fn throughput(run: &Run) -> String {
             .sum();
         count as f64 / length.max(1e-9)
     };
-    let draw = |size| {
+    let drawing = {
         // A cut last second has a rate as noisy as it is short.
         let end = run.seconds.last().map_or(1.0, |s| s.end);
         let x = Scale::Linear { min: 0.0, max: end };
         let y = Scale::from_zero(columns.iter().map(|c| rate(c, None)));
-        let mut plot = Plot::new(size, x, y, "Answers per second over the run");
+        let mut plot = Plot::new(x, y, "Answers per second over the run");
         plot.y_axis("answers per second", number_tick);
         plot.x_axis("seconds", trim);
         for column in &columns {
@@ -150,11 +149,10 @@ pub fn throughput(run: &Run) -> String {
         plot.finish()
     };
     figure(
-        Size::Half,
         "Throughput",
         "Good answers per second; errors stand on top, in their own colours, and are no throughput.",
         &keys,
-        draw,
+        &drawing,
     )
 }
 
@@ -193,11 +191,11 @@ pub fn latency_over_time(run: &Run) -> String {
             h.quantile(q) as f64 / 1e6
         }
     };
-    let draw = |size| {
+    let drawing = {
         let end = run.seconds.last().map_or(1.0, |s| s.end);
         let y = Scale::log_around(merged.iter().flat_map(|(_, h)| [at(h, 0.5), at(h, 1.0)]));
         let x = Scale::Linear { min: 0.0, max: end };
-        let mut plot = Plot::new(size, x, y, "Latency over the run");
+        let mut plot = Plot::new(x, y, "Latency over the run");
         plot.y_axis("latency", ms_tick);
         plot.x_axis("seconds", trim);
         for (class, _, q) in lines {
@@ -207,11 +205,10 @@ pub fn latency_over_time(run: &Run) -> String {
         plot.finish()
     };
     figure(
-        Size::Half,
         "Latency over the run",
         "Of good answers, second by second. A gap is a second without any.",
         &keys,
-        draw,
+        &drawing,
     )
 }
 
@@ -246,14 +243,14 @@ pub fn processors(run: &Run) -> String {
     }
     let cores = f64::from(run.machine.cores.max(1));
     let keys: Vec<Key> = lines.iter().map(|(key, _)| key.clone()).collect();
-    let draw = |size| {
+    let drawing = {
         let end = run.seconds.last().map_or(1.0, |s| s.end);
         let x = Scale::Linear { min: 0.0, max: end };
         let y = Scale::Linear {
             min: 0.0,
             max: cores,
         };
-        let mut plot = Plot::new(size, x, y, "Processor use over the run");
+        let mut plot = Plot::new(x, y, "Processor use over the run");
         plot.y_axis("cores", trim);
         plot.x_axis("seconds", trim);
         for ((class, _), points) in &lines {
@@ -262,10 +259,9 @@ pub fn processors(run: &Run) -> String {
         plot.finish()
     };
     figure(
-        Size::Half,
         "Who used the processors",
         "In cores. A load tester near one core per thread measures itself.",
         &keys,
-        draw,
+        &drawing,
     )
 }
