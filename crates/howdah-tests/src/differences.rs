@@ -1,5 +1,5 @@
-//! Reads the accepted differences from the tables of `docs/differences.md` and `docs/modes.md`: the
-//! page people read is the list the test obeys. Judges nothing by itself.
+//! Reads the accepted differences from the tables of `docs/differences.md` and `tests/modes.md`:
+//! the page people read is the list the test obeys. Judges nothing by itself.
 //!
 //! Such a table begins with `| Probes | Facts | … | Why |`; a row is `| probes | facts | against |
 //! why |`. Probes and facts are names separated by blanks, `*` standing for any text; against is

@@ -1,6 +1,6 @@
 //! One conformance suite for every mode: the oracle's requests go to Howdah in its default mode and
 //! in each other one, with the same scripts and the same `php.ini`. What differs must be in the table
-//! of `docs/modes.md`; what is in the table must still differ.
+//! of `modes.md` beside this file; what is in the table must still differ.
 
 #[path = "oracle/requests.rs"]
 mod requests;
@@ -69,11 +69,11 @@ fn testimony(mode: &str, site: &Site, probes: &[Probe]) -> BTreeMap<String, Fact
 
 #[test]
 fn answers_differ_by_mode_only_where_the_docs_say_so() {
-    let page = repository().join("docs/modes.md");
+    let page = repository().join("crates/howdah-tests/tests/modes.md");
     let text = std::fs::read_to_string(&page)
         .unwrap_or_else(|error| panic!("{}: {error}", page.display()));
     let accepted = differences::parse(&text, MODES)
-        .unwrap_or_else(|mistakes| panic!("docs/modes.md:\n{}", mistakes.join("\n")));
+        .unwrap_or_else(|mistakes| panic!("modes.md:\n{}", mistakes.join("\n")));
     let scratch = Scratch::new("modes");
     copy_tree(&repository().join("tests/probes"), &scratch.join("site"));
     // One process: what a request leaves behind, the next one meets.
@@ -109,5 +109,5 @@ fn answers_differ_by_mode_only_where_the_docs_say_so() {
             }
         }
     }
-    ledger.close("docs/modes.md", MODES);
+    ledger.close("crates/howdah-tests/tests/modes.md", MODES);
 }
