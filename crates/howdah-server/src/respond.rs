@@ -73,6 +73,12 @@ pub enum Failure {
     ClientGone,
 }
 
+impl From<FrameError> for Failure {
+    fn from(error: FrameError) -> Failure {
+        Failure::Frame(error)
+    }
+}
+
 impl From<SpillError> for Failure {
     fn from(error: SpillError) -> Failure {
         match error {

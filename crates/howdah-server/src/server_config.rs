@@ -162,7 +162,7 @@ pub struct ServerConfig {
     /// All sites, found by the host a request names.
     pub sites: Sites,
     /// What was made ready for each site, by the site's number.
-    services: Vec<SiteService>,
+    services: Vec<Arc<SiteService>>,
     /// All pools, for the status.
     pub pools: Vec<Arc<dyn Executor>>,
     /// Response buffering and compression.
@@ -208,7 +208,7 @@ impl ServerConfig {
                 }
             }
             match all.get(&site.config().pool) {
-                Some(pool) => services.push(service(site, pool, others)),
+                Some(pool) => services.push(Arc::new(service(site, pool, others))),
                 None => errors.push(none(&site.config().pool)),
             }
         }
@@ -236,7 +236,7 @@ impl ServerConfig {
     }
 
     /// What was made ready for a site of this configuration.
-    pub fn service(&self, site: &Site) -> &SiteService {
+    pub fn service(&self, site: &Site) -> &Arc<SiteService> {
         &self.services[site.number() as usize]
     }
 }

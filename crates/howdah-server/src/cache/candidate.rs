@@ -14,10 +14,11 @@ use howdah_cache::key::Key;
 use howdah_cache::{Millis, Pass, Storable};
 use howdah_executor::{Event, ExecError, Head, Run, RunTiming};
 
+use super::judge::JudgedHead;
 use super::watch::Watch;
-use super::{PageCache, SiteCache, fill, lookup, now};
+use super::{PageCache, SiteCache, lookup, now};
 use crate::http::message::RequestHead;
-use crate::site::{Route, Site};
+use crate::site::{RouteInfo, Site};
 
 /// An answer that is looked at while a visitor gets it.
 #[derive(Debug)]
@@ -105,13 +106,13 @@ impl Candidate {
 
     /// The visitor's head is about to be sent: judges the script's. Gives why the page cannot be stored,
     /// as far as that is known by now.
-    pub fn judge(&self, route: &Route, request: &RequestHead) -> Option<Pass> {
+    pub fn judge(&self, route: &RouteInfo, request: &RequestHead) -> Option<Pass> {
         let part = self.part()?;
         let mut state = self.lock();
         if state.judged.is_none() {
             let head = state.head.take()?;
-            let lines = fill::judged_fields(&self.site, route, &head);
-            let judged = fill::verdict(&head, &lines, part, (self.requested, now()), false);
+            let judged = JudgedHead::new(&self.site, route, &head);
+            let judged = judged.judge(part, self.requested, false);
             if let Ok(storable) = &judged {
                 let memory = &self.cache.memory;
                 let names = memory.varies_with(self.key.as_bytes(), storable.vary());

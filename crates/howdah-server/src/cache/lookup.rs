@@ -36,8 +36,19 @@ pub enum Lookup {
     },
     /// The cache has no page under this key.
     None(Box<Key>),
-    /// The cache is not asked, for this reason.
-    Pass(Pass),
+    /// The cache is not asked.
+    Pass {
+        /// The reason.
+        why: Pass,
+        /// The name of the cookie that is the reason, if one is.
+        cookie: Option<Vec<u8>>,
+    },
+}
+
+impl From<Pass> for Lookup {
+    fn from(why: Pass) -> Lookup {
+        Lookup::Pass { why, cookie: None }
+    }
 }
 
 thread_local! {
@@ -57,18 +68,21 @@ pub fn look(
     let rules = part.rules();
     // What the router cannot read is refused; the cache has no part in that.
     let Ok(path) = UrlPath::parse(request.path()) else {
-        return Lookup::Pass(Pass::AmbiguousPath);
+        return Pass::AmbiguousPath.into();
     };
     let mut gate = RequestGate::new(rules, request.method(), path.as_bytes(), has_body);
     for (name, value) in request.headers() {
         gate.field(name, value);
     }
     if let Err(why) = gate.verdict() {
-        return Lookup::Pass(why);
+        return Lookup::Pass {
+            why,
+            cookie: gate.cookie,
+        };
     }
     KEY.with_borrow_mut(|key| {
         if let Err(why) = make(key, part, site, request, client) {
-            return Lookup::Pass(why);
+            return why.into();
         }
         let variant = |names: &[Vec<u8>]| variant(key, names, request);
         let now = super::now();
@@ -84,16 +98,6 @@ pub fn look(
             Found::Nothing => Lookup::None(Box::new(key.clone())),
         }
     })
-}
-
-/// The name of the cookie by which a request passes the cache, if it is one; for people.
-pub fn cookie(part: &SiteCache, request: &RequestHead) -> Option<String> {
-    let mut gate = RequestGate::new(part.rules(), b"GET", b"", false);
-    for (name, value) in request.headers() {
-        gate.field(name, value);
-    }
-    let name = gate.cookie?;
-    Some(name.escape_ascii().to_string())
 }
 
 /// Makes the key of a request.

@@ -10,6 +10,7 @@
 //! - [`protocol`]: purge requests over HTTP, and who may send them.
 //! - [`send`]: a stored page becomes an answer.
 //! - [`fill`]: a page is rendered for the cache, by a request the server makes itself.
+//! - [`judge`]: a head as the policy reads it; [`subrequest`]: the requests the server makes itself.
 //! - [`steer`]: purges and explanations for an administrator.
 //! - [`succession`]: what a reload hands over.
 //! - [`tee`]: a visitor's own answer is kept while it is sent (`cache = rfc`).
@@ -27,11 +28,13 @@ pub mod dialect;
 mod disk;
 pub mod fill;
 pub mod fitness;
+pub mod judge;
 pub mod lookup;
 pub mod protocol;
 pub mod reasons;
 pub mod send;
 pub mod steer;
+pub mod subrequest;
 pub mod succession;
 pub mod tee;
 pub mod trial;

@@ -18,17 +18,31 @@ use crate::encoding::{Coding, Encoder, EncodingConfig, stream};
 use crate::http::message::{RequestHead, ResponseHead};
 use crate::http::{Length, Responder};
 
-/// Sends a page. `conditional`: the request has conditions or asks for a part. Gives back what is left
-/// to do if the form its client wants takes longer to make than a front thread may be kept.
+/// The request that a page is sent for.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader<'a> {
+    /// The request.
+    pub request: &'a RequestHead,
+    /// Whether the request has conditions or asks for a part.
+    pub conditional: bool,
+    /// The time of the lookup.
+    pub now: Millis,
+}
+
+/// Sends a page. Gives back what is left to do if the form its client wants takes longer to make than a
+/// front thread may be kept.
 pub fn page(
     page: &Arc<Object>,
     verdict: Verdict,
-    request: &RequestHead,
-    conditional: bool,
+    reader: Reader<'_>,
     encoding: &EncodingConfig,
-    now: Millis,
     out: &mut Responder,
 ) -> Option<Later> {
+    let Reader {
+        request,
+        conditional,
+        now,
+    } = reader;
     if conditional {
         let mut conditions = Conditions::default();
         for (name, value) in request.headers() {

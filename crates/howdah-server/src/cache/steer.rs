@@ -13,7 +13,7 @@ use howdah_proto::effect::Write;
 use serde::{Deserialize, Serialize};
 
 use super::lookup::{self, Lookup};
-use super::{PageCache, SiteCache, fill, now, watch};
+use super::{PageCache, SiteCache, now, subrequest, watch};
 use crate::client_address::Client;
 use crate::server_config::ServerConfig;
 use crate::site::Site;
@@ -260,7 +260,7 @@ fn explain(
         let _ = write!(text, "{field}\r\n");
     }
     text.push_str("\r\n");
-    let request = fill::parsed(text.as_bytes())
+    let request = subrequest::parse(text.as_bytes())
         .ok_or_else(|| format!("BadUrl: `{url}` with these fields is no request"))?;
     let site = config.sites.find(host.as_bytes());
     let name = &site.config().name;
@@ -282,11 +282,11 @@ fn explain(
         let _ = writeln!(out, "{pass}: {}", pass.meaning());
     };
     match lookup::look(cache, part, site, &request, &client, false) {
-        Lookup::Pass(pass) => {
+        Lookup::Pass { why: pass, cookie } => {
             out.push_str("passes the cache by: ");
             why(&mut out, pass);
-            if let Some(cookie) = lookup::cookie(part, &request) {
-                let _ = writeln!(out, "  the cookie `{cookie}`");
+            if let Some(cookie) = cookie {
+                let _ = writeln!(out, "  the cookie `{}`", cookie.escape_ascii());
             }
             return Ok(out);
         }

@@ -8,52 +8,42 @@
 use std::future::poll_fn;
 
 use bytes::Bytes;
-use howdah_executor::{Event, Role, ScriptBody, ScriptRequest};
+use howdah_executor::{Event, Head, Role, Run, ScriptBody, ScriptRequest};
 use howdah_proto::level::Level;
 use howdah_proto::variables::Var;
 
-use super::script::pass_on;
-use super::{Exchange, Front, Record};
+use super::context::{RequestContext, Response};
+use super::script;
 use crate::cache::tee::Tee;
-use crate::http::Responder;
 use crate::http::message::ResponseHead;
 use crate::respond::Failure;
 use crate::script::frame::{self, BodyLength, ScriptNames};
+use crate::site::RouteInfo;
 use crate::site::config::Authorizer;
-use crate::site::{Action, Route, Site};
 
 /// Bytes of body heard out behind a 200, so that the connection can be kept. Nobody sees them.
 const MOST_IGNORED: usize = 64 << 10;
 
-/// What the authorizers of a route have said.
-pub(super) enum Word {
-    /// All of them: yes. The route knows the variables they have set.
-    Allowed,
+/// Variables for a script, by name.
+pub(super) type Variables = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// What the authorizers of a route have decided.
+pub(super) enum Permission {
+    /// All of them allow the request, and have set these variables.
+    Granted(Variables),
     /// One has answered in place of the site.
     Answered,
 }
 
 /// Asks one after the other, in the order of the rules.
 pub(super) async fn ask(
-    front: &Front,
-    exchange: Exchange<'_>,
-    site: &Site,
-    route: &mut Route,
-    out: &mut Responder,
-    record: &mut Record,
-) -> Result<Word, Failure> {
-    let mut granted: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-    for authorizer in site.authorizers(&*route) {
-        let frame = build_frame(exchange, site, authorizer)?;
-        let request = ScriptRequest {
-            frame,
-            body: ScriptBody::Empty,
-            id: exchange.id,
-            role: Role::Authorizer,
-            effects: None,
-        };
-        let service = exchange.config.service(site);
-        let mut run = service.authorize(authorizer, request)?;
+    ctx: RequestContext<'_>,
+    route: &RouteInfo,
+    response: &mut Response<'_>,
+) -> Result<Permission, Failure> {
+    let mut granted = Variables::new();
+    for authorizer in ctx.site.authorizers(route) {
+        let mut run = start(ctx, authorizer)?;
         let mut head = loop {
             match poll_fn(|cx| run.poll_event(cx)).await {
                 Ok(Event::Head(head)) => break head,
@@ -64,27 +54,13 @@ pub(super) async fn ask(
         if head.status != 200 {
             // Where a refused client is sent, it goes by itself, to be asked about again.
             head.local_redirect = false;
-            let route = &*route;
-            let edit = |head: &mut ResponseHead| site.edit_headers(route, head);
+            let edit = |head: &mut ResponseHead| ctx.site.edit_headers(route, head);
             let mut answer = Tee::new(run, Event::Head(head), 0, None);
-            pass_on(front, exchange, site, &mut answer, &edit, out, record).await?;
-            return Ok(Word::Answered);
+            let ended = script::pass_on(ctx, &mut answer, &edit, None, response).await;
+            script::finish(ctx, ended, &[], &edit, response).await?;
+            return Ok(Permission::Answered);
         }
-        for (name, value) in &head.headers {
-            let Some(name) = variable_of(name) else {
-                continue;
-            };
-            if !may_be_set(name) {
-                let message = format!(
-                    "the authorizer's variable {} is left out: it is the server's own, or no name of one",
-                    name.escape_ascii()
-                );
-                front.note(Level::Warning, "AuthorizerVariable", &message, exchange);
-                continue;
-            }
-            granted.retain(|(known, _)| known != name);
-            granted.push((name.to_vec(), value.clone()));
-        }
+        grant(ctx, &head, &mut granted);
         let mut ignored = 0;
         while ignored <= MOST_IGNORED {
             match poll_fn(|cx| run.poll_event(cx)).await {
@@ -95,21 +71,31 @@ pub(super) async fn ask(
             }
         }
     }
-    let permitted = route.authorizer_rules().into();
-    if let Action::Script(target) = &mut route.action {
-        target.granted = granted.into();
-        target.permitted = permitted;
-    }
-    Ok(Word::Allowed)
+    Ok(Permission::Granted(granted))
 }
 
-/// The request as an authorizer gets it. The executor leaves out what §6.3 leaves out.
-fn build_frame(
-    exchange: Exchange<'_>,
-    site: &Site,
-    authorizer: &Authorizer,
-) -> Result<howdah_proto::request::RequestFrame, Failure> {
-    let root = site.root();
+/// Adds the variables that an authorizer's head sets.
+fn grant(ctx: RequestContext<'_>, head: &Head, granted: &mut Variables) {
+    for (name, value) in &head.headers {
+        let Some(name) = variable_of(name) else {
+            continue;
+        };
+        if !may_be_set(name) {
+            let message = format!(
+                "the authorizer's variable {} is left out: it is the server's own, or no name of one",
+                name.escape_ascii()
+            );
+            ctx.note(Level::Warning, "AuthorizerVariable", &message);
+            continue;
+        }
+        granted.retain(|(known, _)| known != name);
+        granted.push((name.to_vec(), value.clone()));
+    }
+}
+
+/// Starts an authorizer with the request as it gets it. The executor leaves out what §6.3 leaves out.
+fn start(ctx: RequestContext<'_>, authorizer: &Authorizer) -> Result<Box<dyn Run>, Failure> {
+    let root = ctx.site.root();
     let names = ScriptNames {
         script_filename: authorizer.script.as_bytes(),
         script_name: b"",
@@ -120,16 +106,23 @@ fn build_frame(
         redirect_url: None,
         granted: &[],
     };
-    frame::build(
+    let frame = frame::build(
         Vec::new(),
-        exchange.request,
-        exchange.client,
-        exchange.conn.local,
+        ctx.request,
+        ctx.client,
+        ctx.conn.local,
         &names,
-        &exchange.config.service(site).variables,
+        &ctx.service().variables,
         BodyLength::None,
-    )
-    .map_err(Failure::Frame)
+    )?;
+    let request = ScriptRequest {
+        frame,
+        body: ScriptBody::Empty,
+        id: ctx.id,
+        role: Role::Authorizer,
+        effects: None,
+    };
+    ctx.service().authorize(authorizer, request)
 }
 
 /// The name in a field `Variable-NAME`; none for other fields.

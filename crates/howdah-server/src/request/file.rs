@@ -5,7 +5,7 @@ use std::io;
 
 use bytes::Bytes;
 
-use super::Exchange;
+use super::context::RequestContext;
 use crate::encoding::policy::{self, Choice, Facts};
 use crate::encoding::whole::Plain;
 use crate::encoding::{Coding, Encoder, EncodingConfig, stream};
@@ -14,8 +14,8 @@ use crate::http::{Length, Responder, SendFileError};
 use crate::respond::{self, Failure};
 use crate::site::refusal::Refusal;
 use crate::site::root::{Meta, read_all};
-use crate::site::{Route, Site};
-use crate::static_file::{Piece, StaticAnswer, StaticBody, coded};
+use crate::site::{RouteInfo, Site};
+use crate::static_file::{Piece, StaticAnswer, StaticBody, StaticPlan, coded};
 
 /// Files up to this size are compressed while they are sent; larger ones should lie beside their
 /// compressed form, where they cost nothing.
@@ -24,17 +24,23 @@ const COMPRESS_UP_TO: u64 = 1 << 20;
 const MAX_ERROR_PAGE: u64 = 1 << 20;
 
 /// Sends a file's answer with the site's rules applied.
-pub(super) async fn send(
-    exchange: Exchange<'_>,
-    site: &Site,
-    route: &Route,
-    mut answer: StaticAnswer,
+pub(super) async fn answer(
+    ctx: RequestContext<'_>,
+    route: &RouteInfo,
+    plan: StaticPlan,
     out: &mut Responder,
 ) -> Result<(), Failure> {
-    site.edit_headers(route, &mut answer.head);
-    if let Some(missing) = compress(exchange, &mut answer)? {
+    let mut answer = plan
+        .answer(ctx.request)
+        .map_err(|refusal| Failure::Refused {
+            status: refusal.status(),
+            refusal,
+            allow: None,
+        })?;
+    ctx.site.edit_headers(route, &mut answer.head);
+    if let Some(missing) = compress(ctx, &mut answer)? {
         // Boxed: a connection's memory is that of its largest state.
-        Box::pin(missing.make(exchange, &mut answer)).await;
+        Box::pin(missing.make(ctx, &mut answer)).await;
     }
     send_body(answer, out).await
 }
@@ -85,8 +91,11 @@ fn failure(error: SendFileError) -> Failure {
 
 /// Brings the body into a coding if policy and client agree and the coded form is there; gives back what
 /// is left to do if it is still to be made.
-fn compress(exchange: Exchange<'_>, answer: &mut StaticAnswer) -> Result<Option<Missing>, Failure> {
-    let config = &exchange.config.settings.encoding;
+fn compress(
+    ctx: RequestContext<'_>,
+    answer: &mut StaticAnswer,
+) -> Result<Option<Missing>, Failure> {
+    let config = &ctx.config.settings.encoding;
     if let Some(unsent) = answer.unsent.take() {
         if unsent.size <= COMPRESS_UP_TO {
             let facts = Facts {
@@ -95,7 +104,7 @@ fn compress(exchange: Exchange<'_>, answer: &mut StaticAnswer) -> Result<Option<
                 length: Some(unsent.size),
                 ..Facts::default()
             };
-            policy::apply_to_not_modified(&mut answer.head, exchange.request, config, facts);
+            policy::apply_to_not_modified(&mut answer.head, ctx.request, config, facts);
         }
         return Ok(None);
     }
@@ -103,11 +112,11 @@ fn compress(exchange: Exchange<'_>, answer: &mut StaticAnswer) -> Result<Option<
     if length > COMPRESS_UP_TO {
         return Ok(None);
     }
-    let choice = policy::choose(&answer.head, exchange.request, config, Some(length));
+    let choice = policy::choose(&answer.head, ctx.request, config, Some(length));
     let Some(choice) = choice else {
         return Ok(None);
     };
-    let is_head = exchange.request.method() == b"HEAD";
+    let is_head = ctx.request.method() == b"HEAD";
     let form = match (choice.coding, answer.whole()) {
         (Some(coding), Some(meta)) => match form_at_once(answer, &meta, coding, config, is_head)? {
             Form::Plain => None,
@@ -144,9 +153,9 @@ struct Missing {
 
 impl Missing {
     /// Waits for the form; if that takes too long, the body stays as it is.
-    async fn make(self, exchange: Exchange<'_>, answer: &mut StaticAnswer) {
+    async fn make(self, ctx: RequestContext<'_>, answer: &mut StaticAnswer) {
         let (meta, coding) = (self.meta, self.coding);
-        let config = &exchange.config.settings.encoding;
+        let config = &ctx.config.settings.encoding;
         let made = coded::make(meta, coding, config, || plain(&answer.body)).await;
         // Out of memory or descriptors: as it is is right as well.
         let form = made.unwrap_or_default();

@@ -30,7 +30,9 @@ use howdah_proto::variables::{HeaderFate, Var, header_fate, header_variable_name
 
 use crate::client_address::{Client, split_host};
 use crate::http::message::RequestHead;
+use crate::site::ScriptTarget;
 use crate::site::config::HostPattern;
+use crate::site::path::UrlPath;
 
 /// The value of `SERVER_SOFTWARE`, which names the server and its version.
 pub const SOFTWARE: &str = concat!("Howdah/", env!("CARGO_PKG_VERSION"));
@@ -68,6 +70,38 @@ pub struct ScriptNames<'a> {
     pub redirect_url: Option<&'a [u8]>,
     /// Variables that an authorizer has set.
     pub granted: &'a [(Vec<u8>, Vec<u8>)],
+}
+
+/// Most frames need less; more is allocated once, not by doubling.
+const FRAME_CAPACITY: usize = 2048;
+
+/// The frame of a request for a script. `local` is the address the client connected to (`None`: a unix
+/// socket).
+pub fn script_frame(
+    request: &RequestHead,
+    client: &Client<'_>,
+    local: Option<SocketAddr>,
+    site: &SiteVariables,
+    target: &ScriptTarget,
+    body: BodyLength,
+) -> Result<RequestFrame, FrameError> {
+    let script = &target.script;
+    let translated = script.path_translated();
+    // Apache's value: the client's path, decoded. It was clean when it was routed.
+    let path = target.redirected.then(|| UrlPath::parse(request.path()));
+    let redirect_url = path.as_ref().and_then(|path| path.as_ref().ok());
+    let names = ScriptNames {
+        script_filename: script.script_filename(),
+        script_name: script.script_name(),
+        path_info: script.path_info(),
+        path_translated: translated.as_deref(),
+        document_root: script.document_root(),
+        query: target.query.as_deref(),
+        redirect_url: redirect_url.map(UrlPath::as_bytes),
+        granted: &target.granted,
+    };
+    let buffer = Vec::with_capacity(FRAME_CAPACITY);
+    build(buffer, request, client, local, &names, site, body)
 }
 
 /// Builds the frame in `buffer`, whose capacity is kept. `local` is the address the client

@@ -82,14 +82,15 @@ pub struct Pump<'a> {
     edit: &'a (dyn Fn(&mut ResponseHead) + Sync),
     /// Whether the client's leaving is looked for here (not while its body is being read).
     watch_client: bool,
-    /// The head until it is begun with.
-    head: Option<Head>,
+    /// The client's head until it is begun with.
+    head: Option<ResponseHead>,
+    /// The script's head, if it names what is sent in place of its body.
+    replaced: Option<Head>,
     held: Gathered,
     began: bool,
     announced: Option<u64>,
     written: u64,
     unbuffered: bool,
-    replaced: bool,
     /// Boxed: an idle connection keeps the room for it.
     coder: Option<Box<Coder>>,
     /// While it is compressed as a whole, before it is sent.
@@ -124,12 +125,12 @@ impl<'a> Pump<'a> {
             edit,
             watch_client,
             head: None,
+            replaced: None,
             held: Gathered::default(),
             began: false,
             announced: None,
             written: 0,
             unbuffered: false,
-            replaced: false,
             coder: None,
             whole: None,
             want_flush: false,
@@ -259,8 +260,11 @@ impl<'a> Pump<'a> {
                 self.announced = orders.announced;
                 self.rejected = head.rejected;
                 self.unbuffered = orders.unbuffered;
-                self.replaced = head.local_redirect || orders.send_file.is_some();
-                self.head = Some(head);
+                if head.local_redirect || orders.send_file.is_some() {
+                    self.replaced = Some(head);
+                } else {
+                    self.head = Some(head::for_client(&head, &orders));
+                }
                 Ok(())
             }
             Event::Body(bytes) => {
@@ -270,7 +274,7 @@ impl<'a> Pump<'a> {
             // The page cache's business.
             Event::Effect => Ok(()),
             Event::Flush => {
-                if self.replaced {
+                if self.replaced.is_some() {
                     return Ok(());
                 }
                 self.begin(out)?;
@@ -285,7 +289,7 @@ impl<'a> Pump<'a> {
     }
 
     fn body(&mut self, mut bytes: Bytes, out: &mut impl Answer) -> Result<(), Ended> {
-        if self.replaced {
+        if self.replaced.is_some() {
             return Ok(());
         }
         if let Some(announced) = self.announced {
@@ -314,14 +318,12 @@ impl<'a> Pump<'a> {
 
     /// Sends the head, if that has not happened, with the length the script announced or none.
     fn begin(&mut self, out: &mut impl Answer) -> Result<(), Ended> {
-        let Some(head) = self.head.take() else {
+        let Some(mut head) = self.head.take() else {
             return Ok(());
         };
-        let orders = head::orders(&head);
         let encoding = &self.config.encoding;
-        let mut ours = head::for_client(&head, &orders);
-        (self.edit)(&mut ours);
-        let coding = self.coding(&mut ours, orders.announced);
+        (self.edit)(&mut head);
+        let coding = self.coding(&mut head, self.announced);
         let length = match (coding, self.announced) {
             (None, Some(announced)) => Length::Known(announced),
             _ => Length::Unknown,
@@ -333,7 +335,7 @@ impl<'a> Pump<'a> {
                 Err(error) => return Err(Ended::Failed(Failure::EncoderFailed(error.to_string()))),
             }
         }
-        out.begin(&ours, length);
+        out.begin(&head, length);
         self.began = true;
         for bytes in std::mem::take(&mut self.held).into_pieces() {
             self.plain(bytes, out);
@@ -410,34 +412,29 @@ impl<'a> Pump<'a> {
 
     /// The whole response is here and nothing of it has been sent.
     fn whole(&mut self, out: &mut impl Answer) -> Result<(), Ended> {
-        let Some(head) = self.head.take() else {
-            return Err(Ended::Failed(Failure::Run(
-                howdah_executor::ExecError::ResponseMissing,
-            )));
+        if let Some(script) = self.replaced.take() {
+            return Err(match head::location(&script) {
+                Some(target) if script.local_redirect => Ended::LocalRedirect(target.to_vec()),
+                _ => Ended::SendFile(script),
+            });
+        }
+        let Some(mut head) = self.head.take() else {
+            let missing = howdah_executor::ExecError::ResponseMissing;
+            return Err(Ended::Failed(Failure::Run(missing)));
         };
-        if head.local_redirect
-            && let Some(target) = head::location(&head)
-        {
-            return Err(Ended::LocalRedirect(target.to_vec()));
-        }
-        if self.replaced {
-            return Err(Ended::SendFile(head));
-        }
-        let orders = head::orders(&head);
         let is_head = self.is_head();
         // A HEAD's body is not written; its length is what GET's would be, if the script says so.
         let length = if is_head {
-            orders.announced
+            self.announced
         } else {
             Some(self.written)
         };
         let encoding = &self.config.encoding;
-        let mut ours = head::for_client(&head, &orders);
-        (self.edit)(&mut ours);
-        let coding = self.coding(&mut ours, length);
+        (self.edit)(&mut head);
+        let coding = self.coding(&mut head, length);
         let whole = Whole {
-            head: ours,
-            announced: orders.announced,
+            head,
+            announced: self.announced,
             coded: coding.is_some(),
         };
         let held = std::mem::take(&mut self.held).into_pieces();

@@ -24,26 +24,26 @@ pub fn request(method: &str, host: &str, target: &str) -> Option<RequestHead> {
 impl Site {
     /// Where a request goes, in words.
     pub fn explain(&self, head: &RequestHead) -> String {
-        let route = self.route(head);
+        let Route { action, info } = self.route(head);
         let mut text = String::new();
-        for authorizer in self.authorizers(&route) {
+        for authorizer in self.authorizers(&info) {
             text += &format!("if pool {} allows it: ", authorizer.pool);
         }
-        text += &route.to_string();
-        if let Some(refusal) = route.passed_over {
+        text += &action.to_string();
+        if let Some(refusal) = info.passed_over {
             text += &format!(" (the path itself is never sent: {refusal})");
         }
-        if let Some(because) = &route.because {
+        if let Some(because) = &info.because {
             text += &format!(" ({because})");
         }
         text
     }
 }
 
-impl fmt::Display for Route {
+impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        match &self.action {
+        match self {
             Action::Static(plan) => {
                 write!(
                     f,

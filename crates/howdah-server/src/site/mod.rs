@@ -45,7 +45,7 @@ use std::time::Duration;
 pub use access::Refused;
 pub use config::{ConfigError, SiteConfig};
 pub use refusal::Refusal;
-pub use route::{Action, Route, ScriptTarget};
+pub use route::{Action, Route, RouteInfo, ScriptTarget};
 pub use script::ScriptPath;
 
 use config::{HostPattern, RootResolution};

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::access::{Named, Purpose, Refused, Wanted};
+use super::config::Htaccess;
 use super::htaccess::{self, Lies};
 use super::path::{UrlPath, encode_path};
 use super::refusal::Refusal;
@@ -31,6 +32,14 @@ const FILE_METHODS: &str = "GET, HEAD, OPTIONS";
 pub struct Route {
     /// What the server does with the request.
     pub action: Action,
+    /// What else the router found out.
+    pub info: RouteInfo,
+}
+
+/// What the router found out beside the action: for the log, the response's head, and the permission
+/// that the action needs.
+#[derive(Debug, Default)]
+pub struct RouteInfo {
     /// The path names something that is never sent, and the search went on: for the log.
     pub passed_over: Option<Refusal>,
     /// The line of an `.htaccess` file that has refused the path, or led it elsewhere.
@@ -41,7 +50,7 @@ pub struct Route {
     pub(super) authorizers: Vec<usize>,
 }
 
-impl Route {
+impl RouteInfo {
     /// Somebody is to be asked before the action is taken.
     pub fn needs_permission(&self) -> bool {
         !self.authorizers.is_empty()
@@ -161,58 +170,82 @@ impl Site {
 
     /// As [`Site::route`]; `now` is of a clock that only goes forward.
     pub fn route_at(&self, head: &RequestHead, now: Duration) -> Route {
-        let mut route = Route {
-            action: Action::Options {
-                allow: FILE_METHODS,
-            },
-            passed_over: None,
-            because: None,
-            edits: Vec::new(),
-            authorizers: Vec::new(),
-        };
         if head.path() == b"*" && head.method() == b"OPTIONS" {
-            return route;
+            return Route {
+                action: Action::Options {
+                    allow: FILE_METHODS,
+                },
+                info: RouteInfo::default(),
+            };
         }
-        route.action = match UrlPath::parse(head.path()) {
-            Ok(path) => {
-                let walk = Walk {
-                    head,
-                    path,
-                    query: None,
-                    rewritten: false,
-                    pool: None,
-                };
-                self.walk(walk, &mut route, now)
-            }
-            Err(refusal) => Action::refused(refusal),
-        };
-        self.guard_what_was_found(head.method(), &mut route);
-        route
+        match UrlPath::parse(head.path()) {
+            Ok(path) => self.route_path(head, path, &self.tree_at(now)),
+            Err(refusal) => Route {
+                action: Action::refused(refusal),
+                info: RouteInfo::default(),
+            },
+        }
     }
 
-    fn walk(&self, mut walk: Walk<'_>, route: &mut Route, now: Duration) -> Action {
+    /// Whether an `.htaccess` file refuses this request, so that nobody may have a page that is stored
+    /// for it.
+    pub(crate) fn is_closed_by_htaccess(&self, head: &RequestHead) -> bool {
+        if self.config.htaccess == Htaccess::Off {
+            return false;
+        }
+        let Ok(path) = UrlPath::parse(head.path()) else {
+            return false;
+        };
+        let tree = self.tree_at(monotonic());
+        if !self.htaccess_may_close(&tree.root, &path) {
+            return false;
+        }
+        let action = self.route_path(head, path, &tree).action;
+        matches!(action, Action::Refused { refusal, .. } if refusal.is_of_htaccess())
+    }
+
+    /// The files as a request sees them that is routed at `now`.
+    pub(super) fn tree_at(&self, now: Duration) -> Tree {
+        Tree {
+            root: self.root_at(now),
+            now,
+        }
+    }
+
+    /// As [`Site::route`], for a request whose `path` has been parsed.
+    pub(super) fn route_path(&self, head: &RequestHead, path: UrlPath<'_>, tree: &Tree) -> Route {
+        let walk = Walk {
+            head,
+            path,
+            query: None,
+            rewritten: false,
+            pool: None,
+        };
+        let mut info = RouteInfo::default();
+        let action = self.walk(walk, &mut info, tree);
+        self.guard_what_was_found(head.method(), &action, &mut info);
+        Route { action, info }
+    }
+
+    fn walk(&self, mut walk: Walk<'_>, info: &mut RouteInfo, tree: &Tree) -> Action {
         if self.denies(walk.path.as_bytes()) {
             return Action::refused(Refusal::Denied);
         }
-        self.guard(walk.path.as_bytes(), walk.head.method(), route);
-        let tree = &Tree {
-            root: self.root_at(now),
-            now,
-        };
+        self.guard(walk.path.as_bytes(), walk.head.method(), info);
         for (number, rule) in self.config.rules.iter().enumerate() {
-            if let Some(action) = self.apply(number, rule, tree, &mut walk, route) {
+            if let Some(action) = self.apply(number, rule, tree, &mut walk, info) {
                 return action;
             }
         }
-        let mut found = self.search(tree, &walk, route);
+        let mut found = self.search(tree, &walk, info);
         if let Err(closed) = self.asked_by_htaccess(tree, &walk, &found) {
             let refused = closed.refused;
-            route.because = Some(closed.because);
+            info.because = Some(closed.because);
             if refused.refusal != Refusal::HtaccessHidden {
                 return Action::refused_with(refused.refusal, refused.status);
             }
             // What lies here is not to be sent: as if it were not there.
-            found = self.controlled(tree, &walk, refused.refusal, route);
+            found = self.controlled(tree, &walk, refused.refusal, info);
         }
         match self.admit_found(tree, &walk, &found) {
             Ok(()) => self.finish(found, walk),

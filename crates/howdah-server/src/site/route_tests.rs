@@ -191,8 +191,8 @@ fn the_front_controller_gets_what_is_no_file() {
         ("/index.php/x", "script /index.php info /x"),
         ("/../x", "400 AboveRoot"),
     ]);
-    assert_eq!(site.route("/.env").passed_over, Some(Refusal::DotFile));
-    assert_eq!(site.route("/x").passed_over, None);
+    assert_eq!(site.route("/.env").info.passed_over, Some(Refusal::DotFile));
+    assert_eq!(site.route("/x").info.passed_over, None);
     fixture(|config| config.front_controller = front(true)).check(&[
         ("/a/b%20c/", "script /index.php info /a/b c/ redirected"),
         ("/index.php/x", "script /index.php info /x"),
@@ -394,7 +394,7 @@ fn header_rules_are_applied_to_the_response() {
         let mut head = ResponseHead::new(200);
         head.header(b"X-Powered-By", b"PHP")
             .header(b"cache-control", b"private");
-        site.site.edit_headers(&site.route(line), &mut head);
+        site.site.edit_headers(&site.route(line).info, &mut head);
         String::from_utf8(head.lines().to_vec()).unwrap()
     };
     assert_eq!(

@@ -6,7 +6,7 @@ use super::config::{Authorizer, HeaderEdit, Rule, RuleAction};
 use super::htaccess::Lies;
 use super::path::UrlPath;
 use super::refusal::Refusal;
-use super::route::{Action, Route, ScriptTarget, Walk};
+use super::route::{Action, RouteInfo, ScriptTarget, Walk};
 use super::script::ScriptPath;
 use super::search::Tree;
 use super::template::Values;
@@ -14,9 +14,9 @@ use crate::http::message::ResponseHead;
 
 impl Site {
     /// Changes a response's header as the matched rules say.
-    pub fn edit_headers(&self, route: &Route, head: &mut ResponseHead) {
+    pub fn edit_headers(&self, info: &RouteInfo, head: &mut ResponseHead) {
         use HeaderEdit::{Add, Set, Unset};
-        for &number in &route.edits {
+        for &number in &info.edits {
             let RuleAction::Header(edit) = &self.config.rules[number].action else {
                 continue;
             };
@@ -32,36 +32,40 @@ impl Site {
     /// Notes the authorizers whose rules are for this path. Asked for the client's path, for each a
     /// rule rewrites it to, and for the file or script that is found ([`Site::guard_what_was_found`]):
     /// whatever leads to what is guarded, somebody is asked; the order of the rules does not matter.
-    pub(super) fn guard(&self, path: &[u8], method: &[u8], route: &mut Route) {
+    pub(super) fn guard(&self, path: &[u8], method: &[u8], info: &mut RouteInfo) {
         for &number in &self.authorizers {
             let rule = &self.config.rules[number];
             if rule.is_for(method)
-                && !route.authorizers.contains(&number)
+                && !info.authorizers.contains(&number)
                 && rule.pattern.is_match(path)
             {
-                route.authorizers.push(number);
-                route.authorizers.sort_unstable();
+                info.authorizers.push(number);
+                info.authorizers.sort_unstable();
             }
         }
     }
 
     /// Adds the authorizers of the file that was found; see [`Site::guard`].
-    pub(super) fn guard_what_was_found(&self, method: &[u8], route: &mut Route) {
+    pub(super) fn guard_what_was_found(
+        &self,
+        method: &[u8],
+        action: &Action,
+        info: &mut RouteInfo,
+    ) {
         if self.authorizers.is_empty() {
             return;
         }
-        let name = match &route.action {
+        let name = match action {
             Action::Script(target) => target.script.script_name().to_vec(),
             Action::Static(plan) => [b"/", &plan.relative[..]].concat(),
             _ => return,
         };
-        self.guard(&name, method, route);
+        self.guard(&name, method, info);
     }
 
     /// The authorizers to ask before the route is taken, in the order of the rules.
-    pub fn authorizers<'s>(&'s self, route: &'s Route) -> impl Iterator<Item = &'s Authorizer> {
-        route
-            .authorizers
+    pub fn authorizers<'s>(&'s self, info: &'s RouteInfo) -> impl Iterator<Item = &'s Authorizer> {
+        info.authorizers
             .iter()
             .filter_map(|number| match &self.config.rules[*number].action {
                 RuleAction::Authorize(authorizer) => Some(authorizer),
@@ -76,7 +80,7 @@ impl Site {
         rule: &Rule,
         tree: &Tree,
         walk: &mut Walk<'_>,
-        route: &mut Route,
+        info: &mut RouteInfo,
     ) -> Option<Action> {
         if !rule.is_for(walk.head.method()) {
             return None;
@@ -85,7 +89,7 @@ impl Site {
             && !rule.if_missing
         {
             if rule.pattern.is_match(walk.path.as_bytes()) {
-                route.edits.push(number);
+                info.edits.push(number);
             }
             return None;
         }
@@ -107,7 +111,7 @@ impl Site {
                 None
             }
             RuleAction::Header(_) => {
-                route.edits.push(number);
+                info.edits.push(number);
                 None
             }
             // Noted by `guard`, wherever the rule stands.
@@ -120,7 +124,7 @@ impl Site {
                     let (path, name) = (walk.path.as_bytes(), script.script_name().len());
                     self.htaccess_of_request(&tree.root, walk.head, path, name, Lies::Script)
                         .map_err(|closed| {
-                            route.because = Some(closed.because);
+                            info.because = Some(closed.because);
                             closed.refused
                         })?;
                     Ok(self.judge_translation(script, walk.head.method()))
@@ -178,7 +182,7 @@ impl Site {
                 }
                 match UrlPath::from_decoded(&target) {
                     Ok(path) => {
-                        self.guard(path.as_bytes(), walk.head.method(), route);
+                        self.guard(path.as_bytes(), walk.head.method(), info);
                         walk.path = path;
                         walk.rewritten = true;
                         None

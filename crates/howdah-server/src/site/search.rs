@@ -14,7 +14,7 @@ use super::path::UrlPath;
 use super::pattern::Match;
 use super::refusal::Refusal;
 use super::root::{Kind, RootDir};
-use super::route::{Route, Walk};
+use super::route::{RouteInfo, Walk};
 use super::script::ScriptPath;
 use super::template::Values;
 use crate::static_file::StaticPlan;
@@ -44,7 +44,7 @@ pub(super) enum Searched {
 }
 impl Site {
     /// `try_files` and the front controller.
-    pub(super) fn search(&self, tree: &Tree, walk: &Walk<'_>, route: &mut Route) -> Searched {
+    pub(super) fn search(&self, tree: &Tree, walk: &Walk<'_>, info: &mut RouteInfo) -> Searched {
         let mut absent = Refusal::NotFound;
         let mut entries = self.config.try_files.iter().peekable();
         while let Some(entry) = entries.next() {
@@ -89,7 +89,7 @@ impl Site {
                 found => return Searched::Here(found),
             }
         }
-        self.controlled(tree, walk, absent, route)
+        self.controlled(tree, walk, absent, info)
     }
 
     /// The front controller for a path at which nothing may be found, and why.
@@ -98,13 +98,13 @@ impl Site {
         tree: &Tree,
         walk: &Walk<'_>,
         absent: Refusal,
-        route: &mut Route,
+        info: &mut RouteInfo,
     ) -> Searched {
         if self.front_controller.is_none() && self.config.worker.is_none() {
             return Searched::Here(Found::Absent(absent));
         }
         if absent != Refusal::NotFound && absent != Refusal::NoIndex {
-            route.passed_over = Some(absent);
+            info.passed_over = Some(absent);
         }
         let found = self.front_controller.as_ref();
         match found.and_then(|path| self.script(tree, path)) {

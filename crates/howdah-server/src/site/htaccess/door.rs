@@ -15,6 +15,7 @@ use crate::http::message::RequestHead;
 use crate::site::Site;
 use crate::site::access::Refused;
 use crate::site::config::Htaccess;
+use crate::site::path::UrlPath;
 use crate::site::refusal::Refusal;
 use crate::site::root::RootDir;
 use crate::site::script::is_script_name;
@@ -115,21 +116,14 @@ impl Site {
         })
     }
 
-    /// Whether a stored page of this request has to be routed before it is sent: some file on the way
-    /// says something about access, or which script answers is not known without routing.
-    pub(crate) fn htaccess_may_close(&self, head: &RequestHead) -> bool {
-        if self.config.htaccess == Htaccess::Off {
-            return false;
-        }
-        let Ok(path) = crate::site::path::UrlPath::parse(head.path()) else {
-            return true;
-        };
+    /// Whether a request has to be routed to know that no file closes it: some file on the way says
+    /// something about access, or which script answers is not known without routing.
+    pub(crate) fn htaccess_may_close(&self, root: &RootDir, path: &UrlPath<'_>) -> bool {
         if self.config.leads_to_other_scripts() {
             return true;
         }
-        let root = self.root();
         let says_something = |path: &[u8], lies| {
-            let chain = self.chain(&root, path, lies);
+            let chain = self.chain(root, path, lies);
             chain.files.iter().any(|file| !file.parsed.is_harmless())
         };
         let path = path.as_bytes();

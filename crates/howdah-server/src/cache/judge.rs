@@ -1,0 +1,113 @@
+//! A script's head as the policy reads it, and the page that is made of it.
+
+use bytes::Bytes;
+use howdah_cache::object::{Draft, Object};
+use howdah_cache::policy::response::{ResponseFacts, judge};
+use howdah_cache::{Millis, Pass, Storable};
+use howdah_executor::Head;
+
+use super::collect::Collect;
+use super::{Line, SiteCache, fields, now};
+use crate::http::message::ResponseHead;
+use crate::script::head;
+use crate::site::{RouteInfo, Site};
+
+/// The head of a response that may be stored.
+#[derive(Debug)]
+pub struct JudgedHead {
+    /// The status, after a `Status:` field has been heeded.
+    pub status: u16,
+    /// The reason phrase, empty if the script gave none.
+    pub reason: Vec<u8>,
+    /// The fields as clients get them, and what the script said to the server.
+    pub lines: Vec<Line>,
+    /// The program names a path of this server whose answer is to be its own.
+    pub local_redirect: bool,
+    /// When the head was there.
+    pub received: Millis,
+}
+
+impl JudgedHead {
+    /// The head that the policy is asked about. A rule of the site cannot hide a cookie from the
+    /// policy.
+    pub fn new(site: &Site, route: &RouteInfo, script: &Head) -> JudgedHead {
+        const TO_US: [&[u8]; 8] = [
+            b"x-accel-expires",
+            b"x-accel-redirect",
+            b"x-sendfile",
+            b"date",
+            b"content-length",
+            b"connection",
+            b"set-cookie",
+            b"set-cookie2",
+        ];
+        let orders = head::orders(script);
+        let mut ours: ResponseHead = head::for_client(script, &orders);
+        site.edit_headers(route, &mut ours);
+        let own = |name: &[u8]| TO_US.iter().any(|n| name.eq_ignore_ascii_case(n));
+        let mut lines: Vec<_> = ours
+            .fields()
+            .filter(|(name, _)| !own(name))
+            .map(|(n, v)| (n.to_vec(), v.to_vec()))
+            .collect();
+        lines.extend(script.headers.iter().filter(|(name, _)| own(name)).cloned());
+        JudgedHead {
+            status: orders.status,
+            reason: orders.reason.to_vec(),
+            lines,
+            local_redirect: script.local_redirect,
+            received: now(),
+        }
+    }
+
+    /// Asks the policy whether a response with this head may be stored. `requested`: when it was asked
+    /// for; `authorized`: with a visitor's credentials.
+    pub fn judge(
+        &self,
+        part: &SiteCache,
+        requested: Millis,
+        authorized: bool,
+    ) -> Result<Storable, Pass> {
+        if self.local_redirect {
+            // The answer is another URL's, and comes from there.
+            return Err(Pass::LocalRedirect);
+        }
+        let facts = ResponseFacts {
+            status: self.status,
+            fields: &fields(&self.lines),
+            authorized,
+            requested,
+            received: self.received,
+            effect: None,
+        };
+        judge(&facts, part.rules())
+    }
+
+    /// Gives a page without validators an entity tag of its bytes: a reader who comes back gets a 304
+    /// from any application.
+    pub fn tag(&mut self, body: &Collect) {
+        let is_tag = |(name, _): &Line| name.eq_ignore_ascii_case(b"etag");
+        if self.status == 200 && body.len() > 0 && !self.lines.iter().any(is_tag) {
+            self.lines.push((b"ETag".to_vec(), body.tag().into_bytes()));
+        }
+    }
+
+    /// The page of this head. `born`: the generation in which its run began.
+    pub fn page(
+        &self,
+        storable: &Storable,
+        body: Bytes,
+        url_key: &[u8],
+        born: u64,
+    ) -> Result<Object, Pass> {
+        let draft = Draft {
+            status: self.status,
+            reason: &self.reason,
+            fields: &fields(&self.lines),
+            body,
+            url_key,
+            born,
+        };
+        Object::new(storable, draft)
+    }
+}

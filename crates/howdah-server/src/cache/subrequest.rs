@@ -1,0 +1,134 @@
+//! Requests that the server makes itself to have a page rendered: out of the page's key alone, or as a
+//! visitor's own request for the whole page (`cache = "rfc"`).
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use howdah_cache::key::Key;
+use howdah_cache::object::Object;
+
+use super::Line;
+use crate::client_address::Client;
+use crate::http::head::{self, HeadLimits};
+use crate::http::message::RequestHead;
+
+/// The client address of renders that no visitor asked for. An address for documentation (RFC 5737):
+/// the loopback address would open what applications keep for this machine.
+const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+/// The `User-Agent` of these renders: applications take it for a browser, and its owner can find it
+/// in a log.
+const USER_AGENT: &str = concat!(
+    "Mozilla/5.0 (compatible; Howdah-Cache/",
+    env!("CARGO_PKG_VERSION"),
+    ")"
+);
+/// What the server itself writes fits in any case.
+const LIMITS: HeadLimits = HeadLimits {
+    request_line: 64 << 10,
+    bytes: 256 << 10,
+    fields: 64,
+};
+
+/// A request that outlives its connection, or never had one.
+pub struct Subrequest {
+    /// The request, for the whole page.
+    pub request: RequestHead,
+    /// The client that PHP sees.
+    pub client: Client<'static>,
+    /// The server's address that the client connected to; none for a unix socket.
+    pub local: Option<SocketAddr>,
+}
+
+impl Subrequest {
+    /// The request of a clean room: nothing of a visitor is in it, only what the page's key holds.
+    /// `varied`: fields the page is known to vary by, with the values it is rendered for. None: the
+    /// head is too large.
+    pub fn clean(key: &Key, varied: &[Line], https: bool) -> Option<Subrequest> {
+        Some(Subrequest {
+            request: clean(key, varied)?,
+            client: Client {
+                address: Some(NOBODY),
+                port: None,
+                https,
+                host: None,
+                server_port: None,
+                // The port is the one in the host, not the listener's.
+                proxied: true,
+            },
+            local: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 80))),
+        })
+    }
+}
+
+fn clean(key: &Key, varied: &[Line]) -> Option<RequestHead> {
+    let mut text = b"GET ".to_vec();
+    text.extend_from_slice(key.target());
+    text.extend_from_slice(b" HTTP/1.1\r\nHost: ");
+    text.extend_from_slice(key.host());
+    let varies = |name: &str| varied.iter().any(|(n, _)| n == name.as_bytes());
+    if !varies("user-agent") {
+        text.extend_from_slice(b"\r\nUser-Agent: ");
+        text.extend_from_slice(USER_AGENT.as_bytes());
+    }
+    if !varies("accept") {
+        text.extend_from_slice(
+            b"\r\nAccept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
+        );
+    }
+    for (name, value) in varied {
+        put(&mut text, name, value);
+    }
+    text.extend_from_slice(b"\r\n\r\n");
+    parse(&text)
+}
+
+/// A visitor's request for the whole page: without conditions, ranges and codings of the client's, with
+/// the validators of the page that is stored. None: the head is too large.
+pub fn whole(request: &RequestHead, stored: Option<&Object>) -> Option<RequestHead> {
+    const LESS: [&[u8]; 7] = [
+        b"range",
+        b"if-range",
+        b"if-match",
+        b"if-none-match",
+        b"if-modified-since",
+        b"if-unmodified-since",
+        b"accept-encoding",
+    ];
+    let mut text = Vec::new();
+    for part in [
+        request.method(),
+        b" ",
+        request.target(),
+        b" ",
+        request.version().as_str().as_bytes(),
+    ] {
+        text.extend_from_slice(part);
+    }
+    for (name, value) in request.headers() {
+        if !LESS.iter().any(|n| name.eq_ignore_ascii_case(n)) {
+            put(&mut text, name, value);
+        }
+    }
+    if let Some(page) = stored {
+        if let Some(tag) = page.field(b"etag") {
+            put(&mut text, b"If-None-Match", tag);
+        }
+        if let Some(date) = page.field(b"last-modified") {
+            put(&mut text, b"If-Modified-Since", date);
+        }
+    }
+    text.extend_from_slice(b"\r\n\r\n");
+    parse(&text)
+}
+
+fn put(text: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    for part in [b"\r\n", name, b": ", value] {
+        text.extend_from_slice(part);
+    }
+}
+
+/// A head made of text, by the same parser as everybody's.
+pub fn parse(text: &[u8]) -> Option<RequestHead> {
+    let mut spans = Vec::new();
+    let parsed = head::parse(text, &LIMITS, &mut spans).ok()??;
+    Some(parsed.into_head(text, Vec::new(), spans))
+}

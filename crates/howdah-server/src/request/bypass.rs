@@ -1,0 +1,228 @@
+//! A script's run that the page cache does not share, in a site that has one: names the reason to the
+//! client, and makes old what the run may have changed.
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use howdah_cache::Pass;
+use howdah_cache::preset::Form;
+use howdah_cache::status::Verdict;
+use howdah_executor::{EffectSink, Run, ScriptBody};
+use howdah_proto::level::Level;
+
+use super::context::{RequestContext, Response};
+use crate::cache::candidate::{self, Candidate};
+use crate::cache::send::tell;
+use crate::cache::trial::Trial;
+use crate::cache::watch::Watch;
+use crate::cache::write::{self, Write};
+use crate::cache::{PageCache, SiteCache, dialect};
+use crate::http::message::{RequestHead, ResponseHead};
+use crate::respond::Failure;
+use crate::site::RouteInfo;
+
+/// Why a request is not answered from the cache, and what the cache makes of its own answer.
+pub(super) struct Bypass {
+    pub why: Pass,
+    /// The name of the cookie that is the reason, if one is.
+    pub cookie: Option<Vec<u8>>,
+    /// The page that the answer may show to be fit for the cache.
+    pub candidate: Option<Box<candidate::Asked>>,
+    /// What the answer is compared with, in a dry run.
+    pub dry_run: Option<Arc<Trial>>,
+}
+
+impl From<Pass> for Bypass {
+    fn from(why: Pass) -> Bypass {
+        Bypass {
+            why,
+            cookie: None,
+            candidate: None,
+            dry_run: None,
+        }
+    }
+}
+
+/// Accompanies one such run.
+pub(super) struct BypassContext<'a> {
+    ctx: RequestContext<'a>,
+    cache: &'a Arc<PageCache>,
+    part: &'a SiteCache,
+    route: &'a RouteInfo,
+    /// The reason that the request itself gives.
+    why: Pass,
+    /// The name of the cookie that is the reason.
+    cookie: Option<Box<str>>,
+    /// How the access log and the counters name it, once that is settled.
+    verdict: OnceLock<Verdict>,
+    effects: Arc<Watch>,
+    candidate: Option<Arc<Candidate>>,
+    dry_run: Option<Arc<Trial>>,
+}
+
+impl<'a> BypassContext<'a> {
+    pub fn new(
+        ctx: RequestContext<'a>,
+        (cache, part): (&'a Arc<PageCache>, &'a SiteCache),
+        route: &'a RouteInfo,
+        bypass: Bypass,
+        response: &mut Response<'_>,
+    ) -> BypassContext<'a> {
+        let effects = Watch::new(cache, ctx.site);
+        response.record.effects = Some(effects.clone());
+        let Bypass {
+            why,
+            cookie,
+            candidate,
+            dry_run,
+        } = bypass;
+        let candidate = candidate.map(|page| Candidate::new(cache, ctx.site, *page, &effects));
+        let cookie = cookie.map(|name| name.escape_ascii().to_string().into_boxed_str());
+        if let Some(name) = cookie.as_ref().filter(|_| why == Pass::UnknownCookie) {
+            part.reasons.cookie(name);
+        }
+        response.record.cookie.clone_from(&cookie);
+        if write::may_write(part, ctx.request) {
+            effects.may_write();
+        }
+        BypassContext {
+            ctx,
+            cache,
+            part,
+            route,
+            why,
+            cookie,
+            verdict: OnceLock::new(),
+            effects,
+            candidate,
+            dry_run,
+        }
+    }
+
+    /// The receiver of what PHP reports about the run.
+    pub fn effects(&self) -> Arc<dyn EffectSink> {
+        self.effects.clone()
+    }
+
+    /// Keeps a small form body, from which the page cache sees whether the request writes.
+    pub fn note_form(&self, body: &ScriptBody) {
+        if let ScriptBody::Memory(bytes) = body
+            && is_form(self.ctx.request)
+        {
+            // Given once: a request has one body.
+            let _ = self.effects.form.set(Bytes::clone(bytes));
+        }
+    }
+
+    /// The run as the cache looks at it.
+    pub fn observe(&self, mut run: Box<dyn Run>) -> Box<dyn Run> {
+        if let Some(candidate) = &self.candidate {
+            run = candidate.look_at(run);
+        }
+        if let Some(dry_run) = &self.dry_run {
+            run = dry_run.copy(run);
+        }
+        run
+    }
+
+    /// The reason why the cache passes the request: what its answer showed, else what the request
+    /// shows. The first call counts it.
+    fn verdict(&self) -> Verdict {
+        *self.verdict.get_or_init(|| {
+            let candidate = self.candidate.as_ref();
+            let shown = candidate.and_then(|page| page.judge(self.route, self.ctx.request));
+            let verdict = Verdict::Pass(shown.unwrap_or(self.why));
+            self.part.count(verdict);
+            verdict
+        })
+    }
+
+    /// What the run writes as far as its request says it. Asked when its body has been received.
+    fn write(&self) -> Option<Write> {
+        let RequestContext {
+            request,
+            client,
+            site,
+            ..
+        } = self.ctx;
+        let has_body = request.header(b"content-length").is_some()
+            || request.header(b"transfer-encoding").is_some();
+        let form = match self.effects.form.get() {
+            Some(form) => Form::Read(form),
+            None if has_body => Form::Unread,
+            None => Form::Absent,
+        };
+        write::of(self.part, site, request, client, form)
+    }
+
+    /// Edits the response's head before it is sent, and makes old what the run has changed: the client
+    /// that wrote must not read an older page afterwards.
+    pub fn edit_head(&self, head: &mut ResponseHead) {
+        let RequestContext {
+            request,
+            client,
+            site,
+            ..
+        } = self.ctx;
+        dialect::obey(self.part, request.method(), head);
+        site.edit_headers(self.route, head);
+        tell(head, self.verdict());
+        self.effects.settle();
+        if let Some(cause) = self.cause() {
+            let text = cause.replace(|c: char| !c.is_ascii(), "?");
+            head.header(b"Howdah-Cache-Cause", text.as_bytes());
+        }
+        let Some(write) = self.write() else { return };
+        write.happened(self.part, head.status);
+        for (name, value) in head.fields() {
+            let names = |known: &[u8]| name.eq_ignore_ascii_case(known);
+            if head.status < 400 && (names(b"location") || names(b"content-location")) {
+                write.also(self.part, site, client, request, value);
+            }
+        }
+    }
+
+    /// What made the request bypass the cache, in words. Where files are is nobody's business but an
+    /// administrator's.
+    fn cause(&self) -> Option<String> {
+        let status = self.ctx.config.settings.status.as_ref()?;
+        if !status.allows(self.ctx.request, self.ctx.client) {
+            return None;
+        }
+        match (self.effects.forbidden(), &self.cookie) {
+            (Some(cause), _) => Some(cause.to_string()),
+            (None, Some(cookie)) => Some(format!("{}: {cookie}", self.why)),
+            (None, None) => None,
+        }
+    }
+
+    /// The run has ended: what it wrote after its head counts as well, and what it wrote before it
+    /// failed.
+    pub fn after(self, failure: Option<&Failure>, response: &mut Response<'_>) {
+        self.effects.settle();
+        if let Some(candidate) = &self.candidate {
+            candidate.over(failure.is_some_and(|failure| *failure != Failure::ClientGone));
+        }
+        if let Some(write) = self.write() {
+            write.happened(self.part, failure.map_or(200, Failure::status));
+        }
+        response.record.cache = Some(self.verdict());
+        let (site, log) = (self.ctx.site, &self.ctx.front.error_log);
+        if let Some(text) = self.part.fitness.news() {
+            let text = format!("site {}: {text}", site.config().name);
+            log.problem(Level::Notice, "NothingStorable", &text);
+        }
+        if let Some(dry_run) = self.dry_run {
+            dry_run.judge(self.cache, site.number(), log);
+        }
+    }
+}
+
+/// Whether a request's body is a form as small forms are sent.
+fn is_form(request: &RequestHead) -> bool {
+    const URLENCODED: &[u8] = b"application/x-www-form-urlencoded";
+    request
+        .header(b"content-type")
+        .and_then(|value| value.get(..URLENCODED.len()))
+        .is_some_and(|start| start.eq_ignore_ascii_case(URLENCODED))
+}

@@ -1,0 +1,177 @@
+//! The page cache's part in a request, at three moments: [`before`] it is routed, when a script is to
+//! [`run`](Gate::run), and [`after`](BypassContext::after) a run that the cache does not share. A site
+//! without a page cache passes all three.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use howdah_cache::Pass;
+use howdah_cache::policy::State;
+use howdah_cache::purge::Order;
+use howdah_proto::level::Level;
+
+use super::bypass::{Bypass, BypassContext};
+use super::cache_request::{Answered, CacheRequest};
+use super::context::{RequestContext, Response};
+use super::dry_run;
+use super::hit::Hit;
+use super::script::LocalRedirect;
+use crate::cache::lookup::{self, Lookup};
+use crate::cache::{PageCache, SiteCache, protocol, steer};
+use crate::http::message::ResponseHead;
+use crate::http::{BodyKind, Length, RequestBody, Responder};
+use crate::respond::Failure;
+use crate::site::{RouteInfo, ScriptTarget};
+
+/// What the cache has found out about a request that it has not answered.
+pub(super) enum Gate<'a> {
+    /// The site has no page cache.
+    Off,
+    /// The request may be answered from the cache, which has no fresh page for it.
+    Miss(Box<CacheRequest<'a>>),
+    /// The script answers this request alone.
+    Bypass(Bypass),
+}
+
+/// What becomes of a request for a script.
+pub(super) enum Passage<'a> {
+    /// It has been answered from the cache; or the script names a path whose answer is to be its own.
+    Answered(Option<LocalRedirect>),
+    /// The script is to run, accompanied by the cache if the site has one.
+    Run(Option<Box<BypassContext<'a>>>),
+}
+
+/// Before routing: carries a purge out, or serves a fresh page. None: the request is answered.
+pub(super) fn before<'a>(
+    ctx: RequestContext<'a>,
+    body: &RequestBody,
+    response: &mut Response<'_>,
+) -> Result<Option<Gate<'a>>, Failure> {
+    let Some((cache, part)) = ctx.page_cache() else {
+        return Ok(Some(Gate::Off));
+    };
+    if let Some(orders) = protocol::of(part, ctx.site, ctx.request, ctx.client) {
+        purge(ctx, part, &orders.map_err(Failure::Purge)?, response.out);
+        return Ok(None);
+    }
+    let has_body =
+        body.expected() != BodyKind::None || ctx.request.header(b"content-length").is_some();
+    Ok(match part.config.dry_run {
+        true => Some(Gate::Bypass(dry_run::look(ctx, cache, part, has_body))),
+        false => look(ctx, cache, part, has_body, response),
+    })
+}
+
+/// Looks for a page and serves a fresh one at once, in which case nothing is left to do. What is left
+/// to do is boxed: a connection's memory is that of its largest state.
+fn look<'a>(
+    ctx: RequestContext<'a>,
+    cache: &'a Arc<PageCache>,
+    part: &'a SiteCache,
+    has_body: bool,
+    response: &mut Response<'_>,
+) -> Option<Gate<'a>> {
+    let RequestContext {
+        site,
+        request,
+        client,
+        ..
+    } = ctx;
+    let miss = |key| CacheRequest::new(ctx, cache, part, key);
+    match lookup::look(cache, part, site, request, client, has_body) {
+        Lookup::Pass { why, cookie } => Some(Gate::Bypass(Bypass {
+            cookie,
+            ..why.into()
+        })),
+        Lookup::None(key) => Some(Gate::Miss(Box::new(miss(key)))),
+        // An `.htaccess` file written since closes stored pages, too. Routing says so once more.
+        Lookup::Page { .. } if site.is_closed_by_htaccess(request) => {
+            Some(match lookup::key_of(part, site, request, client) {
+                Ok(key) => Gate::Miss(Box::new(miss(key))),
+                Err(why) => Gate::Bypass(why.into()),
+            })
+        }
+        Lookup::Page {
+            page,
+            state,
+            conditional,
+            now,
+            key,
+        } => {
+            let hit = Hit {
+                page: &page,
+                conditional,
+                now,
+            };
+            let Some(key) = key else {
+                hit.serve(ctx, part, state, response);
+                if part.checks.is_turn(part.config.shadow)
+                    && let Ok(key) = lookup::key_of(part, site, request, client)
+                {
+                    miss(key).check(page);
+                }
+                return None;
+            };
+            let stale = CacheRequest {
+                old: Some((page.clone(), state)),
+                conditional,
+                ..miss(key)
+            };
+            if state != State::Grace {
+                return Some(Gate::Miss(Box::new(stale)));
+            }
+            stale.refresh_behind();
+            hit.serve(ctx, part, state, response);
+            None
+        }
+    }
+}
+
+/// Carries out a purge request and answers it.
+fn purge(ctx: RequestContext<'_>, part: &SiteCache, orders: &[Order], out: &mut Responder) {
+    let text = steer::carry_out(orders.iter().map(|order| (part, order)), &[]);
+    ctx.note(Level::Info, "Purged", &text);
+    let mut head = ResponseHead::new(200);
+    head.header(b"Content-Type", b"text/plain; charset=utf-8");
+    head.header(b"Cache-Control", b"no-store");
+    out.begin(&head, Length::Known(text.len() as u64 + 1));
+    out.push(Bytes::from(text + "\n"));
+    out.end();
+}
+
+impl<'a> Gate<'a> {
+    /// Before a script runs: has a page that may be shared rendered, or waits for it, and serves it.
+    pub async fn run(
+        self,
+        ctx: RequestContext<'a>,
+        route: &'a RouteInfo,
+        target: &ScriptTarget,
+        response: &mut Response<'_>,
+    ) -> Result<Passage<'a>, Failure> {
+        // Nothing is known of what a program does.
+        let Some(cache) = ctx.page_cache().filter(|_| !target.program) else {
+            return Ok(Passage::Run(None));
+        };
+        let bypass = match self {
+            Gate::Off => return Ok(Passage::Run(None)),
+            // Nothing is kept of what is not for everybody; what it writes counts.
+            Gate::Miss(_) if route.needs_permission() => Pass::Authorization.into(),
+            Gate::Bypass(bypass) if route.needs_permission() => Bypass {
+                dry_run: bypass.dry_run,
+                ..Pass::Authorization.into()
+            },
+            Gate::Bypass(bypass) => bypass,
+            Gate::Miss(request) => {
+                // Boxed: a connection's memory is that of its largest state.
+                match Box::pin(request.answer(route, target, response)).await? {
+                    Answered::Yes => return Ok(Passage::Answered(None)),
+                    Answered::Elsewhere(to) => return Ok(Passage::Answered(Some(to))),
+                    Answered::No(bypass) => bypass,
+                }
+            }
+        };
+        // Boxed, as above.
+        let bypass = BypassContext::new(ctx, cache, route, bypass, response);
+        Ok(Passage::Run(Some(Box::new(bypass))))
+    }
+}

@@ -1,0 +1,382 @@
+//! A request that may be answered from the cache and for which no fresh page was found: has it
+//! rendered, or waits for the request that does, or lets it pass. The policy decides what may be
+//! stored.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use howdah_cache::Pass;
+use howdah_cache::admission::{SEEN_WITHIN, Step};
+use howdah_cache::flight::{Outcome, Seat, Ticket, Waiter};
+use howdah_cache::key::Key;
+use howdah_cache::object::Object;
+use howdah_cache::policy::{Scheme, State};
+use howdah_cache::status::Verdict;
+use howdah_cache::store::Found;
+
+use super::bypass::Bypass;
+use super::context::{RequestContext, Response};
+use super::hit::{Hit, is_conditional};
+use super::script::LocalRedirect;
+use crate::cache::candidate;
+use crate::cache::fill::{self, Order};
+use crate::cache::lookup::{self, Variant};
+use crate::cache::{PageCache, SiteCache, now};
+use crate::http::Responder;
+use crate::respond::Failure;
+use crate::site::{RouteInfo, ScriptTarget};
+
+/// How often a request looks again before it goes for itself.
+const LOOKS: usize = 4;
+
+/// A request on its way through the cache.
+pub(super) struct CacheRequest<'a> {
+    pub ctx: RequestContext<'a>,
+    pub cache: &'a Arc<PageCache>,
+    pub part: &'a SiteCache,
+    pub key: Box<Key>,
+    /// What was found, too old to be served as it is.
+    pub old: Option<(Arc<Object>, State)>,
+    pub conditional: bool,
+}
+
+/// Whether the request has been answered.
+pub(super) enum Answered {
+    /// The request has been answered.
+    Yes,
+    /// The request goes to the script without the cache.
+    No(Bypass),
+    /// The program names a path of this server whose answer is to be its own.
+    Elsewhere(LocalRedirect),
+}
+
+/// What is to be done about a page that was not found.
+pub(super) enum Plan {
+    /// Render the page for the cache.
+    Render(Variant),
+    /// Look at the answer the visitor gets; others wait for what it says.
+    Ask(Variant),
+    /// The visitor gets an answer of his own. It may be worth a look.
+    Pass(Bypass),
+}
+
+/// What one attempt to get the page has come to.
+enum Attempt {
+    /// The page has been looked for, waited for or rendered; `collapsed`: by another request.
+    Ended { outcome: Outcome, collapsed: bool },
+    /// This request is to store its own answer (`cache = "rfc"`).
+    Store(Ticket),
+    /// There is nothing more to try.
+    Over(Answered),
+}
+
+/// Waits for a flight's end, or for the client to leave.
+async fn landed(waiter: Waiter, out: &mut Responder) -> Result<Outcome, Failure> {
+    let mut landed = pin!(waiter.wait());
+    poll_fn(|cx| {
+        if let Poll::Ready(outcome) = landed.as_mut().poll(cx) {
+            return Poll::Ready(Ok(outcome));
+        }
+        match out.poll_client_gone(cx) {
+            Poll::Ready(()) => Poll::Ready(Err(Failure::ClientGone)),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+impl<'a> CacheRequest<'a> {
+    /// A request for which the cache has no fresh page.
+    pub fn new(
+        ctx: RequestContext<'a>,
+        cache: &'a Arc<PageCache>,
+        part: &'a SiteCache,
+        key: Box<Key>,
+    ) -> CacheRequest<'a> {
+        CacheRequest {
+            ctx,
+            cache,
+            part,
+            key,
+            old: None,
+            conditional: false,
+        }
+    }
+
+    pub fn variant(&self) -> Result<Variant, Pass> {
+        lookup::variant_of(self.cache, &self.key, self.ctx.request)
+    }
+
+    pub fn is_rfc(&self) -> bool {
+        self.part.rules().scheme == Scheme::Rfc
+    }
+
+    /// What the leader of a flight of this request's page orders.
+    pub fn order(&self, variant: Variant) -> Order {
+        Order {
+            service: self.ctx.service().clone(),
+            cache: self.cache.clone(),
+            key: self.key.clone(),
+            https: self.ctx.client.https,
+            fields: variant.fields,
+            variant: variant.key,
+            id: self.ctx.id,
+            visitor: None,
+            against: None,
+            behind: None,
+        }
+    }
+
+    /// The request bypasses the cache, which looks at its answer if that is worth it.
+    pub fn bypass(&self, why: Pass, variant: Variant, ticket: Option<Ticket>) -> Bypass {
+        let request = self.ctx.request;
+        let worth_a_look = !self.is_rfc() && request.method() == b"GET";
+        Bypass {
+            // Boxed: a connection's memory is that of its largest state.
+            candidate: worth_a_look.then(|| {
+                Box::new(candidate::Asked {
+                    key: self.key.clone(),
+                    variant: variant.key,
+                    conditional: is_conditional(request),
+                    ticket,
+                })
+            }),
+            ..why.into()
+        }
+    }
+
+    /// What is known of the page. Under `rfc` the visitor's own answer is what is stored.
+    pub fn step(&self, variant: &Variant) -> Step {
+        if self.is_rfc() {
+            return Step::Render;
+        }
+        // What is stale has been stored before.
+        let within = (self.key.query().is_some() && self.old.is_none()).then_some(SEEN_WITHIN);
+        let admission = &self.cache.admission;
+        match admission.step(&variant.key, self.part.epoch(), now(), within) {
+            Step::Ask if self.old.is_some() => Step::Render,
+            step => step,
+        }
+    }
+
+    /// Tries to answer the request with a page that may be shared: one that is on disk, that another
+    /// request has rendered, or that is rendered now.
+    pub async fn answer(
+        mut self,
+        route: &RouteInfo,
+        target: &ScriptTarget,
+        response: &mut Response<'_>,
+    ) -> Result<Answered, Failure> {
+        if self.old.is_none() && self.look_on_disk(response).await {
+            return Ok(Answered::Yes);
+        }
+        for attempt in 0..LOOKS {
+            if attempt > 0 && self.look_again(response) {
+                return Ok(Answered::Yes);
+            }
+            let (outcome, collapsed) = match self.attempt(response).await? {
+                Attempt::Ended { outcome, collapsed } => (outcome, collapsed),
+                Attempt::Store(ticket) => {
+                    return self.store_response(route, target, ticket, response).await;
+                }
+                Attempt::Over(answered) => return Ok(answered),
+            };
+            match outcome {
+                // Under `rfc` the leader's page may be another variant than this request's.
+                Outcome::Stored(page) if !self.is_rfc() => {
+                    let state = page.state(&self.part.generations, now());
+                    if matches!(state, Some(State::Fresh | State::Grace)) {
+                        self.deliver(&page, Verdict::Stored { collapsed }, response);
+                        return Ok(Answered::Yes);
+                    }
+                }
+                Outcome::Stored(_) | Outcome::LookAgain => {}
+                Outcome::Passed(why) => {
+                    if why.is_failure() && self.serve_old(response) {
+                        return Ok(Answered::Yes);
+                    }
+                    return Ok(Answered::No(match self.variant() {
+                        Ok(variant) => self.bypass(why, variant, None),
+                        Err(_) => why.into(),
+                    }));
+                }
+            }
+        }
+        Ok(Answered::No(Pass::OutdatedRender.into()))
+    }
+
+    async fn attempt(&mut self, response: &mut Response<'_>) -> Result<Attempt, Failure> {
+        match self.plan() {
+            Plan::Render(variant) => self.render(variant, response).await,
+            Plan::Ask(variant) => self.ask(variant, response).await,
+            Plan::Pass(bypass) => Ok(Attempt::Over(Answered::No(bypass))),
+        }
+    }
+
+    /// Has the visitor's own answer looked at, or waits for the verdict on another's.
+    async fn ask(&self, variant: Variant, response: &mut Response<'_>) -> Result<Attempt, Failure> {
+        let bypass = match self.cache.flights.board(&variant.key) {
+            // Between the look and the seat another visitor's answer may have been judged.
+            Seat::Lead(ticket) if !matches!(self.step(&variant), Step::Ask) => {
+                ticket.land(Outcome::LookAgain);
+                return Ok(Attempt::Ended {
+                    outcome: Outcome::LookAgain,
+                    collapsed: false,
+                });
+            }
+            Seat::Lead(ticket) => self.bypass(Pass::NotYetAdmitted, variant, Some(ticket)),
+            Seat::Wait(waiter) => match landed(waiter, response.out).await? {
+                Outcome::Passed(why) => self.bypass(why, variant, None),
+                Outcome::Stored(_) | Outcome::LookAgain => {
+                    return Ok(Attempt::Ended {
+                        outcome: Outcome::LookAgain,
+                        collapsed: true,
+                    });
+                }
+            },
+        };
+        Ok(Attempt::Over(Answered::No(bypass)))
+    }
+
+    /// Has the page rendered, or waits for the request that does.
+    async fn render(
+        &mut self,
+        variant: Variant,
+        response: &mut Response<'_>,
+    ) -> Result<Attempt, Failure> {
+        let ticket = match self.cache.flights.board(&variant.key) {
+            Seat::Lead(ticket) => ticket,
+            Seat::Wait(waiter) => {
+                return Ok(Attempt::Ended {
+                    outcome: landed(waiter, response.out).await?,
+                    collapsed: true,
+                });
+            }
+        };
+        if self.is_rfc() {
+            return Ok(match self.ctx.request.method() {
+                b"HEAD" => Attempt::Over(Answered::No(Pass::NotYetAdmitted.into())),
+                _ => Attempt::Store(ticket),
+            });
+        }
+        // Between the look and the seat the page may have been stored.
+        let old = self.old.clone();
+        if self.look_again(response) {
+            ticket.land(Outcome::LookAgain);
+            return Ok(Attempt::Over(Answered::Yes));
+        }
+        self.old = self.old.take().or(old);
+        let waiter = ticket.waiter();
+        fill::start(self.order(variant), ticket);
+        Ok(Attempt::Ended {
+            outcome: landed(waiter, response.out).await?,
+            collapsed: false,
+        })
+    }
+
+    /// Serves a page that is on disk and not in memory. What is too old to be served as it is stands by
+    /// for when PHP fails, or to be validated.
+    async fn look_on_disk(&mut self, response: &mut Response<'_>) -> bool {
+        let memory = &self.cache.memory;
+        if memory.disk().is_none() {
+            return false;
+        }
+        let request = self.ctx.request;
+        let variant = |names: &[Vec<u8>]| lookup::variant(&self.key, names, request);
+        let generations = &self.part.generations;
+        let found = memory.fetch(self.key.as_bytes(), variant, generations, now());
+        let Found::Page(page, state) = found.await else {
+            return false;
+        };
+        self.old = Some((page.clone(), state));
+        match state {
+            State::Grace => self.refresh_behind(),
+            State::Fresh => {}
+            State::IfError | State::Stale => return false,
+        }
+        let hit = Hit {
+            page: &page,
+            conditional: is_conditional(request),
+            now: now(),
+        };
+        hit.serve(self.ctx, self.part, state, response);
+        true
+    }
+
+    /// What is to be done about the page.
+    pub fn plan(&self) -> Plan {
+        let variant = match self.variant() {
+            Ok(variant) => variant,
+            Err(why) => return Plan::Pass(why.into()),
+        };
+        let request = self.ctx.request;
+        let why = match self.step(&variant) {
+            Step::Pass(why) => why,
+            // Of an answer to these nothing follows for the page, or only now and then.
+            Step::Ask if request.method() == b"HEAD" || is_conditional(request) => {
+                Pass::NotYetAdmitted
+            }
+            Step::Ask => return Plan::Ask(variant),
+            Step::Render if self.old.is_none() && !self.is_worth_a_try() => Pass::SiteRarelyStores,
+            Step::Render => return Plan::Render(variant),
+        };
+        Plan::Pass(self.bypass(why, variant, None))
+    }
+
+    fn is_worth_a_try(&self) -> bool {
+        self.is_rfc() || self.part.is_worth_a_try()
+    }
+
+    fn look_again(&mut self, response: &mut Response<'_>) -> bool {
+        let request = self.ctx.request;
+        let variant = |names: &[Vec<u8>]| lookup::variant(&self.key, names, request);
+        let memory = &self.cache.memory;
+        let found = memory.look(self.key.as_bytes(), variant, &self.part.generations, now());
+        match found {
+            Found::Page(page, State::Fresh) => {
+                self.deliver(&page, Verdict::Stored { collapsed: true }, response);
+                true
+            }
+            Found::Page(page, state) => {
+                self.old = Some((page, state));
+                false
+            }
+            Found::Nothing => {
+                self.old = None;
+                false
+            }
+        }
+    }
+
+    /// Serves a page beyond its lifetime because it could not be rendered, if it may be.
+    pub fn serve_old(&self, response: &mut Response<'_>) -> bool {
+        let Some((page, _)) = &self.old else {
+            return false;
+        };
+        // Looked at again: something may have been written meanwhile.
+        let now = now();
+        match page.state(&self.part.generations, now) {
+            None | Some(State::Stale) => false,
+            Some(state) => {
+                let hit = Hit {
+                    page,
+                    conditional: self.conditional,
+                    now,
+                };
+                hit.serve(self.ctx, self.part, state, response);
+                true
+            }
+        }
+    }
+
+    pub fn deliver(&self, page: &Arc<Object>, verdict: Verdict, response: &mut Response<'_>) {
+        let hit = Hit {
+            page,
+            conditional: self.conditional || is_conditional(self.ctx.request),
+            now: now(),
+        };
+        hit.deliver(self.ctx, self.part, verdict, response);
+    }
+}

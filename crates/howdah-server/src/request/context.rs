@@ -1,0 +1,102 @@
+//! One request while it is answered: what it is, what answers it, and what is logged at its end.
+
+use std::sync::Arc;
+
+use howdah_cache::status::Verdict;
+use howdah_executor::RunTiming;
+use howdah_proto::level::Level;
+
+use super::Front;
+use crate::cache::send::Later;
+use crate::cache::watch::Watch;
+use crate::cache::{PageCache, SiteCache};
+use crate::client_address::Client;
+use crate::http::message::RequestHead;
+use crate::http::{ConnInfo, Responder};
+use crate::log::error::About;
+use crate::respond::Failure;
+use crate::server_config::{ServerConfig, SiteService};
+use crate::site::Site;
+
+/// A request, and everything that answers it.
+#[derive(Clone, Copy)]
+pub(super) struct RequestContext<'a> {
+    pub front: &'a Front,
+    pub config: &'a Arc<ServerConfig>,
+    pub site: &'a Arc<Site>,
+    pub request: &'a RequestHead,
+    pub conn: &'a ConnInfo,
+    pub client: &'a Client<'a>,
+    /// The number of the request in the logs.
+    pub id: u64,
+}
+
+impl<'a> RequestContext<'a> {
+    /// What was made ready for the requests of the site.
+    pub fn service(self) -> &'a Arc<SiteService> {
+        self.config.service(self.site)
+    }
+
+    /// The page cache with the site's part of it, if the site has it on.
+    pub fn page_cache(self) -> Option<(&'a Arc<PageCache>, &'a SiteCache)> {
+        let cache = self.config.cache.as_ref()?;
+        Some((cache, cache.site(self.site)?))
+    }
+
+    /// Writes a line about this request into the error log.
+    pub fn note(self, level: Level, name: &str, message: &str) {
+        let log = &self.front.error_log;
+        if !log.writes(level) {
+            return;
+        }
+        let client = match self.client.address {
+            Some(address) => address.to_string(),
+            None => "unix:".to_owned(),
+        };
+        let about = About {
+            method: self.request.method(),
+            host: self.request.host(),
+            target: self.request.target(),
+            client: &client,
+            id: self.id,
+        };
+        log.request(level, name, message, &about);
+    }
+}
+
+/// A response while it is made.
+pub(super) struct Response<'r> {
+    /// The client's side.
+    pub out: &'r mut Responder,
+    pub record: Record,
+}
+
+/// What is logged of a request at its end.
+#[derive(Default)]
+pub(super) struct Record {
+    pub run: RunTiming,
+    /// Boxed: an idle connection keeps the room for it.
+    pub failure: Option<Box<Failure>>,
+    /// What the page cache did, where a site has it on.
+    pub cache: Option<Verdict>,
+    /// The side effects of the run, where a site has the page cache on.
+    pub effects: Option<Arc<Watch>>,
+    /// The name of the cookie by which the request bypassed the page cache.
+    pub cookie: Option<Box<str>>,
+    /// The stored page that is the answer, whose coded form is to be made.
+    pub later: Option<Box<Later>>,
+}
+
+impl Record {
+    /// What made the request bypass the page cache, in words.
+    pub fn cache_cause(&self) -> Option<String> {
+        let effects = self.effects.as_ref();
+        if let Some(cause) = effects.and_then(|effects| effects.forbidden()) {
+            return Some(cause.to_string());
+        }
+        match (self.cache, &self.cookie) {
+            (Some(Verdict::Pass(why)), Some(cookie)) => Some(format!("{why}: {cookie}")),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! A request of a site with `cache = "dry-run"`: finds out and counts what the cache would have done
+//! with it, and has pages rendered as if it were on. The script answers the request.
+
+use std::sync::Arc;
+
+use howdah_cache::Pass;
+use howdah_cache::policy::State;
+
+use super::bypass::Bypass;
+use super::cache_request::CacheRequest;
+use super::context::RequestContext;
+use crate::cache::lookup::{self, Lookup};
+use crate::cache::trial::Trial;
+use crate::cache::{PageCache, SiteCache};
+
+/// Why the request bypasses the cache: its own reason, or the dry run; and what its answer is looked
+/// at for.
+pub(super) fn look(
+    ctx: RequestContext<'_>,
+    cache: &Arc<PageCache>,
+    part: &SiteCache,
+    has_body: bool,
+) -> Bypass {
+    let miss = |key, old| CacheRequest {
+        old,
+        ..CacheRequest::new(ctx, cache, part, key)
+    };
+    let missed = match lookup::look(cache, part, ctx.site, ctx.request, ctx.client, has_body) {
+        Lookup::Pass { why, cookie } => {
+            return Bypass {
+                cookie,
+                ..why.into()
+            };
+        }
+        Lookup::Page {
+            page, state, key, ..
+        } if matches!(state, State::Fresh | State::Grace) => {
+            part.checks.would(true);
+            if let Some(key) = key {
+                miss(key, Some((page.clone(), state))).refresh_behind();
+            }
+            let is_get = ctx.request.method() == b"GET";
+            return Bypass {
+                dry_run: is_get.then(|| Trial::new(page, part.rules().max_object)),
+                ..Pass::DryRun.into()
+            };
+        }
+        Lookup::Page {
+            page, state, key, ..
+        } => key.map(|key| miss(key, Some((page, state)))),
+        Lookup::None(key) => Some(miss(key, None)),
+    };
+    if let Some(missed) = missed
+        && let Err(bypass) = missed.render_for_next()
+    {
+        return bypass;
+    }
+    part.checks.would(false);
+    Pass::DryRun.into()
+}

@@ -1,0 +1,70 @@
+//! A stored page is served to a request.
+
+use std::sync::Arc;
+
+use howdah_cache::Millis;
+use howdah_cache::object::Object;
+use howdah_cache::policy::State;
+use howdah_cache::status::Verdict;
+
+use super::context::{RequestContext, Response};
+use crate::cache::{SiteCache, send};
+use crate::http::message::RequestHead;
+
+/// A stored page that is the answer to a request.
+pub(super) struct Hit<'p> {
+    pub page: &'p Arc<Object>,
+    /// The request asks for a part of the page or sets conditions.
+    pub conditional: bool,
+    /// The time of the lookup.
+    pub now: Millis,
+}
+
+impl Hit<'_> {
+    /// Serves a page as it was found.
+    pub fn serve(
+        self,
+        ctx: RequestContext<'_>,
+        part: &SiteCache,
+        state: State,
+        response: &mut Response<'_>,
+    ) {
+        let ttl = self.page.freshness.ttl(self.now).div_euclid(1000);
+        let verdict = Verdict::Hit {
+            ttl: match state {
+                State::Fresh => ttl,
+                // After a soft purge its own lifetime is not over.
+                _ => ttl.min(-1),
+            },
+        };
+        self.deliver(ctx, part, verdict, response);
+    }
+
+    /// Serves a page under this verdict.
+    pub fn deliver(
+        self,
+        ctx: RequestContext<'_>,
+        part: &SiteCache,
+        verdict: Verdict,
+        response: &mut Response<'_>,
+    ) {
+        part.count(verdict);
+        response.record.cache = Some(verdict);
+        let encoding = &ctx.config.settings.encoding;
+        let reader = send::Reader {
+            request: ctx.request,
+            conditional: self.conditional,
+            now: self.now,
+        };
+        let later = send::page(self.page, verdict, reader, encoding, response.out);
+        response.record.later = later.map(Box::new);
+    }
+}
+
+/// Whether a request asks for a part of a page or sets conditions.
+pub(super) fn is_conditional(request: &RequestHead) -> bool {
+    request.headers().any(|(name, _)| {
+        name.eq_ignore_ascii_case(b"range")
+            || (name.len() > 3 && name[..3].eq_ignore_ascii_case(b"if-"))
+    })
+}

@@ -1,0 +1,134 @@
+//! What of requests and connections is logged and counted: a line in the access log at the end of each
+//! request, and what the listeners and connections report.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime};
+
+use howdah_executor::RunTiming;
+use howdah_proto::level::Level;
+
+use super::Front;
+use super::context::{Record, RequestContext};
+use crate::http::{ConnInfo, Notice, Responder};
+use crate::log::access::{AccessEntry, basic_user};
+use crate::respond::Failure;
+use crate::turn;
+
+impl Front {
+    /// Counts a request that has been answered, and writes its line into the access log.
+    pub(super) fn log_request(
+        &self,
+        ctx: RequestContext<'_>,
+        record: &Record,
+        out: &Responder,
+        since: Instant,
+    ) {
+        let duration = turn::now().duration_since(since);
+        let (status, bytes) = (out.status(), out.body_bytes_sent());
+        self.counters.finished(status, bytes, duration);
+        let Some(log) = &ctx.config.settings.access_log else {
+            return;
+        };
+        let request = ctx.request;
+        let field = |name| request.header(name).unwrap_or_default();
+        log.write(&AccessEntry {
+            at: SystemTime::now(),
+            client: ctx.client.address,
+            user: &basic_user(field(b"authorization")),
+            method: request.method(),
+            target: request.target(),
+            protocol: request.version().as_str(),
+            host: request.host(),
+            site: &ctx.site.config().name,
+            status,
+            bytes,
+            duration,
+            referer: field(b"referer"),
+            user_agent: field(b"user-agent"),
+            run: record.run,
+            cache: record.cache,
+            cache_cause: record.cache_cause().as_deref(),
+            error: record.failure.as_deref().map(Failure::name),
+            id: ctx.id,
+        });
+    }
+
+    /// Counts and logs a request that was refused before it was understood.
+    fn log_refused(&self, conn: &ConnInfo, status: u16, name: &'static str, line: &[u8]) {
+        let line = line.trim_ascii_end();
+        self.counters.failed(name);
+        self.counters.started();
+        self.counters.finished(status, 0, Duration::ZERO);
+        let id = self.next_id.0.fetch_add(1, Ordering::Relaxed);
+        let client = conn.peer.map(|peer| peer.ip().to_canonical());
+        if self.error_log.writes(Level::Info) {
+            let text = client.map_or_else(|| "unix:".to_owned(), |client| client.to_string());
+            let line = String::from_utf8_lossy(line);
+            let message = format!("{line} client={text} id={id}");
+            self.error_log.problem(Level::Info, name, &message);
+        }
+        if let Some(log) = &self.config.load().settings.access_log {
+            log.write(&AccessEntry {
+                at: SystemTime::now(),
+                client,
+                user: b"",
+                method: line,
+                target: b"",
+                protocol: "",
+                host: b"",
+                site: "",
+                status,
+                bytes: 0,
+                duration: Duration::ZERO,
+                referer: b"",
+                user_agent: b"",
+                run: RunTiming::default(),
+                cache: None,
+                cache_cause: None,
+                error: Some(name),
+                id,
+            });
+        }
+    }
+
+    /// Counts and logs what a listener or a connection reports.
+    pub(super) fn log_notice(&self, notice: &Notice<'_>) {
+        let log = &self.error_log;
+        let peer = |conn: &ConnInfo| match conn.peer {
+            Some(peer) => peer.to_string(),
+            None => "unix:".to_owned(),
+        };
+        match notice {
+            Notice::Refused { conn, why, line } => {
+                self.log_refused(conn, why.status(), why.name(), line);
+            }
+            Notice::BadProxyHeader { conn, why } => {
+                self.counters.failed("BadProxyHeader");
+                let message = format!("from {}: {why}", peer(conn));
+                log.problem(Level::Warning, "BadProxyHeader", &message);
+            }
+            Notice::NoMemory { conn } => self.log_refused(conn, 503, "MemoryLimit", b""),
+            Notice::HandlerPanicked { conn } => {
+                self.counters.failed("HandlerPanicked");
+                let message = format!("a request from {}; please report this", peer(conn));
+                log.problem(Level::Critical, "HandlerPanicked", &message);
+            }
+            Notice::NoAnswer { conn } => {
+                self.counters.failed("NoAnswer");
+                let message = format!("a request from {}; please report this", peer(conn));
+                log.problem(Level::Critical, "NoAnswer", &message);
+            }
+            Notice::AcceptFailed { listener, error } => {
+                self.counters.failed("AcceptFailed");
+                let message = format!("{listener}: {error}; raise RLIMIT_NOFILE if this lasts");
+                log.problem(Level::Error, "AcceptFailed", &message);
+            }
+            Notice::TooManyConnections { limit } => {
+                self.counters.failed("TooManyConnections");
+                let message =
+                    format!("{limit} are open; new ones take the places of the longest silent");
+                log.problem(Level::Warning, "TooManyConnections", &message);
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The status of the front: collected for the status page, `howdah status` and metrics.
+
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+use super::Front;
+use crate::admin::{Bounded, ServerStatus, StatusForm, Turns};
+use crate::http::message::{RequestHead, ResponseHead};
+use crate::http::{Length, Responder};
+use crate::{memory, turn};
+
+impl Front {
+    /// Everything there is to know, for the status page, `howdah status` and metrics.
+    pub fn status(&self) -> ServerStatus {
+        let config = self.config();
+        let sums = self.counters.sums();
+        let bounds = crate::admin::counters::BUCKETS
+            .into_iter()
+            .map(Some)
+            .chain([None]);
+        ServerStatus {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uptime: self.started.elapsed().as_secs(),
+            reloads: self.reloads.load(Ordering::Relaxed),
+            connections: self
+                .connections
+                .get()
+                .map(|counts| counts())
+                .unwrap_or_default(),
+            memory: Bounded {
+                used: memory::used(),
+                limit: memory::limit().unwrap_or(u64::MAX),
+            },
+            spilled: Bounded {
+                used: config.settings.spill_room.used(),
+                limit: config.settings.spill_room.limit(),
+            },
+            requests: sums.started,
+            requests_active: sums.started.saturating_sub(sums.finished),
+            bytes_sent: sums.bytes,
+            turns: Turns::of(&turn::record()),
+            request_seconds: sums.seconds,
+            durations: bounds.zip(sums.buckets).collect(),
+            statuses: sums.statuses,
+            failures: sums.failures,
+            access_log_dropped: config
+                .settings
+                .access_log
+                .as_ref()
+                .map_or(0, |l| l.sink().dropped()),
+            error_log_dropped: self.error_log.sink().dropped(),
+            pools: config.pools.iter().map(|pool| pool.status()).collect(),
+            cache: config
+                .cache
+                .as_ref()
+                .map(|cache| cache.status(&config.sites)),
+        }
+    }
+
+    /// Answers with the status page.
+    pub(super) fn status_page(&self, request: &RequestHead, out: &mut Responder) {
+        let form = StatusForm::of(request);
+        let text = form.write(&self.status());
+        let mut head = ResponseHead::new(200);
+        head.header(b"Content-Type", form.content_type().as_bytes());
+        head.header(b"Cache-Control", b"no-store");
+        out.begin(&head, Length::Known(text.len() as u64));
+        out.push(Bytes::from(text));
+        out.end();
+    }
+}

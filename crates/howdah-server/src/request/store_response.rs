@@ -1,0 +1,263 @@
+//! `cache = "rfc"`: a visitor's own answer, passed on to him while it is kept for others, and RFC 9111's
+//! validation of a page that has become too old.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use howdah_cache::flight::{Outcome, Ticket};
+use howdah_cache::generation::{Force, Purge};
+use howdah_cache::object::Object;
+use howdah_cache::status::Verdict;
+use howdah_cache::{Millis, Pass, Storable};
+use howdah_executor::{Event, ExecError, Role, Run, ScriptBody, ScriptRequest};
+
+use super::cache_request::{Answered, CacheRequest};
+use super::context::{RequestContext, Response};
+use super::script;
+use crate::cache::judge::JudgedHead;
+use crate::cache::send::tell;
+use crate::cache::subrequest::whole;
+use crate::cache::tee::Tee;
+use crate::cache::watch::Watch;
+use crate::cache::{Line, dialect, fields, lookup, now};
+use crate::http::Responder;
+use crate::http::message::{RequestHead, ResponseHead};
+use crate::respond::{self, Failure};
+use crate::script::frame::{BodyLength, script_frame};
+use crate::script::head;
+use crate::script::pump::Ended;
+use crate::site::{RouteInfo, ScriptTarget};
+
+/// The script's run, and what is known of the page before it answers.
+struct Begun {
+    run: Box<dyn Run>,
+    effects: Arc<Watch>,
+    /// The request for the whole page.
+    request: RequestHead,
+    /// The generation in which the run began.
+    born: u64,
+    requested: Millis,
+}
+
+impl CacheRequest<'_> {
+    /// `cache = "rfc"`: runs the visitor's own request, without what asks for less than the whole, and
+    /// with what validates the page that is stored. Passes the answer on and stores it.
+    pub async fn store_response(
+        &self,
+        route: &RouteInfo,
+        target: &ScriptTarget,
+        ticket: Ticket,
+        response: &mut Response<'_>,
+    ) -> Result<Answered, Failure> {
+        let validated = self.old.as_ref().map(|(page, _)| &**page);
+        let Some(request) = whole(self.ctx.request, validated) else {
+            return Ok(Answered::No(Pass::HeadTooLarge.into()));
+        };
+        let mut begun = self.begin(request, target)?;
+        let first = match first_event(&mut *begun.run, response.out).await {
+            Ok(first) => first,
+            Err(_) if self.serve_old(response) => {
+                ticket.land(Outcome::Passed(Pass::RunFailed));
+                return Ok(Answered::Yes);
+            }
+            Err(error) => return Err(Failure::Run(error)),
+        };
+        let mut judged = None;
+        if let Event::Head(head) = &first {
+            let head = JudgedHead::new(self.ctx.site, route, head);
+            let answered = self.answer_from_store(&head, &mut begun, response).await;
+            if let Some(outcome) = answered {
+                ticket.land(outcome);
+                return Ok(Answered::Yes);
+            }
+            judged = Some(head);
+        }
+        self.pass_on(begun, (first, judged), route, ticket, response)
+            .await
+    }
+
+    fn begin(&self, request: RequestHead, target: &ScriptTarget) -> Result<Begun, Failure> {
+        let RequestContext {
+            client, conn, id, ..
+        } = self.ctx;
+        let born = self.part.generations.now();
+        let requested = now();
+        let service = self.ctx.service();
+        let frame = script_frame(
+            &request,
+            client,
+            conn.local,
+            &service.variables,
+            target,
+            BodyLength::None,
+        )?;
+        let effects = Watch::new(self.cache, self.ctx.site);
+        let run = service.start(
+            target,
+            ScriptRequest {
+                frame,
+                body: ScriptBody::Empty,
+                id,
+                role: Role::Responder,
+                effects: Some(effects.clone()),
+            },
+        );
+        Ok(Begun {
+            run,
+            effects,
+            request,
+            born,
+            requested,
+        })
+    }
+
+    /// Serves the stored page where the head says that it is still valid, or that the script has
+    /// failed.
+    async fn answer_from_store(
+        &self,
+        head: &JudgedHead,
+        begun: &mut Begun,
+        response: &mut Response<'_>,
+    ) -> Option<Outcome> {
+        if let (304, Some((page, _))) = (head.status, &self.old) {
+            let page = self.freshen(page, head, begun);
+            while !matches!(
+                poll_fn(|cx| begun.run.poll_event(cx)).await,
+                Ok(Event::End) | Err(_)
+            ) {}
+            response.record.run = begun.run.timing();
+            self.deliver(&page, Verdict::Validated, response);
+            return Some(Outcome::LookAgain);
+        }
+        let failed = head.status >= 500 && self.serve_old(response);
+        failed.then_some(Outcome::Passed(Pass::ServerError))
+    }
+
+    /// Whether the response may be stored, as far as its head and its run say.
+    fn judge(&self, head: Option<&JudgedHead>, begun: &Begun) -> Result<Storable, Pass> {
+        let Some(head) = head else {
+            return Err(Pass::RunFailed);
+        };
+        let authorized = begun.request.header(b"authorization").is_some();
+        let judged = head.judge(self.part, begun.requested, authorized);
+        match begun.effects.forbidden() {
+            Some(cause) => Err(cause.pass),
+            None => judged,
+        }
+    }
+
+    /// Passes the answer on to the visitor, and stores it if it may be.
+    async fn pass_on(
+        &self,
+        begun: Begun,
+        (first, head): (Event, Option<JudgedHead>),
+        route: &RouteInfo,
+        ticket: Ticket,
+        response: &mut Response<'_>,
+    ) -> Result<Answered, Failure> {
+        let ctx = self.ctx;
+        let judged = self.judge(head.as_ref(), &begun);
+        let (verdict, limit, ticket) = match &judged {
+            Ok(_) => {
+                let stored = Verdict::Stored { collapsed: false };
+                (stored, self.part.rules().max_object, Some(ticket))
+            }
+            Err(why) => {
+                // No request waits for an answer that it will not get.
+                // Not remembered either: nothing is rendered twice by trying.
+                ticket.land(Outcome::Passed(*why));
+                (Verdict::Pass(*why), 0, None)
+            }
+        };
+        self.part.count(verdict);
+        response.record.cache = Some(verdict);
+        let effects = begun.effects.clone();
+        let edit = |head: &mut ResponseHead| {
+            respond::number(head, ctx.id);
+            dialect::obey(self.part, ctx.request.method(), head);
+            effects.settle();
+            ctx.site.edit_headers(route, head);
+            tell(head, verdict);
+        };
+        let mut tee = Tee::new(begun.run, first, limit, Some(effects.clone()));
+        let ended = script::pass_on(ctx, &mut tee, &edit, None, response).await;
+        effects.settle();
+        if matches!(ended, Ended::Complete)
+            && let (Ok(mut storable), Some(head), Some(ticket)) = (judged, head, ticket)
+            && effects.tag(&mut storable).is_ok()
+        {
+            let page = tee.body().and_then(|body| {
+                let page = head.page(&storable, body, self.key.as_bytes(), begun.born)?;
+                self.keep(&storable, &begun.request, page)
+            });
+            ticket.land(match page {
+                Ok(page) => Outcome::Stored(page),
+                Err(why) => Outcome::Passed(why),
+            });
+        }
+        let finished = script::finish(ctx, ended, &[], &edit, response);
+        Ok(match Box::pin(finished).await? {
+            None => Answered::Yes,
+            Some(to) => Answered::Elsewhere(to),
+        })
+    }
+
+    fn keep(
+        &self,
+        storable: &Storable,
+        request: &RequestHead,
+        page: Object,
+    ) -> Result<Arc<Object>, Pass> {
+        let key = |names: &[Vec<u8>]| lookup::variant(&self.key, names, request);
+        let memory = &self.cache.memory;
+        memory.keep(self.key.as_bytes(), storable.vary(), key, page)
+    }
+
+    /// RFC 9111 §4.3.4: the stored page with the fields of a 304. One that may not be stored any more
+    /// is served this once.
+    fn freshen(&self, page: &Arc<Object>, update: &JudgedHead, begun: &Begun) -> Arc<Object> {
+        let named = |name: &[u8]| {
+            let mut lines = update.lines.iter();
+            lines.any(|(n, _)| n.eq_ignore_ascii_case(name))
+        };
+        let mut lines: Vec<Line> = page
+            .fields()
+            .filter(|(name, _)| !named(name))
+            .map(|(n, v)| (n.to_vec(), v.to_vec()))
+            .collect();
+        lines.extend(update.lines.iter().cloned());
+        lines.retain(|(name, _)| !name.eq_ignore_ascii_case(b"content-length"));
+        let whole = JudgedHead {
+            status: page.status,
+            reason: Vec::new(),
+            lines,
+            local_redirect: false,
+            received: update.received,
+        };
+        let authorized = self.ctx.request.header(b"authorization").is_some();
+        match whole.judge(self.part, begun.requested, authorized) {
+            Ok(storable) => {
+                let fresh = page.freshened(&storable, &fields(&update.lines), begun.born);
+                self.keep(&storable, self.ctx.request, fresh)
+                    .unwrap_or_else(|_| page.clone())
+            }
+            Err(_) => {
+                let url = Purge::Url(self.key.as_bytes().to_vec());
+                self.part.generations.purge(&url, Force::Hard);
+                page.clone()
+            }
+        }
+    }
+}
+
+/// The first event of a run that says what becomes of the response.
+async fn first_event(run: &mut dyn Run, out: &mut Responder) -> Result<Event, ExecError> {
+    loop {
+        match poll_fn(|cx| run.poll_event(cx)).await? {
+            Event::Informational(early) => out.informational(&head::informational(&early)),
+            // Nothing to pass on yet: the head comes with one of the script's next events.
+            Event::Flush | Event::Effect => {}
+            event => return Ok(event),
+        }
+    }
+}
