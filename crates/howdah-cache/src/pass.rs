@@ -67,35 +67,35 @@ pub enum Side {
 passes! {
     /// The method is neither GET nor HEAD.
     Method Request;
-    /// The request carries a body; a page must not depend on what is not in the key (fat GET).
+    /// The request has a body, which is not in the key.
     RequestBody Request;
-    /// The request carries `Authorization` or `Proxy-Authorization` (RFC 9111 §3.5).
+    /// The request has `Authorization` or `Proxy-Authorization` (RFC 9111 §3.5).
     Authorization Request;
-    /// A cookie that means a login, a session or a basket.
+    /// A cookie of a login, a session or a basket.
     SessionCookie Request;
-    /// A cookie that is not known to be harmless; name it in `cache_ignore_cookies` if it is.
+    /// A cookie not known to be harmless; if it is, name it in `cache_ignore_cookies`.
     UnknownCookie Request;
     /// A cookie whose name cannot be read as PHP reads it.
     UnreadableCookie Request;
-    /// A method override (`X-HTTP-Method-Override`, `_method`): the application may take this GET for something else.
+    /// A method override (`X-HTTP-Method-Override`, `_method`).
     MethodOverride Request;
-    /// A field that makes the application answer this client alone (`X-WP-Nonce`, `X-Requested-With` …).
+    /// A field that asks for a personal answer (`X-WP-Nonce`, `X-Requested-With` …).
     PersonalField Request;
-    /// The path is one the application never wants cached.
+    /// A path that the application or `cache_never` excludes.
     NeverCachedPath Request;
-    /// A query parameter the application never wants cached (`preview`, `add-to-cart` …).
+    /// A query parameter that the application excludes (`preview`, `add-to-cart` …).
     NeverCachedParameter Request;
-    /// The query cannot be taken apart as PHP does it, or is too long.
+    /// The query is too long, or cannot be read as PHP reads it.
     UnreadableQuery Request;
-    /// The client named no host, or one that cannot be one.
+    /// The client sent no valid host.
     NoHost Request;
-    /// The path has what another program may read differently: `//`, `/./`, an encoded slash, NUL or line end.
+    /// Programs may read the path differently: `//`, `/./`, an encoded slash, NUL or line end.
     AmbiguousPath Request;
-    /// The client asks for JSON alone; an application may answer that from the same URL.
+    /// The client accepts JSON alone.
     OtherRepresentation Request;
-    /// The request asks for an upgrade of the connection.
+    /// The request asks to upgrade the connection.
     Upgrade Request;
-    /// The cache is on trial (`cache = "dry-run"`): nothing is served from it.
+    /// With `cache = "dry-run"` nothing is served from the cache.
     DryRun Request;
     /// The response sets a cookie.
     SetCookie Response;
@@ -103,57 +103,57 @@ passes! {
     NoStore Response;
     /// `Cache-Control: private`
     Private Response;
-    /// `Cache-Control: no-cache`, and nothing to validate with.
+    /// `Cache-Control: no-cache` without a validator.
     NoCache Response;
-    /// `X-Accel-Expires: 0`, or a lifetime of zero and nothing to validate with.
+    /// `X-Accel-Expires: 0`, or a lifetime of zero without a validator.
     NoLifetime Response;
-    /// The response was old when it came.
+    /// The response was expired on arrival.
     AlreadyStale Response;
-    /// The status is not one that is stored without an explicit lifetime, or never is.
+    /// Responses with this status are not stored, or not without an explicit lifetime.
     Status Response;
-    /// `Vary: *`: no other request is like it.
+    /// `Vary: *`: no other request matches.
     VaryStar Response;
-    /// `Vary` by a field with too many values to keep (`User-Agent`, `Cookie` of a visitor …).
+    /// `Vary` by a field with too many values (`User-Agent`, `Cookie` …).
     VaryUnbounded Response;
-    /// Status 206: a part is never stored as the whole (RFC 9111 §3.3).
+    /// Status 206 (RFC 9111 §3.3).
     PartialContent Response;
-    /// The response was cut off, or is shorter than it said.
+    /// The response was cut off, or shorter than its length.
     Incomplete Response;
-    /// The body is longer than `cache_max_object`, or than half of `[cache] memory`.
+    /// The body exceeds `cache_max_object`, or half of `[cache] memory`.
     TooLarge Response;
-    /// The head is longer than a stored head may be.
+    /// The head exceeds the limit of a stored head.
     HeadTooLarge Response;
-    /// More tags than are kept with a page, or one too long: a purge by what is left out would miss it.
+    /// More tags, or a longer one, than a stored page may have.
     TooManyTags Response;
-    /// An event stream, or a response that flushes as it goes and never ends.
+    /// An event stream, or a response that never ends.
     Streaming Response;
-    /// The script named a file to send (`X-Accel-Redirect`, `X-Sendfile`): files are served faster as files.
+    /// The script named a file to send (`X-Accel-Redirect`, `X-Sendfile`).
     SentFile Response;
-    /// A program named another path of this server, whose answer is sent (RFC 3875 §6.2.2).
+    /// A program redirected to another path of this server.
     LocalRedirect Response;
-    /// The run failed: no response, a dead process, a full queue.
+    /// The script did not run, or sent no response.
     RunFailed Response;
     /// The application answered 5xx.
     ServerError Response;
-    /// The script ended by a fatal error.
+    /// The script ended with a fatal error.
     FatalError Response;
     /// The script opened or read a session.
     SessionOpened Response;
-    /// The script defined `DONOTCACHEPAGE`, or said so by a plugin's field.
+    /// The script defined `DONOTCACHEPAGE`, or sent a plugin's field for it.
     DoNotCachePage Response;
     /// The script wrote to a database.
     DatabaseWrite Response;
     /// The script asked for HTTP authentication.
     AuthenticationAsked Response;
-    /// Something was purged or written while the page was rendered: it may be older than that.
+    /// A purge or write happened during the render.
     OutdatedRender Cache;
-    /// A visitor's answer could have been stored, but not what the page's last render for the cache gave; it is not tried again yet.
+    /// The last render of this page for the cache could not be stored; it is not tried again yet.
     PassedBefore Cache;
-    /// The visitor's own answer shows that the page can be stored; it is from the next visit on.
+    /// The page can be stored, and is from its next visit on.
     NotYetAdmitted Cache;
-    /// No render for the cache of this site was stored of late; the others are tried ever more rarely.
+    /// The site's last renders could not be stored; others are tried more rarely.
     SiteRarelyStores Cache;
-    /// The one who rendered took too long or gave up.
+    /// The request that rendered the page took too long or gave up.
     FlightFailed Cache;
 }
 

@@ -35,31 +35,31 @@ macro_rules! faults {
 }
 
 faults! {
-    /// A page's file is shorter or longer than it says; it was removed.
+    /// A page's file has the wrong length; it was removed.
     FileTruncated,
     /// A page's file does not match its checksum; it was removed.
     FileCorrupt,
-    /// A file is of another version of the format, or no page; it was removed.
+    /// A file has another version of the format, or is no page; it was removed.
     FileForeign,
     /// A page's file holds another page than its name says; it was removed.
     FileMisplaced,
     /// A page's file could not be read.
     FileUnreadable,
-    /// There is no room for a page; pages are kept in memory meanwhile.
+    /// There is no room for a page; pages are kept in memory.
     DiskFull,
-    /// The directory cannot be written; pages are kept in memory meanwhile.
+    /// The directory cannot be written; pages are kept in memory.
     DiskUnwritable,
-    /// The disk does not keep up: a page was not written, or not looked for.
+    /// The disk is too slow: a page was not written, or not read.
     DiskBusy,
-    /// A page's description is longer than a file may have; it is kept in memory.
+    /// A page's description exceeds a file's limit; the page is kept in memory.
     DescriptionTooLong,
-    /// Purges cannot be written down; the journal was removed, so that the next start begins empty.
+    /// Purges cannot be recorded; the journal was removed, so that the next start begins empty.
     JournalFailed,
     /// The journal is damaged, or of another version: the cache began empty.
     JournalCorrupt,
     /// The machine stopped before the cache was closed: the cache began empty.
     MachineStopped,
-    /// The clock is behind what it was when pages were stored: they are not believed.
+    /// The clock is earlier than when pages were stored: the cache began empty.
     ClockWentBack,
 }
 
