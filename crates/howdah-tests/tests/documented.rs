@@ -1,6 +1,6 @@
 //! The configurations of `docs/guides/*.md`, started as they stand there with the files the
 //! page names; every line of their tables is asked over HTTP. Only the directories are put
-//! in place of the page's. And the tests that CONTRIBUTING.md names are there.
+//! in place of the page's. And the tests that faults.md names are there.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -39,8 +39,9 @@ fn every_configuration_in_the_guides_does_what_its_table_says() {
 }
 
 #[test]
-fn the_tests_that_contributing_names_are_there() {
-    let page = std::fs::read_to_string(repository().join("CONTRIBUTING.md")).expect("a page");
+fn the_tests_that_the_table_of_faults_names_are_there() {
+    let page = std::fs::read_to_string(repository().join("crates/howdah-tests/tests/faults.md"))
+        .expect("a page");
     let rows = page.lines().filter(|line| line.starts_with('|'));
     let named: BTreeSet<&str> = rows
         .flat_map(|row| row.split('`').skip(1).step_by(2))
