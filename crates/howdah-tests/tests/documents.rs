@@ -1,0 +1,159 @@
+//! The documents as text: their prose is wrapped, their links lead somewhere, and together they stay
+//! short enough to be read. What they say is compared with the program by other tests.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use howdah_tests::scratch::repository;
+
+/// The most columns of a line of prose.
+const COLUMNS: usize = 100;
+
+/// The most words of all documents together, as `wc -w` counts them.
+const WORDS: usize = 36_000;
+
+/// Documents that are still to be wrapped.
+const WIDE: &[&str] = &["docs/bench", "docs/compare", "docs/configuration"];
+
+#[test]
+fn prose_is_wrapped() {
+    let mut wide = Vec::new();
+    for (name, text) in documents() {
+        if WIDE.iter().any(|wide| name.starts_with(wide)) {
+            continue;
+        }
+        for (number, line) in prose(&text) {
+            if line.chars().count() > COLUMNS && could_break(line) {
+                wide.push(format!("{name}:{number}: {line}"));
+            }
+        }
+    }
+    assert!(
+        wide.is_empty(),
+        "wider than {COLUMNS} columns:\n{}",
+        wide.join("\n")
+    );
+}
+
+#[test]
+fn links_and_anchors_lead_somewhere() {
+    let mut broken = Vec::new();
+    for (name, text) in documents() {
+        let directory = repository().join(&name);
+        let directory = directory.parent().expect("a document is in a directory");
+        for (number, line) in text_of(&text) {
+            for target in links(line).filter(|target| !target.contains("://")) {
+                if !leads_somewhere(&repository().join(&name), directory, target) {
+                    broken.push(format!("{name}:{number}: {target}"));
+                }
+            }
+        }
+    }
+    assert!(broken.is_empty(), "broken links:\n{}", broken.join("\n"));
+}
+
+#[test]
+fn the_documents_together_are_short_enough_to_be_read() {
+    let words: usize = documents()
+        .iter()
+        .map(|(_, text)| text.split_whitespace().count())
+        .sum();
+    assert!(
+        words <= WORDS,
+        "{words} words in all documents, at most {WORDS}: shorten what you change"
+    );
+}
+
+/// The documents for people, each by its path in the repository, with its text.
+fn documents() -> Vec<(String, String)> {
+    let mut names: Vec<String> = ["README", "ARCHITECTURE", "CONTRIBUTING", "CHANGELOG"]
+        .iter()
+        .map(|name| format!("{name}.md"))
+        .collect();
+    for directory in ["docs", "docs/guides"] {
+        let entries = std::fs::read_dir(repository().join(directory)).expect("a directory");
+        for entry in entries {
+            let name = entry.expect("a directory entry").file_name();
+            let name = name.to_str().expect("a name of ASCII letters").to_owned();
+            if name.ends_with(".md") {
+                names.push(format!("{directory}/{name}"));
+            }
+        }
+    }
+    names.sort();
+    let read = |name: String| {
+        let text = std::fs::read_to_string(repository().join(&name)).expect("a document is text");
+        (name, text)
+    };
+    names.into_iter().map(read).collect()
+}
+
+/// The lines outside of blocks of code, each with its number.
+fn text_of(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut code = false;
+    text.lines().enumerate().filter_map(move |(index, line)| {
+        let fence = line.trim_start().starts_with("```");
+        code ^= fence;
+        (!code && !fence).then_some((index + 1, line))
+    })
+}
+
+/// The lines that are neither code nor rows of a table.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text_of(text).filter(|(_, line)| !line.starts_with(['|', '#']) && !line.starts_with("<!--"))
+}
+
+/// Whether a line has a blank at which it could have been broken: none within a code span.
+fn could_break(line: &str) -> bool {
+    let words = line.trim_start().trim_start_matches(['-', '*', ' ']);
+    words.split('`').step_by(2).any(|text| text.contains(' '))
+}
+
+/// The targets of a line's links.
+fn links(line: &str) -> impl Iterator<Item = &str> {
+    line.split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split_once(')').map(|(target, _)| target))
+}
+
+/// Whether a relative link of `document` names a file that is there, and a heading in it.
+fn leads_somewhere(document: &Path, directory: &Path, target: &str) -> bool {
+    let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
+    let file: PathBuf = match path {
+        "" => document.to_owned(),
+        path => directory.join(path),
+    };
+    if anchor.is_empty() {
+        return file.exists();
+    }
+    std::fs::read_to_string(&file).is_ok_and(|text| anchors(&text).contains(anchor))
+}
+
+/// The anchors of a document's headings, as GitHub makes them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    text_of(text)
+        .filter(|(_, line)| line.starts_with('#'))
+        .map(|(_, line)| {
+            line.trim_start_matches('#')
+                .trim()
+                .to_lowercase()
+                .chars()
+                .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'))
+                .map(|c| if c == ' ' { '-' } else { c })
+                .collect()
+        })
+        .collect()
+}
+
+#[test]
+fn an_anchor_is_its_heading_without_punctuation() {
+    let anchors = anchors("# A\n## `worker`: an application, kept\n```\n# no heading\n```\n");
+    let expected = ["a", "worker-an-application-kept"];
+    assert_eq!(anchors, expected.map(str::to_owned).into());
+}
+
+#[test]
+fn a_line_of_one_code_span_cannot_break() {
+    assert!(!could_break("- `howdah compare --app . --url /`"));
+    assert!(could_break("- `howdah compare` compares"));
+}
