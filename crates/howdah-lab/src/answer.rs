@@ -11,9 +11,10 @@ use howdah_bench::stats::paired::{Better, Judgement, Question, Settings, judge};
 use howdah_bench::stats::{Invalid, Verdict, mean};
 use serde::{Deserialize, Serialize};
 
-use crate::measure::{Measured, Window};
+use crate::experiment::{Measured, Window};
+use crate::figures::SEED;
 use crate::suite::{Asked, Suite};
-use crate::table::{Cell, Line, SEED, adjust, pairs, same_block};
+use crate::table::{Cell, Line, adjust, pairs, same_block};
 
 /// Pages with at least this many levels also get answers over all of them, and say whose rate holds.
 const SWEEP: usize = 3;
@@ -123,10 +124,7 @@ fn of_page(
     page: usize,
     (without, with): (usize, usize),
 ) -> (Vec<Answer>, Option<Overall>) {
-    let settings = Settings {
-        seed: SEED,
-        ..Settings::default()
-    };
+    let settings = Settings::default();
     let windows = |level: u32| {
         let here = move |w: &&Window| (w.page, w.concurrency) == (page, level);
         measured.windows.iter().filter(here)
@@ -138,7 +136,7 @@ fn of_page(
     let (mut each, mut levels) = (Vec::new(), Vec::new());
     for level in &concurrency {
         let of = |row: usize, control: bool| -> Vec<&Window> {
-            let its = |w: &&Window| (w.row, w.control) == (row, control);
+            let its = |w: &&Window| (w.arm, w.control) == (row, control);
             windows(*level).filter(its).collect()
         };
         let (base, again) = (0..suite.rows.len())
@@ -287,7 +285,7 @@ pub fn flat(cells: &[Cell]) -> Vec<Flat> {
                 best: rate(rows[best]),
                 last_at: last.concurrency,
                 last: rate(end),
-                errors: end.error_share(),
+                errors: end.figures.error_share(),
                 interval: kept(&rows, end, blocks),
             });
         }

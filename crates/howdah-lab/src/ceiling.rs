@@ -25,11 +25,11 @@ const SAME_LENGTH: f64 = 0.1;
 ///
 /// # Errors
 /// The generator failed even there; the text is the last reason. The runs' own figures are still valid.
-pub fn tell<'a>(
+pub fn measure<'a>(
     runs: impl Iterator<Item = &'a mut Run>,
     interrupt: &Arc<AtomicBool>,
 ) -> Result<(), String> {
-    let mut told = Ok(());
+    let mut measured = Ok(());
     let mut rest: Vec<&mut Run> = runs.filter(|run| run.answers() > 0).collect();
     while let Some(first) = rest.first() {
         let length = answer_length(first);
@@ -47,10 +47,10 @@ pub fn tell<'a>(
                     run.client.ceiling = Some(ceiling);
                 }
             }
-            Err(why) => told = Err(why),
+            Err(why) => measured = Err(why),
         }
     }
-    told
+    measured
 }
 
 fn answer_length(run: &Run) -> f64 {

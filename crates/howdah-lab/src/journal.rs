@@ -106,6 +106,21 @@ impl Journal {
         }
     }
 
+    /// Reads what was saved as `NAME.json`, or makes and saves it: what is decided once is the same in
+    /// every later session.
+    pub fn kept_or<T: Serialize + DeserializeOwned>(
+        &self,
+        name: &str,
+        make: impl FnOnce() -> T,
+    ) -> Result<T, LabError> {
+        if let Some(kept) = self.kept(name)? {
+            return Ok(kept);
+        }
+        let made = make();
+        self.keep(name, &made)?;
+        Ok(made)
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.folder.join(format!("{name}.json"))
     }

@@ -8,12 +8,13 @@
 //! - [`php`]: which PHP, the same for all; [`ini`]: its one `php.ini`.
 //! - [`stack`]: the stacks, by name; each says what it needs and starts itself.
 //! - [`suite`]: a benchmark as data; the five are part of the program.
-//! - [`measure`]: runs a suite: blocks, windows, checks; [`effort`]: how long; [`site`]: what it is about;
+//! - [`experiment`]: the one loop of all comparisons: arms in turns, cells, blocks, journal.
+//! - [`suite_runner`]: a suite as an experiment; [`budget`]: how long; [`site`]: what it is about;
 //!   [`ceiling`]: whether it was the load tester that was measured.
-//! - [`table`]: from windows to rows; [`answer`]: what was asked; [`report`]: how they are told;
+//! - [`figures`], [`table`]: from windows to rows; [`answer`]: what was asked; [`report`]: how they are told;
 //!   [`saved`]: read back.
-//! - [`journal`], [`identity`]: a comparison that can be gone on with, and when it must not be.
-//! - [`own`]: the same for a user's own application (`--app`).
+//! - [`journal`], [`identity`]: a comparison that can be resumed, and when it must not be.
+//! - [`app_compare`]: the comparison on a user's own application (`--app`).
 //! - [`fixture`]: pages, WordPress and the database.
 //!
 //! Everything runs on loopback, in private directories, without root's rights.
@@ -21,17 +22,18 @@
 #![forbid(unsafe_code)]
 
 pub mod answer;
+pub mod app_compare;
+pub mod budget;
 pub mod ceiling;
-pub mod effort;
 pub mod error;
+pub mod experiment;
+pub mod figures;
 pub mod fixture;
 pub mod folder;
 pub mod identity;
 pub mod ini;
 pub mod journal;
-pub mod measure;
 pub mod need;
-pub mod own;
 pub mod php;
 pub mod process;
 pub mod report;
@@ -39,6 +41,7 @@ pub mod saved;
 pub mod site;
 pub mod stack;
 pub mod suite;
+pub mod suite_runner;
 pub mod table;
 pub mod versions;
 

@@ -46,7 +46,7 @@ pub struct Suite {
     #[serde(rename = "reported", default)]
     pub reported: Vec<Reported>,
     /// Number and length of the windows in the quick form, where they differ from
-    /// [`crate::measure::Effort::quick`].
+    /// [`crate::budget::RunBudget::quick`].
     #[serde(default)]
     pub quick: Extent,
     /// Number and length of the windows in the full form, where they differ.
@@ -54,7 +54,7 @@ pub struct Suite {
     pub full: Extent,
 }
 
-/// Departures of a suite from a form's effort ([`crate::measure::Effort`]).
+/// Departures of a suite from a form's budget ([`crate::budget::RunBudget`]).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Extent {
@@ -95,7 +95,7 @@ pub struct Asked {
     pub against: String,
 }
 
-/// The post's load. Windows are timed ([`crate::measure::Effort`]), so that a fast stack is measured
+/// The post's load. Windows are timed ([`crate::budget::RunBudget`]), so that a fast stack is measured
 /// for as long as a slow one; the post's number of requests ends a window in the form `--as-posted`
 /// only. The report says so.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

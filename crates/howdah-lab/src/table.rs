@@ -2,29 +2,22 @@
 //! The result is data, and its serialised form is the JSON of `howdah compare`; [`crate::report`] shows
 //! it.
 
-use std::collections::BTreeMap;
-
-use howdah_bench::histogram::Histogram;
-use howdah_bench::outcome::Outcome;
 use howdah_bench::report::ab::AbFigures;
-use howdah_bench::report::{bottleneck, judge, words};
+use howdah_bench::report::{judge, words};
 use howdah_bench::run::{Machine, Run};
-use howdah_bench::stats::bootstrap::{self, Interval};
 use howdah_bench::stats::paired::{Judgement, Settings};
 use howdah_bench::stats::{Verdict, holm, mean};
 use serde::{Deserialize, Serialize};
 
 use crate::answer::{self, Answer, Flat, Overall};
-use crate::ceiling::Generator;
-use crate::effort::Effort;
-use crate::measure::{LeftOut, Measured, Window};
+use crate::budget::RunBudget;
+use crate::experiment::{End, LeftOut, Measured, Window};
+use crate::figures::{self, Figures};
 use crate::stack::Stack;
 use crate::suite::{Reported, Suite};
 
 /// Version of the JSON form.
 pub const SCHEMA: u32 = 3;
-/// Seed of the intervals' resampling: the same windows always give the same intervals.
-pub(crate) const SEED: u64 = 1;
 
 /// The result of a benchmark.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -100,36 +93,16 @@ pub struct Line {
     pub trap: Option<String>,
     /// Requests per second as ab would have reported them, error pages included.
     pub as_ab: f64,
-    /// Good answers per second, mean of the windows.
-    pub good: f64,
-    /// The 95 % interval of `good` over the windows; None for a single window.
-    pub interval: Option<Interval>,
+    /// The figures.
+    #[serde(flatten)]
+    pub figures: Figures,
     /// Good answers per second of each window.
     pub windows: Vec<f64>,
-    /// Number of requests that ended.
-    pub requests: u64,
-    /// Requests that were not good, by outcome.
-    pub errors: BTreeMap<Outcome, u64>,
-    /// Median latency of good answers, seconds; None if too few answers lie beyond it.
-    pub p50: Option<f64>,
-    /// The 99th percentile of that latency, seconds; None if too few answers lie beyond it.
-    pub p99: Option<f64>,
     /// Percentiles of good answers' latency: per cent and seconds, as far as enough answers lie beyond;
     /// the slowest one is 100.
     pub percentiles: Vec<(f64, f64)>,
-    /// The slowest good answer, seconds.
-    pub slowest: f64,
-    /// CPU time of the whole stack per request, seconds. The database's is not in it. None: not known.
-    pub cpu: Option<f64>,
-    /// Proportional memory of the whole stack, bytes; 0 if the lab may not read it.
-    pub memory: u64,
     /// The comparison with the base; None for the base itself, for a trap, and for a single window.
     pub against: Option<Judgement>,
-    /// How near the load tester was to its own limit.
-    pub generator: Generator,
-    /// Why the generator was the bottleneck, as a sentence; the figures are its own then. None if it
-    /// was not.
-    pub generator_bound: Option<String>,
 }
 
 /// A row without figures.
@@ -170,21 +143,13 @@ impl Missing {
 impl Line {
     /// The rate per second that a single request stands for; 0 if no request ended.
     pub fn per_request(&self) -> f64 {
-        let errors: u64 = self.errors.values().sum();
-        match self.requests.saturating_sub(errors) {
-            0 if self.requests > 0 => self.as_ab / self.requests as f64,
+        let figures = &self.figures;
+        let errors: u64 = figures.errors.values().sum();
+        match figures.requests.saturating_sub(errors) {
+            0 if figures.requests > 0 => self.as_ab / figures.requests as f64,
             0 => 0.0,
-            good => self.good / good as f64,
+            good => figures.good / good as f64,
         }
-    }
-
-    /// The share of ended requests that were not good, 0 to 1.
-    pub fn error_share(&self) -> f64 {
-        let errors: u64 = self.errors.values().sum();
-        if self.requests == 0 {
-            return 0.0;
-        }
-        errors as f64 / self.requests as f64
     }
 }
 
@@ -216,7 +181,7 @@ impl Table {
 }
 
 /// Makes the table of a suite's windows.
-pub fn table(suite: &Suite, effort: &Effort, measured: &Measured, told: Told) -> Table {
+pub fn table(suite: &Suite, budget: &RunBudget, measured: &Measured, told: Told) -> Table {
     let first = measured.windows.iter().map(|w| &w.run).next();
     let mut cells = Vec::new();
     for (page_at, page) in suite.pages.iter().enumerate() {
@@ -241,12 +206,12 @@ pub fn table(suite: &Suite, effort: &Effort, measured: &Measured, told: Told) ->
     let foreign: Vec<f64> = measured.windows.iter().filter_map(|w| w.foreign).collect();
     let flat = answer::flat(&cells);
     let missing = measured.failures.iter().map(|failure| {
-        let row = failure.row.map(|row| suite.rows[row].stack.as_str());
+        let row = failure.arm.map(|row| suite.rows[row].stack.as_str());
         Missing {
             stack: row.map(str::to_owned),
             title: row.map_or_else(|| "every stack".to_owned(), title),
-            page: failure.at.map(|(page, _)| suite.pages[page].name.clone()),
-            concurrency: failure.at.and_then(|(_, level)| level),
+            page: failure.page.map(|page| suite.pages[page].name.clone()),
+            concurrency: failure.level,
             name: failure.name.clone(),
             message: failure.message.clone(),
         }
@@ -258,17 +223,17 @@ pub fn table(suite: &Suite, effort: &Effort, measured: &Measured, told: Told) ->
         benchmark: told.benchmark,
         machine: first.map(|run| run.machine.clone()).unwrap_or_default(),
         versions: told.versions,
-        effort: effort.sentences(suite),
+        effort: budget.sentences(suite),
         left_out: measured
             .left_out
             .iter()
-            .map(|left| left_out(suite, effort, left))
+            .map(|left| left_out(suite, budget, left))
             .collect(),
         command: told.command,
         options: told.options,
         started: first.map_or(0.0, |run| run.started),
         took: measured.took.as_secs_f64(),
-        interrupted: measured.interrupted,
+        interrupted: measured.end == End::Interrupted,
         foreign: if foreign.is_empty() {
             0.0
         } else {
@@ -282,13 +247,17 @@ pub fn table(suite: &Suite, effort: &Effort, measured: &Measured, told: Told) ->
     }
 }
 
-fn left_out(suite: &Suite, effort: &Effort, left: &LeftOut) -> String {
+fn left_out(suite: &Suite, budget: &RunBudget, left: &LeftOut) -> String {
     format!(
         "LeftOut: the time was up: {} at {} has {} of {} blocks; --full has no limit.",
-        suite.pages[left.page].name,
-        words::plural(u64::from(left.concurrency), "client", "clients"),
+        suite.pages[left.cell.page].name,
+        words::plural(
+            left.cell.level().unwrap_or_default().into(),
+            "client",
+            "clients"
+        ),
         left.blocks,
-        effort.blocks
+        budget.blocks
     )
 }
 
@@ -298,7 +267,7 @@ pub(crate) fn title(stack: &str) -> String {
 
 fn cell(suite: &Suite, page: usize, level: u32, windows: &[&Window]) -> Option<Cell> {
     let of = |row: usize| -> Vec<&Window> {
-        let own = windows.iter().filter(|w| w.row == row && !w.control);
+        let own = windows.iter().filter(|w| w.arm == row && !w.control);
         own.copied().collect()
     };
     let measured = |row: &usize| !of(*row).is_empty();
@@ -308,14 +277,11 @@ fn cell(suite: &Suite, page: usize, level: u32, windows: &[&Window]) -> Option<C
     let base_windows = of(base);
     let again: Vec<&Window> = windows
         .iter()
-        .filter(|w| w.control && w.row == base)
+        .filter(|w| w.control && w.arm == base)
         .copied()
         .collect();
     let control = pairs(&base_windows, &again);
-    let settings = Settings {
-        seed: SEED,
-        ..Settings::default()
-    };
+    let settings = Settings::default();
     let rows: Vec<Line> = (0..suite.rows.len())
         .filter(measured)
         .map(|row| {
@@ -357,64 +323,29 @@ pub(crate) fn pairs<'a>(base: &[&'a Window], other: &[&'a Window]) -> Vec<(&'a R
         .collect()
 }
 
-/// The 95 % interval of a mean rate, which is never negative; None for a single window.
-pub(crate) fn rate_interval(rates: &[f64]) -> Option<Interval> {
-    let interval = bootstrap::mean_interval(rates, 0.95, SEED)?;
-    Some(interval.map(|rate| rate.max(0.0)))
-}
-
 fn line(suite: &Suite, row: usize, page: usize, level: u32, windows: &[&Window]) -> Line {
     let of = &suite.rows[row];
     let runs: Vec<&Run> = windows.iter().map(|w| &w.run).collect();
-    let good: Vec<f64> = runs.iter().map(|run| run.good_rate()).collect();
-    let as_ab: Vec<f64> = runs
-        .iter()
-        .map(|run| AbFigures::of(run).per_second)
-        .collect();
-    let mut errors = BTreeMap::new();
-    let mut latency = Histogram::new();
-    for run in &runs {
-        latency.add(&run.latency());
-        for (outcome, tally) in &run.outcomes {
-            if *outcome != Outcome::Good && tally.count > 0 {
-                *errors.entry(*outcome).or_default() += tally.count;
-            }
-        }
-    }
-    let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;
-    let cpu: Vec<f64> = windows
-        .iter()
-        .filter_map(|w| w.cpu_per_request)
-        .map(|cpu| cpu.as_secs_f64())
-        .collect();
+    let as_ab = runs.iter().map(|run| AbFigures::of(run).per_second);
     Line {
         stack: of.stack.clone(),
         title: title(&of.stack),
         stands_for: of.stands_for.clone(),
         reported: suite.reported_for(of, &suite.pages[page], level).cloned(),
         trap: of.trap.clone(),
-        as_ab: mean(&as_ab),
-        good: mean(&good),
-        interval: rate_interval(&good),
-        windows: good,
-        requests: runs.iter().map(|run| run.ended_requests()).sum(),
-        errors,
-        p50: judge::merged_percentile(&runs, 50.0).map(seconds),
-        p99: judge::merged_percentile(&runs, 99.0).map(seconds),
-        percentiles: percentiles(&runs, &latency),
-        slowest: seconds(latency.max()),
-        cpu: (!cpu.is_empty()).then(|| mean(&cpu)),
-        memory: windows.iter().map(|w| w.memory).max().unwrap_or(0),
+        as_ab: mean(&as_ab.collect::<Vec<f64>>()),
+        figures: Figures::of(windows),
+        windows: runs.iter().map(|run| run.good_rate()).collect(),
+        percentiles: percentiles(&runs),
         against: None,
-        generator: Generator::of(&runs),
-        generator_bound: runs.iter().find_map(|run| bottleneck::bound(run)),
     }
 }
 
 /// The percentiles of a page's curve, in per cent.
 const PERCENTILES: [f64; 9] = [1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9];
 
-fn percentiles(runs: &[&Run], latency: &Histogram) -> Vec<(f64, f64)> {
+fn percentiles(runs: &[&Run]) -> Vec<(f64, f64)> {
+    let latency = figures::latency(runs);
     let known = |percentile: f64| {
         let nanoseconds = judge::merged_percentile(runs, percentile)?;
         Some((percentile, nanoseconds as f64 / 1e9))

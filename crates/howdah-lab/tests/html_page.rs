@@ -8,7 +8,7 @@ mod made;
 use std::sync::LazyLock;
 
 use chromium::Gallery;
-use howdah_lab::own::report::html as own;
+use howdah_lab::app_compare::report::html as own;
 use howdah_lab::report::html::page;
 use made::table;
 

@@ -38,7 +38,7 @@ fn results_written_twice_leave_the_same_bytes_and_other_sections_alone() {
         1,
     ) + "\nBy hand, at the end.\n";
     let mut newer = table("b1", &[10]);
-    newer.cells[0].rows[0].good = 777.0;
+    newer.cells[0].rows[0].figures.good = 777.0;
     let again = written(&edited, &[newer.clone()]);
     assert!(again.contains("**777**") && !once.contains("**777**"));
     assert!(again.contains("By hand, between."));
@@ -154,7 +154,7 @@ fn every_row_says_how_to_measure_it_again_beside_the_one_it_is_compared_with() {
 fn where_the_load_tester_was_the_bottleneck_the_cpu_time_is_told_in_place_of_the_rate() {
     let mut table = table("b1", &[10]);
     // Both rows were held back: of their rates nothing may be said.
-    table.cells[0].rows[0].generator_bound = Some("it used 95 % of a core".to_owned());
+    table.cells[0].rows[0].figures.generator_bound = Some("it used 95 % of a core".to_owned());
     let answer = &mut table.answers[0];
     let evidence = "it used 96 % of a core".to_owned();
     answer.judgement.verdict = Verdict::Invalid {
@@ -284,11 +284,11 @@ fn what_is_slower_than_a_row_that_the_load_tester_held_back_is_so_by_at_least_as
     // The faster one of these two was not the one that was held back.
     assert_eq!(against(&table, third), "invalid: generator-bound");
     let cell = &mut table.cells[0];
-    cell.rows[first].generator_bound = Some("it used 90 % of a core".to_owned());
+    cell.rows[first].figures.generator_bound = Some("it used 90 % of a core".to_owned());
     assert_eq!(against(&table, second), "invalid: generator-bound");
 
     // An answer has the same two rows: the second one instead of the first.
-    table.cells[0].rows[first].generator_bound = None;
+    table.cells[0].rows[first].figures.generator_bound = None;
     table.answers[0].judgement.verdict = invalid;
     let said = howdah_lab::answer::sentence::verdict(&table).remove(0);
     assert!(

@@ -109,7 +109,7 @@ fn held_back(judgement: &Judgement, p: f64, base: &Line, candidate: &Line) -> Op
     if !is_generator_bound(judgement) || !holds {
         return None;
     }
-    let bound = |line: &Line| line.generator_bound.is_some();
+    let bound = |line: &Line| line.figures.generator_bound.is_some();
     let word = match (bound(base), bound(candidate)) {
         (true, false) if interval.high < 1.0 => "at most",
         (false, true) if interval.low > 1.0 => "at least",
@@ -329,7 +329,7 @@ pub fn verdict(table: &Table) -> Vec<String> {
 
 /// What ab would have printed for each trap that caught something.
 fn traps(table: &Table) -> Vec<String> {
-    let caught = |line: &&Line| line.trap.is_some() && line.error_share() > TRAPPED;
+    let caught = |line: &&Line| line.trap.is_some() && line.figures.error_share() > TRAPPED;
     let sentence = |cell: &Cell, line: &Line| {
         format!(
             "The trap, on {} at {} clients: ab would report {} per second for {}, of which {} are good; {} of its answers are errors.",
@@ -337,8 +337,8 @@ fn traps(table: &Table) -> Vec<String> {
             cell.concurrency,
             words::rate(line.as_ab),
             line.title,
-            words::rate(line.good),
-            words::percent(line.error_share())
+            words::rate(line.figures.good),
+            words::percent(line.figures.error_share())
         )
     };
     table
@@ -357,11 +357,11 @@ fn fastest(table: &Table) -> String {
         return "Nothing could be measured.".to_owned();
     };
     let ranked = cell.rows.iter().filter(|line| line.trap.is_none());
-    match ranked.max_by(|a, b| a.good.total_cmp(&b.good)) {
+    match ranked.max_by(|a, b| a.figures.good.total_cmp(&b.figures.good)) {
         Some(line) => format!(
             "{} gave {} good answers per second on {} at {} clients; nothing is claimed beyond that.",
             line.title,
-            words::rate(line.good),
+            words::rate(line.figures.good),
             cell.page,
             cell.concurrency
         ),

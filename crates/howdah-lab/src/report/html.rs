@@ -4,13 +4,12 @@
 
 use std::fmt::Write as _;
 
-use howdah_bench::outcome::Outcome;
 use howdah_bench::report::html::shell::{self, Lamp, escape};
 use howdah_bench::report::words;
 
+use super::figures::{HtmlRow, TESTER, html_table};
 use super::{plots, text};
 use crate::answer::sentence;
-use crate::ceiling::Generator;
 use crate::table::{Cell, Line, Table};
 
 /// Renders a benchmark's result as a page.
@@ -26,7 +25,7 @@ pub fn page(table: &Table) -> String {
         out,
         "<p class=\"notes\">{} Load tester: {}.</p>",
         escape(&table.effort.join(" ")),
-        escape(text::TESTER)
+        escape(TESTER)
     );
     for page in &suite.pages {
         let cells: Vec<&Cell> = table.cells.iter().filter(|c| c.page == page.name).collect();
@@ -42,7 +41,7 @@ pub fn page(table: &Table) -> String {
         if cells.len() > 1 {
             let mut figures = plots::stacks(&cells);
             let no_errors = figures.is_empty();
-            figures.insert(0, plots::curves(&cells));
+            figures.insert(0, plots::over_clients(&cells));
             shell::plots(&mut out, &figures);
             if no_errors {
                 out.push_str("<p class=\"notes below\">No stack gave an error at any level.</p>\n");
@@ -98,7 +97,7 @@ fn lamps(out: &mut String, table: &Table) {
             .map(|sentence| ("warn", sentence.clone())),
     );
     let bound = lines()
-        .filter(|line| line.generator_bound.is_some())
+        .filter(|line| line.figures.generator_bound.is_some())
         .count();
     if bound > 0 {
         lamps.push((
@@ -139,16 +138,8 @@ fn figures(out: &mut String, table: &Table, cell: &Cell, folded: bool) {
         false => writeln!(out, "<h3>{clients}</h3>"),
     };
     bars(out, cell);
-    out.push_str(
-        "<div class=\"scroll\"><table class=\"figures\"><tr><th>stack</th><th class=\"n\">as ab</th>\
-         <th class=\"n\">good per second</th><th class=\"n\">errors</th><th class=\"n\">p50</th>\
-         <th class=\"n\">p99</th><th class=\"n\">CPU per request</th><th class=\"n\">memory</th>\
-         <th class=\"n\">load tester</th><th class=\"n\">the post</th></tr>\n",
-    );
-    for line in &cell.rows {
-        row(out, line);
-    }
-    out.push_str("</table></div>\n");
+    let rows: Vec<HtmlRow<'_>> = cell.rows.iter().map(row).collect();
+    html_table(out, &["as ab"], &["the post"], &rows);
     shell::plots(out, &[plots::ratios(cell), plots::percentiles(cell)]);
     out.push_str("<details><summary>One row again, by hand</summary><pre>");
     for line in &cell.rows {
@@ -160,40 +151,45 @@ fn figures(out: &mut String, table: &Table, cell: &Cell, folded: bool) {
     }
 }
 
-fn side(line: &Line) -> &'static str {
-    match line.stack.starts_with("howdah-") {
-        true => "ours",
-        false => "theirs",
-    }
+fn is_ours(line: &Line) -> bool {
+    line.stack.starts_with("howdah-")
 }
 
 /// Draws good answers as a bar for each stack, with errors stacked behind them in red.
 fn bars(out: &mut String, cell: &Cell) {
-    let most = cell.rows.iter().map(|line| line.as_ab.max(line.good));
+    let most = cell
+        .rows
+        .iter()
+        .map(|line| line.as_ab.max(line.figures.good));
     let most = most.fold(1e-9, f64::max);
     out.push_str("<table class=\"bars\">");
     for line in &cell.rows {
         let width = |rate: f64| rate / most * 62.0;
-        let errors = line.good / (1.0 - line.error_share()).max(1e-9) - line.good;
-        let errors = if line.good > 0.0 { errors } else { line.as_ab };
+        let errors =
+            line.figures.good / (1.0 - line.figures.error_share()).max(1e-9) - line.figures.good;
+        let errors = if line.figures.good > 0.0 {
+            errors
+        } else {
+            line.as_ab
+        };
         let _ = write!(
             out,
             "<tr class=\"{}\"><td class=\"stack\">{}</td><td><div class=\"track\">\
              <b class=\"good\" style=\"width:{:.2}%\"></b>",
-            side(line),
+            if is_ours(line) { "ours" } else { "theirs" },
             escape(&line.title),
-            width(line.good)
+            width(line.figures.good)
         );
-        if line.error_share() > 0.0 {
-            let width = width(errors.min(most - line.good).max(0.0));
+        if line.figures.error_share() > 0.0 {
+            let width = width(errors.min(most - line.figures.good).max(0.0));
             let _ = write!(out, "<b class=\"error\" style=\"width:{width:.2}%\"></b>");
         }
-        let mut label = words::rate(line.good);
-        if line.error_share() > 0.0 {
+        let mut label = words::rate(line.figures.good);
+        if line.figures.error_share() > 0.0 {
             let _ = write!(
                 label,
                 " good, {} errors",
-                words::percent(line.error_share())
+                words::percent(line.figures.error_share())
             );
         }
         let _ = write!(out, "<span>{}</span></div></td></tr>", escape(&label));
@@ -201,89 +197,26 @@ fn bars(out: &mut String, cell: &Cell) {
     out.push_str("</table>\n");
 }
 
-fn row(out: &mut String, line: &Line) {
-    let interval = line.interval.as_ref().map_or(String::new(), |interval| {
-        format!(
-            "<br><small>[{}, {}]</small>",
-            words::rate(interval.low),
-            words::rate(interval.high)
-        )
-    });
-    let time = |seconds: Option<f64>| seconds.map_or("–".to_owned(), words::duration);
-    let memory = match line.memory {
-        0 => "–".to_owned(),
-        bytes => words::bytes(bytes as f64),
-    };
+fn row(line: &Line) -> HtmlRow<'_> {
+    let stands_for = line.stands_for.as_ref();
+    let stands_for = stands_for.map(|what| format!("in the post: {}", escape(what)));
+    let trap = line.trap.as_ref();
+    let trap = trap.map(|trap| format!("trap: {}", escape(trap)));
     let reported = line.reported.as_ref().map_or("–".to_owned(), |figure| {
-        let mut text = words::rate(figure.rate);
-        if let Some(good) = figure.good {
-            let _ = write!(text, "<br><small>{} good</small>", words::rate(good));
-        }
-        text
+        let good = figure.good.map_or(String::new(), |good| {
+            format!("<br><small>{} good</small>", words::rate(good))
+        });
+        format!("{}{good}", words::rate(figure.rate))
     });
-    let tester = tester(&line.generator);
-    let mut notes = String::new();
-    if let Some(what) = &line.stands_for {
-        let _ = write!(notes, "<small>in the post: {}</small>", escape(what));
+    HtmlRow {
+        title: &line.title,
+        ours: is_ours(line),
+        trap: line.trap.is_some(),
+        notes: stands_for.into_iter().chain(trap).collect(),
+        before: vec![words::rate(line.as_ab)],
+        figures: &line.figures,
+        after: vec![reported],
     }
-    if let Some(trap) = &line.trap {
-        let _ = write!(notes, "<small>trap: {}</small>", escape(trap));
-    }
-    if let Some(evidence) = &line.generator_bound {
-        let _ = write!(
-            notes,
-            "<small>the load tester was the bottleneck, this is a lower bound: {}</small>",
-            escape(evidence)
-        );
-    }
-    let errors: Vec<String> = line
-        .errors
-        .iter()
-        .map(|(outcome, count)| format!("{} {}", words::count(*count), Outcome::words(*outcome)))
-        .collect();
-    let errors = match errors.is_empty() {
-        true => "none".to_owned(),
-        false => format!(
-            "{}<br><small>{}</small>",
-            words::percent(line.error_share()),
-            escape(&errors.join(", "))
-        ),
-    };
-    let _ = write!(
-        out,
-        "<tr class=\"{}\"><td class=\"stack{}\">{}{notes}</td>",
-        side(line),
-        if line.trap.is_some() { " trap" } else { "" },
-        escape(&line.title),
-    );
-    // On a phone each value stands beside its name instead of below it.
-    for (name, value) in [
-        ("as ab", words::rate(line.as_ab)),
-        ("good/s", format!("{}{interval}", words::rate(line.good))),
-        ("errors", errors),
-        ("p50", time(line.p50)),
-        ("p99", time(line.p99)),
-        ("CPU", text::cpu(line.cpu)),
-        ("memory", memory),
-        ("tester", tester),
-        ("the post", reported),
-    ] {
-        let _ = write!(
-            out,
-            "<td class=\"n\" data-is=\"{name}\"><span class=\"value\">{value}</span></td>"
-        );
-    }
-    out.push_str("</tr>\n");
-}
-
-/// How near the load tester was to its own limit.
-pub(crate) fn tester(generator: &Generator) -> String {
-    let mut told = words::percent(generator.cpu);
-    if let Some(share) = generator.of_ceiling {
-        let share = words::percent(share);
-        let _ = write!(told, "<br><small>{share} of its ceiling</small>");
-    }
-    told
 }
 
 fn hid(out: &mut String, table: &Table) {

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 
 use howdah_bench::report::words;
 
+use super::figures::{TESTER, markdown_columns};
 use super::text;
 use crate::LabError;
 use crate::answer::sentence;
@@ -112,7 +113,7 @@ fn section(table: &Table) -> String {
         let _ = writeln!(out, "It was interrupted before its end.");
     }
     if !table.cells.is_empty() {
-        let _ = writeln!(out, "Load tester: {}.", text::TESTER);
+        let _ = writeln!(out, "Load tester: {}.", TESTER);
     }
     let mut pages: Vec<&str> = table.cells.iter().map(|cell| cell.page.as_str()).collect();
     pages.dedup();
@@ -179,7 +180,7 @@ fn write_cell(out: &mut String, cell: &Cell) {
     for line in cell
         .rows
         .iter()
-        .filter(|line| line.generator_bound.is_some())
+        .filter(|line| line.figures.generator_bound.is_some())
     {
         let _ = writeln!(
             out,
@@ -190,31 +191,14 @@ fn write_cell(out: &mut String, cell: &Cell) {
 }
 
 fn write_line(out: &mut String, cell: &Cell, line: &Line) {
-    let time = |seconds: Option<f64>| seconds.map_or("–".to_owned(), words::duration);
-    let interval = line.interval.as_ref().map_or(String::new(), |interval| {
-        format!(
-            " [{}, {}]",
-            words::rate(interval.low),
-            words::rate(interval.high)
-        )
-    });
-    let memory = match line.memory {
-        0 => "–".to_owned(),
-        bytes => words::bytes(bytes as f64),
-    };
     let reported = line.reported.as_ref();
     let _ = writeln!(
         out,
-        "| {}{} | {} | **{}**{interval} | {} | {} | {} | {} | {memory} | {} | {} | {} |",
+        "| {}{} | {} | {} | {} | {} |",
         plain(&line.title),
         if line.trap.is_some() { " (trap)" } else { "" },
         words::rate(line.as_ab),
-        words::rate(line.good),
-        words::percent(line.error_share()),
-        time(line.p50),
-        time(line.p99),
-        text::cpu(line.cpu),
-        text::tester(&line.generator),
+        markdown_columns(&line.figures),
         plain(&text::against(cell, line)),
         reported.map_or("–".to_owned(), |reported| words::rate(reported.rate)),
     );

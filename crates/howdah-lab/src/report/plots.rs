@@ -11,6 +11,7 @@ use howdah_bench::report::words;
 use howdah_bench::stats::Verdict;
 
 use crate::answer::sentence;
+use crate::figures::Figures;
 use crate::table::{Cell, Line};
 
 /// The colour class of the stack at this place.
@@ -39,49 +40,75 @@ fn levels_of<'a>(cells: &[&'a Cell], stack: &str) -> Vec<(f64, &'a Line)> {
     cells.iter().filter_map(line).collect()
 }
 
-/// Good answers per second over the number of clients, a curve for each stack with its interval.
-pub fn curves(cells: &[&Cell]) -> String {
-    let stacks = stacks_of(cells);
-    let drawing = {
-        let highest = |line: &Line| line.interval.as_ref().map_or(line.good, |i| i.high);
-        let lines = cells.iter().flat_map(|cell| &cell.rows);
-        let y = Scale::from_zero(lines.map(highest));
-        let x = Scale::from_zero(cells.iter().map(|cell| f64::from(cell.concurrency)));
-        let alt = "Good answers per second over the number of clients";
-        let mut plot = Plot::new(x, y, alt);
-        plot.y_axis("good answers per second", words::rate);
-        plot.x_axis("clients", |clients| format!("{clients:.0}"));
-        for (n, (stack, title)) in stacks.iter().enumerate() {
-            let class = colour(n);
-            let points = levels_of(cells, stack);
-            for (clients, line) in &points {
-                if let Some(interval) = &line.interval {
-                    plot.line(
-                        &format!("{class} whisker"),
-                        &[(*clients, interval.low), (*clients, interval.high)],
-                    );
-                }
-            }
-            let middles: Vec<(f64, f64)> = points.iter().map(|(c, l)| (*c, l.good)).collect();
-            plot.line(class, &middles);
-            for (clients, line) in points {
-                let label = format!(
-                    "{title}, {clients:.0} clients: {} good, {} errors",
-                    words::rate(line.good),
-                    words::percent(line.error_share())
-                );
-                plot.dot(class, clients, line.good, &label);
+/// A point of a curve of good answers per second.
+pub struct Point<'a> {
+    /// The number of clients, or of children.
+    pub x: f64,
+    /// What was measured there.
+    pub figures: &'a Figures,
+    /// What the point is of, for readers.
+    pub what: String,
+}
+
+/// Good answers per second over the number of `axis`, a curve with its intervals for each series that has
+/// at least two points; nothing if there is none.
+pub fn curves(title: &str, how: &str, axis: &str, series: &[(String, Vec<Point<'_>>)]) -> String {
+    let series = series.iter().filter(|(_, points)| points.len() > 1);
+    let series: Vec<&(String, Vec<Point<'_>>)> = series.collect();
+    if series.is_empty() {
+        return String::new();
+    }
+    let points = || series.iter().flat_map(|(_, points)| points);
+    let highest = |f: &Figures| f.interval.as_ref().map_or(f.good, |i| i.high);
+    let mut plot = Plot::new(
+        Scale::from_zero(points().map(|point| point.x)),
+        Scale::from_zero(points().map(|point| highest(point.figures))),
+        &format!("Good answers per second over the number of {axis}"),
+    );
+    plot.y_axis("good answers per second", words::rate);
+    plot.x_axis(axis, |n| format!("{n:.0}"));
+    let mut keys: Vec<Key> = Vec::new();
+    for (at, (name, points)) in series.into_iter().enumerate() {
+        let class = colour(at);
+        keys.push((class, name.clone()));
+        for Point { x, figures, .. } in points {
+            if let Some(interval) = &figures.interval {
+                let whisker = [(*x, interval.low), (*x, interval.high)];
+                plot.line(&format!("{class} whisker"), &whisker);
             }
         }
-        plot.finish()
-    };
-    let keys: Vec<Key> = stacks
-        .iter()
-        .enumerate()
-        .map(|(n, (_, title))| (colour(n), (*title).to_owned()))
-        .collect();
+        let line: Vec<(f64, f64)> = points.iter().map(|p| (p.x, p.figures.good)).collect();
+        plot.line(class, &line);
+        for Point { x, figures, what } in points {
+            let label = format!(
+                "{what}: {} good per second, {} errors",
+                words::rate(figures.good),
+                words::percent(figures.error_share())
+            );
+            plot.dot(class, *x, figures.good, &label);
+        }
+    }
+    figure(title, how, &keys, &plot.finish())
+}
+
+/// The stacks of several cells over the number of clients.
+pub fn over_clients(cells: &[&Cell]) -> String {
+    let series = stacks_of(cells).into_iter().map(|(stack, title)| {
+        let levels = levels_of(cells, stack).into_iter();
+        let points = levels.map(|(clients, line)| Point {
+            x: clients,
+            figures: &line.figures,
+            what: format!("{title}, {clients:.0} clients"),
+        });
+        (title.to_owned(), points.collect())
+    });
     let how = "Good answers only, with their 95 % intervals.";
-    figure("As more clients come", how, &keys, &drawing)
+    curves(
+        "As more clients come",
+        how,
+        "clients",
+        &series.collect::<Vec<_>>(),
+    )
 }
 
 /// The class of an error in the style sheet, and its name.
@@ -98,7 +125,7 @@ fn error_class(outcome: Outcome) -> (&'static str, &'static str) {
 /// Errors per second by class.
 fn errors_of(line: &Line) -> BTreeMap<(&'static str, &'static str), f64> {
     let mut rates = BTreeMap::new();
-    for (outcome, count) in &line.errors {
+    for (outcome, count) in &line.figures.errors {
         *rates.entry(error_class(*outcome)).or_default() += *count as f64 * line.per_request();
     }
     rates
@@ -110,7 +137,10 @@ pub fn stacks(cells: &[&Cell]) -> Vec<String> {
     let stacks = stacks_of(cells).into_iter();
     let failing = stacks.filter(|(stack, _)| {
         let levels = levels_of(cells, stack);
-        levels.len() > 1 && levels.iter().any(|(_, line)| line.error_share() > 0.0)
+        levels.len() > 1
+            && levels
+                .iter()
+                .any(|(_, line)| line.figures.error_share() > 0.0)
     });
     let mut out = Vec::new();
     for (stack, title) in failing {
@@ -119,7 +149,7 @@ pub fn stacks(cells: &[&Cell]) -> Vec<String> {
         let mut layers: Vec<(&'static str, &str, Vec<f64>)> = vec![(
             "good",
             "good",
-            levels.iter().map(|(_, line)| line.good).collect(),
+            levels.iter().map(|(_, line)| line.figures.good).collect(),
         )];
         let mut classes: Vec<(&'static str, &str)> = levels
             .iter()

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use howdah_bench::report::words;
 use howdah_bench::stats::{Invalid, Verdict};
 
+use super::figures::{TESTER, text_columns, text_errors, text_head};
 use crate::answer::sentence;
-use crate::ceiling::Generator;
 use crate::table::{Cell, Line, Table};
 
 /// Renders a benchmark's result for a terminal.
@@ -87,24 +87,17 @@ fn write_cell(out: &mut String, cell: &Cell) {
     let _ = writeln!(out, "\n  {} · {} clients", cell.page, cell.concurrency);
     let _ = writeln!(
         out,
-        "    {:<52} {:>9} {:>9}  {:<19} {:>7} {:>9} {:>9} {:>9} {:>8} {:>11} {:>9}  against the first",
+        "    {:<52} {:>9} {} {:>9}  against the first",
         "",
         "as ab",
-        "good/s",
-        "95 %",
-        "errors",
-        "p50",
-        "p99",
-        "CPU/req",
-        "memory",
-        "tester",
+        text_head(),
         "the post"
     );
     for line in &cell.rows {
         write_line(out, cell, line);
     }
     for line in &cell.rows {
-        if let Some(evidence) = &line.generator_bound {
+        if let Some(evidence) = &line.figures.generator_bound {
             let _ = writeln!(
                 out,
                 "    ! {}: the load tester was the bottleneck ({evidence}); its rate is a lower bound",
@@ -130,18 +123,6 @@ pub fn against(cell: &Cell, line: &Line) -> String {
 }
 
 fn write_line(out: &mut String, cell: &Cell, line: &Line) {
-    let interval = line.interval.as_ref().map_or(String::new(), |interval| {
-        format!(
-            "[{}, {}]",
-            words::rate(interval.low),
-            words::rate(interval.high)
-        )
-    });
-    let time = |seconds: Option<f64>| seconds.map_or("-".to_owned(), words::duration);
-    let memory = match line.memory {
-        0 => "-".to_owned(),
-        bytes => words::bytes(bytes as f64),
-    };
     let reported = line
         .reported
         .as_ref()
@@ -149,43 +130,15 @@ fn write_line(out: &mut String, cell: &Cell, line: &Line) {
     let mark = if line.trap.is_some() { "*" } else { " " };
     let _ = writeln!(
         out,
-        "   {mark}{:<52} {:>9} {:>9}  {:<19} {:>7} {:>9} {:>9} {:>9} {:>8} {:>11} {:>9}  {}",
+        "   {mark}{:<52} {:>9} {} {:>9}  {}",
         line.title,
         words::rate(line.as_ab),
-        words::rate(line.good),
-        interval,
-        words::percent(line.error_share()),
-        time(line.p50),
-        time(line.p99),
-        cpu(line.cpu),
-        memory,
-        tester(&line.generator),
+        text_columns(&line.figures),
         reported,
         against(cell, line),
     );
     if let Some(trap) = &line.trap {
         let _ = writeln!(out, "      * {trap}");
     }
-    if !line.errors.is_empty() {
-        let classes: Vec<String> = line
-            .errors
-            .iter()
-            .map(|(outcome, count)| format!("{} {}", words::count(*count), outcome.words()))
-            .collect();
-        let _ = writeln!(out, "      errors: {}", classes.join(", "));
-    }
-}
-
-/// What the two figures of [`tester`] mean.
-pub const TESTER: &str = "of a core, what the load tester's busiest thread used / of what it reaches against a server that does nothing, what it reached";
-
-/// CPU time per request, in words.
-pub fn cpu(seconds: Option<f64>) -> String {
-    seconds.map_or("-".to_owned(), words::duration)
-}
-
-/// How near the load tester was to its own limit: `41 % / 23 %`.
-pub fn tester(generator: &Generator) -> String {
-    let share = generator.of_ceiling.map_or("-".to_owned(), words::percent);
-    format!("{} / {share}", words::percent(generator.cpu))
+    text_errors(out, &line.figures);
 }

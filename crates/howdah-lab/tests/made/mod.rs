@@ -12,8 +12,9 @@ use howdah_bench::run::Machine;
 use howdah_bench::stats::bootstrap::mean_interval;
 use howdah_bench::stats::paired::{Better, Judgement, Question, Settings, judge};
 use howdah_lab::answer::{self, Answer, Overall};
+use howdah_lab::app_compare::outcome::Outcome as Own;
 use howdah_lab::ceiling::Generator;
-use howdah_lab::own::study::Outcome as Own;
+use howdah_lab::figures::Figures;
 use howdah_lab::stack::Stack;
 use howdah_lab::suite::Suite;
 use howdah_lab::table::{Cell, Line, Missing, SCHEMA, Table};
@@ -68,29 +69,31 @@ fn line(suite: &Suite, row: usize, page: usize, level: u32) -> Line {
         reported: suite.reported_for(of, &suite.pages[page], level).cloned(),
         trap: of.trap.clone(),
         as_ab: mean / (1.0 - share),
-        good: mean,
-        interval: mean_interval(&good, 0.95, 1),
-        requests,
-        errors: match errors {
-            0 => BTreeMap::new(),
-            count => BTreeMap::from([(Outcome::Status5xx, count)]),
+        figures: Figures {
+            good: mean,
+            interval: mean_interval(&good, 0.95, 1),
+            requests,
+            errors: match errors {
+                0 => BTreeMap::new(),
+                count => BTreeMap::from([(Outcome::Status5xx, count)]),
+            },
+            p50: Some(typical),
+            p99: Some(typical * 2.5),
+            slowest: typical * 4.0,
+            cpu: Some(0.000_4),
+            memory: 120 << 20,
+            generator: Generator {
+                cpu: if row == 1 { 0.93 } else { 0.31 },
+                ceiling: Some(42_000.0),
+                of_ceiling: Some(mean / 42_000.0),
+            },
+            generator_bound: (row == 1).then(|| "it used 93 % of a core".to_owned()),
         },
-        p50: Some(typical),
-        p99: Some(typical * 2.5),
         percentiles: percentiles
             .into_iter()
             .map(|p| (p, typical * (0.4 + p * p / 8000.0)))
             .collect(),
-        slowest: typical * 4.0,
-        cpu: Some(0.000_4),
-        memory: 120 << 20,
         against: None,
-        generator: Generator {
-            cpu: if row == 1 { 0.93 } else { 0.31 },
-            ceiling: Some(42_000.0),
-            of_ceiling: Some(mean / 42_000.0),
-        },
-        generator_bound: (row == 1).then(|| "it used 93 % of a core".to_owned()),
         windows: good,
     }
 }

@@ -10,16 +10,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
 use howdah_lab::LabError;
-use howdah_lab::effort::{Effort, Until};
+use howdah_lab::budget::{RunBudget, Until};
+use howdah_lab::experiment::ProgressObserver;
+use howdah_lab::experiment::plan::Plan;
 use howdah_lab::folder::Folder;
 use howdah_lab::identity::Identity;
-use howdah_lab::journal::{Journal, SCHEMA};
-use howdah_lab::measure::plan::{self, Plan};
-use howdah_lab::measure::{Lab, Watch};
+use howdah_lab::journal::Journal;
 use howdah_lab::process::Servant;
 use howdah_lab::site::Sites;
 use howdah_lab::stack::STACKS;
 use howdah_lab::suite::{FIVE, Suite};
+use howdah_lab::suite_runner::{self, Asked, SuiteRunner};
 use howdah_lab::table::{self, Table, Told};
 use howdah_lab::{need, php, report, saved};
 use nix::sys::signal::Signal;
@@ -299,34 +300,34 @@ fn suites(arguments: &Compare) -> Result<Vec<(Suite, String)>, Vec<String>> {
 }
 
 /// The form asked for, with the suite's departures and then the command line's.
-fn effort(arguments: &Compare, suite: &Suite) -> Effort {
-    let mut effort = if arguments.as_posted {
-        Effort::as_posted()
+fn budget(arguments: &Compare, suite: &Suite) -> RunBudget {
+    let mut budget = if arguments.as_posted {
+        RunBudget::as_posted()
     } else if arguments.full {
-        Effort::full().with(&suite.full)
+        RunBudget::full().with(&suite.full)
     } else {
-        Effort::quick().with(&suite.quick)
+        RunBudget::quick().with(&suite.quick)
     };
     if let Some(blocks) = arguments.blocks {
-        effort.blocks = blocks;
+        budget.blocks = blocks;
     }
     if let Some(window) = arguments.window {
-        effort.until = Until::Time(window);
+        budget.until = Until::Time(window);
     }
     if !arguments.concurrency.is_empty() {
-        effort.levels = usize::MAX;
+        budget.levels = usize::MAX;
     }
     // Whoever says how much gets it, however long it takes.
     if arguments.blocks.is_some() || arguments.window.is_some() {
-        effort.limit = None;
+        budget.limit = None;
     }
-    effort
+    budget
 }
 
 /// What is to be measured: each benchmark's plan, and the journal it is written down in.
 struct Prepared {
     folder: Folder,
-    plans: Vec<(Plan, Journal)>,
+    plans: Vec<(Plan<Asked>, Journal)>,
 }
 
 /// A new comparison.
@@ -337,20 +338,18 @@ fn begun(arguments: &Compare, suites: &[(Suite, String)]) -> Result<Prepared, La
     });
     let folder = Folder::create(&out, Servant::choose()?)?;
     let identity = Identity::now(&need::howdah()?);
-    let journals = folder.directory(plan::DIRECTORY)?;
+    let journals = folder.directory(suite_runner::DIRECTORY)?;
     let mut plans = Vec::new();
     for (suite, source) in suites {
-        let plan = Plan {
-            schema: SCHEMA,
+        let asked = Asked {
             suite: suite.clone(),
-            effort: effort(arguments, suite),
-            identity: identity.clone(),
+            budget: budget(arguments, suite),
             benchmark: source.clone(),
-            command: again(arguments, source),
             options: how_much(arguments),
         };
-        let journal = Journal::begin(&journals.directory(&suite.name)?, &plan)?;
-        plans.push((plan, journal));
+        let directory = journals.directory(&suite.name)?;
+        let command = again(arguments, source);
+        plans.push(Plan::begin(&directory, identity.clone(), command, asked)?);
     }
     Ok(Prepared { folder, plans })
 }
@@ -362,19 +361,14 @@ fn resumed(directory: &Path) -> Result<Prepared, LabError> {
     let mut plans = Vec::new();
     for journal in journals(directory) {
         let folder = Folder::create(journal, folder.servant())?;
-        let (journal, plan) = Journal::resume::<Plan>(&folder)?;
-        let what = plan.identity.differences(&identity);
-        if !what.is_empty() {
-            return Err(LabError::Changed { what });
-        }
-        plans.push((plan, journal));
+        plans.push(Plan::resume(&folder, &identity)?);
     }
     Ok(Prepared { folder, plans })
 }
 
 /// The journals of benchmarks below a run's folder, by name.
 fn journals(directory: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(directory.join(plan::DIRECTORY));
+    let entries = std::fs::read_dir(directory.join(suite_runner::DIRECTORY));
     let mut found: Vec<PathBuf> = entries
         .into_iter()
         .flatten()
@@ -388,22 +382,22 @@ fn journals(directory: &Path) -> Vec<PathBuf> {
 
 fn compare(arguments: &Compare, prepared: &Prepared) -> Result<Vec<Table>, LabError> {
     let Prepared { folder, plans } = prepared;
-    let lab = Lab {
+    let runner = SuiteRunner {
         folder: folder.clone(),
         howdah: need::howdah()?,
         interrupt: Arc::new(AtomicBool::new(false)),
         rerun_failed: arguments.rerun_failed,
     };
-    listen_for_signals(lab.interrupt.clone())?;
+    listen_for_signals(runner.interrupt.clone())?;
     announce(plans);
     let wanted = || {
-        let pages = plans.iter().flat_map(|(plan, _)| &plan.suite.pages);
+        let pages = plans.iter().flat_map(|(plan, _)| &plan.asked.suite.pages);
         pages.map(|page| page.site)
     };
-    let mut sites = Some(Sites::make(&unused(&lab.folder, "sites")?, wanted())?);
+    let mut sites = Some(Sites::make(&unused(&runner.folder, "sites")?, wanted())?);
     let mut tables = Vec::new();
     for (plan, journal) in plans {
-        let Plan { suite, effort, .. } = plan;
+        let Asked { suite, budget, .. } = &plan.asked;
         let mut progress = Progress::new(&suite.name);
         // A database that died costs the benchmark it died in, and no other. It is ended before another one is begun.
         let kept = sites
@@ -411,19 +405,19 @@ fn compare(arguments: &Compare, prepared: &Prepared) -> Result<Vec<Table>, LabEr
             .and_then(|mut kept| kept.alive().is_ok().then_some(kept));
         let mut served = match kept {
             Some(kept) => kept,
-            None => Sites::make(&unused(&lab.folder, "sites")?, wanted())?,
+            None => Sites::make(&unused(&runner.folder, "sites")?, wanted())?,
         };
-        let measured = lab.measure(suite, effort, &mut served, journal, &mut progress)?;
+        let measured = runner.measure(suite, budget, &mut served, journal, &mut progress)?;
         sites = Some(served);
         progress.clear();
         let told = Told {
             versions: plan.identity.versions.clone(),
-            benchmark: plan.benchmark.clone(),
+            benchmark: plan.asked.benchmark.clone(),
             command: plan.command.clone(),
-            options: plan.options.clone(),
+            options: plan.asked.options.clone(),
         };
-        let table = table::table(suite, effort, &measured, told);
-        keep(&lab.folder, &table)?;
+        let table = table::table(suite, budget, &measured, told);
+        keep(&runner.folder, &table)?;
         if !arguments.json {
             println!("{}", report::text::render(&table));
         }
@@ -433,7 +427,7 @@ fn compare(arguments: &Compare, prepared: &Prepared) -> Result<Vec<Table>, LabEr
             break;
         }
     }
-    let place = lab.folder.path().display();
+    let place = runner.folder.path().display();
     if arguments.json {
         let text = serde_json::to_string_pretty(&tables).unwrap_or_default();
         println!("{text}");
@@ -468,8 +462,8 @@ fn unused(folder: &Folder, name: &str) -> Result<Folder, LabError> {
 }
 
 /// Says how long it will take at most, before anything is started.
-fn announce(plans: &[(Plan, Journal)]) {
-    let limits = plans.iter().map(|(plan, _)| plan.effort.limit);
+fn announce(plans: &[(Plan<Asked>, Journal)]) {
+    let limits = plans.iter().map(|(plan, _)| plan.asked.budget.limit);
     if let Some(all) = limits.sum::<Option<Duration>>() {
         eprintln!(
             "howdah: measuring ends after {} minutes; what does not fit is left out and named",
@@ -560,8 +554,8 @@ impl Progress {
     }
 }
 
-impl Watch for Progress {
-    fn window(&mut self, done: usize, of: usize, what: &str, left: Option<Duration>) {
+impl ProgressObserver for Progress {
+    fn turn(&mut self, done: usize, of: usize, what: &str, left: Option<Duration>) {
         if !self.terminal {
             return;
         }

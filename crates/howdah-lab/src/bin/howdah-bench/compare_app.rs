@@ -10,17 +10,20 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use howdah_executor::auto_children::auto_children;
 use howdah_lab::LabError;
+use howdah_lab::app_compare::app::{self, App, PhpIni};
+use howdah_lab::app_compare::arm::{self, Arm};
+use howdah_lab::app_compare::outcome::Outcome;
+use howdah_lab::app_compare::prepare;
+use howdah_lab::app_compare::report::{html, text};
+use howdah_lab::app_compare::schedule::AppBudget;
+use howdah_lab::app_compare::study::{Asked, Study};
+use howdah_lab::app_compare::tree::Tree;
+use howdah_lab::experiment::ProgressObserver;
+use howdah_lab::experiment::plan::Plan;
 use howdah_lab::folder::Folder;
 use howdah_lab::identity::Identity;
-use howdah_lab::journal::{Journal, SCHEMA};
-use howdah_lab::measure::Watch;
+use howdah_lab::journal::Journal;
 use howdah_lab::need;
-use howdah_lab::own::app::{self, App, PhpIni};
-use howdah_lab::own::arm::{self, Arm};
-use howdah_lab::own::plan::Plan;
-use howdah_lab::own::report::{html, text};
-use howdah_lab::own::schedule::Effort;
-use howdah_lab::own::study::{self, Outcome, Study};
 use howdah_lab::process::Servant;
 use howdah_server::site::recognise::recognise;
 
@@ -89,7 +92,7 @@ impl Own {
 /// Runs it. `listen`: begins to take signals.
 pub fn run(
     arguments: &Compare,
-    watch: &mut dyn Watch,
+    observer: &mut dyn ProgressObserver,
     listen: fn(Arc<AtomicBool>) -> Result<(), LabError>,
 ) -> ExitCode {
     let started = Instant::now();
@@ -97,7 +100,7 @@ pub fn run(
         Some(folder) => resumed(folder),
         None => begun(arguments),
     };
-    let (plan, saved, tree) = match prepared {
+    let (plan, journal, tree) = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
             eprintln!("howdah: {error}");
@@ -109,18 +112,18 @@ pub fn run(
             };
         }
     };
-    let folder = saved.folder().clone();
+    let folder = journal.folder().clone();
     let interrupt = Arc::new(AtomicBool::new(false));
     let result = listen(interrupt.clone()).and_then(|()| {
         let howdah = need::howdah()?;
         let study = Study {
             plan,
-            saved,
+            journal,
             howdah,
             interrupt,
             started,
         };
-        let outcome = study.run(tree, watch)?;
+        let outcome = study.run(tree, observer)?;
         keep(&folder, &outcome)?;
         Ok(outcome)
     });
@@ -166,14 +169,14 @@ fn keep(folder: &Folder, outcome: &Outcome) -> Result<(), LabError> {
     Ok(())
 }
 
-type Prepared = (Plan, Journal, howdah_lab::own::tree::Tree);
+type Prepared = (Plan<Asked>, Journal, Tree);
 
 /// A new comparison: all mistakes of the command line at once, and nothing made before they are gone.
 fn begun(arguments: &Compare) -> Result<Prepared, LabError> {
     let mut mistakes = Vec::new();
     let app = application(&arguments.own, &mut mistakes);
     let out = out(arguments, app.as_ref(), &mut mistakes);
-    let tree = app.as_ref().and_then(|app| match study::examine(app) {
+    let tree = app.as_ref().and_then(|app| match prepare::examine(app) {
         Ok(tree) => Some(tree),
         Err(more) => {
             mistakes.extend(more);
@@ -187,31 +190,30 @@ fn begun(arguments: &Compare) -> Result<Prepared, LabError> {
     let (Some(app), Some(tree), true) = (app, tree, mistakes.is_empty()) else {
         return Err(LabError::OwnApp { mistakes });
     };
-    let mut effort = match arguments.full {
-        true => Effort::full(),
-        false => Effort::quick(),
+    let mut budget = match arguments.full {
+        true => AppBudget::full(),
+        false => AppBudget::quick(),
     };
-    effort.blocks = arguments.blocks.or(effort.blocks);
-    effort.window = arguments
+    budget.blocks = arguments.blocks.or(budget.blocks);
+    budget.window = arguments
         .window
         .map(|window| window.as_secs_f64())
-        .or(effort.window);
-    effort.levels.clone_from(&arguments.concurrency);
+        .or(budget.window);
+    budget.levels.clone_from(&arguments.concurrency);
     let folder = Folder::create(&out, Servant::choose()?)?;
-    study::readable(&app, &folder)?;
-    let plan = Plan {
-        schema: SCHEMA,
-        command: again(arguments, &app),
+    prepare::readable(&app, &folder)?;
+    let command = again(arguments, &app);
+    let asked = Asked {
         arms,
-        effort,
-        identity: Identity::now(&need::howdah()?),
+        budget,
         began: SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0.0, |since| since.as_secs_f64()),
         app,
     };
-    let saved = Journal::begin(&folder, &plan)?;
-    Ok((plan, saved, tree))
+    let identity = Identity::now(&need::howdah()?);
+    let (plan, journal) = Plan::begin(&folder, identity, command, asked)?;
+    Ok((plan, journal, tree))
 }
 
 /// One that was begun before, if it still belongs to this machine and these programs.
@@ -224,13 +226,12 @@ fn resumed(folder: &Path) -> Result<Prepared, LabError> {
             )],
         });
     }
-    let (saved, plan) = Journal::resume::<Plan>(&Folder::create(folder, Servant::choose()?)?)?;
-    let what = plan.identity.differences(&Identity::now(&need::howdah()?));
-    if !what.is_empty() {
-        return Err(LabError::Changed { what });
-    }
-    let tree = study::examine(&plan.app).map_err(|mistakes| LabError::OwnApp { mistakes })?;
-    Ok((plan, saved, tree))
+    let identity = Identity::now(&need::howdah()?);
+    let folder = Folder::create(folder, Servant::choose()?)?;
+    let (plan, journal) = Plan::<Asked>::resume(&folder, &identity)?;
+    let tree = prepare::examine(&plan.asked.app);
+    let tree = tree.map_err(|mistakes| LabError::OwnApp { mistakes })?;
+    Ok((plan, journal, tree))
 }
 
 fn application(own: &Own, mistakes: &mut Vec<String>) -> Option<App> {

@@ -4,10 +4,10 @@
 //!
 //! - [`app`]: what is measured; [`arm`]: who takes part.
 //! - [`fetch`], [`shape`], [`check`]: does everybody give the same page?
-//! - [`schedule`]: how long and how often; [`run`]: the windows, block by block.
-//! - [`plan`]: what a run that is gone on with was to be ([`crate::journal`]).
-//! - [`rows`], [`advise`]: what the figures say; [`howdah_toml`]: the configuration that follows.
-//! - [`study`]: all of it in order; [`report`]: how it is told.
+//! - [`schedule`]: how long and how often; [`subject`]: how it is measured ([`crate::experiment`]).
+//! - [`rows`], [`advise`]: what the figures show; [`howdah_toml`], `trial`: the configuration that follows,
+//!   tried.
+//! - [`study`]: all of it in order, after [`prepare`]; [`outcome`]: the result, as data; [`report`]: as text and as a page.
 //!
 //! The application's directory is served where it lies, and nothing is written into it: every generated
 //! file, PHP's sessions and temporary files are in the run's folder. What the application itself writes
@@ -19,11 +19,13 @@ pub mod arm;
 pub mod check;
 pub mod fetch;
 pub mod howdah_toml;
-pub mod plan;
+pub mod outcome;
+pub mod prepare;
 pub mod report;
 pub mod rows;
-pub mod run;
 pub mod schedule;
 pub mod shape;
 pub mod study;
+pub mod subject;
 pub mod tree;
+mod trial;

@@ -3,15 +3,14 @@
 
 use std::fmt::Write as _;
 
-use howdah_bench::report::html::shell::{self, Key, Lamp, escape, figure};
-use howdah_bench::report::html::svg::{Plot, Scale};
+use howdah_bench::report::html::shell::{self, Lamp, escape};
 use howdah_bench::report::words;
 
+use super::super::outcome::Outcome;
 use super::super::rows::{Level, Row};
-use super::super::study::Outcome;
 use super::{heading, text};
-use crate::report::html::tester;
-use crate::report::plots::colour;
+use crate::report::figures::{HtmlRow, html_table};
+use crate::report::plots::{Point, curves};
 
 /// Renders the result of a comparison as a page.
 pub fn page(outcome: &Outcome) -> String {
@@ -116,39 +115,34 @@ fn config(out: &mut String, outcome: &Outcome) {
     out.push_str("</section>\n");
 }
 
-type Points = Vec<(f64, f64, String)>;
+type Series<'a> = Vec<(String, Vec<Point<'a>>)>;
 
 fn plots(out: &mut String, outcome: &Outcome) {
-    let by_children: Vec<(String, Points)> = outcome
-        .levels
-        .iter()
-        .map(|level| {
-            let rows = level.rows.iter();
-            let points = rows.filter_map(|row| Some((f64::from(row.children?), row.good, row)));
-            let points = points.map(|(n, good, row)| (n, good, label(row, level)));
-            let clients = words::plural(level.concurrency.into(), "client", "clients");
-            (clients, points.collect())
-        })
-        .collect();
-    let children = curves(
-        "Over the number of children",
-        "Mode embed, as many children as said.",
-        "children",
-        &by_children,
-    );
-    let mut by_clients: Vec<(String, Points)> = Vec::new();
+    let (mut by_children, mut by_clients): (Series<'_>, Series<'_>) = (Vec::new(), Vec::new());
     for level in &outcome.levels {
-        // Numbers of children have their own plot.
-        for row in level.rows.iter().filter(|row| row.children.is_none()) {
-            let point = (f64::from(level.concurrency), row.good, label(row, level));
+        let clients = words::plural(level.concurrency.into(), "client", "clients");
+        let point = |row, x| point(row, x, &clients);
+        let children = level.rows.iter();
+        let children = children.filter_map(|row| Some(point(row, row.children?)));
+        by_children.push((clients.clone(), children.collect()));
+        // Numbers of children have their own plot, and the cache would press all others to the ground; its
+        // figures are in the tables.
+        let rows = level.rows.iter();
+        let rows = rows.filter(|row| row.children.is_none() && !row.title.ends_with("page cache"));
+        for row in rows {
+            let point = point(row, level.concurrency);
             match by_clients.iter_mut().find(|(title, _)| *title == row.title) {
                 Some((_, points)) => points.push(point),
                 None => by_clients.push((row.title.clone(), vec![point])),
             }
         }
     }
-    // The cache would press all others to the ground; its figures are in the tables.
-    by_clients.retain(|(title, _)| !title.ends_with("page cache"));
+    let children = curves(
+        "Over the number of children",
+        "Mode embed, as many children as said.",
+        "children",
+        &by_children,
+    );
     let clients = curves(
         "Over the number of clients",
         "Good answers only. The page cache is left out for the scale's sake.",
@@ -158,117 +152,32 @@ fn plots(out: &mut String, outcome: &Outcome) {
     shell::plots(out, &[children, clients]);
 }
 
-fn label(row: &Row, level: &Level) -> String {
-    format!(
-        "{}, {}: {} good a second, {} errors",
-        row.title,
-        words::plural(level.concurrency.into(), "client", "clients"),
-        words::rate(row.good),
-        words::percent(row.error_share())
-    )
-}
-
-/// A curve for each series that has at least two points; nothing if there is none.
-fn curves(title: &str, how: &str, axis: &str, series: &[(String, Points)]) -> String {
-    let series: Vec<&(String, Points)> = series.iter().filter(|s| s.1.len() > 1).collect();
-    if series.is_empty() {
-        return String::new();
+fn point<'a>(row: &'a Row, x: u32, clients: &str) -> Point<'a> {
+    Point {
+        x: f64::from(x),
+        figures: &row.figures,
+        what: format!("{}, {clients}", row.title),
     }
-    let points = || series.iter().flat_map(|(_, points)| points);
-    let mut plot = Plot::new(
-        Scale::from_zero(points().map(|p| p.0)),
-        Scale::from_zero(points().map(|p| p.1)),
-        &format!("Good answers per second over the number of {axis}"),
-    );
-    plot.y_axis("good answers per second", words::rate);
-    plot.x_axis(axis, |n| format!("{n:.0}"));
-    for (at, (_, points)) in series.iter().enumerate() {
-        let line: Vec<(f64, f64)> = points.iter().map(|p| (p.0, p.1)).collect();
-        plot.line(colour(at), &line);
-        for (x, y, label) in points {
-            plot.dot(colour(at), *x, *y, label);
-        }
-    }
-    let keys: Vec<Key> = series
-        .iter()
-        .enumerate()
-        .map(|(at, (name, _))| (colour(at), name.clone()))
-        .collect();
-    figure(title, how, &keys, &plot.finish())
 }
 
 fn figures(out: &mut String, level: &Level) {
     let clients = words::plural(level.concurrency.into(), "client", "clients");
     let _ = write!(out, "<section><h2>{clients}</h2>");
-    out.push_str(
-        "<div class=\"scroll\"><table class=\"figures\"><tr><th>stack</th><th class=\"n\">good per second</th>\
-         <th class=\"n\">errors</th><th class=\"n\">p50</th><th class=\"n\">p99</th>\
-         <th class=\"n\">CPU per request</th><th class=\"n\">memory</th><th class=\"n\">load tester</th>\
-         <th class=\"n\">windows</th></tr>\n",
-    );
-    for row in &level.rows {
-        table_row(out, row);
-    }
-    out.push_str("</table></div></section>\n");
-}
-
-fn table_row(out: &mut String, row: &Row) {
-    let interval = row.interval.as_ref().map_or(String::new(), |interval| {
-        format!(
-            "<br><small>[{}, {}]</small>",
-            words::rate(interval.low),
-            words::rate(interval.high)
-        )
-    });
-    let time = |seconds: Option<f64>| seconds.map_or("–".to_owned(), words::duration);
-    let classes = row.errors.iter();
-    let classes: Vec<String> = classes
-        .map(|(outcome, count)| format!("{} {}", words::count(*count), outcome.words()))
+    let rows: Vec<HtmlRow<'_>> = level
+        .rows
+        .iter()
+        .map(|row| HtmlRow {
+            title: &row.title,
+            ours: row.ours,
+            trap: false,
+            notes: Vec::new(),
+            before: Vec::new(),
+            figures: &row.figures,
+            after: vec![row.windows.to_string()],
+        })
         .collect();
-    let errors = match classes.is_empty() {
-        true => "none".to_owned(),
-        false => format!(
-            "{}<br><small>{}</small>",
-            words::percent(row.error_share()),
-            escape(&classes.join(", "))
-        ),
-    };
-    let bound = row.generator_bound.as_ref().map_or(String::new(), |why| {
-        format!(
-            "<small>the load tester was the bottleneck, this is a lower bound: {}</small>",
-            escape(why)
-        )
-    });
-    let _ = write!(
-        out,
-        "<tr class=\"{}\"><td class=\"stack\">{}{bound}</td>",
-        if row.ours { "ours" } else { "theirs" },
-        escape(&row.title)
-    );
-    let memory = match row.memory {
-        0 => "–".to_owned(),
-        bytes => words::bytes(bytes as f64),
-    };
-    // On a phone a row is a card, and each figure says what it is.
-    for (is, value) in [
-        (
-            "good per second",
-            format!("{}{interval}", words::rate(row.good)),
-        ),
-        ("errors", errors),
-        ("p50", time(row.p50)),
-        ("p99", time(row.p99)),
-        ("CPU per request", words::duration(row.cpu)),
-        ("memory", memory),
-        ("load tester", tester(&row.generator)),
-        ("windows", row.windows.to_string()),
-    ] {
-        let _ = write!(
-            out,
-            "<td class=\"n\" data-is=\"{is}\"><span class=\"value\">{value}</span></td>"
-        );
-    }
-    out.push_str("</tr>\n");
+    html_table(out, &[], &["windows"], &rows);
+    out.push_str("</section>\n");
 }
 
 fn pages(out: &mut String, outcome: &Outcome) {

@@ -6,19 +6,18 @@
 //! settings are measured one by one, not together.
 
 use howdah_bench::report::{bottleneck, judge, words};
-use howdah_bench::run::Run;
+use howdah_bench::stats::Verdict;
 use howdah_bench::stats::paired::{Judgement, Settings};
 use howdah_bench::stats::verdict::Invalid;
-use howdah_bench::stats::{Verdict, holm};
 use serde::{Deserialize, Serialize};
 
 use super::arm::{Arm, Choice, DEFAULT, Mode};
 use super::rows::Row;
-use super::run::{Block, Window};
-use crate::table::SEED;
+use crate::experiment::{Failure, Window};
+use crate::table;
 use howdah_bench::report::words::capital;
 
-/// A smaller difference does not count; of two numbers of children whose rates are this close, the
+/// A smaller difference does not count ([`Settings::default`]); of two numbers of children whose rates are this close, the
 /// smaller is examined.
 const MARGIN: f64 = 0.03;
 /// Confidence level of intervals and tests.
@@ -99,8 +98,10 @@ pub struct Facts<'a> {
     pub arms: &'a [Arm],
     /// The rows of the look at the deciding level.
     pub look: &'a [Row],
-    /// The blocks of the decision.
-    pub blocks: &'a [Block],
+    /// The windows of the decision.
+    pub windows: &'a [Window],
+    /// Arms that failed in the decision.
+    pub failures: &'a [Failure],
     /// Whether requests identify their user.
     pub personal: bool,
     /// Pages that Howdah's page cache kept.
@@ -120,7 +121,7 @@ pub fn challengers<'a>(arms: &'a [Arm], look: &[Row]) -> Vec<(Question, &'a Arm)
         let row = look
             .iter()
             .find(|row| row.arm == arm.name && row.is_healthy());
-        row.map(|row| row.good)
+        row.map(|row| row.figures.good)
     };
     let of = |question: Question| {
         let of = arms
@@ -149,7 +150,7 @@ pub fn advise(facts: &Facts<'_>) -> Advice {
     let asked = challengers(facts.arms, facts.look);
     let mut judged: Vec<(Question, Option<(Judgement, bool)>)> = asked
         .iter()
-        .map(|(question, arm)| (*question, judgement(facts.blocks, &arm.name)))
+        .map(|(question, arm)| (*question, judgement(facts, &arm.name)))
         .collect();
     adjust(&mut judged);
     let title = |name: &str| {
@@ -207,35 +208,25 @@ pub fn advise(facts: &Facts<'_>) -> Advice {
 
 /// Judges challenger and default in pairs of the same block; the second value says whether the
 /// challenger is faster.
-fn judgement(blocks: &[Block], challenger: &str) -> Option<(Judgement, bool)> {
-    let of = |block: &'_ Block, name: &str, control: bool| -> Option<usize> {
-        let wanted = |w: &Window| w.arm == name && w.control == control;
-        block.windows.iter().position(wanted)
+fn judgement(facts: &Facts<'_>, challenger: &str) -> Option<(Judgement, bool)> {
+    let arm = |name: &str| facts.arms.iter().position(|arm| arm.name == name);
+    let (default, challenger) = (arm(DEFAULT)?, arm(challenger)?);
+    let of = |arm: usize, control: bool| -> Vec<&Window> {
+        let its = |w: &&Window| (w.arm, w.control) == (arm, control);
+        facts.windows.iter().filter(its).collect()
     };
-    let pairs = |name: &str, control: bool| -> Vec<(&Run, &Run)> {
-        let pair = |block: &'_ Block| Some((of(block, DEFAULT, false)?, of(block, name, control)?));
-        blocks
-            .iter()
-            .filter_map(|block| {
-                let (base, other) = pair(block)?;
-                Some((&block.windows[base].run, &block.windows[other].run))
-            })
-            .collect()
-    };
-    let died = blocks
-        .iter()
-        .flat_map(|block| &block.failed)
-        .any(|failed| failed.arm == challenger || failed.arm == DEFAULT);
-    let compared = pairs(challenger, false);
+    let base = of(default, false);
+    let compared = table::pairs(&base, &of(challenger, false));
+    let mut failures = facts.failures.iter();
+    let died = failures.any(|failure| [Some(default), Some(challenger)].contains(&failure.arm));
     if compared.len() < 2 || died {
         return None;
     }
-    let settings = Settings {
-        margin: MARGIN,
-        level: LEVEL,
-        seed: SEED,
-    };
-    let figures = judge::figures(&compared, &pairs(DEFAULT, true), settings);
+    let figures = judge::figures(
+        &compared,
+        &table::pairs(&base, &of(default, true)),
+        Settings::default(),
+    );
     let judgement = figures.into_iter().next()?;
     let base_bound = compared
         .iter()
@@ -268,22 +259,9 @@ fn is_better(judgement: &Judgement, base_bound: bool) -> bool {
 fn adjust(judged: &mut [(Question, Option<(Judgement, bool)>)]) {
     let mut all: Vec<&mut (Judgement, bool)> =
         judged.iter_mut().filter_map(|(_, j)| j.as_mut()).collect();
-    let raw: Vec<f64> = all.iter().map(|(judgement, _)| judgement.p).collect();
-    let questions = raw.len() as f64;
-    for ((judgement, better), adjusted) in all.iter_mut().zip(holm::adjust(&raw)) {
-        judgement.p_adjusted = adjusted;
-        if adjusted <= 1.0 - LEVEL {
-            continue;
-        }
-        *better = false;
-        let have = judgement.pairs.len();
-        if let Verdict::Faster { .. } | Verdict::Slower { .. } = judgement.verdict {
-            let enough = |n: &usize| questions * 2f64.powi(1 - *n as i32) <= 1.0 - LEVEL;
-            let needed = (1..64).find(enough).unwrap_or(64);
-            judgement.verdict = Verdict::CannotTell {
-                more_pairs: Some(needed.saturating_sub(have).max(1)),
-            };
-        }
+    table::adjust(all.iter_mut().map(|(judgement, _)| judgement));
+    for (judgement, better) in all {
+        *better &= judgement.p_adjusted <= 1.0 - LEVEL;
     }
 }
 

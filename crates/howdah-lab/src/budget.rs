@@ -9,7 +9,7 @@ use crate::suite::{Extent, Page, Suite};
 
 /// How long and how often a benchmark measures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Effort {
+pub struct RunBudget {
     /// How many times each stack is measured in each cell.
     pub blocks: u32,
     /// When a window ends.
@@ -38,12 +38,12 @@ pub enum Until {
 /// A window that takes longer for the post's requests is cut off, and the report says so.
 pub const POSTED_LIMIT: Duration = Duration::from_secs(120);
 
-impl Effort {
-    /// An effort of minutes. Nine windows, because fewer cannot prove anything once eight questions are
+impl RunBudget {
+    /// A budget of minutes. Nine windows, because fewer cannot prove anything once eight questions are
     /// adjusted for (2^-8 is the smallest p that nine pairs can have); short ones, because the number
     /// of windows counts and not their length.
-    pub fn quick() -> Effort {
-        Effort {
+    pub fn quick() -> RunBudget {
+        RunBudget {
             blocks: 9,
             until: Until::Time(Duration::from_millis(600)),
             warmup: Duration::from_millis(200),
@@ -52,9 +52,9 @@ impl Effort {
         }
     }
 
-    /// An effort of hours, which a claim of a few per cent needs.
-    pub fn full() -> Effort {
-        Effort {
+    /// A budget of hours, which a claim of a few per cent needs.
+    pub fn full() -> RunBudget {
+        RunBudget {
             blocks: 12,
             until: Until::Time(Duration::from_secs(4)),
             warmup: Duration::from_secs(1),
@@ -63,9 +63,9 @@ impl Effort {
         }
     }
 
-    /// The post's effort: its number of requests, once, without a warm-up.
-    pub fn as_posted() -> Effort {
-        Effort {
+    /// The post's budget: its number of requests, once, without a warm-up.
+    pub fn as_posted() -> RunBudget {
+        RunBudget {
             blocks: 1,
             until: Until::Posted,
             warmup: Duration::ZERO,
@@ -74,8 +74,8 @@ impl Effort {
         }
     }
 
-    /// This effort, changed where the suite asks for something else.
-    pub fn with(mut self, extent: &Extent) -> Effort {
+    /// This budget, changed where the suite asks for something else.
+    pub fn with(mut self, extent: &Extent) -> RunBudget {
         if let Some(blocks) = extent.blocks {
             self.blocks = blocks;
         }
@@ -143,7 +143,7 @@ impl Effort {
         })
     }
 
-    /// The effort in words, with the reason for each difference from the post.
+    /// The budget in words, with the reason for each difference from the post.
     pub fn sentences(&self, suite: &Suite) -> Vec<String> {
         let load = &suite.load;
         let plural = |n: u32| if n == 1 { "" } else { "s" };
@@ -202,13 +202,13 @@ mod tests {
     #[test]
     fn a_quick_run_takes_the_first_the_last_and_something_between() {
         let all = [10, 30, 50, 100, 150, 200, 250, 300, 400, 500];
-        assert_eq!(Effort::quick().of(&all), [10, 150, 500]);
-        assert_eq!(Effort::quick().of(&[5, 10]), [5, 10]);
-        assert_eq!(Effort::full().of(&all), all);
-        assert_eq!(Effort::as_posted().of(&all), all);
-        let one = Effort {
+        assert_eq!(RunBudget::quick().of(&all), [10, 150, 500]);
+        assert_eq!(RunBudget::quick().of(&[5, 10]), [5, 10]);
+        assert_eq!(RunBudget::full().of(&all), all);
+        assert_eq!(RunBudget::as_posted().of(&all), all);
+        let one = RunBudget {
             levels: 1,
-            ..Effort::quick()
+            ..RunBudget::quick()
         };
         assert_eq!(one.of(&[5, 10]), [5]);
     }
@@ -217,11 +217,11 @@ mod tests {
     fn five_hundred_clients_of_a_slow_page_get_time_for_an_answer_each() {
         let page = Suite::named("b4").unwrap().pages.remove(0);
         let seconds = |n: f64| Some(Duration::from_secs_f64(n));
-        let quick = Effort::quick();
+        let quick = RunBudget::quick();
         assert_eq!(quick.window(&page, 10), seconds(0.6));
         assert_eq!(quick.window(&page, 500), seconds(10.0));
         assert_eq!(quick.warm_up(&page, 100).unwrap().requests, Some(200));
-        let posted = Effort::as_posted();
+        let posted = RunBudget::as_posted();
         assert_eq!(posted.window(&page, 500), None);
         assert_eq!(posted.warm_up(&page, 100), None);
     }
@@ -231,10 +231,10 @@ mod tests {
         // Their sites take half a minute to make, and the last blocks a few seconds beyond.
         let limits = FIVE.iter().map(|(name, _)| {
             let suite = Suite::named(name).unwrap();
-            Effort::quick().with(&suite.quick).limit.unwrap()
+            RunBudget::quick().with(&suite.quick).limit.unwrap()
         });
         assert!(limits.sum::<Duration>() <= Duration::from_secs(24 * 60));
-        assert_eq!(Effort::full().limit, None);
+        assert_eq!(RunBudget::full().limit, None);
     }
 
     #[test]
@@ -243,12 +243,12 @@ mod tests {
         // long, so there are few of them.
         for name in ["b1", "b2", "b3", "b5"] {
             let suite = Suite::named(name).unwrap();
-            let effort = Effort::quick().with(&suite.quick);
+            let budget = RunBudget::quick().with(&suite.quick);
             let all = suite.pages.len();
             let pages = suite.quick.pages.as_ref().map_or(all, Vec::len);
-            let cells = pages * effort.of(&suite.load.concurrency).len();
+            let cells = pages * budget.of(&suite.load.concurrency).len();
             // Holm's first step, with the smallest p that so many pairs can have.
-            let smallest = 2f64.powi(1 - effort.blocks as i32) * (suite.asked.len() * cells) as f64;
+            let smallest = 2f64.powi(1 - budget.blocks as i32) * (suite.asked.len() * cells) as f64;
             assert!(smallest <= 0.05, "{name}: {smallest}");
         }
     }

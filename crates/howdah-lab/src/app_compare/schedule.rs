@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use super::advise::{QUESTIONS, Question};
 
-/// The effort that the user asks for.
+/// The time and the measurements that the user asks for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Effort {
+pub struct AppBudget {
     /// Time that the whole comparison may take, seconds; None: as long as it takes.
     pub budget: Option<f64>,
     /// Pairs for each question of the decision; None: as many as significance needs.
@@ -25,7 +25,7 @@ pub struct Effort {
     pub levels: Vec<u32>,
 }
 
-/// The schedule that follows from the effort, the pages and the arms.
+/// The schedule that follows from the budget, the pages and the arms.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
     /// Numbers of clients, ascending.
@@ -69,10 +69,10 @@ const PART: f64 = 0.9;
 /// The longest window that a slow page gets, seconds.
 const LONGEST: f64 = 30.0;
 
-impl Effort {
-    /// An effort that ends within two minutes.
-    pub fn quick() -> Effort {
-        Effort {
+impl AppBudget {
+    /// A budget that ends within two minutes.
+    pub fn quick() -> AppBudget {
+        AppBudget {
             budget: Some(112.0),
             blocks: None,
             window: None,
@@ -80,9 +80,9 @@ impl Effort {
         }
     }
 
-    /// An effort of one or several hours, for a night.
-    pub fn full() -> Effort {
-        Effort {
+    /// A budget of one or several hours, for a night.
+    pub fn full() -> AppBudget {
+        AppBudget {
             budget: None,
             blocks: Some(30),
             window: Some(5.0),
@@ -239,7 +239,7 @@ mod tests {
             for service in [0.0005, 0.01, 0.1] {
                 for arms in [3, 8, 14] {
                     let costs = costs(arms, start);
-                    let schedule = Effort::quick().schedule(2, service, &costs, Some(100.0));
+                    let schedule = AppBudget::quick().schedule(2, service, &costs, Some(100.0));
                     let kept: Vec<Cost> = costs
                         .into_iter()
                         .filter(|cost| !schedule.left_out.contains(&cost.name))
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn with_time_enough_nothing_is_left_out_and_windows_grow() {
-        let schedule = Effort::quick().schedule(2, 0.002, &costs(11, 0.3), Some(100.0));
+        let schedule = AppBudget::quick().schedule(2, 0.002, &costs(11, 0.3), Some(100.0));
         assert_eq!(schedule.left_out, Vec::<String>::new());
         assert_eq!((schedule.blocks, schedule.deciding), (PAIRS, 16));
         assert_eq!(schedule.levels, [2, 16]);
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_look_that_took_too_long_shortens_the_windows_of_the_decision_and_no_pairs() {
-        let schedule = Effort::quick().schedule(2, 0.002, &costs(11, 0.3), Some(100.0));
+        let schedule = AppBudget::quick().schedule(2, 0.002, &costs(11, 0.3), Some(100.0));
         assert_eq!(schedule.for_decision(0.3, 6, 1000.0), schedule);
         let shorter = schedule.for_decision(0.3, 6, 45.0);
         assert!(shorter.window < schedule.window && shorter.window >= SHORTEST);
@@ -278,12 +278,12 @@ mod tests {
 
     #[test]
     fn a_slow_page_is_measured_in_longer_windows() {
-        let full = Effort {
+        let full = AppBudget {
             window: None,
-            ..Effort::full()
+            ..AppBudget::full()
         };
         assert_eq!(full.schedule(2, 1.0, &costs(5, 0.3), None).window, 10.0);
-        let schedule = Effort::full().schedule(2, 0.01, &costs(5, 0.3), None);
+        let schedule = AppBudget::full().schedule(2, 0.01, &costs(5, 0.3), None);
         assert_eq!((schedule.window, schedule.blocks), (5.0, 30));
         assert_eq!(schedule.levels, [1, 2, 8, 16, 64]);
     }

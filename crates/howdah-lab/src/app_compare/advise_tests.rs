@@ -64,7 +64,8 @@ fn the_fastest_of_each_kind_is_asked_and_the_fewest_children_that_are_as_fast() 
     let mut with_errors = look();
     for row in &mut with_errors {
         if row.arm == "apache-mod-php" || row.arm == "howdah-pool" {
-            row.errors
+            row.figures
+                .errors
                 .insert(howdah_bench::outcome::Outcome::Status5xx, 2);
         }
     }
@@ -141,7 +142,8 @@ fn facts<'a>(arms: &'a [Arm], kept: &'a [String], changing: &'a [String]) -> Fac
     Facts {
         arms,
         look: &[],
-        blocks: &[],
+        windows: &[],
+        failures: &[],
         personal: false,
         kept_by_cache: kept,
         changing,

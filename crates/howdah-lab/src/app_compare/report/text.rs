@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use howdah_bench::report::words;
 
+use super::super::outcome::Outcome;
 use super::super::rows::{Level, Row};
-use super::super::study::Outcome;
-use crate::report::text::{TESTER, tester};
+use crate::report::figures::{TESTER, text_columns, text_errors, text_head};
 
 /// Renders the result of a comparison for a terminal.
 pub fn render(outcome: &Outcome) -> String {
@@ -121,52 +121,20 @@ pub fn memory(outcome: &Outcome) -> Option<String> {
 
 fn write_level(out: &mut String, level: &Level) {
     let clients = words::plural(level.concurrency.into(), "client", "clients");
-    let _ = writeln!(
-        out,
-        "\n  {:<50} {:>9}  {:<17} {:>8} {:>9} {:>9} {:>9} {:>9} {:>13}",
-        clients, "good/s", "95 %", "errors", "p50", "p99", "CPU/req", "memory", "tester"
-    );
+    let _ = writeln!(out, "\n  {clients:<50} {}", text_head());
     for row in &level.rows {
         write_row(out, row);
     }
 }
 
 fn write_row(out: &mut String, row: &Row) {
-    let interval = row.interval.as_ref().map_or(String::new(), |interval| {
-        format!(
-            "[{}, {}]",
-            words::rate(interval.low),
-            words::rate(interval.high)
-        )
-    });
-    let time = |seconds: Option<f64>| seconds.map_or("-".to_owned(), words::duration);
-    let _ = writeln!(
-        out,
-        "    {:<48} {:>9}  {:<17} {:>8} {:>9} {:>9} {:>9} {:>9} {:>13}",
-        row.title,
-        words::rate(row.good),
-        interval,
-        words::percent(row.error_share()),
-        time(row.p50),
-        time(row.p99),
-        words::duration(row.cpu),
-        match row.memory {
-            0 => "-".to_owned(),
-            bytes => words::bytes(bytes as f64),
-        },
-        tester(&row.generator),
-    );
-    if let Some(why) = &row.generator_bound {
+    let figures = &row.figures;
+    let _ = writeln!(out, "    {:<48} {}", row.title, text_columns(figures));
+    if let Some(why) = &figures.generator_bound {
         let _ = writeln!(
             out,
             "      ! the load tester was the bottleneck ({why}): a lower bound"
         );
     }
-    if !row.errors.is_empty() {
-        let classes = row.errors.iter();
-        let classes: Vec<String> = classes
-            .map(|(outcome, count)| format!("{} {}", words::count(*count), outcome.words()))
-            .collect();
-        let _ = writeln!(out, "      errors: {}", classes.join(", "));
-    }
+    text_errors(out, figures);
 }

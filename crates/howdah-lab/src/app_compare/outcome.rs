@@ -1,0 +1,215 @@
+//! The result of a comparison on a user's application, as data; also the JSON of `howdah compare --app`.
+
+use std::path::PathBuf;
+
+use howdah_bench::report::words;
+use serde::{Deserialize, Serialize};
+
+use super::advise::Advice;
+use super::arm::Arm;
+use super::check::{Checked, Failed};
+use super::rows::Level;
+use super::schedule::Schedule;
+use super::tree::Changes;
+use crate::experiment::{End, Measured};
+
+/// The result of a comparison.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Version of this JSON.
+    pub schema: u32,
+    /// The application's directory.
+    pub directory: PathBuf,
+    /// What the lab recognised in the directory.
+    pub found: String,
+    /// The host that the requests named.
+    pub host: String,
+    /// Names of the header fields that were sent; no report contains their values.
+    pub headers: Vec<String>,
+    /// Facts about the pages.
+    pub pages: Vec<PageFacts>,
+    /// The name of the stack that the others were compared with.
+    pub reference: String,
+    /// The machine, a line for each of its properties.
+    pub machine: Vec<(String, String)>,
+    /// The machine's load average before the comparison began.
+    pub load: f64,
+    /// Versions of the programs that took part, a line each.
+    pub versions: Vec<String>,
+    /// The levels, and the number and length of the windows.
+    pub schedule: Schedule,
+    /// The schedule in words.
+    pub effort: String,
+    /// The command line that repeats the measurement.
+    pub command: String,
+    /// When it began, seconds since 1970.
+    pub began: f64,
+    /// How long this session took, seconds.
+    pub took: f64,
+    /// Whether it was stopped before its end; `--resume` continues it.
+    pub interrupted: bool,
+    /// The figures of all arms at each level.
+    pub levels: Vec<Level>,
+    /// What to choose; None if no mode of Howdah gives the right pages.
+    pub advice: Option<Advice>,
+    /// The recommended configuration file; None if there is no advice.
+    pub config: Option<Config>,
+    /// The arms that were not measured, and why.
+    pub failed: Vec<Failed>,
+    /// What else the reader should know, a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// Facts about a page, for the report.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PageFacts {
+    /// The path and the query.
+    pub url: String,
+    /// `Content-Type` without parameters.
+    pub media_type: String,
+    /// Length of the body, bytes.
+    pub bytes: usize,
+    /// The share of the page that is constant, per cent.
+    pub constant: u8,
+    /// Time that the page takes without concurrency, seconds.
+    pub service: f64,
+    /// Whether Howdah's page cache kept the page.
+    pub kept_by_cache: bool,
+}
+
+/// The configuration file that is recommended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Config {
+    /// The path of the file.
+    pub path: PathBuf,
+    /// The content of the file.
+    pub text: String,
+    /// What `howdah check` printed about the file, and what a server started from it served; or why
+    /// that failed.
+    pub trial: Result<String, String>,
+}
+
+/// Facts about the pages that were checked.
+pub(super) fn facts(checked: &Checked) -> Vec<PageFacts> {
+    let pages = checked.pages.iter();
+    pages
+        .map(|page| PageFacts {
+            url: page.url.clone(),
+            media_type: page.media_type.clone(),
+            bytes: page.bytes,
+            constant: page.shape.constant(),
+            service: page.service,
+            kept_by_cache: checked.kept_by_cache.contains(&page.url),
+        })
+        .collect()
+}
+
+/// The arms that were not measured: those that the check or a window lost.
+pub(super) fn failures(checked: &Checked, arms: &[Arm], measured: &[&Measured]) -> Vec<Failed> {
+    let mut all = checked.failed.clone();
+    for failure in measured.iter().flat_map(|of| &of.failures) {
+        let Some(arm) = failure.arm.map(|arm| &arms[arm]) else {
+            continue;
+        };
+        let failed = Failed {
+            arm: arm.name.clone(),
+            title: arm.title.clone(),
+            name: failure.name.clone(),
+            message: failure.message.clone(),
+        };
+        if !all.contains(&failed) {
+            all.push(failed);
+        }
+    }
+    all
+}
+
+/// What the reader should know besides the figures, a sentence each.
+pub(super) fn notes(
+    checked: &Checked,
+    schedule: &Schedule,
+    changes: &Changes,
+    end: End,
+    levels: &[Level],
+    measured: &[&Measured],
+) -> Vec<String> {
+    let mut notes = Vec::new();
+    if end == End::OutOfTime {
+        notes.push(
+            "the time was over before all blocks were measured: --full has no such limit"
+                .to_owned(),
+        );
+    }
+    if !schedule.left_out.is_empty() {
+        notes.push(format!(
+            "left out for want of time: {}; --full measures them",
+            schedule.left_out.join(", ")
+        ));
+    }
+    for page in &checked.pages {
+        if page.shape.marks().is_empty() {
+            notes.push(format!(
+                "{} has no constant text: during the load the status alone tells a right answer",
+                page.url
+            ));
+        }
+    }
+    for page in &checked.pages {
+        let part = format!("{} gave another page", page.url);
+        let wrong = checked
+            .failed
+            .iter()
+            .filter(|f| f.message.contains(&part))
+            .count();
+        if wrong > 1 {
+            notes.push(format!(
+                "{} is another page under {wrong} stacks: if it shows which server it runs under, leave it out",
+                page.url
+            ));
+        }
+    }
+    notes.extend(changes.sentence());
+    let scripts = changes.scripts();
+    if let Some(first) = scripts.first() {
+        notes.push(format!(
+            "{} changed during the comparison ({} …): if that was a deployment, figures of two \
+             versions are mixed here",
+            words::plural(scripts.len() as u64, "script", "scripts"),
+            first.display()
+        ));
+    }
+    if changes.cut {
+        notes.push(
+            "the directory has more than 200000 files: changes in the others were not watched"
+                .to_owned(),
+        );
+    }
+    let rows = levels.iter().flat_map(|level| &level.rows);
+    if rows.clone().any(|row| row.figures.memory == 0) {
+        notes.push("memory of processes of another user is not ours to see: run it as root, or as that user".to_owned());
+    }
+    let bound = rows
+        .filter(|row| row.figures.generator_bound.is_some())
+        .count();
+    if bound > 0 {
+        notes.push(format!(
+            "in {} the load tester was the bottleneck: these rates are lower bounds",
+            words::plural(bound as u64, "row", "rows")
+        ));
+    }
+    notes.extend(foreign(measured));
+    notes
+}
+
+/// A sentence about what other programs took of the cores; None if it was too little to matter.
+fn foreign(measured: &[&Measured]) -> Option<String> {
+    let windows = measured.iter().flat_map(|of| &of.windows);
+    let shares: Vec<f64> = windows.filter_map(|window| window.foreign).collect();
+    let mean = howdah_bench::stats::mean(&shares);
+    (mean > 0.1).then(|| {
+        format!(
+            "{} of the cores went to programs that are not the stacks' nor ours: a database of the application's, or others that disturb",
+            words::percent(mean)
+        )
+    })
+}

@@ -1,0 +1,96 @@
+//! Looks at the application before anything is measured: mistakes in what was asked for, files that the stacks
+//! cannot read, and the job that every stack is started with.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::app::App;
+use super::tree::Tree;
+use crate::LabError;
+use crate::folder::Folder;
+use crate::ini::Ini;
+use crate::process::Servant;
+use crate::stack::Job;
+
+/// Looks at the directory before anything is started; reports all mistakes at once.
+///
+/// # Errors
+/// A sentence for each mistake.
+pub fn examine(app: &App) -> Result<Tree, Vec<String>> {
+    let mut mistakes = Vec::new();
+    for path in [&app.directory, &app.root] {
+        if let Err(why) = super::app::writable_in_configurations(path)
+            && !mistakes.contains(&why)
+        {
+            mistakes.push(why);
+        }
+    }
+    let tree = Tree::of(&app.directory);
+    if !tree.has_scripts() {
+        mistakes.push(format!(
+            "{}: there is no .php file in it: nothing to compare, files are served alike in every mode",
+            app.directory.display()
+        ));
+    }
+    match mistakes.is_empty() {
+        true => Ok(tree),
+        false => Err(mistakes),
+    }
+}
+
+/// Checks that the user that the stacks run as can read the application and the results.
+///
+/// # Errors
+/// The directories that this user cannot read.
+pub fn readable(app: &App, folder: &Folder) -> Result<(), LabError> {
+    use std::os::unix::process::CommandExt;
+    let Servant::Other { uid, gid } = folder.servant() else {
+        return Ok(());
+    };
+    let mut mistakes = Vec::new();
+    for path in [app.root.as_path(), folder.path()] {
+        let mut test = Command::new("test");
+        let test = test.arg("-r").arg(path).args(["-a", "-x"]).arg(path);
+        if !test.uid(uid).gid(gid).status().is_ok_and(|s| s.success()) {
+            mistakes.push(format!(
+                "{}: www-data, who the stacks run as when root starts them, cannot read it: chmod a+rX \
+                 it and what is above, or run the comparison as its owner",
+                path.display()
+            ));
+        }
+    }
+    match mistakes.is_empty() {
+        true => Ok(()),
+        false => Err(LabError::OwnApp { mistakes }),
+    }
+}
+
+/// The job that every stack is started with.
+pub fn job(app: &App, howdah: &Path, folder: &Folder, clients: u32) -> Result<Job, LabError> {
+    let ini = Ini::write(folder, true, &[])?;
+    if let Some(theirs) = &app.php_ini {
+        // Theirs, but for what would leave the folder.
+        let kept = std::fs::read_to_string(&ini.file).map_err(LabError::file(&ini.file))?;
+        let ours = ["session.save_path", "sys_temp_dir", "upload_tmp_dir"];
+        let ours = kept
+            .lines()
+            .filter(|line| ours.iter().any(|name| line.starts_with(name)));
+        let ours: Vec<&str> = ours.collect();
+        folder.write(
+            "php/php.ini",
+            format!("{}\n[PHP]\n{}\n", theirs.text, ours.join("\n")),
+        )?;
+    }
+    Ok(Job {
+        root: app.root.clone(),
+        front_controller: app.front_controller.clone(),
+        worker: app.worker.clone(),
+        children: app.auto_children,
+        clients: clients.max(100),
+        server_name: app.host_name().to_owned(),
+        environment: app.environment.clone(),
+        ini_without_opcache: ini.clone(),
+        ini,
+        howdah: howdah.to_owned(),
+    })
+}

@@ -1,0 +1,330 @@
+//! Carries out a comparison on a user's application, from the check to the configuration file. Only the
+//! order of the steps is here; the modules beside this one do the work.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::advise::{self, Facts};
+use super::app::App;
+use super::arm::{Arm, DEFAULT, Mode, Way};
+use super::check::{self, Checked};
+use super::outcome::{self, Outcome};
+use super::rows::{self, Row};
+use super::schedule::{AppBudget, Schedule};
+use super::subject::AppSubject;
+use super::tree::{Changes, Tree};
+use super::{prepare, trial};
+use crate::LabError;
+use crate::experiment::plan::Plan;
+use crate::experiment::runner::Runner;
+use crate::experiment::{Cell, End, Measured, ProgressObserver, Turn};
+use crate::journal::{Journal, SCHEMA};
+
+/// Part of a quick run's time that is reserved for trying the configuration and for the report,
+/// seconds.
+const RESERVE: f64 = 6.0;
+
+/// Share of a quick run's time that the check of the pages may take.
+const LOOKING: f64 = 0.4;
+
+/// What the user asked for, saved for `--resume`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Asked {
+    /// The application and its requests.
+    pub app: App,
+    /// The arms that take part, the default first.
+    pub arms: Vec<Arm>,
+    /// How long and how often.
+    pub budget: AppBudget,
+    /// When it began, in seconds since 1970.
+    pub began: f64,
+}
+
+/// A comparison that is about to be carried out.
+pub struct Study {
+    /// What the user asked for, and what it is measured on.
+    pub plan: Plan<Asked>,
+    /// The comparison's journal.
+    pub journal: Journal,
+    /// The path of the `howdah` program.
+    pub howdah: PathBuf,
+    /// Set it to end the comparison after the window in progress.
+    pub interrupt: Arc<AtomicBool>,
+    /// When this session began.
+    pub started: Instant,
+}
+
+/// What was measured: a look at everything, and the decision between the default and its challengers.
+struct Windows {
+    look: Measured,
+    /// The rows of the look at the deciding level.
+    rows: Vec<Row>,
+    /// None if the look was not finished, or there is no default.
+    decision: Option<Measured>,
+}
+
+impl Windows {
+    fn all(&self) -> Vec<&Measured> {
+        [&self.look].into_iter().chain(&self.decision).collect()
+    }
+
+    fn end(&self) -> End {
+        self.decision.as_ref().unwrap_or(&self.look).end
+    }
+}
+
+impl Study {
+    /// Carries out the comparison.
+    ///
+    /// # Errors
+    /// Nothing can be measured, or nothing saved. The failure of a stack is in the outcome.
+    pub fn run(self, tree: Tree, observer: &mut dyn ProgressObserver) -> Result<Outcome, LabError> {
+        let app = &self.plan.asked.app;
+        prepare::readable(app, self.journal.folder())?;
+        let before = self.journal.kept_or("tree", || tree)?;
+        let load = load();
+        let checked = self.check(observer)?;
+        let schedule = self
+            .journal
+            .kept_or("schedule", || self.schedule(&checked))?;
+        let arms = self.arms(&checked, &schedule);
+        let windows = self.measure(&checked, &schedule, &arms, observer)?;
+        let changes = before.changes(&Tree::of(&app.directory));
+        self.outcome(load, &checked, schedule, &arms, &windows, &changes)
+    }
+
+    /// Which arms give the right pages.
+    fn check(&self, observer: &mut dyn ProgressObserver) -> Result<Checked, LabError> {
+        let Asked {
+            app, arms, budget, ..
+        } = &self.plan.asked;
+        let folder = self.journal.folder();
+        let job = prepare::job(app, &self.howdah, folder, 64 * app.cores)?;
+        let limit = budget.limit();
+        let until = limit.map(|limit| self.started + limit.mul_f64(LOOKING));
+        let mut asked = 0;
+        let mut report = |arm: &Arm, error: Option<&LabError>| match error {
+            None => {
+                let what = format!("the right pages? {}", arm.title);
+                observer.turn(asked, arms.len(), &what, None);
+                asked += 1;
+            }
+            Some(error) => observer.failed(&arm.title, error),
+        };
+        check::check(app, arms, &job, folder, until, &mut report)
+    }
+
+    /// The arms that are measured: the default first, then as they were named.
+    fn arms(&self, checked: &Checked, schedule: &Schedule) -> Vec<Arm> {
+        let mut arms: Vec<Arm> = checked.fit.clone();
+        arms.retain(|arm| !schedule.left_out.contains(&arm.name));
+        let named = &self.plan.asked.arms;
+        arms.sort_by_key(|arm| named.iter().position(|a| a.name == arm.name));
+        arms
+    }
+
+    fn measure(
+        &self,
+        checked: &Checked,
+        schedule: &Schedule,
+        arms: &[Arm],
+        observer: &mut dyn ProgressObserver,
+    ) -> Result<Windows, LabError> {
+        let app = &self.plan.asked.app;
+        let folder = self.journal.folder();
+        let most = schedule.levels.iter().max().copied().unwrap_or(1);
+        let job = prepare::job(app, &self.howdah, folder, most)?;
+        let mut subject = AppSubject {
+            app,
+            arms,
+            job: &job,
+            pages: &checked.pages,
+            schedule: schedule.clone(),
+            folder,
+        };
+        let cell = |name: &str, levels: Vec<u32>| Cell {
+            name: format!("blocks/{name}"),
+            title: name.to_owned(),
+            page: 0,
+            levels,
+        };
+        let turn = |arm: usize, control| Turn { arm, control };
+        let turns: Vec<Turn> = (0..arms.len()).map(|arm| turn(arm, false)).collect();
+        let begun = Instant::now();
+        let cells = [cell("look", schedule.levels.clone())];
+        let look = self
+            .runner(schedule.looks)
+            .run(&mut subject, &turns, &cells, observer)?;
+        let looked = begun.elapsed().as_secs_f64();
+        let at_deciding = rows::levels(arms, &[&look], &[schedule.deciding]);
+        let rows = at_deciding.into_iter().next();
+        let rows = rows.map_or_else(Vec::new, |level| level.rows);
+        let index = |name: &str| arms.iter().position(|arm| arm.name == name);
+        let mut decision = None;
+        if let (End::Finished, Some(default)) = (look.end, index(DEFAULT)) {
+            let asked = advise::challengers(arms, &rows).into_iter();
+            let asked = asked.filter_map(|(_, arm)| index(&arm.name));
+            let mut turns = vec![turn(default, false)];
+            turns.extend(asked.map(|arm| turn(arm, false)));
+            turns.push(turn(default, true));
+            let overhead = looked / f64::from(schedule.looks) / arms.len().max(1) as f64
+                - schedule.levels.len() as f64 * (schedule.window + schedule.warmup);
+            subject.schedule = self.for_decision(schedule, overhead, turns.len())?;
+            let cells = [cell("decide", vec![schedule.deciding])];
+            let runner = self.runner(subject.schedule.blocks);
+            decision = Some(runner.run(&mut subject, &turns, &cells, observer)?);
+        }
+        Ok(Windows {
+            look,
+            rows,
+            decision,
+        })
+    }
+
+    fn runner(&self, blocks: u32) -> Runner<'_> {
+        Runner {
+            journal: &self.journal,
+            interrupt: self.interrupt.clone(),
+            blocks,
+            // The pages stay the same, and so does the load tester's maximum.
+            ceilings: 1,
+            limit: None,
+            deadline: self.deadline(),
+            rerun_failed: false,
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let limit = self.plan.asked.budget.limit()?;
+        Some(self.started + limit - Duration::from_secs_f64(RESERVE))
+    }
+
+    fn schedule(&self, checked: &Checked) -> Schedule {
+        let Asked {
+            app, arms, budget, ..
+        } = &self.plan.asked;
+        let left = budget.limit().map(|limit| {
+            (limit.as_secs_f64() - self.started.elapsed().as_secs_f64() - RESERVE).max(0.0)
+        });
+        let mut costs = checked.costs.clone();
+        for cost in &mut costs {
+            let arm = arms.iter().find(|arm| arm.name == cost.name);
+            cost.expendable = arm.map_or(0, |arm| expendable(arm, &checked.reference));
+        }
+        let service = super::subject::mean_service(&checked.pages);
+        budget.schedule(app.cores, service, &costs, left)
+    }
+
+    /// The schedule of the decision: the same for all its blocks, even after a resume.
+    fn for_decision(
+        &self,
+        schedule: &Schedule,
+        overhead: f64,
+        turns: usize,
+    ) -> Result<Schedule, LabError> {
+        let given = self.plan.asked.budget.window.is_some();
+        self.journal
+            .kept_or("schedule-decision", || match self.deadline() {
+                Some(deadline) if !given => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    schedule.for_decision(overhead.max(0.0), turns, left.as_secs_f64())
+                }
+                _ => schedule.clone(),
+            })
+    }
+
+    fn outcome(
+        &self,
+        load: f64,
+        checked: &Checked,
+        schedule: Schedule,
+        arms: &[Arm],
+        windows: &Windows,
+        changes: &Changes,
+    ) -> Result<Outcome, LabError> {
+        let app = &self.plan.asked.app;
+        let pages = checked.pages.iter();
+        let changing = pages.filter(|page| page.shape.constant() < 100);
+        let changing: Vec<String> = changing.map(|page| page.url.clone()).collect();
+        let decision = windows.decision.as_ref();
+        let has_default = arms.iter().any(|arm| arm.name == DEFAULT);
+        let advice = has_default.then(|| {
+            advise::advise(&Facts {
+                arms,
+                look: &windows.rows,
+                windows: decision.map_or(&[], |decision| &decision.windows),
+                failures: decision.map_or(&[], |decision| &decision.failures),
+                personal: app.is_personal(),
+                kept_by_cache: &checked.kept_by_cache,
+                changing: &changing,
+                auto_children: app.auto_children,
+                machine_memory: memory_of(&self.plan.identity.machine),
+            })
+        });
+        let end = windows.end();
+        let interrupted = end == End::Interrupted;
+        let config = match (&advice, interrupted) {
+            (Some(advice), false) => Some(trial::configure(self, advice, checked, &schedule)?),
+            _ => None,
+        };
+        let measured = windows.all();
+        let levels = rows::levels(arms, &measured, &schedule.levels);
+        let notes = outcome::notes(checked, &schedule, changes, end, &levels, &measured);
+        Ok(Outcome {
+            schema: SCHEMA,
+            directory: app.directory.clone(),
+            found: app.found.clone(),
+            host: app.host.clone(),
+            headers: app.header_names().into_iter().map(str::to_owned).collect(),
+            pages: outcome::facts(checked),
+            reference: checked.reference.clone(),
+            machine: self.plan.identity.machine.clone(),
+            load,
+            versions: self.plan.identity.versions.clone(),
+            effort: schedule.sentence(),
+            command: self.plan.command.clone(),
+            began: self.plan.asked.began,
+            took: self.started.elapsed().as_secs_f64(),
+            interrupted,
+            levels,
+            advice,
+            config,
+            failed: outcome::failures(checked, arms, &measured),
+            notes,
+            schedule,
+        })
+    }
+}
+
+/// How soon an arm is left out when time is short; 0: never.
+fn expendable(arm: &Arm, reference: &str) -> u32 {
+    match (&arm.way, arm.choice()) {
+        _ if arm.name == DEFAULT || arm.title == reference => 0,
+        (Way::Rival(_), _) => 4,
+        (_, Some(choice)) => match choice.mode {
+            Mode::Embed if choice.cache => 0,
+            Mode::Embed | Mode::Worker => 1,
+            Mode::Fastcgi => 2,
+            Mode::Pool => 3,
+            Mode::Cgi => 5,
+        },
+        (Way::Howdah(_), None) => 5,
+    }
+}
+
+fn load() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let first = text.split_whitespace().next();
+    first.and_then(|word| word.parse().ok()).unwrap_or(0.0)
+}
+
+/// The machine's memory, bytes, from its line `memory: N kB`.
+fn memory_of(machine: &[(String, String)]) -> u64 {
+    let line = machine.iter().find(|(name, _)| name == "memory");
+    let kib = line.and_then(|(_, value)| value.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}

@@ -1,0 +1,188 @@
+//! A user's application as the subject of an experiment: which arm is started how, that it gives the right
+//! pages, and the load on them.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use howdah_bench::plan::check::{BodyCheck, Pattern};
+use howdah_bench::plan::{Arrivals, Plan, Stop, Target, Template};
+
+use super::app::App;
+use super::arm::Arm;
+use super::check::{self, Page};
+use super::schedule::Schedule;
+use crate::LabError;
+use crate::experiment::{Cell, Subject};
+use crate::folder::Folder;
+use crate::stack::{Job, Running};
+
+/// Most requests of a warm-up, unless there are more clients.
+const MOST_WARMING: u64 = 10_000;
+
+/// The application, and what its windows share.
+pub struct AppSubject<'a> {
+    /// The application that is measured.
+    pub app: &'a App,
+    /// The arms, by index.
+    pub arms: &'a [Arm],
+    /// The job that every arm is started with.
+    pub job: &'a Job,
+    /// The application's pages.
+    pub pages: &'a [Page],
+    /// The length of the windows.
+    pub schedule: Schedule,
+    /// The folder of generated files.
+    pub folder: &'a Folder,
+}
+
+impl Subject for AppSubject<'_> {
+    fn title(&self, arm: usize) -> String {
+        self.arms[arm].title.clone()
+    }
+
+    fn start(&self, arm: usize, _: &Cell) -> Result<Running, LabError> {
+        self.arms[arm].start(self.app, self.job, self.folder)
+    }
+
+    fn check(&self, arm: usize, _: &Cell, running: &Running) -> Result<(), LabError> {
+        check::recheck(self.app, &self.arms[arm], running, self.pages)
+    }
+
+    fn plan(&self, arm: usize, _: &Cell, level: u32, to: SocketAddr) -> Result<Plan, LabError> {
+        plan(self.app, self.pages, &self.schedule, to, level).map_err(|why| LabError::NotMeasured {
+            stack: self.title(arm),
+            why,
+        })
+    }
+
+    fn warm_up(&self, _: &Cell, window: &Plan) -> Option<Plan> {
+        Some(warm_up(window, self.pages, &self.schedule, self.app.cores))
+    }
+}
+
+fn plan(
+    app: &App,
+    pages: &[Page],
+    schedule: &Schedule,
+    address: SocketAddr,
+    level: u32,
+) -> Result<Plan, String> {
+    let target = |page: &Page| {
+        Target::parse(&format!("http://{address}{}", page.url)).map_err(|e| e.to_string())
+    };
+    let targets: Vec<Target> = pages.iter().map(target).collect::<Result<_, _>>()?;
+    let first = targets.first().ok_or("there is no page")?.clone();
+    let stop = Stop {
+        requests: None,
+        time: Some(Duration::from_secs_f64(schedule.window)),
+    };
+    let mut plan = Plan::new(first, Arrivals::Closed { concurrency: level }, stop);
+    plan.targets = targets;
+    let host = [("Host".to_owned(), Template::new(&app.host))];
+    let sent = app
+        .headers
+        .iter()
+        .map(|(n, v)| (n.clone(), Template::new(v)));
+    plan.request.headers = host.into_iter().chain(sent).collect();
+    plan.checks.body = checks(pages)?;
+    Ok(plan)
+}
+
+/// The plan of a warm-up: a separate run that ends when a number of requests have been answered. A
+/// server that still works for clients who have left would be slow in the window.
+fn warm_up(plan: &Plan, pages: &[Page], schedule: &Schedule, cores: u32) -> Plan {
+    let mut warm = plan.clone();
+    let service = mean_service(pages).max(1e-4);
+    let fit = (schedule.warmup * f64::from(cores) / service) as u64;
+    let clients = u64::from(plan.arrivals.connections());
+    let requests = fit.clamp(clients, clients.max(MOST_WARMING));
+    let expected = requests as f64 * service / f64::from(cores);
+    warm.stop = Stop {
+        requests: Some(requests),
+        // For what hangs, or is many times slower than the reference was alone.
+        time: Some(Duration::from_secs_f64((4.0 * expected).clamp(2.0, 120.0))),
+    };
+    warm
+}
+
+/// The mean time that a page takes without concurrency, seconds.
+pub fn mean_service(pages: &[Page]) -> f64 {
+    let sum: f64 = pages.iter().map(|page| page.service).sum();
+    sum / pages.len().max(1) as f64
+}
+
+/// Checks that an answer contains a page's own text, and its end; with several pages, those of any of
+/// them. Empty if a page has no constant text: then the status alone decides.
+fn checks(pages: &[Page]) -> Result<Vec<BodyCheck>, String> {
+    if pages.iter().any(|page| page.shape.marks().is_empty()) {
+        return Ok(Vec::new());
+    }
+    if let [page] = pages {
+        let marks = page.shape.marks().iter().cloned();
+        return Ok(marks.map(BodyCheck::Contains).collect());
+    }
+    let any = |pick: fn(&[String]) -> Option<&String>| {
+        let texts = pages.iter().filter_map(|page| pick(page.shape.marks()));
+        let mut texts: Vec<String> = texts.map(|text| literal(text)).collect();
+        texts.sort();
+        texts.dedup();
+        Pattern::new(&texts.join("|"))
+            .map(BodyCheck::Matches)
+            .map_err(|e| e.to_string())
+    };
+    Ok(vec![
+        any(|marks| marks.first())?,
+        any(|marks| marks.last())?,
+    ])
+}
+
+/// A regular expression that finds the text. Escapes only characters with a meaning, for `\<` would
+/// have one.
+fn literal(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() * 2);
+    for c in text.chars() {
+        if r"\.+*?()|[]{}^$#&-~".contains(c) {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shape::Shape;
+    use super::*;
+
+    fn page(url: &str, body: &str) -> Page {
+        Page {
+            url: url.to_owned(),
+            media_type: "text/html".to_owned(),
+            bytes: body.len(),
+            shape: Shape::learn(&[body.as_bytes().to_vec()]),
+            service: 0.01,
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_none_of_the_pages_fails_the_checks() {
+        let one = page("/a", "<h1>Elephants (all) of $5</h1>\n<p>bye</p>");
+        let two = page("/b", "<h1>Tigers [none]*</h1>\n");
+        for pages in [vec![one.clone()], vec![one, two]] {
+            let checks = checks(&pages).unwrap();
+            let passes = |body: &str| checks.iter().all(|check| check.passes(body.as_bytes()));
+            assert!(passes("<h1>Elephants (all) of $5</h1>\n<p>bye</p>"));
+            assert_eq!(passes("<h1>Tigers [none]*</h1>"), pages.len() == 2);
+            assert!(!passes("<h1>Tigers n*</h1>"));
+            assert!(!passes("<b>Fatal error</b>"));
+        }
+        assert!(checks(&[page("/", "1")]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn every_mark_is_a_literal() {
+        let awkward = "a.b*c(d)[e]{f}^$|\\?+-#&~ \u{e9}\n/";
+        let pattern = Pattern::new(&literal(awkward)).unwrap();
+        assert!(BodyCheck::Matches(pattern).passes(awkward.as_bytes()));
+    }
+}

@@ -1,0 +1,184 @@
+//! The experiment that every comparison is: arms (servers) measured in turns, in cells (a page at a number
+//! of clients), in blocks that each have everything once. What drifts over the hours hits all arms
+//! alike, and all cells too, so that a rate at 500 clients may be compared with one at 10.
+//!
+//! - this file: the data, and [`Subject`], what is measured: the pages of a suite
+//!   ([`crate::suite_runner`]) or a user's application ([`crate::app_compare::subject`]).
+//! - [`runner`]: in which order, for how long, what failed, what the journal keeps.
+//! - [`turn`]: one arm started afresh and measured. - [`plan`]: what `--resume` needs to know.
+
+pub mod plan;
+pub mod runner;
+mod turn;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use howdah_bench::plan::Plan;
+use howdah_bench::run::Run;
+use serde::{Deserialize, Serialize};
+
+use crate::LabError;
+use crate::stack::Running;
+
+/// What is measured: how an arm is started for a cell, and which load it gets.
+pub trait Subject {
+    /// An arm's name for readers.
+    fn title(&self, arm: usize) -> String;
+    /// Fails if something that all arms need, as their database, is broken.
+    fn alive(&mut self) -> Result<(), LabError> {
+        Ok(())
+    }
+    /// Starts an arm afresh for its turn in a cell.
+    fn start(&self, arm: usize, cell: &Cell) -> Result<Running, LabError>;
+    /// Fails if a started arm gives another page: error pages are fast.
+    fn check(&self, arm: usize, cell: &Cell, running: &Running) -> Result<(), LabError>;
+    /// The load of a window.
+    fn plan(&self, arm: usize, cell: &Cell, level: u32, to: SocketAddr) -> Result<Plan, LabError>;
+    /// The warm-up before a window; None if there is none. It is a run of its own: a request begun in
+    /// the generator's own warm-up and answered in the window is in no count, and with 500 clients that
+    /// is most of a short window.
+    fn warm_up(&self, cell: &Cell, window: &Plan) -> Option<Plan>;
+    /// The sessions of programs that all arms use, as their database: not an arm's, and not foreign.
+    fn shared_sessions(&self) -> Vec<u32> {
+        Vec::new()
+    }
+    /// Whether the CPU time of an arm's programs can be known.
+    fn knows_cpu(&self, _arm: usize) -> bool {
+        true
+    }
+}
+
+/// An arm's place in the alternation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// The arm's index.
+    pub arm: usize,
+    /// Whether this is an arm a second time: what separates it from itself is the noise that no verdict
+    /// may go below.
+    pub control: bool,
+}
+
+/// What an arm is started once for: a page, at one level or at several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// The name of its parts in the journal, without the block's number.
+    pub name: String,
+    /// The name for readers.
+    pub title: String,
+    /// The page's index in the subject.
+    pub page: usize,
+    /// Numbers of clients.
+    pub levels: Vec<u32>,
+}
+
+impl Cell {
+    /// The number of clients, if there is only one.
+    pub fn level(&self) -> Option<u32> {
+        match self.levels.as_slice() {
+            [only] => Some(*only),
+            _ => None,
+        }
+    }
+}
+
+/// One measurement: an arm, a page and a number of clients in one block.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Window {
+    /// The arm's index.
+    pub arm: usize,
+    /// Whether this is the arm a second time, which shows the noise.
+    pub control: bool,
+    /// The page's index in the subject.
+    pub page: usize,
+    /// Number of clients.
+    pub concurrency: u32,
+    /// The block's number, from 0.
+    pub block: u32,
+    /// What the generator measured; the values of header fields are concealed.
+    pub run: Run,
+    /// CPU time of the whole stack per request; the database's is not in it. None: not known
+    /// ([`Subject::knows_cpu`]).
+    pub cpu_per_request: Option<Duration>,
+    /// Proportional memory of the whole stack after the window, bytes; 0 if the lab may not read it.
+    pub memory: u64,
+    /// Share of the machine's cores that was busy with other programs than the stack, the database and
+    /// the load tester. None: not known.
+    pub foreign: Option<f64>,
+}
+
+/// Why an arm has no figures, or no further ones.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Failure {
+    /// The arm's index; None: every arm, because what all need is broken.
+    pub arm: Option<usize>,
+    /// The page on which it failed; None: everywhere.
+    pub page: Option<usize>,
+    /// The number of clients at which it failed; None: at all.
+    pub level: Option<u32>,
+    /// The error's name ([`LabError::name`]).
+    pub name: String,
+    /// The error's whole message.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure in a cell, or everywhere.
+    pub fn new(arm: Option<usize>, cell: Option<&Cell>, error: &LabError) -> Failure {
+        Failure {
+            arm,
+            page: cell.map(|cell| cell.page),
+            level: cell.and_then(Cell::level),
+            name: error.name().to_owned(),
+            message: error.to_string(),
+        }
+    }
+
+    fn is_in(&self, cell: &Cell) -> bool {
+        (self.page, self.level) == (Some(cell.page), cell.level())
+    }
+}
+
+/// Why an experiment ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// All blocks were measured.
+    Finished,
+    /// Somebody interrupted it.
+    Interrupted,
+    /// The time was up.
+    OutOfTime,
+}
+
+/// The windows and failures of an experiment.
+#[derive(Debug)]
+pub struct Measured {
+    /// All windows, in the order measured.
+    pub windows: Vec<Window>,
+    /// Arms that have no figures, and why.
+    pub failures: Vec<Failure>,
+    /// Cells that got fewer blocks than they should have had.
+    pub left_out: Vec<LeftOut>,
+    /// Why it ended; everything measured until then is included.
+    pub end: End,
+    /// How long the measuring took, earlier sessions included.
+    pub took: Duration,
+}
+
+/// A cell for which the time was too short.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    /// The cell.
+    pub cell: Cell,
+    /// Number of blocks that were measured.
+    pub blocks: u32,
+}
+
+/// Receives the progress of a measurement.
+pub trait ProgressObserver {
+    /// Called before each turn. `left`: the estimated rest of the time, from what the turns took so
+    /// far.
+    fn turn(&mut self, done: usize, of: usize, what: &str, left: Option<Duration>);
+    /// Called when an arm has failed.
+    fn failed(&mut self, what: &str, error: &LabError);
+}

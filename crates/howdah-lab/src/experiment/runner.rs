@@ -1,0 +1,300 @@
+//! The loop of every comparison. The order of arms turns from block to block and runs backwards in every
+//! other one, so that a neighbour's habits favour nobody; so does the order of the cells. What a block
+//! measured in a cell is a part: the journal keeps all of it or nothing, and a run that is stopped, or
+//! out of time, has whole blocks of everything.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use howdah_bench::driver;
+use serde::{Deserialize, Serialize};
+
+use super::{Cell, End, Failure, LeftOut, Measured, ProgressObserver, Subject, Turn, Window, turn};
+use crate::LabError;
+use crate::ceiling;
+use crate::journal::Journal;
+
+/// How an experiment is carried out.
+pub struct Runner<'a> {
+    /// The journal that keeps the parts.
+    pub journal: &'a Journal,
+    /// Set it to end the experiment after the window in progress.
+    pub interrupt: Arc<AtomicBool>,
+    /// Number of blocks.
+    pub blocks: u32,
+    /// Number of blocks after whose parts the load tester's own maximum is measured.
+    pub ceilings: u32,
+    /// No part begins that would end after this time of measuring, all sessions together, if it took as
+    /// long as the longest of its cell. None: no limit.
+    pub limit: Option<Duration>,
+    /// Nothing goes on after this moment, and the part in progress is dropped. None: no limit.
+    pub deadline: Option<Instant>,
+    /// Whether to measure again the parts of the journal that lack figures of an arm.
+    pub rerun_failed: bool,
+}
+
+/// What a block measured in a cell.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Part {
+    windows: Vec<Window>,
+    failures: Vec<Failure>,
+    took: Duration,
+}
+
+/// A cell's state: its number of blocks, and how long the longest of them took.
+#[derive(Clone, Copy, Debug, Default)]
+struct Got {
+    blocks: u32,
+    longest: Duration,
+}
+
+impl Runner<'_> {
+    /// Measures all blocks that the journal does not hold, as far as the time allows.
+    ///
+    /// # Errors
+    /// The journal cannot be read or written. The failure of an arm is in the result, and the others
+    /// continue.
+    pub fn run(
+        &self,
+        subject: &mut dyn Subject,
+        turns: &[Turn],
+        cells: &[Cell],
+        observer: &mut dyn ProgressObserver,
+    ) -> Result<Measured, LabError> {
+        let mut session = Session {
+            runner: self,
+            subject,
+            turns,
+            observer,
+            measured: Measured {
+                windows: Vec::new(),
+                failures: Vec::new(),
+                left_out: Vec::new(),
+                end: End::Finished,
+                took: Duration::ZERO,
+            },
+            got: BTreeMap::new(),
+            begun: Instant::now(),
+            done: 0,
+            of: cells.len() * self.blocks as usize * turns.len(),
+            now: 0,
+        };
+        for block in 0..self.blocks {
+            session.block(cells, block)?;
+            if session.measured.end != End::Finished {
+                break;
+            }
+        }
+        Ok(session.finish(cells))
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.interrupt.load(Ordering::Relaxed)
+    }
+
+    fn is_out_of_time(&self) -> bool {
+        let deadline = self.deadline;
+        deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+}
+
+/// An experiment in progress.
+struct Session<'a> {
+    runner: &'a Runner<'a>,
+    subject: &'a mut dyn Subject,
+    turns: &'a [Turn],
+    observer: &'a mut dyn ProgressObserver,
+    measured: Measured,
+    /// The state of each cell, by name.
+    got: BTreeMap<String, Got>,
+    begun: Instant,
+    /// Counts of turns: finished, in total, and measured in this session.
+    done: usize,
+    of: usize,
+    now: u32,
+}
+
+impl Session<'_> {
+    /// Measures a block of everything. If a part is left out for lack of time, the others of its block
+    /// are still measured where they fit: no cell gets two blocks more than another.
+    fn block(&mut self, cells: &[Cell], block: u32) -> Result<(), LabError> {
+        for at in driver::order(block as usize, cells.len()) {
+            let cell = &cells[at];
+            let name = format!("{}-{block:03}", cell.name);
+            let is_too_late = block > 0 && self.is_too_late(cell);
+            let kept = self.runner.journal.kept::<Part>(&name)?;
+            let kept = kept.filter(|part| is_too_late || !self.is_spoilt(part, cell));
+            if let Some(part) = kept {
+                self.done += self.turns.len();
+                self.take(cell, part);
+                continue;
+            }
+            if is_too_late {
+                self.done += self.turns.len();
+                self.measured.end = End::OutOfTime;
+                continue;
+            }
+            let mut part = Part::default();
+            let begun = Instant::now();
+            let whole = self.part(&mut part, cell, block);
+            part.took = begun.elapsed();
+            if let ControlFlow::Break(end) = whole {
+                self.measured.end = end;
+                if end == End::Interrupted {
+                    self.measured.windows.append(&mut part.windows);
+                }
+                return Ok(());
+            }
+            // What all arms need may work again when the comparison is resumed.
+            if part.failures.iter().all(|failure| failure.arm.is_some()) {
+                self.runner.journal.keep(&name, &part)?;
+            }
+            self.take(cell, part);
+        }
+        Ok(())
+    }
+
+    /// Measures every arm once, and then the load tester's own maximum.
+    fn part(&mut self, part: &mut Part, cell: &Cell, block: u32) -> ControlFlow<End> {
+        for at in driver::order(block as usize, self.turns.len()) {
+            let turn = self.turns[at];
+            self.stop()?;
+            let title = self.subject.title(turn.arm);
+            let what = format!("{title} · {}", cell.title);
+            self.announce(&what);
+            if self.is_out(&part.failures, turn.arm, cell) {
+                continue;
+            }
+            if let Err(error) = self.subject.alive() {
+                self.observer.failed(&cell.title, &error);
+                part.failures.push(Failure::new(None, Some(cell), &error));
+                return ControlFlow::Continue(());
+            }
+            self.now += 1;
+            let windows = turn::measure(self.runner, &*self.subject, turn, cell, block);
+            // What was cut short is not slow.
+            if self.runner.is_out_of_time() {
+                return ControlFlow::Break(End::OutOfTime);
+            }
+            match windows {
+                Ok(windows) => part.windows.extend(windows),
+                Err(_) if self.runner.is_interrupted() => {
+                    return ControlFlow::Break(End::Interrupted);
+                }
+                Err(error) => {
+                    self.observer.failed(&what, &error);
+                    let failure = Failure::new(Some(turn.arm), Some(cell), &error);
+                    part.failures.push(failure);
+                }
+            }
+        }
+        if block < self.runner.ceilings {
+            self.ceilings(part, cell);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn stop(&self) -> ControlFlow<End> {
+        if self.runner.is_interrupted() {
+            ControlFlow::Break(End::Interrupted)
+        } else if self.runner.is_out_of_time() {
+            ControlFlow::Break(End::OutOfTime)
+        } else {
+            ControlFlow::Continue(())
+        }
+    }
+
+    fn ceilings(&mut self, part: &mut Part, cell: &Cell) {
+        for level in &cell.levels {
+            let windows = part.windows.iter_mut();
+            let here = windows.filter(|window| window.concurrency == *level);
+            let runs = here.map(|window| &mut window.run);
+            if let Err(why) = ceiling::measure(runs, &self.runner.interrupt) {
+                let error = LabError::NotMeasured {
+                    stack: "the load tester".to_owned(),
+                    why,
+                };
+                self.observer.failed("its ceiling", &error);
+            }
+        }
+    }
+
+    /// Whether an arm is no longer measured: one that did not start would not start at the next level
+    /// either, and each attempt may take half a minute; one that failed in a cell has lost that cell,
+    /// and so have all if what they need broke in it. `now`: failures of the part in progress.
+    fn is_out(&self, now: &[Failure], arm: usize, cell: &Cell) -> bool {
+        let mut failures = self.measured.failures.iter().chain(now);
+        failures.any(|failure| match failure.arm {
+            Some(failed) => {
+                failed == arm && (failure.is_in(cell) || failure.name == "DoesNotStart")
+            }
+            None => failure.is_in(cell),
+        })
+    }
+
+    /// Whether a saved part has to be measured again, because an arm that could have figures has none
+    /// in it. An arm that failed again in this session does not count, or everybody would be measured
+    /// again and again because of it.
+    fn is_spoilt(&self, part: &Part, cell: &Cell) -> bool {
+        let has = |turn: &Turn| {
+            let mut windows = part.windows.iter();
+            windows.any(|w| (w.arm, w.control) == (turn.arm, turn.control))
+        };
+        let lacks = |turn: &Turn| !has(turn) && !self.is_out(&[], turn.arm, cell);
+        self.runner.rerun_failed && self.turns.iter().any(lacks)
+    }
+
+    /// Whether a part of this cell would end too late, if it takes as long as its longest one.
+    fn is_too_late(&self, cell: &Cell) -> bool {
+        let after = self.measured.took + self.got(cell).longest;
+        self.runner.limit.is_some_and(|limit| after > limit)
+    }
+
+    fn got(&self, cell: &Cell) -> Got {
+        self.got.get(&cell.name).copied().unwrap_or_default()
+    }
+
+    /// Adds a finished part. If an arm failed, its windows in that cell are dropped: they are no sample
+    /// of a healthy server.
+    fn take(&mut self, cell: &Cell, part: Part) {
+        self.measured.took += part.took;
+        let got = self.got.entry(cell.name.clone()).or_default();
+        got.longest = got.longest.max(part.took);
+        got.blocks += 1;
+        self.measured.windows.extend(part.windows);
+        for failure in part.failures {
+            let lost = |w: &Window| {
+                Some(w.arm) == failure.arm
+                    && w.page == cell.page
+                    && cell.levels.contains(&w.concurrency)
+            };
+            self.measured.windows.retain(|w| !lost(w));
+            self.measured.failures.push(failure);
+        }
+    }
+
+    fn announce(&mut self, what: &str) {
+        let rest = self.of.saturating_sub(self.done);
+        let left = (self.now > 0).then(|| self.begun.elapsed() / self.now * rest as u32);
+        self.observer
+            .turn(self.done, self.of.max(self.done), what, left);
+        self.done += 1;
+    }
+
+    fn finish(mut self, cells: &[Cell]) -> Measured {
+        if self.measured.end != End::Interrupted {
+            let got = cells.iter().map(|cell| (cell, self.got(cell).blocks));
+            let short = got.filter(|(_, blocks)| *blocks < self.runner.blocks);
+            self.measured.left_out = short
+                .map(|(cell, blocks)| LeftOut {
+                    cell: cell.clone(),
+                    blocks,
+                })
+                .collect();
+        }
+        self.measured
+    }
+}

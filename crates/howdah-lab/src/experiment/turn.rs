@@ -1,0 +1,135 @@
+//! One turn: an arm is started afresh, must give the right page, is warmed up and measured.
+
+use std::time::{Duration, Instant};
+
+use howdah_bench::engine::{self, Control};
+use howdah_bench::plan::{Plan, Template};
+use howdah_bench::run::{Ended, Run};
+
+use super::runner::Runner;
+use super::{Cell, Subject, Turn, Window};
+use crate::LabError;
+use crate::process::{Memory, Usage, busy_time, own_time, usage_of};
+use crate::stack::Running;
+
+/// Measures an arm in a cell, at each of its levels.
+pub(super) fn measure(
+    runner: &Runner<'_>,
+    subject: &dyn Subject,
+    turn: Turn,
+    cell: &Cell,
+    block: u32,
+) -> Result<Vec<Window>, LabError> {
+    let mut running = subject.start(turn.arm, cell)?;
+    let windows = windows(runner, subject, turn, cell, block, &running);
+    // Its death explains whatever the load tester reports.
+    running.alive()?;
+    windows
+}
+
+fn windows(
+    runner: &Runner<'_>,
+    subject: &dyn Subject,
+    turn: Turn,
+    cell: &Cell,
+    block: u32,
+    running: &Running,
+) -> Result<Vec<Window>, LabError> {
+    let not_measured = |why: String| LabError::NotMeasured {
+        stack: subject.title(turn.arm),
+        why,
+    };
+    subject.check(turn.arm, cell, running)?;
+    let mut levels = cell.levels.clone();
+    let first = block as usize % levels.len();
+    levels.rotate_left(first);
+    let mut windows = Vec::new();
+    for level in levels {
+        let plan = subject.plan(turn.arm, cell, level, running.address)?;
+        if let Some(warm_up) = subject.warm_up(cell, &plan) {
+            drive(runner, &warm_up).map_err(not_measured)?;
+        }
+        let sessions = [running.sessions(), subject.shared_sessions()];
+        let sessions = [&sessions[0][..], &sessions[1][..]];
+        let begun = Instant::now();
+        let before = Moment::now(sessions, Memory::Leave);
+        let mut run = drive(runner, &plan).map_err(not_measured)?;
+        let took = begun.elapsed();
+        let after = Moment::now(sessions, Memory::Read);
+        if run.ended == Ended::Interrupted {
+            return Err(not_measured("the window was interrupted".to_owned()));
+        }
+        for (_, value) in &mut run.plan.request.headers {
+            *value = Template::new("(concealed)");
+        }
+        let cpu = cpu_per_request(&before.stack, &after.stack, run.ended_requests());
+        let foreign = foreign(&before, &after, took, run.machine.cores);
+        let knows_cpu = subject.knows_cpu(turn.arm);
+        windows.push(Window {
+            arm: turn.arm,
+            control: turn.control,
+            page: cell.page,
+            concurrency: level,
+            block,
+            cpu_per_request: knows_cpu.then_some(cpu),
+            memory: after.stack.memory,
+            foreign: knows_cpu.then_some(foreign),
+            run,
+        });
+    }
+    Ok(windows)
+}
+
+/// Runs a plan, cut off at the deadline, however slow the server is.
+fn drive(runner: &Runner<'_>, plan: &Plan) -> Result<Run, String> {
+    let mut plan = plan.clone();
+    if let Some(deadline) = runner.deadline {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = left.max(Duration::from_millis(100));
+        plan.stop.time = plan.stop.time.map(|time| time.min(left));
+    }
+    let control = Control {
+        interrupt: runner.interrupt.clone(),
+        ..Control::default()
+    };
+    engine::run(&plan, control).map_err(|error| error.to_string())
+}
+
+/// What the stack, the database, the lab and the machine had used at one edge of a window.
+struct Moment {
+    stack: Usage,
+    database: Usage,
+    ourselves: Duration,
+    machine: Duration,
+}
+
+impl Moment {
+    fn now([stack, database]: [&[u32]; 2], memory: Memory) -> Moment {
+        // The clocks are read before the pass over the processes, which takes time of its own.
+        let (machine, ourselves) = (busy_time(), own_time());
+        let [stack, database] = usage_of([stack, database], memory);
+        Moment {
+            stack,
+            database,
+            ourselves,
+            machine,
+        }
+    }
+}
+
+/// The share of the cores' time that other programs used. Ticks are 10 ms, so in a short window it is
+/// accurate to a few per cent.
+fn foreign(before: &Moment, after: &Moment, took: Duration, cores: u32) -> f64 {
+    let used = |of: fn(&Moment) -> Duration| of(after).saturating_sub(of(before));
+    let ours = used(|m| m.stack.cpu) + used(|m| m.database.cpu) + used(|m| m.ourselves);
+    let foreign = used(|m| m.machine).saturating_sub(ours);
+    (foreign.as_secs_f64() / (took.as_secs_f64() * f64::from(cores.max(1)))).min(1.0)
+}
+
+fn cpu_per_request(before: &Usage, after: &Usage, requests: u64) -> Duration {
+    let used = after.cpu.saturating_sub(before.cpu);
+    if requests == 0 {
+        return Duration::ZERO;
+    }
+    Duration::from_secs_f64(used.as_secs_f64() / requests as f64)
+}

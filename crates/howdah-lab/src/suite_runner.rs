@@ -1,0 +1,275 @@
+//! Runs a benchmark: every stack on the suite's pages at its levels, in turns ([`crate::experiment`]).
+//! Measures; judges nothing.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use howdah_bench::engine::{self, Control};
+use howdah_bench::outcome::Outcome;
+use howdah_bench::plan::check::BodyCheck;
+use howdah_bench::plan::template::Random;
+use howdah_bench::plan::{Arrivals, Plan, Stop, Target, Template};
+use serde::{Deserialize, Serialize};
+
+use crate::LabError;
+use crate::budget::{POSTED_LIMIT, RunBudget};
+use crate::experiment::runner::Runner;
+use crate::experiment::{Cell, Failure, Measured, ProgressObserver, Subject, Turn};
+use crate::fixture::wordpress;
+use crate::folder::Folder;
+use crate::ini::Ini;
+use crate::journal::Journal;
+use crate::site::Sites;
+use crate::stack::{Job, Running, Stack};
+use crate::suite::{Page, Site, Suite};
+
+/// The directory of a run's folder that holds its journals, one for each benchmark.
+pub const DIRECTORY: &str = "measured";
+
+/// A benchmark as it was asked for, saved for `--resume`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Asked {
+    /// The benchmark, reduced to the pages and rows that were asked for.
+    pub suite: Suite,
+    /// How long and how often.
+    pub budget: RunBudget,
+    /// The benchmark's name or file on the command line.
+    pub benchmark: String,
+    /// The part of the command line that says how often and how long.
+    pub options: String,
+}
+
+/// What measurements of all suites share.
+pub struct SuiteRunner {
+    /// The folder for everything that is written.
+    pub folder: Folder,
+    /// The path of the `howdah` program.
+    pub howdah: PathBuf,
+    /// Set it to end the measurement after the window in progress.
+    pub interrupt: Arc<AtomicBool>,
+    /// Whether to measure again the parts of the journal that lack figures of a stack.
+    pub rerun_failed: bool,
+}
+
+impl SuiteRunner {
+    /// Measures a suite on these sites, except for the parts that `journal` holds and need not be
+    /// measured again ([`SuiteRunner::rerun_failed`]).
+    ///
+    /// # Errors
+    /// The lab's own files could not be written. The failure of a stack or of a page is in the result,
+    /// and the others continue.
+    pub fn measure(
+        &self,
+        suite: &Suite,
+        budget: &RunBudget,
+        sites: &mut Sites,
+        journal: &Journal,
+        observer: &mut dyn ProgressObserver,
+    ) -> Result<Measured, LabError> {
+        let folder = self.folder.directory(&suite.name)?;
+        let mut subject = SuiteSubject {
+            suite,
+            budget,
+            ini: Ini::write(&folder, true, &[])?,
+            ini_without_opcache: Ini::write(&folder, false, &[])?,
+            folder,
+            sites,
+            howdah: self.howdah.clone(),
+        };
+        let mut failures = Vec::new();
+        let turns = subject.turns(&mut failures, observer);
+        let cells = subject.cells(&mut failures, observer);
+        let runner = Runner {
+            journal,
+            interrupt: self.interrupt.clone(),
+            blocks: budget.blocks,
+            ceilings: u32::MAX,
+            limit: budget.limit,
+            deadline: None,
+            rerun_failed: self.rerun_failed,
+        };
+        let mut measured = runner.run(&mut subject, &turns, &cells, observer)?;
+        failures.append(&mut measured.failures);
+        measured.failures = failures;
+        Ok(measured)
+    }
+}
+
+/// The pages of a suite, served by the stacks of its rows.
+struct SuiteSubject<'a> {
+    suite: &'a Suite,
+    budget: &'a RunBudget,
+    sites: &'a mut Sites,
+    folder: Folder,
+    ini: Ini,
+    ini_without_opcache: Ini,
+    howdah: PathBuf,
+}
+
+impl SuiteSubject<'_> {
+    /// The row's stack, which exists because the suite has been checked.
+    fn stack(&self, row: usize) -> &'static Stack {
+        Stack::find(&self.suite.rows[row].stack).expect("a suite's rows name stacks that exist")
+    }
+
+    fn page(&self, cell: &Cell) -> &Page {
+        &self.suite.pages[cell.page]
+    }
+
+    /// The rows whose programs are installed, and the first one that is ranked a second time.
+    fn turns(&self, failures: &mut Vec<Failure>, observer: &mut dyn ProgressObserver) -> Vec<Turn> {
+        let mut turns = Vec::new();
+        for arm in 0..self.suite.rows.len() {
+            match self.stack(arm).here() {
+                Ok(()) => turns.push(Turn {
+                    arm,
+                    control: false,
+                }),
+                Err(error) => {
+                    observer.failed(self.stack(arm).title, &error);
+                    failures.push(Failure::new(Some(arm), None, &error));
+                }
+            }
+        }
+        let ranked = |turn: &&Turn| self.suite.rows[turn.arm].trap.is_none();
+        if let Some(first) = turns.iter().find(ranked) {
+            turns.push(Turn {
+                control: true,
+                ..*first
+            });
+        }
+        turns
+    }
+
+    /// Pages and levels in random order: a machine that warms up must not look like a curve. A page
+    /// whose site could not be made is reported and left out.
+    fn cells(&self, failures: &mut Vec<Failure>, observer: &mut dyn ProgressObserver) -> Vec<Cell> {
+        let levels = self.budget.of(&self.suite.load.concurrency);
+        let mut cells: Vec<Cell> = Vec::new();
+        for (page, of) in self.suite.pages.iter().enumerate() {
+            let cell = |levels: Vec<u32>, level: u32| Cell {
+                name: format!("{page}-{level}"),
+                title: format!("{} · {level} clients", of.name),
+                page,
+                levels,
+            };
+            match self.sites.lacks(of.site) {
+                None => cells.extend(levels.iter().map(|level| cell(vec![*level], *level))),
+                Some(error) => {
+                    observer.failed(&of.name, &error);
+                    failures.push(Failure::new(None, Some(&cell(Vec::new(), 0)), &error));
+                }
+            }
+        }
+        let mut random = Random::new(1, 0);
+        for at in (1..cells.len()).rev() {
+            cells.swap(at, random.between(0, at as u64) as usize);
+        }
+        cells
+    }
+
+    fn not_measured(&self, arm: usize, why: &impl ToString) -> LabError {
+        LabError::NotMeasured {
+            stack: self.suite.rows[arm].stack.clone(),
+            why: why.to_string(),
+        }
+    }
+}
+
+impl Subject for SuiteSubject<'_> {
+    fn title(&self, arm: usize) -> String {
+        self.stack(arm).title.to_owned()
+    }
+
+    fn alive(&mut self) -> Result<(), LabError> {
+        self.sites.alive()
+    }
+
+    fn start(&self, arm: usize, cell: &Cell) -> Result<Running, LabError> {
+        let site = self.page(cell).site;
+        let job = Job {
+            root: self.sites.root(site),
+            front_controller: self.sites.front_controller(site),
+            worker: None,
+            children: self.suite.children,
+            clients: cell.level().unwrap_or_default().max(100),
+            server_name: "localhost".to_owned(),
+            environment: Vec::new(),
+            ini: self.ini.clone(),
+            ini_without_opcache: self.ini_without_opcache.clone(),
+            howdah: self.howdah.clone(),
+        };
+        self.stack(arm).start(&job, &self.folder)
+    }
+
+    fn check(&self, arm: usize, cell: &Cell, running: &Running) -> Result<(), LabError> {
+        let mut one = self.plan(arm, cell, 1, running.address)?;
+        one.stop = Stop {
+            requests: Some(1),
+            time: Some(Duration::from_secs(30)),
+        };
+        let run = engine::run(&one, Control::default());
+        let run = run.map_err(|error| self.not_measured(arm, &error))?;
+        if run.count(Outcome::Good) == 1 {
+            return Ok(());
+        }
+        let outcomes: Vec<String> = run.outcomes.keys().map(ToString::to_string).collect();
+        let status = run.document.first_status;
+        Err(LabError::WrongPage {
+            stack: self.suite.rows[arm].stack.clone(),
+            url: one.targets[0].text().to_owned(),
+            got: format!(
+                "{}{}",
+                outcomes.join(", "),
+                status.map_or(String::new(), |status| format!(", status {status}"))
+            ),
+            log: running.log_tails(),
+        })
+    }
+
+    fn plan(&self, arm: usize, cell: &Cell, level: u32, to: SocketAddr) -> Result<Plan, LabError> {
+        let (page, load) = (self.page(cell), &self.suite.load);
+        let path = self.suite.rows[arm].path.as_ref().unwrap_or(&page.path);
+        let target = Target::parse(&format!("http://{to}{path}"));
+        let target = target.map_err(|error| self.not_measured(arm, &error))?;
+        let stop = match self.budget.window(page, level) {
+            Some(window) => Stop {
+                requests: None,
+                time: Some(window),
+            },
+            None => Stop {
+                requests: Some(load.requests),
+                time: Some(POSTED_LIMIT),
+            },
+        };
+        let mut plan = Plan::new(target, Arrivals::Closed { concurrency: level }, stop);
+        plan.connection.keep_alive = load.keepalive;
+        if page.site == Site::Wordpress {
+            let host = Template::new(wordpress::HOST);
+            plan.request.headers.push(("Host".to_owned(), host));
+        }
+        plan.checks.body = vec![BodyCheck::Contains(page.contains.clone())];
+        Ok(plan)
+    }
+
+    fn warm_up(&self, cell: &Cell, window: &Plan) -> Option<Plan> {
+        let clients = window.arrivals.connections().min(self.suite.children);
+        let mut plan = window.clone();
+        plan.arrivals = Arrivals::Closed {
+            concurrency: clients,
+        };
+        plan.stop = self.budget.warm_up(self.page(cell), clients)?;
+        Some(plan)
+    }
+
+    fn shared_sessions(&self) -> Vec<u32> {
+        self.sites.sessions()
+    }
+
+    fn knows_cpu(&self, arm: usize) -> bool {
+        !self.stack(arm).loses_cpu()
+    }
+}
