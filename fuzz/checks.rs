@@ -5,11 +5,11 @@ use howdah_proto::cgi_response::{CgiError, CgiHead, CgiParser};
 use howdah_proto::effect::{MAX_DESCRIPTION, Write, describe};
 use howdah_proto::fastcgi::{Decoder, End, Params, Piece, RecordError, encode};
 use howdah_proto::response::{Frame, Parser};
+use howdah_server::docroot::path::{UrlPath, encode_path};
 use howdah_server::http::BadRequest;
 use howdah_server::http::chunk::ChunkDecoder;
 use howdah_server::http::head::{self, HeadLimits, Parsed};
 use howdah_server::http::proxy_protocol;
-use howdah_server::site::path::{UrlPath, encode_path};
 use howdah_server::static_file::range::{MAX_RANGES, Selected, select};
 use howdah_sql::{Dialect, StatementKind, classify};
 

@@ -18,7 +18,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::key::target_of;
-use crate::object::Object;
 
 /// How many purges by tag, URL or prefix are remembered singly, at most.
 pub const MAX_NAMED: usize = 8192;
@@ -187,13 +186,13 @@ fn path_of(target: &[u8]) -> &[u8] {
 }
 
 impl Purge {
-    /// Whether this purge means a page of its site.
-    pub fn names(&self, page: &Object) -> bool {
-        let target = canonical(target_of(&page.url_key));
+    /// Whether this purge means a page of its site, with this key and these tags.
+    pub fn names(&self, url_key: &[u8], tags: &[Vec<u8>]) -> bool {
+        let target = canonical(target_of(url_key));
         match self {
             Purge::All => true,
-            Purge::Url(key) => without_site(key) == without_site(&page.url_key),
-            Purge::Tag(tag) => page.tags.contains(tag),
+            Purge::Url(key) => without_site(key) == without_site(url_key),
+            Purge::Tag(tag) => tags.contains(tag),
             Purge::Path { text, exact: true } => {
                 let text = canonical(text);
                 *text == *target || *text == *path_of(&target)

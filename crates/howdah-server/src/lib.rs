@@ -3,37 +3,50 @@
 //!
 //! - [`http`]: messages, and HTTP/1.1 on a socket: framing, limits, time-outs.
 //! - [`listener`]: sockets, accepting, front threads, the graceful end.
-//! - [`request`]: what happens to a request, from top to bottom; [`server_config`]: by what.
-//! - [`site`]: which site, which route, which file; the only way from a URL to a path.
+//! - [`request`]: what happens to a request, from top to bottom; [`server_config`]: by what;
+//!   [`site_service`]: what is made ready for a site.
+//! - [`docroot`]: from the bytes of a URL to a file; the only way from a URL to a path.
+//! - [`site`]: which site, which route, which file or script.
 //! - [`static_file`]: how a file is sent: validators, ranges, precompressed files, memory.
-//! - [`client_address`]: who the client is, behind proxies that are trusted.
+//! - [`client_address`]: who the client is, behind proxies that are trusted; [`network`]: blocks of
+//!   addresses.
 //! - [`script`]: a request becomes a script request, a run becomes a response.
-//! - [`cache`]: pages that need no script.
+//! - [`cache`]: pages that need no script; [`cache_config`]: what a site has configured of that.
 //! - [`encoding`]: gzip, brotli and zstd on the fly.
-//! - [`respond`]: the one place that turns a failure into a response.
-//! - [`memory`]: one bound for all that the front keeps.
+//! - [`failure`], [`refusal`]: every no, by name; [`respond`]: the one place that turns it into a response.
+//! - [`memory`]: one bound for all that the front keeps; `allocated`: how much that is.
 //! - [`admin`]: counters and status.
 //! - [`log`]: access log and error log.
 //! - [`turn`]: how long a task may keep a front thread.
+//!
+//! No two modules import each other, directly or in a ring (`tests/module_graph.rs`).
 
 #![deny(unsafe_code)]
 
 pub mod admin;
+mod allocated;
 pub mod cache;
+pub mod cache_config;
 pub mod client_address;
+pub mod docroot;
 pub mod encoding;
+pub mod failure;
 mod gather;
 pub mod http;
 pub mod listener;
 pub mod log;
 pub mod memory;
+pub mod network;
+pub mod refusal;
 pub mod request;
 pub mod respond;
 pub mod script;
 pub mod server_config;
 pub mod site;
+pub mod site_service;
 pub mod static_file;
 mod sys;
+mod tally;
 #[cfg(test)]
 mod testing;
 pub mod turn;

@@ -10,24 +10,15 @@
 //! ```
 //! The upper half has room for what nobody can do without: connections and short heads
 //! ([`connections`]).
-//!
-//! Counted is what the allocator sets aside, headers included, not what the kernel has made
-//! resident. A thread counts for itself and settles with the others now and then, so that no
-//! cache line is shared by every allocation; that makes the sum vague by [`BATCH`] a thread.
 
-use std::cell::Cell;
 use std::path::Path;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
-use std::thread::Thread;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use crate::allocated;
 pub use crate::sys::Counting;
 
-/// A thread settles when it is off by so much.
-const BATCH: i64 = 64 << 10;
-/// When so much less is used than at the peak, free pages go back to the system.
-const GIVE_BACK: i64 = 32 << 20;
 /// Address space of a thread's stack.
 const STACK: u64 = 2 << 20;
 /// The least bound that a limited address space makes.
@@ -39,15 +30,7 @@ const CONNECTION: u64 = 16 << 10;
 /// Bytes of an answer, or of a body, that wait in memory under pressure.
 const SPARSE: usize = 16 << 10;
 
-static USED: AtomicI64 = AtomicI64::new(0);
 static LIMIT: AtomicU64 = AtomicU64::new(u64::MAX);
-static PEAK: AtomicI64 = AtomicI64::new(0);
-static GIVER: OnceLock<Thread> = OnceLock::new();
-static WOKEN: AtomicBool = AtomicBool::new(false);
-
-thread_local! {
-    static OFF: Cell<i64> = const { Cell::new(0) };
-}
 
 /// How much of the front's memory limit is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,7 +68,7 @@ pub fn allowance(bytes: usize) -> usize {
 
 /// Bytes in use now. 0 where [`Counting`] is not the program's allocator.
 pub fn used() -> u64 {
-    USED.load(Relaxed).max(0) as u64
+    allocated::used()
 }
 
 /// Connections that fit the upper half, with a short head or a little of an answer each.
@@ -147,47 +130,13 @@ pub fn start_giving_back() -> std::io::Result<()> {
             std::thread::park();
             // More is mostly freed together.
             std::thread::sleep(Duration::from_secs(1));
-            WOKEN.store(false, Relaxed);
-            PEAK.store(USED.load(Relaxed), Relaxed);
+            allocated::begin_next_peak();
             crate::sys::give_back_free_pages();
         }
     })?;
     // Started once: a second thread would sleep for ever.
-    let _ = GIVER.set(thread.thread().clone());
+    allocated::wake_after_peaks(thread.thread().clone());
     Ok(())
-}
-
-/// How much memory glibc's malloc takes for this many bytes: their size before them, in steps of 16.
-pub(crate) const fn occupied(size: usize) -> i64 {
-    let chunk = (size + 8 + 15) & !15;
-    if chunk < 32 { 32 } else { chunk as i64 }
-}
-
-/// Counts bytes that were allocated, or freed if negative. Called by the allocator: allocates nothing.
-pub(crate) fn count(bytes: i64) {
-    // Not at a thread's end, when there is nothing left to count in.
-    let _ = OFF.try_with(|off| {
-        let now = off.get() + bytes;
-        if now.abs() < BATCH {
-            off.set(now);
-        } else {
-            off.set(0);
-            settle(now);
-        }
-    });
-}
-
-#[cold]
-fn settle(bytes: i64) {
-    let now = USED.fetch_add(bytes, Relaxed) + bytes;
-    if bytes > 0 {
-        PEAK.fetch_max(now, Relaxed);
-    } else if PEAK.load(Relaxed) - now > GIVE_BACK
-        && let Some(giver) = GIVER.get()
-        && !WOKEN.swap(true, Relaxed)
-    {
-        giver.unpark();
-    }
 }
 
 #[cfg(test)]

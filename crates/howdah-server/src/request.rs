@@ -35,11 +35,12 @@ use howdah_proto::level::Level;
 
 use crate::admin::{Connections, Counters};
 use crate::client_address::Client;
+use crate::failure::Failure;
 use crate::http::message::{RequestHead, ResponseHead};
 use crate::http::{BodyError, BodyKind, ConnInfo, Handler, Length, Notice, RequestBody, Responder};
 use crate::log::error::ErrorLog;
 use crate::memory::{self, Pressure};
-use crate::respond::{self, Failure};
+use crate::respond;
 use crate::server_config::ServerConfig;
 use crate::site::{Action, Route, RouteInfo, Site};
 use crate::turn;

@@ -8,23 +8,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use howdah_cache::store::disk::Disk;
-use howdah_executor::{ExecError, Executor, Run, ScriptRequest};
-use howdah_proto::request::IniKind;
+use howdah_executor::Executor;
 
 use crate::admin::StatusPage;
 use crate::cache::succession::Succession;
-use crate::cache::{DiskStatus, PageCache};
+use crate::cache::{DiskStatus, PageCache, Stores};
 use crate::client_address::TrustedProxies;
 use crate::encoding::EncodingConfig;
 use crate::log::AccessLog;
-use crate::respond::Failure;
-use crate::script::body::PROGRESS_NAME;
-use crate::script::frame::SiteVariables;
-use crate::script::pump::{self, PumpConfig};
+use crate::script::pump_config::{HOLD, PumpConfig};
 use crate::script::spill::SpillRoom;
-use crate::script::streams::Streams;
-use crate::site::config::{Authorizer, RuleAction};
-use crate::site::{ScriptTarget, Site, Sites};
+use crate::site::config::RuleAction;
+use crate::site::{Site, Sites};
+use crate::site_service::{Pool, SiteService};
 
 /// Settings of the front beside sites and pools.
 #[derive(Clone)]
@@ -101,62 +97,6 @@ impl fmt::Display for ServerConfigError {
 
 impl std::error::Error for ServerConfigError {}
 
-/// What a site's requests need, made ready.
-pub struct SiteService {
-    /// The site whose requests this serves.
-    pub site: Arc<Site>,
-    executor: Served,
-    /// The pools that the site's rules name, by name.
-    others: HashMap<Arc<str>, Served>,
-    /// The variables and settings of the site that every request frame gets.
-    pub variables: SiteVariables,
-    /// How many bytes a request body may have.
-    pub body_limit: u64,
-    /// `session.upload_progress.name`: the form field that asks for PHP's upload progress.
-    pub progress_name: Vec<u8>,
-}
-
-/// A pool, and what all sites that use it share.
-#[derive(Clone)]
-struct Served {
-    executor: Arc<dyn Executor>,
-    streams: Arc<Streams>,
-}
-
-impl SiteService {
-    fn served(&self, target: &ScriptTarget) -> &Served {
-        let other = target.pool.as_ref().and_then(|name| self.others.get(name));
-        other.unwrap_or(&self.executor)
-    }
-
-    /// The pool that runs the script: the one a rule has named, else the site's own.
-    pub fn executor(&self, target: &ScriptTarget) -> &Arc<dyn Executor> {
-        &self.served(target).executor
-    }
-
-    /// How many bodies may be arriving in that pool.
-    pub fn streams(&self, target: &ScriptTarget) -> &Arc<Streams> {
-        &self.served(target).streams
-    }
-
-    /// Starts the run of an authorizer. The configuration has been checked: its pool is there.
-    pub fn authorize(
-        &self,
-        authorizer: &Authorizer,
-        request: ScriptRequest,
-    ) -> Result<Box<dyn Run>, Failure> {
-        match self.others.get(&authorizer.pool) {
-            Some(pool) => Ok(pool.executor.start(request)),
-            None => Err(Failure::Run(ExecError::Stopping)),
-        }
-    }
-
-    /// Starts the run of a script, or of a program.
-    pub fn start(&self, target: &ScriptTarget, request: ScriptRequest) -> Box<dyn Run> {
-        self.executor(target).start(request)
-    }
-}
-
 /// What requests are answered by, never changed: a reload makes another one.
 pub struct ServerConfig {
     /// All sites, found by the host a request names.
@@ -182,11 +122,7 @@ impl ServerConfig {
         pools: &HashMap<String, Arc<dyn Executor>>,
     ) -> Result<ServerConfig, Vec<ServerConfigError>> {
         let (mut services, mut errors) = (Vec::new(), Vec::new());
-        let served = |executor: &Arc<dyn Executor>| Served {
-            executor: executor.clone(),
-            streams: Streams::of(executor.processes()),
-        };
-        let all: HashMap<&String, Served> = pools.iter().map(|(n, e)| (n, served(e))).collect();
+        let all: HashMap<&String, Pool> = pools.iter().map(|(n, e)| (n, Pool::new(e))).collect();
         for (place, site) in sites.all().iter().enumerate() {
             debug_assert_eq!(site.number() as usize, place);
             let none = |pool: &str| ServerConfigError::NoSuchPool {
@@ -208,7 +144,7 @@ impl ServerConfig {
                 }
             }
             match all.get(&site.config().pool) {
-                Some(pool) => services.push(Arc::new(service(site, pool, others))),
+                Some(pool) => services.push(Arc::new(SiteService::new(site, pool, others))),
                 None => errors.push(none(&site.config().pool)),
             }
         }
@@ -217,14 +153,20 @@ impl ServerConfig {
         }
         let mut names: Vec<_> = pools.keys().collect();
         names.sort();
-        let cache = PageCache::new(&sites, &settings).map(Arc::new);
+        let stores = Stores {
+            memory: settings.cache_memory,
+            disk: settings.cache_disk.clone(),
+            closed_disk: settings.closed_cache_disk.clone(),
+            carried: settings.cache_succession.clone(),
+        };
+        let cache = PageCache::new(&sites, stores, &settings.encoding).map(Arc::new);
         Ok(ServerConfig {
             cache,
             sites,
             services,
             pools: names.into_iter().map(|name| pools[name].clone()).collect(),
             pump: PumpConfig {
-                hold: pump::HOLD,
+                hold: HOLD,
                 memory: settings.response_memory,
                 spill: settings.response_spill,
                 directory: settings.spill_directory.clone(),
@@ -238,43 +180,5 @@ impl ServerConfig {
     /// What was made ready for a site of this configuration.
     pub fn service(&self, site: &Site) -> &Arc<SiteService> {
         &self.services[site.number() as usize]
-    }
-}
-
-fn service(site: &Arc<Site>, executor: &Served, others: HashMap<Arc<str>, Served>) -> SiteService {
-    let config = site.config();
-    let mut settings = Vec::new();
-    for (kind, entries) in [
-        (IniKind::Value, &config.php_value),
-        (IniKind::AdminValue, &config.php_admin_value),
-        (IniKind::Environment, &config.env),
-    ] {
-        let bytes = |(name, value): &(String, String)| {
-            (kind, name.clone().into_bytes(), value.clone().into_bytes())
-        };
-        settings.extend(entries.iter().map(bytes));
-    }
-    let progress_name = settings
-        .iter()
-        .rev()
-        .find(|(kind, name, _)| {
-            *kind != IniKind::Environment && name == b"session.upload_progress.name"
-        })
-        .map_or_else(|| PROGRESS_NAME.to_vec(), |(_, _, value)| value.clone());
-    SiteService {
-        site: site.clone(),
-        executor: executor.clone(),
-        others,
-        variables: SiteVariables {
-            number: site.number(),
-            hosts: config.hosts.clone(),
-            settings,
-            effects: config.cache.is_some(),
-        },
-        body_limit: match config.max_body_size {
-            0 => u64::MAX,
-            limit => limit,
-        },
-        progress_name,
     }
 }

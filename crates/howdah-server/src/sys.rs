@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::memory::{count, occupied};
+use crate::allocated::{count, occupied};
 
 /// Registers a non-blocking descriptor, edge-triggered, with the current runtime.
 ///

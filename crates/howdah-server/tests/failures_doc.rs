@@ -6,10 +6,9 @@ use howdah_executor::ExecError;
 use howdah_proto::control::Exit;
 use howdah_proto::request::FrameError;
 use howdah_proto::response::ResponseError;
-use howdah_server::cache::protocol::Refused;
+use howdah_server::failure::{Failure, PurgeRefused};
 use howdah_server::http::{BadRequest, BodyError};
-use howdah_server::respond::Failure;
-use howdah_server::site::Refusal;
+use howdah_server::refusal::Refusal;
 
 fn all() -> BTreeMap<&'static str, u16> {
     let mut failures = vec![
@@ -26,8 +25,8 @@ fn all() -> BTreeMap<&'static str, u16> {
         Failure::SpillFull,
         Failure::MemoryLimit,
         Failure::ClientGone,
-        Failure::Purge(Refused::Denied("")),
-        Failure::Purge(Refused::Unreadable("")),
+        Failure::Purge(PurgeRefused::Denied("")),
+        Failure::Purge(PurgeRefused::Unreadable("")),
     ];
     failures.extend(
         [

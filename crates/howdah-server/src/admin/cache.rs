@@ -3,8 +3,7 @@
 use std::fmt::Write;
 
 use super::cache_disk;
-use super::openmetrics::Metrics;
-use super::text::list;
+use super::format::{Metrics, list};
 use crate::cache::{CacheStatus, SiteCacheStatus};
 
 /// Appends the cache's part of the status page as text.

@@ -2,8 +2,7 @@
 
 use std::fmt::Write;
 
-use super::openmetrics::Metrics;
-use super::text::list;
+use super::format::{Metrics, list};
 use crate::cache::DiskStatus;
 
 /// Appends the disk store's part of the status page as text.

@@ -1,13 +1,13 @@
 //! Counts requests. Each thread counts in a share of its own, so that two front threads do not pass
 //! a cache line to and fro for every request; a reader adds the shares up.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-const SHARES: usize = 16;
+use crate::tally::{SHARES, share_of_this_thread};
+
 /// Statuses are counted from 100 to 599; everything else together.
 const FIRST: usize = 100;
 const STATUSES: usize = 501;
@@ -62,41 +62,6 @@ pub struct Sums {
     pub statuses: Vec<(u16, u64)>,
     /// How often each failure has happened, by name.
     pub failures: Vec<(String, u64)>,
-}
-
-/// One number, counted by all threads as [`Counters`] are.
-#[derive(Debug, Default)]
-pub(crate) struct Tally([TallyShare; SHARES]);
-
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct TallyShare(AtomicU64);
-
-impl Tally {
-    /// Counts one more, in the share of the calling thread.
-    pub(crate) fn add(&self) {
-        self.0[share_of_this_thread()]
-            .0
-            .fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// The sum over all threads.
-    pub(crate) fn sum(&self) -> u64 {
-        let shares = self.0.iter();
-        shares.map(|share| share.0.load(Ordering::Relaxed)).sum()
-    }
-}
-
-fn share_of_this_thread() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local!(static MINE: Cell<usize> = const { Cell::new(usize::MAX) });
-    let mine = MINE.get();
-    if mine != usize::MAX {
-        return mine;
-    }
-    let mine = NEXT.fetch_add(1, Ordering::Relaxed) % SHARES;
-    MINE.set(mine);
-    mine
 }
 
 impl Default for Counters {

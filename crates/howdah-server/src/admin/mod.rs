@@ -4,18 +4,19 @@
 //! - [`counters`]: requests, statuses, failures by name; a share per thread.
 //! - [`status`]: [`ServerStatus`], the data of the status page and of `howdah status`.
 //! - [`render`]: which form a client gets; [`text`], [`openmetrics`]: two of them.
+//! - [`format`]: what they are put together with.
 //! - [`cache`], [`cache_disk`]: what of both is about the page cache, and its pages on disk.
 
 mod cache;
 mod cache_disk;
 pub mod counters;
+mod format;
 mod openmetrics;
 mod render;
 pub mod status;
 mod text;
 
 pub use counters::Counters;
-pub(crate) use counters::Tally;
+pub use format::duration;
 pub use render::StatusForm;
 pub use status::{Bounded, Connections, ServerStatus, StatusPage, Turns};
-pub use text::duration;

@@ -1,11 +1,10 @@
 //! [`ServerStatus`] for Prometheus and its kin, as OpenMetrics 1.0. Names follow php-fpm's exporter where
 //! it has one (`phpfpm_*` becomes `howdah_pool_*`).
 
-use std::fmt::Write;
-
 use howdah_executor::status::{BackendRow, PoolStatus};
 
 use super::cache;
+use super::format::{Metrics, sample};
 use super::status::ServerStatus;
 
 /// Writes a status as OpenMetrics.
@@ -259,55 +258,5 @@ fn backends(m: &mut Metrics, s: &ServerStatus) {
                 m.value(&sample, &labels, value(backend));
             }
         }
-    }
-}
-
-/// The name of a family's samples: a counter's end with `_total`.
-fn sample(family: &str, kind: &str) -> String {
-    match kind {
-        "counter" => format!("{family}_total"),
-        _ => family.to_owned(),
-    }
-}
-
-/// The text as far as it is written.
-pub(super) struct Metrics(String);
-
-impl Metrics {
-    pub(super) fn family(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = writeln!(self.0, "# TYPE {name} {kind}\n# HELP {name} {help}");
-    }
-
-    /// A family of one sample without labels.
-    pub(super) fn single(
-        &mut self,
-        name: &str,
-        kind: &str,
-        help: &str,
-        value: impl std::fmt::Display,
-    ) {
-        self.family(name, kind, help);
-        self.value(&sample(name, kind), &[], value);
-    }
-
-    pub(super) fn value(
-        &mut self,
-        name: &str,
-        labels: &[(&str, &str)],
-        value: impl std::fmt::Display,
-    ) {
-        self.0.push_str(name);
-        for (at, (label, text)) in labels.iter().enumerate() {
-            self.0.push(if at == 0 { '{' } else { ',' });
-            let text = text
-                .replace('\\', "\\\\")
-                .replace('"', "\\\"")
-                .replace('\n', "\\n");
-            let _ = write!(self.0, "{label}=\"{text}\"");
-        }
-        if !labels.is_empty() {
-            self.0.push('}');
-        }
-        let _ = writeln!(self.0, " {value}");
     }
 }

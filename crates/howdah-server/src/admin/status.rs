@@ -5,8 +5,9 @@ use howdah_executor::status::PoolStatus;
 use serde::{Deserialize, Serialize};
 
 use crate::cache::CacheStatus;
-use crate::client_address::{Client, Network};
+use crate::client_address::Client;
 use crate::http::message::RequestHead;
+use crate::network::Network;
 use crate::turn::Longest;
 
 /// The server at one moment. What a server of another version does not say is zero, or empty.

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use howdah_executor::status::BackendRow;
 
 use super::cache;
+use super::format::{duration, list};
 use super::status::ServerStatus;
 use crate::log::escape;
 
@@ -142,26 +143,5 @@ fn backends(out: &mut String, backends: &[BackendRow]) {
             b.overflows,
             b.why
         );
-    }
-}
-
-pub(super) fn list(out: &mut String, title: &str, items: impl Iterator<Item = (String, u64)>) {
-    let items: Vec<_> = items
-        .filter(|(_, n)| *n > 0)
-        .map(|(name, n)| format!("{name} {n}"))
-        .collect();
-    if !items.is_empty() {
-        let _ = writeln!(out, "{title}: {}", items.join(", "));
-    }
-}
-
-/// Seconds in the two largest units that they fill: `3 d 4 h`, `2 min 5 s`.
-pub fn duration(seconds: u64) -> String {
-    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
-    match seconds {
-        86_400.. => format!("{days} d {hours} h"),
-        3600.. => format!("{hours} h {minutes} min"),
-        60.. => format!("{minutes} min {} s", seconds % 60),
-        _ => format!("{seconds} s"),
     }
 }

@@ -27,8 +27,8 @@ use super::watch::{Cause, Watch};
 use super::{Line, PageCache, SiteCache, lookup, now};
 use crate::log::error::ErrorLog;
 use crate::script::frame::{BodyLength, script_frame};
-use crate::server_config::SiteService;
 use crate::site::{Action, Route, RouteInfo};
+use crate::site_service::SiteService;
 use crate::turn;
 
 /// A page to be rendered for the cache, and for whom.

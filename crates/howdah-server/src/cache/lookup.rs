@@ -11,9 +11,9 @@ use howdah_cache::{Millis, Object, Pass};
 
 use super::{Line, PageCache, SiteCache};
 use crate::client_address::Client;
+use crate::docroot::path::UrlPath;
 use crate::http::message::RequestHead;
 use crate::site::Site;
-use crate::site::path::UrlPath;
 
 /// Longest value of a field in a variant's key, in bytes.
 const MAX_VARY_VALUE: usize = 1024;

@@ -54,33 +54,18 @@ pub use howdah_cache::preset::{PRESETS, Preset};
 use howdah_cache::status::Verdict;
 use howdah_cache::store::Memory;
 pub use howdah_cache::store::disk as disk_store;
-use howdah_cache::store::disk::DiskSites;
+use howdah_cache::store::disk::{Disk, DiskSites};
 use howdah_cache::{Millis, flight::Flights};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
 pub use disk::DiskStatus;
+use succession::Succession;
 
-use crate::admin::Tally;
-use crate::server_config::FrontSettings;
+pub use crate::cache_config::CacheConfig;
+use crate::encoding::EncodingConfig;
 use crate::site::{Site, Sites};
-
-/// What a site has configured about the cache.
-#[derive(Clone, Debug, Default)]
-pub struct CacheConfig {
-    /// What the site has configured for the cache policy.
-    pub rules: Rules,
-    /// `cache_flush_on_write`: a write over HTTP makes every page of the site old.
-    pub flush_on_write: bool,
-    /// Which clients may send purge requests over HTTP.
-    pub purge: protocol::Access,
-    /// `cache_ignore_writes`: tables whose writes change no page, beside those of the preset.
-    pub ignore_writes: Vec<String>,
-    /// `cache = "dry-run"`: nothing is served from the cache.
-    pub dry_run: bool,
-    /// `cache_shadow`: one hit in this many is checked by a fresh render; 0: none.
-    pub shadow: u64,
-}
+use crate::tally::Tally;
 
 /// After so many renders in a row that were not stored only those are tried whose number is a power of
 /// two: the 32nd, the 64th, the 128th …
@@ -206,12 +191,29 @@ pub struct PageCache {
     sites: Vec<Option<SiteCache>>,
 }
 
+/// Where pages are kept, and what a reload hands over.
+pub struct Stores {
+    /// `cache.memory`: bytes of pages kept in memory.
+    pub memory: u64,
+    /// `cache.path`: pages on disk.
+    pub disk: Option<Arc<Disk>>,
+    /// The status of a disk store that is configured but could not be opened.
+    pub closed_disk: Option<DiskStatus>,
+    /// The generations that former configurations still use.
+    pub carried: Arc<Succession>,
+}
+
 impl PageCache {
-    /// The cache of these sites; none if all have it off.
-    pub fn new(sites: &Sites, settings: &FrontSettings) -> Option<PageCache> {
-        let memory = settings.cache_memory;
-        let disk = settings.cache_disk.clone().map(|disk| {
-            let owners = disk::owners(sites, &settings.encoding);
+    /// The cache of these sites; none if all have it off. `encoding`: the forms that pages are kept in.
+    pub fn new(sites: &Sites, stores: Stores, encoding: &EncodingConfig) -> Option<PageCache> {
+        let Stores {
+            memory,
+            disk,
+            closed_disk,
+            carried,
+        } = stores;
+        let disk = disk.map(|disk| {
+            let owners = disk::owners(sites, encoding);
             Arc::new(DiskSites::new(disk, &owners))
         });
         // A longer page would be rendered for the cache again and again, and never be there.
@@ -230,7 +232,7 @@ impl PageCache {
             if let Some(part) = part {
                 part.generations = match written {
                     Some(generations) => generations.clone(),
-                    None => settings.cache_succession.generations(&site.config().name),
+                    None => carried.generations(&site.config().name),
                 };
                 part.first = part.generations.now();
             }
@@ -241,7 +243,7 @@ impl PageCache {
             .map(|site| site.rules().max_object)
             .max()?;
         Some(PageCache {
-            closed_disk: settings.closed_cache_disk.clone(),
+            closed_disk,
             memory: Memory::over(disk, memory, largest),
             flights: Flights::default(),
             admission: Admission::default(),

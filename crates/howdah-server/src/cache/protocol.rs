@@ -15,104 +15,17 @@
 //! `Fastly-Soft-Purge: 1` and `xkey-softpurge` ask for a soft one. An expression of another form is
 //! refused: carried out wrongly it would leave old pages.
 
-use std::fmt;
-
 use howdah_cache::generation::{Force, Purge};
 use howdah_cache::key::target_of;
 use howdah_cache::purge::{self, Order};
 use howdah_cache::tags::Dialect;
 
 use super::{SiteCache, write};
-use crate::client_address::{Client, Network};
+use crate::cache_config::PurgeAccess;
+use crate::client_address::Client;
+use crate::failure::PurgeRefused;
 use crate::http::message::RequestHead;
 use crate::site::Site;
-
-/// The clients that may purge over HTTP. By default none.
-#[derive(Clone, Debug, Default)]
-pub struct Access {
-    /// `cache_purge_from`: clients of these addresses.
-    pub networks: Vec<Network>,
-    /// `cache_purge_from` names `unix`: who connects to a unix socket.
-    pub unix: bool,
-    /// `cache_purge_token`: clients that send this secret may purge.
-    pub token: Option<Token>,
-    /// `cache_purge_path`: a GET below it is a purge. Ends with a slash.
-    pub path: Option<String>,
-}
-
-/// A shared secret. Its debug form does not show it.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Token(String);
-
-impl Token {
-    /// Shortest one: 16 letters of 62 kinds are 95 bits.
-    pub const SHORTEST: usize = 16;
-
-    /// A secret of visible letters, long enough that nobody guesses it.
-    pub fn new(text: &str) -> Result<Token, String> {
-        if text.len() < Token::SHORTEST {
-            return Err(format!(
-                "{} characters are too few for a secret; {} at least, as `openssl rand -hex 16` makes",
-                text.len(),
-                Token::SHORTEST
-            ));
-        }
-        if !text.bytes().all(|b| b.is_ascii_graphic()) {
-            return Err("only visible ASCII characters can be sent in a header field".to_owned());
-        }
-        Ok(Token(text.to_owned()))
-    }
-
-    /// Takes as long for any text of a length, so that it cannot be found out letter by letter.
-    fn is(&self, given: &[u8]) -> bool {
-        let own = self.0.as_bytes();
-        let mut differ = own.len() ^ given.len();
-        for (at, byte) in given.iter().enumerate() {
-            differ |= usize::from(byte ^ own[at % own.len()]);
-        }
-        std::hint::black_box(differ) == 0
-    }
-}
-
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(…)")
-    }
-}
-
-/// Why a purge request is not carried out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// The sender is not allowed to purge, for this reason.
-    Denied(&'static str),
-    /// It asks for something that is not understood.
-    Unreadable(&'static str),
-}
-
-impl Refused {
-    /// The refusal's name in logs, metrics, the `Howdah-Error` field and the docs.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Refused::Denied(_) => "PurgeDenied",
-            Refused::Unreadable(_) => "PurgeUnreadable",
-        }
-    }
-
-    /// The status it is answered with.
-    pub fn status(&self) -> u16 {
-        match self {
-            Refused::Denied(_) => 403,
-            Refused::Unreadable(_) => 400,
-        }
-    }
-
-    /// What the log says about the refusal, in one sentence.
-    pub fn message(&self) -> &'static str {
-        match self {
-            Refused::Denied(why) | Refused::Unreadable(why) => why,
-        }
-    }
-}
 
 /// What a request asks to be purged; none: it is no purge request.
 pub fn of(
@@ -120,7 +33,7 @@ pub fn of(
     site: &Site,
     request: &RequestHead,
     client: &Client<'_>,
-) -> Option<Result<Vec<Order>, Refused>> {
+) -> Option<Result<Vec<Order>, PurgeRefused>> {
     let access = &part.config.purge;
     let (path, bans) = match request.method() {
         b"PURGE" | b"PURGEKEYS" => (request.path(), false),
@@ -135,23 +48,27 @@ pub fn of(
 }
 
 /// What of a path follows the one below which a GET purges; it begins with a slash.
-fn below<'p>(access: &Access, path: &'p [u8]) -> Option<&'p [u8]> {
+fn below<'p>(access: &PurgeAccess, path: &'p [u8]) -> Option<&'p [u8]> {
     let prefix = access.path.as_ref()?.as_bytes();
     let rest = path.strip_prefix(prefix)?;
     Some(&path[path.len() - rest.len() - 1..])
 }
 
-fn allowed(access: &Access, request: &RequestHead, client: &Client<'_>) -> Result<(), Refused> {
+fn allowed(
+    access: &PurgeAccess,
+    request: &RequestHead,
+    client: &Client<'_>,
+) -> Result<(), PurgeRefused> {
     let bearer = request
         .header(b"authorization")
         .and_then(|value| value.strip_prefix(b"Bearer "));
     if let Some(given) = request.header(b"x-purge-token").or(bearer) {
         return match &access.token {
             Some(token) if token.is(given) => Ok(()),
-            Some(_) => Err(Refused::Denied(
+            Some(_) => Err(PurgeRefused::Denied(
                 "the token is not that of cache_purge_token",
             )),
-            None => Err(Refused::Denied(
+            None => Err(PurgeRefused::Denied(
                 "a token was sent; the site has no cache_purge_token",
             )),
         };
@@ -164,15 +81,17 @@ fn allowed(access: &Access, request: &RequestHead, client: &Client<'_>) -> Resul
         None => (access.unix, !access.unix),
     };
     if !named {
-        return Err(Refused::Denied(match nobody && access.token.is_none() {
-            true => {
-                "nobody may purge over HTTP; name who may in cache_purge_from or set cache_purge_token"
-            }
-            false => "the client's address is not in cache_purge_from, and it sent no token",
-        }));
+        return Err(PurgeRefused::Denied(
+            match nobody && access.token.is_none() {
+                true => {
+                    "nobody may purge over HTTP; name who may in cache_purge_from or set cache_purge_token"
+                }
+                false => "the client's address is not in cache_purge_from, and it sent no token",
+            },
+        ));
     }
     if client.is_strangers(request) {
-        return Err(Refused::Denied(
+        return Err(PurgeRefused::Denied(
             "the request came through a proxy that trusted_proxies does not name: whose it is is not known",
         ));
     }
@@ -186,7 +105,7 @@ fn asked(
     client: &Client<'_>,
     path: &[u8],
     bans: bool,
-) -> Result<Vec<Order>, Refused> {
+) -> Result<Vec<Order>, PurgeRefused> {
     let soft = request
         .header(b"fastly-soft-purge")
         .is_some_and(purge::is_on);
@@ -195,7 +114,7 @@ fn asked(
         return Ok(tags);
     }
     if request.method() == b"PURGEKEYS" {
-        return Err(Refused::Unreadable(
+        return Err(PurgeRefused::Unreadable(
             "PURGEKEYS needs the tags in xkey-purge, xkey-softpurge or Surrogate-Key",
         ));
     }
@@ -204,7 +123,7 @@ fn asked(
         .iter()
         .any(|name| request.header(name).is_some())
     {
-        return Err(Refused::Unreadable(
+        return Err(PurgeRefused::Unreadable(
             "a BAN by expressions (X-Url, X-Cache-Tags) is not understood; send PURGE with the path, or the tags in Surrogate-Key",
         ));
     }
@@ -212,7 +131,7 @@ fn asked(
         None | Some(b"default" | b"exact") => None,
         Some(b"regex") => Some(()),
         Some(_) => {
-            return Err(Refused::Unreadable(
+            return Err(PurgeRefused::Unreadable(
                 "X-Purge-Method is `default`, `exact` or `regex`",
             ));
         }
@@ -223,7 +142,7 @@ fn asked(
     };
     let order = |what| Order { what, force };
     if what.is_some() || path.ends_with(b".*") {
-        let what = purge::prefix_pattern(path).ok_or(Refused::Unreadable(
+        let what = purge::prefix_pattern(path).ok_or(PurgeRefused::Unreadable(
             "of expressions only a path with `.*` at its end is understood",
         ))?;
         return Ok(vec![order(what)]);
@@ -264,7 +183,7 @@ fn asked(
 }
 
 /// Tags in any of the fields that carry them in purge requests.
-fn tags(request: &RequestHead, soft: bool) -> Result<Vec<Order>, Refused> {
+fn tags(request: &RequestHead, soft: bool) -> Result<Vec<Order>, PurgeRefused> {
     const FIELDS: [(&[u8], Dialect, bool); 8] = [
         (b"surrogate-key", Dialect::Words, false),
         (b"xkey", Dialect::Words, false),
@@ -285,14 +204,14 @@ fn tags(request: &RequestHead, soft: bool) -> Result<Vec<Order>, Refused> {
     };
     for (name, dialect, softly) in FIELDS {
         for value in request.header_all(name) {
-            let tags = purge::listed(dialect, value).ok_or(Refused::Unreadable(
+            let tags = purge::listed(dialect, value).ok_or(PurgeRefused::Unreadable(
                 "more tags, or longer ones, than a page can have",
             ))?;
             add(tags, soft || softly);
         }
     }
     for value in request.header_all(b"x-magento-tags-pattern") {
-        let tags = purge::magento_pattern(value).ok_or(Refused::Unreadable(
+        let tags = purge::magento_pattern(value).ok_or(PurgeRefused::Unreadable(
             "X-Magento-Tags-Pattern is `.*` or `((^|,)TAG(,|$))`, several joined by `|`",
         ))?;
         add(tags, soft);

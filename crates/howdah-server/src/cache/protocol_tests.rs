@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::*;
 use crate::cache::CacheConfig;
+use crate::cache_config::PurgeToken;
 use crate::client_address::TrustedProxies;
 use crate::site::config::SiteConfig;
 use crate::testing::request;
@@ -12,22 +13,22 @@ const SECRET: &str = "0123456789abcdef";
 const NEAR: &str = "192.0.2.7:5000";
 const FAR: &str = "198.51.100.7:5000";
 
-fn access() -> Access {
-    Access {
+fn access() -> PurgeAccess {
+    PurgeAccess {
         networks: vec!["192.0.2.0/24".parse().unwrap()],
         unix: false,
-        token: Some(Token::new(SECRET).unwrap()),
+        token: Some(PurgeToken::new(SECRET).unwrap()),
         path: Some("/purge/".to_owned()),
     }
 }
 
 fn ask_as(
-    access: Access,
+    access: PurgeAccess,
     peer: Option<&str>,
     method: &str,
     target: &str,
     fields: &[(&str, &str)],
-) -> Option<Result<Vec<Order>, Refused>> {
+) -> Option<Result<Vec<Order>, PurgeRefused>> {
     let part = SiteCache::new(CacheConfig {
         purge: access,
         ..CacheConfig::default()
@@ -181,30 +182,30 @@ fn only_configured_addresses_and_who_knows_the_token_may_purge() {
         // The address is that of a proxy nobody has named.
         (access(), Some(NEAR), &[proxy], false),
         (access(), Some(FAR), &[proxy], false),
-        (Access::default(), Some("127.0.0.1:1"), &[], false),
-        (Access::default(), None, &[], false),
+        (PurgeAccess::default(), Some("127.0.0.1:1"), &[], false),
+        (PurgeAccess::default(), None, &[], false),
         (
-            Access::default(),
+            PurgeAccess::default(),
             Some(FAR),
             &[("X-Purge-Token", SECRET)],
             false,
         ),
     ] {
         let told = ask_as(access, peer, "PURGE", "/a", fields).unwrap();
-        let denied = matches!(&told, Err(Refused::Denied(_)));
+        let denied = matches!(&told, Err(PurgeRefused::Denied(_)));
         assert_eq!(denied, !may, "{peer:?} {fields:?} {told:?}");
     }
-    let unix = Access {
+    let unix = PurgeAccess {
         unix: true,
-        ..Access::default()
+        ..PurgeAccess::default()
     };
     assert!(ask_as(unix, None, "PURGE", "/a", &[]).unwrap().is_ok());
 }
 
 #[test]
 fn a_token_is_long_enough_and_never_printed() {
-    assert!(Token::new("short").unwrap_err().contains("openssl"));
-    assert!(Token::new("with a space in it").is_err());
-    let token = Token::new(SECRET).unwrap();
+    assert!(PurgeToken::new("short").unwrap_err().contains("openssl"));
+    assert!(PurgeToken::new("with a space in it").is_err());
+    let token = PurgeToken::new(SECRET).unwrap();
     assert!(!format!("{token:?}").contains(SECRET));
 }

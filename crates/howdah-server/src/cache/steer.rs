@@ -15,8 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::lookup::{self, Lookup};
 use super::{PageCache, SiteCache, now, subrequest, watch};
 use crate::client_address::Client;
-use crate::server_config::ServerConfig;
-use crate::site::Site;
+use crate::site::{Site, Sites};
 
 /// A request of an administrator to the page cache, as the control socket carries it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,9 +52,9 @@ pub enum Ask {
     },
 }
 
-/// Answers a question; an error says what is wrong with it.
-pub fn answer(config: &ServerConfig, ask: &Ask) -> Result<String, String> {
-    let Some(cache) = &config.cache else {
+/// Answers a question; an error says what is wrong with it. `cache`: none if no site has it on.
+pub fn answer(all_sites: &Sites, cache: Option<&PageCache>, ask: &Ask) -> Result<String, String> {
+    let Some(cache) = cache else {
         return Err(
             "CacheOff: no site has the page cache on; set `cache = \"on\"` or --cache on"
                 .to_owned(),
@@ -70,14 +69,14 @@ pub fn answer(config: &ServerConfig, ask: &Ask) -> Result<String, String> {
             soft,
         } => {
             let force = if *soft { Force::Soft } else { Force::Hard };
-            purge_all_of(config, cache, site.as_deref(), (*all, urls, tags), force)
+            purge_all_of(all_sites, cache, site.as_deref(), (*all, urls, tags), force)
         }
         Ask::Wrote {
             site,
             writes,
             purges,
-        } => wrote(config, cache, site.as_deref(), writes, purges),
-        Ask::Explain { url, fields } => explain(config, cache, url, fields),
+        } => wrote(all_sites, cache, site.as_deref(), writes, purges),
+        Ask::Explain { url, fields } => explain(all_sites, cache, url, fields),
     }
 }
 
@@ -101,14 +100,13 @@ fn parts(url: &str) -> Result<(bool, Option<&str>, &str), String> {
 
 /// The sites that are meant, with their caches.
 fn sites<'c>(
-    config: &'c ServerConfig,
+    all_sites: &'c Sites,
     cache: &'c PageCache,
     name: Option<&str>,
     host: Option<&str>,
 ) -> Result<Vec<(&'c Site, &'c SiteCache)>, String> {
-    let by_host = host.map(|host| config.sites.find(host.as_bytes()).number());
-    let found: Vec<_> = config
-        .sites
+    let by_host = host.map(|host| all_sites.find(host.as_bytes()).number());
+    let found: Vec<_> = all_sites
         .all()
         .iter()
         .filter(|site| name.is_none_or(|name| site.config().name == name))
@@ -125,7 +123,7 @@ fn sites<'c>(
 }
 
 fn purge_all_of(
-    config: &ServerConfig,
+    all_sites: &Sites,
     cache: &PageCache,
     site: Option<&str>,
     (all, urls, tags): (bool, &[String], &[String]),
@@ -144,7 +142,7 @@ fn purge_all_of(
     let mut orders = Vec::new();
     for asked in asked {
         let asked = asked.map_err(|bad| bad.to_string())?;
-        let parts = sites(config, cache, site, asked.host.as_deref())?;
+        let parts = sites(all_sites, cache, site, asked.host.as_deref())?;
         let what = asked.what;
         orders.push((parts, Order { what, force }));
     }
@@ -170,9 +168,9 @@ fn in_memory(cache: &PageCache, parts: &[(&Site, &SiteCache)], what: &Purge) -> 
         .iter()
         .map(|(site, part)| {
             let valid = |page: &Object| page.state(&part.generations, now()).is_some();
-            cache
-                .memory
-                .count(|page| page.is_of(site.number()) && what.names(page) && valid(page))
+            cache.memory.count(|page| {
+                page.is_of(site.number()) && what.names(&page.url_key, &page.tags) && valid(page)
+            })
         })
         .sum();
     match pages {
@@ -211,13 +209,13 @@ pub(crate) fn carry_out<'a>(
 /// Makes pages old by writes that were made elsewhere, and by purges. Of one site they are whatever host
 /// a URL names, as a script's are.
 fn wrote(
-    config: &ServerConfig,
+    all_sites: &Sites,
     cache: &PageCache,
     site: Option<&str>,
     writes: &[String],
     purges: &[String],
 ) -> Result<String, String> {
-    let parts = sites(config, cache, site, None)?;
+    let parts = sites(all_sites, cache, site, None)?;
     for (_, part) in &parts {
         for write in writes {
             watch::written_elsewhere(part, write.as_bytes());
@@ -230,7 +228,7 @@ fn wrote(
             Ok(asked) => (asked.host.filter(|_| site.is_none()), asked.what),
             Err(_) => (None, Purge::All),
         };
-        match sites(config, cache, site, host.as_deref()) {
+        match sites(all_sites, cache, site, host.as_deref()) {
             Ok(parts) => {
                 for (_, part) in parts {
                     part.purge(&what, Force::Hard);
@@ -248,7 +246,7 @@ pub fn in_words(write: &str) -> String {
 }
 
 fn explain(
-    config: &ServerConfig,
+    all_sites: &Sites,
     cache: &PageCache,
     url: &str,
     fields: &[String],
@@ -262,7 +260,7 @@ fn explain(
     text.push_str("\r\n");
     let request = subrequest::parse(text.as_bytes())
         .ok_or_else(|| format!("BadUrl: `{url}` with these fields is no request"))?;
-    let site = config.sites.find(host.as_bytes());
+    let site = all_sites.find(host.as_bytes());
     let name = &site.config().name;
     let Some(part) = cache.site(site) else {
         return Ok(format!("site {name}: the page cache is off\n"));

@@ -9,9 +9,9 @@ use howdah_cache::preset::Form;
 
 use super::SiteCache;
 use crate::client_address::Client;
+use crate::docroot::path::UrlPath;
 use crate::http::message::RequestHead;
 use crate::site::Site;
-use crate::site::path::UrlPath;
 
 /// What an unsafe request will make invalid.
 #[derive(Debug)]

@@ -17,8 +17,8 @@ use crate::cache::trial::Trial;
 use crate::cache::watch::Watch;
 use crate::cache::write::{self, Write};
 use crate::cache::{PageCache, SiteCache, dialect};
+use crate::failure::Failure;
 use crate::http::message::{RequestHead, ResponseHead};
-use crate::respond::Failure;
 use crate::site::RouteInfo;
 
 /// Why a request is not answered from the cache, and what the cache makes of its own answer.

@@ -18,9 +18,9 @@ use super::hit::Hit;
 use super::script::LocalRedirect;
 use crate::cache::lookup::{self, Lookup};
 use crate::cache::{PageCache, SiteCache, protocol, steer};
+use crate::failure::Failure;
 use crate::http::message::ResponseHead;
 use crate::http::{BodyKind, Length, RequestBody, Responder};
-use crate::respond::Failure;
 use crate::site::{RouteInfo, ScriptTarget};
 
 /// What the cache has found out about a request that it has not answered.

@@ -24,8 +24,8 @@ use crate::cache::candidate;
 use crate::cache::fill::{self, Order};
 use crate::cache::lookup::{self, Variant};
 use crate::cache::{PageCache, SiteCache, now};
+use crate::failure::Failure;
 use crate::http::Responder;
-use crate::respond::Failure;
 use crate::site::{RouteInfo, ScriptTarget};
 
 /// How often a request looks again before it goes for itself.

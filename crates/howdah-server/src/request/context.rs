@@ -11,12 +11,13 @@ use crate::cache::send::Later;
 use crate::cache::watch::Watch;
 use crate::cache::{PageCache, SiteCache};
 use crate::client_address::Client;
+use crate::failure::Failure;
 use crate::http::message::RequestHead;
 use crate::http::{ConnInfo, Responder};
 use crate::log::error::About;
-use crate::respond::Failure;
-use crate::server_config::{ServerConfig, SiteService};
+use crate::server_config::ServerConfig;
 use crate::site::Site;
+use crate::site_service::SiteService;
 
 /// A request, and everything that answers it.
 #[derive(Clone, Copy)]

@@ -6,14 +6,15 @@ use std::io;
 use bytes::Bytes;
 
 use super::context::RequestContext;
+use crate::docroot::root::{Meta, read_all};
 use crate::encoding::policy::{self, Choice, Facts};
 use crate::encoding::whole::Plain;
 use crate::encoding::{Coding, Encoder, EncodingConfig, stream};
+use crate::failure::Failure;
 use crate::http::message::ResponseHead;
 use crate::http::{Length, Responder, SendFileError};
-use crate::respond::{self, Failure};
-use crate::site::refusal::Refusal;
-use crate::site::root::{Meta, read_all};
+use crate::refusal::Refusal;
+use crate::respond;
 use crate::site::{RouteInfo, Site};
 use crate::static_file::{Piece, StaticAnswer, StaticBody, StaticPlan, coded};
 

@@ -9,9 +9,9 @@ use howdah_proto::level::Level;
 
 use super::Front;
 use super::context::{Record, RequestContext};
+use crate::failure::Failure;
 use crate::http::{ConnInfo, Notice, Responder};
 use crate::log::access::{AccessEntry, basic_user};
-use crate::respond::Failure;
 use crate::turn;
 
 impl Front {

@@ -12,11 +12,11 @@ use bytes::Bytes;
 use tokio::time::Sleep;
 
 use super::answer::Answer;
-use super::pump::PumpConfig;
+use super::pump_config::PumpConfig;
 use super::spill::{SpillError, SpillFile};
 use super::wait::ScriptWait;
+use crate::failure::Failure;
 use crate::memory::allowance;
-use crate::respond::Failure;
 
 /// Bytes taken from the file at once, and the queue below which it is refilled.
 pub const REFILL: usize = 64 << 10;

@@ -20,10 +20,10 @@ use tokio::sync::mpsc;
 use super::frame::BodyLength;
 use super::spill::{SpillFile, SpillRoom, SpillShare};
 use super::streams::{StreamPlace, Streams};
+use crate::failure::Failure;
 use crate::gather::Gathered;
 use crate::http::message::RequestHead;
 use crate::http::{BodyError, BodyKind, RequestBody};
-use crate::respond::Failure;
 use crate::site::config::RequestBuffering;
 
 /// Pieces under way between client and run when a body goes through as it arrives.

@@ -29,10 +29,10 @@ use howdah_proto::request::{FrameBuilder, FrameError, IniKind, RequestFrame};
 use howdah_proto::variables::{HeaderFate, Var, header_fate, header_variable_name};
 
 use crate::client_address::{Client, split_host};
+use crate::docroot::path::UrlPath;
 use crate::http::message::RequestHead;
 use crate::site::ScriptTarget;
 use crate::site::config::HostPattern;
-use crate::site::path::UrlPath;
 
 /// The value of `SERVER_SOFTWARE`, which names the server and its version.
 pub const SOFTWARE: &str = concat!("Howdah/", env!("CARGO_PKG_VERSION"));

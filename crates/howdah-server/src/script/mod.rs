@@ -16,6 +16,7 @@ mod coder;
 pub mod frame;
 pub mod head;
 pub mod pump;
+pub mod pump_config;
 #[cfg(test)]
 mod rig;
 pub mod spill;

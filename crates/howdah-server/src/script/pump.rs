@@ -10,8 +10,6 @@
 //! is through: a page that fits gets a `Content-Length`, one head and one packet. A flush goes
 //! through everything at once, compressor included.
 
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -21,42 +19,21 @@ use super::answer::Answer;
 use super::backlog::{Backlog, REFILL, Room};
 use super::coder::Coder;
 use super::head;
-use super::spill::{SpillError, SpillRoom};
+use super::pump_config::PumpConfig;
+use super::spill::SpillError;
 use crate::encoding::stream::{self, Then};
-use crate::encoding::{Coding, Encoder, EncodingConfig, policy};
+use crate::encoding::{Coding, Encoder, policy};
+use crate::failure::Failure;
 use crate::gather::Gathered;
 use crate::http::message::{RequestHead, ResponseHead};
 use crate::http::{ClientGone, Length};
 use crate::memory::allowance;
-use crate::respond::Failure;
 use crate::turn;
 
 /// Bytes queued at which they are sent without a flush.
 const SEND_AT: usize = 64 << 10;
 /// Bytes moved before another task of the thread gets its turn.
 const TURN: usize = 1 << 20;
-
-/// Bytes of a response that are held back until its length is known: nearly every page is shorter.
-pub const HOLD: usize = 64 << 10;
-
-/// How responses are held and kept.
-#[derive(Clone, Debug)]
-pub struct PumpConfig {
-    /// Bytes held back until the length is known: [`HOLD`], or less in tests.
-    pub hold: usize,
-    /// Bytes in memory for a client slower than the script. Default 256 KiB: what a kernel's send
-    /// buffer grows to anyway.
-    pub memory: usize,
-    /// Bytes in the file; beyond it the script waits, as long as the client takes
-    /// [`super::wait::RATE`]. Default 1 GiB, nginx' `fastcgi_max_temp_file_size`. 0: no file.
-    pub spill: u64,
-    /// The directory that files for slow clients are made in.
-    pub directory: PathBuf,
-    /// Counts all files against what they may take together.
-    pub room: Arc<SpillRoom>,
-    /// When and how well responses are compressed.
-    pub encoding: EncodingConfig,
-}
 
 /// How a response ended.
 #[derive(Debug)]

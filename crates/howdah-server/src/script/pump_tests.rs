@@ -7,6 +7,8 @@ use howdah_proto::control::Exit;
 
 use super::super::head::SendFile;
 use super::super::rig::{Client, END, FLUSH, Rig, Script, WAIT, body, eager, head_event};
+use std::sync::Arc;
+
 use super::*;
 use crate::testing::request;
 

@@ -10,7 +10,8 @@ use bytes::Bytes;
 use howdah_executor::{Event, ExecError, Head, Run, RunTiming};
 
 use super::answer::Answer;
-use super::pump::{Ended, Pump, PumpConfig};
+use super::pump::{Ended, Pump};
+use super::pump_config::PumpConfig;
 use crate::encoding::EncodingConfig;
 use crate::http::message::{RequestHead, ResponseHead};
 use crate::http::{ClientGone, Length};

@@ -18,6 +18,8 @@ use bytes::Bytes;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::failure::Failure;
+
 /// What a client with a file must keep to when half of the room is used: a slow phone does.
 /// Otherwise whoever has filled it could keep it so for 240 bytes a second a file.
 pub const BUSY_RATE: u32 = 16 << 10;
@@ -37,6 +39,15 @@ impl SpillError {
         match self {
             SpillError::Full => "SpillFull",
             SpillError::Failed(_) => "SpillFailed",
+        }
+    }
+}
+
+impl From<SpillError> for Failure {
+    fn from(error: SpillError) -> Failure {
+        match error {
+            SpillError::Full => Failure::SpillFull,
+            SpillError::Failed(error) => Failure::SpillFailed(error.to_string()),
         }
     }
 }

@@ -11,11 +11,12 @@ use bytes::Bytes;
 
 use super::Site;
 use super::access::{Named, Purpose, Refused, Wanted};
-use super::config::{ConfigError, SiteConfig};
-use super::path::UrlPath;
-use super::refusal::Refusal;
-use super::root::{Kind, RootDir, Symlinks};
+use super::config::SiteConfig;
+use super::mistake::ConfigError;
+use crate::docroot::path::UrlPath;
+use crate::docroot::root::{Kind, RootDir, Symlinks};
 use crate::http::message::RequestHead;
+use crate::refusal::Refusal;
 use crate::static_file::StaticPlan;
 
 /// An internal location whose root has been opened.

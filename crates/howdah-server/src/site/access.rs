@@ -16,11 +16,11 @@ use std::sync::Arc;
 use super::Site;
 use super::config::{RuleAction, SiteConfig};
 use super::htaccess::Lies;
-use super::path::UrlPath;
-use super::refusal::Refusal;
-use super::root::{Meta, RootDir};
 use super::script::is_script_name;
+use crate::docroot::path::UrlPath;
+use crate::docroot::root::{Meta, RootDir};
 use crate::http::message::RequestHead;
+use crate::refusal::Refusal;
 use howdah_http1::hidden::{self, without_coding};
 
 /// What is about to be sent, run or executed.

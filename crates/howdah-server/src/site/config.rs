@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use howdah_proto::response::{is_field_value, is_token};
 
-pub use super::check::{ConfigError, check};
+use super::mistake::ConfigError;
 use super::pattern::Pattern;
-use super::root::Symlinks;
 use super::template::Template;
-pub use crate::cache::CacheConfig;
+pub use crate::cache_config::CacheConfig;
+use crate::docroot::root::Symlinks;
 
 /// One `[[site]]` of the configuration, checked but not yet opened.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! The applications that are recognised: by which files, and what each wants refused. The lists
 //! follow each application's own `.htaccess` or its documentation for nginx.
 
-use super::recognise::Application;
+use super::application::Application;
 
 /// How an application shows itself and what it wants.
 pub(super) struct Known {

@@ -1,35 +1,33 @@
 //! Sites: which site answers for a host, which route a request takes there, which file or script
-//! that is. The only way from a URL to a path. Sends nothing and runs nothing.
+//! that is. Sends nothing and runs nothing.
 //!
-//! - [`config`]: what a site is configured with.
-//! - [`path`], [`root`]: from the URL's bytes to a file below the root, or a refusal.
+//! - [`config`]: what a site is configured with; [`check`], [`mistake`]: what is wrong with that.
 //! - `access`: the one check that everything passes which is sent or run, whoever named it.
 //! - [`script`]: the proof that a path names a script.
 //! - [`pattern`], [`template`]: what rules match and where they lead.
-//! - [`route`], with `rules` and `search`: the rules, `try_files`, the front controller: one
-//!   [`Route`] for a request.
+//! - `router`, with `rules` and `search`: the rules, `try_files`, the front controller: one
+//!   [`Route`] for a request ([`route`]).
 //! - [`accel`]: files that scripts ask to have sent.
 //! - [`recognise`], with `known`, `placed` and [`subfolder`]: a configuration for a
 //!   directory without one.
 //! - [`htaccess`]: what Apache's files close, and which front controller they name.
 //! - [`explain`]: a route in words.
-//! - [`refusal`]: every no, by name.
 
 pub mod accel;
 mod access;
-mod check;
+pub mod application;
+pub mod check;
 pub mod config;
 mod denials;
 pub mod explain;
 pub mod htaccess;
 mod known;
-pub mod path;
+pub mod mistake;
 pub mod pattern;
 mod placed;
 pub mod recognise;
-pub mod refusal;
-pub mod root;
 pub mod route;
+mod router;
 mod rules;
 pub mod script;
 mod search;
@@ -43,14 +41,14 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 pub use access::Refused;
-pub use config::{ConfigError, SiteConfig};
-pub use refusal::Refusal;
+pub use config::SiteConfig;
+pub use mistake::ConfigError;
 pub use route::{Action, Route, RouteInfo, ScriptTarget};
 pub use script::ScriptPath;
 
+use crate::docroot::path::UrlPath;
+use crate::docroot::root::RootDir;
 use config::{HostPattern, RootResolution};
-use path::UrlPath;
-use root::RootDir;
 
 /// A site, ready to route.
 #[derive(Debug)]
@@ -74,7 +72,7 @@ impl Site {
     /// Checks `config` and opens its directories. `number` is its place in the configuration, for
     /// caches kept per site in the PHP processes. All mistakes at once.
     pub fn new(config: SiteConfig, number: u32) -> Result<Site, Vec<ConfigError>> {
-        let mut errors = config::check(&config);
+        let mut errors = check::check(&config);
         let root = open(&config.root, &config, &mut errors);
         let front_controller = config.front_controller.as_ref();
         let front_controller = front_controller

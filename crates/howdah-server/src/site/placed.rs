@@ -2,11 +2,11 @@
 //! (`/blog`), where every pattern, rule and script name begins with that folder. Keeps the text of what
 //! it refuses, for the one who starts the server.
 
+use super::application::Application;
 use super::config::{FrontController, HeaderEdit, Rule, RuleAction, SiteConfig};
 use super::htaccess::catch_all::CatchAll;
 use super::known::Known;
 use super::pattern::Pattern;
-use super::recognise::Application;
 use super::template::Template;
 
 /// A site's configuration, and where in it the application lies.

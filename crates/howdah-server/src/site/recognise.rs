@@ -6,101 +6,16 @@
 //! directories of code and data, and scripts where users upload files (`known.rs`). What `.htaccess`
 //! files close is closed with every request (`htaccess`), recognised or not.
 
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use super::application::Application;
+use super::application::exists;
 use super::config::{RuleAction, SiteConfig};
 use super::htaccess::catch_all;
 use super::known::{KNOWN, Known, WEB_DIRECTORIES};
 use super::placed::Placed;
 use super::subfolder::{self, Below};
-
-/// An application whose layout the server knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Application {
-    /// WordPress, the blog and content management system of wordpress.org.
-    WordPress,
-    /// MediaWiki, the wiki of mediawiki.org.
-    MediaWiki,
-    /// Laravel, the framework of laravel.com.
-    Laravel,
-    /// Symfony, the framework of symfony.com.
-    Symfony,
-    /// Drupal, the content management system of drupal.org.
-    Drupal,
-    /// Joomla, the content management system of joomla.org.
-    Joomla,
-    /// phpBB, the forum of phpbb.com.
-    PhpBb,
-    /// Magento, the shop of magento.com.
-    Magento,
-    /// Nextcloud, the file server of nextcloud.com.
-    Nextcloud,
-    /// phpMyAdmin, the database administration of phpmyadmin.net.
-    PhpMyAdmin,
-    /// DokuWiki, the wiki of dokuwiki.org.
-    DokuWiki,
-    /// Backdrop, the content management system of backdropcms.org.
-    Backdrop,
-    /// Kirby, the content management system of getkirby.com.
-    Kirby,
-    /// Bludit, the content management system of bludit.com.
-    Bludit,
-    /// Grav, the content management system of getgrav.org.
-    Grav,
-    /// Roundcube, the webmail of roundcube.net.
-    Roundcube,
-    /// YOURLS, the link shortener of yourls.org.
-    Yourls,
-    /// A framework: `index.php` in a directory of its own (`public/`, `web/`, `webroot/`), code
-    /// beside it.
-    Framework,
-    /// A script that gets everything that is no file, as its `.htaccess` says.
-    FrontController,
-    /// PHP scripts without a front controller; each has its own URL.
-    PlainPhp,
-    /// Files only: the root has no script.
-    Files,
-}
-
-impl fmt::Display for Application {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Application::WordPress => "WordPress",
-            Application::MediaWiki => "MediaWiki",
-            Application::Laravel => "Laravel",
-            Application::Symfony => "Symfony",
-            Application::Drupal => "Drupal",
-            Application::Joomla => "Joomla",
-            Application::PhpBb => "phpBB",
-            Application::Magento => "Magento",
-            Application::Nextcloud => "Nextcloud",
-            Application::PhpMyAdmin => "phpMyAdmin",
-            Application::DokuWiki => "DokuWiki",
-            Application::Backdrop => "Backdrop",
-            Application::Kirby => "Kirby",
-            Application::Bludit => "Bludit",
-            Application::Grav => "Grav",
-            Application::Roundcube => "Roundcube",
-            Application::Yourls => "YOURLS",
-            Application::Framework => "a PHP application with its own web directory",
-            Application::FrontController => "a PHP application with one front controller",
-            Application::PlainPhp => "plain PHP files",
-            Application::Files => "files without a PHP script at the top",
-        })
-    }
-}
-
-impl Application {
-    /// `lies` or `lie`: `plain PHP files` are several.
-    pub fn lies(self) -> &'static str {
-        match self {
-            Application::PlainPhp | Application::Files => "lie",
-            _ => "lies",
-        }
-    }
-}
 
 /// The application that was recognised in a directory, and how to serve it.
 #[derive(Clone, Debug)]
@@ -247,10 +162,6 @@ fn find(directory: &Path) -> (Option<&'static Known>, Application, PathBuf) {
         Application::Files
     };
     (None, application, directory.to_owned())
-}
-
-pub(super) fn exists(directory: &Path, files: &[&str]) -> bool {
-    files.iter().all(|file| directory.join(file).exists())
 }
 
 fn tidy(path: &Path) -> PathBuf {

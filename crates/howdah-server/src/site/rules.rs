@@ -4,13 +4,13 @@ use super::Site;
 use super::access::Refused;
 use super::config::{Authorizer, HeaderEdit, Rule, RuleAction};
 use super::htaccess::Lies;
-use super::path::UrlPath;
-use super::refusal::Refusal;
 use super::route::{Action, RouteInfo, ScriptTarget, Walk};
 use super::script::ScriptPath;
 use super::search::Tree;
 use super::template::Values;
+use crate::docroot::path::UrlPath;
 use crate::http::message::ResponseHead;
+use crate::refusal::Refusal;
 
 impl Site {
     /// Changes a response's header as the matched rules say.

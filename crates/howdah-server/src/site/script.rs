@@ -13,9 +13,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::path::UrlPath;
-use super::refusal::Refusal;
-use super::root::{Kind, RootDir};
+use crate::docroot::path::UrlPath;
+use crate::docroot::root::{Kind, RootDir};
+use crate::refusal::Refusal;
 use howdah_http1::hidden::hidden_segment;
 
 /// A script that may be run.
@@ -229,8 +229,8 @@ pub fn is_script_name(name: &[u8], extensions: &[String]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::root::Symlinks;
     use super::*;
+    use crate::docroot::root::Symlinks;
     use std::fs;
 
     fn root() -> (tempfile::TempDir, Arc<RootDir>) {

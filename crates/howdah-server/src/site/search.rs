@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use super::Site;
 use super::config::TryFile;
-use super::path::UrlPath;
 use super::pattern::Match;
-use super::refusal::Refusal;
-use super::root::{Kind, RootDir};
 use super::route::{RouteInfo, Walk};
 use super::script::ScriptPath;
 use super::template::Values;
+use crate::docroot::path::UrlPath;
+use crate::docroot::root::{Kind, RootDir};
+use crate::refusal::Refusal;
 use crate::static_file::StaticPlan;
 use howdah_http1::hidden::hidden_segment;
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::config::{SiteConfig, StaticRule};
 use super::pattern::Pattern;
-use super::root::{Meta, RootDir};
+use crate::docroot::root::{Meta, RootDir};
 use crate::static_file::{StaticPlan, mime};
 
 #[derive(Debug)]

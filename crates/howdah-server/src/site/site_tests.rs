@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::*;
+use crate::refusal::Refusal;
 use crate::site::config::{FrontController, HeaderEdit, Rule, RuleAction, TryFile};
 use crate::site::pattern::Pattern;
 use crate::site::template::Template;

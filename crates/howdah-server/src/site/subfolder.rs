@@ -5,11 +5,11 @@
 use std::fmt;
 use std::path::Path;
 
+use super::application::{Application, exists};
 use super::config::SiteConfig;
 use super::htaccess::catch_all::{self, CatchAll};
 use super::known::{KNOWN, Known};
 use super::placed::Placed;
-use super::recognise::{Application, exists};
 
 /// How many folders are looked into; beyond it, that is said.
 const MOST_FOLDERS: usize = 2000;

@@ -8,8 +8,8 @@
 
 use std::fmt;
 
-use super::path::{encode_path, encode_query_value};
 use super::pattern::{Match, Pattern};
+use crate::docroot::path::{encode_path, encode_query_value};
 
 /// The target of a redirect or rewrite, parsed and checked.
 #[derive(Clone, Debug, PartialEq, Eq)]

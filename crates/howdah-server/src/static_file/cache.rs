@@ -14,9 +14,9 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 
 use super::validators::Validators;
+use crate::docroot::root::Meta;
 use crate::encoding::Coding;
 use crate::http::message::ResponseHead;
-use crate::site::root::Meta;
 
 /// Longest file that is kept, in bytes. Beyond it `sendfile` copies less than a write from memory.
 pub const MAX_FILE: u64 = 32 * 1024;
@@ -134,7 +134,7 @@ pub fn with<T>(use_it: impl FnOnce(&mut Cache) -> T) -> T {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::site::root::Kind;
+    use crate::docroot::root::Kind;
 
     fn entry(len: usize, mtime: i64) -> (Meta, Arc<Entry>) {
         let meta = Meta {

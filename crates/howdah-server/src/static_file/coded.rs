@@ -10,9 +10,9 @@ use std::time::SystemTime;
 use bytes::Bytes;
 
 use super::validators::is_settled;
+use crate::docroot::root::Meta;
 use crate::encoding::whole::{Plain, UnderWay};
 use crate::encoding::{Coding, EncodingConfig};
-use crate::site::root::Meta;
 
 /// How many bytes of compressed files are kept, at most. A form takes a quarter of its file, so that
 /// 100 MB of scripts and style sheets fit.
@@ -117,7 +117,7 @@ fn weight(form: &Form) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::site::root::Kind;
+    use crate::docroot::root::Kind;
 
     fn key(number: u64) -> Key {
         let meta = Meta {

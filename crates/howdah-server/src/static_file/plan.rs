@@ -18,11 +18,11 @@ use bytes::Bytes;
 use super::cache::{self, Coded, Entry};
 use super::range::{Selected, select};
 use super::validators::{Conditions, Outcome, Validators, is_settled};
+use crate::docroot::root::{Kind, Meta, RootDir, read_all};
 use crate::encoding::negotiate::{Coding, choose};
 use crate::encoding::policy::is_text_type;
 use crate::http::message::{RequestHead, ResponseHead};
-use crate::site::refusal::Refusal;
-use crate::site::root::{Kind, Meta, RootDir, read_all};
+use crate::refusal::Refusal;
 
 /// A file to send, found by routing; nothing is open yet.
 #[derive(Clone, Debug)]

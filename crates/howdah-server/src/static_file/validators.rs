@@ -9,8 +9,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::docroot::root::Meta;
 use crate::http::message::RequestHead;
-use crate::site::root::Meta;
 
 /// The kernel stamps files with a clock that ticks this often at the least (`CONFIG_HZ=100`),
 /// doubled.

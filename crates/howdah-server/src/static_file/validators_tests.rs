@@ -1,7 +1,7 @@
 //! Preconditions, a line each.
 
 use super::*;
-use crate::site::root::Kind;
+use crate::docroot::root::Kind;
 use crate::testing::request;
 
 const DAY: &str = "Sat, 14 Nov 2026 10:00:00 GMT";

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use howdah_executor::Mode;
-use howdah_server::cache::protocol::{Access, Token};
 use howdah_server::cache::{CacheConfig, PRESETS, Preset, Rules, Scheme};
+use howdah_server::cache_config::{PurgeAccess, PurgeToken};
+use howdah_server::docroot::path::UrlPath;
 use howdah_server::site::config::SiteConfig;
-use howdah_server::site::path::UrlPath;
 use howdah_server::site::recognise::{Application, recognise};
 use howdah_server::site::subfolder;
 
@@ -98,7 +98,7 @@ pub fn without_section(arguments: &Serve, top: &Section<'_, '_, '_>, site: &mut 
             ..Rules::default()
         },
         flush_on_write: true,
-        purge: Access::default(),
+        purge: PurgeAccess::default(),
         ignore_writes: Vec::new(),
         dry_run: word == "dry-run",
         shadow: 0,
@@ -157,8 +157,8 @@ pub fn advise_of_mode(top: &Section<'_, '_, '_>, place: Place, pools: &[Mode], s
 }
 
 /// Who may purge over HTTP.
-fn purge_access(section: &Section<'_, '_, '_>) -> Access {
-    let mut access = Access::default();
+fn purge_access(section: &Section<'_, '_, '_>) -> PurgeAccess {
+    let mut access = PurgeAccess::default();
     for text in section.texts("cache_purge_from") {
         if text.value == "unix" {
             access.unix = true;
@@ -173,7 +173,7 @@ fn purge_access(section: &Section<'_, '_, '_>) -> Access {
         }
     }
     if let Some(token) = section.text("cache_purge_token").filter(|t| !t.is_empty()) {
-        match Token::new(&token) {
+        match PurgeToken::new(&token) {
             Ok(token) => access.token = Some(token),
             Err(why) => {
                 let place = section.place_of("cache_purge_token");

@@ -77,7 +77,7 @@ pub struct Settings {
     /// `[trusted_proxies]`
     pub trusted_proxies: TrustedProxies,
     /// `[status]`: path and who may see it.
-    pub status: Option<(String, Vec<howdah_server::client_address::Network>)>,
+    pub status: Option<(String, Vec<howdah_server::network::Network>)>,
     /// `[pool.*]`
     pub pools: Vec<Mode>,
     /// `[[site]]`

@@ -3,11 +3,12 @@
 use std::str::FromStr;
 
 use howdah_proto::level::Level;
-use howdah_server::client_address::{ForwardedStyle, Network, TrustedProxies};
+use howdah_server::client_address::{ForwardedStyle, TrustedProxies};
 use howdah_server::encoding::{Coding, EncodingConfig};
 use howdah_server::http::HttpConfig;
 use howdah_server::listener::ListenAddress;
 use howdah_server::log::{AccessFormat, LogTarget};
+use howdah_server::network::Network;
 
 use super::options::{self, Kind};
 use super::reader::{At, Eyes, Place, Section};

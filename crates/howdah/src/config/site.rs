@@ -4,15 +4,16 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use howdah_executor::Mode;
+use howdah_server::docroot::root::Symlinks;
+use howdah_server::site::ConfigError;
+use howdah_server::site::check::check;
 use howdah_server::site::config::{
-    self, Authorizer, ConfigError, FrontController, HeaderEdit, HostPattern, Htaccess,
-    InternalLocation, RequestBuffering, RootResolution, Rule, RuleAction, SiteConfig, StaticRule,
-    TryFile,
+    Authorizer, FrontController, HeaderEdit, HostPattern, Htaccess, InternalLocation,
+    RequestBuffering, RootResolution, Rule, RuleAction, SiteConfig, StaticRule, TryFile,
 };
 use howdah_server::site::htaccess;
 use howdah_server::site::pattern::{Pattern, PatternError};
 use howdah_server::site::recognise::{has_scripts, recognise};
-use howdah_server::site::root::Symlinks;
 use howdah_server::site::template::Template;
 
 use super::application;
@@ -219,7 +220,7 @@ fn site(
     if !section.has("recognise") {
         application::mind(section, &mut site, chosen);
     }
-    for error in config::check(&site) {
+    for error in check(&site) {
         let place = section.place_of(key_of(&error));
         file.mistake(place, format!("site `{}`: {error}", site.name));
     }

@@ -59,7 +59,10 @@ fn send_status(link: &Link, shared: &Shared, id: u64) {
 
 fn cache(shared: &Shared, ask: &steer::Ask) -> String {
     let answer = match shared.front.get() {
-        Some(front) => steer::answer(&front.config(), ask),
+        Some(front) => {
+            let config = front.config();
+            steer::answer(&config.sites, config.cache.as_deref(), ask)
+        }
         None => Err("the server is starting".to_owned()),
     };
     let json = match answer {

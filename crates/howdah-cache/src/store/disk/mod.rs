@@ -19,6 +19,7 @@ pub mod directory;
 pub mod fault;
 pub mod format;
 pub mod index;
+mod job;
 pub mod journal;
 mod reader;
 pub mod sites;
@@ -43,9 +44,10 @@ use crate::generation::Generations;
 use directory::{Directory, Name};
 use fault::FaultCounters;
 use index::Index;
+use job::WriteJob;
 use journal::PurgeJournal;
 use reader::Job;
-use writer::{Order, Writer};
+use writer::Writer;
 
 /// How many orders may wait for the writer.
 const ORDERS: usize = 4096;
@@ -118,7 +120,7 @@ struct Shared {
     /// What keeps pages from being written: the fault's number and one; 0: nothing.
     condition: AtomicU8,
     live: RwLock<HashMap<[u8; 16], Live>>,
-    orders: SyncSender<Order>,
+    orders: SyncSender<WriteJob>,
     /// Orders to the writer that are not done yet.
     waiting: AtomicU64,
     /// Bytes of the pages in those orders.
@@ -261,14 +263,14 @@ impl Disk {
         drop(live);
         shared.journal_state();
         if is_first {
-            shared.order(Order::LookThrough);
+            shared.order(WriteJob::LookThrough);
         }
         all
     }
 
     /// Another limit of bytes; what has to go for it goes with the next page that is written.
     pub fn resize(&self, capacity: u64) {
-        self.shared.order(Order::Resize(capacity));
+        self.shared.order(WriteJob::Resize(capacity));
     }
 
     /// Writes what waits, flushes everything, and says so in the journal: after that the machine may
@@ -277,7 +279,7 @@ impl Disk {
         let (done, closed) = mpsc::channel();
         // Not refused by a full queue: it waits for its turn.
         self.shared.waiting.fetch_add(1, Ordering::AcqRel);
-        self.shared.orders.send(Order::Close(done)).is_ok()
+        self.shared.orders.send(WriteJob::Close(done)).is_ok()
             && closed.recv_timeout(patience).is_ok_and(|closed| closed)
     }
 
@@ -316,7 +318,7 @@ impl Drop for Disk {
         lock(&self.shared.reads).clear();
         self.shared.bell.notify_all();
         // A full queue wakes the writer as well.
-        self.shared.order(Order::End);
+        self.shared.order(WriteJob::End);
         for thread in lock(&self.threads).drain(..) {
             // One that panicked is gone, too.
             let _ = thread.join();
@@ -326,7 +328,7 @@ impl Drop for Disk {
 
 impl Shared {
     /// Hands an order on; false: the queue is full.
-    fn order(&self, order: Order) -> bool {
+    fn order(&self, order: WriteJob) -> bool {
         self.waiting.fetch_add(1, Ordering::AcqRel);
         let taken = self.orders.try_send(order).is_ok();
         if !taken {

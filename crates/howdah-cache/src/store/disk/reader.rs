@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::directory::Name;
 use super::fault::Fault;
 use super::format::{self, Owner, Record, What};
-use super::writer::Order;
+use super::job::WriteJob;
 use super::{READS, Shared, lock};
 use crate::Millis;
 
@@ -75,7 +75,7 @@ fn read(shared: &Shared, owner: &Owner, key: &[u8]) -> Option<What> {
     let path = shared.directory.file_of(name);
     let failed = |fault: Fault| {
         shared.fault(fault, || path.display().to_string());
-        shared.order(Order::Inspect(name));
+        shared.order(WriteJob::Inspect(name));
         None
     };
     match fs::read(&path) {
@@ -86,7 +86,7 @@ fn read(shared: &Shared, owner: &Owner, key: &[u8]) -> Option<What> {
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             // The index may know better.
-            shared.order(Order::Inspect(name));
+            shared.order(WriteJob::Inspect(name));
             None
         }
         Err(error) => {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::fault::Fault;
 use super::format::{Owner, What};
-use super::writer::Order;
+use super::job::WriteJob;
 use super::{Disk, WAITING, reader};
 use crate::Millis;
 use crate::generation::{Generations, without_site};
@@ -59,7 +59,7 @@ impl DiskSites {
         let shared = &self.disk.shared;
         let bytes = page.body.len() as u64;
         let waiting = shared.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let order = Order::Page {
+        let order = WriteJob::Page {
             owner: *owner,
             key: key.into(),
             page: page.clone(),
@@ -80,7 +80,7 @@ impl DiskSites {
         let Some((owner, _)) = self.site(key) else {
             return;
         };
-        let order = Order::Varies {
+        let order = WriteJob::Varies {
             owner: *owner,
             key: without_site(key).to_vec(),
             names: names.to_vec(),

@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -17,6 +17,7 @@ use super::directory::Name;
 use super::fault::Fault;
 use super::format::{self, Owner, What};
 use super::index::Entry;
+use super::job::WriteJob;
 use super::reader::{self, FUTURE};
 use crate::generation::{Validity, without_site};
 use crate::object::Object;
@@ -26,35 +27,9 @@ const TICK: Duration = Duration::from_secs(1);
 /// How often the time is noted in the journal.
 const STAMP_EVERY: Duration = Duration::from_secs(10);
 
-/// A task for the writer's thread.
-pub(super) enum Order {
-    /// Write a page; the keys begin with the site's number.
-    Page {
-        owner: Owner,
-        key: Box<[u8]>,
-        page: Arc<Object>,
-    },
-    /// Write what a URL's pages vary by; the key is without the site's number.
-    Varies {
-        owner: Owner,
-        key: Vec<u8>,
-        names: Vec<Vec<u8>>,
-    },
-    /// Check this file: a reader found it damaged, or did not find it.
-    Inspect(Name),
-    /// Keep at most this many bytes.
-    Resize(u64),
-    /// Look through the files that a former process has left.
-    LookThrough,
-    /// Flush everything, and send back whether that worked.
-    Close(Sender<bool>),
-    /// Wakes the writer so that it sees that `ended` is set.
-    End,
-}
-
 pub(super) struct Writer {
     shared: Arc<Shared>,
-    inbox: Receiver<Order>,
+    inbox: Receiver<WriteJob>,
     /// What is still to be looked through.
     left: Option<Left>,
     /// After a failure, nothing is written until then.
@@ -69,7 +44,7 @@ struct Left {
 }
 
 impl Writer {
-    pub(super) fn new(shared: Arc<Shared>, inbox: Receiver<Order>) -> Writer {
+    pub(super) fn new(shared: Arc<Shared>, inbox: Receiver<WriteJob>) -> Writer {
         Writer {
             shared,
             inbox,
@@ -99,21 +74,21 @@ impl Writer {
             }
             let is_order = order.is_some();
             match order {
-                Some(Order::Page { owner, key, page }) => self.page(&owner, &key, &page),
-                Some(Order::Varies { owner, key, names }) => self.varies(&owner, &key, &names),
-                Some(Order::Inspect(name)) => self.inspect(name),
-                Some(Order::Resize(capacity)) => {
+                Some(WriteJob::Page { owner, key, page }) => self.page(&owner, &key, &page),
+                Some(WriteJob::Varies { owner, key, names }) => self.varies(&owner, &key, &names),
+                Some(WriteJob::Inspect(name)) => self.inspect(name),
+                Some(WriteJob::Resize(capacity)) => {
                     self.shared.index.resize(capacity);
                     // The index does not say what it evicts here: looking through the directory finds
                     // files that are not in the index any more.
                     self.begin_to_look();
                 }
-                Some(Order::LookThrough) => self.begin_to_look(),
-                Some(Order::Close(done)) => {
+                Some(WriteJob::LookThrough) => self.begin_to_look(),
+                Some(WriteJob::Close(done)) => {
                     // Who asked may have given up.
                     let _ = done.send(self.close());
                 }
-                Some(Order::End) => {}
+                Some(WriteJob::End) => {}
                 None => self.look_further(),
             }
             if is_order {

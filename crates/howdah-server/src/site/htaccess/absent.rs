@@ -20,10 +20,11 @@ use std::time::Duration;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 
-use super::files::NAME;
-use crate::site::refusal::Refusal;
-use crate::site::root::{Kind, RootDir};
+use crate::docroot::root::{Kind, RootDir};
+use crate::refusal::Refusal;
 
+/// The file's name.
+pub(super) const NAME: &str = ".htaccess";
 /// How long a directory is believed to have no file without being asked again.
 const FOR: Duration = Duration::from_secs(1);
 /// Most directories a thread watches.
@@ -221,9 +222,9 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::docroot::root::Symlinks;
     use crate::site::htaccess::asked::Lies;
     use crate::site::htaccess::files::{Files, remember_absence};
-    use crate::site::root::Symlinks;
 
     const CLOSING: &str = "Require all denied\n";
 

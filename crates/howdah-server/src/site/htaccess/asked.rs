@@ -1,9 +1,14 @@
-//! What is asked about: a path below the site's root, what lies there, and the request for it as far
-//! as conditions may look at it. Pure, but for conditions that ask whether another file exists.
+//! What is asked about: a path below the site's root, what lies there, the request for it as far as
+//! conditions may look at it, and the variables that `SetEnvIf` makes of it. Pure, but for conditions
+//! that ask whether another file exists.
 
-use super::access::Variables;
+use std::cell::OnceCell;
+use std::collections::HashMap;
+
+use super::pattern::{LimitReached, Regex};
+use super::truth::Truth;
+use crate::docroot::root::RootDir;
 use crate::http::message::RequestHead;
-use crate::site::root::RootDir;
 
 /// What lies at the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,5 +72,87 @@ impl<'a> Asked<'a> {
     pub(super) fn file_name(&self) -> &'a [u8] {
         let name = &self.path[..self.name];
         name.rsplit(|b| *b == b'/').next().unwrap_or(name)
+    }
+}
+
+/// `SetEnvIf ATTRIBUTE EXPRESSION VARIABLE…`
+#[derive(Debug)]
+pub(super) struct SetEnvIf {
+    /// In lower case; none if what it asks about is not known here.
+    pub attribute: Option<String>,
+    pub expression: Regex,
+    /// Names in lower case, as case makes no difference, and whether they are set (not removed).
+    pub variables: Vec<(String, bool)>,
+}
+
+impl SetEnvIf {
+    fn holds(&self, asked: &Asked<'_>, so_far: &HashMap<&str, Truth>) -> Truth {
+        let value: Option<&[u8]> = match self.attribute.as_deref() {
+            None | Some("remote_host" | "remote_addr" | "server_addr") => {
+                return Truth::depends(false);
+            }
+            Some("request_method") => Some(asked.method),
+            Some("request_uri") => Some(asked.path),
+            Some("request_protocol") => match asked.head {
+                Some(head) => Some(head.version().as_str().as_bytes()),
+                None => return Truth::depends(false),
+            },
+            Some(name) => match asked.header(name.as_bytes()) {
+                // Where there is no such field, Apache asks for a variable of that name.
+                None if so_far.contains_key(name) => return Truth::depends(false),
+                value => value,
+            },
+        };
+        // What is not there is matched as empty text.
+        match self.expression.is_match(value.unwrap_or_default()) {
+            Ok(matches) => Truth::known(matches),
+            Err(LimitReached) => Truth::depends(false),
+        }
+    }
+}
+
+/// The variables that the `SetEnvIf` lines in effect set, evaluated when the first one is asked for.
+#[derive(Debug, Default)]
+pub(super) struct Variables<'a> {
+    lines: Vec<&'a SetEnvIf>,
+    set: OnceCell<HashMap<&'a str, Truth>>,
+}
+
+impl<'a> Variables<'a> {
+    /// `lines` are in their order.
+    pub(super) fn new(lines: Vec<&'a SetEnvIf>) -> Variables<'a> {
+        Variables {
+            lines,
+            set: OnceCell::new(),
+        }
+    }
+
+    /// Whether the variable is set.
+    fn get(&self, name: &str, asked: &Asked<'_>) -> Truth {
+        let all = self.set.get_or_init(|| self.evaluate(asked));
+        all.get(name).copied().unwrap_or(Truth::NO)
+    }
+
+    fn evaluate(&self, asked: &Asked<'_>) -> HashMap<&'a str, Truth> {
+        let mut all: HashMap<&str, Truth> = HashMap::new();
+        for line in &self.lines {
+            let holds = line.holds(asked, &all);
+            for (name, value) in &line.variables {
+                let set = all.entry(name).or_insert(Truth::NO);
+                *set = match value {
+                    true => set.or(holds),
+                    false => set.and(holds.not()),
+                };
+            }
+        }
+        all
+    }
+}
+
+impl Asked<'_> {
+    /// Whether a variable is set when access is checked.
+    pub(super) fn env(&self, name: &str) -> Truth {
+        let variables = self.variables;
+        variables.map_or(Truth::NO, |variables| variables.get(name, self))
     }
 }

@@ -14,8 +14,7 @@
 
 use std::sync::Arc;
 
-use super::access::Variables;
-use super::asked::{Asked, Lies};
+use super::asked::{Asked, Lies, Variables};
 use super::pattern::LimitReached;
 use super::rewrite::{self, Outcome, Rule};
 use super::section::{HandlerSays, Inherits, Merging, Parents, Parsed, RedirectPath, Section};

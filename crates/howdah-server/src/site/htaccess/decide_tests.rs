@@ -3,8 +3,8 @@
 
 use super::super::parse::parse;
 use super::*;
+use crate::docroot::root::{RootDir, Symlinks};
 use crate::site::explain::request;
-use crate::site::root::{RootDir, Symlinks};
 
 /// The directory's path and its file.
 type Tree<'t> = &'t [(&'t str, &'t str)];

@@ -11,13 +11,13 @@ use std::sync::{Mutex, PoisonError};
 
 use super::report::sentence;
 use super::{Asked, Because, Chain, Files, Lies, Verdict, decide};
+use crate::docroot::path::UrlPath;
+use crate::docroot::root::RootDir;
 use crate::http::message::RequestHead;
+use crate::refusal::Refusal;
 use crate::site::Site;
 use crate::site::access::Refused;
 use crate::site::config::Htaccess;
-use crate::site::path::UrlPath;
-use crate::site::refusal::Refusal;
-use crate::site::root::RootDir;
 use crate::site::script::is_script_name;
 
 /// Most different lines reported; a tree full of strange files does not fill the log.

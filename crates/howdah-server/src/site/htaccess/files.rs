@@ -11,19 +11,15 @@ use std::io::Read;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
-use super::absent::Absent;
+use super::absent::{Absent, NAME};
 use super::asked::Lies;
 use super::decide::InDirectory;
-use super::parse::parse_bytes;
+use super::parse::{LONGEST, parse_bytes};
 use super::section::{Parsed, Unusable};
+use crate::docroot::root::{Kind, Meta, RootDir};
+use crate::refusal::Refusal;
 use crate::site::monotonic;
-use crate::site::refusal::Refusal;
-use crate::site::root::{Kind, Meta, RootDir};
 
-/// The file's name.
-pub(super) const NAME: &str = ".htaccess";
-/// Longer files are not read: it takes a few milliseconds of a thread that serves others.
-pub(super) const LONGEST: u64 = 1 << 20;
 /// Most files kept; beyond it all are forgotten. Only files that exist count.
 const MOST: usize = 4096;
 /// A file that changed less than this before it was read may have changed again unseen: the file

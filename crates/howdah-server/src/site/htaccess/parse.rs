@@ -8,13 +8,15 @@
 mod directives;
 
 use super::access::{Methods, Require, Required};
-use super::files::LONGEST;
 use super::lines::{Line, lines, word, words};
 use super::modules::{if_define, if_module, if_version};
 use super::pattern::Regex;
 use super::rewrite::Condition;
 use super::rewrite_lines;
 use super::section::{Container, HEAVIEST, Names, Note, Parsed, Section, Unusable, Why};
+
+/// Longer files are not read: it takes a few milliseconds of a thread that serves others.
+pub(super) const LONGEST: u64 = 1 << 20;
 
 /// Reads a file as it is on the disk.
 pub fn parse_bytes(bytes: &[u8]) -> Parsed {

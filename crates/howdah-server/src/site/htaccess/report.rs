@@ -7,8 +7,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::files::LONGEST;
-use super::parse::parse_bytes;
+use super::parse::{LONGEST, parse_bytes};
 use super::section::{Note, Parsed, Unusable, Why};
 
 /// How many directories are looked into for a report; the breadth first.

@@ -5,7 +5,7 @@
 use super::asked::{Asked, Lies};
 use super::pattern::{Groups, LimitReached, Regex};
 use super::truth::Truth;
-use crate::site::root::Kind;
+use crate::docroot::root::Kind;
 
 /// How often `[N]` begins again; beyond it the path is refused.
 const MOST_ROUNDS: u32 = 500;

@@ -1,7 +1,8 @@
 //! What a file says, understood: its own lines and those of each `<Files>` section, what could not be
 //! understood, and what is to be reported. Values only; made by `parse.rs`, asked by `decide.rs`.
 
-use super::access::{Lists, Methods, Require, SetEnvIf};
+use super::access::{Lists, Methods, Require};
+use super::asked::SetEnvIf;
 use super::pattern::{LimitReached, Regex, fnmatch};
 use super::rewrite::{Condition, Rule};
 

@@ -1,7 +1,8 @@
 //! A single line of a file, taken into the section it stands in. What each directive does with a
 //! request is `access.rs`, `rewrite.rs` and `decide.rs`.
 
-use super::super::access::{From, Methods, Order, Require, Required, SetEnvIf};
+use super::super::access::{From, Methods, Order, Require, Required};
+use super::super::asked::SetEnvIf;
 use super::super::lines::{Line, word, words};
 use super::super::names::is_harmless;
 use super::super::pattern::Regex;

@@ -17,7 +17,7 @@
 
 use std::borrow::Cow;
 
-use super::refusal::Refusal;
+use crate::refusal::Refusal;
 
 /// A cleaned URL path.
 ///

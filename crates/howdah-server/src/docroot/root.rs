@@ -20,7 +20,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 
 use super::path::UrlPath;
-use super::refusal::Refusal;
+use crate::refusal::Refusal;
 
 /// What a symbolic link below the root may point to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,0 +1,259 @@
+//! Everything that ends a request without the answer it asked for: its name, status and message. The
+//! page that a client gets of it is `respond`'s.
+//!
+//! Failures are sorted by who can act: the client (4xx), the script or its process (502, 504),
+//! saturation (503 with `Retry-After`), the server's own resources (500, 507).
+
+use std::borrow::Cow;
+
+use howdah_executor::ExecError;
+use howdah_proto::control::Exit;
+use howdah_proto::level::Level;
+use howdah_proto::request::FrameError;
+
+use crate::http::BodyError;
+use crate::refusal::Refusal;
+
+/// Everything that ends a request without the answer it asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The router refused the request before any file was sent or script run.
+    Refused {
+        /// Why the router refused the request.
+        refusal: Refusal,
+        /// The status; mostly the refusal's own.
+        status: u16,
+        /// The value of `Allow`, for a 405; otherwise none.
+        allow: Option<&'static str>,
+    },
+    /// An `.htaccess` file refused the request.
+    Closed {
+        /// Why the request was refused.
+        refusal: Refusal,
+        /// The status code of the answer.
+        status: u16,
+        /// The `.htaccess` file, the number of the line that refuses the request, and its text.
+        because: Box<str>,
+    },
+    /// The request body could not be read.
+    Body(BodyError),
+    /// The request does not fit a frame, or carries a NUL byte.
+    Frame(FrameError),
+    /// The request body could not be kept for the script: disk full, no temporary directory.
+    SpillFailed(String),
+    /// The request body could not be kept for the script: all files together have what they may have.
+    SpillFull,
+    /// The front has as much memory as it may have; the request was not looked at.
+    MemoryLimit,
+    /// The script's run failed before it gave a response.
+    Run(ExecError),
+    /// The response is shorter than the `Content-Length` the script gave: what is there was sent,
+    /// and the connection closed so that the client sees that the rest is missing.
+    LengthMismatch {
+        /// The `Content-Length` that the script gave.
+        announced: u64,
+        /// How many bytes the script wrote.
+        written: u64,
+    },
+    /// Programs point from one path of this server to the next without an end; the last of them.
+    LocalRedirectLoop(Vec<u8>),
+    /// A compressor could not be set up: out of memory.
+    EncoderFailed(String),
+    /// A purge request that is not carried out.
+    Purge(PurgeRefused),
+    /// The client takes its answer more slowly than `limits.send_rate`, or than a script that waits
+    /// for it is to wait. Nobody sees the status.
+    ClientTooSlow,
+    /// The client left before the answer was complete. Nobody sees the status.
+    ClientGone,
+}
+
+impl From<FrameError> for Failure {
+    fn from(error: FrameError) -> Failure {
+        Failure::Frame(error)
+    }
+}
+
+impl Failure {
+    /// The failure's name in logs, metrics, the `Howdah-Error` field and docs/failures.md.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Failure::Refused { refusal, .. } | Failure::Closed { refusal, .. } => refusal.name(),
+            Failure::Body(error) => error.name(),
+            Failure::Frame(FrameError::TooLarge) => "RequestTooLarge",
+            Failure::Frame(FrameError::NulByte) => "NulByte",
+            Failure::SpillFailed(_) => "SpillFailed",
+            Failure::SpillFull => "SpillFull",
+            Failure::MemoryLimit => "MemoryLimit",
+            Failure::Run(error) => error.name(),
+            Failure::LengthMismatch { .. } => "LengthMismatch",
+            Failure::LocalRedirectLoop(_) => "LocalRedirectLoop",
+            Failure::EncoderFailed(_) => "EncoderFailed",
+            Failure::Purge(refused) => refused.name(),
+            Failure::ClientTooSlow => "ClientTooSlow",
+            Failure::ClientGone => "ClientGone",
+        }
+    }
+
+    /// The status it is answered with.
+    pub fn status(&self) -> u16 {
+        match self {
+            Failure::Refused { status, .. } | Failure::Closed { status, .. } => *status,
+            Failure::Body(error) => error.status(),
+            // The variables are header fields and the target: RFC 6585 §5.
+            Failure::Frame(FrameError::TooLarge) => 431,
+            Failure::Frame(FrameError::NulByte) => 400,
+            // RFC 4918 §11.5: "unable to store the representation needed to complete the request".
+            Failure::SpillFailed(_) => 507,
+            Failure::SpillFull | Failure::MemoryLimit => 503,
+            Failure::Run(error) => match error {
+                ExecError::QueueFull
+                | ExecError::QueueTimeout
+                | ExecError::PoolDown { .. }
+                | ExecError::BackendDown { .. }
+                | ExecError::Stopping => 503,
+                ExecError::ChildDied(_)
+                | ExecError::ResponseInvalid(_)
+                | ExecError::ResponseCorrupt
+                | ExecError::ResponseMissing
+                | ExecError::BackendClosed { .. }
+                | ExecError::BackendRefused => 502,
+                ExecError::TerminateTimeout | ExecError::BackendTimeout => 504,
+                // As `RequestTooLarge`: the variables are header fields and the target.
+                ExecError::VariableTooLong { .. } => 431,
+                ExecError::BodyUnreadable | ExecError::CannotExecute(_) => 500,
+            },
+            Failure::LengthMismatch { .. } => 502,
+            Failure::LocalRedirectLoop(_) | Failure::EncoderFailed(_) => 500,
+            Failure::Purge(refused) => refused.status(),
+            // In logs only, as nginx logs a client that takes nothing.
+            Failure::ClientTooSlow => 408,
+            // nginx' number for it, in logs only.
+            Failure::ClientGone => 499,
+        }
+    }
+
+    /// Seconds after which trying again may help. A full queue drains within a second or not at
+    /// all; a pool that cannot start needs somebody to look.
+    pub fn retry_after(&self) -> Option<u32> {
+        match self {
+            Failure::Run(ExecError::QueueFull | ExecError::Stopping) => Some(1),
+            Failure::Run(ExecError::QueueTimeout) => Some(2),
+            Failure::Run(ExecError::PoolDown { .. } | ExecError::BackendDown { .. }) => Some(10),
+            other if other.status() == 503 => Some(5),
+            _ => None,
+        }
+    }
+
+    /// The weight of its line in the error log. What a client did wrong, or did not wait for, is no
+    /// problem of the server's.
+    pub fn level(&self) -> Level {
+        match self.status() {
+            // It may have held a process.
+            408 if *self == Failure::ClientTooSlow => Level::Notice,
+            ..500 => Level::Info,
+            503 => Level::Warning,
+            _ => Level::Error,
+        }
+    }
+
+    /// What the log says about the failure, in one sentence.
+    pub fn message(&self) -> Cow<'static, str> {
+        match self {
+            Failure::Closed { because, .. } => because.to_string().into(),
+            Failure::SpillFailed(error) => format!(
+                "the request body could not be written to the temporary directory: {error}; make room there or set another directory"
+            )
+            .into(),
+            Failure::SpillFull => "limits.spill_total is used up: many large uploads or slow downloads at once".into(),
+            Failure::MemoryLimit => "limits.memory is used up".into(),
+            Failure::Run(error) => match error {
+                ExecError::PoolDown { name, message } => format!("{name}: {message}").into(),
+                ExecError::ChildDied(Exit::Code(code)) => {
+                    format!("the script's process left with exit code {code}").into()
+                }
+                ExecError::ChildDied(Exit::Signal(signal)) => {
+                    format!("the script's process was ended by signal {signal}").into()
+                }
+                ExecError::ResponseInvalid(what) => format!("{what:?}").into(),
+                ExecError::CannotExecute(why) => {
+                    format!("the script cannot be executed: {why}").into()
+                }
+                ExecError::QueueFull => "the queue is full: more requests than the children can serve".into(),
+                ExecError::QueueTimeout => "no child became free in time".into(),
+                ExecError::TerminateTimeout => {
+                    "the script ran longer than request_terminate_timeout and was killed".into()
+                }
+                ExecError::BackendDown { message } => {
+                    format!("no FastCGI backend can be reached: {message}").into()
+                }
+                ExecError::BackendClosed { answering: true } => {
+                    "the FastCGI backend closed the connection within its answer".into()
+                }
+                ExecError::BackendClosed { answering: false } => {
+                    "the FastCGI backend closed the connection without an answer: its process died, or it was stopped".into()
+                }
+                ExecError::BackendTimeout => {
+                    "the FastCGI backend took or gave nothing within send_timeout or read_timeout".into()
+                }
+                ExecError::BackendRefused => {
+                    "the FastCGI backend refused the request; is it a responder?".into()
+                }
+                ExecError::VariableTooLong { length } => format!(
+                    "a header field or other variable of {length} bytes does not fit a FastCGI record"
+                )
+                .into(),
+                _ => "".into(),
+            },
+            Failure::LengthMismatch { announced, written } => format!(
+                "the script announced Content-Length {announced} and wrote {written} bytes"
+            )
+            .into(),
+            Failure::LocalRedirectLoop(target) => format!(
+                "programs redirect locally without an end, last to {}; a program that means the client to go there says `Status: 302`",
+                target.escape_ascii()
+            )
+            .into(),
+            Failure::Purge(refused) => refused.message().into(),
+            Failure::ClientTooSlow => {
+                "the client took its answer too slowly: below limits.send_rate, or while its script waited for it".into()
+            }
+            Failure::EncoderFailed(error) => format!("the response could not be compressed: {error}").into(),
+            _ => "".into(),
+        }
+    }
+}
+
+/// Why a purge request is not carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PurgeRefused {
+    /// The sender is not allowed to purge, for this reason.
+    Denied(&'static str),
+    /// It asks for something that is not understood.
+    Unreadable(&'static str),
+}
+
+impl PurgeRefused {
+    /// The refusal's name in logs, metrics, the `Howdah-Error` field and the docs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            PurgeRefused::Denied(_) => "PurgeDenied",
+            PurgeRefused::Unreadable(_) => "PurgeUnreadable",
+        }
+    }
+
+    /// The status it is answered with.
+    pub fn status(&self) -> u16 {
+        match self {
+            PurgeRefused::Denied(_) => 403,
+            PurgeRefused::Unreadable(_) => 400,
+        }
+    }
+
+    /// What the log says about the refusal, in one sentence.
+    pub fn message(&self) -> &'static str {
+        match self {
+            PurgeRefused::Denied(why) | PurgeRefused::Unreadable(why) => why,
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Blocks of addresses, as configurations name them.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+/// An address block such as `10.0.0.0/8`, `2001:db8::/32` or a single address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    prefix: u8,
+}
+
+/// Why a text is no [`Network`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadNetwork {
+    /// The part before the `/` is no address.
+    Address,
+    /// The prefix length is no number or longer than the address.
+    Prefix,
+    /// Bits beyond the prefix are set: a typing mistake more often than not.
+    HostBits,
+}
+
+impl fmt::Display for BadNetwork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BadNetwork::Address => "not an IP address or ADDRESS/PREFIX",
+            BadNetwork::Prefix => {
+                "the prefix length is not a number from 0 to 32 (IPv4) or 128 (IPv6)"
+            }
+            BadNetwork::HostBits => {
+                "bits beyond the prefix are set; write the network's own address"
+            }
+        })
+    }
+}
+
+impl std::error::Error for BadNetwork {}
+
+impl FromStr for Network {
+    type Err = BadNetwork;
+
+    fn from_str(text: &str) -> Result<Network, BadNetwork> {
+        let (address, prefix) = match text.split_once('/') {
+            Some((address, prefix)) => (address, Some(prefix)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| BadNetwork::Address)?;
+        let width = if address.is_ipv4() { 32 } else { 128 };
+        let prefix = match prefix {
+            None => width,
+            Some(text) => text
+                .parse()
+                .ok()
+                .filter(|n| *n <= width)
+                .ok_or(BadNetwork::Prefix)?,
+        };
+        let network = Network { address, prefix };
+        if network.masked(address) != network.bits(address) {
+            return Err(BadNetwork::HostBits);
+        }
+        Ok(network)
+    }
+}
+
+impl Network {
+    fn bits(&self, address: IpAddr) -> u128 {
+        match address {
+            IpAddr::V4(a) => u128::from(a.to_bits()),
+            IpAddr::V6(a) => a.to_bits(),
+        }
+    }
+
+    fn masked(&self, address: IpAddr) -> u128 {
+        let width = if address.is_ipv4() { 32 } else { 128 };
+        let shift = width - u32::from(self.prefix);
+        self.bits(address)
+            .checked_shr(shift)
+            .map_or(0, |high| high.checked_shl(shift).unwrap_or(0))
+    }
+
+    /// Whether the address lies in the block. An IPv4 address mapped into IPv6 counts as IPv4.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        address.is_ipv4() == self.address.is_ipv4()
+            && self.masked(address) == self.bits(self.address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_are_checked_when_they_are_read() {
+        for (text, error) in [
+            ("10.0.0.0/33", BadNetwork::Prefix),
+            ("10.0.0.0/x", BadNetwork::Prefix),
+            ("10.0.0.1/8", BadNetwork::HostBits),
+            ("example.org", BadNetwork::Address),
+            ("", BadNetwork::Address),
+        ] {
+            assert_eq!(text.parse::<Network>(), Err(error), "{text}");
+        }
+        let all: Network = "0.0.0.0/0".parse().unwrap();
+        assert!(all.contains("255.1.2.3".parse().unwrap()));
+        assert!(!all.contains("::1".parse().unwrap()));
+        let six: Network = "::/0".parse().unwrap();
+        assert!(six.contains("2001::1".parse().unwrap()));
+        let one: Network = "127.0.0.1".parse().unwrap();
+        assert!(one.contains("::ffff:127.0.0.1".parse().unwrap()));
+        assert!(!one.contains("127.0.0.2".parse().unwrap()));
+    }
+}

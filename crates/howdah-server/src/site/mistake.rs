@@ -1,0 +1,117 @@
+//! Mistakes in a site's configuration, by name.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use super::template::TemplateError;
+use crate::refusal::Refusal;
+
+/// A mistake in a site's configuration.
+#[derive(Debug)]
+pub enum ConfigError {
+    /// The root (or an internal one) cannot be opened.
+    Root(PathBuf, std::io::Error),
+    /// Not a host name, address, or `*.` and a name.
+    BadHost(String),
+    /// A status that cannot stand there; what can.
+    BadStatus(String, &'static str),
+    /// The target of a redirect or rewrite cannot be parsed.
+    Template(TemplateError),
+    /// An internal target that is no absolute path.
+    RelativeTarget(String),
+    /// Not a header name, or one the server sets itself.
+    BadHeaderName(String),
+    /// Not a valid header value.
+    BadHeaderValue(String),
+    /// An extension without its dot, or without name.
+    BadExtension(String),
+    /// An index name with a slash, or none.
+    BadIndex(String),
+    /// The front controller is not the path of a script.
+    BadFrontController(String),
+    /// `=STATUS` before the end: nothing after it is reached.
+    UnreachableTryFile,
+    /// A prefix of an internal location must begin and end with a slash.
+    BadInternalPrefix(String),
+    /// An error page that is never sent: a script, which would be sent as text, or a file that the
+    /// site denies.
+    BadErrorPage(String, Refusal),
+    /// Two sites answer for one host.
+    DuplicateHost(String, String, String),
+    /// The configuration has no site.
+    NoSite,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConfigError::Root(path, error) => {
+                write!(f, "cannot serve the directory {}: {error}", path.display())
+            }
+            ConfigError::BadHost(host) => write!(
+                f,
+                "`{host}` is no host: write `example.org`, `*.example.org` or an address, without port"
+            ),
+            ConfigError::BadStatus(status, may) => {
+                write!(f, "status `{status}` cannot be used here; it may be {may}")
+            }
+            ConfigError::Template(error) => error.fmt(f),
+            ConfigError::RelativeTarget(target) => {
+                write!(
+                    f,
+                    "`{target}`: an internal target is a path and begins with `/`"
+                )
+            }
+            ConfigError::BadHeaderName(name) => {
+                write!(
+                    f,
+                    "`{name}` is no header name, or one that the server sets itself"
+                )
+            }
+            ConfigError::BadHeaderValue(value) => {
+                write!(
+                    f,
+                    "`{}` cannot be the value of a header",
+                    value.escape_debug()
+                )
+            }
+            ConfigError::BadExtension(text) => {
+                write!(
+                    f,
+                    "`{text}` is no extension: write it with its dot, as `.php`"
+                )
+            }
+            ConfigError::BadIndex(text) => {
+                write!(
+                    f,
+                    "`{text}` is no index file: write a file name without slash"
+                )
+            }
+            ConfigError::BadFrontController(text) => write!(
+                f,
+                "front controller `{text}`: write the URL path of a script, as `/index.php`"
+            ),
+            ConfigError::UnreachableTryFile => {
+                f.write_str("entries of try_files after `=STATUS` are never reached")
+            }
+            ConfigError::BadInternalPrefix(text) => {
+                write!(f, "internal prefix `{text}` must begin and end with `/`")
+            }
+            ConfigError::BadErrorPage(page, refusal) => {
+                write!(
+                    f,
+                    "error page `{page}` is never sent ({refusal}): error pages are sent as they are, and closed files are closed to them"
+                )
+            }
+            ConfigError::DuplicateHost(host, one, two) => {
+                write!(
+                    f,
+                    "host `{host}` belongs to site `{one}` and to site `{two}`"
+                )
+            }
+            ConfigError::NoSite => f.write_str("there is no site"),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}

@@ -1,0 +1,277 @@
+//! One request, one route: rules, then `try_files`, then the front controller. Looks at files
+//! (one `statx` for a script or file that is there); opens and sends nothing.
+//!
+//! ```text
+//! target ─clean─► path ─deny?─► rules, top to bottom, once ─► try_files … ─► front controller ─► 404
+//!                                 redirect, deny, return: done
+//!                                 rewrite: another path for what follows
+//!                                 header: noted
+//! ```
+//! Rules run once and a rewrite does not start them again: there are no loops, and no limit of
+//! ten rounds to hit (nginx's `rewrite or internal redirection cycle`).
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use super::access::{Named, Purpose, Refused, Wanted};
+use super::config::Htaccess;
+use super::htaccess::{self, Lies};
+use super::route::{Action, Route, RouteInfo, ScriptTarget, Walk};
+use super::script::ScriptPath;
+use super::search::{Found, Searched, Tree};
+use super::{Site, monotonic};
+use crate::docroot::path::{UrlPath, encode_path};
+use crate::http::message::RequestHead;
+use crate::refusal::Refusal;
+
+/// The methods that files answer to.
+const FILE_METHODS: &str = "GET, HEAD, OPTIONS";
+
+impl Site {
+    /// Decides what a request gets: a file, a script, a redirect or a refusal.
+    pub fn route(&self, head: &RequestHead) -> Route {
+        self.route_at(head, monotonic())
+    }
+
+    /// As [`Site::route`]; `now` is of a clock that only goes forward.
+    pub fn route_at(&self, head: &RequestHead, now: Duration) -> Route {
+        if head.path() == b"*" && head.method() == b"OPTIONS" {
+            return Route {
+                action: Action::Options {
+                    allow: FILE_METHODS,
+                },
+                info: RouteInfo::default(),
+            };
+        }
+        match UrlPath::parse(head.path()) {
+            Ok(path) => self.route_path(head, path, &self.tree_at(now)),
+            Err(refusal) => Route {
+                action: Action::refused(refusal),
+                info: RouteInfo::default(),
+            },
+        }
+    }
+
+    /// Whether an `.htaccess` file refuses this request, so that nobody may have a page that is stored
+    /// for it.
+    pub(crate) fn is_closed_by_htaccess(&self, head: &RequestHead) -> bool {
+        if self.config.htaccess == Htaccess::Off {
+            return false;
+        }
+        let Ok(path) = UrlPath::parse(head.path()) else {
+            return false;
+        };
+        let tree = self.tree_at(monotonic());
+        if !self.htaccess_may_close(&tree.root, &path) {
+            return false;
+        }
+        let action = self.route_path(head, path, &tree).action;
+        matches!(action, Action::Refused { refusal, .. } if refusal.is_of_htaccess())
+    }
+
+    /// The files as a request sees them that is routed at `now`.
+    pub(super) fn tree_at(&self, now: Duration) -> Tree {
+        Tree {
+            root: self.root_at(now),
+            now,
+        }
+    }
+
+    /// As [`Site::route`], for a request whose `path` has been parsed.
+    pub(super) fn route_path(&self, head: &RequestHead, path: UrlPath<'_>, tree: &Tree) -> Route {
+        let walk = Walk {
+            head,
+            path,
+            query: None,
+            rewritten: false,
+            pool: None,
+        };
+        let mut info = RouteInfo::default();
+        let action = self.walk(walk, &mut info, tree);
+        self.guard_what_was_found(head.method(), &action, &mut info);
+        Route { action, info }
+    }
+
+    fn walk(&self, mut walk: Walk<'_>, info: &mut RouteInfo, tree: &Tree) -> Action {
+        if self.denies(walk.path.as_bytes()) {
+            return Action::refused(Refusal::Denied);
+        }
+        self.guard(walk.path.as_bytes(), walk.head.method(), info);
+        for (number, rule) in self.config.rules.iter().enumerate() {
+            if let Some(action) = self.apply(number, rule, tree, &mut walk, info) {
+                return action;
+            }
+        }
+        let mut found = self.search(tree, &walk, info);
+        if let Err(closed) = self.asked_by_htaccess(tree, &walk, &found) {
+            let refused = closed.refused;
+            info.because = Some(closed.because);
+            if refused.refusal != Refusal::HtaccessHidden {
+                return Action::refused_with(refused.refusal, refused.status);
+            }
+            // What lies here is not to be sent: as if it were not there.
+            found = self.controlled(tree, &walk, refused.refusal, info);
+        }
+        match self.admit_found(tree, &walk, &found) {
+            Ok(()) => self.finish(found, walk),
+            Err(refused) => Action::refused_with(refused.refusal, refused.status),
+        }
+    }
+
+    /// Asks the `.htaccess` files on the paths that the request names: the client's own, and what rules
+    /// have made of it.
+    fn asked_by_htaccess(
+        &self,
+        tree: &Tree,
+        walk: &Walk<'_>,
+        found: &Searched,
+    ) -> Result<(), htaccess::Closed> {
+        let path = walk.path.as_bytes();
+        let (name, lies) = match found {
+            Searched::Here(Found::File(plan)) if path[1..] == plan.relative[..] => {
+                (path.len(), Lies::File)
+            }
+            Searched::Here(Found::Script(script)) if path.starts_with(script.script_name()) => {
+                (script.script_name().len(), Lies::Script)
+            }
+            Searched::Here(Found::File(_) | Found::Script(_) | Found::NeedsSlash) => {
+                (path.len(), Lies::Directory)
+            }
+            _ => (path.len(), Lies::Nothing),
+        };
+        self.htaccess_of_request(&tree.root, walk.head, path, name, lies)?;
+        if !walk.rewritten {
+            return Ok(());
+        }
+        match UrlPath::parse(walk.head.path()) {
+            Ok(path) => {
+                let (path, lies) = (path.as_bytes(), Lies::Nothing);
+                self.htaccess_of_request(&tree.root, walk.head, path, path.len(), lies)
+            }
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Rewrites, index names and `PATH_INFO` lead to files that another path names.
+    fn admit_found(&self, tree: &Tree, walk: &Walk<'_>, found: &Searched) -> Result<(), Refused> {
+        let all = self.config.rules.len();
+        match found {
+            Searched::Other(script, _) => self.admit_script(tree, walk, script, Named::BySite),
+            Searched::Here(Found::Script(script)) => {
+                let named = walk.named(script.script_name(), all);
+                self.admit_script(tree, walk, script, named)
+            }
+            Searched::Here(Found::File(plan)) => {
+                // Mostly the path itself; an index file has a longer one.
+                let path = match walk.path.as_bytes()[1..] == plan.relative[..] {
+                    true => Cow::Borrowed(walk.path.as_bytes()),
+                    false => Cow::Owned([b"/", &plan.relative[..]].concat()),
+                };
+                self.admit(Wanted {
+                    root: &plan.root,
+                    path: &path,
+                    purpose: Purpose::Send,
+                    named: walk.named(&path, all),
+                    method: walk.head.method(),
+                    head: Some(walk.head),
+                })
+            }
+            Searched::Here(_) | Searched::Status(_) => Ok(()),
+        }
+    }
+
+    pub(super) fn admit_script(
+        &self,
+        tree: &Tree,
+        walk: &Walk<'_>,
+        script: &ScriptPath,
+        named: Named<'_>,
+    ) -> Result<(), Refused> {
+        self.admit(Wanted {
+            root: &tree.root,
+            path: script.script_name(),
+            purpose: Purpose::Run,
+            named,
+            method: walk.head.method(),
+            head: Some(walk.head),
+        })
+    }
+
+    /// Takes `PATH_TRANSLATED` from a script where a client could not have what it names: programs open
+    /// that file. What an authorizer guards is closed to it as well; nobody has been asked yet.
+    pub(super) fn judge_translation(&self, script: ScriptPath, method: &[u8]) -> ScriptPath {
+        if script.path_info().is_empty() {
+            return script;
+        }
+        let admitted = self.admit(Wanted {
+            root: script.root(),
+            path: script.path_info(),
+            purpose: Purpose::Run,
+            named: Named::ByScript { permitted: &[] },
+            method,
+            head: None,
+        });
+        match admitted {
+            Ok(()) => script,
+            Err(_) => script.untranslated(),
+        }
+    }
+
+    fn finish(&self, found: Searched, walk: Walk<'_>) -> Action {
+        match found {
+            Searched::Status(status) => Action::refused_with(Refusal::Returned, status),
+            Searched::Other(script, query) => Action::Script(ScriptTarget {
+                script: self.judge_translation(script, walk.head.method()),
+                query: query.or(walk.query),
+                redirected: true,
+                pool: walk.pool,
+                program: false,
+                granted: Box::default(),
+                permitted: Box::default(),
+            }),
+            Searched::Here(Found::Script(script)) => Action::Script(ScriptTarget {
+                script: self.judge_translation(script, walk.head.method()),
+                query: walk.query,
+                redirected: walk.rewritten,
+                pool: walk.pool,
+                program: false,
+                granted: Box::default(),
+                permitted: Box::default(),
+            }),
+            Searched::Here(Found::File(plan)) => match walk.head.method() {
+                b"GET" | b"HEAD" => Action::Static(plan),
+                b"OPTIONS" => Action::Options {
+                    allow: FILE_METHODS,
+                },
+                _ => Action::Refused {
+                    status: Refusal::MethodNotAllowed.status(),
+                    refusal: Refusal::MethodNotAllowed,
+                    allow: Some(FILE_METHODS),
+                },
+            },
+            Searched::Here(Found::NeedsSlash) => to_the_slash(&walk),
+            Searched::Here(Found::Absent(refusal)) => Action::refused(refusal),
+        }
+    }
+}
+
+/// `/dir` → `/dir/`, with the query. A cleaned path begins with one slash and `encode_path` leaves
+/// no backslash, so this never names another host. Other methods than GET keep theirs (308).
+fn to_the_slash(walk: &Walk<'_>) -> Action {
+    let mut location = Vec::new();
+    encode_path(walk.path.as_bytes(), &mut location);
+    location.push(b'/');
+    if let Some(query) = walk.query() {
+        location.push(b'?');
+        location.extend_from_slice(query);
+    }
+    let status = match walk.head.method() {
+        b"GET" | b"HEAD" => 301,
+        _ => 308,
+    };
+    Action::Redirect { status, location }
+}
+
+#[cfg(test)]
+#[path = "router_tests.rs"]
+mod tests;

@@ -1,0 +1,124 @@
+//! What is made ready for the requests of a site when a configuration is read: its pools, and what every
+//! request frame gets.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use howdah_executor::{ExecError, Executor, Run, ScriptRequest};
+use howdah_proto::request::IniKind;
+
+use crate::failure::Failure;
+use crate::script::body::PROGRESS_NAME;
+use crate::script::frame::SiteVariables;
+use crate::script::streams::Streams;
+use crate::site::config::Authorizer;
+use crate::site::{ScriptTarget, Site};
+
+/// What a site's requests need, made ready.
+pub struct SiteService {
+    /// The site whose requests this serves.
+    pub site: Arc<Site>,
+    pool: Pool,
+    /// The pools that the site's rules name, by name.
+    others: HashMap<Arc<str>, Pool>,
+    /// The variables and settings of the site that every request frame gets.
+    pub variables: SiteVariables,
+    /// How many bytes a request body may have.
+    pub body_limit: u64,
+    /// `session.upload_progress.name`: the form field that asks for PHP's upload progress.
+    pub progress_name: Vec<u8>,
+}
+
+/// A pool, and what all sites that use it share.
+#[derive(Clone)]
+pub(crate) struct Pool {
+    executor: Arc<dyn Executor>,
+    streams: Arc<Streams>,
+}
+
+impl Pool {
+    pub(crate) fn new(executor: &Arc<dyn Executor>) -> Pool {
+        Pool {
+            executor: executor.clone(),
+            streams: Streams::of(executor.processes()),
+        }
+    }
+}
+
+impl SiteService {
+    /// Makes ready what the requests of `site` need. `pool`: its own; `others`: those that its rules
+    /// name.
+    pub(crate) fn new(
+        site: &Arc<Site>,
+        pool: &Pool,
+        others: HashMap<Arc<str>, Pool>,
+    ) -> SiteService {
+        let config = site.config();
+        let mut settings = Vec::new();
+        for (kind, entries) in [
+            (IniKind::Value, &config.php_value),
+            (IniKind::AdminValue, &config.php_admin_value),
+            (IniKind::Environment, &config.env),
+        ] {
+            let bytes = |(name, value): &(String, String)| {
+                (kind, name.clone().into_bytes(), value.clone().into_bytes())
+            };
+            settings.extend(entries.iter().map(bytes));
+        }
+        let progress_name = settings
+            .iter()
+            .rev()
+            .find(|(kind, name, _)| {
+                *kind != IniKind::Environment && name == b"session.upload_progress.name"
+            })
+            .map_or_else(|| PROGRESS_NAME.to_vec(), |(_, _, value)| value.clone());
+        SiteService {
+            site: site.clone(),
+            pool: pool.clone(),
+            others,
+            variables: SiteVariables {
+                number: site.number(),
+                hosts: config.hosts.clone(),
+                settings,
+                effects: config.cache.is_some(),
+            },
+            body_limit: match config.max_body_size {
+                0 => u64::MAX,
+                limit => limit,
+            },
+            progress_name,
+        }
+    }
+
+    fn pool(&self, target: &ScriptTarget) -> &Pool {
+        let other = target.pool.as_ref().and_then(|name| self.others.get(name));
+        other.unwrap_or(&self.pool)
+    }
+
+    /// The pool that runs the script: the one a rule has named, else the site's own.
+    pub fn executor(&self, target: &ScriptTarget) -> &Arc<dyn Executor> {
+        &self.pool(target).executor
+    }
+
+    /// How many bodies may be arriving in that pool.
+    pub fn streams(&self, target: &ScriptTarget) -> &Arc<Streams> {
+        &self.pool(target).streams
+    }
+
+    /// Starts the run of an authorizer. The configuration has been checked: its pool is there.
+    pub fn authorize(
+        &self,
+        authorizer: &Authorizer,
+        request: ScriptRequest,
+    ) -> Result<Box<dyn Run>, Failure> {
+        match self.others.get(&authorizer.pool) {
+            Some(pool) => Ok(pool.executor.start(request)),
+            None => Err(Failure::Run(ExecError::Stopping)),
+        }
+    }
+
+    /// Starts the run of a script, or of a program.
+    pub fn start(&self, target: &ScriptTarget, request: ScriptRequest) -> Box<dyn Run> {
+        self.executor(target).start(request)
+    }
+}
