@@ -9,12 +9,13 @@ stage = @echo "== $$(date +%T) $(1)"
 LISTEN   ?= 127.0.0.1:8080
 DEMO_DIR ?= $(TARGET)/demo
 
-.PHONY: compare help setup-build setup-demo setup-test toolchain build demo demo-site test fmt-check clippy test-build test-run
+.PHONY: test-unit compare help setup-build setup-demo setup-test toolchain build demo demo-site test fmt-check clippy test-build test-run
 
 help:
 	@echo 'make build   target/release/howdah, howdah-php and howdah-bench'
 	@echo 'make demo    install what is missing, build, serve the guestbook on http://$(LISTEN)'
 	@echo 'make compare the five benchmarks, Howdah beside its rivals: minutes, and a page for each'
+	@echo 'make test-unit   what needs no package beside those of a build: no rival, database, browser'
 	@echo 'make test    everything: format, lints, unit tests, real applications, rivals compared'
 
 setup-build setup-demo setup-test: setup-%:
@@ -57,6 +58,14 @@ test: setup-test toolchain
 	@$(MAKE) --no-print-directory clippy
 	@$(MAKE) --no-print-directory test-build
 	@$(MAKE) --no-print-directory test-run
+
+# Without the feature `packages` cargo leaves out the tests that need more than the packages of a build.
+test-unit: setup-build toolchain
+	$(call stage,build)
+	$(CARGO) build --workspace --no-default-features --bins $(CARGO_JOBS)
+	$(CARGO) test --workspace --no-default-features --no-run $(CARGO_JOBS)
+	$(call stage,tests)
+	timeout --kill-after=10 $(TEST_TIME) $(CARGO) test --workspace --no-default-features --no-fail-fast $(CARGO_JOBS)
 
 fmt-check:
 	$(call stage,format)

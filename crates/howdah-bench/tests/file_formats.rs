@@ -78,6 +78,7 @@ fn form(line: &str) -> String {
 }
 
 #[test]
+#[cfg_attr(not(feature = "packages"), ignore = "needs apache2-utils")]
 fn the_gnuplot_and_percentile_files_have_the_form_of_abs_own() {
     let (g, e) = by_ab();
     let run = Made::closed(1, 3.0)

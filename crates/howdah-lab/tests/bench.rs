@@ -521,6 +521,7 @@ fn node_check(dir: &Path) {
 }
 
 #[test]
+#[cfg_attr(not(feature = "packages"), ignore = "needs nodejs")]
 fn the_load_is_written_as_a_k6_script_that_parses() {
     let server = Server::start();
     let dir = tempfile::tempdir().unwrap();

@@ -386,6 +386,7 @@ fn its_stack_can_be_read_while_it_handles_a_request() {
 
 /// Everything that is put back between requests, hundreds of times: what it costs is given back.
 #[test]
+#[cfg_attr(not(feature = "packages"), ignore = "needs php-mbstring")]
 fn hundreds_of_requests_cost_no_memory() {
     let text = "<?php class W {} $once = stream_context_get_default(['http' => ['timeout' => 3]]); putenv('BOOT=1');
         ini_set('precision', '9'); set_error_handler(fn () => true);

@@ -124,6 +124,7 @@ fn what_a_request_changes_is_undone_before_the_next() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "packages"), ignore = "needs php-mbstring")]
 fn what_the_boot_has_set_up_stays_whatever_requests_do_to_it() {
     let boot = "ini_set('precision', '5'); ini_set('session.name', 'BOOT'); putenv('BOOT=1'); $_ENV['BOOT'] = 'e';
         error_reporting(E_ALL & ~E_NOTICE); date_default_timezone_set('Europe/Paris'); mb_internal_encoding('EUC-JP');
@@ -229,6 +230,7 @@ fn what_the_boot_has_set_up_stays_whatever_requests_do_to_it() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "packages"), ignore = "needs php-mbstring")]
 fn what_a_framework_sets_up_in_its_first_request_stays() {
     let mut worker = Worker::plain();
     worker.says(

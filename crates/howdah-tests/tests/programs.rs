@@ -66,28 +66,25 @@ fn reload_follows_reload_in_mode_pool_and_no_request_fails() {
         .pool("mode = \"pool\"")
         .start();
     let stop = std::sync::atomic::AtomicBool::new(false);
+    let pids = std::sync::Mutex::new(std::collections::BTreeSet::new());
+    let seen = || pids.lock().unwrap().len();
     std::thread::scope(|scope| {
-        let asking: Vec<_> = (0..2)
-            .map(|_| {
-                scope.spawn(|| {
-                    let mut pids = std::collections::BTreeSet::new();
-                    while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                        let answer = fixture.get("/pid.php");
-                        assert_eq!(answer.status(), 200, "{}", answer.text());
-                        pids.insert(answer.text());
-                    }
-                    pids.len()
-                })
-            })
-            .collect();
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    let answer = fixture.get("/pid.php");
+                    assert_eq!(answer.status(), 200, "{}", answer.text());
+                    pids.lock().unwrap().insert(answer.text());
+                }
+            });
+        }
+        fixture.wait("the first processes", |_| seen() > 0);
         for _ in 0..3 {
+            let before = seen();
             fixture.reload();
-            std::thread::sleep(Duration::from_millis(100));
+            fixture.wait("a process of the new configuration", |_| seen() > before);
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
-        for asking in asking {
-            assert!(asking.join().unwrap() > 2, "no reload reached it");
-        }
     });
 }
 

@@ -281,13 +281,12 @@ pub fn measure(plan: &Plan) -> Run {
     run
 }
 
-/// Requests that wrk counts in a second, and how many of them it says were neither 2xx nor 3xx; None
-/// where it is not installed.
-pub fn wrk(url: &str) -> Option<(u64, u64)> {
+/// Requests that wrk counts in a second, and how many of them it says were neither 2xx nor 3xx.
+pub fn wrk(url: &str) -> (u64, u64) {
     let output = Command::new("wrk")
         .args(["-t1", "-c4", "-d1s", url])
         .output()
-        .ok()?;
+        .expect("wrk is installed (scripts/setup-debian.sh test)");
     let text = String::from_utf8_lossy(&output.stdout);
     let number = |text: &str| -> u64 { text.trim().parse().unwrap() };
     let requests = text
@@ -297,17 +296,20 @@ pub fn wrk(url: &str) -> Option<(u64, u64)> {
         .lines()
         .find_map(|line| line.trim().strip_prefix("Non-2xx or 3xx responses:"));
     let (requests, _) = requests.unwrap_or_else(|| panic!("wrk said: {text}"));
-    Some((number(requests), others.map_or(0, number)))
+    (number(requests), others.map_or(0, number))
 }
 
-/// What ab says, or None where it is not installed (apt install apache2-utils).
-pub fn ab(arguments: &[&str]) -> Option<Ab> {
-    let output = Command::new("ab").args(arguments).output().ok()?;
-    Some(Ab {
+/// What ab says.
+pub fn ab(arguments: &[&str]) -> Ab {
+    let output = Command::new("ab")
+        .args(arguments)
+        .output()
+        .expect("ab is installed (scripts/setup-debian.sh test)");
+    Ab {
         text: String::from_utf8_lossy(&output.stdout).into_owned(),
         errors: String::from_utf8_lossy(&output.stderr).into_owned(),
         ok: output.status.success(),
-    })
+    }
 }
 
 pub struct Ab {

@@ -243,6 +243,7 @@ file_put_contents('SCRATCH/runs', 'x', FILE_APPEND); echo 'page';",
 /// A link that counts its clicks is counted once a visit, however often it is followed: PHP never runs
 /// for the cache where that could not be stored.
 #[test]
+#[cfg_attr(not(feature = "packages"), ignore = "needs php-sqlite3")]
 fn a_visit_is_counted_once() {
     let count = "<?php $db = new PDO('sqlite:SCRATCH/db/site');
 $db->exec(\"INSERT INTO clicks VALUES ('{$_SERVER['REMOTE_ADDR']}')\"); ";

@@ -142,6 +142,7 @@ fn a_script_finds_no_other_visitors_request_in_the_memory_of_its_pool() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "packages"), ignore = "needs php-cgi")]
 fn what_the_starter_had_open_or_in_its_environment_is_not_for_scripts() {
     let show = "<?php $found = print_r([$_SERVER, $_ENV, getenv()], true);
         echo str_contains($found, 'hunter2') ? 'SECRET ' : '', getenv('NAMED'), ' ';
@@ -167,6 +168,7 @@ fn what_the_starter_had_open_or_in_its_environment_is_not_for_scripts() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "packages"), ignore = "needs php-cgi")]
 fn no_setting_stands_on_a_command_line() {
     for mode in ["embed", "pool", "cgi"] {
         let fixture = Fixture::named(&format!("ps-{mode}"))

@@ -31,6 +31,7 @@ fn closed_places(name: &str) -> Builder {
 }
 
 #[test]
+#[cfg_attr(not(feature = "packages"), ignore = "needs php-cgi")]
 fn a_script_that_repeats_a_clients_words_sends_nothing_the_client_is_refused() {
     let fixture = closed_places("attack-accel").start();
     for (target, name) in [
@@ -57,6 +58,7 @@ fn a_script_that_repeats_a_clients_words_sends_nothing_the_client_is_refused() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "packages"), ignore = "needs php-cgi")]
 fn a_denied_program_does_not_run_for_a_path_behind_its_name() {
     let fixture = closed_places("attack-program").start();
     for program in ["open.sh", "shut.sh"] {
@@ -138,6 +140,7 @@ fn no_path_info_names_a_script(fixture: &Fixture, setting: &str) {
 }
 
 #[test]
+#[cfg_attr(not(feature = "packages"), ignore = "needs php-cgi")]
 fn path_info_chooses_no_script_in_any_mode_whatever_fix_pathinfo_is() {
     for fix_pathinfo in ["0", "1"] {
         for mode in ["embed", "pool", "cgi"] {
@@ -165,6 +168,7 @@ fn path_info_chooses_no_script_in_any_mode_whatever_fix_pathinfo_is() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "packages"), ignore = "needs php-cgi")]
 fn a_program_is_not_led_to_a_closed_file_by_path_translated() {
     let fixture = closed_places("attack-translated")
         .file(
@@ -201,6 +205,7 @@ while ($request->Accept() >= 0) {
 "#;
 
 #[test]
+#[cfg_attr(not(feature = "packages"), ignore = "needs php-cgi")]
 fn an_authorizer_that_repeats_a_clients_words_changes_no_process() {
     let fixture = Fixture::named("attack-authorizer")
         .script("env.php", "<?php echo implode(' ', array_intersect(['LD_PRELOAD', 'PATH_TRANSLATED', 'X_TENANT', 'TENANT'], array_keys($_SERVER)));")

@@ -109,6 +109,7 @@ fn no_process_runs_more_requests_than_the_pool_allows_however_many_clients_press
 }
 
 #[test]
+#[cfg_attr(not(feature = "packages"), ignore = "needs php-cgi")]
 fn a_spawner_killed_again_and_again_under_load_loses_nobody_who_waits() {
     let fixture = Fixture::named("spawner")
         .children(2)
