@@ -16,8 +16,10 @@ use std::sync::atomic::Ordering;
 
 use tokio::io::unix::AsyncFd;
 
-use crate::embed::shared::{Condition, Shared};
-use crate::embed::{sys, timer};
+use crate::common::condition::Condition;
+use crate::common::sys;
+use crate::embed::shared::Shared;
+use crate::embed::timer;
 
 /// After so many rounds of children signalling while the thread tries to sleep, it rings its own
 /// bell and looks again after one look at its sockets.

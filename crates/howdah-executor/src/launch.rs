@@ -7,6 +7,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use howdah_os::descriptors::inherit;
+
 use crate::config::{Mode, PoolConfig, ProgramIdentity, ProgramIni};
 
 /// The descriptors a zygote inherits. The launcher consumes them: after `launch` only the child
@@ -63,12 +65,9 @@ pub struct DirectLauncher;
 impl Launcher for DirectLauncher {
     fn launch(&self, pool: &PoolConfig, fds: ZygoteFds) -> io::Result<Zygote> {
         let mut command = command(pool, &fds)?;
-        let bells: Vec<&OwnedFd> = fds.bells.iter().collect();
-        let inherited: Vec<&OwnedFd> = [&fds.memory, &fds.control]
-            .into_iter()
-            .chain(bells)
-            .collect();
-        crate::embed::sys::inherit(&mut command, &inherited);
+        let mut inherited = vec![fds.memory, fds.control];
+        inherited.extend(fds.bells);
+        inherit(&mut command, inherited);
         spawn(command, &fds.stderr)
     }
 
@@ -77,7 +76,7 @@ impl Launcher for DirectLauncher {
         // speak the same language.
         let mut command = spawner_command(mode, Path::new("/proc/self/exe"), &fds)?;
         command.arg0("howdah");
-        crate::embed::sys::inherit(&mut command, &[&fds.control]);
+        inherit(&mut command, vec![fds.control]);
         spawn(command, &fds.stderr)
     }
 }

@@ -10,6 +10,7 @@
 //! - [`program_pool`]: FastCGI programs that are started and watched here.
 //! - [`programs`]: who starts and reaps external programs, for those two modes.
 //! - [`front_thread`]: what a front thread does for its pools around its sleep.
+//! - `common`: what the modes share.
 //! - [`auto_children`]: `max_children = auto`.
 //! - [`config`]: what a pool is configured with, typed and checked by the config reader.
 //! - [`error`]: every way a run can fail, each with one name.
@@ -20,6 +21,7 @@
 
 pub mod auto_children;
 pub mod cgi;
+mod common;
 pub mod config;
 pub mod embed;
 pub mod error;
@@ -42,6 +44,7 @@ use howdah_proto::request::RequestFrame;
 pub use howdah_proto::response::Head;
 use tokio::sync::mpsc;
 
+pub use common::condition::Condition;
 pub use config::{Mode, PoolConfig};
 pub use error::ExecError;
 pub use pool::Pool;

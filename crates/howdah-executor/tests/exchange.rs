@@ -5,7 +5,8 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use howdah_executor::embed::{Condition, EmbedPool};
+use howdah_executor::Condition;
+use howdah_executor::embed::EmbedPool;
 use howdah_executor::{BodyCutOff, Event, ExecError, Executor, ScriptBody};
 use support::fake::FakeLauncher;
 use support::{TestLog, bytes, config, finish, get, next_event, on_front, request, until};

@@ -183,7 +183,7 @@ fn a_browsers_request(script: &Path) -> RequestFrame {
 
 /// Keeps all slots busy until `requests` have been answered.
 fn pump(front: &mut Front, frame: &RequestFrame, requests: u64) {
-    let port = front.port;
+    let port = &front.port;
     let slots = port.slots();
     let (mut sent, mut done) = (0u64, 0u64);
     let mut answer = Vec::new();

@@ -1,4 +1,4 @@
-/* The functions of the shim that Rust calls (the extern block of src/ffi.rs). Included where they
+/* The functions of the shim that Rust calls (the extern block of src/ffi/mod.rs). Included where they
  * are defined, so the C compiler holds the definitions to these; a test holds the Rust block to
  * them, too. One prototype a line. */
 #ifndef HOWDAH_ENTRY_H

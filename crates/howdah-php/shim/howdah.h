@@ -22,7 +22,7 @@
 #include "entry.h"
 #include "howdah_frame.h"
 
-/* ---- leaves: written in Rust (src/ffi.rs) ---- */
+/* ---- leaves: written in Rust (src/ffi/mod.rs) ---- */
 
 /* Appends body bytes to the answer, waiting for room. False: the client is gone. */
 bool howdah_write_body(const char *bytes, size_t len);

@@ -10,7 +10,7 @@
 
 #include "howdah.h"
 
-/* ---- leaves: written in Rust (src/run/border/) ---- */
+/* ---- leaves: written in Rust (src/ffi/swoole/) ---- */
 
 typedef struct {
 	uint64_t workers;

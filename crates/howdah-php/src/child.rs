@@ -12,7 +12,7 @@ pub const EXIT_BROKEN: i32 = 70;
 /// Serves requests as `me` until retired or until it has served `max_requests` (0: no limit), as
 /// exactly as php-fpm does: applications that leak or keep state count on it. With the last one a
 /// replacement is asked for, which is forked while that one runs.
-pub fn serve(region: Region, me: ChildId, max_requests: u64) -> ! {
+pub fn serve(region: &'static Region, me: ChildId, max_requests: u64) -> ! {
     ffi::php_enter_child();
     let port = ChildPort::enter(region, me);
     // Different children begin at different fronts, and each moves on with every request.
@@ -70,9 +70,7 @@ fn run(port: &ChildPort, claim: Claim) {
     let now = sys::monotonic_ns();
     port.begin_job(now);
     claim.begun(now);
-    let frame = claim.frame();
-    exchange::begin(claim);
-    let outcome = ffi::php_run(frame);
+    let outcome = ffi::php_run(claim);
     if let Outcome::Copy(status) = outcome {
         sys::leave(status);
     }

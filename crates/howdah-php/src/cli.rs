@@ -4,8 +4,10 @@
 use std::ffi::{CString, OsString};
 use std::process::ExitCode;
 
+use howdah_os::descriptors::inherited;
+
 use crate::command_line::{Settings, string, value_of};
-use crate::{exchange, ffi, sys};
+use crate::{exchange, ffi};
 
 /// The parsed command line of `howdah-php php`.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -34,10 +36,10 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Err(why) => return refuse(why, 1),
     };
     if let Some(fd) = options.effects {
-        if let Err(error) = sys::set_cloexec(fd) {
-            return refuse(format!("BadValue: --effects-fd {fd}: {error}"), 2);
+        match inherited(fd) {
+            Ok(fd) => exchange::tell_effects_to(fd),
+            Err(error) => return refuse(format!("BadValue: --effects-fd {fd}: {error}"), 2),
         }
-        exchange::tell_effects_to(fd);
     }
     let tells = options.effects.is_some();
     ffi::run_command_line(php_ini, entries, options.code, tells, options.arguments)

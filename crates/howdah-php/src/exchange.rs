@@ -5,26 +5,26 @@
 //! read, written or given the request up. Nothing spins.
 
 use std::cell::RefCell;
+use std::os::fd::{AsFd, OwnedFd};
 
 use howdah_proto::effect;
 use howdah_proto::response::kind::EFFECT;
-use howdah_proto::shm::{Bell, BodyRead, Claim, ResponseWriter};
+use howdah_proto::shm::{Bell, BodyRead, Claim};
 
 use crate::sys;
 
 /// A claimed request while its script runs.
 pub struct Job {
     claim: Claim,
-    writer: ResponseWriter,
     /// The client is gone; nothing more is written.
     gone: bool,
 }
 
 struct Exchange {
     job: Option<Job>,
-    bells: Vec<i32>,
+    bells: Vec<OwnedFd>,
     /// On a command line: the descriptor that effects are written to.
-    effects: Option<i32>,
+    effects: Option<OwnedFd>,
 }
 
 thread_local! {
@@ -35,27 +35,23 @@ thread_local! {
 }
 
 /// Sets the bells (eventfds), by number of front thread; the supervisor's is behind them.
-pub fn set_bells(bells: Vec<i32>) {
+pub fn set_bells(bells: Vec<OwnedFd>) {
     EXCHANGE.with_borrow_mut(|e| e.bells = bells);
 }
 
 /// There is no front: effects go to this socket, a message each ([`effect::MAX_MESSAGE`]).
-pub fn tell_effects_to(fd: i32) {
+pub fn tell_effects_to(fd: OwnedFd) {
     EXCHANGE.with_borrow_mut(|e| e.effects = Some(fd));
 }
 
 /// Makes `claim` the request being run.
 pub fn begin(claim: Claim) {
     EXCHANGE.with_borrow_mut(|e| {
-        e.job = Some(Job {
-            claim,
-            writer: ResponseWriter::default(),
-            gone: false,
-        });
+        e.job = Some(Job { claim, gone: false });
     });
 }
 
-fn with_job<T>(without: T, f: impl FnOnce(&mut Job, &[i32]) -> T) -> T {
+fn with_job<T>(without: T, f: impl FnOnce(&mut Job, &[OwnedFd]) -> T) -> T {
     EXCHANGE.with_borrow_mut(|e| match &mut e.job {
         Some(job) => f(job, &e.bells),
         None => without,
@@ -65,44 +61,50 @@ fn with_job<T>(without: T, f: impl FnOnce(&mut Job, &[i32]) -> T) -> T {
 /// Appends body bytes to the answer; `false` when the client is gone.
 pub fn write_body(bytes: &[u8]) -> bool {
     with_job(false, |job, bells| {
-        job.write_all(bytes, bells, |job, rest| job.writer.body(&job.claim, rest))
+        job.write_all(bytes, bells, |job, rest| job.claim.body(rest))
     })
 }
 
 /// Appends a frame of another kind; `false` when the client is gone.
 pub fn write_frame(kind: u32, payload: &[u8]) -> bool {
     if kind == EFFECT
-        && let Some(fd) = EXCHANGE.with_borrow(|e| e.effects)
+        && let Some(reported) = EXCHANGE.with_borrow(|e| {
+            let effects = e.effects.as_ref()?;
+            Some(report_effect(effects, payload))
+        })
     {
-        // A message is told as a whole, from a process that the script forked, too.
-        let told = payload.len() <= effect::MAX_MESSAGE && sys::write(fd, payload);
-        let any = [&(effect::WRITE.len() as u32).to_ne_bytes(), effect::WRITE].concat();
-        return told || sys::write(fd, &any);
+        return reported;
     }
     with_job(false, |job, bells| {
         if kind == EFFECT {
             return job.tell(kind, payload, bells);
         }
-        while !job.writer.begin(&job.claim, kind, payload.len() as u32) {
+        while !job.claim.begin(kind, payload.len() as u32) {
             if !job.make_room(bells) {
                 return false;
             }
         }
-        job.write_all(payload, bells, |job, rest| {
-            job.writer.payload(&job.claim, rest)
-        })
+        job.write_all(payload, bells, |job, rest| job.claim.payload(rest))
     })
+}
+
+/// Reports an effect as one message, from a process that the script forked, too; `false` when nobody
+/// reads it.
+fn report_effect(effects: &OwnedFd, payload: &[u8]) -> bool {
+    let reported = payload.len() <= effect::MAX_MESSAGE && sys::write(effects.as_fd(), payload);
+    let any = [&(effect::WRITE.len() as u32).to_ne_bytes(), effect::WRITE].concat();
+    reported || sys::write(effects.as_fd(), &any)
 }
 
 /// Lets the front see what was written when it looks, without waking it.
 pub fn show() {
-    with_job((), |job, _| job.writer.show(&job.claim));
+    with_job((), |job, _| job.claim.show());
 }
 
 /// Shows the front what was written; `false` when the client is gone.
 pub fn publish() -> bool {
     with_job(false, |job, bells| {
-        let bell = job.writer.publish(&job.claim);
+        let bell = job.claim.publish();
         job.ring(bell, bells);
         !job.is_gone()
     })
@@ -111,16 +113,16 @@ pub fn publish() -> bool {
 /// Fills `out`, waiting for the client's bytes; less than `out.len()` only at the body's end.
 pub fn read_body(out: &mut [u8]) -> usize {
     with_job(0, |job, bells| {
-        let (mut got, claim) = (0, job.claim);
+        let mut got = 0;
         while got < out.len() {
-            let (mut read, mut bell) = claim.read_body(&mut out[got..]);
+            let (mut read, mut bell) = job.claim.read_body(&mut out[got..]);
             if read == BodyRead::Pending {
-                let (word, seen) = claim.prepare_wait();
-                (read, bell) = claim.read_body(&mut out[got..]);
+                let (word, seen) = job.claim.prepare_wait();
+                (read, bell) = job.claim.read_body(&mut out[got..]);
                 if read == BodyRead::Pending && !job.is_gone() {
                     job.gone = !sys::sleep_in_request(word, seen);
                 }
-                claim.end_wait();
+                job.claim.end_wait();
             }
             job.ring(bell, bells);
             match read {
@@ -136,9 +138,9 @@ pub fn read_body(out: &mut [u8]) -> usize {
 /// Hands the request back to the front.
 pub fn done() {
     EXCHANGE.with_borrow_mut(|e| {
-        if let Some(mut job) = e.job.take() {
+        if let Some(job) = e.job.take() {
             let front = job.claim.front() as usize;
-            let bell = job.claim.done(&mut job.writer);
+            let bell = job.claim.done();
             ring(bell, front, &e.bells);
         }
     });
@@ -149,16 +151,16 @@ pub fn ring_supervisor(fronts: u32) {
     EXCHANGE.with_borrow(|e| ring(Bell(true), fronts as usize, &e.bells));
 }
 
-fn ring(bell: Bell, front: usize, bells: &[i32]) {
+fn ring(bell: Bell, front: usize, bells: &[OwnedFd]) {
     if bell.0
         && let Some(fd) = bells.get(front)
     {
-        sys::ring(*fd);
+        sys::ring(fd.as_fd());
     }
 }
 
 impl Job {
-    fn ring(&self, bell: Bell, bells: &[i32]) {
+    fn ring(&self, bell: Bell, bells: &[OwnedFd]) {
         ring(bell, self.claim.front() as usize, bells);
     }
 
@@ -170,7 +172,7 @@ impl Job {
     fn write_all(
         &mut self,
         mut rest: &[u8],
-        bells: &[i32],
+        bells: &[OwnedFd],
         write: impl Fn(&mut Job, &[u8]) -> usize,
     ) -> bool {
         if self.is_gone() {
@@ -188,15 +190,15 @@ impl Job {
 
     /// Writes what the front wants to know even when the client has left: the front reads on until the
     /// run ends. `false` when there is no front any more.
-    fn tell(&mut self, kind: u32, payload: &[u8], bells: &[i32]) -> bool {
-        while !self.writer.begin(&self.claim, kind, payload.len() as u32) {
+    fn tell(&mut self, kind: u32, payload: &[u8], bells: &[OwnedFd]) -> bool {
+        while !self.claim.begin(kind, payload.len() as u32) {
             if !self.wait_for_room(bells) {
                 return false;
             }
         }
         let mut rest = payload;
         while !rest.is_empty() {
-            match self.writer.payload(&self.claim, rest) {
+            match self.claim.payload(rest) {
                 0 if self.wait_for_room(bells) => {}
                 0 => return false,
                 n => rest = &rest[n..],
@@ -206,12 +208,12 @@ impl Job {
     }
 
     /// As [`Job::make_room`], whether or not the client is gone.
-    fn wait_for_room(&mut self, bells: &[i32]) -> bool {
-        let bell = self.writer.publish(&self.claim);
+    fn wait_for_room(&mut self, bells: &[OwnedFd]) -> bool {
+        let bell = self.claim.publish();
         self.ring(bell, bells);
         loop {
             let (word, seen) = self.claim.prepare_wait();
-            let ready = self.writer.has_room(&self.claim);
+            let ready = self.claim.has_room();
             let alive = ready || sys::sleep_in_request(word, seen);
             self.claim.end_wait();
             if ready || !alive {
@@ -222,12 +224,12 @@ impl Job {
     }
 
     /// Publishes and waits until the front has read something; `false` when the client is gone.
-    fn make_room(&mut self, bells: &[i32]) -> bool {
-        let bell = self.writer.publish(&self.claim);
+    fn make_room(&mut self, bells: &[OwnedFd]) -> bool {
+        let bell = self.claim.publish();
         self.ring(bell, bells);
         while !self.is_gone() {
             let (word, seen) = self.claim.prepare_wait();
-            let ready = self.writer.has_room(&self.claim) || self.claim.aborted();
+            let ready = self.claim.has_room() || self.claim.aborted();
             if !ready {
                 self.gone = !sys::sleep_in_request(word, seen);
             }

@@ -2,6 +2,9 @@
 //! preloading, extensions and every script run as the pool's user; opcache's memory and lock are
 //! made by that user and inherited by its children.
 
+use howdah_os::account;
+use rustix::process::{getegid, geteuid};
+
 use crate::sys;
 
 /// Why the zygote cannot become the user asked for.
@@ -21,9 +24,7 @@ pub fn assume(user: Option<&str>, group: Option<&str>) -> Result<(), IdentityErr
     let Some(user) = user else {
         return match group {
             None => {
-                if let Some(account) = sys::user_numbered(sys::effective_ids().0) {
-                    sys::name_user(&account);
-                }
+                sys::name_user(&account::effective());
                 Ok(())
             }
             Some(g) => Err(IdentityError::CannotChangeUser(format!(
@@ -31,30 +32,17 @@ pub fn assume(user: Option<&str>, group: Option<&str>) -> Result<(), IdentityErr
             ))),
         };
     };
-    let no_user = || IdentityError::NoSuchUser(user.to_owned());
-    let account = match user.parse::<u32>() {
-        Ok(uid) => sys::user_numbered(uid).unwrap_or(sys::Account {
-            name: None,
-            home: None,
-            uid,
-            gid: uid,
-        }),
-        Err(_) => sys::user_named(user).ok_or_else(no_user)?,
-    };
+    let account = account::user(user).ok_or_else(|| IdentityError::NoSuchUser(user.to_owned()))?;
     let gid = match group {
         None => account.gid,
-        Some(g) => g
-            .parse::<u32>()
-            .ok()
-            .or_else(|| sys::group_named(g))
-            .ok_or_else(|| IdentityError::NoSuchGroup(g.to_owned()))?,
+        Some(g) => account::group(g).ok_or_else(|| IdentityError::NoSuchGroup(g.to_owned()))?,
     };
     sys::name_user(&account);
-    let (uid_now, gid_now) = sys::effective_ids();
+    let (uid_now, gid_now) = (geteuid().as_raw(), getegid().as_raw());
     if (uid_now, gid_now) == (account.uid, gid) && uid_now != 0 {
         return Ok(());
     }
-    sys::become_user(&account, gid).map_err(|e| {
+    account::become_user(&account, gid).map_err(|e| {
         IdentityError::CannotChangeUser(format!(
             "cannot become user {user} (uid {}, gid {gid}) from uid {uid_now}: {e}; only root can",
             account.uid

@@ -3,6 +3,7 @@
 //! shim's business; whether a child is forked or retired is the front's.
 
 use std::cell::RefCell;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use howdah_proto::request::{FrameBuilder, RequestFrame};
@@ -18,7 +19,7 @@ use crate::{exchange, sys};
 pub const EXIT_NOT_BOOTED: i32 = 71;
 
 struct Worker {
-    region: Region,
+    region: &'static Region,
     me: ChildId,
     /// The child's place in the pool; `None` until the script has booted.
     port: Option<ChildPort>,
@@ -30,7 +31,7 @@ struct Worker {
     turn: u32,
     max_requests: u64,
     /// The descriptor that its words to the zygote are written to.
-    words: i32,
+    words: OwnedFd,
 }
 
 thread_local! {
@@ -39,7 +40,13 @@ thread_local! {
 }
 
 /// Runs the worker script as child `me` to its end.
-pub fn serve(region: Region, me: ChildId, max_requests: u64, script: &Path, words: i32) -> ! {
+pub fn serve(
+    region: &'static Region,
+    me: ChildId,
+    max_requests: u64,
+    script: &Path,
+    words: OwnedFd,
+) -> ! {
     ffi::php_enter_child();
     let worker = Worker {
         region,
@@ -71,8 +78,12 @@ pub fn serve(region: Region, me: ChildId, max_requests: u64, script: &Path, word
                 name: name.to_owned(),
                 message,
             };
-            // Without a zygote nobody is left to be told.
-            let _ = sys::send(words, word.encode().as_bytes(), None);
+            WORKER.with_borrow(|worker| {
+                if let Some(worker) = worker {
+                    // Without a zygote nobody is left to read it.
+                    let _ = sys::send(worker.words.as_fd(), word.encode().as_bytes(), None);
+                }
+            });
             sys::leave(EXIT_NOT_BOOTED)
         }
     }
@@ -125,7 +136,7 @@ pub fn ask_for_restart() {
     WORKER.with_borrow(|worker| {
         if let Some(worker) = worker {
             let word = Word::Restart { child: worker.me };
-            let _ = sys::send(worker.words, word.encode().as_bytes(), None);
+            let _ = sys::send(worker.words.as_fd(), word.encode().as_bytes(), None);
         }
     });
 }
@@ -145,7 +156,7 @@ impl Worker {
             Some(port) => port,
             None => {
                 let word = Word::Booted { child: self.me };
-                let _ = sys::send(self.words, word.encode().as_bytes(), None);
+                let _ = sys::send(self.words.as_fd(), word.encode().as_bytes(), None);
                 *self.port.insert(ChildPort::enter(self.region, self.me))
             }
         };

@@ -8,11 +8,16 @@
 //!                                                              └─ end of file → retire all → leave
 //! ```
 
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use howdah_os::descriptors::inherited;
+use howdah_os::mapping::PoolMemory;
+use howdah_os::signals::SignalDescriptor;
 use howdah_proto::control::{Command, Exit, MAX_MESSAGE, Report};
 use howdah_proto::shm::{ChildId, PoolPort, Region, VERSION};
 use howdah_proto::worker::Word;
@@ -20,15 +25,15 @@ use howdah_proto::worker::Word;
 use crate::arguments::{Options, PhpIni};
 use crate::ffi::{self, StartError};
 use crate::identity::{self, IdentityError};
-use crate::sys::{self, Ended, Forked, MapError};
+use crate::sys::{self, Ended, Forked};
 use crate::{child, exchange, worker};
 
 struct Zygote {
     pool: String,
-    region: Region,
-    control: i32,
-    child_signals: i32,
-    bells: Vec<i32>,
+    region: &'static Region,
+    control: OwnedFd,
+    child_signals: SignalDescriptor,
+    bells: Vec<OwnedFd>,
     worker: Option<Worker>,
     pid: i32,
     children: Vec<Child>,
@@ -41,14 +46,13 @@ struct Child {
     pid: i32,
     id: ChildId,
     /// Reads its memory, for its PHP stack; none yet, or none to be had.
-    memory: Option<i32>,
+    memory: Option<OwnedFd>,
 }
 
 /// A pair of packet sockets, of which the zygote keeps one and its children have the other.
-#[derive(Clone, Copy)]
 struct Pair {
-    ours: i32,
-    theirs: i32,
+    ours: OwnedFd,
+    theirs: OwnedFd,
 }
 
 impl Pair {
@@ -68,15 +72,33 @@ struct Worker {
 /// A start that failed: its name and a sentence.
 type Failure = (&'static str, String);
 
-/// The control socket, over which a failed start is reported; -1: there is none.
-static CONTROL: AtomicI32 = AtomicI32::new(-1);
+/// The control socket while the zygote starts, over which a failure is reported.
+static CONTROL: Mutex<Option<OwnedFd>> = Mutex::new(None);
+
+fn set_control(control: Option<OwnedFd>) {
+    *CONTROL.lock().unwrap_or_else(PoisonError::into_inner) = control;
+}
+
+/// A child to become.
+struct Fork {
+    child: ChildId,
+    max_requests: u64,
+}
 
 /// Runs the zygote until the front closes the control socket.
 pub fn run(mut options: Options) -> ExitCode {
-    let control = options.control_fd;
-    CONTROL.store(control, Ordering::Relaxed);
-    match start(&mut options) {
-        Ok(zygote) => zygote.serve(),
+    let started = inherited(options.control_fd)
+        .and_then(|control| {
+            set_control(Some(control.try_clone()?));
+            Ok(control)
+        })
+        .map_err(|e| ("BadDescriptor", format!("--control-fd: {e}")))
+        .and_then(|control| start(&mut options, control));
+    match started {
+        Ok(zygote) => {
+            set_control(None);
+            zygote.serve()
+        }
         Err((name, message)) => {
             fail(name, message);
             ExitCode::FAILURE
@@ -97,17 +119,17 @@ pub fn try_start(mut options: Options, seconds: u32) -> ExitCode {
     }
 }
 
-/// Tells the log, and the front where there is one.
+/// Writes the failure to the log, and to the front where there is one.
 fn fail(name: &str, message: String) {
     eprintln!("howdah-php: {name}: {message}");
-    let control = CONTROL.load(Ordering::Relaxed);
-    if control >= 0 {
+    let control = CONTROL.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(control) = &*control {
         let report = Report::Failed {
             name: name.to_owned(),
             message,
         };
         // The front may be gone; the line above is then all there is to say.
-        let _ = sys::send(control, report.encode().as_bytes(), None);
+        let _ = sys::send(control.as_fd(), report.encode().as_bytes(), None);
     }
 }
 
@@ -117,27 +139,21 @@ pub fn cannot_start(name: &str, message: String) -> ! {
     sys::leave(1)
 }
 
-fn start(options: &mut Options) -> Result<Zygote, Failure> {
+fn start(options: &mut Options, control: OwnedFd) -> Result<Zygote, Failure> {
     sys::settle_zygote();
     let io = |what: &str, e: std::io::Error| ("BadDescriptor", format!("{what}: {e}"));
-    sys::set_cloexec(options.control_fd).map_err(|e| io("--control-fd", e))?;
-    for fd in &options.bell_fds {
-        sys::set_cloexec(*fd).map_err(|e| io("--bell-fds", e))?;
-    }
-    let region = sys::map_region(options.memory_fd).map_err(|e| match e {
-        MapError::System(e) => ("BadMemory", format!("cannot map --memory-fd: {e}")),
-        MapError::Refused(e) => (
-            "BadMemory",
-            format!("--memory-fd is no pool of version {VERSION}: {e:?}"),
-        ),
-    })?;
-    if region.geometry().fronts as usize > options.bell_fds.len() {
+    let bells = options.bell_fds.iter().map(|fd| inherited(*fd));
+    let bells: Vec<OwnedFd> = bells
+        .collect::<Result<_, _>>()
+        .map_err(|e| io("--bell-fds", e))?;
+    let region = map_pool(options.memory_fd)?;
+    if region.geometry().fronts as usize > bells.len() {
         return Err((
             "BadDescriptor",
             format!(
                 "{} front threads but {} bells",
                 region.geometry().fronts,
-                options.bell_fds.len()
+                bells.len()
             ),
         ));
     }
@@ -145,8 +161,9 @@ fn start(options: &mut Options) -> Result<Zygote, Failure> {
     ffi::title_prepare();
     ffi::title_set(&format!("howdah-php: zygote {}", options.pool));
     start_php(options)?;
-    sys::set_orphan_patience(options.farewell);
-    let child_signals = sys::child_signals().map_err(|e| ("Signals", e.to_string()))?;
+    sys::set_orphan_timeout(options.farewell);
+    let child_signals =
+        SignalDescriptor::new(&[libc::SIGCHLD]).map_err(|e| ("Signals", e.to_string()))?;
     let worker = match options.worker.take() {
         None => None,
         Some(script) => Some(Worker {
@@ -158,14 +175,26 @@ fn start(options: &mut Options) -> Result<Zygote, Failure> {
         worker,
         pool: std::mem::take(&mut options.pool),
         region,
-        control: options.control_fd,
+        control,
         child_signals,
-        bells: std::mem::take(&mut options.bell_fds),
+        bells,
         pid: sys::own_pid(),
         children: Vec::new(),
         memories: Pair::new()?,
         farewell: options.farewell,
     })
+}
+
+/// Maps the pool's memory for the rest of the process's life, and its children's.
+fn map_pool(memory: i32) -> Result<&'static Region, Failure> {
+    let memory = inherited(memory)
+        .and_then(PoolMemory::map)
+        .map_err(|e| ("BadMemory", format!("cannot map --memory-fd: {e}")))?;
+    let region = Region::open(Arc::new(memory)).map_err(|e| {
+        let message = format!("--memory-fd is no pool of version {VERSION}: {e:?}");
+        ("BadMemory", message)
+    })?;
+    Ok(Box::leak(Box::new(region)))
 }
 
 /// Becomes the pool's user and starts PHP with its settings.
@@ -230,12 +259,11 @@ impl Zygote {
         );
         let mut buf = vec![0; MAX_MESSAGE];
         loop {
-            let words = self.worker.as_ref().map(|w| w.words.ours);
             let fds = [
-                Some(self.control),
-                Some(self.child_signals),
-                words,
-                Some(self.memories.ours),
+                Some(self.control.as_fd()),
+                Some(self.child_signals.as_fd()),
+                self.worker.as_ref().map(|w| w.words.ours.as_fd()),
+                Some(self.memories.ours.as_fd()),
             ];
             let [message, died, spoke, memory] = sys::wait_readable(fds, None);
             if memory {
@@ -250,9 +278,13 @@ impl Zygote {
             if !message {
                 continue;
             }
-            match sys::receive(self.control, &mut buf) {
+            match sys::receive(self.control.as_fd(), &mut buf) {
                 Ok(Some(n)) => match Command::parse(&buf[..n]) {
-                    Some(command) => self.obey(command),
+                    Some(command) => {
+                        if let ControlFlow::Break(fork) = self.obey(command) {
+                            self.become_child(fork);
+                        }
+                    }
                     None => eprintln!(
                         "howdah-php: UnknownCommand: {:?}",
                         String::from_utf8_lossy(&buf[..n.min(200)])
@@ -265,12 +297,13 @@ impl Zygote {
         }
     }
 
-    fn obey(&mut self, command: Command) {
+    /// Does what the front asks for; breaks off in a process that it has forked for that.
+    fn obey(&mut self, command: Command) -> ControlFlow<Fork> {
         match command {
             Command::Spawn {
                 child,
                 max_requests,
-            } => self.spawn(child, max_requests),
+            } => return self.spawn(child, max_requests),
             Command::Signal { child, signal } => {
                 if let Some(child) = self.child(child) {
                     sys::kill(child.pid, signal);
@@ -279,11 +312,13 @@ impl Zygote {
             Command::Trace { child } => {
                 // It has handed its memory over before it took a request.
                 self.take_memories();
-                let memory = self.child(child).and_then(|c| c.memory);
-                let stack = memory.map(ffi::php_trace).unwrap_or_default();
+                let memory = self.child(child).and_then(|c| c.memory.as_ref());
+                let stack = memory.map(|memory| ffi::php_trace(memory.as_fd()));
+                let stack = stack.unwrap_or_default();
                 self.report(&Report::Trace { child, stack }, None);
             }
         }
+        ControlFlow::Continue(())
     }
 
     fn child(&self, id: ChildId) -> Option<&Child> {
@@ -293,28 +328,33 @@ impl Zygote {
     /// Takes what children have handed over since the last call.
     fn take_memories(&mut self) {
         let mut buf = [0; 64];
-        while let Ok(Some((n, memory))) = sys::receive_with_fd(self.memories.ours, &mut buf) {
+        while let Ok(Some((n, memory))) = sys::receive_with_fd(self.memories.ours.as_fd(), &mut buf)
+        {
             let pid = std::str::from_utf8(&buf[..n])
                 .ok()
                 .and_then(|t| t.parse().ok());
             let child = self.children.iter_mut().find(|c| Some(c.pid) == pid);
-            match (child, memory) {
-                (Some(child), Some(fd)) if child.memory.is_none() => child.memory = Some(fd),
-                // It has ended.
-                (_, Some(fd)) => sys::close(fd),
-                (_, None) => {}
+            // One that has ended needs none.
+            if let Some(child) = child {
+                child.memory = child.memory.take().or(memory);
             }
         }
     }
 
-    fn spawn(&mut self, child: ChildId, max_requests: u64) {
+    fn spawn(&mut self, child: ChildId, max_requests: u64) -> ControlFlow<Fork> {
         let refuse = |message: String| Report::SpawnFailed { child, message };
         if u32::from(child.index) >= self.region.geometry().children {
             let message = format!("there is no row {} in the scoreboard", child.index);
-            return self.report(&refuse(message), None);
+            self.report(&refuse(message), None);
+            return ControlFlow::Continue(());
         }
-        match sys::fork() {
-            Ok(Forked::Child) => self.become_child(child, max_requests),
+        match sys::fork(|warning| eprintln!("howdah-php: {warning}")) {
+            Ok(Forked::Child) => {
+                return ControlFlow::Break(Fork {
+                    child,
+                    max_requests,
+                });
+            }
             Ok(Forked::Parent(pid)) => match sys::pidfd_open(pid) {
                 Ok(pidfd) => {
                     self.children.push(Child {
@@ -322,8 +362,7 @@ impl Zygote {
                         id: child,
                         memory: None,
                     });
-                    self.report(&Report::Spawned { child, pid }, Some(pidfd));
-                    sys::close(pidfd);
+                    self.report(&Report::Spawned { child, pid }, Some(pidfd.as_fd()));
                 }
                 Err(e) => {
                     // Without a pidfd the front could not kill it.
@@ -333,6 +372,7 @@ impl Zygote {
             },
             Err(e) => self.report(&refuse(format!("fork: {e}")), None),
         }
+        ControlFlow::Continue(())
     }
 
     /// Passes on what workers say.
@@ -341,7 +381,7 @@ impl Zygote {
             return;
         };
         let mut buf = vec![0; MAX_MESSAGE];
-        while let Ok(Some(n)) = sys::receive(worker.words.ours, &mut buf) {
+        while let Ok(Some(n)) = sys::receive(worker.words.ours.as_fd(), &mut buf) {
             match Word::parse(&buf[..n]) {
                 Some(word) => self.report(&Report::Worker(word), None),
                 None => eprintln!("howdah-php: UnknownWord: cannot parse a message from a worker"),
@@ -349,29 +389,36 @@ impl Zygote {
         }
     }
 
-    fn become_child(&mut self, me: ChildId, max_requests: u64) -> ! {
-        sys::close(self.control);
-        sys::close(self.child_signals);
-        sys::close(self.memories.ours);
-        // Those of its siblings are not for scripts.
-        let siblings = self.children.iter().filter_map(|c| c.memory);
-        siblings.for_each(sys::close);
-        sys::settle_child(self.pid);
-        sys::hand_over_memory(self.memories.theirs);
-        ffi::title_set(&format!("howdah-php: pool {}", self.pool));
-        exchange::set_bells(std::mem::take(&mut self.bells));
-        match self.worker.take() {
-            None => child::serve(self.region, me, max_requests),
-            Some(worker) => {
-                sys::close(worker.words.ours);
-                let words = worker.words.theirs;
-                worker::serve(self.region, me, max_requests, &worker.script, words)
-            }
+    /// Serves requests in a process just forked. The zygote's own descriptors, and those of siblings'
+    /// memory, are not for scripts: they are closed here.
+    fn become_child(self, fork: Fork) -> ! {
+        let Zygote {
+            pool,
+            region,
+            bells,
+            worker,
+            pid,
+            memories,
+            control,
+            child_signals,
+            children,
+            farewell: _,
+        } = self;
+        drop((control, child_signals, children, memories.ours));
+        let worker = worker.map(|worker| (worker.script, worker.words.theirs));
+        sys::settle_child(pid);
+        sys::hand_over_memory(memories.theirs);
+        ffi::title_set(&format!("howdah-php: pool {pool}"));
+        exchange::set_bells(bells);
+        let (me, max_requests) = (fork.child, fork.max_requests);
+        match worker {
+            None => child::serve(region, me, max_requests),
+            Some((script, words)) => worker::serve(region, me, max_requests, &script, words),
         }
     }
 
     fn reap(&mut self) {
-        sys::drain(self.child_signals);
+        self.child_signals.take();
         // Last words before the end.
         self.hear_workers();
         while let Some((pid, ended)) = sys::reap() {
@@ -379,12 +426,7 @@ impl Zygote {
                 // A process that a preload script or an extension started.
                 continue;
             };
-            let Child {
-                id: child, memory, ..
-            } = self.children.swap_remove(at);
-            if let Some(fd) = memory {
-                sys::close(fd);
-            }
+            let child = self.children.swap_remove(at).id;
             let exit = match ended {
                 Ended::Code(code) => Exit::Code(code),
                 Ended::Signal(signal) => Exit::Signal(signal),
@@ -394,14 +436,14 @@ impl Zygote {
     }
 
     /// Tells the front; that it may be gone is noticed by the end of the file.
-    fn report(&self, report: &Report, passed: Option<i32>) {
-        let _ = sys::send(self.control, report.encode().as_bytes(), passed);
+    fn report(&self, report: &Report, passed: Option<BorrowedFd<'_>>) {
+        let _ = sys::send(self.control.as_fd(), report.encode().as_bytes(), passed);
     }
 
     /// The front is gone: each child finishes its request and leaves; who takes longer than
     /// `farewell` is killed.
     fn farewell(mut self) -> ExitCode {
-        let port = PoolPort::new(self.region);
+        let port = PoolPort::new(self.region.clone());
         for child in &self.children {
             if let Some(word) = port.retire(child.id.index).0 {
                 sys::futex_wake(word);
@@ -416,7 +458,7 @@ impl Zygote {
                 }
                 return ExitCode::SUCCESS;
             }
-            sys::wait_readable([Some(self.child_signals)], Some(left));
+            sys::wait_readable([Some(self.child_signals.as_fd())], Some(left));
             self.reap();
         }
         ExitCode::SUCCESS

@@ -7,7 +7,7 @@
 //! - [`spawner`]: the process that starts external programs, around `howdah_executor::programs`.
 //! - [`php`]: finding `howdah-php`; [`exit`]: exit codes; [`sys`]: the module with `unsafe`.
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod arguments;
 mod commands;

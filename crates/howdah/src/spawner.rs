@@ -23,7 +23,7 @@ pub fn run(arguments: Spawner) -> ExitCode {
         }
     };
     // Nobody else of the pool's user may take our line to the front, or read what is set.
-    if let Err(error) = sys::not_dumpable() {
+    if let Err(error) = sys::set_dumpable(false) {
         eprintln!("spawner: cannot close our memory: {error}");
         return exit::failed();
     }

@@ -20,8 +20,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::common::condition::Condition;
 use crate::config::CgiConfig;
-use crate::embed::Condition;
 use crate::launch::Launcher;
 use crate::pool::Happens;
 use crate::programs::ending::Ending;

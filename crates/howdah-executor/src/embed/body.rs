@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use howdah_proto::shm::FrontPort;
 
-use super::sys;
+use crate::common::sys;
 use crate::{ExecError, ScriptBody};
 
 /// Bytes read from a spooled body at once.

@@ -14,7 +14,7 @@ use howdah_proto::request::RequestFrame;
 use howdah_proto::response::{Frame, Parser, ResponseError};
 use howdah_proto::shm::{ChildId, FrontPort, SlotState};
 
-use super::sys;
+use crate::common::sys;
 use crate::{EffectSink, Event, ExecError};
 
 /// Where a request is on its way through the pool.

@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 
-use howdah_proto::shm::{ChildId, FrontPort, Region, SlotState};
+use howdah_proto::shm::{ChildId, FrontPort, SlotState};
 use tokio::sync::Notify;
 
 use super::exchange::{Discarded, Exchange, Place, State};
 use super::shared::Shared;
-use super::sys;
 use crate::ExecError;
+use crate::common::sys;
 
 /// What a lane has done since the pool's start.
 #[derive(Debug, Default)]
@@ -29,9 +29,7 @@ pub(crate) struct LaneCounters {
     pub max_children_reached: AtomicU64,
 }
 
-/// The requests of one front thread for one pool. Aligned so that two threads never share a cache line
-/// (or a pair of them).
-#[repr(align(128))]
+/// The requests of one front thread for one pool.
 pub(crate) struct Lane {
     pub counters: LaneCounters,
     pub port: FrontPort,
@@ -75,8 +73,7 @@ pub(crate) enum Alarm {
 }
 
 impl Lane {
-    pub fn new(region: Region, front: u32) -> Lane {
-        let port = FrontPort::new(region, front);
+    pub fn new(port: FrontPort) -> Lane {
         let slots = port.slots();
         Lane {
             counters: LaneCounters::default(),

@@ -11,7 +11,7 @@ use howdah_proto::control::Exit;
 use howdah_proto::level::Level;
 use howdah_proto::request::{FrameBuilder, RequestFrame};
 use howdah_proto::response::{encode_head, kind};
-use howdah_proto::shm::{ChildId, ChildPort, Claim, ResponseWriter};
+use howdah_proto::shm::{ChildId, ChildPort, Claim};
 use howdah_proto::variables::Var;
 
 use super::body::Feed;
@@ -19,7 +19,7 @@ use super::exchange::Exchange;
 use super::lane::Lost;
 use super::run::{EmbedRun, Home};
 use super::shared::Shared;
-use super::sys;
+use crate::common::sys;
 use crate::config::{Patience, PoolConfig, ProcessManager};
 use crate::{Event, ExecError, Run, ScriptBody, ScriptLog};
 
@@ -78,7 +78,7 @@ impl Bench {
         let log = Arc::new(Lines::default());
         let shared = Arc::new(Shared::new(config, log.clone(), 1).unwrap());
         shared.port.enlist(CHILD);
-        let child = ChildPort::enter(shared.memory.region(), CHILD);
+        let child = ChildPort::enter(Box::leak(Box::new(shared.memory.region().clone())), CHILD);
         let home = Arc::new(Home { shared, front: 0 });
         Bench { home, log, child }
     }
@@ -117,19 +117,17 @@ impl Bench {
     }
 }
 
-fn write_head(writer: &mut ResponseWriter, claim: &Claim) {
+fn write_head(claim: &mut Claim) {
     let mut head = Vec::new();
     encode_head(&mut head, 200, b"", std::iter::empty());
-    assert!(writer.begin(claim, kind::HEAD, head.len() as u32));
-    assert_eq!(writer.payload(claim, &head), head.len());
+    assert!(claim.begin(kind::HEAD, head.len() as u32));
+    assert_eq!(claim.payload(&head), head.len());
 }
 
 /// Writes a complete answer with the body `hello`.
-fn answer(claim: &Claim) -> ResponseWriter {
-    let mut writer = ResponseWriter::default();
-    write_head(&mut writer, claim);
-    assert_eq!(writer.body(claim, b"hello"), 5);
-    writer
+fn answer(claim: &mut Claim) {
+    write_head(claim);
+    assert_eq!(claim.body(b"hello"), 5);
 }
 
 /// Polls to the end, or as far as it goes: body, and how it ended.
@@ -152,14 +150,13 @@ fn poll(run: &mut EmbedRun) -> (Vec<u8>, Poll<Result<(), ExecError>>) {
 #[test]
 fn a_slot_that_is_done_by_a_child_that_left_before_it_was_looked_at_keeps_its_answer() {
     let bench = Bench::new();
-    let (mut run, claim) = bench.claimed();
+    let (mut run, mut claim) = bench.claimed();
     // The front has seen the child at it, as it does with an answer that comes in pieces.
-    let mut writer = ResponseWriter::default();
-    write_head(&mut writer, &claim);
-    let _ = writer.publish(&claim);
+    write_head(&mut claim);
+    let _ = claim.publish();
     assert_eq!(poll(&mut run), (vec![], Poll::Pending));
-    assert_eq!(writer.body(&claim, b"hello"), 5);
-    let _ = claim.done(&mut writer);
+    assert_eq!(claim.body(b"hello"), 5);
+    let _ = claim.done();
 
     assert_eq!(bench.reap(), Lost::default(), "nothing is lost");
     assert_eq!(poll(&mut run), (b"hello".to_vec(), Poll::Ready(Ok(()))));
@@ -173,9 +170,10 @@ fn a_slot_that_is_done_by_a_child_that_left_before_it_was_looked_at_keeps_its_an
 #[test]
 fn a_slot_done_by_a_child_the_front_never_saw_is_given_back_when_the_child_is_reaped() {
     let bench = Bench::new();
-    let (mut run, claim) = bench.claimed();
+    let (mut run, mut claim) = bench.claimed();
     // Killed between its last word and the sign that there is one: nobody else will look.
-    let _ = claim.done(&mut answer(&claim));
+    answer(&mut claim);
+    let _ = claim.done();
     assert_eq!(bench.reap(), Lost::default());
     assert!(bench.home.lane().is_empty());
     assert_eq!(poll(&mut run), (b"hello".to_vec(), Poll::Ready(Ok(()))));
@@ -186,8 +184,9 @@ fn a_slot_done_by_a_child_the_front_never_saw_is_given_back_when_the_child_is_re
 #[test]
 fn a_child_that_was_reaped_after_its_slot_was_looked_at_takes_nothing_with_it() {
     let bench = Bench::new();
-    let (mut run, claim) = bench.claimed();
-    let _ = claim.done(&mut answer(&claim));
+    let (mut run, mut claim) = bench.claimed();
+    answer(&mut claim);
+    let _ = claim.done();
     assert!(bench.take_notified());
     assert_eq!(bench.reap(), Lost::default());
     assert_eq!(poll(&mut run), (b"hello".to_vec(), Poll::Ready(Ok(()))));
@@ -197,8 +196,9 @@ fn a_child_that_was_reaped_after_its_slot_was_looked_at_takes_nothing_with_it() 
 #[test]
 fn a_child_that_dies_with_a_request_in_hand_gives_what_it_had_published_and_then_its_death() {
     let bench = Bench::new();
-    let (mut run, claim) = bench.claimed();
-    let _ = answer(&claim).publish(&claim);
+    let (mut run, mut claim) = bench.claimed();
+    answer(&mut claim);
+    let _ = claim.publish();
     let lost = Lost {
         requests: 1,
         told: true,
@@ -211,14 +211,13 @@ fn a_child_that_dies_with_a_request_in_hand_gives_what_it_had_published_and_then
 #[test]
 fn what_a_dead_child_had_to_log_is_logged_although_its_client_had_left() {
     let bench = Bench::new();
-    let (run, claim) = bench.claimed();
+    let (run, mut claim) = bench.claimed();
     drop(run);
     assert!(claim.aborted());
-    let mut writer = ResponseWriter::default();
-    assert!(writer.begin(&claim, kind::LOG, 4 + 6));
-    assert_eq!(writer.payload(&claim, &3u32.to_ne_bytes()), 4);
-    assert_eq!(writer.payload(&claim, b"beware"), 6);
-    let _ = writer.publish(&claim);
+    assert!(claim.begin(kind::LOG, 4 + 6));
+    assert_eq!(claim.payload(&3u32.to_ne_bytes()), 4);
+    assert_eq!(claim.payload(b"beware"), 6);
+    let _ = claim.publish();
     let lost = Lost {
         requests: 1,
         told: false,
@@ -233,13 +232,13 @@ fn what_a_dead_child_had_to_log_is_logged_although_its_client_had_left() {
 #[test]
 fn what_comes_in_one_piece_behind_the_end_of_an_answer_is_read() {
     let bench = Bench::new();
-    let (mut run, claim) = bench.claimed();
-    let mut writer = answer(&claim);
-    assert!(writer.begin(&claim, kind::FINISH, 0));
-    assert!(writer.begin(&claim, kind::LOG, 4 + 5));
-    assert_eq!(writer.payload(&claim, &3u32.to_ne_bytes()), 4);
-    assert_eq!(writer.payload(&claim, b"after"), 5);
-    let _ = claim.done(&mut writer);
+    let (mut run, mut claim) = bench.claimed();
+    answer(&mut claim);
+    assert!(claim.begin(kind::FINISH, 0));
+    assert!(claim.begin(kind::LOG, 4 + 5));
+    assert_eq!(claim.payload(&3u32.to_ne_bytes()), 4);
+    assert_eq!(claim.payload(b"after"), 5);
+    let _ = claim.done();
     assert_eq!(poll(&mut run), (b"hello".to_vec(), Poll::Ready(Ok(()))));
     assert_eq!(*bench.log.0.lock().unwrap(), ["after"]);
     bench.assert_empty();
@@ -266,8 +265,9 @@ fn a_request_nobody_claimed_is_taken_back_with_its_verdict_and_the_next_gets_its
     assert!(lane.is_empty());
     assert_eq!(shared.sum(|c| &c.accepted), 0, "no child had any");
     // All slots are free again.
-    let (mut run, claim) = bench.claimed();
-    let _ = claim.done(&mut answer(&claim));
+    let (mut run, mut claim) = bench.claimed();
+    answer(&mut claim);
+    let _ = claim.done();
     assert_eq!(poll(&mut run), (b"hello".to_vec(), Poll::Ready(Ok(()))));
     bench.assert_empty();
 }

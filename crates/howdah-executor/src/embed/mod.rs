@@ -19,11 +19,11 @@ mod glob;
 mod lane;
 #[cfg(test)]
 mod lane_tests;
-pub(crate) mod pm;
+mod memory;
+mod pidfd;
 mod run;
 pub(crate) mod shared;
 pub(crate) mod supervisor;
-pub(crate) mod sys;
 pub(crate) mod timer;
 mod watch;
 pub(crate) mod zygote;
@@ -37,6 +37,10 @@ use std::time::{Duration, Instant};
 
 use howdah_proto::shm::ChildId;
 
+use crate::common::condition::Condition;
+use crate::common::process::resident_bytes;
+use crate::common::refused::Refused;
+use crate::common::sys;
 use crate::config::ProcessManager;
 use crate::launch::Launcher;
 use crate::status::{ChildRow, PoolStatus};
@@ -44,9 +48,7 @@ use crate::{ExecError, Executor, Log, PoolConfig, Role, Run, ScriptRequest, fron
 
 use body::Feed;
 use exchange::Exchange;
-pub(crate) use run::Refused;
 use run::{EmbedRun, Home};
-pub use shared::Condition;
 use shared::{Ask, Shared};
 use supervisor::Supervisor;
 
@@ -279,7 +281,7 @@ impl EmbedPool {
         let running: HashMap<ChildId, Arc<Exchange>> = shared
             .lanes
             .iter()
-            .flat_map(lane::Lane::claimed)
+            .flat_map(|lane| lane.claimed())
             .map(|(child, exchange, _)| (child, exchange))
             .collect();
         let board = shared
@@ -329,7 +331,7 @@ impl EmbedPool {
                 method: text("REQUEST_METHOD"),
                 uri: text("REQUEST_URI"),
                 script: text("SCRIPT_FILENAME"),
-                memory: supervisor::resident_bytes(row.pid),
+                memory: resident_bytes(row.pid),
             });
         }
     }

@@ -12,6 +12,7 @@ use super::body::Feed;
 use super::exchange::{Discarded, Exchange, Place, Step};
 use super::lane::Lane;
 use super::shared::{Ask, Shared};
+use crate::common::sys;
 use crate::{Event, ExecError, Run, RunTiming};
 
 /// A lane and its pool. The runs of a thread share one, so that counting its references never
@@ -74,10 +75,10 @@ impl EmbedRun {
             return;
         };
         if !state.ended || error.is_some() {
-            super::sys::wake(lane.port.abort(slot));
+            sys::wake(lane.port.abort(slot));
         }
         if !self.body.is_complete() {
-            super::sys::wake(lane.port.end_body(slot, false));
+            sys::wake(lane.port.end_body(slot, false));
         }
         let broken = matches!(
             error,
@@ -190,21 +191,5 @@ impl Drop for EmbedRun {
         if !self.over {
             self.let_go(None);
         }
-    }
-}
-
-/// A run that was refused before it began.
-pub(crate) struct Refused(pub Option<ExecError>);
-
-impl Run for Refused {
-    fn poll_event(&mut self, _: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
-        Poll::Ready(match self.0.take() {
-            Some(error) => Err(error),
-            None => Ok(Event::End),
-        })
-    }
-
-    fn timing(&self) -> RunTiming {
-        RunTiming::default()
     }
 }

@@ -6,68 +6,20 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
+use crossbeam_utils::CachePadded;
 use howdah_proto::level::Level;
 use howdah_proto::shm::{ChildId, Geometry, PoolPort};
 
 use super::lane::{Lane, LaneCounters};
-use super::sys::{self, Memory};
+use super::memory::Memory;
+use crate::common::condition::Condition;
+use crate::common::sys;
 use crate::config::{MAX_CHILDREN, PoolConfig, ProcessManager};
 use crate::{ExecError, Executor, Log};
 
 /// Slots of a front thread beyond one for each child: requests published before a child is free
 /// to claim them, so that it never waits for the front. The rest of the queue is private memory.
 const READY_AHEAD: u32 = 64;
-
-/// The pool's condition, as requests need to know it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Condition {
-    /// A zygote is being started; requests wait.
-    Starting,
-    /// The zygote is ready to fork children.
-    Ready,
-    /// The zygote cannot start; requests are refused until a later attempt succeeds.
-    Down {
-        /// The name of the reason, `PhpStartup` for example.
-        name: String,
-        /// The sentence that explains the reason.
-        message: String,
-    },
-    /// In flight requests are being finished; new ones go to the successor, if there is one.
-    Draining,
-    /// The pool has ended and has no process left.
-    Closed,
-}
-
-/// Writes the condition as the status page shows it.
-impl std::fmt::Display for Condition {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Condition::Starting => f.write_str("Starting"),
-            Condition::Ready => f.write_str("Ready"),
-            Condition::Down { name, message } => write!(f, "Down ({name}): {message}"),
-            Condition::Draining => f.write_str("Draining"),
-            Condition::Closed => f.write_str("Closed"),
-        }
-    }
-}
-
-impl Condition {
-    /// Waits until it is known whether there is anybody to serve requests.
-    pub(crate) async fn settled(
-        mut condition: tokio::sync::watch::Receiver<Condition>,
-    ) -> Result<(), ExecError> {
-        let settled = condition
-            .wait_for(|c| !matches!(c, Condition::Starting))
-            .await
-            .map_err(|_| ExecError::Stopping)?
-            .clone();
-        match settled {
-            Condition::Ready | Condition::Starting => Ok(()),
-            Condition::Down { name, message } => Err(ExecError::PoolDown { name, message }),
-            Condition::Draining | Condition::Closed => Err(ExecError::Stopping),
-        }
-    }
-}
 
 /// What a front thread wants of the supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,20 +51,6 @@ pub(crate) struct Counters {
     pub failures: [AtomicU64; ExecError::NAMES.len()],
 }
 
-/// What every thread writes with every request lies on a cache line of its own, away from what all
-/// read.
-#[repr(align(128))]
-#[derive(Debug, Default)]
-pub(crate) struct Alone(AtomicU32);
-
-impl std::ops::Deref for Alone {
-    type Target = AtomicU32;
-
-    fn deref(&self) -> &AtomicU32 {
-        &self.0
-    }
-}
-
 /// What the front threads and the supervisor of an embed pool share.
 pub(crate) struct Shared {
     pub config: PoolConfig,
@@ -121,12 +59,14 @@ pub(crate) struct Shared {
     /// [`PoolPort::choose_wake`]).
     pub budget: u32,
     pub port: PoolPort,
-    pub lanes: Vec<Lane>,
+    /// Padded, so that two threads share no cache line.
+    pub lanes: Vec<CachePadded<Lane>>,
     /// One a front thread; the children hold duplicates.
     pub bells: Vec<OwnedFd>,
     pub counters: Counters,
     /// Requests started and not yet through (waiting, published or claimed).
-    pub outstanding: Alone,
+    /// Every thread writes it with every request, so it has a cache line of its own.
+    pub outstanding: CachePadded<AtomicU32>,
     /// The limit of `outstanding`: one request for each child, and the queue.
     pub capacity: u32,
     /// No new requests; see [`Condition::Draining`].
@@ -146,7 +86,7 @@ pub(crate) struct Shared {
     letters: Mutex<Vec<Ask>>,
     wanted: AtomicBool,
     supervisor_bell: OwnedFd,
-    /// The pool's memory: the last field, since the ports above point into it.
+    /// The pool's memory.
     pub memory: Memory,
 }
 
@@ -167,16 +107,18 @@ impl Shared {
             slots: (config.max_children + READY_AHEAD).min(Geometry::MAX_SLOTS),
             children,
         };
-        let memory = Memory::create(geometry)?;
-        let region = memory.region();
+        let (memory, ports) = Memory::create(geometry)?;
         let budget = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
         Ok(Shared {
             budget,
-            port: PoolPort::new(region),
-            lanes: (0..fronts).map(|front| Lane::new(region, front)).collect(),
+            port: PoolPort::new(memory.region().clone()),
+            lanes: ports
+                .into_iter()
+                .map(|port| CachePadded::new(Lane::new(port)))
+                .collect(),
             bells: (0..fronts).map(|_| sys::bell()).collect::<Result<_, _>>()?,
             counters: Counters::default(),
-            outstanding: Alone::default(),
+            outstanding: CachePadded::default(),
             capacity: config.max_children.saturating_add(config.queue_size),
             closing: AtomicBool::new(false),
             down: AtomicBool::new(false),
@@ -288,7 +230,7 @@ impl Shared {
 
     /// Requests that no child has taken yet.
     pub fn queue_len(&self) -> u32 {
-        self.lanes.iter().map(Lane::unclaimed).sum()
+        self.lanes.iter().map(|lane| lane.unclaimed()).sum()
     }
 
     /// Rings the bell of every front thread.

@@ -7,9 +7,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::lane::Alarm;
-use super::shared::{Condition, Shared};
-use super::sys;
+use super::shared::Shared;
 use crate::ExecError;
+use crate::common::condition::Condition;
+use crate::common::sys;
 
 /// While requests wait although children sleep, the wake decision is taken again this often (the
 /// age test of `PoolPort::choose_wake` needs time to pass).

@@ -5,7 +5,7 @@ use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use howdah_proto::control::{Command, Exit, MAX_MESSAGE, Report};
+use howdah_proto::control::{Command, MAX_MESSAGE, Report};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketFlags,
     SocketType,
@@ -13,6 +13,8 @@ use rustix::net::{
 use rustix::process::{Signal, WaitId, WaitIdOptions};
 
 use super::shared::Shared;
+use crate::common::output::Output;
+use crate::common::process::readable;
 use crate::launch::{Launcher, Zygote, ZygoteFds};
 
 /// A running zygote process and the control socket to it.
@@ -161,112 +163,5 @@ impl Link {
     /// Sends the zygote SIGKILL.
     pub fn kill(&self) {
         let _ = rustix::process::pidfd_send_signal(self.pidfd(), Signal::KILL);
-    }
-}
-
-/// Whether a descriptor is readable now.
-pub(crate) fn readable(fd: BorrowedFd<'_>) -> bool {
-    let mut fds = [rustix::event::PollFd::new(
-        &fd,
-        rustix::event::PollFlags::IN,
-    )];
-    let zero = rustix::event::Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    matches!(rustix::event::poll(&mut fds, Some(&zero)), Ok(n) if n > 0)
-}
-
-/// Sends a signal by pidfd. `Err` when the front may not (another user's process).
-pub(crate) fn signal(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
-    match rustix::process::pidfd_send_signal(pidfd, signal) {
-        Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Describes an exit in the words of the log.
-pub(crate) fn exit_text(exit: Exit) -> String {
-    match exit {
-        Exit::Code(code) => format!("exit code {code}"),
-        Exit::Signal(number) => match signal_name(number) {
-            Some(name) => format!("signal {number} ({name})"),
-            None => format!("signal {number}"),
-        },
-        Exit::Unseen => "unseen, its zygote was gone".to_owned(),
-    }
-}
-
-fn signal_name(number: i32) -> Option<&'static str> {
-    Some(match number {
-        4 => "SIGILL",
-        6 => "SIGABRT",
-        7 => "SIGBUS",
-        8 => "SIGFPE",
-        9 => "SIGKILL",
-        11 => "SIGSEGV",
-        15 => "SIGTERM",
-        24 => "SIGXCPU",
-        25 => "SIGXFSZ",
-        31 => "SIGSYS",
-        _ => return None,
-    })
-}
-
-/// What a zygote and its children print: their stderr and stdout, taken line by line.
-pub(crate) struct Output {
-    pipe: OwnedFd,
-    line: Vec<u8>,
-}
-
-/// A line longer than this is cut into several.
-const LONGEST_LINE: usize = 8 * 1024;
-
-impl Output {
-    pub fn new(pipe: OwnedFd) -> Output {
-        Output {
-            pipe,
-            line: Vec::new(),
-        }
-    }
-
-    /// Readable when there is something to take.
-    pub fn pipe(&self) -> BorrowedFd<'_> {
-        self.pipe.as_fd()
-    }
-
-    /// Reads the output that has come; `false` at its end, when no process holds the other end any more.
-    /// At most 256 KiB a call, so that a process that prints without end holds nothing else up.
-    pub fn take(&mut self, mut each: impl FnMut(&str)) -> bool {
-        let mut bytes = [0; 16 * 1024];
-        for _ in 0..16 {
-            match rustix::io::read(&self.pipe, &mut bytes) {
-                Ok(0) => {
-                    self.finish(&mut each);
-                    return false;
-                }
-                Ok(n) => {
-                    for b in &bytes[..n] {
-                        if *b == b'\n' || self.line.len() == LONGEST_LINE {
-                            self.finish(&mut each);
-                        }
-                        if *b != b'\n' {
-                            self.line.push(*b);
-                        }
-                    }
-                }
-                Err(rustix::io::Errno::INTR) => {}
-                Err(_) => return true,
-            }
-        }
-        true
-    }
-
-    fn finish(&mut self, each: &mut impl FnMut(&str)) {
-        let line = String::from_utf8_lossy(&self.line);
-        if !line.trim().is_empty() {
-            each(line.trim_end());
-        }
-        self.line.clear();
     }
 }

@@ -20,7 +20,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::address::Address;
-use crate::embed::sys;
+use crate::common::sys;
 
 /// A connection attempt that has not ended yet.
 pub type Connecting = Pin<Box<dyn Future<Output = io::Result<OwnedFd>> + Send>>;

@@ -13,7 +13,7 @@ use howdah_proto::level::Level;
 use super::address::Address;
 use super::connection::{Connection, Start, connect};
 use super::shared::Shared;
-use crate::embed::Condition;
+use crate::common::condition::Condition;
 
 /// Longest attempt to connect.
 const CONNECT: Duration = Duration::from_secs(1);

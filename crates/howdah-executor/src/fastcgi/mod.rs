@@ -38,8 +38,9 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use crate::common::condition::Condition;
+use crate::common::refused::Refused;
 use crate::config::FastCgiConfig;
-use crate::embed::{Condition, Refused};
 use crate::pool::{Happens, Pool};
 use crate::status::{BackendRow, PoolStatus};
 use crate::{ExecError, Executor, Log, Role, Run, ScriptRequest, front_thread};

@@ -9,8 +9,8 @@ use tokio::sync::{Notify, watch};
 
 use super::balance::Balance;
 use super::connection::Connection;
+use crate::common::condition::Condition;
 use crate::config::FastCgiConfig;
-use crate::embed::Condition;
 use crate::{ExecError, Executor, Log};
 use howdah_proto::level::Level;
 

@@ -17,8 +17,8 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::common::condition::Condition;
 use crate::config::{FastCgiConfig, ProcessManager, Processes, ProgramPoolConfig};
-use crate::embed::Condition;
 use crate::fastcgi::FastCgiPool;
 use crate::fastcgi::address::Backend;
 use crate::launch::Launcher;

@@ -14,11 +14,11 @@ use tokio::sync::mpsc;
 
 use super::Shared;
 use super::slots::{Slots, Stage};
+use crate::common::condition::Condition;
+use crate::common::pm::{self, Backoff, Census};
+use crate::common::process::exit_text;
+use crate::common::process::resident_bytes;
 use crate::config::{ProcessManager, Processes};
-use crate::embed::Condition;
-use crate::embed::pm::{self, Backoff, Census};
-use crate::embed::supervisor::resident_bytes;
-use crate::embed::zygote::exit_text;
 use crate::error::Errno;
 use crate::fastcgi::keeper;
 use crate::programs::link::{Fate, Refused};

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::link::Link;
 use super::places::Places;
-use crate::embed::Condition;
+use crate::common::condition::Condition;
 use crate::{ExecError, Executor};
 
 /// The end of a pool: whether it has begun, by when requests must finish, and who waits for it.

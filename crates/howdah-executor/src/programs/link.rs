@@ -20,9 +20,9 @@ use rustix::net::{
 };
 use tokio::sync::{mpsc, watch};
 
-use crate::embed::Condition;
-use crate::embed::pm::Backoff;
-use crate::embed::zygote::Output;
+use crate::common::condition::Condition;
+use crate::common::output::Output;
+use crate::common::pm::Backoff;
 use crate::launch::{Launcher, SpawnerFds, Zygote};
 use crate::{ExecError, Log, Mode};
 
@@ -109,7 +109,7 @@ impl Link {
             late: Mutex::default(),
             next: AtomicU64::new(1),
             condition: watch::Sender::new(Condition::Starting),
-            bell: crate::embed::sys::bell()?,
+            bell: crate::common::sys::bell()?,
             closing: false.into(),
             mode,
         });
@@ -150,7 +150,7 @@ impl Link {
     /// Lets the spawner go: programs that still run are ended.
     pub fn close(&self) {
         self.closing.store(true, Ordering::Release);
-        crate::embed::sys::ring(self.bell.as_fd());
+        crate::common::sys::ring(self.bell.as_fd());
     }
 
     fn processes(&self) -> MutexGuard<'_, HashMap<u64, Hearer>> {
@@ -219,7 +219,7 @@ impl Link {
     fn order_for_certain(&self, order: Order) {
         if self.order(&order, &[]) == Err(Refused::Busy) {
             self.late().push(order);
-            crate::embed::sys::ring(self.bell.as_fd());
+            crate::common::sys::ring(self.bell.as_fd());
         }
     }
 
@@ -417,7 +417,7 @@ impl Thread {
             tv_nsec: i64::from(wait.subsec_nanos()),
         };
         let _ = rustix::event::poll(&mut fds, Some(&timeout));
-        crate::embed::sys::silence(self.link.bell.as_fd());
+        crate::common::sys::silence(self.link.bell.as_fd());
     }
 
     fn pause(&self, pause: Duration) {
@@ -433,7 +433,7 @@ impl Thread {
                 tv_nsec: i64::from(left.subsec_nanos()),
             };
             let _ = rustix::event::poll(&mut fds, Some(&timeout));
-            crate::embed::sys::silence(self.link.bell.as_fd());
+            crate::common::sys::silence(self.link.bell.as_fd());
         }
     }
 

@@ -16,7 +16,7 @@
 //!   spawner that does not answer ([`pulse`]) is killed by its pidfd, which comes to the same. No number
 //!   of a process is used for any of this, so none can have come to mean another's.
 //! - [`spawner`]: that process; [`link`]: the front's end of the line; [`places`]: who may run now
-//!   and who waits; [`ending`]: how a pool ends; [`outlet`]: a run written as a future; [`sys`]: the only module with `unsafe`.
+//!   and who waits; [`ending`]: how a pool ends; [`outlet`]: a run written as a future.
 
 pub(crate) mod ending;
 pub(crate) mod link;
@@ -24,7 +24,6 @@ pub(crate) mod outlet;
 pub(crate) mod places;
 mod pulse;
 pub mod spawner;
-mod sys;
 
 #[cfg(test)]
 mod places_tests;

@@ -395,7 +395,7 @@ impl Places {
                 method: about.method,
                 uri: about.uri,
                 script: about.script,
-                memory: crate::embed::supervisor::resident_bytes(used.pid),
+                memory: crate::common::process::resident_bytes(used.pid),
             });
         }
     }

@@ -19,7 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
-use super::sys;
+use howdah_os::descriptors::end_with_parent;
 
 /// When the front is gone, from SIGTERM to SIGKILL.
 const GRACE: Duration = Duration::from_secs(1);
@@ -257,7 +257,7 @@ impl Spawner {
             command.current_dir(OsString::from_vec(start.directory));
         }
         command.process_group(0);
-        sys::end_with_parent(&mut command, death);
+        end_with_parent(&mut command, death);
         let child = command.spawn()?;
         let pid = Pid::from_raw(child.id() as i32)
             .ok_or_else(|| io::Error::other("spawn gave process id 0"))?;

@@ -7,17 +7,15 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command as Process, Stdio};
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use howdah_executor::config::PoolConfig;
 use howdah_executor::launch::{Launcher, Zygote, ZygoteFds};
+use howdah_os::mapping::PoolMemory;
 use howdah_proto::control::{Command, Exit, Report};
 use howdah_proto::response::{encode_head, kind};
-use howdah_proto::shm::{
-    Bell, BodyRead, ChildId, ChildPort, Claim, Region, ResponseWriter, VERSION,
-};
+use howdah_proto::shm::{Bell, BodyRead, ChildId, ChildPort, Claim, Region, VERSION};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::thread::futex;
 
@@ -34,7 +32,7 @@ pub struct FakeLauncher {
 }
 
 struct Fake {
-    region: Region,
+    region: &'static Region,
     control: OwnedFd,
     bells: Vec<OwnedFd>,
     /// Set when the "process" has been killed: its threads then do nothing any more.
@@ -52,8 +50,9 @@ impl Launcher for FakeLauncher {
         self.pids.lock().unwrap().push(pid);
         let raw = rustix::process::Pid::from_raw(pid).unwrap();
         let pidfd = rustix::process::pidfd_open(raw, rustix::process::PidfdFlags::empty())?;
-        let len = rustix::fs::fstat(&fds.memory)?.st_size as usize;
-        let region = map(&fds.memory, len);
+        let memory = Arc::new(PoolMemory::map(&fds.memory)?);
+        // Threads that are still at work when the zygote is gone keep it.
+        let region = Box::leak(Box::new(Region::open(memory).unwrap()));
         let fake = Arc::new(Fake {
             region,
             control: fds.control,
@@ -73,23 +72,6 @@ impl Launcher for FakeLauncher {
         let claims = std::mem::take(&mut *self.claims.lock().unwrap());
         std::thread::spawn(move || fake.serve(first, claims, &mut process));
         Ok(Zygote { pid, pidfd })
-    }
-}
-
-fn map(fd: &OwnedFd, len: usize) -> Region {
-    use rustix::mm::{MapFlags, ProtFlags, mmap};
-    // SAFETY: a fresh shared mapping; it is never unmapped, so the region outlives its users.
-    unsafe {
-        let base = mmap(
-            std::ptr::null_mut(),
-            len,
-            ProtFlags::READ | ProtFlags::WRITE,
-            MapFlags::SHARED,
-            fd,
-            0,
-        )
-        .unwrap();
-        Region::open(NonNull::new(base.cast()).unwrap(), len).unwrap()
     }
 }
 
@@ -183,7 +165,7 @@ impl Fake {
                 let now = now_ns();
                 port.begin_job(now);
                 claim.begun(now);
-                if !self.job(&claim, killed) {
+                if !self.job(claim, killed) {
                     return;
                 }
                 if port.end_job() == max_requests {
@@ -204,7 +186,7 @@ impl Fake {
                 let now = now_ns();
                 port.begin_job(now);
                 claim.begun(now);
-                if !self.job(&claim, killed) {
+                if !self.job(claim, killed) {
                     return;
                 }
                 port.end_job();
@@ -219,16 +201,15 @@ impl Fake {
     }
 
     /// Does what the URI says; `false`: the process is dead.
-    fn job(&self, claim: &Claim, killed: &AtomicBool) -> bool {
+    fn job(&self, mut claim: Claim, killed: &AtomicBool) -> bool {
         let front = claim.front();
-        let mut writer = ResponseWriter::default();
-        // SAFETY: the first string stands at offset 40 of a frame; 200 bytes are always mapped.
-        let text = unsafe { std::slice::from_raw_parts(claim.frame().add(40), 200) };
-        let end = text.iter().position(|b| *b == 0).unwrap();
-        let uri = String::from_utf8(text[..end].to_vec()).unwrap();
+        // The first string of a frame.
+        let frame = claim.frame_bytes();
+        let end = frame[40..].iter().position(|b| *b == 0).unwrap();
+        let uri = String::from_utf8(frame[40..40 + end].to_vec()).unwrap();
         let (what, arg) = uri[1..].split_once('/').unwrap_or((&uri[1..], "0"));
         let number: usize = arg.parse().unwrap_or(0);
-        let head = |writer: &mut ResponseWriter| {
+        let head = |claim: &mut Claim| {
             let mut payload = Vec::new();
             encode_head(
                 &mut payload,
@@ -236,24 +217,24 @@ impl Fake {
                 b"",
                 [(&b"X-Fake"[..], &b"1"[..])].into_iter(),
             );
-            assert!(writer.begin(claim, kind::HEAD, payload.len() as u32));
-            assert_eq!(writer.payload(claim, &payload), payload.len());
+            assert!(claim.begin(kind::HEAD, payload.len() as u32));
+            assert_eq!(claim.payload(&payload), payload.len());
         };
         match what {
             "hello" => {
-                head(&mut writer);
-                assert_eq!(writer.body(claim, b"hello"), 5);
+                head(&mut claim);
+                assert_eq!(claim.body(b"hello"), 5);
             }
             "big" => {
-                head(&mut writer);
+                head(&mut claim);
                 let all = super::bytes(number);
-                if !self.write_all(claim, &mut writer, &all, killed) {
-                    self.ring(claim.done(&mut writer), front);
+                if !self.write_all(&mut claim, &all, killed) {
+                    self.ring(claim.done(), front);
                     return true;
                 }
             }
             "echo" => {
-                head(&mut writer);
+                head(&mut claim);
                 let mut buffer = vec![0; 10_000];
                 loop {
                     let (mut read, mut bell) = claim.read_body(&mut buffer);
@@ -268,42 +249,42 @@ impl Fake {
                     self.ring(bell, front);
                     match read {
                         BodyRead::Bytes(n) => {
-                            if !self.write_all(claim, &mut writer, &buffer[..n], killed) {
+                            if !self.write_all(&mut claim, &buffer[..n], killed) {
                                 break;
                             }
                         }
                         BodyRead::Pending => {}
                         BodyRead::End => break,
                         BodyRead::CutOff => {
-                            self.write_all(claim, &mut writer, b"CUT OFF", killed);
+                            self.write_all(&mut claim, b"CUT OFF", killed);
                             break;
                         }
                     }
                 }
             }
             "flush" => {
-                head(&mut writer);
-                writer.body(claim, b"one");
-                self.ring(writer.publish(claim), front);
-                self.wait(claim, || claim.aborted());
+                head(&mut claim);
+                claim.body(b"one");
+                self.ring(claim.publish(), front);
+                self.wait(&claim, || claim.aborted());
             }
             "finish" => {
-                head(&mut writer);
-                writer.body(claim, b"answered");
-                assert!(writer.begin(claim, kind::FINISH, 0));
-                self.ring(writer.publish(claim), front);
+                head(&mut claim);
+                claim.body(b"answered");
+                assert!(claim.begin(kind::FINISH, 0));
+                self.ring(claim.publish(), front);
                 self.wait_for_kill(killed);
             }
             "log" => {
-                assert!(writer.begin(claim, kind::LOG, 4 + 5));
-                writer.payload(claim, &4u32.to_ne_bytes());
-                writer.payload(claim, b"beware"[..5].as_ref());
-                head(&mut writer);
+                assert!(claim.begin(kind::LOG, 4 + 5));
+                claim.payload(&4u32.to_ne_bytes());
+                claim.payload(b"beware"[..5].as_ref());
+                head(&mut claim);
             }
             "nothing" => {}
             "nonsense" => {
-                assert!(writer.begin(claim, 99, 0));
-                self.ring(writer.publish(claim), front);
+                assert!(claim.begin(99, 0));
+                self.ring(claim.publish(), front);
                 self.wait_for_kill(killed);
                 return false;
             }
@@ -316,26 +297,21 @@ impl Fake {
         if killed.load(Ordering::SeqCst) {
             return false;
         }
-        self.ring(claim.done(&mut writer), front);
+        self.ring(claim.done(), front);
         true
     }
 
-    fn write_all(
-        &self,
-        claim: &Claim,
-        writer: &mut ResponseWriter,
-        mut bytes: &[u8],
-        killed: &AtomicBool,
-    ) -> bool {
+    fn write_all(&self, claim: &mut Claim, mut bytes: &[u8], killed: &AtomicBool) -> bool {
         while !bytes.is_empty() {
             if claim.aborted() || killed.load(Ordering::SeqCst) {
                 return false;
             }
-            let n = writer.body(claim, bytes);
+            let n = claim.body(bytes);
             bytes = &bytes[n..];
             if n == 0 {
-                self.ring(writer.publish(claim), claim.front());
-                self.wait(claim, || writer.has_room(claim) || claim.aborted());
+                let bell = claim.publish();
+                self.ring(bell, claim.front());
+                self.wait(claim, || claim.has_room() || claim.aborted());
             }
         }
         true

@@ -1,7 +1,7 @@
 //! A spawner for tests: the test program itself, started again to run [`spawner_process`].
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,6 +16,7 @@ use howdah_executor::config::{
 use howdah_executor::launch::{Launcher, SpawnerFds, Zygote, ZygoteFds};
 use howdah_executor::programs::spawner::{self, Protocol, Settings};
 use howdah_executor::{Mode, PoolConfig, Role, ScriptBody, ScriptRequest};
+use howdah_os::descriptors::{inherit, inherited};
 use howdah_proto::request::FrameBuilder;
 use howdah_proto::variables::Var;
 
@@ -63,14 +64,7 @@ impl Launcher for TestLauncher {
             .stdout(Stdio::null())
             .stderr(Stdio::from(fds.stderr))
             .process_group(0);
-        // SAFETY: fcntl is async-signal-safe, and the descriptor is held until spawn has returned.
-        #[allow(unsafe_code)]
-        unsafe {
-            test.pre_exec(move || {
-                let fd = std::os::fd::BorrowedFd::borrow_raw(number);
-                Ok(rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty())?)
-            });
-        }
+        inherit(&mut test, vec![fds.control]);
         let child = test.spawn()?;
         let pid = child.id() as i32;
         self.pids.lock().unwrap().push(pid);
@@ -83,10 +77,7 @@ impl Launcher for TestLauncher {
 /// What the spawner's process does; called by the test of that name.
 pub fn spawner_process() {
     let number = std::env::var(CONTROL).expect("started by a test").parse();
-    // SAFETY: the launcher handed the descriptor down under this number, to us alone.
-    #[allow(unsafe_code)]
-    let control = unsafe { OwnedFd::from_raw_fd(number.unwrap()) };
-    rustix::io::fcntl_setfd(&control, rustix::io::FdFlags::CLOEXEC).unwrap();
+    let control = inherited(number.unwrap()).unwrap();
     let command = std::env::var(COMMAND).unwrap();
     let settings = Settings {
         protocol: match std::env::var(PROTOCOL).unwrap().as_str() {

@@ -3,12 +3,12 @@
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use howdah_http1::receiver::{Limits, Received, Receiver, Refused};
 
 use super::output::{GRACE, MIN_RATE, Output};
-use super::spill::{Spilled, Store};
+use super::spill::{MappedSpill, Spilled, Store};
 use super::sys;
 
 /// Bytes asked of a socket at once.
@@ -58,9 +58,9 @@ pub struct Connection {
     /// it can make more of it than the last one.
     input: Vec<u8>,
     unparsed: bool,
-    /// The body being received, when it is long; and all of it, when it is complete.
+    /// The body being received, when it is long; then all of it, when it is complete.
     stored: Option<Spilled>,
-    mapped: Option<sys::Mapped>,
+    mapped: Option<MappedSpill>,
     /// When the body began to arrive (ms).
     body_since: u64,
     /// What the socket did not take yet.
@@ -106,8 +106,8 @@ impl Connection {
     }
 
     /// The descriptor of the connection's socket.
-    pub fn fd(&self) -> i32 {
-        self.socket.as_raw_fd()
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     /// Whether the connection is between two requests, with nothing received and nothing to send.
@@ -265,7 +265,9 @@ impl Connection {
             }
             self.receiver.release();
         }
-        if let (Received::Complete, Some(file)) = (received, &self.stored) {
+        if received == Received::Complete
+            && let Some(file) = self.stored.take()
+        {
             match file.map() {
                 Ok(mapped) => self.mapped = Some(mapped),
                 Err(e) => {
@@ -332,7 +334,7 @@ impl Connection {
 
     /// Sends what waits as far as the socket takes it. `false`: the connection is broken.
     pub fn flush(&mut self, now: u64) -> bool {
-        let Some(sent) = self.output.flush(self.socket.as_raw_fd()) else {
+        let Some(sent) = self.output.flush(self.socket.as_fd()) else {
             return false;
         };
         if sent > 0 {

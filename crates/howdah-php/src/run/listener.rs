@@ -2,7 +2,7 @@
 //! path of a unix socket. `--listen` of `howdah run` takes the place of what the script names.
 
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -55,8 +55,8 @@ pub fn bind(host: &str, port: u16, unix: bool) -> Result<(OwnedFd, String), Stri
         Address::Tcp(host, port) => {
             let shown = format!("{host}:{port}");
             let mut at = resolve(host, *port).map_err(|e| format!("BadAddress: {shown}: {e}"))?;
-            let bound = sys::bind_tcp(&at, false).map(|socket| {
-                at.set_port(sys::local_port(socket.as_raw_fd()));
+            let bound = sys::bind_tcp(&at).map(|socket| {
+                at.set_port(sys::local_port(socket.as_fd()));
                 (socket, format!("http://{at}"))
             });
             (shown, bound)

@@ -6,26 +6,25 @@
 //! From the inside out: [`timers`], [`crew`] and [`score`] keep books; [`connection`] is one
 //! client, [`output`] what waits for it, [`spill`] the files in which much of that waits, [`files`]
 //! its static files, [`mime`] their types, [`heads`] the server's own answers; [`worker`] is a
-//! worker's event loop; [`listener`] the address; [`border`] what the shim calls. [`sys`] and
-//! [`border`] are the modules with `unsafe`.
+//! worker's event loop; [`listener`] the address; [`crate::ffi`] has what the shim calls. [`sys`] is
+//! the module with `unsafe`.
 //!
 //! Not here: a front. A worker that dies takes its connections along, and a script that blocks,
 //! blocks its worker; `howdah serve` is for everything that is not written for Swoole.
 
-mod border;
-mod connection;
-mod crew;
-mod files;
+pub mod connection;
+pub mod crew;
+pub mod files;
 mod heads;
-mod listener;
-mod log;
-mod mime;
+pub mod listener;
+pub mod log;
+pub mod mime;
 mod output;
-mod score;
+pub mod score;
 mod spill;
-mod sys;
-mod timers;
-mod worker;
+pub mod sys;
+pub mod timers;
+pub mod worker;
 
 use std::ffi::{CString, OsString};
 use std::process::ExitCode;

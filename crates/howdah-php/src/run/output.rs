@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::spill::{Spilled, Store};
 use super::sys;
@@ -25,7 +25,7 @@ enum Piece {
     /// Part of a file that the script sends.
     File {
         file: OwnedFd,
-        offset: i64,
+        offset: u64,
         left: u64,
     },
 }
@@ -100,7 +100,7 @@ impl Output {
         if length > 0 {
             self.pieces.push_back(Piece::File {
                 file,
-                offset: offset as i64,
+                offset,
                 left: length,
             });
         }
@@ -108,7 +108,7 @@ impl Output {
 
     /// Sends as much as the socket takes and returns how many bytes that was; none when the connection
     /// is broken.
-    pub fn flush(&mut self, socket: i32) -> Option<u64> {
+    pub fn flush(&mut self, socket: BorrowedFd<'_>) -> Option<u64> {
         let mut all = 0;
         loop {
             let more = self.pieces.len() > 1;
@@ -125,13 +125,12 @@ impl Output {
                     (result, *sent == bytes.len())
                 }
                 Piece::Spilled(file, sent) => {
-                    let (mut offset, left) = (*sent as i64, file.len() - *sent);
-                    let result = sys::send_file(socket, file.as_raw_fd(), &mut offset, left);
-                    *sent = offset as u64;
+                    let left = file.len() - *sent;
+                    let result = sys::send_file(socket, file.as_fd(), sent, left);
                     (result, *sent == file.len())
                 }
                 Piece::File { file, offset, left } => {
-                    let result = sys::send_file(socket, file.as_raw_fd(), offset, *left);
+                    let result = sys::send_file(socket, file.as_fd(), offset, *left);
                     if let Ok(n) = result {
                         *left -= n as u64;
                     }
@@ -171,7 +170,7 @@ mod tests {
         theirs.set_nonblocking(true).unwrap();
         let (mut all, mut buf) = (Vec::new(), vec![0; 1 << 16]);
         while !output.is_empty() {
-            assert!(output.flush(ours.as_raw_fd()).is_some());
+            assert!(output.flush(ours.as_fd()).is_some());
             while let Ok(n) = theirs.read(&mut buf) {
                 all.extend_from_slice(&buf[..n]);
             }

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::sys;
+use howdah_os::mapping::shared_counters;
 
 /// What is counted; each worker has a cell for each counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Score {
     /// Makes the counters of `workers` workers, before these are forked.
     pub fn new(workers: u64) -> std::io::Result<Score> {
         Ok(Score {
-            cells: sys::shared_counters(workers as usize * COUNTERS)?,
+            cells: shared_counters(workers as usize * COUNTERS)?,
             own: 0,
         })
     }

@@ -5,10 +5,12 @@
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{Error, ErrorKind};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::rc::Rc;
+
+use howdah_os::mapping::MappedFile;
 
 use super::log;
 use super::sys;
@@ -42,9 +44,11 @@ impl Store {
         let made = sys::unnamed_file(&self.directory).and_then(|file| {
             let mut spilled = Spilled {
                 file,
-                len: 0,
                 most: self.most,
-                held: Rc::clone(&self.held),
+                share: Share {
+                    len: 0,
+                    held: Rc::clone(&self.held),
+                },
             };
             for piece in bytes {
                 spilled.append(piece)?;
@@ -67,52 +71,77 @@ impl Store {
     }
 }
 
+/// What a file holds, counted for its [`Store`] while this lives.
+#[derive(Debug)]
+struct Share {
+    len: u64,
+    held: Rc<Cell<u64>>,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.held.set(self.held.get() - self.len);
+    }
+}
+
 /// A file without a name, which counts for its [`Store`] while it lives.
 #[derive(Debug)]
 pub struct Spilled {
     file: File,
-    len: u64,
     most: u64,
-    held: Rc<Cell<u64>>,
+    share: Share,
 }
 
 impl Spilled {
     /// Appends bytes: all of them, or after an error none.
     pub fn append(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         let more = bytes.len() as u64;
-        if more > self.most.saturating_sub(self.held.get()) {
+        let Share { len, held } = &mut self.share;
+        if more > self.most.saturating_sub(held.get()) {
             return Err(Error::new(
                 ErrorKind::StorageFull,
                 "the files of this worker hold as much as they may",
             ));
         }
         // By position: a write that failed half-way leaves nothing between two pieces.
-        self.file.write_all_at(bytes, self.len)?;
-        self.len += more;
-        self.held.set(self.held.get() + more);
+        self.file.write_all_at(bytes, *len)?;
+        *len += more;
+        held.set(held.get() + more);
         Ok(())
     }
 
     /// Number of bytes written so far.
     pub fn len(&self) -> u64 {
-        self.len
+        self.share.len
     }
 
-    /// Maps the whole file into memory.
-    pub fn map(&self) -> std::io::Result<sys::Mapped> {
-        sys::Mapped::new(&self.file, self.len)
-    }
-}
-
-impl AsRawFd for Spilled {
-    fn as_raw_fd(&self) -> RawFd {
-        self.file.as_raw_fd()
+    /// Maps the whole file into memory; it is written no more.
+    pub fn map(self) -> std::io::Result<MappedSpill> {
+        Ok(MappedSpill {
+            bytes: MappedFile::new(self.file, self.share.len)?,
+            _share: self.share,
+        })
     }
 }
 
-impl Drop for Spilled {
-    fn drop(&mut self) {
-        self.held.set(self.held.get() - self.len);
+impl AsFd for Spilled {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// A [`Spilled`] file, mapped to be read.
+#[derive(Debug)]
+pub struct MappedSpill {
+    bytes: MappedFile,
+    _share: Share,
+}
+
+impl std::ops::Deref for MappedSpill {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 
@@ -131,8 +160,10 @@ mod tests {
             first.append(b"k").unwrap_err().kind(),
             ErrorKind::StorageFull
         );
-        assert_eq!(&*first.map().unwrap(), b"abcdefghij");
-        drop(first);
+        let mapped = first.map().unwrap();
+        assert_eq!(&*mapped, b"abcdefghij");
+        assert!(store.keep(&[b"1"], 0).is_none());
+        drop(mapped);
         assert!(store.keep(&[b"1234567890"], 0).is_some());
     }
 

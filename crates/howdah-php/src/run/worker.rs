@@ -13,7 +13,7 @@ mod silent;
 mod sweep;
 
 use std::collections::VecDeque;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
 use howdah_http1::head::HeadLimits;
@@ -25,7 +25,7 @@ use super::heads::plain_head;
 use super::log;
 use super::score::{Counter, Score};
 use super::spill::Store;
-use super::sys;
+use super::sys::{self, EventFlags};
 use super::timers::Timers;
 use silent::Silent;
 
@@ -110,7 +110,6 @@ pub struct Worker {
     pub number: u64,
     score: Score,
     epoll: OwnedFd,
-    _bell: OwnedFd,
     listener: OwnedFd,
     listening: bool,
     /// Until when (ms) new connections are left to the others.
@@ -148,15 +147,10 @@ impl Worker {
         number: u64,
         score: Score,
         listener: OwnedFd,
-        bell: OwnedFd,
+        bell: &OwnedFd,
     ) -> std::io::Result<Worker> {
         let epoll = sys::epoll()?;
-        sys::watch(
-            epoll.as_raw_fd(),
-            bell.as_raw_fd(),
-            libc::EPOLLIN | libc::EPOLLET,
-            BELL,
-        )?;
+        sys::epoll_add(&epoll, bell.as_fd(), EventFlags::IN | EventFlags::ET, BELL)?;
         let now = sys::now_ms();
         let most = MAX_SPILLED.saturating_add(config.max_uploads);
         let mut worker = Worker {
@@ -166,7 +160,6 @@ impl Worker {
             number,
             score,
             epoll,
-            _bell: bell,
             listener,
             listening: false,
             modest_until: None,
@@ -196,13 +189,7 @@ impl Worker {
         if !self.listening && self.leaving.is_none() {
             // Not exclusive: the kernel would tell one worker of a connection, and not the others when
             // that one, leading, leaves it to them. Idle workers wake for nothing then; busy ones do not.
-            let events = libc::EPOLLIN;
-            sys::watch(
-                self.epoll.as_raw_fd(),
-                self.listener.as_raw_fd(),
-                events,
-                LISTENER,
-            )?;
+            sys::epoll_add(&self.epoll, self.listener.as_fd(), EventFlags::IN, LISTENER)?;
             self.listening = true;
         }
         Ok(())
@@ -210,7 +197,7 @@ impl Worker {
 
     fn stop_listening(&mut self) {
         if self.listening {
-            sys::unwatch(self.epoll.as_raw_fd(), self.listener.as_raw_fd());
+            sys::epoll_delete(&self.epoll, self.listener.as_fd());
             self.listening = false;
         }
     }
@@ -236,7 +223,7 @@ impl Worker {
             }
             if let Some(event) = self.events.get(self.at).copied() {
                 self.at += 1;
-                if let Some(event) = self.on_event(event.u64, event.events) {
+                if let Some(event) = self.on_event(event.data.u64(), event.flags) {
                     return event;
                 }
                 continue;
@@ -270,29 +257,29 @@ impl Worker {
             };
             let modesty = self.modest_until.map_or(u64::MAX, |until| until - self.now);
             let wait = timer.min(sweep).min(modesty);
-            let wait = i32::try_from(wait).unwrap_or(if wait == u64::MAX { -1 } else { i32::MAX });
-            sys::wait(self.epoll.as_raw_fd(), &mut self.events, wait);
+            let wait = (wait < u64::MAX).then_some(wait);
+            sys::wait(&self.epoll, &mut self.events, wait);
             self.at = 0;
             self.now = sys::now_ms();
         }
     }
 
-    fn on_event(&mut self, data: u64, events: u32) -> Option<Event> {
+    fn on_event(&mut self, data: u64, events: EventFlags) -> Option<Event> {
         match data {
             LISTENER => self.accept(),
             // Read by looking what is asked; edge-triggered, so it need not be emptied.
             BELL => None,
             id => {
                 let connection = self.connection(id)?;
-                let now_broken = events & libc::EPOLLERR as u32 != 0;
-                if events & (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLHUP) as u32 != 0 {
+                let now_broken = events.contains(EventFlags::ERR);
+                if events.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP) {
                     connection.on_readable();
                 }
                 if now_broken {
                     self.close(id);
                     return None;
                 }
-                if events & libc::EPOLLOUT as u32 != 0 && connection.has_output() {
+                if events.contains(EventFlags::OUT) && connection.has_output() {
                     self.flush(id);
                 }
                 self.go_on(id)
@@ -311,7 +298,7 @@ impl Worker {
             self.stop_listening();
             return None;
         }
-        let (socket, peer) = match sys::accept(self.listener.as_raw_fd()) {
+        let (socket, peer) = match sys::accept(self.listener.as_fd()) {
             Ok(accepted) => accepted,
             Err(e) => {
                 if matches!(
@@ -337,8 +324,8 @@ impl Worker {
             }
         };
         let id = self.id(slot);
-        let events = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET;
-        if sys::watch(self.epoll.as_raw_fd(), socket.as_raw_fd(), events, id).is_err() {
+        let events = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        if sys::epoll_add(&self.epoll, socket.as_fd(), events, id).is_err() {
             self.free.push(slot);
             return None;
         }

@@ -210,10 +210,11 @@ impl Front {
             slots: 16,
             children: 8,
         };
-        let (memory, region) = sys::pool_memory(geometry);
+        let (memory, port, pool) = sys::pool_memory(geometry);
         let bell = sys::eventfd();
         let (control, theirs) = sys::packet_pair();
-        let fds = [&memory, &bell, &theirs].map(|fd| fd.as_raw_fd());
+        let its_bell = bell.try_clone().unwrap();
+        let fds = [&memory, &its_bell, &theirs].map(|fd| fd.as_raw_fd());
         let mut command = Command::new(env!("CARGO_BIN_EXE_howdah-php"));
         command
             .args(["--pool", "test"])
@@ -223,7 +224,7 @@ impl Front {
             .args(args)
             .stdin(Stdio::null())
             .stderr(Stdio::piped());
-        sys::inherit(&mut command, fds.to_vec());
+        sys::inherit(&mut command, vec![memory, its_bell, theirs]);
         prepare(&mut command);
         let mut zygote = command.spawn().expect("howdah-php starts");
         let log = Arc::new(Mutex::new(String::new()));
@@ -236,10 +237,9 @@ impl Front {
                     .push_str(&String::from_utf8_lossy(&buf[..n]));
             }
         });
-        let port = FrontPort::new(region, 0);
         Front {
             port,
-            pool: PoolPort::new(region),
+            pool,
             zygote,
             control: Some(control),
             bell,
@@ -269,7 +269,7 @@ impl Front {
 
     pub fn order(&self, order: &Order) {
         let control = self.control.as_ref().expect("not hung up");
-        sys::send(control.as_raw_fd(), order.encode().as_bytes());
+        sys::send(control, order.encode().as_bytes());
     }
 
     /// Closes the control socket, which the zygote takes for the end of its front.
@@ -308,7 +308,7 @@ impl Front {
             return false;
         };
         loop {
-            match sys::receive(control.as_raw_fd()) {
+            match sys::receive(control) {
                 sys::Received::Packet(packet, _pidfd) => {
                     let report = Report::parse(&packet).expect("a report");
                     if let Report::Exited { child, .. } = &report {
@@ -372,10 +372,9 @@ impl Front {
     /// Sleeps until a bell or a report, or a few milliseconds.
     fn nap(&self) {
         if self.port.go_to_sleep() {
-            let mut fds = vec![self.bell.as_raw_fd()];
-            fds.extend(self.control.as_ref().map(|c| c.as_raw_fd()));
+            let fds = sys::borrowed(self.control.iter().chain([&self.bell]));
             sys::wait_readable(&fds, Duration::from_millis(5));
-            sys::quiet(self.bell.as_raw_fd());
+            sys::quiet(&self.bell);
         }
         self.port.woke_up();
     }

@@ -1,113 +1,68 @@
-//! System calls of the test front: shared memory, bells, the control socket. The only file of
-//! the tests with `unsafe`.
+//! System calls of the test front: shared memory, bells, the control socket.
 
-#![allow(unsafe_code)]
-
-use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::process::Command;
-use std::ptr::NonNull;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-use howdah_proto::shm::{Geometry, Region};
+use howdah_os::mapping::PoolMemory;
+use howdah_proto::shm::{FrontPort, Geometry, PoolPort, Region};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::fs::MemfdFlags;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketFlags,
+    SocketType,
+};
+use rustix::process::{Pid, Signal};
+use rustix::thread::futex;
+use rustix::time::{ClockId, clock_gettime};
 
-fn owned(fd: i32) -> OwnedFd {
-    assert!(fd >= 0, "{}", io::Error::last_os_error());
-    // SAFETY: a fresh descriptor that nobody else owns.
-    unsafe { OwnedFd::from_raw_fd(fd) }
-}
+pub use howdah_os::descriptors::inherit;
 
-/// A memfd holding a fresh pool, mapped for the rest of the test process.
-pub fn pool_memory(geometry: Geometry) -> (OwnedFd, Region) {
-    let len = geometry.region_len();
-    // SAFETY: a NUL-terminated name.
-    let fd = owned(unsafe { libc::memfd_create(c"howdah-test".as_ptr(), libc::MFD_CLOEXEC) });
-    // SAFETY: plain integers.
-    assert_eq!(unsafe { libc::ftruncate(fd.as_raw_fd(), len as i64) }, 0);
-    // SAFETY: a fresh shared mapping, never unmapped.
-    let base = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            len,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED,
-            fd.as_raw_fd(),
-            0,
-        )
-    };
-    assert_ne!(base, libc::MAP_FAILED);
-    // SAFETY: zeroed, page-aligned, shared, stays mapped.
-    let region =
-        unsafe { Region::create(NonNull::new(base.cast()).unwrap(), len, geometry) }.unwrap();
-    (fd, region)
+/// A memfd with a fresh pool, its front thread's port, and the pool's.
+pub fn pool_memory(geometry: Geometry) -> (OwnedFd, FrontPort, PoolPort) {
+    let fd = rustix::fs::memfd_create("howdah-test", MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&fd, geometry.region_len() as u64).unwrap();
+    let memory = Arc::new(PoolMemory::map(&fd).unwrap());
+    let (region, mut ports) = Region::create(memory, geometry).unwrap();
+    (fd, ports.pop().unwrap(), PoolPort::new(region))
 }
 
 /// Makes an eventfd, which serves as a bell.
 pub fn eventfd() -> OwnedFd {
-    // SAFETY: plain integers.
-    owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
+    rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
 }
 
 /// A connected pair of packet sockets.
 pub fn packet_pair() -> (OwnedFd, OwnedFd) {
-    let mut pair = [0; 2];
-    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
-    // SAFETY: writes two descriptors.
-    let r = unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, pair.as_mut_ptr()) };
-    assert_eq!(r, 0);
-    (owned(pair[0]), owned(pair[1]))
-}
-
-/// Lets the program that `command` starts inherit these descriptors, and no other thread's.
-pub fn inherit(command: &mut Command, fds: Vec<i32>) {
-    // SAFETY: fcntl is async-signal-safe.
-    unsafe {
-        command.pre_exec(move || {
-            for fd in &fds {
-                if libc::fcntl(*fd, libc::F_SETFD, 0) != 0 {
-                    return Err(io::Error::last_os_error());
-                }
-            }
-            Ok(())
-        });
-    }
+    let (unix, packets) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    rustix::net::socketpair(unix, packets, SocketFlags::CLOEXEC, None).unwrap()
 }
 
 /// Wakes one process that sleeps on the word.
 pub fn futex_wake(word: &AtomicU32) {
-    // SAFETY: the word lives in a mapping that is never unmapped.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
+    futex::wake(word, futex::Flags::empty(), 1).unwrap();
 }
 
 /// Waits until one descriptor is readable.
-pub fn wait_readable(fds: &[i32], limit: Duration) {
-    let mut polled: Vec<_> = fds
-        .iter()
-        .map(|fd| libc::pollfd {
-            fd: *fd,
-            events: libc::POLLIN,
-            revents: 0,
-        })
-        .collect();
-    let millis = limit.as_millis().max(1) as i32;
-    // SAFETY: as many pollfds as said.
-    unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as u64, millis) };
+pub fn wait_readable(fds: &[BorrowedFd<'_>], limit: Duration) {
+    let polled = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN));
+    let mut polled: Vec<_> = polled.collect();
+    let limit = Timespec::try_from(limit).unwrap();
+    let _ = rustix::event::poll(&mut polled, Some(&limit));
 }
 
 /// Resets an eventfd's counter to 0.
-pub fn quiet(bell: i32) {
-    let mut n = [0u8; 8];
-    // SAFETY: eight writable bytes; does not block.
-    unsafe { libc::read(bell, n.as_mut_ptr().cast(), 8) };
+pub fn quiet(bell: &OwnedFd) {
+    let _ = rustix::io::read(bell, &mut [0; 8]);
 }
 
 /// Sends one packet; panics if that fails.
-pub fn send(fd: i32, packet: &[u8]) {
-    // SAFETY: `packet` is readable.
-    let n = unsafe { libc::send(fd, packet.as_ptr().cast(), packet.len(), libc::MSG_NOSIGNAL) };
-    assert_eq!(n, packet.len() as isize, "{}", io::Error::last_os_error());
+pub fn send(fd: &OwnedFd, packet: &[u8]) {
+    let n = rustix::net::send(fd, packet, SendFlags::NOSIGNAL).unwrap();
+    assert_eq!(n, packet.len());
 }
 
 /// What a look at the control socket gave.
@@ -121,65 +76,46 @@ pub enum Received {
 }
 
 /// Takes one packet if there is one.
-pub fn receive(fd: i32) -> Received {
+pub fn receive(fd: &OwnedFd) -> Received {
     let mut buf = vec![0u8; 64 * 1024];
-    let mut space = [0u64; 8];
-    let mut iov = libc::iovec {
-        iov_base: buf.as_mut_ptr().cast(),
-        iov_len: buf.len(),
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let mut pieces = [IoSliceMut::new(&mut buf)];
+    let received = rustix::net::recvmsg(fd, &mut pieces, &mut ancillary, flags);
+    let n = match received {
+        Ok(message) if message.bytes > 0 => message.bytes,
+        Err(rustix::io::Errno::AGAIN) => return Received::Nothing,
+        Ok(_) | Err(_) => return Received::End,
     };
-    // SAFETY: an all-zero msghdr is valid.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = &mut iov;
-    message.msg_iovlen = 1;
-    message.msg_control = space.as_mut_ptr().cast();
-    message.msg_controllen = size_of_val(&space);
-    // SAFETY: all buffers outlive the call.
-    let n = unsafe {
-        libc::recvmsg(
-            fd,
-            &mut message,
-            libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC,
-        )
-    };
-    match n {
-        0 => Received::End,
-        n if n < 0 => match io::Error::last_os_error().kind() {
-            io::ErrorKind::WouldBlock => Received::Nothing,
-            _ => Received::End,
-        },
-        n => {
-            buf.truncate(n as usize);
-            // SAFETY: the kernel filled the control buffer.
-            let passed = unsafe {
-                libc::CMSG_FIRSTHDR(&message)
-                    .as_ref()
-                    .map(|h| owned(libc::CMSG_DATA(h).cast::<i32>().read_unaligned()))
-            };
-            Received::Packet(buf, passed)
+    let mut passed = None;
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(mut fds) = message {
+            passed = fds.next();
         }
     }
+    buf.truncate(n);
+    Received::Packet(buf, passed)
 }
 
 /// Sends a signal to a process.
 pub fn kill(pid: i32, signal: i32) {
-    // SAFETY: plain integers.
-    unsafe { libc::kill(pid, signal) };
+    let (pid, signal) = (Pid::from_raw(pid), Signal::from_named_raw(signal));
+    let _ = rustix::process::kill_process(pid.unwrap(), signal.unwrap());
 }
 
 /// CLOCK_MONOTONIC nanoseconds.
 pub fn monotonic_ns() -> u64 {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: writes the timespec.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// The descriptors, to be waited for.
+pub fn borrowed<'a>(fds: impl IntoIterator<Item = &'a OwnedFd>) -> Vec<BorrowedFd<'a>> {
+    fds.into_iter().map(AsFd::as_fd).collect()
 }
 
 /// Whether the tests run as root.
 pub fn is_root() -> bool {
-    // SAFETY: always succeeds.
-    unsafe { libc::geteuid() == 0 }
+    howdah_os::process::is_root()
 }

@@ -14,6 +14,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal};
+
 /// Longest wait for anything, on however busy a machine.
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -244,10 +246,9 @@ impl Drop for Script {
     }
 }
 
-#[allow(unsafe_code)]
 pub fn signal_to(pid: i32, signal: i32) {
-    // SAFETY: plain integers; the process is a child of the test, or a child's.
-    unsafe { libc::kill(pid, signal) };
+    let (pid, signal) = (Pid::from_raw(pid), Signal::from_named_raw(signal));
+    let _ = rustix::process::kill_process(pid.unwrap(), signal.unwrap());
 }
 
 /// A client's connection to the server.

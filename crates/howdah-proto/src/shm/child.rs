@@ -5,27 +5,37 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 use super::front::{notify, strike};
 use super::layout::{ENTRIES, SlotHead, state};
 use super::{Bell, ChildId, RING, Region};
+use crate::request::MAX_FRAME;
 use crate::response::{FRAME_HEADER, kind};
 
 /// A child's place in the pool.
 #[derive(Clone, Copy, Debug)]
 pub struct ChildPort {
-    region: Region,
+    region: &'static Region,
     me: ChildId,
 }
 
-/// A claimed request. The slot is this child's until [`Claim::done`].
-#[derive(Clone, Copy, Debug)]
+/// A claimed request, and the writer of its response. The slot is this child's until [`Claim::done`],
+/// which takes the claim: whoever holds one may read its frame.
+///
+/// Response frames go into the slot's ring. Small writes gather in one body frame; nothing is
+/// seen by the front before [`Claim::show`] or [`Claim::publish`].
+#[derive(Debug)]
 pub struct Claim {
-    region: Region,
+    region: &'static Region,
     me: ChildId,
     front: u32,
     slot: u32,
+    /// End of what is written, shown or not.
+    written: u64,
+    /// Position of the open body frame's length field, and its length so far.
+    open_body: Option<(u64, u32)>,
 }
 
 impl ChildPort {
-    /// The child `me`, whose row the front has prepared. Makes it eligible for wake-ups.
-    pub fn enter(region: Region, me: ChildId) -> ChildPort {
+    /// The child `me`, whose row the front has prepared. Makes it eligible for wake-ups. A child has the
+    /// memory mapped as long as it lives.
+    pub fn enter(region: &'static Region, me: ChildId) -> ChildPort {
         let bit = 1u64 << (me.index % 64);
         region.header().live.0[me.index as usize / 64].fetch_or(bit, Ordering::SeqCst);
         ChildPort { region, me }
@@ -71,6 +81,8 @@ impl ChildPort {
                     me: self.me,
                     front,
                     slot,
+                    written: 0,
+                    open_body: None,
                 });
             }
         }
@@ -79,7 +91,7 @@ impl ChildPort {
     /// Announces sleep; returns the futex word and the value to wait on. The caller must look at
     /// the rings (and [`ChildPort::must_retire`]) once more before it waits, and call
     /// [`ChildPort::unpark`] when it does not wait or has been woken.
-    pub fn park(&self) -> (&AtomicU32, u32) {
+    pub fn park(&self) -> (&'static AtomicU32, u32) {
         let park = &self.region.child(self.me.index).park;
         let seen = park.load(Ordering::SeqCst);
         let bit = 1u64 << (self.me.index % 64);
@@ -155,13 +167,21 @@ pub enum BodyRead {
 }
 
 impl Claim {
-    fn head(&self) -> &SlotHead {
+    fn head(&self) -> &'static SlotHead {
         self.region.slot(self.front, self.slot)
     }
 
-    /// The request frame, in place: valid and unchanging until [`Claim::done`].
+    /// The request frame, in place, for PHP: valid and unchanging until [`Claim::done`].
     pub fn frame(&self) -> *const u8 {
-        self.region.frame_ptr(self.front, self.slot)
+        self.region.frame(self.front, self.slot).0.as_ptr().cast()
+    }
+
+    /// A copy of the request frame.
+    pub fn frame_bytes(&self) -> Vec<u8> {
+        let len = self.head().frame_len.load(Ordering::Relaxed) as usize;
+        let mut bytes = vec![0; len.min(MAX_FRAME)];
+        self.region.frame(self.front, self.slot).read(0, &mut bytes);
+        bytes
     }
 
     /// Which front thread's bell belongs to this request.
@@ -214,7 +234,7 @@ impl Claim {
 
     /// Announces that the child will sleep until the front reads, writes or aborts. The caller
     /// must check once more what it waits for, then `FUTEX_WAIT` on the word for the value.
-    pub fn prepare_wait(&self) -> (&AtomicU32, u32) {
+    pub fn prepare_wait(&self) -> (&'static AtomicU32, u32) {
         let head = self.head();
         let seen = head.child_seq.load(Ordering::SeqCst);
         head.child_waiting.store(1, Ordering::SeqCst);
@@ -227,64 +247,40 @@ impl Claim {
         self.head().child_waiting.store(0, Ordering::SeqCst);
     }
 
-    /// Hands the slot back. Everything published is the answer; the child may not touch the slot
-    /// any more.
-    pub fn done(self, writer: &mut ResponseWriter) -> Bell {
-        writer.store_position(&self);
-        let head = self.head();
-        head.state
-            .store(state::with_child(state::DONE, self.me), Ordering::Release);
-        notify(self.region, self.front, self.slot)
-    }
-}
-
-/// Writes response frames into a claim's ring. Small writes gather in one body frame; nothing is
-/// seen by the front before [`ResponseWriter::publish`].
-#[derive(Debug, Default)]
-pub struct ResponseWriter {
-    /// End of what is written, published or not.
-    w: u64,
-    /// Position of the open body frame's length field, and its length so far.
-    open_body: Option<(u64, u32)>,
-}
-
-impl ResponseWriter {
-    fn room(&self, claim: &Claim) -> usize {
-        let r = claim.head().resp_r.0.load(Ordering::SeqCst);
-        RING - (self.w - r) as usize
+    fn room(&self) -> usize {
+        let r = self.head().resp_r.0.load(Ordering::SeqCst);
+        RING - (self.written - r) as usize
     }
 
-    fn put(&mut self, claim: &Claim, bytes: &[u8]) {
-        claim
-            .region
-            .response_ring(claim.front, claim.slot)
-            .put(self.w, bytes);
-        self.w += bytes.len() as u64;
+    fn put(&mut self, bytes: &[u8]) {
+        self.region
+            .response_ring(self.front, self.slot)
+            .put(self.written, bytes);
+        self.written += bytes.len() as u64;
     }
 
-    fn close_body(&mut self, claim: &Claim) {
+    fn close_body(&mut self) {
         if let Some((at, len)) = self.open_body.take() {
-            claim
-                .region
-                .response_ring(claim.front, claim.slot)
+            self.region
+                .response_ring(self.front, self.slot)
                 .put(at, &len.to_ne_bytes());
         }
     }
 
     /// Appends body bytes; returns how many fitted. Zero means: publish, then wait for room.
-    pub fn body(&mut self, claim: &Claim, bytes: &[u8]) -> usize {
-        let mut room = self.room(claim);
+    pub fn body(&mut self, bytes: &[u8]) -> usize {
+        let mut room = self.room();
         if self.open_body.is_none() {
             if room <= FRAME_HEADER {
                 return 0;
             }
-            self.put(claim, &kind::BODY.to_ne_bytes());
-            self.open_body = Some((self.w, 0));
-            self.put(claim, &[0; 4]);
+            self.put(&kind::BODY.to_ne_bytes());
+            self.open_body = Some((self.written, 0));
+            self.put(&[0; 4]);
             room -= FRAME_HEADER;
         }
         let take = room.min(bytes.len());
-        self.put(claim, &bytes[..take]);
+        self.put(&bytes[..take]);
         if let Some((_, len)) = &mut self.open_body {
             *len += take as u32;
         }
@@ -292,43 +288,48 @@ impl ResponseWriter {
     }
 
     /// Begins a frame of another kind whose payload of `len` bytes follows by
-    /// [`ResponseWriter::payload`]. Returns `false` when there is no room for its header yet.
-    pub fn begin(&mut self, claim: &Claim, kind: u32, len: u32) -> bool {
-        if self.room(claim) < FRAME_HEADER {
+    /// [`Claim::payload`]. Returns `false` when there is no room for its header yet.
+    pub fn begin(&mut self, kind: u32, len: u32) -> bool {
+        if self.room() < FRAME_HEADER {
             return false;
         }
-        self.close_body(claim);
-        self.put(claim, &kind.to_ne_bytes());
-        self.put(claim, &len.to_ne_bytes());
+        self.close_body();
+        self.put(&kind.to_ne_bytes());
+        self.put(&len.to_ne_bytes());
         true
     }
 
     /// Appends payload bytes of a begun frame; returns how many fitted.
-    pub fn payload(&mut self, claim: &Claim, bytes: &[u8]) -> usize {
-        let take = self.room(claim).min(bytes.len());
-        self.put(claim, &bytes[..take]);
+    pub fn payload(&mut self, bytes: &[u8]) -> usize {
+        let take = self.room().min(bytes.len());
+        self.put(&bytes[..take]);
         take
     }
 
-    fn store_position(&mut self, claim: &Claim) {
-        self.close_body(claim);
-        claim.head().resp_w.0.store(self.w, Ordering::Release);
-    }
-
-    /// Lets the front see everything written so far when it looks, without telling it to: what a
+    /// Lets the front see everything written so far when it looks, without waking it: what a
     /// child has done must not be lost with it, and is not worth a wake-up.
-    pub fn show(&mut self, claim: &Claim) {
-        self.store_position(claim);
+    pub fn show(&mut self) {
+        self.close_body();
+        self.head().resp_w.0.store(self.written, Ordering::Release);
     }
 
     /// Shows the front everything written so far.
-    pub fn publish(&mut self, claim: &Claim) -> Bell {
-        self.store_position(claim);
-        notify(claim.region, claim.front, claim.slot)
+    pub fn publish(&mut self) -> Bell {
+        self.show();
+        notify(self.region, self.front, self.slot)
     }
 
     /// Whether the front has taken everything that was published, or nothing fits any more.
-    pub fn has_room(&self, claim: &Claim) -> bool {
-        self.room(claim) > FRAME_HEADER
+    pub fn has_room(&self) -> bool {
+        self.room() > FRAME_HEADER
+    }
+
+    /// Hands the slot back. Everything written is the answer.
+    pub fn done(mut self) -> Bell {
+        self.show();
+        self.head()
+            .state
+            .store(state::with_child(state::DONE, self.me), Ordering::Release);
+        notify(self.region, self.front, self.slot)
     }
 }

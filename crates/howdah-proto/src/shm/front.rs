@@ -1,8 +1,11 @@
 //! The front's side of a pool's memory.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use super::layout::{ENTRIES, FrontRing, SlotHead, WORDS, state};
+use super::layout::{
+    ENTRIES, FrontRing, Geometry, GeometryError, SharedMemory, SlotHead, WORDS, state,
+};
 use super::{Bell, ChildId, RING, Region, STUCK_AFTER_NS, Wake};
 use crate::request::{MAX_FRAME, RequestFrame};
 
@@ -26,20 +29,36 @@ pub enum SlotState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt;
 
-/// One front thread's rings and slots. Only that thread may call the methods that write.
-#[derive(Clone, Copy, Debug)]
+/// One front thread's rings and slots. [`Region::create`] makes one for each thread, and there is no
+/// other: a pool that keeps it with the thread's requests, under their lock, keeps two threads from
+/// publishing in one slot. (If they did, its request would be garbled, and no memory harmed.)
+#[derive(Debug)]
 pub struct FrontPort {
     region: Region,
     front: u32,
 }
 
-impl FrontPort {
-    /// The port of front thread `front`, below `geometry.fronts`.
-    pub fn new(region: Region, front: u32) -> FrontPort {
-        assert!(front < region.geometry().fronts);
-        FrontPort { region, front }
+impl Region {
+    /// Initialises fresh, zeroed memory (the front, once per pool), and hands out the ports of its front
+    /// threads: there are no others.
+    ///
+    /// # Errors
+    /// The geometry is out of range or does not fit the memory, or the memory is in use.
+    pub fn create(
+        memory: Arc<dyn SharedMemory>,
+        geometry: Geometry,
+    ) -> Result<(Region, Vec<FrontPort>), GeometryError> {
+        let region = Region::initialise(memory, geometry)?;
+        let port = |front| FrontPort {
+            region: region.clone(),
+            front,
+        };
+        let ports = (0..geometry.fronts).map(port).collect();
+        Ok((region, ports))
     }
+}
 
+impl FrontPort {
     fn ring(&self) -> &FrontRing {
         self.region.ring(self.front)
     }
@@ -61,14 +80,7 @@ impl FrontPort {
         assert!(bytes.len() <= MAX_FRAME);
         let head = self.slot(slot);
         debug_assert_eq!(state::tag(head.state.load(Ordering::Relaxed)), state::FREE);
-        // SAFETY: the slot is free, so no child touches it; the frame area holds MAX_FRAME bytes.
-        unsafe {
-            std::ptr::copy_nonoverlapping(
-                bytes.as_ptr(),
-                self.region.frame_ptr(self.front, slot),
-                bytes.len(),
-            );
-        }
+        self.region.frame(self.front, slot).write(0, bytes);
         head.frame_len.store(bytes.len() as u32, Ordering::Relaxed);
         head.aborted.store(0, Ordering::Relaxed);
         head.begun.store(0, Ordering::Relaxed);
@@ -171,7 +183,7 @@ impl FrontPort {
         self.ring().notify.0[slot as usize / 64].fetch_or(1 << (slot % 64), Ordering::SeqCst);
     }
 
-    /// Frees a slot that is done, taken back, or whose child has been reaped. What stood in it is
+    /// Frees a slot that is done, taken back, or whose child has been reaped. What is in it is
     /// wiped, as far as it was used: all scripts of a pool have this memory mapped, and the next one
     /// is not to find a visitor's cookies, form or page there. A child that writes false positions
     /// keeps from the wipe what it could have copied.
@@ -180,12 +192,9 @@ impl FrontPort {
         let used =
             |position: &AtomicU64| position.load(Ordering::Relaxed).min(RING as u64) as usize;
         let frame = head.frame_len.load(Ordering::Relaxed) as usize;
-        // SAFETY: the front's own slot again, so no honest child touches it; the frame area holds
-        // MAX_FRAME bytes.
-        unsafe {
-            let at = self.region.frame_ptr(self.front, slot);
-            std::ptr::write_bytes(at, 0, frame.min(MAX_FRAME));
-        }
+        self.region
+            .frame(self.front, slot)
+            .wipe(frame.min(MAX_FRAME));
         self.region
             .body_ring(self.front, slot)
             .wipe(used(&head.body_w.0));
@@ -322,7 +331,7 @@ impl FrontPort {
 }
 
 /// What concerns the pool as a whole: which child to wake, the scoreboard.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct PoolPort {
     region: Region,
 }
@@ -429,7 +438,7 @@ impl PoolPort {
 
     /// Takes a dead process off the scoreboard.
     pub fn strike(&self, index: u16) {
-        strike(self.region, index);
+        strike(&self.region, index);
     }
 
     /// Asks a child to leave when it is idle, and wakes it if it sleeps.
@@ -476,7 +485,7 @@ pub struct ChildStatus {
 
 /// Takes a process off the scoreboard: it is neither awake nor to be woken. Does nothing for a row that
 /// does not exist.
-pub(super) fn strike(region: Region, index: u16) {
+pub(super) fn strike(region: &Region, index: u16) {
     let bit = 1u64 << (index % 64);
     let (header, word) = (region.header(), index as usize / 64);
     if word < WORDS {
@@ -487,7 +496,7 @@ pub(super) fn strike(region: Region, index: u16) {
 
 /// Rings the bell of front thread `front` if it sleeps; the child's half of the doorbell, and the
 /// front's own when one thread has work for another.
-pub(super) fn notify(region: Region, front: u32, slot: u32) -> Bell {
+pub(super) fn notify(region: &Region, front: u32, slot: u32) -> Bell {
     let ring = region.ring(front);
     ring.notify.0[slot as usize / 64].fetch_or(1 << (slot % 64), Ordering::SeqCst);
     fence(Ordering::SeqCst);

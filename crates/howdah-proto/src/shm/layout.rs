@@ -1,8 +1,13 @@
-//! Where things stand in the shared memory, and the one door to it: [`Region`].
+//! Where things are in the shared memory, and the one door to it: [`Region`]. With [`SharedMemory`], all
+//! of this module's `unsafe`.
+
+#![allow(unsafe_code)]
 
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use super::bytes::{ByteRing, SharedBytes};
 use super::{RING, VERSION};
 use crate::request::MAX_FRAME;
 
@@ -31,6 +36,8 @@ pub enum GeometryError {
     OutOfRange,
     /// The mapping is shorter than the geometry needs.
     TooShort,
+    /// The memory is not fresh: a front has initialised it.
+    InUse,
     /// The memory was not initialised by a front.
     NotAPool,
     /// Initialised by a front of another version.
@@ -77,7 +84,7 @@ const fn round(n: usize) -> usize {
     n.div_ceil(PAGE) * PAGE
 }
 
-/// A value that has its cache line to itself.
+/// A value that has its cache line to itself: part of the layout, and so of one size everywhere.
 #[repr(C, align(64))]
 pub(super) struct Line<T>(pub T);
 
@@ -184,38 +191,60 @@ const _: () = {
     );
 };
 
+/// Memory that processes share, as a pool's layout needs it.
+///
+/// # Safety
+/// From [`SharedMemory::start`] on, [`SharedMemory::size`] bytes are readable and writable, begin on
+/// a page, and stay mapped there for as long as the value lives. Nothing of this process reaches them
+/// by another way than a [`Region`] and PHP's reading of a claimed frame.
+pub unsafe trait SharedMemory: Send + Sync + 'static {
+    /// Where the memory begins.
+    fn start(&self) -> NonNull<u8>;
+    /// How many bytes it has.
+    fn size(&self) -> usize;
+}
+
 /// A mapped pool. Holding a `Region` tells you: the memory is at least as long as the geometry
 /// needs, page-aligned, zeroed when created, and stays mapped as long as the value lives. It does
 /// not tell you that what another process wrote there makes sense.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub struct Region {
-    base: NonNull<u8>,
+    start: NonNull<u8>,
     geometry: Geometry,
+    /// Keeps the memory mapped.
+    _memory: Arc<dyn SharedMemory>,
 }
 
-// SAFETY: all shared words are atomics; payload bytes are handed over by release/acquire pairs on
-// the slot's state and ring positions.
+// SAFETY: `start` points into memory that the value keeps mapped, and all of it is reached as atomics.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
 
+impl std::fmt::Debug for Region {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Region").field(&self.geometry).finish()
+    }
+}
+
 impl Region {
-    /// Initialises fresh, zeroed shared memory (the front, once per pool).
-    ///
-    /// # Safety
-    /// `base..base+len` is page-aligned, zeroed, readable and writable memory shared between
-    /// processes, and stays mapped at that address for as long as any copy of the region is used.
-    pub unsafe fn create(
-        base: NonNull<u8>,
-        len: usize,
+    /// Initialises fresh, zeroed memory.
+    pub(super) fn initialise(
+        memory: Arc<dyn SharedMemory>,
         geometry: Geometry,
     ) -> Result<Region, GeometryError> {
         geometry.validate()?;
-        if len < geometry.region_len() {
+        if memory.size() < geometry.region_len() {
             return Err(GeometryError::TooShort);
         }
-        let region = Region { base, geometry };
+        let region = Region {
+            start: memory.start(),
+            geometry,
+            _memory: memory,
+        };
         let header = region.header();
+        if header.magic.load(Ordering::Acquire) != 0 {
+            return Err(GeometryError::InUse);
+        }
         header.fronts.store(geometry.fronts, Ordering::Relaxed);
         header.slots.store(geometry.slots, Ordering::Relaxed);
         header.children.store(geometry.children, Ordering::Relaxed);
@@ -225,20 +254,19 @@ impl Region {
     }
 
     /// Opens memory that a front has initialised (a PHP process).
-    ///
-    /// # Safety
-    /// As for [`Region::create`], except that the memory need not be zeroed.
-    pub unsafe fn open(base: NonNull<u8>, len: usize) -> Result<Region, GeometryError> {
-        if len < PAGE {
+    pub fn open(memory: Arc<dyn SharedMemory>) -> Result<Region, GeometryError> {
+        if memory.size() < PAGE {
             return Err(GeometryError::TooShort);
         }
+        let size = memory.size();
         let mut region = Region {
-            base,
+            start: memory.start(),
             geometry: Geometry {
                 fronts: 0,
                 slots: 0,
                 children: 0,
             },
+            _memory: memory,
         };
         let header = region.header();
         if header.magic.load(Ordering::Acquire) != MAGIC {
@@ -254,7 +282,7 @@ impl Region {
             children: header.children.load(Ordering::Relaxed),
         };
         geometry.validate()?;
-        if len < geometry.region_len() {
+        if size < geometry.region_len() {
             return Err(GeometryError::TooShort);
         }
         region.geometry = geometry;
@@ -266,93 +294,69 @@ impl Region {
         self.geometry
     }
 
-    pub(super) fn header<'a>(self) -> &'a PoolHeader {
-        // SAFETY: the region starts with a PoolHeader (creator's promise); all fields are atomics.
-        unsafe { &*self.base.as_ptr().cast::<PoolHeader>() }
+    /// The shared value at this offset.
+    ///
+    /// # Safety
+    /// A `T` consists of atomics alone, lies within the memory at `offset`, and is aligned there.
+    unsafe fn at<T>(&self, offset: usize) -> &T {
+        // SAFETY: as this function demands; mapped as long as `self` lives, and initialised, since
+        // zeroes are a value of every atomic.
+        unsafe { self.start.add(offset).cast::<T>().as_ref() }
     }
 
-    pub(super) fn ring<'a>(self, front: u32) -> &'a FrontRing {
+    pub(super) fn header(&self) -> &PoolHeader {
+        // SAFETY: every memory that is opened has a page, which the header fits.
+        unsafe { self.at(0) }
+    }
+
+    pub(super) fn ring(&self, front: u32) -> &FrontRing {
         assert!(front < self.geometry.fronts);
-        let at = self.geometry.rings_at() + front as usize * size_of::<FrontRing>();
+        let offset = self.geometry.rings_at() + front as usize * size_of::<FrontRing>();
         // SAFETY: in bounds by the assertion and `region_len`; aligned, since `rings_at` is a
         // page and the struct's size a multiple of its alignment.
-        unsafe { &*self.base.as_ptr().add(at).cast::<FrontRing>() }
+        unsafe { self.at(offset) }
     }
 
-    pub(super) fn child<'a>(self, index: u16) -> &'a ChildEntry {
+    pub(super) fn child(&self, index: u16) -> &ChildEntry {
         assert!(u32::from(index) < self.geometry.children);
-        let at = self.geometry.children_at() + index as usize * size_of::<ChildEntry>();
+        let offset = self.geometry.children_at() + index as usize * size_of::<ChildEntry>();
         // SAFETY: as in `ring`.
-        unsafe { &*self.base.as_ptr().add(at).cast::<ChildEntry>() }
+        unsafe { self.at(offset) }
     }
 
-    fn slot_base(self, front: u32, slot: u32) -> *mut u8 {
+    fn slot_at(&self, front: u32, slot: u32) -> usize {
         assert!(front < self.geometry.fronts && slot < self.geometry.slots);
         let index = front as usize * self.geometry.slots as usize + slot as usize;
-        // SAFETY: in bounds by the assertion and `region_len`.
-        unsafe {
-            self.base
-                .as_ptr()
-                .add(self.geometry.slots_at() + index * SLOT_LEN)
-        }
+        self.geometry.slots_at() + index * SLOT_LEN
     }
 
-    pub(super) fn slot<'a>(self, front: u32, slot: u32) -> &'a SlotHead {
-        // SAFETY: a slot starts with a SlotHead, page-aligned.
-        unsafe { &*self.slot_base(front, slot).cast::<SlotHead>() }
+    pub(super) fn slot(&self, front: u32, slot: u32) -> &SlotHead {
+        // SAFETY: a slot begins with a SlotHead, page-aligned, and is in bounds by `slot_at`.
+        unsafe { self.at(self.slot_at(front, slot)) }
     }
 
-    pub(super) fn frame_ptr(self, front: u32, slot: u32) -> *mut u8 {
-        // SAFETY: FRAME_AT + MAX_FRAME lies within the slot.
-        unsafe { self.slot_base(front, slot).add(FRAME_AT) }
+    /// `N` bytes of a slot.
+    fn bytes<const N: usize>(&self, front: u32, slot: u32, offset: usize) -> SharedBytes<'_> {
+        const { assert!(N.is_multiple_of(8)) };
+        assert!(offset.is_multiple_of(8) && offset + N <= SLOT_LEN);
+        let words = self
+            .start
+            .as_ptr()
+            .wrapping_add(self.slot_at(front, slot) + offset);
+        // SAFETY: within the slot by the assertion, the slot in bounds by `slot_at`, aligned since a
+        // slot begins on a page; words of atomics, mapped as long as `self` lives.
+        SharedBytes(unsafe { std::slice::from_raw_parts(words.cast::<AtomicU64>(), N / 8) })
     }
 
-    pub(super) fn body_ring(self, front: u32, slot: u32) -> ByteRing {
-        // SAFETY: BODY_AT + RING lies within the slot.
-        ByteRing(unsafe { self.slot_base(front, slot).add(BODY_AT) })
+    pub(super) fn frame(&self, front: u32, slot: u32) -> SharedBytes<'_> {
+        self.bytes::<MAX_FRAME>(front, slot, FRAME_AT)
     }
 
-    pub(super) fn response_ring(self, front: u32, slot: u32) -> ByteRing {
-        // SAFETY: RESP_AT + RING lies within the slot.
-        ByteRing(unsafe { self.slot_base(front, slot).add(RESP_AT) })
-    }
-}
-
-/// The payload bytes of one ring, addressed by ever-growing positions.
-#[derive(Clone, Copy)]
-pub(super) struct ByteRing(*mut u8);
-
-impl ByteRing {
-    /// Copies `bytes` (at most `RING`) to position `at`.
-    pub fn put(self, at: u64, bytes: &[u8]) {
-        assert!(bytes.len() <= RING);
-        let start = at as usize & (RING - 1);
-        let first = bytes.len().min(RING - start);
-        // SAFETY: both pieces lie within the ring's RING bytes; `bytes` is private memory, so
-        // nothing overlaps. Only the writing side writes between its position and the reader's.
-        unsafe {
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.0.add(start), first);
-            std::ptr::copy_nonoverlapping(bytes.as_ptr().add(first), self.0, bytes.len() - first);
-        }
+    pub(super) fn body_ring(&self, front: u32, slot: u32) -> ByteRing<'_> {
+        ByteRing(self.bytes::<RING>(front, slot, BODY_AT))
     }
 
-    /// Zeroes the first `len` (at most `RING`) bytes, wherever positions stand.
-    pub fn wipe(self, len: usize) {
-        assert!(len <= RING);
-        // SAFETY: within the ring; called by the side that owns the slot.
-        unsafe { std::ptr::write_bytes(self.0, 0, len) };
-    }
-
-    /// Copies `out.len()` (at most `RING`) bytes from position `at` to private memory.
-    pub fn get(self, at: u64, out: &mut [u8]) {
-        assert!(out.len() <= RING);
-        let start = at as usize & (RING - 1);
-        let first = out.len().min(RING - start);
-        // SAFETY: as in `put`. A hostile writer may change the bytes during the copy; they are
-        // opaque until parsed from the private copy.
-        unsafe {
-            std::ptr::copy_nonoverlapping(self.0.add(start), out.as_mut_ptr(), first);
-            std::ptr::copy_nonoverlapping(self.0, out.as_mut_ptr().add(first), out.len() - first);
-        }
+    pub(super) fn response_ring(&self, front: u32, slot: u32) -> ByteRing<'_> {
+        ByteRing(self.bytes::<RING>(front, slot, RESP_AT))
     }
 }

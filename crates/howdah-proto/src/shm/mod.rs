@@ -22,15 +22,14 @@
 //! [`FrontPort::state`] and in its own records, since a dying process may have written nonsense
 //! here, and answers those clients with 502.
 
-#![allow(unsafe_code)]
-
+mod bytes;
 mod child;
 mod front;
 mod layout;
 
-pub use child::{BodyRead, ChildPort, Claim, ResponseWriter};
+pub use child::{BodyRead, ChildPort, Claim};
 pub use front::{ChildStatus, FrontPort, PoolPort, SlotState};
-pub use layout::{Geometry, GeometryError, Region};
+pub use layout::{Geometry, GeometryError, Region, SharedMemory};
 
 /// Version of this layout together with the frames and [`crate::variables::NAMES`]. A front and a
 /// `howdah-php` of different versions refuse each other by name instead of misreading memory.

@@ -1,17 +1,50 @@
 //! The exchange between threads standing in for processes: the memory is the same.
 
+#![allow(unsafe_code)]
+
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::HashSet;
 use std::ptr::NonNull;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::request::{FrameBuilder, RequestFrame};
 use crate::response::{self, Frame, Parser, kind};
 use crate::variables::Var;
 
-struct Memory(NonNull<u8>, Layout, Region);
+/// Memory of this process that stands for a mapping.
+struct Allocation(NonNull<u8>, Layout);
+
+// SAFETY: only its address and layout are read.
+unsafe impl Send for Allocation {}
+// SAFETY: as above.
+unsafe impl Sync for Allocation {}
+
+// SAFETY: zeroed pages of this layout, freed when the value is dropped.
+unsafe impl SharedMemory for Allocation {
+    fn start(&self) -> NonNull<u8> {
+        self.0
+    }
+
+    fn size(&self) -> usize {
+        self.1.size()
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(self.0.as_ptr(), self.1) }
+    }
+}
+
+/// A fresh pool, the children's view of it, which lives for ever, and its front threads' ports.
+struct Memory {
+    region: &'static Region,
+    ports: Vec<FrontPort>,
+    size: usize,
+}
 
 impl Memory {
     fn new(fronts: u32, slots: u32, children: u32) -> Memory {
@@ -23,16 +56,22 @@ impl Memory {
         let layout = Layout::from_size_align(geometry.region_len(), 4096).unwrap();
         // SAFETY: the layout is not empty.
         let base = NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap();
-        // SAFETY: fresh, zeroed, page-aligned, freed only when the test is over.
-        let region = unsafe { Region::create(base, layout.size(), geometry) }.unwrap();
-        Memory(base, layout, region)
+        let memory = Arc::new(Allocation(base, layout));
+        let (region, ports) = Region::create(memory.clone(), geometry).unwrap();
+        assert!(matches!(
+            Region::create(memory, geometry),
+            Err(GeometryError::InUse)
+        ));
+        Memory {
+            region: Box::leak(Box::new(region)),
+            ports,
+            size: layout.size(),
+        }
     }
-}
 
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout; all threads of the test have been joined.
-        unsafe { dealloc(self.0.as_ptr(), self.1) }
+    /// The port of the one front thread.
+    fn port(&mut self) -> FrontPort {
+        self.ports.pop().unwrap()
     }
 }
 
@@ -42,19 +81,19 @@ fn frame(n: usize) -> RequestFrame {
     b.finish(Some(0), 0).unwrap()
 }
 
-fn child(region: Region, index: u16) -> ChildPort {
+fn child(region: &'static Region, index: u16) -> ChildPort {
     let id = ChildId {
         index,
         incarnation: 7,
     };
-    PoolPort::new(region).enlist(id);
+    PoolPort::new(region.clone()).enlist(id);
     ChildPort::enter(region, id)
 }
 
 #[test]
 fn every_request_is_claimed_once_by_someone() {
     let memory = Memory::new(2, 8, 4);
-    let region = memory.2;
+    let region = memory.region;
     let (claimed, answered) = (Mutex::new(HashSet::new()), AtomicUsize::new(0));
     const EACH: usize = 2000;
     std::thread::scope(|s| {
@@ -63,37 +102,37 @@ fn every_request_is_claimed_once_by_someone() {
             let port = child(region, index);
             s.spawn(move || {
                 while answered.load(Ordering::Relaxed) < 2 * EACH {
-                    let Some(claim) = port.claim(u32::from(index)) else {
+                    let Some(mut claim) = port.claim(u32::from(index)) else {
                         std::thread::yield_now();
                         continue;
                     };
-                    let mut w = ResponseWriter::default();
-                    // SAFETY: the frame is valid until done; 80 bytes are always mapped.
-                    let head = unsafe { std::slice::from_raw_parts(claim.frame(), 80) };
-                    let text: Vec<u8> =
-                        head[40..].iter().copied().take_while(|b| *b != 0).collect();
+                    let frame = claim.frame_bytes();
+                    let text: Vec<u8> = frame[40..]
+                        .iter()
+                        .copied()
+                        .take_while(|b| *b != 0)
+                        .collect();
                     let n: usize = String::from_utf8(text).unwrap().parse().unwrap();
                     assert!(claimed.lock().unwrap().insert(n), "{n} ran twice");
                     let mut payload = Vec::new();
                     response::encode_head(&mut payload, 200, b"", std::iter::empty());
-                    assert!(w.begin(&claim, kind::HEAD, payload.len() as u32));
-                    assert_eq!(w.payload(&claim, &payload), payload.len());
-                    assert_eq!(w.body(&claim, b"ok"), 2);
-                    let _ = claim.done(&mut w);
+                    assert!(claim.begin(kind::HEAD, payload.len() as u32));
+                    assert_eq!(claim.payload(&payload), payload.len());
+                    assert_eq!(claim.body(b"ok"), 2);
+                    let _ = claim.done();
                     answered.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
-        for front in 0..2 {
+        for (front, port) in memory.ports.into_iter().enumerate() {
             s.spawn(move || {
-                let port = FrontPort::new(region, front);
                 let mut free: Vec<u32> = (0..port.slots()).collect();
                 let (mut sent, mut got) = (0, 0);
                 while got < EACH {
                     while sent < EACH
                         && let Some(slot) = free.pop()
                     {
-                        port.publish(slot, &frame(front as usize * EACH + sent), true);
+                        port.publish(slot, &frame(front * EACH + sent), true);
                         sent += 1;
                     }
                     port.take_notified(|slot| {
@@ -121,31 +160,30 @@ fn every_request_is_claimed_once_by_someone() {
 
 #[test]
 fn a_long_answer_streams_through_a_small_ring_unchanged() {
-    let memory = Memory::new(1, 1, 1);
-    let region = memory.2;
-    let port = FrontPort::new(region, 0);
+    let mut memory = Memory::new(1, 1, 1);
+    let region = memory.region;
+    let port = memory.port();
     port.publish(0, &frame(0), true);
     let body: Vec<u8> = (0..1_000_000u32).flat_map(|n| n.to_ne_bytes()).collect();
     let sent = body.clone();
     std::thread::scope(|s| {
         let ch = child(region, 0);
         s.spawn(move || {
-            let claim = ch.claim(0).unwrap();
-            let mut w = ResponseWriter::default();
+            let mut claim = ch.claim(0).unwrap();
             let mut payload = Vec::new();
             response::encode_head(&mut payload, 200, b"", std::iter::empty());
-            assert!(w.begin(&claim, kind::HEAD, payload.len() as u32));
-            w.payload(&claim, &payload);
+            assert!(claim.begin(kind::HEAD, payload.len() as u32));
+            claim.payload(&payload);
             let mut rest = &sent[..];
             while !rest.is_empty() {
-                let n = w.body(&claim, &rest[..rest.len().min(7919)]);
+                let n = claim.body(&rest[..rest.len().min(7919)]);
                 rest = &rest[n..];
                 if n == 0 {
-                    let _ = w.publish(&claim);
+                    let _ = claim.publish();
                     std::thread::yield_now();
                 }
             }
-            let _ = claim.done(&mut w);
+            let _ = claim.done();
         });
         let (mut parser, mut got, mut pending) = (Parser::default(), Vec::new(), Vec::new());
         loop {
@@ -169,9 +207,9 @@ fn a_long_answer_streams_through_a_small_ring_unchanged() {
 
 #[test]
 fn a_request_body_streams_and_its_end_is_seen() {
-    let memory = Memory::new(1, 1, 1);
-    let region = memory.2;
-    let port = FrontPort::new(region, 0);
+    let mut memory = Memory::new(1, 1, 1);
+    let region = memory.region;
+    let port = memory.port();
     port.publish(0, &frame(0), false);
     let claim = child(region, 0).claim(0).unwrap();
     let mut buf = [0; 100_000];
@@ -193,16 +231,16 @@ fn a_request_body_streams_and_its_end_is_seen() {
 
 #[test]
 fn a_slow_request_does_not_block_the_ring_behind_it() {
-    let memory = Memory::new(1, 4, 2);
-    let port = FrontPort::new(memory.2, 0);
-    let (slow, fast) = (child(memory.2, 0), child(memory.2, 1));
+    let mut memory = Memory::new(1, 4, 2);
+    let port = memory.port();
+    let (slow, fast) = (child(memory.region, 0), child(memory.region, 1));
     port.publish(0, &frame(0), true);
     let _held = slow.claim(0).unwrap();
     for round in 0..10_000usize {
         let slot = 1 + (round % 3) as u32;
         port.publish(slot, &frame(round), true);
         let claim = fast.claim(0).expect("the fast child is never kept waiting");
-        let _ = claim.done(&mut ResponseWriter::default());
+        let _ = claim.done();
         port.free(slot);
     }
     assert!(!port.has_unclaimed());
@@ -210,9 +248,9 @@ fn a_slow_request_does_not_block_the_ring_behind_it() {
 
 #[test]
 fn a_dead_childs_slots_are_found_and_a_cancelled_request_never_runs() {
-    let memory = Memory::new(1, 4, 2);
-    let port = FrontPort::new(memory.2, 0);
-    let ch = child(memory.2, 1);
+    let mut memory = Memory::new(1, 4, 2);
+    let port = memory.port();
+    let ch = child(memory.region, 1);
     port.publish(2, &frame(0), true);
     let _claim = ch.claim(0).unwrap();
     assert_eq!(port.state(2), SlotState::Claimed(ch.id()));
@@ -225,8 +263,12 @@ fn a_dead_childs_slots_are_found_and_a_cancelled_request_never_runs() {
 #[test]
 fn a_sleeping_child_is_woken_unless_enough_others_are_awake() {
     let memory = Memory::new(1, 4, 3);
-    let pool = PoolPort::new(memory.2);
-    let (a, b, c) = (child(memory.2, 0), child(memory.2, 1), child(memory.2, 2));
+    let pool = PoolPort::new(memory.region.clone());
+    let (a, b, c) = (
+        child(memory.region, 0),
+        child(memory.region, 1),
+        child(memory.region, 2),
+    );
     assert!(pool.choose_wake(1_000_000, 2).0.is_none(), "nobody sleeps");
     let (word, seen) = c.park();
     assert!(pool.choose_wake(1_000_000, 2).0.is_none(), "two are awake");
@@ -251,28 +293,27 @@ fn a_sleeping_child_is_woken_unless_enough_others_are_awake() {
 
 #[test]
 fn the_bell_is_rung_once_and_only_for_a_sleeping_front() {
-    let memory = Memory::new(1, 4, 1);
-    let port = FrontPort::new(memory.2, 0);
-    let ch = child(memory.2, 0);
+    let mut memory = Memory::new(1, 4, 1);
+    let port = memory.port();
+    let ch = child(memory.region, 0);
     port.publish(0, &frame(0), true);
-    let claim = ch.claim(0).unwrap();
-    let mut w = ResponseWriter::default();
-    assert_eq!(w.publish(&claim), Bell(false));
+    let mut claim = ch.claim(0).unwrap();
+    assert_eq!(claim.publish(), Bell(false));
     assert!(!port.go_to_sleep(), "something already happened");
     port.take_notified(|_| {});
     assert!(port.go_to_sleep());
-    assert_eq!(w.publish(&claim), Bell(true));
-    assert_eq!(claim.done(&mut w), Bell(false), "already rung");
+    assert_eq!(claim.publish(), Bell(true));
+    assert_eq!(claim.done(), Bell(false), "already rung");
 }
 
 #[test]
 fn nonsense_positions_from_a_child_are_named_not_followed() {
-    let memory = Memory::new(1, 1, 1);
-    let port = FrontPort::new(memory.2, 0);
+    let mut memory = Memory::new(1, 1, 1);
+    let port = memory.port();
     port.publish(0, &frame(0), true);
-    let claim = child(memory.2, 0).claim(0).unwrap();
+    let claim = child(memory.region, 0).claim(0).unwrap();
     memory
-        .2
+        .region
         .slot(0, 0)
         .resp_w
         .0
@@ -281,19 +322,22 @@ fn nonsense_positions_from_a_child_are_named_not_followed() {
     let _ = claim;
 }
 
-/// How often `text` stands in the memory of a pool.
+/// How often the memory of a pool contains `text`.
 fn found(memory: &Memory, text: &[u8]) -> usize {
     // SAFETY: the allocation's own length; nobody writes meanwhile.
-    let bytes = unsafe { std::slice::from_raw_parts(memory.0.as_ptr(), memory.1.size()) };
+    let bytes = unsafe {
+        let start = std::ptr::from_ref(memory.region.header()).cast::<u8>();
+        std::slice::from_raw_parts(start, memory.size)
+    };
     bytes.windows(text.len()).filter(|w| *w == text).count()
 }
 
 #[test]
 fn nothing_of_a_request_is_left_when_its_slot_is_free() {
     const SECRET: &[u8] = b"Bearer 8f3a-secret";
-    let memory = Memory::new(1, 2, 1);
-    let port = FrontPort::new(memory.2, 0);
-    let its_child = child(memory.2, 0);
+    let mut memory = Memory::new(1, 2, 1);
+    let port = memory.port();
+    let its_child = child(memory.region, 0);
     let request = || {
         let mut b = FrameBuilder::new(Vec::new());
         b.var(Var::RequestUri, SECRET);
@@ -305,15 +349,14 @@ fn nothing_of_a_request_is_left_when_its_slot_is_free() {
     };
     // Answered.
     fill(0);
-    let claim = its_child.claim(0).unwrap();
-    let mut writer = ResponseWriter::default();
+    let mut claim = its_child.claim(0).unwrap();
     // More than the ring holds, so that it is filled all around.
     for _ in 0..RING / 1024 + 3 {
-        writer.body(&claim, &SECRET.repeat(50));
-        let _ = writer.publish(&claim);
+        claim.body(&SECRET.repeat(50));
+        let _ = claim.publish();
         let _ = port.read_response(0, &mut Vec::new(), usize::MAX).unwrap();
     }
-    let _ = claim.done(&mut writer);
+    let _ = claim.done();
     assert!(found(&memory, SECRET) > 100);
     port.free(0);
     assert_eq!(found(&memory, SECRET), 0, "answered");
@@ -324,8 +367,8 @@ fn nothing_of_a_request_is_left_when_its_slot_is_free() {
     assert_eq!(found(&memory, SECRET), 0, "taken back");
     // The child died with bytes that it had not published.
     fill(0);
-    let claim = its_child.claim(0).unwrap();
-    ResponseWriter::default().body(&claim, SECRET);
+    let mut claim = its_child.claim(0).unwrap();
+    claim.body(SECRET);
     assert_eq!(found(&memory, SECRET), 3);
     port.free(0);
     assert_eq!(found(&memory, SECRET), 0, "died");
@@ -333,11 +376,11 @@ fn nothing_of_a_request_is_left_when_its_slot_is_free() {
 
 #[test]
 fn positions_that_a_child_made_up_wipe_no_more_than_the_slot() {
-    let memory = Memory::new(1, 2, 1);
-    let port = FrontPort::new(memory.2, 0);
+    let mut memory = Memory::new(1, 2, 1);
+    let port = memory.port();
     port.publish(1, &frame(77), true);
     port.publish(0, &frame(1), true);
-    let head = memory.2.slot(0, 0);
+    let head = memory.region.slot(0, 0);
     head.frame_len.store(u32::MAX, Ordering::SeqCst);
     head.body_w.0.store(u64::MAX, Ordering::SeqCst);
     head.resp_w.0.store(u64::MAX, Ordering::SeqCst);
@@ -348,5 +391,5 @@ fn positions_that_a_child_made_up_wipe_no_more_than_the_slot() {
 #[test]
 fn a_row_that_there_is_not_is_nobodys_to_strike() {
     let memory = Memory::new(1, 1, 1);
-    PoolPort::new(memory.2).strike(u16::MAX);
+    PoolPort::new(memory.region.clone()).strike(u16::MAX);
 }

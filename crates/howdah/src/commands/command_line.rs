@@ -58,7 +58,7 @@ fn status_of(status: ExitStatus) -> ExitCode {
 
 fn watch(arguments: &Php, program: &std::path::Path) -> std::io::Result<ExitStatus> {
     // Those of a terminal reach the script, too: this process only must outlive it.
-    let signals = sys::signal_descriptor(&[
+    let signals = sys::SignalDescriptor::new(&[
         libc::SIGCHLD,
         libc::SIGINT,
         libc::SIGQUIT,
@@ -93,9 +93,10 @@ fn watch(arguments: &Php, program: &std::path::Path) -> std::io::Result<ExitStat
     if arguments.run.is_none() && arguments.script.is_empty() {
         command.arg("-");
     }
-    sys::hand_down(command.args(&arguments.script), writer.as_raw_fd());
+    sys::inherit(command.args(&arguments.script), vec![writer]);
     let mut child = command.spawn()?;
-    drop(writer);
+    // Ours of the writing end goes with the command.
+    drop(command);
     let mut told = Told::new(arguments, reader);
     loop {
         let wait = told.due().map(|due| Timespec {
@@ -111,7 +112,7 @@ fn watch(arguments: &Php, program: &std::path::Path) -> std::io::Result<ExitStat
             Err(error) => return Err(error.into()),
         }
         told.read();
-        for signal in sys::pending_signals(&signals) {
+        for signal in signals.take() {
             if signal == libc::SIGTERM || signal == libc::SIGHUP {
                 pass_on(&child, signal);
             }

@@ -81,12 +81,12 @@ pub fn run(link: i32) -> ExitCode {
     };
     // PHP may run as the same user, always so without root: neither other sites' requests in our memory
     // nor our descriptors are for its scripts.
-    if let Err(error) = sys::not_dumpable() {
+    if let Err(error) = sys::set_dumpable(false) {
         eprintln!("howdah: front: cannot close our memory: {error}");
         return exit::failed();
     }
     // The master decides: a service manager that signals the whole group stops nothing half-way.
-    let blocked = sys::signal_descriptor(&[
+    let blocked = sys::SignalDescriptor::new(&[
         libc::SIGTERM,
         libc::SIGINT,
         libc::SIGQUIT,

@@ -87,7 +87,7 @@ struct Master {
     listeners: Listeners,
     control: ControlSocket,
     facts: Facts,
-    signals: OwnedFd,
+    signals: sys::SignalDescriptor,
     front: Option<FrontProcess>,
     state: State,
     crashes: u32,
@@ -137,9 +137,9 @@ fn start(arguments: Serve) -> Result<Master, ExitCode> {
         exit::failed()
     };
     // Without root PHP runs as our user: what our environment and memory hold is not for its scripts.
-    sys::not_dumpable().map_err(failed)?;
-    sys::keep_descriptors_to_ourselves();
-    let signals = sys::signal_descriptor(&[
+    sys::set_dumpable(false).map_err(failed)?;
+    sys::close_inherited_on_exec();
+    let signals = sys::SignalDescriptor::new(&[
         libc::SIGTERM,
         libc::SIGINT,
         libc::SIGQUIT,
@@ -240,7 +240,7 @@ impl Master {
         let pause = self.wake().map(|at| at.saturating_duration_since(now));
         let (signalled, front_spoke, controls) = self.wait(pause)?;
         if signalled {
-            for signal in sys::pending_signals(&self.signals) {
+            for signal in self.signals.take() {
                 self.signal(signal);
             }
         }

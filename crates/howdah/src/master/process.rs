@@ -50,7 +50,7 @@ impl FrontProcess {
             .stdin(Stdio::null())
             // The terminal's Ctrl-C is for the master, which then stops the front.
             .process_group(0);
-        sys::hand_down(&mut command, theirs.as_raw_fd());
+        sys::inherit(&mut command, vec![theirs]);
         let child = command.spawn()?;
         Ok(FrontProcess {
             pid: child.id() as i32,

@@ -8,9 +8,10 @@ use howdah_proto::level::Level;
 use howdah_proto::shm::ChildId;
 
 use super::super::children::Child;
-use super::super::sys::Origin;
+use super::super::pidfd::{self, Origin};
 use super::super::zygote::Nonsense;
-use super::{Census, ExecError, INFANT, Life, Link, Ordering, Supervisor, Zygote, pm, sys, zygote};
+use super::{Census, ExecError, INFANT, Life, Link, Ordering, Supervisor, Zygote, pm, sys};
+use crate::common::process;
 
 impl Supervisor {
     /// Notes that a zygote has forked a child. Signals go by the descriptor that came with the report.
@@ -29,7 +30,7 @@ impl Supervisor {
             return Err(Nonsense::of("spawned", "no such child was asked for"));
         }
         let zygote = self.link_of(generation).map(Link::pid);
-        let origin = fd.as_ref().map(|fd| sys::origin(fd.as_fd(), pid, zygote));
+        let origin = fd.as_ref().map(|fd| pidfd::origin(fd.as_fd(), pid, zygote));
         if origin == Some(Origin::Other) {
             let why = format!("process {pid} is not a child of the zygote's");
             return Err(Nonsense::of("spawned", &why));
@@ -90,7 +91,7 @@ impl Supervisor {
         let by_itself = may_end && exit == Exit::Code(0) && served > 0 && lost == 0;
         let expected = by_itself || matches!(child.life, Life::Retiring | Life::Terminating { .. });
         if !expected || (lost > 0 && matches!(child.life, Life::Retiring)) {
-            let how = zygote::exit_text(exit);
+            let how = process::exit_text(exit);
             // The line about the request, an error, says the same and more.
             self.say(
                 if told { Level::Info } else { Level::Warning },
@@ -117,7 +118,7 @@ impl Supervisor {
             .filter(|c| {
                 c.pidfd
                     .as_ref()
-                    .is_none_or(|fd| zygote::readable(fd.as_fd()))
+                    .is_none_or(|fd| process::readable(fd.as_fd()))
             })
             .map(|c| c.id)
             .collect();
@@ -137,7 +138,7 @@ impl Supervisor {
                     && child
                         .pidfd
                         .as_ref()
-                        .is_some_and(|fd| zygote::readable(fd.as_fd()))
+                        .is_some_and(|fd| process::readable(fd.as_fd()))
                 {
                     child.died = Some(now);
                 }
@@ -307,7 +308,7 @@ impl Supervisor {
                     .shared
                     .config
                     .max_memory
-                    .is_some_and(|limit| super::resident_bytes(child.pid) > limit);
+                    .is_some_and(|limit| process::resident_bytes(child.pid) > limit);
             let outdated = self.restarts() && child.generation < self.generation;
             if too_large || outdated || self.shared.port.child(child.id.index).spent {
                 worn.push(child.id);

@@ -9,7 +9,8 @@ use howdah_proto::level::Level;
 use howdah_proto::shm::ChildId;
 use rustix::process::Signal;
 
-use super::{ExecError, KILL_GRACE, Life, Ordering, Supervisor, sys, zygote};
+use super::{ExecError, KILL_GRACE, Life, Ordering, Supervisor, sys};
+use crate::common::process;
 
 impl Supervisor {
     pub(super) fn end_what_runs_too_long(&mut self, now: Instant) -> Duration {
@@ -110,7 +111,7 @@ impl Supervisor {
             return;
         };
         let direct = match &child.pidfd {
-            Some(fd) => zygote::signal(fd.as_fd(), signal).is_ok(),
+            Some(fd) => process::signal(fd.as_fd(), signal).is_ok(),
             None => false,
         };
         let generation = child.generation;

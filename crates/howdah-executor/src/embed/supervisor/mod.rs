@@ -23,11 +23,13 @@ mod zygote_care;
 
 use super::children::{Children, Life};
 use super::exchange::Exchange;
-use super::pm::{self, Backoff, Census};
-use super::shared::{Ask, BoardRow, Condition, Shared};
-use super::sys;
-use super::zygote::{self, Link, Output, Received};
+use super::shared::{Ask, BoardRow, Shared};
+use super::zygote::{Link, Received};
 use crate::ExecError;
+use crate::common::condition::Condition;
+use crate::common::output::Output;
+use crate::common::pm::{self, Backoff, Census};
+use crate::common::sys;
 use crate::launch::Launcher;
 
 /// Time a process gets between SIGTERM and SIGKILL.
@@ -243,17 +245,4 @@ impl Supervisor {
             .collect();
         *self.shared.board.lock().unwrap_or_else(|e| e.into_inner()) = board;
     }
-}
-
-/// Resident memory of a process in bytes, from `/proc/PID/statm`; 0 when it is gone.
-pub(crate) fn resident_bytes(pid: i32) -> u64 {
-    let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/statm")) else {
-        return 0;
-    };
-    let pages: u64 = text
-        .split_whitespace()
-        .nth(1)
-        .and_then(|n| n.parse().ok())
-        .unwrap_or(0);
-    pages * rustix::param::page_size() as u64
 }

@@ -22,7 +22,8 @@ use super::super::children::Child;
 use super::super::watch::Watch;
 use super::super::zygote::Nonsense;
 use super::zygote_care::REPORTS_A_TURN;
-use super::{LEAVE_LIMIT, Life, Link, Received, Supervisor, Zygote, zygote};
+use super::{LEAVE_LIMIT, Life, Link, Received, Supervisor, Zygote};
+use crate::common::process;
 
 /// From one restart to the next: scripts that ask for one at each request get few.
 const BETWEEN_RESTARTS: Duration = Duration::from_secs(1);
@@ -191,7 +192,7 @@ impl Supervisor {
             "{}: its process (pid {}) ended by {} before it asked for a request",
             script.display(),
             child.pid,
-            zygote::exit_text(exit)
+            process::exit_text(exit)
         );
         self.boot_failed("WorkerBootFailed", &message, now);
     }

@@ -6,7 +6,7 @@
 mod view;
 
 use std::io::{self, IsTerminal, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -60,7 +60,7 @@ fn watch(target: &Target) -> io::Result<Ended> {
         Ok(answer) => answer,
         Err(why) => return Ok(Ended::NoServer(why)),
     };
-    let signals = sys::signal_descriptor(&[
+    let signals = sys::SignalDescriptor::new(&[
         libc::SIGINT,
         libc::SIGTERM,
         libc::SIGQUIT,
@@ -105,7 +105,7 @@ enum Event {
     End,
 }
 
-fn wait(signals: &OwnedFd, time: Duration) -> io::Result<Event> {
+fn wait(signals: &sys::SignalDescriptor, time: Duration) -> io::Result<Event> {
     let input = io::stdin();
     let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
     let keys = input.is_terminal();
@@ -119,7 +119,7 @@ fn wait(signals: &OwnedFd, time: Duration) -> io::Result<Event> {
     rustix::io::retry_on_intr(|| rustix::event::poll(&mut fds, Some(&timeout)))?;
     let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
     if ready[0] {
-        let pending = sys::pending_signals(signals);
+        let pending = signals.take();
         return Ok(match pending.iter().all(|s| *s == libc::SIGWINCH) {
             true => Event::Resized,
             false => Event::End,

@@ -1,4 +1,4 @@
-//! The border is written down twice, in C's headers and here. What each side declares is compared, so that
+//! The interface is written down twice, in C's headers and here. What each side declares is compared, so that
 //! a changed argument or field is a failed test and not a crash.
 
 /// C's headers without comments and preprocessor lines, in one line.
@@ -51,10 +51,20 @@ fn declared(header: &str) -> Vec<String> {
 /// A type of Rust's as C would write it.
 fn as_c(kind: &str) -> String {
     let kind = kind.trim();
-    for (prefix, c) in [("*const ", "const"), ("*mut ", "")] {
+    for (prefix, c) in [
+        ("*const ", "const"),
+        ("*mut ", ""),
+        ("&mut ", ""),
+        ("&", "const"),
+    ] {
         if let Some(to) = kind.strip_prefix(prefix) {
-            return format!("{c}{}*", as_c(to));
+            // C says of an array where it begins.
+            let element = to.strip_prefix('[').and_then(|to| to.split_once(';'));
+            return format!("{c}{}*", as_c(element.map_or(to, |(element, _)| element)));
         }
+    }
+    if let Some(of) = kind.strip_prefix("MaybeUninit<") {
+        return as_c(of.trim_end_matches('>'));
     }
     if let Some((of, count)) = kind
         .strip_prefix('[')
@@ -62,7 +72,8 @@ fn as_c(kind: &str) -> String {
     {
         return format!("{}[{}]", as_c(of), count.trim());
     }
-    match kind {
+    // Whatever the lifetime.
+    match kind.split("<'").next().unwrap_or(kind) {
         // Bytes, with C's word for them.
         "c_char" | "u8" => "char",
         "c_int" => "int",
@@ -72,6 +83,7 @@ fn as_c(kind: &str) -> String {
         "u64" => "uint64_t",
         "i64" => "int64_t",
         "" | "!" => "void",
+        "Text" => "constchar*",
         "Settings" => "howdah_run_settings",
         "EventOut" => "howdah_run_event",
         "Bytes" => "howdah_bytes",
@@ -112,20 +124,20 @@ fn between<'a>(text: &'a str, from: &str, to: &str) -> &'a str {
     rest.split_once(to).expect(to).0
 }
 
-const FFI: &str = include_str!("ffi.rs");
-const HOWDAH_H: &str = include_str!("../shim/howdah.h");
-const SWOOLE_H: &str = include_str!("../shim/swoole.h");
-const BORDER: &str = include_str!("run/border/mod.rs");
-const BORDERS: [&str; 3] = [
-    BORDER,
-    include_str!("run/border/connection.rs"),
-    include_str!("run/border/manager.rs"),
+const FFI: &str = include_str!("mod.rs");
+const HOWDAH_H: &str = include_str!("../../shim/howdah.h");
+const SWOOLE_H: &str = include_str!("../../shim/swoole.h");
+const SWOOLE: &str = include_str!("swoole/mod.rs");
+const SWOOLE_FILES: [&str; 3] = [
+    SWOOLE,
+    include_str!("swoole/worker.rs"),
+    include_str!("swoole/manager.rs"),
 ];
 
 #[test]
 fn what_rust_calls_is_what_the_c_header_declares() {
     let block = between(FFI, "unsafe extern \"C\" {", "\n}");
-    let header = include_str!("../shim/entry.h");
+    let header = include_str!("../../shim/entry.h");
     same(written(block, "fn ", [';', ';']), declared(header), 14);
 }
 
@@ -140,7 +152,7 @@ fn what_c_calls_is_what_rust_exports() {
     );
     let leaves = between(SWOOLE_H, "---- leaves", "---- parts of this mode");
     let (_, leaves) = leaves.split_once("*/").expect("the comment's end");
-    let exported = BORDERS.map(|source| written(source, "extern \"C\" fn ", ['{', '{']));
+    let exported = SWOOLE_FILES.map(|source| written(source, "extern \"C\" fn ", ['{', '{']));
     same(exported.concat(), declared(leaves), 28);
 }
 
@@ -168,7 +180,7 @@ fn what_both_sides_read_and_write_has_the_same_fields() {
                 theirs.push(format!("{}{length}", c_type(kind)));
             }
         }
-        let fields = between(BORDER, &format!("struct {rust} {{"), "\n}");
+        let fields = between(SWOOLE, &format!("struct {rust}"), "\n}");
         let fields = fields
             .lines()
             .map(str::trim)

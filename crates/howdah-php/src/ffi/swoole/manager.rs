@@ -1,46 +1,45 @@
-//! The border's part for a server's first process: the address, the start, the manager's loop, and
+//! What the shim calls in a server's first process: the address, the start, the manager's loop, and
 //! the fork in which a worker begins.
 
-use std::ffi::{CStr, c_char, c_int};
-use std::os::fd::AsRawFd;
+use std::ffi::{c_char, c_int};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use super::{EventOut, Manager, STATE, Settings, StartedConfig, State, kind, tell, text};
+use howdah_os::process::is_root;
+
+use super::{EventOut, Manager, STATE, Settings, StartedConfig, State, Text, kind, report};
 use crate::identity::{self, IdentityError};
 use crate::run::crew::{Action, Crew, Ended, Stop};
 use crate::run::files::Root;
 use crate::run::score::{Counter, Score};
+use crate::run::sys::EventFlags;
 use crate::run::worker::{Config, Worker};
 use crate::run::{listener, log, sys};
-use crate::sys::{Forked, fork, kill, leave, own_pid};
+use crate::sys::{Ended as ProcessEnd, Forked, fork, kill, leave, own_pid, reap_child};
 
 /// Binds the address a script names; `port` then says which it is. False, and why.
 ///
 /// # Safety
-/// `host` is NUL-terminated, `error` has room for `cap` bytes.
+/// `error` has room for `cap` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn howdah_run_bind(
-    host: *const c_char,
+    host: Text<'_>,
     port: u16,
     unix: bool,
     error: *mut c_char,
     cap: usize,
 ) -> bool {
-    // SAFETY: as this function demands.
-    let host = unsafe { text(host) }.unwrap_or_default();
-    match listener::bind(&host, port, unix) {
-        Ok((socket, shown)) => STATE.with_borrow_mut(|state| {
+    let host = host.text().unwrap_or_default();
+    let bound = listener::bind(&host, port, unix).map(|(socket, shown)| {
+        STATE.with_borrow_mut(|state| {
             state.shown = shown;
-            state.port = sys::local_port(socket.as_raw_fd());
+            state.port = sys::local_port(socket.as_fd());
             state.bound = Some(socket);
-            true
-        }),
-        Err(why) => {
-            // SAFETY: as this function demands.
-            unsafe { tell(error, cap, &why) };
-            false
-        }
-    }
+        });
+    });
+    // SAFETY: as this function demands.
+    unsafe { report(bound, error, cap) }
 }
 
 /// The port that the script's server is bound to; 0 for a unix socket.
@@ -55,46 +54,23 @@ extern "C" fn howdah_run_port() -> u16 {
 /// `settings` is as `shim/swoole.h` describes it, `error` has room for `cap` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn howdah_run_start(
-    settings: *const Settings,
+    settings: &Settings<'_>,
     error: *mut c_char,
     cap: usize,
 ) -> bool {
     // SAFETY: as this function demands.
-    match unsafe { start(&*settings) } {
-        Ok(()) => true,
-        Err(why) => {
-            // SAFETY: as this function demands.
-            unsafe { tell(error, cap, &why) };
-            false
-        }
-    }
+    unsafe { report(start(settings), error, cap) }
 }
 
 /// # Safety
-/// The pointers of `settings` are as `shim/swoole.h` describes them.
-unsafe fn start(settings: &Settings) -> Result<(), String> {
-    // SAFETY: as this function demands.
-    let (user, group, root, spills) = unsafe {
-        (
-            text(settings.user),
-            text(settings.group),
-            text(settings.document_root),
-            text(settings.spill_directory),
-        )
-    };
+/// `settings.locations` is as `shim/swoole.h` describes it.
+unsafe fn start(settings: &Settings<'_>) -> Result<(), String> {
+    let (user, group) = (settings.user.owned(), settings.group.owned());
+    let root = settings.document_root.owned();
+    let spills = settings.spill_directory.owned();
     let spill_directory = spills.map_or_else(std::env::temp_dir, PathBuf::from);
-    let mut locations = Vec::new();
-    let mut at = settings.locations;
-    while !at.is_null() {
-        // SAFETY: a list of strings that an empty one ends.
-        let one = unsafe { CStr::from_ptr(at) }.to_bytes();
-        if one.is_empty() {
-            break;
-        }
-        locations.push(one.to_vec());
-        // SAFETY: the next string, or the empty one that ends the list.
-        at = unsafe { at.add(one.len() + 1) };
-    }
+    // SAFETY: as this function demands.
+    let locations = unsafe { settings.locations.list() };
     let files = match root {
         None => None,
         Some(root) => Some(
@@ -107,15 +83,13 @@ unsafe fn start(settings: &Settings) -> Result<(), String> {
             .bound
             .as_ref()
             .ok_or("NotBound: there is no address")?;
-        sys::listen(socket.as_raw_fd(), settings.backlog)
-            .map_err(|e| format!("CannotListen: {e}"))?;
+        rustix::net::listen(socket, settings.backlog).map_err(|e| format!("CannotListen: {e}"))?;
         let score = Score::new(settings.workers).map_err(|e| format!("CannotShare: {e}"))?;
         let room = sys::descriptor_limit().saturating_sub(64).max(16);
         let bell = sys::handle_signals(true).map_err(|e| format!("CannotSignal: {e}"))?;
         let epoll = sys::epoll().map_err(|e| format!("CannotWait: {e}"))?;
-        let events = libc::EPOLLIN | libc::EPOLLET;
-        sys::watch(epoll.as_raw_fd(), bell.as_raw_fd(), events, 0)
-            .map_err(|e| format!("CannotWait: {e}"))?;
+        let events = EventFlags::IN | EventFlags::ET;
+        sys::epoll_add(&epoll, bell.as_fd(), events, 0).map_err(|e| format!("CannotWait: {e}"))?;
         let (workers, max_body, port) = (settings.workers, settings.max_body, state.port);
         let max_uploads = settings.max_uploads;
         let (max_output, idle) = (settings.max_output as usize, settings.idle_ms);
@@ -138,7 +112,7 @@ unsafe fn start(settings: &Settings) -> Result<(), String> {
             files: files.clone(),
         }));
         log::info(&format!("listening on {}, {workers} workers", state.shown));
-        if user.is_none() && crate::sys::effective_ids().0 == 0 {
+        if user.is_none() && is_root() {
             log::warn(
                 "RunsAsRoot: the workers run as root; name another user by the setting `user`",
             );
@@ -147,7 +121,6 @@ unsafe fn start(settings: &Settings) -> Result<(), String> {
         state.manager = Some(Manager {
             crew: Crew::new(workers, max_wait),
             epoll,
-            _bell: bell,
             pid: own_pid(),
         });
         Ok(())
@@ -155,11 +128,8 @@ unsafe fn start(settings: &Settings) -> Result<(), String> {
 }
 
 /// What the manager is to do next; waits for it.
-///
-/// # Safety
-/// `out` is writable.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn howdah_run_manage(out: *mut EventOut) {
+extern "C" fn howdah_run_manage(out: &mut MaybeUninit<EventOut>) {
     let event = STATE.with_borrow_mut(|state| {
         let State {
             manager, timers, ..
@@ -200,30 +170,24 @@ unsafe extern "C" fn howdah_run_manage(out: *mut EventOut) {
             if let Some((id, repeats)) = timers.due(now) {
                 return (kind::TIMER, id, repeats);
             }
-            let wait = until
-                .into_iter()
-                .chain(timers.wait(now))
-                .min()
-                .map_or(-1, |ms| i32::try_from(ms).unwrap_or(i32::MAX));
-            sys::wait(manager.epoll.as_raw_fd(), &mut events, wait);
+            let wait = until.into_iter().chain(timers.wait(now)).min();
+            sys::wait(&manager.epoll, &mut events, wait);
         }
     });
     let (kind, id, repeats) = event;
-    // SAFETY: as this function demands.
-    unsafe { out.write(EventOut { kind, repeats, id }) };
+    out.write(EventOut { kind, repeats, id });
 }
 
 fn reap(crew: &mut Crew, now: u64) {
     for pid in crew.pids() {
-        let Some(status) = sys::reap(pid) else {
+        let Some(end) = reap_child(pid) else {
             continue;
         };
-        let how = if status < 0 {
-            format!("was killed by signal {}", -status)
-        } else {
-            format!("ended with exit code {status}")
+        let how = match end {
+            ProcessEnd::Signal(signal) => format!("was killed by signal {signal}"),
+            ProcessEnd::Code(code) => format!("ended with exit code {code}"),
         };
-        match crew.ended(pid, status == 0, now) {
+        match crew.ended(pid, end == ProcessEnd::Code(0), now) {
             Some(Ended::Died(number, 0)) => log::warn(&format!(
                 "WorkerDied: worker {number} (pid {pid}) {how}; the next one starts"
             )),
@@ -248,7 +212,7 @@ extern "C" fn howdah_run_fork(number: u64) -> c_int {
         let parent = manager.pid;
         // Until the worker has handlers of its own: a SIGTERM of the next moment would be lost.
         let _held = sys::hold_signals();
-        match fork() {
+        match fork(log::warn) {
             Ok(Forked::Parent(pid)) => {
                 manager.crew.spawned(number, pid, sys::now_ms());
                 pid

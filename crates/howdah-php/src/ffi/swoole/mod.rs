@@ -1,33 +1,32 @@
-//! The border between a Swoole script's shim (`shim/swoole_*.c`) and its event loop. `unsafe` for
-//! that reason only.
+//! The functions that a Swoole script's shim (`shim/swoole_*.c`) calls: its event loop
+//! ([`crate::run`]) as C sees it.
 //!
 //! Every function here is a leaf: it returns always and calls no PHP. The loop is turned inside
 //! out for that: the shim asks for the next event, calls the script under its own `zend_try`, and
 //! comes back. So no bailout (a longjmp) ever crosses a Rust frame.
 
-#![allow(unsafe_code)]
-
-mod connection;
 mod manager;
+mod worker;
 
 use std::cell::RefCell;
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{c_char, c_int};
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::time::Duration;
 
 use howdah_http1::date;
 
-use super::crew::Crew;
-use super::log;
-use super::score::{Counter, Score};
-use super::sys;
-use super::timers::Timers;
-use super::worker::{Config, Worker};
+use super::text::{Text, bytes, write_message};
+use crate::run::crew::Crew;
+use crate::run::log;
+use crate::run::score::{Counter, Score};
+use crate::run::sys;
+use crate::run::timers::Timers;
+use crate::run::worker::{Config, Worker};
 
 /// The settings of a server; `shim/swoole.h` describes the fields.
 #[repr(C)]
-pub struct Settings {
+pub struct Settings<'a> {
     workers: u64,
     max_requests: u64,
     max_body: u64,
@@ -40,14 +39,14 @@ pub struct Settings {
     backlog: c_int,
     tells_connections: bool,
     /// Directory of static files, or NULL.
-    document_root: *const c_char,
+    document_root: Text<'a>,
     /// Path prefixes, each ended by a NUL, the list by an empty one; or NULL.
-    locations: *const c_char,
+    locations: Text<'a>,
     /// Directory of the files that hold long bodies and answers.
-    spill_directory: *const c_char,
+    spill_directory: Text<'a>,
     /// The user that workers run as, or NULL: the present one.
-    user: *const c_char,
-    group: *const c_char,
+    user: Text<'a>,
+    group: Text<'a>,
 }
 
 /// The next thing the script has to do; `shim/swoole.h` describes the fields.
@@ -123,8 +122,6 @@ mod kind {
 struct Manager {
     crew: Crew,
     epoll: OwnedFd,
-    /// Kept open for the signal handler.
-    _bell: OwnedFd,
     pid: i32,
 }
 
@@ -161,40 +158,16 @@ fn with_worker<T>(without: T, f: impl FnOnce(&mut Worker) -> T) -> T {
     })
 }
 
-/// Copies a string that the shim passes; `None` for NULL.
+/// Whether something succeeded, and why not.
 ///
 /// # Safety
-/// `text` is NULL or NUL-terminated, and stays so for the call.
-unsafe fn text(text: *const c_char) -> Option<String> {
-    if text.is_null() {
-        return None;
+/// `error` has room for `cap` bytes.
+unsafe fn report(result: Result<(), String>, error: *mut c_char, cap: usize) -> bool {
+    if let Err(why) = &result {
+        // SAFETY: as this function demands.
+        unsafe { write_message(error, cap, why) };
     }
-    // SAFETY: the caller's promise.
-    let text = unsafe { CStr::from_ptr(text) };
-    Some(text.to_string_lossy().into_owned())
-}
-
-/// # Safety
-/// `at` is NULL with `len` 0, or points to `len` readable bytes that nobody changes meanwhile.
-unsafe fn bytes<'a>(at: *const u8, len: usize) -> &'a [u8] {
-    if len == 0 {
-        return &[];
-    }
-    // SAFETY: the caller's promise.
-    unsafe { std::slice::from_raw_parts(at, len) }
-}
-
-/// Writes a message for the shim, cut to fit, NUL-terminated.
-///
-/// # Safety
-/// `out` points to `cap` > 0 writable bytes.
-unsafe fn tell(out: *mut c_char, cap: usize, message: &str) {
-    let len = message.len().min(cap - 1);
-    // SAFETY: `len` + 1 <= `cap`.
-    unsafe {
-        std::ptr::copy_nonoverlapping(message.as_ptr(), out.cast(), len);
-        out.add(len).write(0);
-    }
+    result.is_ok()
 }
 
 /// Sets a timer that is due in `ms` and returns its id.
@@ -210,11 +183,8 @@ extern "C" fn howdah_run_timer_due(id: u64) -> u64 {
 }
 
 /// Without a server: the next timer, waited for; or that there is none.
-///
-/// # Safety
-/// `out` is writable.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn howdah_run_next_timer(out: *mut EventOut) {
+extern "C" fn howdah_run_next_timer(out: &mut MaybeUninit<EventOut>) {
     let (kind, id, repeats) = STATE.with_borrow_mut(|state| {
         loop {
             let now = sys::now_ms();
@@ -227,8 +197,7 @@ unsafe extern "C" fn howdah_run_next_timer(out: *mut EventOut) {
             std::thread::sleep(Duration::from_millis(wait));
         }
     });
-    // SAFETY: as this function demands.
-    unsafe { out.write(EventOut { kind, repeats, id }) };
+    out.write(EventOut { kind, repeats, id });
 }
 
 /// Ends a timer of this process; false if there is none with this id.
@@ -238,11 +207,8 @@ extern "C" fn howdah_run_timer_clear(id: u64) -> bool {
 }
 
 /// The server's counters.
-///
-/// # Safety
-/// `out` is writable.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn howdah_run_stats(out: *mut StatsOut) -> bool {
+extern "C" fn howdah_run_stats(out: &mut MaybeUninit<StatsOut>) -> bool {
     STATE.with_borrow(|state| {
         let (score, own) = match (&state.worker, &state.started) {
             (Some(worker), _) => (*worker.score(), true),
@@ -260,21 +226,15 @@ unsafe extern "C" fn howdah_run_stats(out: *mut StatsOut) -> bool {
             own_connections: own(Counter::Connections),
             ready: score.sum(Counter::Ready),
         };
-        // SAFETY: as this function demands.
-        unsafe { out.write(stats) };
+        out.write(stats);
         true
     })
 }
 
-/// Writes `Date`'s value: 29 bytes.
-///
-/// # Safety
-/// `out` has room for them.
+/// Writes `Date`'s value.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn howdah_run_date(out: *mut u8) {
-    let text = date::imf_fixdate(sys::wall_seconds());
-    // SAFETY: as this function demands.
-    unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), out, text.len()) };
+extern "C" fn howdah_run_date(out: &mut [u8; 29]) {
+    *out = date::imf_fixdate(sys::wall_seconds());
 }
 
 /// Seconds since 1970, from the coarse clock.
@@ -284,13 +244,9 @@ extern "C" fn howdah_run_seconds() -> i64 {
 }
 
 /// Writes a line to the log.
-///
-/// # Safety
-/// `line` is NUL-terminated.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn howdah_run_log(warns: bool, line: *const c_char) {
-    // SAFETY: as this function demands.
-    let line = unsafe { text(line) }.unwrap_or_default();
+extern "C" fn howdah_run_log(warns: bool, line: Text<'_>) {
+    let line = line.text().unwrap_or_default();
     if warns {
         log::warn(&line);
     } else {
@@ -301,23 +257,13 @@ unsafe extern "C" fn howdah_run_log(warns: bool, line: *const c_char) {
 /// Sends the log to a file; false if that fails, with the reason in `error`.
 ///
 /// # Safety
-/// `path` is NUL-terminated, `error` has room for `cap` bytes.
+/// `error` has room for `cap` bytes.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn howdah_run_log_file(
-    path: *const c_char,
-    error: *mut c_char,
-    cap: usize,
-) -> bool {
+unsafe extern "C" fn howdah_run_log_file(path: Text<'_>, error: *mut c_char, cap: usize) -> bool {
+    let opened = log::open(path.path());
+    let why = |e| format!("log_file {}: {e}", path.path().display());
     // SAFETY: as this function demands.
-    let path = unsafe { text(path) }.unwrap_or_default();
-    match log::open(Path::new(&path)) {
-        Ok(()) => true,
-        Err(e) => {
-            // SAFETY: as this function demands.
-            unsafe { tell(error, cap, &format!("log_file {path}: {e}")) };
-            false
-        }
-    }
+    unsafe { report(opened.map_err(why), error, cap) }
 }
 
 /// Whether information is logged, besides warnings.

@@ -1,22 +1,19 @@
-//! The border's part for a worker: its events, the request being answered, and the answer.
+//! What the shim calls in a worker: its events, the request being answered, and the answer.
 
-use std::ffi::{CStr, OsStr, c_char};
+use std::ffi::c_char;
 use std::fs::File;
+use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
-use super::{Bytes, EventOut, RequestOut, STATE, bytes, kind, text, with_worker};
+use super::{Bytes, EventOut, RequestOut, STATE, Text, bytes, kind, with_worker};
 use crate::run::connection::Phase;
 use crate::run::mime;
 use crate::run::score::Counter;
 use crate::run::worker::{Event, Worker};
 
 /// What the worker is to call the script for next; waits for it.
-///
-/// # Safety
-/// `out` is writable.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn howdah_run_next(out: *mut EventOut) {
+extern "C" fn howdah_run_next(out: &mut MaybeUninit<EventOut>) {
     let event = STATE.with_borrow_mut(|state| match &mut state.worker {
         Some(worker) => worker.next(&mut state.timers),
         None => Event::Leave,
@@ -28,8 +25,7 @@ unsafe extern "C" fn howdah_run_next(out: *mut EventOut) {
         Event::Closed(id) => (kind::CLOSED, id, false),
         Event::Leave => (kind::LEAVE, 0, false),
     };
-    // SAFETY: as this function demands.
-    unsafe { out.write(EventOut { kind, repeats, id }) };
+    out.write(EventOut { kind, repeats, id });
 }
 
 /// The callback of a request has returned.
@@ -45,11 +41,8 @@ extern "C" fn howdah_run_ready() {
 }
 
 /// Describes the request of connection `id`; false when there is none.
-///
-/// # Safety
-/// `out` is writable.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn howdah_run_request(id: u64, out: *mut RequestOut) -> bool {
+extern "C" fn howdah_run_request(id: u64, out: &mut MaybeUninit<RequestOut>) -> bool {
     with_worker(false, |worker| {
         let server_port = worker.config().port;
         let Some(connection) = worker.connection(id) else {
@@ -77,8 +70,7 @@ unsafe extern "C" fn howdah_run_request(id: u64, out: *mut RequestOut) -> bool {
             remote_port,
             remote_address: address,
         };
-        // SAFETY: as this function demands.
-        unsafe { out.write(described) };
+        out.write(described);
         true
     })
 }
@@ -98,26 +90,20 @@ extern "C" fn howdah_run_traits(id: u64) -> u32 {
 }
 
 /// Field `index` of the request's head; false when there is none.
-///
-/// # Safety
-/// `name` and `value` are writable.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn howdah_run_field(
+extern "C" fn howdah_run_field(
     id: u64,
     index: usize,
-    name: *mut Bytes,
-    value: *mut Bytes,
+    name: &mut MaybeUninit<Bytes>,
+    value: &mut MaybeUninit<Bytes>,
 ) -> bool {
     with_worker(false, |worker| {
         let head = worker.connection(id).and_then(|c| c.receiver.head());
         let Some((n, v)) = head.and_then(|head| head.field(index)) else {
             return false;
         };
-        // SAFETY: as this function demands.
-        unsafe {
-            name.write(Bytes::of(n));
-            value.write(Bytes::of(v));
-        }
+        name.write(Bytes::of(n));
+        value.write(Bytes::of(v));
         true
     })
 }
@@ -146,21 +132,9 @@ extern "C" fn howdah_run_make_room(id: u64) -> bool {
 }
 
 /// Sends a part of a file. False: the client is gone, or the file cannot be opened.
-///
-/// # Safety
-/// `path` is NUL-terminated.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn howdah_run_send_file(
-    id: u64,
-    path: *const c_char,
-    offset: u64,
-    length: u64,
-) -> bool {
-    // SAFETY: as this function demands.
-    let path = Path::new(OsStr::from_bytes(
-        unsafe { CStr::from_ptr(path) }.to_bytes(),
-    ));
-    let Ok(file) = File::open(path) else {
+extern "C" fn howdah_run_send_file(id: u64, path: Text<'_>, offset: u64, length: u64) -> bool {
+    let Ok(file) = File::open(path.path()) else {
         return false;
     };
     with_worker(false, |worker| {
@@ -169,44 +143,26 @@ unsafe extern "C" fn howdah_run_send_file(
 }
 
 /// The media type for a file's name; static and NUL-terminated only by its length.
-///
-/// # Safety
-/// `path` is NUL-terminated.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn howdah_run_content_type(path: *const c_char) -> Bytes {
-    // SAFETY: as this function demands.
-    let path = Path::new(OsStr::from_bytes(
-        unsafe { CStr::from_ptr(path) }.to_bytes(),
-    ));
-    let extension = path.extension().unwrap_or_default().as_bytes();
+extern "C" fn howdah_run_content_type(path: Text<'_>) -> Bytes {
+    let extension = path.path().extension().unwrap_or_default().as_bytes();
     Bytes::of(mime::content_type(extension).as_bytes())
 }
 
 /// The media type of an extension; false when it has none.
-///
-/// # Safety
-/// `extension` is NUL-terminated, `out` is writable.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn howdah_run_mime(extension: *const c_char, out: *mut Bytes) -> bool {
-    // SAFETY: as this function demands.
-    let extension = unsafe { CStr::from_ptr(extension) };
-    let Some(found) = mime::find(extension.to_bytes()) else {
+extern "C" fn howdah_run_mime(extension: Text<'_>, out: &mut MaybeUninit<Bytes>) -> bool {
+    let Some(found) = mime::find(extension.bytes()) else {
         return false;
     };
-    // SAFETY: as this function demands.
-    unsafe { out.write(Bytes::of(found.as_bytes())) };
+    out.write(Bytes::of(found.as_bytes()));
     true
 }
 
 /// Sets the media type of an extension, or with NULL takes it away.
-///
-/// # Safety
-/// `extension` is NUL-terminated, and so is `content_type` unless it is NULL.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn howdah_run_set_mime(extension: *const c_char, content_type: *const c_char) {
-    // SAFETY: as this function demands.
-    let (extension, content_type) = unsafe { (CStr::from_ptr(extension), text(content_type)) };
-    mime::set(extension.to_bytes(), content_type.as_deref());
+extern "C" fn howdah_run_set_mime(extension: Text<'_>, content_type: Text<'_>) {
+    mime::set(extension.bytes(), content_type.text().as_deref());
 }
 
 /// The answer is complete; `keep`: the connection lives on.
@@ -245,12 +201,8 @@ extern "C" fn howdah_run_leave() {
 }
 
 /// The worker dies; the request being answered gets a 500 if nothing of an answer was sent.
-///
-/// # Safety
-/// `name` is NUL-terminated.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn howdah_run_die(name: *const c_char) {
-    // SAFETY: as this function demands.
-    let name = unsafe { text(name) }.unwrap_or_default();
+extern "C" fn howdah_run_die(name: Text<'_>) {
+    let name = name.text().unwrap_or_default();
     with_worker((), |worker| worker.die(&name));
 }

@@ -1,5 +1,5 @@
-//! The border to the C shim (`shim/howdah.h`): the functions PHP's callbacks call, and the few
-//! calls this program makes into PHP. `unsafe` for that reason only.
+//! The functions of the C shim (`shim/howdah.h`) that this program calls, and those that PHP's
+//! callbacks call here; [`swoole`] has those of `howdah run`. `unsafe` for that reason only.
 //!
 //! The functions exported here are leaves: they return always, never call PHP, and so are never
 //! unwound by a bailout (a longjmp). A panic in one aborts the process (`extern "C"`), which the
@@ -7,18 +7,27 @@
 
 #![allow(unsafe_code)]
 
+mod swoole;
+mod text;
+
 use std::ffi::{CStr, CString, c_char, c_int, c_uint};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::process::ExitCode;
 
 use howdah_proto::effect;
 use howdah_proto::request::RequestFrame;
+use howdah_proto::shm::Claim;
 use howdah_sql::Dialect;
+
+use text::{Text, bytes};
 
 use crate::arguments::PhpIni;
 use crate::{exchange, worker, zygote};
 
 // SAFETY: the signatures are those of `shim/entry.h` (a test compares them), to which the C
-// compiler holds the definitions; build.rs compiles these into this very program. A bailout never
+// compiler holds the definitions; build.rs compiles these into this very program. Those that are `safe`
+// take nothing and touch the shim's own state, globals of PHP and this process's own children; they run
+// no code of PHP's. A bailout never
 // unwinds into Rust: scripts run inside the `zend_first_try` of `howdah_php_run`, and where none is
 // set, as at module startup, `_zend_bailout` ends the process instead.
 unsafe extern "C" {
@@ -29,15 +38,15 @@ unsafe extern "C" {
         worker: bool,
     ) -> c_int;
     fn howdah_php_check_library() -> *const c_char;
-    fn howdah_php_has_opcache() -> bool;
-    fn howdah_php_version() -> *const c_char;
+    safe fn howdah_php_has_opcache() -> bool;
+    safe fn howdah_php_version() -> *const c_char;
     fn howdah_php_has_setting(name: *const c_char) -> bool;
     fn howdah_php_enter_child();
     fn howdah_php_run(frame: *const c_char) -> c_int;
-    fn howdah_opcache_rest();
-    fn howdah_forks_rest();
+    safe fn howdah_opcache_rest();
+    safe fn howdah_forks_rest();
     fn howdah_php_run_worker(frame: *const c_char, why: *mut c_char, cap: usize) -> c_int;
-    fn howdah_php_exit_status() -> c_int;
+    safe fn howdah_php_exit_status() -> c_int;
     fn howdah_run_script(
         ini_path: *const c_char,
         no_ini: bool,
@@ -114,8 +123,7 @@ pub fn php_startup(ini: PhpIni, ini_entries: CString, worker: bool) -> Result<()
 
 /// Whether opcache works for this SAPI.
 pub fn php_has_opcache() -> bool {
-    // SAFETY: reads globals of a started PHP.
-    unsafe { howdah_php_has_opcache() }
+    howdah_php_has_opcache()
 }
 
 /// Whether some part of PHP reads a setting of this name.
@@ -129,7 +137,7 @@ pub fn php_has_setting(name: &str) -> bool {
 
 /// `PHP_VERSION` of the headers this program was built with.
 pub fn php_version() -> String {
-    // SAFETY: a static string.
+    // SAFETY: a static, NUL-terminated string.
     unsafe { CStr::from_ptr(howdah_php_version()) }
         .to_string_lossy()
         .into_owned()
@@ -141,14 +149,16 @@ pub fn php_enter_child() {
     unsafe { howdah_php_enter_child() }
 }
 
-/// Runs the request whose frame is at `frame`, already made current by [`exchange::begin`].
-pub fn php_run(frame: *const u8) -> Outcome {
-    // SAFETY: the frame is valid until the claim is done, which only `howdah_done` below does;
-    // C owns every zend_try, so no bailout reaches this frame.
+/// Runs a claimed request: makes it the current one, whose frame PHP reads in place, until the shim
+/// hands it back ([`howdah_done`]).
+pub fn php_run(claim: Claim) -> Outcome {
+    let frame = claim.frame();
+    exchange::begin(claim);
+    // SAFETY: the frame is valid until the claim is done, which only `howdah_done` below does, when
+    // PHP has finished with it. C owns every zend_try, so no bailout reaches this frame.
     match unsafe { howdah_php_run(frame.cast()) } {
         0 => Outcome::Fit,
-        // SAFETY: reads a global.
-        2 => Outcome::Copy(unsafe { howdah_php_exit_status() }),
+        2 => Outcome::Copy(howdah_php_exit_status()),
         _ => Outcome::Broken,
     }
 }
@@ -156,12 +166,8 @@ pub fn php_run(frame: *const u8) -> Outcome {
 /// Lets go, before a sleep between two requests, of what is kept from one to the next: opcache's
 /// usage lock, and processes that a script forked.
 pub fn php_rest() {
-    // SAFETY: touches the shim's own state, a file lock and this process's own children; no PHP code
-    // runs.
-    unsafe {
-        howdah_opcache_rest();
-        howdah_forks_rest();
-    }
+    howdah_opcache_rest();
+    howdah_forks_rest();
 }
 
 /// Runs a worker script to its end; `boot` is the frame of its boot. Requests come to it by
@@ -183,8 +189,7 @@ pub fn php_run_worker(boot: &RequestFrame) -> WorkerEnd {
     };
     match end {
         0 => WorkerEnd::Ended,
-        // SAFETY: reads a global.
-        2 => WorkerEnd::Copy(unsafe { howdah_php_exit_status() }),
+        2 => WorkerEnd::Copy(howdah_php_exit_status()),
         3 => WorkerEnd::Failed("WorkerBootFailed", sentence()),
         4 => WorkerEnd::Failed("WorkerNeverAsked", sentence()),
         _ => WorkerEnd::Broken,
@@ -243,10 +248,10 @@ fn leaked(arguments: Vec<CString>) -> (c_int, Vec<*mut c_char>) {
 
 /// The PHP stack of the child whose memory that descriptor reads, a line a call, innermost first;
 /// empty when it runs no PHP.
-pub fn php_trace(memory: i32) -> String {
+pub fn php_trace(memory: BorrowedFd<'_>) -> String {
     let mut buf = vec![0u8; 24 * 1024];
     // SAFETY: writes at most `buf.len()` bytes and returns how many.
-    let n = unsafe { howdah_php_trace(memory, buf.as_mut_ptr().cast(), buf.len()) };
+    let n = unsafe { howdah_php_trace(memory.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len()) };
     buf.truncate(n);
     String::from_utf8_lossy(&buf).into_owned()
 }
@@ -276,18 +281,6 @@ unsafe extern "C" fn howdah_write_body(bytes: *const u8, len: usize) -> bool {
     exchange::write_body(unsafe { std::slice::from_raw_parts(bytes, len) })
 }
 
-/// Borrows bytes that the shim passes.
-///
-/// # Safety
-/// `at` points to `len` readable bytes that nobody changes during the call; NULL only with length 0.
-unsafe fn bytes<'a>(at: *const u8, len: usize) -> &'a [u8] {
-    if len == 0 {
-        return &[];
-    }
-    // SAFETY: as this function demands.
-    unsafe { std::slice::from_raw_parts(at, len) }
-}
-
 /// See `shim/howdah.h`.
 ///
 /// # Safety
@@ -313,8 +306,7 @@ extern "C" fn howdah_show() {
 /// See `shim/howdah.h`.
 ///
 /// # Safety
-/// `sql` and `len` as of [`bytes`]; `out` has room for `cap` bytes and `used` for a number, both the
-/// caller's own.
+/// `sql` and `len` as of [`bytes`]; `out` has room for `cap` bytes, the caller's own.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn howdah_describe(
     dialect: u32,
@@ -322,17 +314,15 @@ unsafe extern "C" fn howdah_describe(
     len: usize,
     out: *mut u8,
     cap: usize,
-    used: *mut usize,
+    used: &mut usize,
 ) -> u32 {
     // SAFETY: as this function demands.
     let text = unsafe { bytes(sql, len) };
-    let (kind, told) = effect::describe(Dialect::from_number(dialect), text);
-    let fits = told.len().min(cap);
+    let (kind, described) = effect::describe(Dialect::from_number(dialect), text);
+    let fits = described.len().min(cap);
     // SAFETY: as this function demands; `fits` is at most `cap`.
-    unsafe {
-        std::ptr::copy_nonoverlapping(told.as_ptr(), out, fits);
-        *used = fits;
-    }
+    unsafe { std::ptr::copy_nonoverlapping(described.as_ptr(), out, fits) };
+    *used = fits;
     kind as u32
 }
 
@@ -368,22 +358,14 @@ extern "C" fn howdah_ask_for_restart() {
 }
 
 /// See `shim/howdah.h`.
-///
-/// # Safety
-/// Both are NUL-terminated.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn howdah_cannot_start(name: *const c_char, sentence: *const c_char) -> ! {
-    // SAFETY: the caller's promise; they are read before anything else happens.
-    let [name, sentence] = [name, sentence].map(|text| unsafe { CStr::from_ptr(text) });
-    zygote::cannot_start(
-        &name.to_string_lossy(),
-        sentence.to_string_lossy().into_owned(),
-    )
+extern "C" fn howdah_cannot_start(name: Text<'_>, sentence: Text<'_>) -> ! {
+    let name = name.text().unwrap_or_default();
+    zygote::cannot_start(&name, sentence.owned().unwrap_or_default())
 }
 
 /// `extern "C"` unsigned type used by the shim; keeps the border's integer widths honest.
 const _: () = assert!(size_of::<c_uint>() == 4 && size_of::<c_int>() == 4);
 
 #[cfg(test)]
-#[path = "ffi_tests.rs"]
 mod tests;

@@ -1,0 +1,54 @@
+//! A pool's condition: whether there is anybody to serve its requests.
+
+use crate::ExecError;
+
+/// The pool's condition, as requests need to know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// A zygote is being started; requests wait.
+    Starting,
+    /// The zygote is ready to fork children.
+    Ready,
+    /// The zygote cannot start; requests are refused until a later attempt succeeds.
+    Down {
+        /// The name of the reason, `PhpStartup` for example.
+        name: String,
+        /// The sentence that explains the reason.
+        message: String,
+    },
+    /// In flight requests are being finished; new ones go to the successor, if there is one.
+    Draining,
+    /// The pool has ended and has no process left.
+    Closed,
+}
+
+/// Writes the condition as the status page shows it.
+impl std::fmt::Display for Condition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Condition::Starting => f.write_str("Starting"),
+            Condition::Ready => f.write_str("Ready"),
+            Condition::Down { name, message } => write!(f, "Down ({name}): {message}"),
+            Condition::Draining => f.write_str("Draining"),
+            Condition::Closed => f.write_str("Closed"),
+        }
+    }
+}
+
+impl Condition {
+    /// Waits until it is known whether there is anybody to serve requests.
+    pub(crate) async fn settled(
+        mut condition: tokio::sync::watch::Receiver<Condition>,
+    ) -> Result<(), ExecError> {
+        let settled = condition
+            .wait_for(|c| !matches!(c, Condition::Starting))
+            .await
+            .map_err(|_| ExecError::Stopping)?
+            .clone();
+        match settled {
+            Condition::Ready | Condition::Starting => Ok(()),
+            Condition::Down { name, message } => Err(ExecError::PoolDown { name, message }),
+            Condition::Draining | Condition::Closed => Err(ExecError::Stopping),
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! The run of a request that no process is asked for.
+
+use std::task::{Context, Poll};
+
+use crate::{Event, ExecError, Run, RunTiming};
+
+/// A run that was refused before it began.
+pub(crate) struct Refused(pub Option<ExecError>);
+
+impl Run for Refused {
+    fn poll_event(&mut self, _: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
+        Poll::Ready(match self.0.take() {
+            Some(error) => Err(error),
+            None => Ok(Event::End),
+        })
+    }
+
+    fn timing(&self) -> RunTiming {
+        RunTiming::default()
+    }
+}

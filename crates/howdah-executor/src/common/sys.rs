@@ -1,0 +1,69 @@
+//! Eventfds, futexes, the monotonic clock, and descriptors that a runtime watches. No policy.
+
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use howdah_proto::shm::Wake;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::thread::futex;
+use rustix::time::{ClockId, clock_gettime};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// A fresh eventfd that never blocks its writer.
+pub fn bell() -> io::Result<OwnedFd> {
+    Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
+}
+
+/// Registers a bell, edge-triggered, with the runtime of this thread.
+pub fn listen(bell: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    watch(bell, Interest::READABLE)
+}
+
+/// Registers a descriptor, edge-triggered, with the runtime of this thread.
+pub fn watch(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: the AsyncFd owns the descriptor, whose number an OwnedFd never changes, until it
+    // deregisters it when dropped.
+    let watched = unsafe { AsyncFd::register_with_interest(fd, interest) };
+    watched.map_err(io::Error::from)
+}
+
+/// Writes an eventfd. A full counter (`EAGAIN`) means that it is readable anyway.
+pub fn ring(fd: BorrowedFd<'_>) {
+    let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+}
+
+/// Empties an eventfd. Not for bells: a read could swallow a ring that a front thread's epoll has
+/// not reported yet.
+pub fn silence(fd: BorrowedFd<'_>) {
+    let mut count = [0u8; 8];
+    let _ = rustix::io::read(fd, &mut count);
+}
+
+/// An eventfd's counter, without reading it (proc_pid_fdinfo(5)); 0 when /proc is not there.
+pub fn times_rung(fd: BorrowedFd<'_>) -> u64 {
+    let path = format!("/proc/self/fdinfo/{}", fd.as_raw_fd());
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.lines()
+        .find_map(|line| line.strip_prefix("eventfd-count:"))
+        .and_then(|n| u64::from_str_radix(n.trim(), 16).ok())
+        .unwrap_or(0)
+}
+
+/// Does the futex wake that the exchange asked for; returns whether there was one.
+pub fn wake(wake: Wake<'_>) -> bool {
+    let Some(word) = wake.0 else {
+        return false;
+    };
+    // No PRIVATE flag: the sleeper is another process. It fails only for a bad address.
+    let _ = futex::wake(word, futex::Flags::empty(), 1);
+    true
+}
+
+/// CLOCK_MONOTONIC in nanoseconds: the clock the children stamp their jobs with.
+pub fn now_ns() -> u64 {
+    let t = clock_gettime(ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}

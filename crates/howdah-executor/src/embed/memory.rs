@@ -1,0 +1,45 @@
+//! A pool's shared memory: a memfd that the front maps, and that the zygote inherits.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use howdah_os::mapping::PoolMemory;
+use howdah_proto::shm::{FrontPort, Geometry, Region};
+use rustix::fs::{MemfdFlags, SealFlags};
+
+/// The memory of a pool, as the front has it.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    file: OwnedFd,
+    region: Region,
+}
+
+impl Memory {
+    /// Creates zeroed memory for this geometry, and the ports of its front threads. It is sealed against
+    /// shrinking: a process that holds the descriptor cannot make the front fault (SIGBUS) by
+    /// truncating it.
+    pub fn create(geometry: Geometry) -> io::Result<(Memory, Vec<FrontPort>)> {
+        let file = rustix::fs::memfd_create(
+            "howdah-pool",
+            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+        )?;
+        rustix::fs::ftruncate(&file, geometry.region_len() as u64)?;
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let mapping = Arc::new(PoolMemory::map(&file)?);
+        let (region, ports) = Region::create(mapping, geometry).map_err(|e| {
+            io::Error::new(io::ErrorKind::InvalidInput, format!("{geometry:?}: {e:?}"))
+        })?;
+        Ok((Memory { file, region }, ports))
+    }
+
+    /// The view of the pool's layout in this memory.
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// The memory's descriptor, which the zygote inherits.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}

@@ -1,0 +1,107 @@
+//! Whether a pidfd that a zygote has sent is of a process that it has forked.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Who forked the process that a pidfd refers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// One that the zygote has forked; or one that has ended and been reaped, to which a signal goes
+    /// nowhere.
+    Zygote,
+    /// Another's, or it is no pidfd of the process that was named.
+    Other,
+    /// The kernel does not say: /proc is missing, or hides other users' processes (`hidepid`).
+    Unknown,
+}
+
+/// Whether a descriptor is a pidfd of process `pid`, forked by `zygote`, if that is known.
+pub fn origin(pidfd: BorrowedFd<'_>, pid: i32, zygote: Option<i32>) -> Origin {
+    let look = || {
+        named(pidfd, pid)?;
+        let found = forked_by(pid, zygote);
+        // Asked again: until it has been reaped the number is nobody else's, so what was read is of it.
+        named(pidfd, pid).map(|()| found)
+    };
+    look().unwrap_or_else(|otherwise| otherwise)
+}
+
+/// Whether a process is the zygote's child (proc_pid_stat(5)).
+///
+/// A zygote leads a process group, which its children are born into and nobody else can be put into:
+/// that still tells when the zygote has ended before its report is read.
+fn forked_by(pid: i32, zygote: Option<i32>) -> Origin {
+    let is_zygote = |id: i32| zygote == Some(id);
+    let id = rustix::process::Pid::from_raw(pid);
+    let group = id.and_then(|id| rustix::process::getpgid(Some(id)).ok());
+    if group.is_some_and(|group| is_zygote(group.as_raw_nonzero().get())) {
+        return Origin::Zygote;
+    }
+    match parent(pid) {
+        Some(parent) if is_zygote(parent) => Origin::Zygote,
+        Some(_) => Origin::Other,
+        None => Origin::Unknown,
+    }
+}
+
+/// Whether it is a pidfd of that process, which has not been reaped (proc_pid_fdinfo(5)); otherwise
+/// what it is.
+fn named(pidfd: BorrowedFd<'_>, pid: i32) -> Result<(), Origin> {
+    let path = format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd());
+    let text = std::fs::read_to_string(path).map_err(|_| Origin::Unknown)?;
+    let told = text.lines().find_map(|line| line.strip_prefix("Pid:"));
+    match told.and_then(|told| told.trim().parse::<i32>().ok()) {
+        Some(-1) => Err(Origin::Zygote),
+        Some(told) if told == pid && pid > 0 => Ok(()),
+        // None: no pidfd.
+        _ => Err(Origin::Other),
+    }
+}
+
+fn parent(pid: i32) -> Option<i32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in brackets may hold blanks and brackets itself.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    fields.nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsFd, OwnedFd};
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    use super::*;
+    use crate::common::sys::bell;
+
+    #[test]
+    fn a_pidfd_is_of_its_zygotes_child_or_of_another() {
+        let us = std::process::id() as i32;
+        let mut child = Command::new("sleep")
+            .arg("600")
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let pid = child.id() as i32;
+        let open = |pid| {
+            let pid = rustix::process::Pid::from_raw(pid).unwrap();
+            rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap()
+        };
+        let origin = |fd: &OwnedFd, pid, zygote| origin(fd.as_fd(), pid, zygote);
+        let (fd, own) = (open(pid), open(us));
+        for (fd, named, zygote, expected, why) in [
+            (&fd, pid, Some(us), Origin::Zygote, "by its parent"),
+            (&fd, pid, Some(pid), Origin::Zygote, "by its group"),
+            (&fd, pid, Some(1), Origin::Other, "of another zygote"),
+            (&fd, pid, None, Origin::Other, "of no zygote that is known"),
+            (&fd, us, Some(us), Origin::Other, "of another than said"),
+            (&own, us, Some(pid), Origin::Other, "of ourselves"),
+            (&bell().unwrap(), pid, Some(us), Origin::Other, "no pidfd"),
+        ] {
+            assert_eq!(origin(fd, named, zygote), expected, "{why}");
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let reaped = origin(&fd, pid, Some(us));
+        assert_eq!(reaped, Origin::Zygote, "reaped: harmless");
+    }
+}

@@ -1,0 +1,123 @@
+//! Descriptors that survive an exec, and what else a program is told between fork and exec.
+
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
+use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+
+/// Has a program inherit `fds`, at the numbers they have here. They are closed here with the command.
+pub fn inherit(command: &mut Command, fds: Vec<OwnedFd>) {
+    // SAFETY: between fork and exec only async-signal-safe calls are allowed: fcntl is one, and
+    // nothing is allocated.
+    unsafe {
+        command.pre_exec(move || {
+            for fd in &fds {
+                fcntl_setfd(fd, FdFlags::empty())?;
+            }
+            Ok(())
+        });
+    }
+}
+
+/// Takes over a descriptor that an exec handed down under a number, once: what an exec hands down is
+/// open without the close-on-exec flag, which this sets and which everything that we open ourselves has.
+///
+/// # Errors
+/// When no descriptor of that number has been handed down, or it has been taken over before.
+pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
+    let not_ours = || io::Error::other("not a descriptor handed down to us");
+    if number < 3 {
+        return Err(not_ours());
+    }
+    // SAFETY: only its flags are asked for and set; a number that is not open is refused.
+    let fd = unsafe { BorrowedFd::borrow_raw(number) };
+    if fcntl_getfd(fd)?.contains(FdFlags::CLOEXEC) {
+        return Err(not_ours());
+    }
+    fcntl_setfd(fd, FdFlags::CLOEXEC)?;
+    // SAFETY: it is open and, by its flag of before, was opened by nobody in this process; by its flag
+    // of now it is owned once.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Keeps what whoever started us had open, beyond the first three, from the processes that we start.
+pub fn close_inherited_on_exec() {
+    let cloexec = libc::CLOSE_RANGE_CLOEXEC as libc::c_int;
+    // SAFETY: no pointers; no descriptor is closed, only its flag is set.
+    if unsafe { libc::close_range(3, libc::c_uint::MAX, cloexec) } == 0 {
+        return;
+    }
+    // A kernel before 5.11.
+    let open = std::fs::read_dir("/proc/self/fd")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let numbers = open.filter_map(|entry| entry.file_name().to_str()?.parse::<RawFd>().ok());
+    for number in numbers.filter(|number| *number > 2) {
+        // SAFETY: only its flag is set. One that is not open any more (the directory's own) is refused.
+        let _ = fcntl_setfd(unsafe { BorrowedFd::borrow_raw(number) }, FdFlags::CLOEXEC);
+    }
+}
+
+/// The kernel sends `signal` to the program when the thread that starts it is gone: a program does
+/// not outlive its spawner, however that ends. Not inherited by what the program forks, and taken
+/// back by the exec of a set-user-ID program (prctl(2)).
+///
+/// The program starts with no signal blocked: the spawner's own mask is the master's, and std hands it
+/// down. A program that blocks SIGTERM could only be killed.
+pub fn end_with_parent(command: &mut Command, signal: Signal) {
+    let parent = getpid();
+    let none = SigSet::empty();
+    // SAFETY: between fork and exec only async-signal-safe calls are allowed: prctl and getppid are
+    // plain system calls here, sigprocmask is on POSIX' list, and nothing is allocated.
+    unsafe {
+        command.pre_exec(move || {
+            sigprocmask(SigmaskHow::SIG_SETMASK, Some(&none), None)?;
+            set_parent_process_death_signal(Some(signal))?;
+            // It may have died before the call.
+            if getppid() != Some(parent) {
+                return Err(rustix::io::Errno::SRCH.into());
+            }
+            Ok(())
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsRawFd, IntoRawFd};
+
+    use super::*;
+
+    #[test]
+    fn a_descriptor_of_ours_is_not_taken_for_one_handed_down() {
+        let file = tempfile::tempfile().unwrap();
+        assert!(inherited(file.as_raw_fd()).is_err(), "opened by us");
+        let handed_down = OwnedFd::from(file);
+        fcntl_setfd(&handed_down, FdFlags::empty()).unwrap();
+        let number = handed_down.into_raw_fd();
+        let taken = inherited(number).unwrap();
+        assert!(fcntl_getfd(&taken).unwrap().contains(FdFlags::CLOEXEC));
+        assert!(inherited(number).is_err(), "a second time");
+        assert!(inherited(1).is_err() && inherited(9999).is_err());
+    }
+
+    #[test]
+    fn a_program_inherits_what_it_is_handed_down_under_its_number() {
+        let (read, write) = std::io::pipe().unwrap();
+        let write = OwnedFd::from(write);
+        let number = write.as_raw_fd();
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("echo hello >&{number}")]);
+        inherit(&mut command, vec![write]);
+        assert!(command.status().unwrap().success());
+        drop(command);
+        assert_eq!(std::io::read_to_string(read).unwrap(), "hello\n");
+    }
+}

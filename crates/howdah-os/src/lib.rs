@@ -1,0 +1,18 @@
+//! What several of the programs ask of the operating system, with one safe function each. Decides
+//! nothing.
+//!
+//! - [`account`]: users and groups, and becoming one.
+//! - [`process`]: what a process denies to others of its user.
+//! - [`signals`]: signals as a descriptor.
+//! - [`descriptors`]: descriptors that survive an exec, and programs that end with their parent.
+//! - [`mapping`]: memory shared with other processes, and files mapped to be read.
+//!
+//! The last two have the `unsafe` of this crate.
+
+#![deny(unsafe_code)]
+
+pub mod account;
+pub mod descriptors;
+pub mod mapping;
+pub mod process;
+pub mod signals;
