@@ -6,14 +6,24 @@ use serde::{Deserialize, Serialize};
 use crate::LabError;
 use crate::stack::Stack;
 
-/// The five benchmarks that are part of the program, by name.
-pub const FIVE: [(&str, &str); 5] = [
+/// The benchmarks that are part of the program, by name: first the five of published posts, which are
+/// measured when none is named.
+pub const BUILT_IN: [(&str, &str); 8] = [
     ("b1", include_str!("../../../benchmarks/b1.toml")),
     ("b2", include_str!("../../../benchmarks/b2.toml")),
     ("b3", include_str!("../../../benchmarks/b3.toml")),
     ("b4", include_str!("../../../benchmarks/b4.toml")),
     ("b5", include_str!("../../../benchmarks/b5.toml")),
+    ("hello", include_str!("../../../benchmarks/hello.toml")),
+    ("cache", include_str!("../../../benchmarks/cache.toml")),
+    (
+        "cache-miss",
+        include_str!("../../../benchmarks/cache-miss.toml"),
+    ),
 ];
+
+/// The five benchmarks of published posts, by name.
+pub const FIVE: [&str; 5] = ["b1", "b2", "b3", "b4", "b5"];
 
 /// A benchmark: its pages, its stacks and its load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,11 +33,13 @@ pub struct Suite {
     pub name: String,
     /// The benchmark's title in reports.
     pub title: String,
-    /// The question that the post's author asked.
+    /// The question that is asked.
     pub question: String,
-    /// Where and how the post measured.
-    pub post: String,
+    /// Where and how the post measured. None: the benchmark repeats no post.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub post: Option<String>,
     /// What the post's figures hid, a sentence each.
+    #[serde(default)]
     pub hid: Vec<String>,
     /// PHP processes of every stack.
     pub children: u32,
@@ -137,6 +149,13 @@ pub struct Page {
     /// clients must have got an answer, or only the quick ones are counted.
     #[serde(default)]
     pub seconds_per_client: f64,
+    /// Header fields to send, `NAME: VALUE` each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub headers: Vec<String>,
+    /// The path of another page that two more clients request without a pause while this one is
+    /// measured; their requests are not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<String>,
 }
 
 /// A stack that the benchmark measures.
@@ -181,13 +200,13 @@ pub struct Reported {
 }
 
 impl Suite {
-    /// The benchmark of the five with this name.
+    /// The benchmark of the program with this name.
     pub fn named(name: &str) -> Result<Suite, LabError> {
-        match FIVE.iter().find(|(known, _)| *known == name) {
+        match BUILT_IN.iter().find(|(known, _)| *known == name) {
             Some((name, text)) => Suite::parse(&format!("benchmarks/{name}.toml"), text),
             None => Err(LabError::Suite {
                 file: name.to_owned(),
-                mistakes: vec!["there is no such benchmark; there are b1, b2, b3, b4, b5".into()],
+                mistakes: vec![format!("there is no such benchmark; there are {}", known())],
             }),
         }
     }
@@ -251,6 +270,23 @@ impl Suite {
                     "page {}: seconds_per_client: {}: expected 0 to 10",
                     page.name, page.seconds_per_client
                 ),
+            );
+            for field in &page.headers {
+                rule(
+                    field
+                        .split_once(':')
+                        .is_some_and(|(name, _)| !name.is_empty()),
+                    format!(
+                        "page {}: headers: `{field}` is not `NAME: VALUE`",
+                        page.name
+                    ),
+                );
+            }
+            rule(
+                page.beside
+                    .as_ref()
+                    .is_none_or(|path| path.starts_with('/')),
+                format!("page {}: beside does not begin with `/`", page.name),
             );
             rule(
                 !page.contains.is_empty(),
@@ -343,16 +379,23 @@ impl Suite {
     }
 }
 
+/// The names of the program's benchmarks, for messages.
+pub fn known() -> String {
+    let names: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
+    names.join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_five_are_without_mistakes_and_every_row_that_stands_for_one_finds_its_figure() {
-        for (name, _) in FIVE {
+    fn all_are_without_mistakes_and_every_row_that_stands_for_one_finds_its_figure() {
+        for (name, _) in BUILT_IN {
             let suite = Suite::named(name).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(suite.name, name);
-            assert!(!suite.hid.is_empty());
+            assert_eq!(suite.post.is_some(), FIVE.contains(&name));
+            assert_eq!(suite.post.is_some(), !suite.hid.is_empty());
             for row in suite.rows.iter().filter(|row| row.stands_for.is_some()) {
                 let found = suite.pages.iter().any(|page| {
                     let levels = &suite.load.concurrency;
@@ -367,7 +410,7 @@ mod tests {
 
     #[test]
     fn all_mistakes_of_a_file_are_told_at_once() {
-        let text = FIVE[0]
+        let text = BUILT_IN[0]
             .1
             .replace("nginx-fpm-unix\"", "nginx-fmp\"")
             .replace("path = \"/phpinfo.php\"", "path = \"phpinfo.php\"")
@@ -381,7 +424,7 @@ mod tests {
         ] {
             assert!(error.contains(part), "{error}");
         }
-        let unknown = FIVE[0].1.replace("question =", "qestion =");
+        let unknown = BUILT_IN[0].1.replace("question =", "qestion =");
         let error = Suite::parse("mine.toml", &unknown).unwrap_err().to_string();
         assert!(
             error.contains("line 4") && error.contains("qestion"),

@@ -251,6 +251,9 @@ impl Subject for SuiteSubject<'_> {
             let host = Template::new(wordpress::HOST);
             plan.request.headers.push(("Host".to_owned(), host));
         }
+        let headers = page.headers.iter().filter_map(|line| line.split_once(':'));
+        let headers = headers.map(|(n, v)| (n.to_owned(), Template::new(v.trim())));
+        plan.request.headers.extend(headers);
         plan.checks.body = vec![BodyCheck::Contains(page.contains.clone())];
         Ok(plan)
     }
@@ -262,6 +265,16 @@ impl Subject for SuiteSubject<'_> {
             concurrency: clients,
         };
         plan.stop = self.budget.warm_up(self.page(cell), clients)?;
+        Some(plan)
+    }
+
+    fn beside(&self, cell: &Cell, window: &Plan) -> Option<Plan> {
+        let path = self.page(cell).beside.as_ref()?;
+        let address = window.targets[0].text().split('/').nth(2)?;
+        let mut plan = window.clone();
+        plan.targets = vec![Target::parse(&format!("http://{address}{path}")).ok()?];
+        plan.arrivals = Arrivals::Closed { concurrency: 2 };
+        plan.checks.body.clear();
         Some(plan)
     }
 

@@ -58,21 +58,6 @@ pub fn memory(pid: i32, field: &str) -> Option<u64> {
     })
 }
 
-/// CPU time of a process so far, in clock ticks (usually 10 ms).
-pub fn cpu_ticks(pid: i32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
-}
-
-/// CPU time of the ended processes that this one has waited for, in clock ticks.
-pub fn ended_children_ticks() -> u64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let ticks = |n: usize| fields.split_whitespace().nth(n)?.parse::<u64>().ok();
-    ticks(13).unwrap_or(0) + ticks(14).unwrap_or(0)
-}
-
 fn all() -> Vec<Entry> {
     std::fs::read_dir("/proc")
         .into_iter()

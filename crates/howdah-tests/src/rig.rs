@@ -3,7 +3,6 @@
 //! configured and started is in its own file.
 
 mod howdah;
-mod mod_fcgid;
 mod mod_php;
 mod nginx_fpm;
 mod php_cgi;
@@ -14,7 +13,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use howdah::{Howdah, program as howdah_program};
-pub use mod_fcgid::ModFcgid;
 pub use mod_php::ModPhp;
 pub use nginx_fpm::{Fpm, NginxFpm};
 pub use php_cgi::PhpCgi;
@@ -106,8 +104,6 @@ pub struct Site {
     pub howdah_arguments: Vec<String>,
     /// Apache obeys `.htaccess` files, with the modules that they need. Howdah does by default.
     pub htaccess: bool,
-    /// nginx keeps pages: `fastcgi_cache` as its documentation has it.
-    pub nginx_cache: bool,
     /// A program, with arguments, that runs `howdah`: `unshare --mount`, say. Rivals ignore it.
     pub howdah_wrapper: Vec<String>,
 }
@@ -126,7 +122,6 @@ impl Site {
             howdah_config: None,
             howdah_arguments: Vec::new(),
             htaccess: false,
-            nginx_cache: false,
             howdah_wrapper: Vec::new(),
         }
     }

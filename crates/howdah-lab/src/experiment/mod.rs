@@ -39,6 +39,10 @@ pub trait Subject {
     /// the generator's own warm-up and answered in the window is in no count, and with 500 clients that
     /// is most of a short window.
     fn warm_up(&self, cell: &Cell, window: &Plan) -> Option<Plan>;
+    /// A load beside the window's, on the same server, of which nothing is counted.
+    fn beside(&self, _cell: &Cell, _window: &Plan) -> Option<Plan> {
+        None
+    }
     /// The sessions of programs that all arms use, as their database: not an arm's, and not foreign.
     fn shared_sessions(&self) -> Vec<u32> {
         Vec::new()

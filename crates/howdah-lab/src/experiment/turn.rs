@@ -1,9 +1,11 @@
 //! One turn: an arm is started afresh, must give the right page, is warmed up and measured.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use howdah_bench::engine::{self, Control};
-use howdah_bench::plan::{Plan, Template};
+use howdah_bench::plan::{Plan, Stop, Template};
 use howdah_bench::run::{Ended, Run};
 
 use super::runner::Runner;
@@ -53,7 +55,8 @@ fn windows(
         let sessions = [&sessions[0][..], &sessions[1][..]];
         let begun = Instant::now();
         let before = Moment::now(sessions, Memory::Leave);
-        let mut run = drive(runner, &plan).map_err(not_measured)?;
+        let beside = subject.beside(cell, &plan);
+        let mut run = drive_beside(runner, &plan, beside).map_err(not_measured)?;
         let took = begun.elapsed();
         let after = Moment::now(sessions, Memory::Read);
         if run.ended == Ended::Interrupted {
@@ -93,6 +96,33 @@ fn drive(runner: &Runner<'_>, plan: &Plan) -> Result<Run, String> {
         ..Control::default()
     };
     engine::run(&plan, control).map_err(|error| error.to_string())
+}
+
+/// Runs a plan while another one runs on the same server, if there is one.
+fn drive_beside(runner: &Runner<'_>, plan: &Plan, beside: Option<Plan>) -> Result<Run, String> {
+    let Some(mut beside) = beside else {
+        return drive(runner, plan);
+    };
+    beside.stop = Stop {
+        requests: None,
+        time: Some(Duration::from_secs(3600)),
+    };
+    let over = Arc::new(AtomicBool::new(false));
+    let interrupt = over.clone();
+    std::thread::scope(|scope| {
+        let other = scope.spawn(move || {
+            let control = Control {
+                interrupt,
+                ..Control::default()
+            };
+            engine::run(&beside, control).map(drop)
+        });
+        let run = drive(runner, plan);
+        over.store(true, Ordering::Relaxed);
+        // What went wrong there goes wrong in the window, too.
+        let _ = other.join();
+        run
+    })
 }
 
 /// What the stack, the database, the lab and the machine had used at one edge of a window.

@@ -221,10 +221,13 @@ fn row(line: &Line) -> HtmlRow<'_> {
 
 fn hid(out: &mut String, table: &Table) {
     let suite = &table.suite;
+    let Some(post) = &suite.post else {
+        return;
+    };
     let _ = write!(
         out,
         "<section><h2>What the post’s figures hid</h2><p class=\"sub\">{}</p><ul class=\"hid\">",
-        escape(&suite.post)
+        escape(post)
     );
     for sentence in &suite.hid {
         let _ = write!(out, "<li>{}</li>", escape(sentence));

@@ -15,7 +15,9 @@ pub fn render(table: &Table) -> String {
     let suite = &table.suite;
     let _ = writeln!(out, "{} · {}", suite.name.to_uppercase(), suite.title);
     let _ = writeln!(out, "  {}", suite.question);
-    let _ = writeln!(out, "  The post: {}", suite.post);
+    if let Some(post) = &suite.post {
+        let _ = writeln!(out, "  The post: {post}");
+    }
     let machine = &table.machine;
     let _ = writeln!(
         out,
@@ -53,7 +55,9 @@ pub fn render(table: &Table) -> String {
             let _ = writeln!(out, "    {}{place}: {}", missing.title, missing.message);
         }
     }
-    let _ = writeln!(out, "\n  What the post's figures hid:");
+    if !suite.hid.is_empty() {
+        let _ = writeln!(out, "\n  What the post's figures hid:");
+    }
     for sentence in &suite.hid {
         let _ = writeln!(out, "    - {sentence}");
     }

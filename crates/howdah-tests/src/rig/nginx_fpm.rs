@@ -18,8 +18,7 @@ pub struct NginxFpm {
     address: SocketAddr,
     // Dropped in this order: the front first, so that it does not log a missing socket.
     nginx: Process,
-    /// `None`: somebody else's.
-    fpm: Option<Fpm>,
+    fpm: Fpm,
     _scratch: Scratch,
 }
 
@@ -95,22 +94,10 @@ impl NginxFpm {
         let scratch = Scratch::new("nginx-fpm");
         let fpm = Fpm::start(site, &scratch);
         let socket = fpm.socket.clone();
-        Self::with(site, scratch, &socket, Some(fpm))
-    }
-
-    /// nginx before a php-fpm that runs already.
-    ///
-    /// # Panics
-    /// If it does not come up; the message has its log.
-    pub fn before(site: &Site, socket: &Path) -> Self {
-        Self::with(site, Scratch::new("nginx"), socket, None)
-    }
-
-    fn with(site: &Site, scratch: Scratch, socket: &Path, fpm: Option<Fpm>) -> Self {
         let address = free_address();
         let conf = scratch.write(
             "nginx.conf",
-            nginx_conf(site, address, socket, scratch.path()),
+            nginx_conf(site, address, &socket, scratch.path()),
         );
         let nginx = Process::start(
             "nginx",
@@ -142,8 +129,7 @@ impl Server for NginxFpm {
     }
 
     fn log(&self) -> String {
-        let fpm = self.fpm.as_ref().map(Fpm::log);
-        self.nginx.log() + &fpm.unwrap_or_default()
+        self.nginx.log() + &self.fpm.log()
     }
 }
 
@@ -169,15 +155,6 @@ fn nginx_conf(site: &Site, address: SocketAddr, socket: &Path, prefix: &Path) ->
         Some(script) => format!("{script}$is_args$args"),
         None => "=404".into(),
     };
-    let (keep, cache) = if site.nginx_cache {
-        (
-            "fastcgi_cache_path cache levels=1:2 keys_zone=pages:10m inactive=60m;",
-            "fastcgi_cache pages; fastcgi_cache_key $scheme$request_method$host$request_uri;
-            fastcgi_cache_valid 200 10m; add_header X-Cache $upstream_cache_status;",
-        )
-    } else {
-        ("", "")
-    };
     let root = site.root.display();
     let socket = socket.display();
     let prefix = prefix.display();
@@ -200,7 +177,6 @@ http {{
     proxy_temp_path {prefix}/proxy;
     uwsgi_temp_path {prefix}/uwsgi;
     scgi_temp_path {prefix}/scgi;
-    {keep}
     server {{
         listen {address};
         server_name localhost;
@@ -217,7 +193,6 @@ http {{
             include /etc/nginx/fastcgi.conf;
             fastcgi_read_timeout 300;
             fastcgi_pass unix:{socket};
-            {cache}
         }}
     }}
 }}

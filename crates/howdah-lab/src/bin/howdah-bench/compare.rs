@@ -19,7 +19,7 @@ use howdah_lab::journal::Journal;
 use howdah_lab::process::Servant;
 use howdah_lab::site::Sites;
 use howdah_lab::stack::STACKS;
-use howdah_lab::suite::{FIVE, Suite};
+use howdah_lab::suite::{self, BUILT_IN, FIVE, Suite};
 use howdah_lab::suite_runner::{self, Asked, SuiteRunner};
 use howdah_lab::table::{self, Table, Told};
 use howdah_lab::{need, php, report, saved};
@@ -35,7 +35,7 @@ pub struct Compare {
     /// What else there is to do
     #[command(subcommand)]
     pub command: Option<CompareCommand>,
-    /// Benchmarks: b1, b2, b3, b4, b5, or files of the same form [default: all five]
+    /// Benchmarks: b1, b2, b3, b4, b5, hello, cache, cache-miss, or files of the same form [default: b1 to b5]
     #[arg(value_name = "BENCHMARK")]
     pub benchmarks: Vec<String>,
     /// Minutes instead of hours: short windows, few levels of concurrency [default]
@@ -230,18 +230,19 @@ fn suites(arguments: &Compare) -> Result<Vec<(Suite, String)>, Vec<String>> {
         }
     }
     let names: Vec<String> = match arguments.benchmarks.is_empty() {
-        true => FIVE.iter().map(|(name, _)| (*name).to_owned()).collect(),
+        true => FIVE.map(str::to_owned).to_vec(),
         false => arguments.benchmarks.clone(),
     };
     let mut suites = Vec::new();
     for name in &names {
-        let read = match FIVE.iter().any(|(known, _)| known == name) {
+        let read = match BUILT_IN.iter().any(|(known, _)| known == name) {
             true => Suite::named(name),
             false => match std::fs::read_to_string(name) {
                 Ok(text) => Suite::parse(name, &text),
                 Err(error) => {
                     mistakes.push(format!(
-                        "{name}: neither b1 to b5 nor a file that can be read: {error}"
+                        "{name}: neither a benchmark of the program ({}) nor a file that can be read: {error}",
+                        suite::known()
                     ));
                     continue;
                 }

@@ -33,7 +33,6 @@ pub fn measure(options: &Options, scratch: &Scratch) {
             target: "/hello.php".into(),
             connections: 50,
             seconds: 2,
-            host: None,
         };
         wrk::run(server.address(), &load);
         let each = |field| {

@@ -28,7 +28,6 @@ pub fn measure(options: &Options, scratch: &Scratch) {
                 target: "/hello.php".into(),
                 connections,
                 seconds: 1,
-                host: None,
             };
             wrk::run(server.address(), &load);
             load.seconds = options.seconds;
@@ -72,16 +71,16 @@ fn switches(pids: &[i32]) -> (u64, u64) {
 fn context_switches(server: &dyn Server, load: &Load) {
     let pids = pids();
     let before = switches(&pids);
-    let report = wrk::run(server.address(), load);
+    let rate = wrk::run(server.address(), load);
     let after = switches(&pids);
-    let requests = report.good_per_second * f64::from(load.seconds);
+    let requests = rate * f64::from(load.seconds);
     println!(
         "  {:<10} c={:<3} {:.3} sleeps and {:.3} preemptions a request, all processes together ({:.0} req/s)",
         server.kind().name(),
         load.connections,
         (after.0 - before.0) as f64 / requests,
         (after.1 - before.1) as f64 / requests,
-        report.good_per_second,
+        rate,
     );
 }
 
@@ -103,8 +102,8 @@ fn system_calls(server: &dyn Server, load: &Load) {
         std::time::Duration::from_secs(10),
         || traced.iter().all(|pid| is_traced(*pid)),
     );
-    let report = wrk::run(server.address(), load);
-    let requests = report.good_per_second * f64::from(load.seconds);
+    let rate = wrk::run(server.address(), load);
+    let requests = rate * f64::from(load.seconds);
     let _ = kill_process(Pid::from_child(&strace), Signal::INT);
     let output = strace.wait_with_output().expect("strace ends");
     let text = String::from_utf8_lossy(&output.stderr);

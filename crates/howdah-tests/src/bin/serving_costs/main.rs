@@ -1,0 +1,40 @@
+//! What a request costs besides time: system calls, context switches, memory, and PHP's CPU time by opcache's
+//! settings. `cargo run --release -p howdah-tests --bin serving_costs -- --help`. Rates and latencies
+//! beside rivals are `howdah compare`'s (`benchmarks/hello.toml`, `cache.toml` …).
+
+mod cost;
+mod memory;
+mod opcache;
+mod options;
+
+use howdah_tests::rig::{Kind, Server, Site};
+use howdah_tests::scratch::Scratch;
+
+use options::Options;
+
+const BODY: &str = "Hello, elephant riders!\n";
+
+fn main() {
+    let options = Options::read();
+    let scratch = Scratch::new("serving-costs");
+    scratch.write(
+        "site/hello.php",
+        format!("<?php echo \"{}\\n\";", BODY.trim_end()),
+    );
+    if options.wants("cost") {
+        cost::measure(&options, &scratch);
+    }
+    if options.wants("opcache") {
+        opcache::measure(&options, &scratch);
+    }
+    if options.wants("memory") {
+        memory::measure(&options, &scratch);
+    }
+}
+
+fn start(kind: Kind, options: &Options, scratch: &Scratch) -> Box<dyn Server> {
+    let site = Site::new(scratch.join("site"))
+        .children(options.children)
+        .ini("opcache.revalidate_freq", "2");
+    kind.start(&site)
+}
