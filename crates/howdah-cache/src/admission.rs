@@ -4,13 +4,13 @@
 //! shown that it could be stored: a page is in the cache from its second visit on, and PHP does not run
 //! more often than there are visits.
 //!
-//! The clean room may still get another answer than that visitor did. After each render that is not
-//! stored the page is left alone for a time that doubles; a page whose render wrote to a database, as
-//! applications that count visitors do, gets one more chance and then none.
+//! The server's own render may still get another answer than that visitor did. After each render
+//! that is not stored the page is not tried for a time that doubles; a page whose render wrote to a
+//! database, as applications that count visitors do, gets one more chance and then none.
 //!
-//! That a page could not be stored counts within an *epoch* only, a number that the caller changes when
-//! somebody asks for a fresh start (a purge by hand). Bounded; what is forgotten is learnt again at the
-//! next visit.
+//! That a page could not be stored counts within an *epoch* only, a number that the caller changes
+//! when somebody asks for a fresh start (a purge by hand). The number of entries is bounded; a
+//! forgotten one is learnt again at the next visit.
 
 use std::hash::{BuildHasher, RandomState};
 

@@ -1,10 +1,9 @@
-//! Are two renders of one page the same? For trying the cache out before it is switched on, and for
-//! watching over it afterwards. Tells three things apart: the same; different only in words that look
-//! like a nonce or token, made for each render; different. It says where, never what: pages may
-//! be private.
+//! Compares two renders of one page, for a dry run before the cache is switched on and for checks
+//! afterwards. Distinguishes three cases: the same; different only in words that look like a nonce
+//! or token, made for each render; different. It says where, never what: pages may be private.
 //!
-//! Honest rather than clever: a number is never noise, because prices and dates are numbers, and a
-//! page whose words differ in number or order is different.
+//! A number is never noise, because prices and dates are numbers, and a page whose words differ in
+//! number or order is different.
 
 /// The result of comparing the stored page with a fresh render.
 #[derive(Clone, Debug, PartialEq, Eq)]

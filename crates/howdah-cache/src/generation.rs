@@ -66,7 +66,7 @@ pub trait Journal: fmt::Debug + Send + Sync {
     fn under_way(&self, any: bool);
 }
 
-/// A write is under way; when this is dropped, it is through, and what it made old was purged.
+/// A write in progress; dropping this marks its end, when the pages that it invalidates are purged.
 #[derive(Debug)]
 pub struct UnderWay(Arc<Generations>);
 

@@ -13,8 +13,8 @@
 //! - [`policy`]: RFC 9111 for a shared cache, and what is stricter here.
 //! - [`pass`]: every no, by name.
 //! - [`cookie`], [`key`]: what a request is, read as PHP reads it.
-//! - [`preset`]: what is known of WordPress, MediaWiki and others; [`noise`]: which of their database
-//!   writes change no page.
+//! - [`preset`]: knowledge about WordPress, MediaWiki and others; [`noise`]: which of their
+//!   database writes change no page.
 //! - [`tags`]: names pages go by; [`purge`]: how applications and people say what is to be purged.
 //! - [`generation`]: purges in constant time: a number compared when a page is read.
 //! - [`admission`]: which pages are rendered; [`flight`]: by whom. [`object`]: a stored response;

@@ -1,5 +1,5 @@
-//! Every reason why a request or a response is not the cache's business, by its one name: the same
-//! in the log, the metrics, `Cache-Status`, `howdah cache explain`, the docs and the tests.
+//! Every reason why a request or a response bypasses the cache, by its one name: the same in the
+//! log, the metrics, `Cache-Status`, `howdah cache explain`, the docs and the tests.
 
 use std::fmt;
 

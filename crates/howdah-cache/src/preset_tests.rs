@@ -456,7 +456,7 @@ fn where_an_application_forbids_caching_the_advice_names_its_setting() {
         let advice = Preset::find(preset).unwrap().advice;
         assert!(advice.contains(setting), "{preset}: {advice}");
     }
-    // These cannot be told to stop.
+    // These cannot be switched off.
     for preset in ["joomla", "phpbb", "magento"] {
         let advice = Preset::find(preset).unwrap().advice;
         assert!(advice.contains("not stored"), "{preset}: {advice}");

@@ -1,6 +1,6 @@
-//! How it is said what is to be purged: the fields of a response, the words of a person or a script.
-//! Pure: text in, [`Order`]s out; they are carried out by `generation`. What cannot be said exactly
-//! purges more than was asked, never less; what cannot be read is refused, never guessed.
+//! Parses purge orders: header fields of a response, arguments of a command or a script. Pure: text
+//! in, [`Order`]s out; they are carried out by `generation`. An order that cannot be expressed
+//! exactly purges more than was asked, never less; one that cannot be parsed is refused.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! What of a stored page a request gets: all of it, a part, or word that nothing has changed.
-//! RFC 9110 §13 (conditions), §14 (ranges); RFC 9111 §4.3.2. Values in, a decision out.
+//! Decides what a request gets of a stored page: all of it, a part, or 304. RFC 9110 §13
+//! (conditions), §14 (ranges); RFC 9111 §4.3.2. Values in, a decision out.
 
 use crate::field::{self, members};
 use crate::object::Object;

@@ -1,5 +1,4 @@
-//! What a pool is configured with. Made by the config reader, which has checked it; the words are
-//! php-fpm's where php-fpm has one.
+//! The configuration of a pool, checked by the config reader. Names are php-fpm's where it has one.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -239,8 +238,9 @@ pub struct CgiConfig {
 /// How the requests of a pool of FastCGI programs are spread over processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Processes {
-    /// One program, which forks `max_children` children itself (`PHP_FCGI_CHILDREN`): they share one
-    /// opcache. Its children cannot be told apart from outside, so the program is replaced as a whole.
+    /// One program, which forks `max_children` children itself (`PHP_FCGI_CHILDREN`): they share
+    /// one opcache. Its children cannot be distinguished from outside, so the program is replaced
+    /// as a whole.
     Shared,
     /// Up to `max_children` programs, each with an opcache of its own.
     Independent {

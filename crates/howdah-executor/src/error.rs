@@ -66,7 +66,7 @@ impl std::fmt::Display for Errno {
             E::ACCESS => {
                 "it is not executable for the pool's user (chmod +x), or a directory above it is closed"
             }
-            E::NOENT => "its interpreter, the first line of a script (#!), is not there",
+            E::NOENT => "its interpreter, named in the first line (#!), does not exist",
             E::NOEXEC => "it is neither a binary nor begins with #! and an interpreter",
             E::TOOBIG => "the request's variables exceed what the system passes to a program",
             E::TXTBSY => "it is being written",

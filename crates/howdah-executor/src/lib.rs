@@ -144,7 +144,7 @@ pub enum Event {
     End,
 }
 
-/// One run of a script. Dropping it tells the script that the client is gone; what the process
+/// One run of a script. Dropping it informs the script that the client has left; what the process
 /// still holds stays accounted for by its pool.
 pub trait Run: Send {
     /// Polls for the next event; `Pending` wakes the task of `cx` when there is one.
@@ -154,7 +154,7 @@ pub trait Run: Send {
     /// index in the scoreboard: for the access log.
     fn timing(&self) -> RunTiming;
 
-    /// Whether a process has begun with it, as far as can be told. One that has not can be taken back
+    /// Whether a process has begun with it, as far as is known. One that has not can be taken back
     /// at no cost.
     fn is_claimed(&self) -> bool {
         self.timing().child.is_some()

@@ -44,9 +44,10 @@ pub trait Pool: Executor {
     fn restart(&self) {}
 }
 
-/// Starts a pool for `fronts` front threads (see [`crate::front_thread::attach`]). Returns at
-/// once: requests queue until they can be run; [`Pool::ready`] tells when, or why not. `may_sleep`: a
-/// pool that is to have no process at rest (`ondemand`) has none before its first request.
+/// Starts a pool for `fronts` front threads (see [`crate::front_thread::attach`]). Returns at once:
+/// requests queue until they can be run; [`Pool::ready`] resolves then, or says why not.
+/// `may_sleep`: a pool that is to have no process at rest (`ondemand`) has none before its first
+/// request.
 ///
 /// # Errors
 /// The pool's memory, thread or sockets could not be had.

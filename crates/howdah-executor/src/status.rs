@@ -100,7 +100,7 @@ pub struct BackendRow {
     pub connects: u64,
     /// Attempts that failed: it could not be reached, broke off, or made no sense.
     pub failures: u64,
-    /// Times its backlog was full.
+    /// Times the backend's backlog was full.
     pub overflows: u64,
 }
 

@@ -1,5 +1,5 @@
-//! FastCGI backends that are full, away, slow or stopped: requests wait their turn, and are refused by
-//! name only when that is over.
+//! FastCGI backends that are full, missing, slow or stopped: requests wait, and are refused by name
+//! only when their time is over.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Everything that can go wrong with PHP processes, with real ones: who pays for it, and that the
-//! pool serves on.
+//! Everything that can go wrong with real PHP processes: which requests it costs, and that the pool
+//! goes on serving.
 
 mod support;
 

@@ -224,7 +224,7 @@ fn a_program_may_read_nothing_split_its_head_and_say_100_kilobytes_before_it() {
         match mode {
             // All of it, line by line, whatever the mode of the program's start.
             Mode::FastCgi | Mode::Pool => drop(log.wait_for("line 9 xxxx")),
-            Mode::Cgi => drop(log.wait_for("is not logged any further")),
+            Mode::Cgi => drop(log.wait_for("standard error of the program is not logged")),
         }
     }
 }

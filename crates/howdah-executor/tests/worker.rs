@@ -1,5 +1,5 @@
-//! Pools of workers with the real `howdah-php`: boots that fail, workers that end, and their
-//! restart, which costs nobody an answer.
+//! Pools of workers with the real `howdah-php`: boots that fail, workers that end, and restarts,
+//! during which every request is answered.
 
 mod support;
 
@@ -309,7 +309,7 @@ fn a_drain_lets_workers_tidy_up() {
     assert_eq!(std::fs::read_to_string(&tidy).unwrap(), "tidy");
 }
 
-/// A worker serves as soon as it has booted; that it has is told by the zygote, which may be late.
+/// A worker serves as soon as it has booted; the zygote's report of this may be late.
 #[test]
 fn a_drain_lets_a_worker_tidy_up_that_nobody_has_told_of() {
     let dir = tempfile::tempdir().unwrap();
@@ -347,7 +347,7 @@ fn a_watched_file_that_changes_brings_new_workers_and_loses_no_request() {
     let site = Site::worker(config, text);
     on_front(async {
         site.pool.ready().await.unwrap();
-        // lib/ was not there when watching began: that is told, and a restart looks again.
+        // lib/ was missing when watching began: this is reported, and a restart looks again.
         assert!(get(&site, "").await.unwrap().starts_with("none "));
         assert!(
             site.log.all().iter().any(|l| l.contains("WatchIncomplete")),

@@ -370,7 +370,8 @@ fn what_is_not_here_or_does_not_start_says_so_and_the_others_are_measured() {
         make_executable(&program);
         fs::set_permissions(scratch.path("bin"), fs::Permissions::from_mode(0o755)).unwrap();
     }
-    // Only the distribution's programs beside them: a rival that somebody has installed himself is not here.
+    // Only the distribution's programs beside them: rivals that were installed by hand are left
+    // out.
     let path = format!(
         "{}:/usr/sbin:/usr/bin:/sbin:/bin",
         scratch.path("bin").display()

@@ -20,7 +20,7 @@ pub enum Action {
     Try(Options, u32),
 }
 
-/// What the command line tells a zygote.
+/// A zygote's command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Name of the pool, for process titles and messages.

@@ -1,5 +1,5 @@
-//! `howdah-php php`: PHP as on a command line, for `howdah php`, which starts it and reads what it
-//! tells of writes to databases. The options are those of `howdah php`, made plain; no front, no HTTP.
+//! `howdah-php php`: PHP as on a command line, for `howdah php`, which starts it and reads its
+//! reports of database writes. The options are those of `howdah php`; no front, no HTTP.
 
 use std::ffi::{CString, OsString};
 use std::process::ExitCode;

@@ -143,7 +143,7 @@ fn silent_connections_at_the_limit_keep_nobody_out() {
         for _ in 0..5 {
             silent.push(script.connect());
         }
-        // A visitor who speaks now and then keeps his connection.
+        // A visitor who sends something now and then keeps the connection.
         assert_eq!(regular.get("/").text(), "ok");
         assert_eq!(script.get("/").text(), "ok");
     }

@@ -1,4 +1,4 @@
-//! What a script is told about its request: `$_SERVER`, the environment, headers, cookies, auth.
+//! What a script learns about its request: `$_SERVER`, the environment, headers, cookies, auth.
 
 mod front;
 

@@ -257,7 +257,7 @@ fn no_superglobal_of_one_visitor_is_seen_by_the_next() {
         $_SERVER['HTTP_X_SECRET'] ?? null, getenv('HTTP_X_SECRET'), filter_input(INPUT_GET, 'g'), filter_input(INPUT_COOKIE, 'c'),
         filter_input(INPUT_POST, 'p'), filter_input(INPUT_SERVER, 'HTTP_X_SECRET'),
         file_get_contents('php://input'), getallheaders()['X-Secret'] ?? null, defined('SID') ? SID : '']);";
-    // Compiled and armed before, so that nothing is made anew merely because it is named anew.
+    // Compiled and armed before, so that nothing is made again only because its name is new.
     let empty = worker.says(look);
     for round in 0..3 {
         let rich = worker

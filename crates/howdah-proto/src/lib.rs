@@ -1,5 +1,5 @@
-//! The words spoken between the front and PHP processes. No I/O, no clock: bytes and time are
-//! handed in.
+//! The protocols between the front and PHP processes. No I/O, no clock: bytes and time are passed
+//! in.
 //!
 //! - [`cgi_response`]: what CGI programs and FastCGI applications answer with (RFC 3875 §6).
 //! - [`fastcgi`]: FastCGI 1.0 records, a web server's side.

@@ -1,5 +1,5 @@
-//! What a worker child says of itself: that its script has booted, or why it has not. A packet of
-//! text each, from the child to its zygote, which passes it on ([`crate::control::Report::Worker`]).
+//! What a worker child reports: that its script has booted, or why it has not. A packet of text
+//! each, from the child to its zygote, which passes it on ([`crate::control::Report::Worker`]).
 
 use crate::shm::ChildId;
 

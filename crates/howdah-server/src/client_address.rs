@@ -1,11 +1,11 @@
 //! Who the client is: the connection's peer, or, when the peer is a configured proxy, whom that
 //! proxy names. Decides from values alone: no socket, no configuration file.
 //!
-//! Nobody is believed by default. `X-Forwarded-*` and `Forwarded` (RFC 7239) are read only when the
-//! connection's peer lies in a configured network, and then from the right: each proxy appends what
-//! it saw, so the rightmost address that is not a trusted proxy's is the last one a trusted party
-//! vouches for (nginx `real_ip_recursive on`). What stands left of it is the client's own claim.
-//! Only one of the two header families is read, the configured one: a proxy that writes
+//! No proxy is trusted by default. `X-Forwarded-*` and `Forwarded` (RFC 7239) are read only when
+//! the connection's peer lies in a configured network, and then from the right: each proxy appends
+//! what it saw, so the rightmost address that is not a trusted proxy's is the last one a trusted
+//! party vouches for (nginx `real_ip_recursive on`). Everything left of it is the client's own
+//! claim. Only one of the two header families is read, the configured one: a proxy that writes
 //! `X-Forwarded-For` passes a client's `Forwarded` through untouched, and the reverse.
 //! `X-Forwarded-Host` and `-Port` have switches of their own, off by default: most proxies keep
 //! `Host` and pass these two through from whoever sent them.

@@ -170,7 +170,7 @@ impl Failure {
             Failure::Run(error) => match error {
                 ExecError::PoolDown { name, message } => format!("{name}: {message}").into(),
                 ExecError::ChildDied(Exit::Code(code)) => {
-                    format!("the script's process left with exit code {code}").into()
+                    format!("the script's process exited with code {code}").into()
                 }
                 ExecError::ChildDied(Exit::Signal(signal)) => {
                     format!("the script's process was ended by signal {signal}").into()
@@ -188,13 +188,13 @@ impl Failure {
                     format!("no FastCGI backend can be reached: {message}").into()
                 }
                 ExecError::BackendClosed { answering: true } => {
-                    "the FastCGI backend closed the connection within its answer".into()
+                    "the FastCGI backend closed the connection during its answer".into()
                 }
                 ExecError::BackendClosed { answering: false } => {
                     "the FastCGI backend closed the connection without an answer: its process died, or it was stopped".into()
                 }
                 ExecError::BackendTimeout => {
-                    "the FastCGI backend took or gave nothing within send_timeout or read_timeout".into()
+                    "the FastCGI backend read or sent nothing within send_timeout or read_timeout".into()
                 }
                 ExecError::BackendRefused => {
                     "the FastCGI backend refused the request; is it a responder?".into()
@@ -210,13 +210,13 @@ impl Failure {
             )
             .into(),
             Failure::LocalRedirectLoop(target) => format!(
-                "programs redirect locally without an end, last to {}; a program that means the client to go there says `Status: 302`",
+                "local redirects do not end, last to {}; to redirect the client, a program sends `Status: 302`",
                 target.escape_ascii()
             )
             .into(),
             Failure::Purge(refused) => refused.message().into(),
             Failure::ClientTooSlow => {
-                "the client took its answer too slowly: below limits.send_rate, or while its script waited for it".into()
+                "the client read its answer too slowly: below limits.send_rate, or while its script waited".into()
             }
             Failure::EncoderFailed(error) => format!("the response could not be compressed: {error}").into(),
             _ => "".into(),

@@ -1,5 +1,5 @@
-//! What happens to a request, from top to bottom: who sent it, which site, which route, file or
-//! script, what went wrong, what is logged. The parts decide; this file only orders them.
+//! The path of a request: client address, site, route, file or script, failures, logs. The parts
+//! decide; this file only orders them.
 //!
 //! ```text
 //! head ─► client address ─► site by host ─► status page? ─► [cache] ─► route ─┬─ file

@@ -55,23 +55,26 @@ fn form(request: &RequestHead) -> Form {
 fn words(status: u16) -> (&'static str, &'static str) {
     match status {
         400 => ("Bad Request", "The request could not be understood."),
-        401 => ("Unauthorized", "This page asks for a name and a password."),
-        403 => ("Forbidden", "This page may not be seen."),
+        401 => (
+            "Unauthorized",
+            "This page requires a user name and a password.",
+        ),
+        403 => ("Forbidden", "Access to this page is denied."),
         404 => ("Not Found", "There is nothing at this address."),
         405 => (
             "Method Not Allowed",
-            "This address does not answer to that method.",
+            "This address does not support that method.",
         ),
         408 => ("Request Timeout", "The request took too long to arrive."),
-        410 => ("Gone", "What was here is gone for good."),
+        410 => ("Gone", "This page was removed permanently."),
         413 => (
             "Content Too Large",
-            "What was sent is larger than this site takes.",
+            "The request is larger than this site accepts.",
         ),
         414 => ("URI Too Long", "The address is too long."),
         417 => (
             "Expectation Failed",
-            "The request expects what this server does not do.",
+            "This server does not support what the request expects.",
         ),
         429 => ("Too Many Requests", "Please wait a moment."),
         431 => (
@@ -82,7 +85,10 @@ fn words(status: u16) -> (&'static str, &'static str) {
             "Internal Server Error",
             "Something went wrong on this server.",
         ),
-        501 => ("Not Implemented", "This server does not know that method."),
+        501 => (
+            "Not Implemented",
+            "This server does not support that method.",
+        ),
         502 => ("Bad Gateway", "The application failed to answer."),
         503 => (
             "Service Unavailable",
@@ -94,11 +100,11 @@ fn words(status: u16) -> (&'static str, &'static str) {
         ),
         505 => (
             "HTTP Version Not Supported",
-            "This server speaks HTTP/1.0 and HTTP/1.1.",
+            "This server supports HTTP/1.0 and HTTP/1.1.",
         ),
         507 => (
             "Insufficient Storage",
-            "There is no room to store what was sent.",
+            "There is no room to store the request.",
         ),
         402..500 => ("Client Error", "The request could not be answered."),
         _ => ("Server Error", "Something went wrong on this server."),

@@ -1,5 +1,5 @@
-//! The front over real sockets, with an executor that says what the test tells it to: what a
-//! client sees, what the script is given, what is written down.
+//! The front over real sockets, with an executor that answers as the test says: what a client sees,
+//! what the script is given, what is written down.
 
 mod rig;
 

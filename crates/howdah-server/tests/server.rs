@@ -397,8 +397,8 @@ fn who_sends_nothing_or_part_of_a_head_makes_room_and_who_is_answered_stays() {
             silent.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n").unwrap();
         }
         crowd.push(silent);
-        // Between two of his requests fewer connections come than there are places: ten at most, as
-        // the server sees it.
+        // Between two of the visitor's requests fewer connections arrive than there are slots: ten
+        // at most, as the server sees it.
         if number % 4 == 0 {
             asked(&mut visitor);
             asked(&mut connect(address));

@@ -1,6 +1,5 @@
-//! A browser without a screen: keeps cookies and one connection alive, follows
-//! redirects, sends forms. It does not run scripts, and holds one site only: a
-//! redirect to another host is an error, not a journey.
+//! A browser without a screen: keeps cookies and one connection alive, follows redirects, sends
+//! forms. It does not run scripts, and holds one site only: a redirect to another host is an error.
 
 use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
 use std::net::SocketAddr;

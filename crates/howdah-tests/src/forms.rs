@@ -43,7 +43,7 @@ impl Form {
 pub struct File {
     /// The form field.
     pub field: String,
-    /// The file's name as the browser tells it.
+    /// The file's name as the browser sends it.
     pub name: String,
     /// Its media type.
     pub kind: String,

@@ -1,6 +1,6 @@
-//! A gate a script stands at: the test learns that the script runs and in which process,
-//! does what it has to do, and lets the script go on. A named pipe (fifo(7)) carries both,
-//! so that nobody guesses with a sleep how long a start takes.
+//! A gate at which a script waits: the test learns that the script runs and in which process, acts,
+//! and lets the script go on. A named pipe (fifo(7)) carries both, so that nobody guesses with a
+//! sleep how long a start takes.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -16,7 +16,7 @@ use crate::process::wait_until;
 const ARRIVAL: Duration = Duration::from_secs(30);
 
 /// The PHP side: `GATE` is replaced by the directory of the gates. A script that calls
-/// `stand_at($name)` tells its process id and stands there until it is let through.
+/// `stand_at($name)` reports its process id and waits until the test opens the gate.
 const PHP: &str = r#"<?php
 function stand_at(string $name): void
 {
@@ -49,7 +49,7 @@ pub struct Standing {
 }
 
 impl Gate {
-    /// Makes the gate `name` in `directory`, anew if it was used before.
+    /// Makes the gate `name` in `directory`, again if it was used before.
     ///
     /// # Panics
     /// If the pipe cannot be made.

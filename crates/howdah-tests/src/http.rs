@@ -137,7 +137,7 @@ impl Response {
     }
 }
 
-/// How the end of a body is told (RFC 9112 §6.3).
+/// How the end of a body is marked (RFC 9112 §6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     /// HEAD, 1xx, 204, 304: no body whatever the headers say.

@@ -1,7 +1,7 @@
-//! The workshop of the end-to-end tests: starts the real `howdah` program (and its
-//! rivals, in private directories on loopback), speaks strict HTTP/1.1 to them, and
-//! behaves like a browser where an application expects one. It is not part of the
-//! product and shares no code with it: what it checks are bytes on the wire.
+//! The rig of the end-to-end tests: starts the real `howdah` program (and its rivals, in private
+//! directories on loopback), speaks strict HTTP/1.1 to them, and behaves like a browser where an
+//! application expects one. It is not part of the product and shares no code with it: what it
+//! checks are bytes on the wire.
 //!
 //! Every server here answers to [`rig::Server`], so a journey through an application
 //! runs unchanged against Howdah, nginx + php-fpm or mod_php. `HOWDAH_TESTS_SERVER`

@@ -185,7 +185,7 @@ impl Running {
         );
     }
 
-    /// Ends the load (under [`Stop::Each`]: waits for its end) and tells the outcome.
+    /// Ends the load (under [`Stop::Each`]: waits for its end) and returns the outcome.
     ///
     /// # Panics
     /// If a client thread panicked.

@@ -130,7 +130,7 @@ impl Witness {
         }
     }
 
-    /// Sends a probe on a connection of its own and tells the answer in facts.
+    /// Sends a probe on its own connection and returns the answer as facts.
     pub fn ask(&mut self, probe: &Probe) -> Facts {
         let mut facts = Facts::new();
         match self.exchange(probe) {

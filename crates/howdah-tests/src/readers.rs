@@ -1,7 +1,6 @@
-//! Readers, users and one who writes, all at once, every answer checked: what a page cache must
-//! survive in front of an application. A page shows an edition, a number that each write raises; who
-//! asks after a write's answer must see that edition or a later one, and nobody may see what is
-//! another's.
+//! Checks every answer to concurrent readers, users and a writer, in front of whom a page cache
+//! must not fail. A page shows an edition, a number that each write raises; a request after a
+//! write's answer must see that edition or a later one, and nobody may see another user's page.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -89,11 +88,10 @@ impl Drive<'_> {
     }
 
     /// Lets `users` go about their business, each in a loop of its own, while `write` publishes
-    /// edition after edition; edition 1 is there already. Each checks what he gets.
+    /// edition after edition; edition 1 is there already. Each checks every answer.
     ///
-    /// # Panics
-    /// If a reader gets an edition older than one written before he asked, something that is not
-    /// his, or too little comes from the cache.
+    /// # Panics If a reader gets an edition older than one written before the request, another's
+    /// page, or too few answers from the cache.
     pub fn run(
         &self,
         users: Vec<Box<dyn FnMut() + Send + '_>>,
@@ -140,7 +138,7 @@ impl Drive<'_> {
             while is_time(next) {
                 write(next);
                 written.store(next, Ordering::SeqCst);
-                // Who wrote reads what he wrote, and so does everybody.
+                // The writer sees the new edition, and so does everybody.
                 for reader in self.readers {
                     self.read(reader, &written);
                 }

@@ -80,7 +80,7 @@ impl Kind {
     }
 }
 
-/// What is to be served, in terms every server here can be told.
+/// What is to be served, in terms that every server here understands.
 #[derive(Clone, Debug)]
 pub struct Site {
     /// The document root.
@@ -88,9 +88,8 @@ pub struct Site {
     /// The directory that `howdah serve` is given: the root, or the project around it, in
     /// which Howdah has to find the root itself.
     pub project: PathBuf,
-    /// The script that answers for paths that are no file, e.g. `/index.php`; `None`
-    /// for 404. Howdah must find this out by itself when it serves the directory, so
-    /// it is told to the rivals only.
+    /// The script that answers for paths that are no file, e.g. `/index.php`; `None` for 404.
+    /// Howdah must find this out by itself when it serves the directory, so only the rivals get it.
     pub front_controller: Option<&'static str>,
     /// PHP processes.
     pub children: usize,
@@ -214,7 +213,7 @@ impl PhpIni {
     }
 }
 
-/// Whether servers must be told to leave root.
+/// Whether servers must be configured to drop root.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

@@ -6,7 +6,7 @@ use howdah_tests::fixture::{Builder, Fixture};
 use howdah_tests::http::{self, Response};
 use howdah_tests::rig::Fpm;
 
-/// Allows who sends `X-Key: open`; says what it was told; breaks as it is asked to.
+/// Allows requests with `X-Key: open`; reports its variables; fails as the request says.
 const GUARD: &str = r#"
 use FCGI; use strict;
 my %env;

@@ -1,5 +1,5 @@
-//! The page cache over HTTP: what is shared and what never is, writes that make pages old. One render
-//! for many: `cache_flights.rs`; what other caches fell to: `cache_attacks`.
+//! The page cache over HTTP: what is shared and what never is, and writes that invalidate pages.
+//! One render for many: `cache_flights.rs`; known attacks: `cache_attacks`.
 
 use std::net::SocketAddr;
 
@@ -52,7 +52,7 @@ fn a_page_is_rendered_once_and_holds_nothing_of_whoever_asked_first() {
     let fixture = server("cache-clean", "cache = \"on\"");
     let evil = "User-Agent: evil-agent\r\nX-Forwarded-Host: evil.example\r\nX-Original-URL: /evil\r\n\
                 Referer: evil-page\r\nAccept-Language: evil\r\nCookie: _ga=evil\r\n";
-    // His own answer shows that the page can be stored, but is not what is stored.
+    // The visitor's own answer shows that the page can be stored, but is not itself stored.
     let own = ask(fixture.address(), "GET", "/page.php?utm_source=evil", evil);
     assert_eq!(cache(&own), "Howdah; fwd=miss; detail=NotYetAdmitted");
     assert_eq!(own.header("X-Cache"), Some("MISS"));
@@ -144,7 +144,7 @@ fn an_answer_with_a_cookie_a_session_or_a_private_word_is_never_shared() {
         let told: Vec<String> = (0..3)
             .map(|_| cache(&ask(fixture.address(), "GET", &path, "")))
             .collect();
-        // What goes wrong after the head has left may be too late to be told in it.
+        // A failure after the head has been sent may be too late to be in it.
         let late = |told: &String| query == "fatal" && told.ends_with("NotYetAdmitted");
         let expected = format!("Howdah; fwd=miss; detail={why}");
         assert!(told.iter().all(|t| *t == expected || late(t)), "{told:?}");
@@ -254,7 +254,7 @@ fn an_administrator_purges_and_asks_why() {
     }
     let cookies = &fixture.status()["cache"]["sites"][0]["cookies"];
     assert_eq!(*cookies, serde_json::json!([["x", 3]]));
-    assert!(words(&["status"]).contains("cookies not known: x 3"));
+    assert!(words(&["status"]).contains("unknown cookies: x 3"));
     assert_eq!(
         words(&["cache", "purge", "/page.php"]),
         "purged: /page.php (1 page in memory)\n"

@@ -65,7 +65,7 @@ fn nobody_reads_anothers_page_or_an_old_one_in_the_guestbook() {
             .shows("Log out keeper");
     };
     edit(1);
-    // One with a session who is nobody: his notices and tokens are his.
+    // A session without a user: its notices and tokens are personal.
     let mut visitor = Browser::new(server.address());
     visitor.get("/").shows("Sign the book");
     let users: Vec<Box<dyn FnMut() + Send>> = vec![

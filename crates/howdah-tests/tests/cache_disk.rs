@@ -294,7 +294,7 @@ fn no_body_is_wrong_or_old_after_kills_under_load() {
     let mut kept = 0;
     for round in 0..rounds {
         let address = fixture.address();
-        // What was left: each page before anything is rendered anew.
+        // What was left: each page before anything is rendered again.
         let before = load.hits.load(Ordering::SeqCst);
         for page in 0..PAGES {
             load.read(address, page).expect("the server is up");

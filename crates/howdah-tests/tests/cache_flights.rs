@@ -76,8 +76,8 @@ fn five_hundred_who_ask_for_a_cold_page_cost_one_run_of_the_first_and_one_for_al
     assert!(told(&ask(fixture.address())).starts_with("Howdah; hit"));
 }
 
-/// Who waited for a page that turns out to be somebody's own goes for himself, at once; nobody after
-/// him waits (hit-for-miss), and PHP never runs for the cache.
+/// Requests that waited for a page which turns out to be personal run PHP at once; later ones do
+/// not wait (hit-for-miss), and PHP never runs for the cache.
 #[test]
 fn who_waits_for_a_page_that_is_not_shared_gets_his_own() {
     let fixture = server("flight-personal", "");

@@ -1,5 +1,5 @@
-//! Long pages: one is in memory once, for all who read it; one that memory cannot take is not kept,
-//! and that is said.
+//! Long pages: a page is in memory once for all readers; a page that does not fit is not stored,
+//! and this is reported.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -110,7 +110,7 @@ fn a_page_longer_than_half_of_the_memory_is_not_kept_and_says_so() {
         .config("[cache]\nmemory = \"4M\"")
         .site("cache = \"on\"")
         .start();
-    // The first head leaves before the body is that long; who comes later is told.
+    // The first head is sent before the body is that long; later answers name the reason.
     for why in ["NotYetAdmitted", "TooLarge"] {
         let page = fixture.get("/page.php");
         assert_eq!(page.body.len(), 3 * MIB);

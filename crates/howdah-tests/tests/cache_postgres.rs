@@ -223,7 +223,7 @@ fn what_a_transaction_writes_is_seen_when_it_is_committed_and_not_when_it_is_rol
     let explained = fixture.control(&["cache", "explain", "http://example.org/page.php"]);
     let said = String::from_utf8_lossy(&explained.stdout).into_owned();
     assert!(
-        said.contains("pages were made old by SELECT put() at "),
+        said.contains("pages were invalidated by SELECT put() at "),
         "{said}"
     );
 }

@@ -1,5 +1,5 @@
-//! The cache on trial (`dry-run`) and watched over (`cache_shadow`): what would have been a hit, and what
-//! would have been wrong, with nonces told apart.
+//! Dry runs (`dry-run`) and checks (`cache_shadow`) of the cache: what would have been a hit, and
+//! what would have been wrong, except for nonces.
 
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http::{Response, exchange};
@@ -122,5 +122,8 @@ fn a_shadow_finds_what_the_cache_could_not_see_and_heals_it() {
     fixture.wait("the page is not kept any more", |f| {
         ask(f, "/page.php").header("X-Cache") == Some("PASS")
     });
-    fixture.wait_for_log(&["ShadowDiffers", "a fresh render would not be kept: Private"]);
+    fixture.wait_for_log(&[
+        "ShadowDiffers",
+        "a fresh render would not be stored: Private",
+    ]);
 }

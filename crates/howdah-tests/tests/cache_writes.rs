@@ -1,6 +1,6 @@
-//! The page cache and databases: a write that PHP makes by any of its extensions makes pages old before
-//! the writer's answer leaves, whatever the request was. All requests here are GETs: nothing but the
-//! statement itself tells of the write.
+//! The page cache and databases: a write by any of PHP's extensions invalidates pages before the
+//! writer's answer leaves, whatever the request was. All requests here are GETs: only the statement
+//! itself shows the write.
 
 #[path = "written/mod.rs"]
 mod written;
@@ -125,7 +125,7 @@ case 'pdo-transaction':
 echo 'done';
 "#;
 
-/// The presets' lists are WordPress' here: rows are told by their names.
+/// The presets' lists are WordPress' here: rows are recognised by their names.
 const WORDPRESS_SCHEMA: &str = r#"<?php
 mysqli_report(MYSQLI_REPORT_ERROR | MYSQLI_REPORT_STRICT);
 $db = new PDO('mysql:unix_socket=SOCKET;dbname=site', 'site', 'secret', [PDO::ATTR_EMULATE_PREPARES => true]);
@@ -206,7 +206,7 @@ fn a_run_that_wrote_is_never_stored_and_explain_says_where() {
         "{said}"
     );
     assert!(
-        said.contains("pages were made old by UPDATE page"),
+        said.contains("pages were invalidated by UPDATE page"),
         "{said}"
     );
 }
@@ -299,7 +299,7 @@ fn what_a_command_line_writes_is_told_before_it_ends_and_its_exit_status_is_the_
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!((output.status.code(), said.as_str()), (Some(7), "said"));
     assert_eq!(read(&fixture, "/page.php"), ("by-cli".to_owned(), false));
-    // It dies in the middle: it has told before.
+    // It dies in the middle, after it has reported the write.
     let script = fixture.write(
         "die.php",
         format!(
@@ -311,7 +311,7 @@ fn what_a_command_line_writes_is_told_before_it_ends_and_its_exit_status_is_the_
     let output = command_line(&control, &[script.to_str().unwrap(), "-x"]);
     assert_eq!(output.status.code(), Some(137));
     assert_eq!(read(&fixture, "/page.php"), ("-x".to_owned(), false));
-    // What reads tells nothing.
+    // A statement that reads reports nothing.
     assert!(read(&fixture, "/page.php").1);
     let count = format!(
         "echo (new PDO('sqlite:{file}'))->query('SELECT COUNT(*) FROM page')->fetchColumn();"
@@ -373,7 +373,7 @@ fn a_command_line_is_as_under_php() {
         String::from_utf8_lossy(&theirs.stdout)
     );
     assert!(ours.stderr.is_empty(), "{ours:?}");
-    // A server that has no cache has nothing to be told.
+    // A server without a cache needs no reports.
     let write = "(new PDO('sqlite::memory:'))->exec('CREATE TABLE t (a)');";
     let output = command_line(control.as_ref(), &["-r", write]);
     assert!(output.stderr.is_empty(), "{output:?}");

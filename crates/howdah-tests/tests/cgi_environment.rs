@@ -14,7 +14,7 @@ use howdah_tests::process::Process;
 use howdah_tests::rig::{free_address, is_root, wait_for_listener};
 use howdah_tests::scratch::{Scratch, repository};
 
-/// Shows its environment; started anew, or kept by FastCGI.
+/// Shows its environment; started for each request, or kept by FastCGI.
 const ENV: &str = r#"#!/usr/bin/perl
 use FCGI;
 my %params;

@@ -1,5 +1,5 @@
-//! `howdah compare` through the real program: the trap of the third benchmark is shown for what it
-//! is, results are kept, mistakes are told at once, and nothing is left running.
+//! `howdah compare` through the real program: the trap of the third benchmark is marked, results
+//! are kept, mistakes are reported at once, and nothing is left running.
 
 use std::process::{Command, Output};
 

@@ -1,6 +1,6 @@
-//! `howdah compare --app` through the real program: what is recommended has been served, a stack that
-//! gives another page is named and not measured, mistakes are told at once, and a run that was
-//! interrupted or killed goes on where it was.
+//! `howdah compare --app` through the real program: what is recommended has been served, a stack
+//! that gives another page is named and not measured, mistakes are reported at once, and `--resume`
+//! continues a run that was interrupted or killed.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
@@ -482,7 +482,7 @@ fn a_run_that_was_killed_goes_on_after_its_last_block_and_never_with_another_set
     // Two of the look, two of the decision.
     assert_eq!(rows(&outcome, 0)["howdah-embed"]["windows"], 4);
     assert_eq!(std::fs::read(&first).unwrap(), kept, "measured once");
-    // Begun anew in the same folder it would mix two comparisons.
+    // Begun again in the same folder it would mix two comparisons.
     let again = output(&mut compare(&begin));
     assert_eq!(again.status.code(), Some(3));
     assert!(text(&again.stderr).contains("holds a comparison already"));

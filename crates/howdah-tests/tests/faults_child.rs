@@ -1,6 +1,6 @@
-//! What goes wrong inside one PHP child stays there: killed, crashed, out of memory, out of
-//! time, exited. The client of that request is told the truth, nobody else notices, and the
-//! pool is whole again afterwards.
+//! What goes wrong inside one PHP child stays there: killed, crashed, out of memory, out of time,
+//! exited. The client of that request gets the right error, nobody else notices, and the pool
+//! recovers.
 
 use howdah_tests::fixture::{Fixture, HELLO, signal};
 use howdah_tests::load::{Load, Stop};
@@ -184,7 +184,7 @@ fn opcache_reset_in_a_loop_under_load_fails_no_request() {
     let many = Load::new(fixture.address(), "/many.php", "190")
         .clients(4)
         .start(Stop::WhenTold);
-    // While a restart is under way opcache tells that it is off.
+    // During a restart opcache reports that it is off.
     let resets = Load::new(fixture.address(), "/reset.php", "")
         .expecting(|body| body == b"on" || body == b"off")
         .run(300);

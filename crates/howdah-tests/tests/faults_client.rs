@@ -1,5 +1,5 @@
-//! Clients that are slow, gone or many. None of them may hold a PHP child, and each is cut
-//! off in time.
+//! Clients that are slow, gone or many. None of them may occupy a PHP child, and each is cut off in
+//! time.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};

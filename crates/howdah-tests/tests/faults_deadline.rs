@@ -115,7 +115,7 @@ fn a_slow_request_is_logged_with_its_php_stack_while_it_runs() {
     let gate = fixture.gate("slow");
     let asked = fixture.get_meanwhile("/slow.php");
     let standing = gate.wait();
-    // Logged while the script still stands there.
+    // Logged while the script still waits.
     fixture.wait_for_log(&["SlowRequest", "/slow.php"]);
     fixture.wait_for_log(&["deep_inside"]);
     assert!(!asked.is_there());

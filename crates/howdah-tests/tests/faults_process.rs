@@ -1,5 +1,5 @@
-//! The server's own processes die or are told to stop: zygote, front, master. What was not
-//! touched by the death goes on; nothing is left behind.
+//! The server's own processes die or are stopped: zygote, front, master. Everything else goes on,
+//! and nothing is left behind.
 
 use std::time::Duration;
 
@@ -109,7 +109,7 @@ fn a_zygote_that_hangs_is_replaced_when_a_child_is_to_be_forked() {
     assert!(!fixture.zygotes().contains(&zygote));
 }
 
-/// Only its zygote tells how a child ended; without a word from it the client waited for ever.
+/// Only the zygote reports how a child ended; without its report the client waited for ever.
 #[test]
 fn a_zygote_that_hangs_is_replaced_when_it_does_not_tell_of_a_child_s_death() {
     let fixture = Fixture::named("stuck-reap")
@@ -125,7 +125,7 @@ fn a_zygote_that_hangs_is_replaced_when_it_does_not_tell_of_a_child_s_death() {
     let answer = held.answer();
     assert_eq!(answer.status(), 502, "{}", answer.text());
     assert_eq!(answer.header("Howdah-Error"), Some("ChildDied"));
-    fixture.wait_for_log(&["ZygoteStuck", "a child's end"]);
+    fixture.wait_for_log(&["ZygoteStuck", "the end of a child"]);
     fixture.still_serves();
     assert!(!fixture.zygotes().contains(&zygote));
 }

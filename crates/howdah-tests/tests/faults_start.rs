@@ -1,5 +1,5 @@
-//! A server that cannot start says why in one line and leaves with a failure; it never hangs
-//! and never half runs.
+//! A server that cannot start says why in one line and exits with an error; it never hangs or runs
+//! partly.
 
 use std::net::TcpListener;
 use std::process::{Command, Output};

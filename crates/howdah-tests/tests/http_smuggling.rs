@@ -1,5 +1,5 @@
-//! Requests whose end two readers could place differently, sent to the whole server: each is
-//! refused and its connection closed, and what was hidden in it never runs.
+//! Requests whose end two parsers could see differently, sent to the whole server: each is refused
+//! and its connection closed, and what was hidden in it never runs.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

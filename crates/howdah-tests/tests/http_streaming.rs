@@ -1,5 +1,5 @@
-//! Answers and bodies in pieces: what a script flushes arrives before it goes on, what it
-//! finishes early frees its client, interim answers come first.
+//! Answers and bodies in pieces: what a script flushes arrives before it goes on, an early finish
+//! releases the client, interim answers come first.
 
 use howdah_tests::fixture::{Fixture, HELLO};
 use howdah_tests::http::{Connection, Headers, framing_of};

@@ -94,7 +94,7 @@ fn check(mode: &str) {
     );
     fixture.still_serves();
 
-    // What has begun can only be cut off; what has not is told.
+    // An answer that has begun can only be cut off; otherwise the client gets the error.
     match post(&fixture, "/half.php", b"") {
         Ok(answer) => assert_eq!(
             (answer.status(), answer.header("Howdah-Error")),
@@ -109,7 +109,9 @@ fn check(mode: &str) {
     assert_eq!(fixture.get("/noisy.php").text(), "at last", "{mode}");
     fixture.wait_for_log(&["line 0 xxx", "noisy.php"]);
     match mode {
-        "cgi" => fixture.wait_for_log(&["is not logged any further", "noisy.php"]),
+        "cgi" => {
+            fixture.wait_for_log(&["standard error of the program is not logged", "noisy.php"])
+        }
         _ => fixture.wait_for_log(&["line 99 xxx", "noisy.php"]),
     };
 

@@ -204,7 +204,7 @@ impl Admin {
                 .trim(),
             "600"
         );
-        // A statement that fails is told, not swallowed.
+        // A statement that fails is reported.
         let wrong = self
             .form("/import")
             .set("sql_query", "SELECT nothing FROM animal")

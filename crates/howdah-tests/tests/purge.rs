@@ -1,5 +1,5 @@
-//! Purging over HTTP: by the requests that plugins send, by what scripts say in their answers, and by
-//! nobody else. Every page shows how often it was rendered, so that a purge is seen.
+//! Purging over HTTP: by the requests that plugins send, by what scripts say in their answers, and
+//! by nobody else. Every page shows how often it was rendered, which shows a purge.
 
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http::{Response, exchange};
@@ -59,7 +59,7 @@ impl Served {
         }
     }
 
-    /// Which of these pages are rendered anew.
+    /// Which of these pages are rendered again.
     fn renders_anew<'p>(&self, pages: &[&'p str]) -> Vec<&'p str> {
         let anew = |page: &&str| self.ask("GET", page, "", "").header("X-Cache") == Some("MISS");
         pages.iter().copied().filter(anew).collect()

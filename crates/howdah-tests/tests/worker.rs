@@ -29,8 +29,8 @@ fn get_with(fixture: &Fixture, path: &str, header: &str) -> http::Response {
     http::exchange(address, request.as_bytes()).expect("an answer")
 }
 
-/// Each visitor logs in once and must then find himself, with his own secret, at every request,
-/// and nobody without a cookie must find anybody.
+/// Each visitor logs in once and must then find the same user and secret at every request, and
+/// nobody without a cookie must find anybody.
 #[test]
 fn sessions_of_concurrent_visitors_never_mix() {
     let fixture = worker(

@@ -114,8 +114,8 @@ pub enum Command {
     Spawner(Box<Spawner>),
 }
 
-/// `howdah serve`. Also what the master tells the front, so that both read the configuration with
-/// the same eyes.
+/// `howdah serve`. Also what the master passes to the front, so that both read the configuration
+/// with the same eyes.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Serve {
     /// Directory to serve [default: .]

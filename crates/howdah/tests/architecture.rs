@@ -1,4 +1,4 @@
-//! The picture of the crates in ARCHITECTURE.md, checked: only the edges drawn there exist, and no
+//! Checks the picture of the crates in ARCHITECTURE.md: only the edges drawn there exist, and no
 //! PHP is linked into anything but `howdah-php`.
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! The command line: help, exit codes, and what cannot work said before anything starts.
+//! The command line: help, exit codes, and mistakes that are reported before anything starts.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! `howdah check`: what a file says, and what people are told about it.
+//! `howdah check`: configuration files, and what it reports about them.
 
 mod support;
 
@@ -44,7 +44,7 @@ fn what_a_site_leaves_out_that_its_application_needs_is_advised() {
     assert!(said.starts_with("advice: a.toml:3"), "{said}");
     for part in [
         "site `blog`: WordPress lies here",
-        "no front_controller = \"/index.php\": what is no file, as a permalink, is answered 404",
+        "no front_controller = \"/index.php\": requests that name no file, such as permalinks, get 404",
         "recognise = \"on\" sets what it needs",
     ] {
         assert!(said.contains(part), "{said}");
@@ -64,8 +64,8 @@ fn what_a_site_leaves_out_that_its_application_needs_is_advised() {
     }
     let (said, _) = advice("root = \"laravel\"\n");
     assert!(
-        said.contains("Laravel lies here, and is meant to be served from ")
-            && said.contains("/laravel/public: with this root its code can be asked for"),
+        said.contains("Laravel lies here, and should be served from ")
+            && said.contains("/laravel/public: with this root clients can request its code"),
         "{said}"
     );
     assert_eq!(advice("root = \"plain\"\n"), nothing);
@@ -89,7 +89,7 @@ fn a_directory_is_checked_as_it_would_be_served() {
         "found DokuWiki in ",
         "8 patterns of paths are refused:",
         "/data/**  /conf/**  /bin/**  /inc/**  /vendor/**  /VERSION",
-        "what is no file   404",
+        "missing files     404",
         "index             index.php, index.html, index.htm",
         "mode embed",
         "listens on        127.0.0.1:8080",
@@ -339,7 +339,7 @@ deny = 404
         "min_spare_servers: 3 is more than max_spare_servers = 2\n",
         "a.toml:13:8: root: cannot serve the directory nowhere: No such file or directory (os error 2)\n",
         "a.toml:14:8: pool: there is no [pool.wwww]; did you mean `www`?\n",
-        "a.toml:15:10: hosts: `exa mple.org` is no host",
+        "a.toml:15:10: hosts: `exa mple.org` is not a host",
         "a.toml:16:1: unknown key `cache_tables` in [site]; it was removed: every write makes all pages old; name tables whose writes change no page in `cache_ignore_writes`\n",
         "only one of path, prefix can stand here\n",
         "a rule needs one of redirect, rewrite, deny,",

@@ -218,7 +218,7 @@ fn root_writes_and_gives_away_nothing_through_a_link_of_the_served_user() {
     let open = fs::Permissions::from_mode(0o755);
     fs::set_permissions(&scratch.0, open).unwrap();
     scratch.write("web/a.txt", "static");
-    // Debian's www-data, who serves, may do what he likes in this directory.
+    // Debian's www-data, the server's user, may do anything in this directory.
     let own = scratch.path("own");
     fs::create_dir(&own).unwrap();
     chown(&own, Some(33), Some(33)).unwrap();

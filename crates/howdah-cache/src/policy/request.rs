@@ -1,8 +1,8 @@
 //! Which requests may be answered from the cache, and rendered for it. Looks at the request alone:
 //! method, fields, path. The query is `key`'s.
 //!
-//! A field that is not in the key must not shape a shared page. Under [`Scheme::CleanRoom`] PHP does
-//! not see it; what is looked for here is what makes the *visitor* expect an answer of his own.
+//! A field that is not in the key must not shape a shared page. Under [`Scheme::CleanRoom`] PHP
+//! does not see it; this looks for what makes the *visitor* expect a personal answer.
 
 use super::{Rules, Scheme};
 use crate::cookie;

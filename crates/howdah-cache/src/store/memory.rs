@@ -295,7 +295,7 @@ impl Memory {
     }
 
     /// Whether a request would look on disk for a key. A file that memory cannot take, which may be
-    /// when it has become smaller since, is not read: each reader would have a copy of his own.
+    /// when it has become smaller since, is not read: each reader would have a copy.
     pub fn may_be_below(&self, key: &[u8], now: Millis) -> bool {
         let below = self.below.as_ref();
         below.is_some_and(|below| below.may_have(key, now, self.capacity))
@@ -310,7 +310,7 @@ impl Memory {
             }
             Some(What::Page(page)) => Slot::of(Arc::from(page)),
             Some(What::Varies(names)) => Slot::Varies(Arc::new(Variants { names })),
-            // The ticket's end tells those who wait.
+            // The end of the ticket wakes the requests that wait.
             None => return Outcome::Passed(Pass::FlightFailed),
         };
         let there = match self.pages.get_value_or_guard(&own, Some(Duration::ZERO)) {

@@ -1,5 +1,5 @@
-//! What outlives the run of a program: its standard error goes to the log, its exit is waited for,
-//! its place is given back. A task of its own beside the run, which may be dropped at any time.
+//! Cleans up after a program's run: logs its standard error, waits for its exit and returns its
+//! slot. A separate task, since the run may be dropped at any time.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ impl Lines {
         self.left = self.left.saturating_sub(line.len());
         self.say(line);
         if self.left == 0 {
-            self.say(b"the program's standard error goes on, and is not logged any further");
+            self.say(b"further standard error of the program is not logged");
         }
     }
 
@@ -60,7 +60,7 @@ impl Lines {
 }
 
 /// Looks after a process until it has ended and `over` says (or is dropped to say) that nobody
-/// signals it any more. `fate` tells the run.
+/// signals it any more. `fate` informs the run.
 pub(super) async fn run(
     shared: Arc<Shared>,
     (request, frame): (u64, Arc<RequestFrame>),

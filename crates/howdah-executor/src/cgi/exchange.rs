@@ -1,5 +1,5 @@
-//! One request in mode `cgi`: a place, a program with three pipes, its answer. Starts nothing
-//! itself and keeps nothing: what outlives the run is `aftercare`'s.
+//! One request in mode `cgi`: a slot, a program with three pipes, its answer. What outlives the run
+//! is `aftercare`'s.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -42,7 +42,7 @@ struct Guard {
     link: Arc<Link>,
     id: u64,
     complete: bool,
-    /// Dropped with the guard: tells the aftercare that no signal follows.
+    /// Dropped with the guard, which informs the aftercare that no signal follows.
     _over: oneshot::Sender<()>,
 }
 
@@ -79,7 +79,7 @@ pub(super) async fn run(
     let start = variables::start(&frame, kind, spawners_limit)?;
     if let Some(name) = variables::left_out(&frame) {
         let text = format!(
-            "AuthorizerVariable: {} and the like are left out of a program's environment: AUTH*, REMOTE_* and X_* are passed",
+            "AuthorizerVariable: {} was dropped from the program's environment; only AUTH*, REMOTE_* and X_* are passed",
             name.escape_ascii()
         );
         let (log, pool) = (&shared.log, &shared.config.name);
@@ -124,7 +124,7 @@ pub(super) async fn run(
         Ok(exit) => {
             guard.complete = true;
             if let Some(Exit::Code(code @ 1..)) = exit {
-                let text = format!("ExitStatus: the program left with exit code {code}");
+                let text = format!("ExitStatus: the program exited with code {code}");
                 let (log, name) = (&shared.log, &shared.config.name);
                 log.script(name, request.id, &frame, Level::Warning, text.as_bytes());
             }

@@ -5,8 +5,8 @@
 //! CgiPool ─ start() → Run   place → pipes → spawner: fork, exec → output → head, body → exit
 //! ```
 //!
-//! - [`exchange`]: one request; [`variables`]: what its program is told; `input`: its request body;
-//!   `aftercare`: what outlives the run: standard error, the exit, the place.
+//! - [`exchange`]: one request; [`variables`]: its program's environment; `input`: its request
+//!   body; `aftercare`: what outlives the run: standard error, the exit, the place.
 //!
 //! The processes are the spawner's (see [`crate::programs`]). A program's place in the pool is free
 //! again when it has ended, not when its answer has.
@@ -55,7 +55,8 @@ pub struct CgiPool {
 }
 
 impl CgiPool {
-    /// Starts the pool's spawner. Returns at once; [`Pool::ready`] tells when programs can be run.
+    /// Starts the pool's spawner. Returns at once; [`Pool::ready`] resolves when programs can be
+    /// run.
     ///
     /// # Errors
     /// The thread that minds the spawner could not be had.

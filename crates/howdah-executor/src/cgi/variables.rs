@@ -1,5 +1,5 @@
-//! What a program is told of its request: its environment and working directory. Follows RFC 3875
-//! §4.1 and §7.2; where it leaves a choice, Apache's `mod_cgid` (`util_script.c`).
+//! Builds a program's environment and working directory for a request. Follows RFC 3875 §4.1 and
+//! §7.2; where it leaves a choice, Apache's `mod_cgid` (`util_script.c`).
 //!
 //! The command line is empty. RFC 3875 §4.4 would pass a query without `=` as arguments; every
 //! program that takes options turns that into a hole (CVE-2012-1823, CVE-2024-4577), and Apache is

@@ -35,7 +35,7 @@ pub(crate) fn exit_text(exit: Exit) -> String {
             Some(name) => format!("signal {number} ({name})"),
             None => format!("signal {number}"),
         },
-        Exit::Unseen => "unseen, its zygote was gone".to_owned(),
+        Exit::Unseen => "an unknown cause, since its zygote was gone".to_owned(),
     }
 }
 

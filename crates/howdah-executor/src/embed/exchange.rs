@@ -1,5 +1,5 @@
-//! One request on its way through a pool: what the front remembers of it privately, and how the
-//! bytes a child sent become events. Touches no queue and starts no process.
+//! One request on its way through a pool: the front's private record of it, and how the bytes that
+//! a child sent become events. Touches no queue and starts no process.
 //!
 //! An [`Exchange`] is shared by the run the server polls, the lane that holds it and, when a
 //! child dies, the supervisor. It outlives the run: while a child holds its slot, the slot stays

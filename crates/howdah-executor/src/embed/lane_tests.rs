@@ -227,8 +227,8 @@ fn what_a_dead_child_had_to_log_is_logged_although_its_client_had_left() {
     bench.assert_empty();
 }
 
-/// A quick script's end behind `fastcgi_finish_request()` comes in one piece with its answer: what it
-/// logged there was lost, and the database writes it told of.
+/// A quick script's end behind `fastcgi_finish_request()` comes in one piece with its answer: what
+/// it logged there was lost, and the database writes it reported.
 #[test]
 fn what_comes_in_one_piece_behind_the_end_of_an_answer_is_read() {
     let bench = Bench::new();

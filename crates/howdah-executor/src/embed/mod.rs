@@ -71,8 +71,8 @@ pub struct ExchangeCosts {
 
 impl EmbedPool {
     /// Creates the pool's memory and starts its supervisor, which starts the zygote. `fronts` is
-    /// the number of front threads (see [`front_thread::attach`]). Returns at once: requests
-    /// queue until children can be forked; [`EmbedPool::ready`] tells when, or why not. An error
+    /// the number of front threads (see [`front_thread::attach`]). Returns at once: requests queue
+    /// until children can be forked; [`EmbedPool::ready`] resolves then, or says why not. An error
     /// means that the pool's memory or thread could not be had, or `max_children` is out of range.
     pub fn start(
         config: PoolConfig,
@@ -223,7 +223,7 @@ impl Executor for EmbedPool {
                 shared.leave();
                 return self.refuse(ExecError::PoolDown {
                     name: "NoBell".to_owned(),
-                    message: format!("cannot listen to the pool's bell: {error}"),
+                    message: format!("cannot watch the pool's eventfd: {error}"),
                 });
             }
             lane.set_registered();

@@ -27,8 +27,8 @@ pub fn origin(pidfd: BorrowedFd<'_>, pid: i32, zygote: Option<i32>) -> Origin {
 
 /// Whether a process is the zygote's child (proc_pid_stat(5)).
 ///
-/// A zygote leads a process group, which its children are born into and nobody else can be put into:
-/// that still tells when the zygote has ended before its report is read.
+/// A zygote leads a process group, which its children are born into and nobody else can be put
+/// into: that still shows that the zygote has ended before its report is read.
 fn forked_by(pid: i32, zygote: Option<i32>) -> Origin {
     let is_zygote = |id: i32| zygote == Some(id);
     let id = rustix::process::Pid::from_raw(pid);

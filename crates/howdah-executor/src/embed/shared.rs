@@ -1,5 +1,5 @@
 //! What the front threads, the supervisor and the status page of a pool share: the memory, the
-//! lanes, the counters, and the supervisor's letter box.
+//! lanes, the counters, and the supervisor's message queue.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

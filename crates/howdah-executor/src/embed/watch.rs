@@ -74,7 +74,7 @@ impl Watch {
         for (directory, what, name) in seen {
             if what.contains(ReadFlags::QUEUE_OVERFLOW) {
                 // Something has, nobody knows what.
-                changed = Some(PathBuf::from("(too many to tell)"));
+                changed = Some(PathBuf::from("(too many to list)"));
             }
             if what.contains(ReadFlags::IGNORED) {
                 self.directories.remove(&directory);

@@ -1,5 +1,4 @@
-//! An answer as it is read: records become a head, a body, and messages for the log. Fed with bytes;
-//! reads no socket.
+//! Parses an answer: records become a head, a body, and messages for the log. Reads no socket.
 
 use bytes::{Bytes, BytesMut};
 use howdah_proto::cgi_response::{CgiError, CgiParser};
@@ -99,7 +98,7 @@ impl Answer {
             self.flush_log(log);
             log(
                 Level::Warning,
-                b"more than 1 MiB of messages from one request; the rest is left out",
+                b"more than 1 MiB of messages from one request; the rest is dropped",
             );
         }
     }

@@ -1,15 +1,15 @@
-//! Who gets which backend, and when: the queue, the limits, the connections kept. Decides on values
-//! and times handed in; connects nothing, reads no clock, wakes nobody itself.
+//! Assigns requests to backends: the queue, the limits, the kept connections. Decides on values and
+//! times passed in; connects nothing, reads no clock and wakes nobody.
 //!
 //! A request is granted a backend, or waits in its front thread's line; what a thread gives back
 //! goes to its own line first, so that a kept connection stays with the runtime that watches it,
 //! unless another line's first has waited noticeably longer ([`FAIRNESS`]).
 //!
-//! Limits. A FastCGI backend runs as many requests as it has processes; what else is connected waits
-//! in the kernel's backlog, whose overflow is an error (EAGAIN) or seconds of silence (TCP). So
-//! requests wait here, and a backend is given at most its limit: configured, or told by the backend
-//! (`FCGI_MAX_CONNS` of php-cgi), or felt out as a congestion window is: more with each answer while
-//! requests wait, less when the backlog is full.
+//! Limits. A FastCGI backend runs as many requests as it has processes; what else is connected
+//! waits in the kernel's backlog, whose overflow is an error (EAGAIN) or seconds of silence (TCP).
+//! So requests wait here, and a backend is given at most its limit: configured, or reported by the
+//! backend (`FCGI_MAX_CONNS` of php-cgi), or felt out as a congestion window is: more with each
+//! answer while requests wait, less when the backlog is full.
 //!
 //! Kept connections. Each holds a process of the backend, which does nothing else (`fcgi_read` of
 //! main/fastcgi.c blocks without a timeout). They are kept only where the limit is known, count

@@ -1,7 +1,7 @@
 //! A connection to a backend: made without blocking, written and read without a system call that
 //! could have been spared. Knows no records.
 //!
-//! Only readability is watched. A socket that is also watched for room tells its thread each time
+//! Only readability is watched. A socket that is also watched for room wakes its thread each time
 //! the backend has read something, which is each request; room is watched for only after a send has
 //! found none, through a descriptor of its own.
 
@@ -108,7 +108,7 @@ impl Connection {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         loop {
             if let Some(room) = &self.room {
-                // Clears what it was told before: either it is told again, or there is room now.
+                // Clears an earlier event: either it is reported again, or there is room now.
                 ready!(room.poll_write_ready(cx))?.clear_ready();
             }
             match send(self.socket.get_ref(), bytes, flags) {

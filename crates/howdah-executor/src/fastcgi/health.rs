@@ -1,5 +1,5 @@
-//! Which backends can be reached: what takes one out of the choice, when it is tried again, and what
-//! brings it back. As [`super::balance`], on values and times handed in.
+//! Tracks which backends can be reached: when one is excluded, probed, and used again. Like
+//! [`super::balance`], it decides on values and times passed in.
 
 use std::time::{Duration, Instant};
 
@@ -132,8 +132,8 @@ impl<C> Balance<C> {
         last
     }
 
-    /// Backends to be tried again now. Each is named once: the attempt tells when to try again, or
-    /// is given up after `patience`.
+    /// Backends to be tried again now. Each is returned once: the attempt decides when to try
+    /// again, or is given up after `patience`.
     pub fn take_due(&mut self, now: Instant, patience: Duration) -> Vec<usize> {
         let due = self.due(now);
         for backend in &due {

@@ -105,7 +105,7 @@ async fn look(shared: Arc<Shared>, backend: usize) {
             });
             if news {
                 let name = &shared.config.name;
-                let message = format!("{address}: it answers again");
+                let message = format!("{address}: the backend answers again");
                 shared.log.pool(name, Level::Notice, "BackendUp", &message);
             }
         }
@@ -173,7 +173,7 @@ async fn ask(connection: &mut Connection) -> io::Result<Option<u32>> {
         pending.extend_from_slice(&part[..n]);
         match decoder.next(&pending) {
             Err(error) => {
-                let why = format!("what it answers is not FastCGI ({error:?})");
+                let why = format!("its answer is not FastCGI ({error:?})");
                 return Err(io::Error::new(io::ErrorKind::InvalidData, why));
             }
             Ok((Some(Piece::Values(values)), _)) => {

@@ -1,5 +1,5 @@
-//! One backend as the choice sees it: how many requests it may have, the connections kept to it, and
-//! what is counted of it. Changed by [`super::balance`] and [`super::health`] alone.
+//! One backend: its limit of requests, its kept connections and its counters. Changed by
+//! [`super::balance`] and [`super::health`] alone.
 
 use std::time::{Duration, Instant};
 
@@ -77,11 +77,11 @@ pub struct Member<C> {
     pub(super) failures_in_a_row: u32,
     /// Requests it has answered as it should.
     pub answered: u64,
-    /// Connections made to it.
+    /// Connections opened to the backend.
     pub connects: u64,
     /// Attempts that failed: connecting, or an answer that broke off or made no sense.
     pub failures: u64,
-    /// Times its backlog was full.
+    /// Times the backend's backlog was full.
     pub overflows: u64,
     /// The backend gets requests. False only where a supervisor has not opened it ([`Balance::watch`]).
     pub open: bool,

@@ -1,4 +1,4 @@
-//! The fastcgi mode: PHP in processes of somebody else (php-fpm, php-cgi, any FastCGI responder),
+//! The fastcgi mode: PHP in processes that others run (php-fpm, php-cgi, any FastCGI responder),
 //! reached over unix sockets or TCP.
 //!
 //! ```text

@@ -133,7 +133,7 @@ impl Shared {
         let directory = self.config.request_body_directory.as_deref();
         let directory = directory.unwrap_or(std::path::Path::new(""));
         let message = format!(
-            "request_body_directory: no file can be named in {}: {error}; it has to be on the file system of limits.spill_directory, and the server's user may write there",
+            "request_body_directory: cannot link files into {}: {error}; it must be on the file system of limits.spill_directory, and the server's user must be able to write there",
             directory.display()
         );
         self.log.pool(

@@ -1,5 +1,5 @@
-//! A request on its connection: sends and reads at once, tells what has come, and what is due by the
-//! clock. Half of [`FastCgiRun`], which decides what to do about a [`Fault`].
+//! A request on its connection: sends and reads at once, returns what has arrived, and what is due
+//! by the clock. Half of [`FastCgiRun`], which decides what to do about a [`Fault`].
 
 use std::cell::RefCell;
 use std::task::{Context, Poll};

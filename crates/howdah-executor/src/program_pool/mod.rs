@@ -1,5 +1,5 @@
-//! The pool mode: FastCGI programs (php-cgi, or any other) that are started and watched here, as
-//! mod_fcgid does. What talks to them is the FastCGI client; this adds the processes.
+//! The pool mode: starts and supervises FastCGI programs (php-cgi, or any other), as mod_fcgid
+//! does. The FastCGI client talks to them.
 //!
 //! ```text
 //! ProgramPool ─ start() → FastCgiPool   (front threads)   queue, least busy, connections, records

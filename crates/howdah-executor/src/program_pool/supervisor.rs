@@ -1,6 +1,6 @@
 //! Keeps a pool's programs: starts them as `pm` decides, opens their sockets to requests, replaces
-//! what is worn, ends what hangs, and waits longer and longer when they die at once. A thread and a
-//! runtime of its own a pool; runs no requests.
+//! aged programs, ends those that hang, and backs off when they die at once. A thread and a runtime
+//! of its own a pool; runs no requests.
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, PoisonError};
@@ -202,7 +202,7 @@ impl Supervisor {
                 self.terminate(at, "TerminateTimeout", now);
             }
             Stage::Serving { .. } if overdue => {
-                // Which of its children hangs cannot be told: all are replaced, the others finish.
+                // It is not known which of its children hangs: all are replaced, the others finish.
                 let text = "a request ran too long; the program is replaced, its other requests finish first";
                 self.say(Level::Warning, "TerminateTimeout", text);
                 self.shut(at);
@@ -530,7 +530,7 @@ impl Supervisor {
         self.start_at = now + pause;
         let serving = |stage: &Stage| matches!(stage, Stage::Serving { .. });
         let nobody = !self.slots.0.iter().any(|slot| serving(&slot.stage));
-        let text = format!("{message}; tried again in {:.1} s", pause.as_secs_f64());
+        let text = format!("{message}; retrying in {:.1} s", pause.as_secs_f64());
         if self.infants >= CRASH_LOOP && nobody {
             let news = !matches!(&*self.shared.condition.borrow(), Condition::Down { .. });
             self.shared.refuse(name.to_owned(), text.clone());

@@ -266,7 +266,7 @@ impl Thread {
             }
             let complaint = format!("{name}: {message}");
             if was_ready || complaint != last_complaint {
-                let text = format!("{message} (tried again until it works)");
+                let text = format!("{message} (retrying until it succeeds)");
                 self.link.say(Level::Error, &name, &text);
                 last_complaint = complaint;
             }
@@ -379,7 +379,7 @@ impl Thread {
         };
         *link.control() = None;
         link.late().clear();
-        // The end of the streams tells that the processes are nobody's.
+        // The end of the streams shows that nobody manages the processes any more.
         link.processes().clear();
         let _ = rustix::net::shutdown(&control, rustix::net::Shutdown::Both);
         why
@@ -482,7 +482,7 @@ fn kill(spawner: &Zygote, silence: Duration) -> (String, String) {
             "the spawner (pid {pid}) did not answer for {silence} s and is killed, its programs with it"
         ),
         Err(error) => format!(
-            "the spawner (pid {pid}) did not answer for {silence} s, and may not be killed from here ({error}): end it, and its programs end with it"
+            "the spawner (pid {pid}) did not answer for {silence} sand cannot be killed ({error}): end it, and its programs end, too"
         ),
     };
     ("SpawnerStuck".to_owned(), text)
@@ -508,7 +508,7 @@ fn tell(processes: &mut HashMap<u64, Hearer>, id: u64, fate: Fate) -> bool {
 }
 
 fn nonsense(what: &str) -> (String, String) {
-    let text = format!("the spawner reported {what}, and is not believed any more");
+    let text = format!("the spawner reported {what}; it is killed and replaced");
     ("SpawnerNonsense".to_owned(), text)
 }
 

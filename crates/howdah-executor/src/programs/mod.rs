@@ -8,8 +8,8 @@
 //! A front has threads and gives up its privileges, so it forks nothing. A *spawner* does: a small
 //! single-threaded process of the pool's user, started by the master like a zygote, from the
 //! master's own configuration. It starts each program as leader of a process group of its own,
-//! tells when one has ended, and signals groups. It keeps a wall-clock limit for each by itself: a
-//! front thread that hangs must not take the supervision of its programs with it.
+//! reports when one has ended, and signals groups. It keeps a wall-clock limit for each by itself:
+//! a front thread that hangs must not take the supervision of its programs with it.
 //!
 //! - When the front is gone the spawner ends its programs and leaves. When the spawner is gone the
 //!   kernel signals the leaders of its groups (`PR_SET_PDEATHSIG`), and the front starts another. A

@@ -1,6 +1,6 @@
-//! Who may run now, and who waits: the rows of a pool's scoreboard, each with room for so many
-//! requests at once, and one bounded queue in front of them, first come, first served. Starts no
-//! process and speaks no protocol.
+//! Decides which requests run and which wait: the rows of a pool's scoreboard, each with room for
+//! so many requests at once, and one bounded queue in front of them, first come, first served.
+//! Starts no process and speaks no protocol.
 //!
 //! In mode `cgi` a row is a program that may run, with room for one; in mode `pool` it is a FastCGI
 //! program with the connections it can serve. A request gets the row that is least busy for its
@@ -91,7 +91,7 @@ impl About {
     }
 }
 
-/// A row that is in use. Its epoch tells it from earlier uses of the same index.
+/// A row in use. Its epoch distinguishes it from earlier uses of the same index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RowId {
     pub index: u16,

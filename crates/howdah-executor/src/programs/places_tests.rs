@@ -1,4 +1,4 @@
-//! Who gets a place, and who is refused one.
+//! Which requests get a slot, and which are refused.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -138,7 +138,7 @@ impl Peer {
         self.raw(&all);
     }
 
-    /// Reads nothing, and tells whether the other end is still there.
+    /// Reads nothing, and returns whether the other end is still open.
     pub fn is_there(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, poll};
         let mut fds = [PollFd::new(&self.stream, PollFlags::empty())];

@@ -200,7 +200,7 @@ impl Claim {
         self.head().aborted.load(Ordering::Relaxed) != 0
     }
 
-    /// Takes body bytes; the bell tells the front that there is room again.
+    /// Takes body bytes; the bell informs the front that there is room again.
     pub fn read_body(&self, out: &mut [u8]) -> (BodyRead, Bell) {
         let head = self.head();
         // Order: the end first, so that bytes written before it are never missed.

@@ -37,7 +37,7 @@ pub(super) fn text(out: &mut String, cache: &CacheStatus) {
         if let Some(text) = site.fitness.in_words() {
             let _ = writeln!(out, "    {text}");
         }
-        list(out, "    cookies not known", site.cookies.iter().cloned());
+        list(out, "    unknown cookies", site.cookies.iter().cloned());
     }
 }
 
@@ -75,13 +75,13 @@ pub(super) fn metrics(m: &mut Metrics, cache: &CacheStatus) {
     m.single(
         "howdah_cache_bytes",
         "gauge",
-        "Bytes they take.",
+        "Bytes of pages and variants in memory.",
         cache.bytes,
     );
     m.single(
         "howdah_cache_evictions",
         "counter",
-        "Pages pushed out by others.",
+        "Pages evicted from memory.",
         cache.evictions,
     );
     if let Some(disk) = &cache.disk {

@@ -9,7 +9,7 @@ use crate::cache::DiskStatus;
 pub(super) fn text(out: &mut String, disk: &DiskStatus) {
     let state = match (&disk.condition, disk.indexing) {
         (Some(fault), _) => format!(", not written: {fault}"),
-        (None, true) => ", being looked through".to_owned(),
+        (None, true) => ", being scanned".to_owned(),
         (None, false) => String::new(),
     };
     // Writing to a string cannot fail.
@@ -37,7 +37,7 @@ pub(super) fn metrics(m: &mut Metrics, disk: &DiskStatus) {
         (
             "howdah_cache_disk_bytes",
             disk.bytes,
-            "Bytes of disk they take.",
+            "Bytes of pages and variants on disk.",
         ),
         (
             "howdah_cache_disk_waiting",
@@ -47,7 +47,7 @@ pub(super) fn metrics(m: &mut Metrics, disk: &DiskStatus) {
         (
             "howdah_cache_disk_writable",
             u64::from(disk.condition.is_none()),
-            "1: pages and purges are written; 0: a fault keeps them from it.",
+            "1 if pages and purges can be written, 0 during a fault.",
         ),
     ] {
         m.single(name, "gauge", help, value);
@@ -56,13 +56,13 @@ pub(super) fn metrics(m: &mut Metrics, disk: &DiskStatus) {
         (
             "howdah_cache_disk_hits",
             disk.hits,
-            "Pages taken from a file.",
+            "Hits answered from a file.",
         ),
         ("howdah_cache_disk_writes", disk.written, "Pages written."),
         (
             "howdah_cache_disk_evictions",
             disk.evictions,
-            "Pages removed for others.",
+            "Pages evicted from disk.",
         ),
     ] {
         m.single(name, "counter", help, value);
@@ -70,7 +70,7 @@ pub(super) fn metrics(m: &mut Metrics, disk: &DiskStatus) {
     m.family(
         "howdah_cache_disk_faults",
         "counter",
-        "What went wrong with the disk, by name.",
+        "Faults of the disk by name.",
     );
     for (name, n) in &disk.faults {
         m.value("howdah_cache_disk_faults_total", &[("name", name)], *n);

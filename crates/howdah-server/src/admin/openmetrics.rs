@@ -58,7 +58,7 @@ pub(super) fn openmetrics(s: &ServerStatus) -> String {
     m.single(
         "howdah_longest_turn_seconds",
         "gauge",
-        "CPU time of the longest such turn.",
+        "CPU time of the longest turn of the event loop.",
         s.turns.longest,
     );
     m.single(
@@ -154,28 +154,31 @@ fn pools(m: &mut Metrics, s: &ServerStatus) {
             "Requests waiting for a child.",
             |p| u64::from(p.queue),
         ),
-        ("max_listen_queue", "gauge", "Most that ever waited.", |p| {
-            u64::from(p.max_queue)
-        }),
+        (
+            "max_listen_queue",
+            "gauge",
+            "Most requests that waited at once.",
+            |p| u64::from(p.max_queue),
+        ),
         ("listen_queue_length", "gauge", "Configured limit.", |p| {
             u64::from(p.queue_size)
         }),
-        (
-            "idle_processes",
-            "gauge",
-            "Children between requests.",
-            |p| u64::from(p.idle_processes),
-        ),
-        ("active_processes", "gauge", "Children at work.", |p| {
+        ("idle_processes", "gauge", "Idle children.", |p| {
+            u64::from(p.idle_processes)
+        }),
+        ("active_processes", "gauge", "Busy children.", |p| {
             u64::from(p.active_processes)
         }),
-        ("max_active_processes", "gauge", "Most ever at work.", |p| {
-            u64::from(p.max_active_processes)
-        }),
+        (
+            "max_active_processes",
+            "gauge",
+            "Most children that were busy at once.",
+            |p| u64::from(p.max_active_processes),
+        ),
         (
             "max_children_reached",
             "counter",
-            "Waits because all children were at work.",
+            "Times a request waited because all children were busy.",
             |p| p.max_children_reached,
         ),
         (
@@ -223,27 +226,39 @@ fn backends(m: &mut Metrics, s: &ServerStatus) {
         ("up", "gauge", "Whether the backend can be reached.", |b| {
             u64::from(b.state == "Up")
         }),
-        ("busy", "gauge", "Requests it has now.", |b| {
-            u64::from(b.busy)
+        (
+            "busy",
+            "gauge",
+            "Requests in progress at the backend.",
+            |b| u64::from(b.busy),
+        ),
+        ("kept", "gauge", "Idle connections to the backend.", |b| {
+            u64::from(b.kept)
         }),
         (
-            "kept",
-            "gauge",
-            "Connections kept without a request.",
-            |b| u64::from(b.kept),
+            "requests",
+            "counter",
+            "Requests that the backend answered.",
+            |b| b.requests,
         ),
-        ("requests", "counter", "Requests it has answered.", |b| {
-            b.requests
-        }),
-        ("connects", "counter", "Connections made to it.", |b| {
-            b.connects
-        }),
-        ("failures", "counter", "Attempts that failed.", |b| {
-            b.failures
-        }),
-        ("overflows", "counter", "Times its backlog was full.", |b| {
-            b.overflows
-        }),
+        (
+            "connects",
+            "counter",
+            "Connections opened to the backend.",
+            |b| b.connects,
+        ),
+        (
+            "failures",
+            "counter",
+            "Failed attempts to use the backend.",
+            |b| b.failures,
+        ),
+        (
+            "overflows",
+            "counter",
+            "Times the backend's backlog was full.",
+            |b| b.overflows,
+        ),
     ];
     if s.pools.iter().all(|pool| pool.backends.is_empty()) {
         return;

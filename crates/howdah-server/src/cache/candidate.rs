@@ -1,10 +1,10 @@
-//! Looks at the answer of his own that a visitor gets for a page that is not in the store: could it be
-//! stored? Only then is the page rendered for the cache, when the next visitor asks
-//! (`howdah_cache::admission`). Nothing of the answer is kept, and PHP does the same as without the look.
+//! Examines the answer that a visitor gets for a page that is not in the store: could it be stored?
+//! Only then is the page rendered for the cache, when the next visitor asks
+//! (`howdah_cache::admission`). The answer is not stored, and PHP runs as without a cache.
 //!
-//! Others who ask for the page meanwhile wait for the verdict. It is known when the head says no, or when
-//! the script has ended, however slowly this visitor reads. When the visitor leaves, the next one takes
-//! his place.
+//! Others who ask for the page meanwhile wait for the verdict. It is known when the head says no,
+//! or when the script has ended, however slowly this visitor reads. When the visitor leaves, the
+//! next one takes over.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};

@@ -1,5 +1,6 @@
-//! Whose the pages on disk are: a site, and everything that makes its pages what they are. A page of
-//! another configuration is not found, whatever its age: the configuration is part of its name.
+//! Which configuration the pages on disk belong to: a site, and everything that shapes its pages. A
+//! page of another configuration is not found, whatever its age: the configuration is part of its
+//! name.
 
 use std::fs;
 use std::path::Path;

@@ -1,9 +1,9 @@
-//! Renders a page for the cache in a clean room: by a request the server makes itself, in which
-//! there is nothing but what the page's key holds. No cookie, no credentials, no address, no field
-//! of a visitor reaches PHP, so none can be in the page; what PHP cannot see need not be listed.
+//! Renders a page for the cache with a request that the server makes itself, which contains nothing
+//! but what the page's key holds. No cookie, no credentials, no address, no field of a visitor
+//! reaches PHP, so none can be in the page; what PHP cannot see need not be listed.
 //!
-//! The render is a task of its own, and all who wait are woken by its end. It goes on without them once
-//! a process has begun with it; before that it leaves the pool's queue with the last of them.
+//! The render is a separate task, whose end wakes all waiting requests. It goes on without them
+//! once a process has begun with it; before that it leaves the pool's queue with the last of them.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -78,7 +78,7 @@ impl Against {
                     "" => pass.to_string(),
                     text => format!("{pass}: {text}"),
                 };
-                Finding::Different(format!("a fresh render would not be kept: {text}"))
+                Finding::Different(format!("a fresh render would not be stored: {text}"))
             }
             _ => Finding::Unchecked,
         };

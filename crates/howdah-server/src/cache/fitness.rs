@@ -1,5 +1,5 @@
 //! Finds out whether any page of a site can be stored. Many applications open a session for every
-//! visitor; the log says so, and their administrator need not wonder about a cache that stays empty.
+//! visitor; the log says so, so that the administrator knows why the cache stays empty.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -73,7 +73,7 @@ impl FitnessStatus {
         why.sort_by_key(|(_, times)| std::cmp::Reverse(*times));
         let why: Vec<_> = why.iter().map(|(name, n)| format!("{name} {n}")).collect();
         Some(format!(
-            "none of {} answers could be stored ({}): as it is, the application makes a page of its own for every visitor",
+            "none of {} answers could be stored ({}): the application makes a personal page for every visitor",
             self.unfit,
             why.join(", ")
         ))

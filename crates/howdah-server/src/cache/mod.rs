@@ -91,7 +91,7 @@ pub struct SiteCache {
     epoch: AtomicU64,
     /// Whether visitors' own answers could be stored.
     pub fitness: fitness::Fitness,
-    /// Why pages were not stored, and which writes made pages old, for `howdah cache explain`.
+    /// Why pages were not stored, and which writes invalidated pages, for `howdah cache explain`.
     pub reasons: reasons::Reasons,
     /// Comparisons of what is kept with what the application answers now.
     pub checks: trial::Checks,

@@ -66,7 +66,7 @@ fn allowed(
         return match &access.token {
             Some(token) if token.is(given) => Ok(()),
             Some(_) => Err(PurgeRefused::Denied(
-                "the token is not that of cache_purge_token",
+                "the token differs from cache_purge_token",
             )),
             None => Err(PurgeRefused::Denied(
                 "a token was sent; the site has no cache_purge_token",
@@ -83,16 +83,14 @@ fn allowed(
     if !named {
         return Err(PurgeRefused::Denied(
             match nobody && access.token.is_none() {
-                true => {
-                    "nobody may purge over HTTP; name who may in cache_purge_from or set cache_purge_token"
-                }
+                true => "purging over HTTP is disabled; set cache_purge_from or cache_purge_token",
                 false => "the client's address is not in cache_purge_from, and it sent no token",
             },
         ));
     }
     if client.is_strangers(request) {
         return Err(PurgeRefused::Denied(
-            "the request came through a proxy that trusted_proxies does not name: whose it is is not known",
+            "the request came through a proxy that trusted_proxies does not name, so its client is unknown",
         ));
     }
     Ok(())
@@ -124,7 +122,7 @@ fn asked(
         .any(|name| request.header(name).is_some())
     {
         return Err(PurgeRefused::Unreadable(
-            "a BAN by expressions (X-Url, X-Cache-Tags) is not understood; send PURGE with the path, or the tags in Surrogate-Key",
+            "a BAN by expressions (X-Url, X-Cache-Tags) is not supported; send PURGE with the path, or the tags in Surrogate-Key",
         ));
     }
     let what = match request.header(b"x-purge-method") {
@@ -132,7 +130,7 @@ fn asked(
         Some(b"regex") => Some(()),
         Some(_) => {
             return Err(PurgeRefused::Unreadable(
-                "X-Purge-Method is `default`, `exact` or `regex`",
+                "X-Purge-Method must be `default`, `exact` or `regex`",
             ));
         }
     };
@@ -143,7 +141,7 @@ fn asked(
     let order = |what| Order { what, force };
     if what.is_some() || path.ends_with(b".*") {
         let what = purge::prefix_pattern(path).ok_or(PurgeRefused::Unreadable(
-            "of expressions only a path with `.*` at its end is understood",
+            "the only supported expression is a path with `.*` at its end",
         ))?;
         return Ok(vec![order(what)]);
     }
@@ -212,7 +210,7 @@ fn tags(request: &RequestHead, soft: bool) -> Result<Vec<Order>, PurgeRefused> {
     }
     for value in request.header_all(b"x-magento-tags-pattern") {
         let tags = purge::magento_pattern(value).ok_or(PurgeRefused::Unreadable(
-            "X-Magento-Tags-Pattern is `.*` or `((^|,)TAG(,|$))`, several joined by `|`",
+            "X-Magento-Tags-Pattern must be `.*` or `((^|,)TAG(,|$))`, several joined by `|`",
         ))?;
         add(tags, soft);
     }

@@ -1,6 +1,5 @@
-//! What the cache of a site remembers for people: why pages were not stored, with the place in the
-//! script, and which writes made pages old lately. Bounded, and asked by `howdah cache explain` only:
-//! nothing is decided by it.
+//! What `howdah cache explain` reports about a site: why pages were not stored, with the place in
+//! the script, and which writes invalidated pages recently. Bounded; no decision depends on it.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -45,7 +44,7 @@ pub struct Passed {
     pub at: Millis,
 }
 
-/// A write that made pages old.
+/// A write that invalidated pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
     /// The SQL verb, the table, and the place in the script.
@@ -117,7 +116,7 @@ impl Reasons {
         cookies
     }
 
-    /// Something was written that made the site's pages old.
+    /// A write invalidated the site's pages.
     pub fn written(&self, text: &str, at: Millis) {
         let mut inner = self.lock();
         let known = inner.writes.iter().position(|w| w.text == text);

@@ -1,5 +1,5 @@
-//! What an administrator asks of the page cache: purge this, explain that. Words in, words out; who
-//! may ask is the control socket's business.
+//! Answers an administrator's purge and explain commands. Takes and returns text; the control
+//! socket decides who may ask.
 
 use std::fmt::Write as _;
 
@@ -20,7 +20,7 @@ use crate::site::{Site, Sites};
 /// A request of an administrator to the page cache, as the control socket carries it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ask {
-    /// Makes stored pages old, or removes them.
+    /// Invalidates stored pages, or removes them.
     Purge {
         /// Only of this site, by name; otherwise of all, or of the one a URL's host names.
         site: Option<String>,
@@ -206,8 +206,8 @@ pub(crate) fn carry_out<'a>(
     told.join("; ")
 }
 
-/// Makes pages old by writes that were made elsewhere, and by purges. Of one site they are whatever host
-/// a URL names, as a script's are.
+/// Invalidates pages by writes that were made elsewhere, and by purges. Of one site they are
+/// whatever host a URL names, as a script's are.
 fn wrote(
     all_sites: &Sites,
     cache: &PageCache,
@@ -259,7 +259,7 @@ fn explain(
     }
     text.push_str("\r\n");
     let request = subrequest::parse(text.as_bytes())
-        .ok_or_else(|| format!("BadUrl: `{url}` with these fields is no request"))?;
+        .ok_or_else(|| format!("BadUrl: `{url}` with these fields is no valid request"))?;
     let site = all_sites.find(host.as_bytes());
     let name = &site.config().name;
     let Some(part) = cache.site(site) else {
@@ -281,7 +281,7 @@ fn explain(
     };
     match lookup::look(cache, part, site, &request, &client, false) {
         Lookup::Pass { why: pass, cookie } => {
-            out.push_str("passes the cache by: ");
+            out.push_str("bypasses the cache: ");
             why(&mut out, pass);
             if let Some(cookie) = cookie {
                 let _ = writeln!(out, "  the cookie `{}`", cookie.escape_ascii());
@@ -292,9 +292,9 @@ fn explain(
             let at = now();
             let state = match state {
                 State::Fresh => "fresh",
-                State::Grace => "served while it is rendered anew",
+                State::Grace => "served while it is rendered again",
                 State::IfError => "served only if PHP fails",
-                State::Stale => "kept to be validated",
+                State::Stale => "kept for validation",
             };
             let _ = writeln!(
                 out,
@@ -316,7 +316,7 @@ fn explain(
             );
             if let Ok(variant) = lookup::variant_of(cache, &key, &request) {
                 if cache.memory.may_be_below(&variant.key, now()) {
-                    out.push_str("it may be on disk: a request would look\n");
+                    out.push_str("it may be on disk; a request would check\n");
                 }
                 if cache.flights.is_flying(&variant.key) {
                     out.push_str("it is being rendered\n");
@@ -325,7 +325,7 @@ fn explain(
                 let passed = part.reasons.why(&variant.key);
                 if let Some(passed) = &passed {
                     let ago = now().saturating_sub(passed.at) / 1000;
-                    let _ = write!(out, "last not stored, {ago} s ago, because of ");
+                    let _ = write!(out, "not stored {ago} s ago, because of ");
                     why(&mut out, passed.pass);
                     if !passed.text.is_empty() {
                         let _ = writeln!(out, "  {}", passed.text);
@@ -334,7 +334,7 @@ fn explain(
                 out.push_str(
                     match cache.admission.step(&variant.key, epoch, now(), None) {
                         Step::Render => "it is rendered for the cache at its next visit\n",
-                        Step::Ask => "its next visitor's answer shows whether it could be stored\n",
+                        Step::Ask => "its next visitor's answer shows whether it can be stored\n",
                         Step::Pass(Pass::PassedBefore) => "it is not tried again yet\n",
                         Step::Pass(_) => {
                             "it is not tried until a visitor's answer could be stored\n"
@@ -359,7 +359,7 @@ fn explain(
     for write in part.reasons.writes() {
         let _ = writeln!(
             out,
-            "pages were made old by {} ({} times, {} s ago)",
+            "pages were invalidated by {} ({} times, {} s ago)",
             write.text,
             write.times,
             now().saturating_sub(write.at) / 1000

@@ -1,8 +1,8 @@
-//! What of the page cache outlives a configuration: how old things are. After a reload the memory is
-//! empty, but scripts that began before it run on, write and purge; pages made since must not be older
-//! than that. So a site that keeps its name keeps its generations, in which both configurations purge.
-//! Where it is not known which site a former run belongs to (another name, the cache was off), all
-//! pages are made old when the last run has ended.
+//! What of the page cache outlives a configuration: the generations. After a reload the memory is
+//! empty, but scripts that began before it run on, write and purge; pages made since must not be
+//! older than that. So a site that keeps its name keeps its generations, in which both
+//! configurations purge. Where it is not known which site a former run belongs to (another name,
+//! the cache was off), all pages are invalidated when the last run has ended.
 //!
 //! Not here: sites with a disk, whose generations are the disk's (`howdah_cache::store::disk`).
 

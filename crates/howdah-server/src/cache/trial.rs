@@ -1,8 +1,8 @@
-//! Is what the cache holds what the application would answer now? Asked in two ways, by
-//! `howdah_cache::compare`: in a *dry run* (`cache = "dry-run"`) nothing is served from the cache, and each
-//! visitor's own answer is compared with the page he would have been given; as a *shadow*
-//! (`cache_shadow`) one hit in so many has its page rendered again behind the reader's back. Counts and
-//! logs the results; the caller decides what is done about a difference.
+//! Checks whether the cache holds what the application would answer now, with
+//! `howdah_cache::compare`, in two ways: in a *dry run* (`cache = "dry-run"`) nothing is served
+//! from the cache, and each visitor's own answer is compared with the page that the cache would
+//! have served; as a *shadow* (`cache_shadow`) one hit in so many has its page rendered again in
+//! the background. Counts and logs the results; the caller decides what is done about a difference.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -120,7 +120,7 @@ impl Checks {
         match finding {
             Finding::Different(what) => {
                 let age = page.freshness.age(now()) / 1000;
-                let text = format!("{target}: {what}; the page was kept {age} s ago");
+                let text = format!("{target}: {what}; the page was stored {age} s ago");
                 log.problem(Level::Warning, way.name(), &text);
                 *lock(&self.last) = text;
             }
@@ -185,7 +185,7 @@ pub fn compare(page: &Object, status: u16, fields: &[Line], body: &[u8]) -> Find
     }
     if status != page.status {
         return Finding::Different(format!(
-            "status {} was kept, {status} is fresh",
+            "the stored status is {}, the fresh one {status}",
             page.status
         ));
     }
@@ -205,7 +205,7 @@ pub fn compare(page: &Object, status: u16, fields: &[Line], body: &[u8]) -> Find
             // Writing to a string cannot fail.
             let _ = write!(
                 text,
-                "differs from byte {} (line {}): {} bytes kept, {} fresh",
+                "differs from byte {} (line {}): {} bytes stored, {} fresh",
                 place.first, place.line, place.kept, place.fresh
             );
             Finding::Different(text)
@@ -213,7 +213,7 @@ pub fn compare(page: &Object, status: u16, fields: &[Line], body: &[u8]) -> Find
     }
 }
 
-/// A visitor's answer beside the page he would have been given.
+/// A visitor's answer beside the page that the cache would have served.
 #[derive(Debug)]
 pub struct Trial {
     page: Arc<Object>,

@@ -1,11 +1,11 @@
-//! What one run does beside answering, as our own PHP reports it: forbids to store its page, and makes
-//! the site's pages old when it writes. PHP reports this at once, even when nobody waits for the run
-//! any more (after `fastcgi_finish_request()`, or when the client has left).
+//! The side effects of a run, as our own PHP reports them: they forbid storing its page, and
+//! invalidate the site's pages when it writes. PHP reports this at once, even when nobody waits for
+//! the run any more (after `fastcgi_finish_request()`, or when the client has left).
 //!
-//! The order that keeps a page from being older than a write (docs/cache.md): a render's generation is
-//! taken before PHP starts; a write makes pages old when it is announced, when the writer's head is
-//! sent, after each statement behind that, and when the run is through. So whatever was rendered before
-//! the write could be read is old by the time the writer's answer leaves.
+//! The order that keeps a page from being older than a write (docs/cache.md): a render's generation
+//! is taken before PHP starts; a write invalidates pages when it is announced, when the writer's
+//! head is sent, after each statement behind that, and when the run is through. So whatever was
+//! rendered before the write could be read is invalid by the time the writer's answer leaves.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -111,8 +111,8 @@ impl Watch {
         self.wrote.load(Ordering::SeqCst)
     }
 
-    /// Something of the run is about to be seen, or the run is through: if it has written, pages are old
-    /// once more, because what it wrote may only now be read by others.
+    /// Output of the run is about to be seen, or the run has ended: if it has written, pages are
+    /// invalid once more, because what it wrote may only now be read by others.
     pub fn settle(&self) {
         if self.has_written()
             && let Some(part) = self.cache.site_by_number(self.site)
@@ -202,7 +202,7 @@ pub fn is_noise(part: &SiteCache, write: &effect::Write<'_>) -> bool {
         || noise::is_noise(part.rules().preset.name, write.table, values.into_iter())
 }
 
-/// A write of PHP that this server does not run makes pages old, unless it is noise.
+/// A write of PHP that this server does not run invalidates pages, unless it is noise.
 pub fn written_elsewhere(part: &SiteCache, value: &[u8]) {
     let write = effect::Write::parse(value);
     if !is_noise(part, &write) {
@@ -211,8 +211,8 @@ pub fn written_elsewhere(part: &SiteCache, value: &[u8]) {
     }
 }
 
-/// A worker script wrote while it handled no request. Pages are old once more, this run's among them, which
-/// began before that was known; but nothing forbids to store its next.
+/// A worker script wrote while it handled no request. Pages are invalidated once more, this run's
+/// among them, which began before that was known; but nothing forbids to store its next.
 fn wrote_outside(part: &SiteCache) {
     let text = "a worker script outside of its requests";
     part.reasons.written(text, super::now());

@@ -1,7 +1,7 @@
-//! What a write makes invalid. RFC 9111 §4.4 asks for the URL of a successful unsafe request; here,
-//! unless it is switched off, every page of the site is old after any write, because a cache that
-//! sees only HTTP cannot know which pages show what was written. Presets name the writes that change
-//! no page.
+//! Which pages a write invalidates. RFC 9111 §4.4 asks for the URL of a successful unsafe request;
+//! here, unless it is switched off, every page of the site is invalid after any write, because a
+//! cache that sees only HTTP cannot know which pages show what was written. Presets name the writes
+//! that change no page.
 
 use howdah_cache::generation::{Force, Purge};
 use howdah_cache::key::{Key, QueryRules, Url};
@@ -92,9 +92,9 @@ pub fn keys(
 }
 
 impl Write {
-    /// Makes pages old, after an answer of this status: before it is sent, so that who wrote never
-    /// reads an older page, and once more when the script is through. An answer that says the request
-    /// was wrong wrote nothing; one that says the server failed may have.
+    /// Invalidates pages after an answer of this status, before it is sent, so that the writer
+    /// never reads an older page, and once more when the script is through. An answer that says the
+    /// request was wrong wrote nothing; one that says the server failed may have.
     pub fn happened(&self, part: &SiteCache, status: u16) {
         // RFC 9111 §4.4 asks for the URL after a non-error status only.
         if (400..500).contains(&status) || (status >= 500 && !self.everything) {

@@ -1,4 +1,4 @@
-//! Whom we believe, as a table: peer, headers, and what comes of them.
+//! Which proxies are trusted, as a table: peer, headers, and the resulting address.
 
 use super::*;
 use crate::testing::request;

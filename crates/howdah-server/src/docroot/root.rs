@@ -1,4 +1,4 @@
-//! A directory that is served, and the one door from a cleaned path to what lies below it. Knows
+//! A directory that is served, and the only way from a cleaned path to what is below it. Knows
 //! nothing of HTTP, sites or what may be sent (`hidden.rs`).
 //!
 //! A [`RootDir`] holds the directory itself (an `O_PATH` descriptor) and the real path it had when

@@ -1,5 +1,5 @@
-//! Real trees: links, pipes, forbidden and missing files, and the property that nothing outside is
-//! reached.
+//! Real directories: links, pipes, forbidden and missing files, and the property that nothing
+//! outside is reached.
 
 use std::fs;
 use std::os::unix::fs::symlink;

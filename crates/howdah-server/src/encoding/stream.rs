@@ -59,7 +59,7 @@ pub(crate) fn encode(encoder: Encoder, pieces: Vec<Bytes>, then: Then) -> Encodi
     }
     let (answer, coded) = oneshot::channel();
     piece.answer = Some(answer);
-    // Without threads the caller is told that it cannot be done.
+    // Without threads this returns that it cannot be done.
     drop(worker::go_on(Box::new(piece), length as u64));
     Encoding(State::Elsewhere(coded))
 }
@@ -76,7 +76,7 @@ impl Future for Encoding {
     type Output = Coded;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Coded> {
-        let gone = || io::Error::other("the compressing thread gave up");
+        let gone = || io::Error::other("the compression thread ended");
         match &mut self.0 {
             State::Done(coded) => {
                 Poll::Ready(coded.take().map_or_else(|| Err(gone()), |coded| *coded))

@@ -1,4 +1,4 @@
-//! Makes bytes from outside safe for a line of a log: no line can be forged, no terminal steered.
+//! Escapes foreign bytes for a line of a log: no line can be forged, and no terminal controlled.
 
 /// For the quoted parts of common and combined lines: `"`, `\` and what is not printable ASCII
 /// become `\xHH`, as nginx' default `escape=default` writes them.

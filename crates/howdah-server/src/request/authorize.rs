@@ -82,7 +82,7 @@ fn grant(ctx: RequestContext<'_>, head: &Head, granted: &mut Variables) {
         };
         if !may_be_set(name) {
             let message = format!(
-                "the authorizer's variable {} is left out: it is the server's own, or no name of one",
+                "the authorizer's variable {} was dropped: the server sets it, or its name is invalid",
                 name.escape_ascii()
             );
             ctx.note(Level::Warning, "AuthorizerVariable", &message);

@@ -71,7 +71,7 @@ impl CacheRequest<'_> {
                 conn,
                 ..
             } = self.ctx;
-            // Somebody's credentials are not used behind his back; the next one asks himself.
+            // A visitor's credentials are not used in the background; the next request revalidates.
             let own = whole(request, None);
             let Some(own) = own.filter(|own| own.header(b"authorization").is_none()) else {
                 return;

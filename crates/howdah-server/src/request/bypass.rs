@@ -1,5 +1,5 @@
-//! A script's run that the page cache does not share, in a site that has one: names the reason to the
-//! client, and makes old what the run may have changed.
+//! A script's run that the page cache does not share, in a site that has one: names the reason to
+//! the client, and invalidates what the run may have changed.
 
 use std::sync::{Arc, OnceLock};
 

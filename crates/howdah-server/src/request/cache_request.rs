@@ -58,7 +58,7 @@ pub(super) enum Plan {
     Render(Variant),
     /// Look at the answer the visitor gets; others wait for what it says.
     Ask(Variant),
-    /// The visitor gets an answer of his own. It may be worth a look.
+    /// The visitor gets a personal answer, which may show that the page can be stored.
     Pass(Bypass),
 }
 

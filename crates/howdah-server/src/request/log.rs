@@ -125,8 +125,9 @@ impl Front {
             }
             Notice::TooManyConnections { limit } => {
                 self.counters.failed("TooManyConnections");
-                let message =
-                    format!("{limit} are open; new ones take the places of the longest silent");
+                let message = format!(
+                    "{limit} connections are open; each new one replaces the longest silent one"
+                );
                 log.problem(Level::Warning, "TooManyConnections", &message);
             }
         }

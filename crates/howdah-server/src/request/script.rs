@@ -195,7 +195,8 @@ fn note_repairs(ctx: RequestContext<'_>, pump: &Pump<'_>) {
         ctx.note(Level::Warning, "LengthMismatch", message);
     }
     if pump.rejected() > 0 {
-        let message = "header lines of the script were left out: no name, or control characters";
+        let message =
+            "header lines of the script were dropped: invalid names or control characters";
         ctx.note(Level::Warning, "HeaderRejected", message);
     }
 }
@@ -203,8 +204,7 @@ fn note_repairs(ctx: RequestContext<'_>, pump: &Pump<'_>) {
 fn note_spill_error(ctx: RequestContext<'_>, pump: &mut Pump<'_>) {
     if let Some(error) = pump.take_spill_error() {
         let message = format!(
-            "the response cannot be kept in limits.spill_directory for its slow client ({error}); the \
-             script waits for the client"
+            "cannot store the response for a slow client in limits.spill_directory ({error}); the script waits for the client"
         );
         ctx.note(Level::Warning, error.name(), &message);
     }

@@ -1,5 +1,5 @@
-//! `cache = "rfc"`: a visitor's own answer, passed on to him while it is kept for others, and RFC 9111's
-//! validation of a page that has become too old.
+//! `cache = "rfc"`: a visitor's own answer, which is passed on while it is stored for others, and
+//! RFC 9111's validation of a page that has become too old.
 
 use std::future::poll_fn;
 use std::sync::Arc;

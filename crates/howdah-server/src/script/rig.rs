@@ -17,7 +17,7 @@ use crate::http::message::{RequestHead, ResponseHead};
 use crate::http::{ClientGone, Length};
 use crate::testing::request;
 
-/// A run that says what it is told to; `None`: still at work.
+/// A run that answers as the test says; `None`: still running.
 pub struct Script(pub VecDeque<Option<Result<Event, ExecError>>>);
 
 impl Run for Script {

@@ -294,7 +294,7 @@ pub enum RuleAction {
         /// The target of the redirect, a path or a URL.
         to: Template,
     },
-    /// `rewrite = TARGET`: goes on with this path (and query) in place of the request's; later
+    /// `rewrite = TARGET`: continues with this path (and query) in place of the request's; later
     /// rules see it. The request's query is appended to the target's own.
     Rewrite(Template),
     /// `deny = STATUS`: 403 or 404.

@@ -50,7 +50,7 @@ impl fmt::Display for ConfigError {
             }
             ConfigError::BadHost(host) => write!(
                 f,
-                "`{host}` is no host: write `example.org`, `*.example.org` or an address, without port"
+                "`{host}` is not a host: write `example.org`, `*.example.org` or an address, without port"
             ),
             ConfigError::BadStatus(status, may) => {
                 write!(f, "status `{status}` cannot be used here; it may be {may}")
@@ -89,7 +89,7 @@ impl fmt::Display for ConfigError {
             }
             ConfigError::BadFrontController(text) => write!(
                 f,
-                "front controller `{text}`: write the URL path of a script, as `/index.php`"
+                "front controller `{text}`: write the URL path of a script, such as `/index.php`"
             ),
             ConfigError::UnreachableTryFile => {
                 f.write_str("entries of try_files after `=STATUS` are never reached")
@@ -100,7 +100,7 @@ impl fmt::Display for ConfigError {
             ConfigError::BadErrorPage(page, refusal) => {
                 write!(
                     f,
-                    "error page `{page}` is never sent ({refusal}): error pages are sent as they are, and closed files are closed to them"
+                    "error page `{page}` is never sent ({refusal}): name a file that clients may have"
                 )
             }
             ConfigError::DuplicateHost(host, one, two) => {

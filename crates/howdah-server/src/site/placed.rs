@@ -109,7 +109,7 @@ impl<'c> Placed<'c> {
     pub(super) fn missing_to(&mut self, prefix: &str, target: &str) {
         let (prefix, target) = (self.path(prefix), self.path(target));
         self.rules.push(format!(
-            "what is no file below {prefix} goes to {}",
+            "requests below {prefix} that name no file go to {}",
             target.replace("$1", "…")
         ));
         self.rule(Pattern::Prefix(prefix.into_bytes()), true, to(&target));
@@ -118,7 +118,7 @@ impl<'c> Placed<'c> {
     /// Whatever there is below `prefix`, the application answers.
     fn always_to(&mut self, prefix: &str, target: &str) {
         let (prefix, target) = (self.path(prefix), self.path(target));
-        let line = format!("{prefix} is answered by {target}, files or not");
+        let line = format!("{prefix} goes to {target}, whether or not a file exists");
         self.rules.push(line);
         self.rule(Pattern::Prefix(prefix.into_bytes()), false, to(&target));
     }
@@ -179,7 +179,7 @@ impl<'c> Placed<'c> {
             let pattern = pattern.expect("built-in patterns are checked by a test");
             let target = self.path(target);
             let line = format!(
-                "what is no file below {}{prefix} goes to {}",
+                "requests below {}{prefix} that name no file go to {}",
                 self.folder,
                 target.replace("$1", "…")
             );

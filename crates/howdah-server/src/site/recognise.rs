@@ -190,8 +190,8 @@ fn sentence(application: Application, directory: &Path, config: &SiteConfig) -> 
         text += &format!(", serving {}", config.root.display());
     }
     text += &match &config.front_controller {
-        Some(controller) => format!("; what is no file goes to {}", controller.script),
-        None => "; what is no file is 404".to_owned(),
+        Some(controller) => format!("; requests that name no file go to {}", controller.script),
+        None => "; missing files are 404".to_owned(),
     };
     text
 }

@@ -339,8 +339,8 @@ fn front_controllers_below_a_folder_are_found_and_get_what_they_want() {
     for line in [
         "found Kirby in /kirby",
         "found a PHP application with one front controller in /kanboard",
-        "what is no file below /tiny/ goes to /tiny/index.php?url=…",
-        "/kirby/content/ is answered by /kirby/index.php, files or not",
+        "requests below /tiny/ that name no file go to /tiny/index.php?url=…",
+        "/kirby/content/ goes to /kirby/index.php, whether or not a file exists",
         "/cloud/data/**",
     ] {
         assert!(lines.contains(line), "{line}:\n{lines}");

@@ -308,7 +308,7 @@ fn precompressed_files_go_to_who_accepts_them() {
     check("/a.css", "zstd", "plain", None, varies);
     check("/b.css", "gzip", "only plain", None, None);
     check("/c.png", "gzip", "png", None, None);
-    // Older than the original: it tells what the original once was.
+    // Older than the original: it has the original's former content.
     change_time("a.css.br", 100);
     check("/a.css", "gzip, br", "gz", Some("gzip"), varies);
     // Ranges are of the original.
@@ -359,7 +359,7 @@ fn rules_say_how_files_are_sent() {
     check("/data", None, "text/csv");
     check("/x.foo", None, "application/x-foo");
     check("/", Some("max-age=60"), "text/html; charset=utf-8");
-    // A 304 tells them too.
+    // A 304 has them, too.
     let tag = get(&site, "GET", "/b.js", &[])
         .field("ETag")
         .unwrap()

@@ -21,7 +21,7 @@ use howdah_server::server_config::{FrontSettings, ServerConfig};
 use howdah_server::site::{Site, SiteConfig, Sites};
 use tokio::sync::mpsc;
 
-/// What every run of the fake tells of itself.
+/// What every run of the fake reports about itself.
 pub const TIMING: RunTiming = RunTiming {
     queued: Some(Duration::from_micros(5)),
     child: Some(7),

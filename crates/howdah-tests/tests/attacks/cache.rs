@@ -267,7 +267,7 @@ foreach ((new PDO('sqlite:SCRATCH/db/site'))->query('SELECT ip, count(*) FROM cl
     }
     let runs = std::fs::read(fixture.path("runs")).unwrap().len();
     assert_eq!(runs, 30);
-    // And the administrator is told what is the matter.
+    // And the administrator learns the reason.
     let line = fixture.wait_for_log(&["NothingStorable", "SessionOpened"]);
     assert!(line.contains("could be stored"), "{line}");
     let status = fixture.control(&["status"]).stdout;

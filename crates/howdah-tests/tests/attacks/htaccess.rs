@@ -356,8 +356,8 @@ fn what_is_not_applied_exactly_is_said_at_the_start_by_check_and_once_in_the_log
         .pool("max_children = 2")
         .start();
     let lines = [
-        "site/.htaccess:3: `Deny from 192.0.2.7` depends on who asks",
-        "staff/.htaccess:2: `Require valid-user` depends on who asks: the directory is closed",
+        "site/.htaccess:3: `Deny from 192.0.2.7` depends on the visitor",
+        "staff/.htaccess:2: `Require valid-user` depends on the visitor: the directory is closed",
     ];
     let log = fixture.howdah.process.log();
     for line in lines {

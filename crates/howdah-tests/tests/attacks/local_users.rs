@@ -47,7 +47,7 @@ fn without_root_scripts_read_neither_the_memory_nor_the_environment_of_the_serve
     let found = found.text();
     let open = found.strip_suffix("looked").expect("the script's end");
     for one in open.split_terminator("; ") {
-        // Of itself a process may see how it is made up, not what stands there.
+        // A process may see its own memory map, not the content.
         let own = children
             .iter()
             .any(|pid| one == format!("{pid} maps") || one == format!("{pid} fd"));

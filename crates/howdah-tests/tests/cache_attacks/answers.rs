@@ -1,4 +1,4 @@
-//! Attacks by what is answered: an answer that is not for all, stored for all.
+//! Attacks by what is answered: a personal answer that is stored for all.
 
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http::exchange;
@@ -295,7 +295,7 @@ if ($text === 'old') stand_at('render');
 echo "text=$text";"#;
     let fixture = page("race", php);
     let gate = fixture.gate("render");
-    // The first visitor's answer is his own, and shows that the page can be stored.
+    // The first visitor's answer is personal, and shows that the page can be stored.
     let first = fixture.get_meanwhile("/page.php");
     gate.wait().open();
     assert_eq!(first.answer().text(), "text=old");

@@ -1,6 +1,6 @@
-//! What other page caches fell to, one test for each attack, against the server as it is started.
-//! The script shows everything PHP learns of its request: what an attacker can put into a page that
-//! others get to see would stand there. Each test says who fell to it.
+//! Known attacks on page caches, one test for each, against the whole server. The script shows
+//! everything PHP learns of its request: what an attacker can put into a page that others see would
+//! be in it. Each test names a cache that was vulnerable.
 
 mod answers;
 mod requests;

@@ -264,7 +264,7 @@ fn path_normalisation() {
             let answer = ask(fixture.address(), "GET", target, "X-Evil: evil\r\n");
             assert_eq!(is_shared(&answer), shared, "{target}");
             if shared {
-                // A page of its own, which tells the spelling it was asked by.
+                // A separate page, which shows the spelling of the request.
                 let own = format!("\"REQUEST_URI\":\"{target}\"");
                 assert!(answer.text().contains(&own), "{target}: {}", answer.text());
             }

@@ -28,8 +28,8 @@ pub fn read(fixture: &Fixture, script: &str) -> (String, bool) {
     (text.to_owned(), is_hit(&page))
 }
 
-/// Reads until the page comes out of the cache. The run that wrote before makes pages old once more when
-/// it is through, which may be after its answer and the next render.
+/// Reads until the page comes out of the cache. The run that wrote before invalidates pages once
+/// more when it is through, which may be after its answer and the next render.
 pub fn keep(fixture: &Fixture, script: &str) {
     fixture.wait("the page to be in the cache", |f| read(f, script).1);
 }

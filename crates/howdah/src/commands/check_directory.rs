@@ -51,7 +51,7 @@ fn of_site(text: &mut String, site: &SiteConfig) {
         Some(controller) => format!("goes to {}", controller.script),
         None => "404".to_owned(),
     };
-    row(text, "what is no file", &missing);
+    row(text, "missing files", &missing);
     row(text, "index", &site.index.join(", "));
     row(text, "scripts", &site.php_extensions.join(", "));
     row(

@@ -1,9 +1,10 @@
 //! `howdah php`: PHP on the command line whose writes to databases reach the page cache of a running
 //! server before this command is through: for cron jobs, WP-CLI, artisan, drush.
 //!
-//! `howdah-php php` is a child of this process and tells it what it is about to write; this process tells
-//! the server, over its control socket. So a script that is killed has told, and PHP never waits for the
-//! server. Everything else is the script's: standard streams, terminal, exit status.
+//! `howdah-php php` is a child of this process and reports what it is about to write; this process
+//! reports that to the server, over its control socket. So a script that is killed has reported its
+//! writes, and PHP never waits for the server. Everything else is the script's: standard streams,
+//! terminal, exit status.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Child, Command, ExitCode, ExitStatus};
@@ -19,17 +20,17 @@ use crate::arguments::Php;
 use crate::master::control::{self, Ask};
 use crate::{exit, php, sys};
 
-/// How often a script that goes on writing is told of, at most.
+/// How often the writes of a script are reported, at most.
 const EVERY: Duration = Duration::from_millis(500);
 /// How long the server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes of different writes and of purges told at once, as they stand in the question; what is beyond
-/// is a write to any table, and purges everything.
+/// Bytes of different writes and of purges reported at once; what is beyond is a write to any
+/// table, and purges everything.
 const MOST: usize = 12 << 10;
 // Both, and the rest of the question.
 const _: () = assert!(2 * MOST + 4096 <= control::LONGEST);
 
-/// Runs the script and tells the server of its writes.
+/// Runs the script and reports its writes to the server.
 pub fn run(arguments: &Php) -> ExitCode {
     let program = match php::find(None).and_then(|p| php::check(&p).map(|_| p)) {
         Ok(program) => program,
@@ -65,7 +66,7 @@ fn watch(arguments: &Php, program: &std::path::Path) -> std::io::Result<ExitStat
         libc::SIGTERM,
         libc::SIGHUP,
     ])?;
-    // Messages, not a stream: one is read as a whole or not at all, whoever else tells.
+    // Messages, not a stream: one is read as a whole or not at all, whoever else reports.
     let (reader, writer) = rustix::net::socketpair(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -118,7 +119,7 @@ fn watch(arguments: &Php, program: &std::path::Path) -> std::io::Result<ExitStat
             }
         }
         if let Some(status) = child.try_wait()? {
-            // What it told last is in the socket. A process it left behind may hold the other end.
+            // Its last report is in the socket. A process it left behind may hold the other end.
             told.read();
             told.tell();
             told.complain();
@@ -201,14 +202,14 @@ impl Told<'_> {
         }
     }
 
-    /// When the server is to be told next.
+    /// When the next report to the server is due.
     fn due(&self) -> Option<Duration> {
         let since = self.last.map(|last| last.elapsed());
         self.news
             .then(|| since.map_or(Duration::ZERO, |since| EVERY.saturating_sub(since)))
     }
 
-    /// Takes what the script has told.
+    /// Takes the script's reports.
     fn read(&mut self) {
         let mut message = vec![0; effect::MAX_MESSAGE];
         while let Some(reader) = &self.reader {
@@ -238,14 +239,14 @@ impl Told<'_> {
             },
             // A session, a cookie: of a page, which there is none of.
             Some(_) => return,
-            // Nonsense: whatever it was, something is told of.
+            // An invalid report still counts as a write.
             None => self.writes.note(String::new()),
         }
         self.news = true;
     }
 
-    /// Tells the server all writes once more, since what was told before it could be read by others
-    /// counts again; purges once.
+    /// Reports all writes to the server once more, since what was reported before it could be read
+    /// by others counts again; purges once.
     fn tell(&mut self) {
         self.news = false;
         if self.writes.words.is_empty() && self.purges.words.is_empty() {
@@ -265,7 +266,7 @@ impl Told<'_> {
                 let word = |key: &str| Some(answer.status.as_ref()?.get(key)?.as_str()?.to_owned());
                 match (word("cache"), word("mistake")) {
                     (Some(_), _) => None,
-                    // Without a cache there is nothing to be told.
+                    // Without a cache there is nothing to report.
                     (None, Some(why)) if why.starts_with("CacheOff") => None,
                     (None, why) => Some(why.unwrap_or(answer.message)),
                 }

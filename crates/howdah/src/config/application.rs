@@ -1,7 +1,6 @@
-//! What a site does not say although the application in its root needs it. What the application closes is
-//! closed: nobody notices that a log or a draft is open, so it must not depend on a line that is forgotten.
-//! The rest (a front controller, the right root) shows by itself, and is advised. What is needed is what
-//! `recognise` would have chosen.
+//! What a site leaves out although the application in its root needs it. The paths that the
+//! application closes are closed, since nobody notices an open log or draft. The rest (a front
+//! controller, the right root) is only advised. `recognise` knows what is needed.
 
 use std::path::Path;
 
@@ -46,14 +45,14 @@ fn advise(section: &Section<'_, '_, '_>, site: &SiteConfig, found: &Recognised, 
     let (name, application, lies) = (&site.name, found.application, found.application.lies());
     let message = if !same {
         format!(
-            "site `{name}`: {application} {lies} here, and is meant to be served from {}: with this root its code can be asked for",
+            "site `{name}`: {application} {lies} here, and should be served from {}: with this root clients can request its code",
             found.config.root.display()
         )
     } else if let Some(controller) = &found.config.front_controller
         && leads_nowhere(site)
     {
         format!(
-            "site `{name}`: {application} {lies} here, and the site has no front_controller = \"{}\": what is no file, as a permalink, is answered 404; recognise = \"on\" sets what it needs",
+            "site `{name}`: {application} {lies} here, and the site has no front_controller = \"{}\": requests that name no file, such as permalinks, get 404; recognise = \"on\" sets what it needs",
             controller.script
         )
     } else {
@@ -62,7 +61,7 @@ fn advise(section: &Section<'_, '_, '_>, site: &SiteConfig, found: &Recognised, 
     section.file().advise(section.place_of("root"), message);
 }
 
-/// Whether nothing gets what is no file.
+/// Whether no script gets requests that name no file.
 fn leads_nowhere(site: &SiteConfig) -> bool {
     let usual = SiteConfig::new(String::new(), &site.root).try_files;
     site.front_controller.is_none() && site.rules.is_empty() && site.try_files == usual

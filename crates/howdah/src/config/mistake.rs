@@ -1,6 +1,6 @@
-//! What is wrong (or unwise) in a configuration, and how it is shown: `file:line:column: message`,
-//! the line, and a caret under what is meant. Mistakes are gathered, never thrown: all of them
-//! are told at once.
+//! Mistakes and advice about a configuration, and how they are shown: `file:line:column: message`,
+//! the line, and a caret under what is meant. Mistakes are collected, and all of them are reported
+//! at once.
 
 use std::ops::Range;
 

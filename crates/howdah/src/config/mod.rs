@@ -1,12 +1,12 @@
 //! The configuration: from the command line and a TOML file to the typed settings of the crates.
-//! The only place that sees raw strings. Every mistake is found in one go and told with file, line
-//! and a suggestion; nothing unknown is ignored, nothing wrong becomes a default.
+//! The only place that sees raw strings. Every mistake is reported at once with file, line and a
+//! suggestion; nothing unknown is ignored, nothing wrong becomes a default.
 //!
 //! - [`options`]: the one table of what may be configured.
 //! - [`reader`]: walks a file along that table; [`value`]: what values mean.
 //! - [`server`], [`pool`], [`fastcgi`], [`programs`], [`site`], [`cache`]: sections into typed settings.
 //! - `application`: what a site leaves out that the application in its root needs.
-//! - [`mistake`], [`suggest`]: how mistakes are told.
+//! - [`mistake`], [`suggest`]: how mistakes are reported.
 //! - [`reference`]: the table as documentation.
 
 mod application;
@@ -82,7 +82,7 @@ pub struct Settings {
     pub pools: Vec<Mode>,
     /// `[[site]]`
     pub sites: Vec<SiteConfig>,
-    /// What was chosen without being told, for the one who starts the server.
+    /// What was chosen automatically, for the one who starts the server.
     pub chosen: Vec<String>,
 }
 

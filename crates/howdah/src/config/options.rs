@@ -1,6 +1,6 @@
-//! The one table of options: what may stand in a configuration file, of which type, in which range,
-//! with which default and why. The reader takes types and defaults from here, so does
-//! `howdah check --explain`, so does `docs/configuration.md`, so do the suggestions for unknown keys.
+//! The one table of options: name, type, range, default and the reason for it. The reader takes
+//! types and defaults from here, so does `howdah check --explain`, so does `docs/configuration.md`,
+//! so do the suggestions for unknown keys.
 
 /// What a value may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

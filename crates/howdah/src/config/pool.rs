@@ -364,7 +364,7 @@ fn max_children_or(
     children: Option<Option<u32>>,
     auto: impl FnOnce() -> u32,
 ) -> u32 {
-    // Read in any case: what is wrong in the file is told although the command line overrides it.
+    // Read in any case: mistakes in the file are reported although the command line overrides it.
     let in_file = section.number("max_children").map(|n| n as u32);
     children.unwrap_or(in_file).unwrap_or_else(auto)
 }
@@ -446,7 +446,7 @@ pub(super) fn process_manager(
         Some("static") => true,
         _ => !section.has("pm") && (worker || matches!(children, Some(Some(_)))),
     };
-    // Read in any case: what is wrong with them is told.
+    // Read in any case: mistakes in them are reported.
     let dynamic = dynamic(section, max_children);
     match pm.as_deref() {
         _ if is_static => ProcessManager::Static,

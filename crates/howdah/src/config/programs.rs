@@ -23,7 +23,7 @@ pub fn cgi(
     children: Option<Option<u32>>,
     patience: Patience,
 ) -> CgiConfig {
-    // A cache that ends with the request only costs: measured in docs/modes.md.
+    // A cache that ends with the request only costs: docs/performance.md.
     if !(section.has("opcache") && section.on("opcache")) {
         ini.defines.insert(0, opcache_off());
     }

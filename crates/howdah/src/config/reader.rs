@@ -111,8 +111,9 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
         };
         for key in section.table.into_iter().flat_map(DeTable::keys) {
             let text: &str = key.get_ref();
-            // Everything is read here once, so that what is wrong is told although the command line,
-            // or another option, makes it of no effect. The same mistake noted twice is kept once.
+            // Everything is read here once, so that mistakes are reported although the command
+            // line, or another option, makes it of no effect. The same mistake noted twice is kept
+            // once.
             match options::find(name, text).map(|spec| spec.kind) {
                 Some(Kind::Texts) => drop(section.texts(text)),
                 Some(Kind::Pairs) => drop(section.pairs(text)),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::options::Kind;
 use super::suggest;
 
-/// A single value as it stands there.
+/// A single value as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scalar {
     /// `"…"`

@@ -1,5 +1,4 @@
-//! While a stop waits for requests, it says for which, so that whoever pressed Ctrl-C knows what is
-//! going on. The master prints it.
+//! Reports which requests a stop waits for. The master prints it.
 
 use std::fmt::Write;
 use std::sync::Arc;

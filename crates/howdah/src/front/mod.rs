@@ -1,6 +1,6 @@
-//! The front process: everything of HTTP. Started by the master with one end of a line; gives up
-//! what privileges it has, serves what it is told to, and ends when the master tells it or is gone.
-//! Holds no typed configuration of another process: it reads the text with the same code.
+//! The front process: everything of HTTP. Started by the master with one end of a line; drops its
+//! privileges, serves the configuration that the master sends, and ends when the master says so or
+//! is gone. Holds no typed configuration of another process: it reads the text with the same code.
 //!
 //! - [`running`]: servers, pools and logs of a configuration, and the change from one to the next.
 //! - [`launcher`]: zygotes, started by the master.

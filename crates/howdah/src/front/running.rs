@@ -244,9 +244,9 @@ impl Running {
     }
 }
 
-/// The directory of pages, if one is configured. It stays open over reloads that do not move it. What
-/// is configured wrongly is refused; a disk that cannot be written is told, and pages are kept in
-/// memory alone.
+/// The directory of pages, if one is configured. It stays open over reloads that do not move it.
+/// What is configured wrongly is refused; a disk that cannot be written is reported, and pages are
+/// kept in memory alone.
 fn cache_disk(
     settings: &Settings,
     shared: &Shared,
@@ -408,9 +408,9 @@ fn runtime() -> io::Result<tokio::runtime::Runtime> {
         .build()
 }
 
-/// Starts all pools and waits until each can run scripts. All that fail are told. A pool that is to have
-/// no process at rest gets none before its first request, unless the former configuration's of that
-/// name was `awake`: its visitors are not to wait for a start.
+/// Starts all pools and waits until each can run scripts. All failures are reported. A pool that is
+/// to have no process at rest gets none before its first request, unless the former configuration's
+/// of that name was `awake`: its visitors are not to wait for a start.
 fn start_pools(
     settings: &Settings,
     launcher: Arc<MasterLauncher>,
@@ -497,7 +497,7 @@ pub fn finish(shared: &Shared, limit: Duration) {
                 pool.drained().await;
             }
         };
-        // Who is still there then is told by its pool's closed sockets.
+        // Remaining processes notice their pool's closed sockets.
         let _ = runtime.block_on(async { tokio::time::timeout(left + LEAVING, gone).await });
     }
     if let Some(front) = shared.front.get() {

@@ -9,7 +9,7 @@ use super::Master;
 /// Sites named, at most: a server of thousands is known by its first ones.
 const SITES: usize = 10;
 
-/// What tells one server from others.
+/// What distinguishes one server from others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     /// The addresses it listens on, as URLs.

@@ -1,5 +1,5 @@
-//! What the master does about a front that hangs, does not begin to serve, or does not answer: it says
-//! so, and kills a front that will not go on. [`watchdog`] decides which that is.
+//! How the master handles a front that hangs, does not begin to serve, or does not answer: it logs
+//! this, and kills a front that hangs. [`watchdog`] decides which that is.
 
 use std::time::{Duration, Instant};
 

@@ -13,7 +13,7 @@
 //! - [`reload`]: a new configuration, taken or refused as a whole.
 //! - [`watchdog`]: whether the front hangs; [`hung`]: what is done then.
 //! - [`facts`]: what is known of the server without asking the front.
-//! - [`notify`]: what a service manager is told.
+//! - [`notify`]: notifications of a service manager.
 
 mod careful;
 pub mod control;
@@ -94,10 +94,10 @@ struct Master {
     pending: Option<Pending>,
     /// Reloads asked for while one is in progress.
     waiting: Askers,
-    /// Who asked the front something, and when they are told that it does not answer.
+    /// Who asked the front something, and when they get the answer that it does not respond.
     questions: BTreeMap<u64, (Asker, Instant)>,
     next_question: u64,
-    /// When a service manager is next told that we live, and how often.
+    /// When the service manager is next notified that the server lives, and how often.
     alive: Option<(Instant, Duration)>,
     ended: Option<ExitCode>,
 }
@@ -428,7 +428,7 @@ impl Master {
             match front.link.receive_now::<ToMaster>() {
                 Received::Nothing => return,
                 Received::Closed => {
-                    // It ends, or has lost its mind; SIGCHLD tells the rest.
+                    // It ends or misbehaves; SIGCHLD shows the rest.
                     if let Some(front) = &mut self.front {
                         front.hung_up = true;
                         front.kill();

@@ -1,5 +1,5 @@
-//! What a service manager is told (sd_notify(3)): a datagram to the socket in `NOTIFY_SOCKET`.
-//! Without that variable nobody asks.
+//! Notifies a service manager (sd_notify(3)): a datagram to the socket in `NOTIFY_SOCKET`. Without
+//! that variable it does nothing.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};

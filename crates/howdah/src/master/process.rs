@@ -1,4 +1,4 @@
-//! Processes: the front's, zygotes started for it, and whoever stands in the way.
+//! Processes: the front's, zygotes started for it, and the holder of an address in use.
 
 use std::io;
 use std::net::SocketAddr;

@@ -103,8 +103,8 @@ impl Watch {
         for at in 0..self.threads.len() {
             let came = match at {
                 0 => self.answered == self.sent,
-                // Not known while the line's thread is silent. It tells what was so when the last
-                // ping came: a thread had the time since the one before.
+                // Not known while the line's thread is silent. It describes the moment when the
+                // last ping came: a thread had the time since the one before.
                 _ if self.answered < self.sent => continue,
                 _ => self.threads[at].number.saturating_add(1) >= self.answered,
             };

@@ -1,5 +1,5 @@
-//! What can go wrong with the disk, by name: the same word in the log, the status, the metrics and
-//! docs/cache.md. Each is a miss, or an empty cache; none is ever an answer.
+//! Faults of the disk, by name: the same word in the log, the status, the metrics and
+//! docs/cache.md. Each leads to a miss or an empty cache, never to a wrong answer.
 
 use std::fmt;
 use std::io;

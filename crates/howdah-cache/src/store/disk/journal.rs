@@ -1,5 +1,4 @@
-//! The purges, written down: a purge that was acknowledged is in force after a restart, and after a
-//! `kill -9`.
+//! The journal of purges: an acknowledged purge holds after a restart and after a `kill -9`.
 //!
 //! A file of records that are appended, each by one `write`, before the purge counts. Once written,
 //! a record is the kernel's: it outlives the process without `fsync`. It need not outlive the

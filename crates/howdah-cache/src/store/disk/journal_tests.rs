@@ -84,7 +84,7 @@ fn a_write_cut_off_by_a_kill_spoils_its_site_and_one_that_was_through_does_not()
     drop((sites[0].write_begins(), sites[0].write_begins()));
     let (first, second) = (sites[1].write_begins(), sites[1].write_begins());
     drop(first);
-    // A reload goes on with what is under way.
+    // A reload keeps writes in progress.
     drop(journal.begin(&[A, B], true));
     let (journal, _) = open(directory.path());
     let again = journal.begin(&[A, B], false);

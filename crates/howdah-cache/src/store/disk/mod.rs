@@ -1,6 +1,6 @@
-//! Pages on disk, below those in memory: a file each, written behind the page's first answer, read
-//! when memory has none. A restart keeps them, and the purges that were acknowledged; a file that is
-//! not what it was is a miss by name, and is removed.
+//! Pages on disk, below those in memory: one file per page, written after its first answer and read
+//! when it is not in memory. A restart keeps them, and the purges that were acknowledged; a damaged
+//! file is a named miss, and is removed.
 //!
 //! - [`format`]: a page as bytes. [`journal`]: the purges, and what a crash may lose.
 //! - [`directory`]: whose it is, its lock, where files are. [`index`]: what is there, and what goes.

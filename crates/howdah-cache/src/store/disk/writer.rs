@@ -1,6 +1,5 @@
-//! The one thread that changes the directory: writes pages, removes what has to go, and after a
-//! start looks through what is there, a file at a time between its orders. One, so that no two ever
-//! disagree about a file.
+//! The one thread that changes the directory: writes and removes pages, and scans the directory
+//! after a start, a file at a time between its orders.
 
 use std::fs::{self, File};
 use std::io::{self, Read};

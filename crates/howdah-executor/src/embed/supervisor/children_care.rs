@@ -1,4 +1,4 @@
-//! Forks, retires and replaces children, and cleans up after the dead.
+//! Forks, retires and replaces children, and cleans up after those that died.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ impl Supervisor {
         now: Instant,
     ) -> Result<(), Nonsense> {
         if !self.is_starting(id, generation) {
-            return Err(Nonsense::of("spawned", "no such child was asked for"));
+            return Err(Nonsense::of("spawned", "no such child was requested"));
         }
         let zygote = self.link_of(generation).map(Link::pid);
         let origin = fd.as_ref().map(|fd| pidfd::origin(fd.as_fd(), pid, zygote));
@@ -149,7 +149,7 @@ impl Supervisor {
         let silent = if self.children.iter().any(fork) {
             "has not answered a fork command"
         } else if self.children.iter().any(|c| c.died.is_some_and(late)) {
-            "has not told of a child's end"
+            "has not reported the end of a child"
         } else {
             return;
         };

@@ -1,5 +1,5 @@
-//! Keeps a pool's processes: starts the zygote and starts it again, forks and retires children
-//! as `pm` decides, ends what runs too long, cleans up after the dead.
+//! Manages a pool's processes: starts and restarts the zygote, forks and retires children as `pm`
+//! decides, ends requests that run too long, and cleans up after processes that died.
 //!
 //! A thread of its own a pool, asleep in `poll(2)`. Not a task of a front thread: it execs, reads
 //! /proc and writes logs, all of which may block; and a front thread that hangs must not take the
@@ -138,7 +138,7 @@ impl Supervisor {
                 self.open_letter(letter);
             }
         }
-        // Nothing can come any more: whoever still waits is told so.
+        // Nothing can arrive any more: requests that still wait are failed.
         self.refuse_all(&ExecError::Stopping);
         self.read_outputs();
         self.shared.condition.send_replace(Condition::Closed);

@@ -7,7 +7,7 @@
 //!           one → children of the former are outdated, each is replaced by one that has booted →
 //!           the former has no children left and is told to leave
 //! ```
-//! Whatever fails on the way, those who serve go on with the code they have.
+//! Whatever fails on the way, the running processes go on with their code.
 
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
@@ -316,8 +316,11 @@ impl Supervisor {
         // What was not there to be watched may be by now.
         self.workers.watch = self.begin_to_watch();
         let (name, what) = match self.shared.config.worker {
-            Some(_) => ("WorkerRestart", "workers are replaced by newly booted ones"),
-            None => ("PoolRestart", "children are replaced, with a fresh opcache"),
+            Some(_) => ("WorkerRestart", "all workers are being replaced"),
+            None => (
+                "PoolRestart",
+                "all children are being replaced, with a fresh opcache",
+            ),
         };
         self.say(Level::Notice, name, &format!("{why}: {what}"));
         match Link::start(&self.shared, self.launcher.as_ref()) {
@@ -336,7 +339,7 @@ impl Supervisor {
             link.kill();
             link.ended();
         }
-        let message = format!("{message}; those who serve go on with the code they have");
+        let message = format!("{message}; the running processes keep their code");
         self.say(Level::Error, name, &message);
     }
 

@@ -1,4 +1,4 @@
-//! Starts the zygote, acts on what it reports, starts it again when it is gone.
+//! Starts the zygote, acts on its reports, and restarts it when it has ended.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -94,7 +94,7 @@ impl Supervisor {
             self.say(
                 Level::Error,
                 name,
-                &format!("{message} (tried again until it works)"),
+                &format!("{message} (retrying until it succeeds)"),
             );
             self.last_complaint = complaint;
         }
@@ -211,8 +211,8 @@ impl Supervisor {
     /// we can. (Without the process's id: the same complaint is logged once.)
     pub(super) fn ended_while_starting(&self) -> String {
         match self.last_words.as_str() {
-            "" => "the zygote ended while it was starting, without a word".to_owned(),
-            words => format!("the zygote ended while it was starting; its last words: {words}"),
+            "" => "the zygote ended during its start, without a message".to_owned(),
+            words => format!("the zygote ended during its start; its last output: {words}"),
         }
     }
 
@@ -299,7 +299,7 @@ impl Supervisor {
             }
             Report::SpawnFailed { child, message } => {
                 if !self.is_starting(child, generation) {
-                    return Err(Nonsense::of("spawn-failed", "no such child was asked for"));
+                    return Err(Nonsense::of("spawn-failed", "no such child was requested"));
                 }
                 self.children.remove(child);
                 self.shared.port.strike(child.index);
@@ -333,7 +333,7 @@ impl Supervisor {
     fn check_it_starts(&self, report: &str, generation: u64) -> Result<(), Nonsense> {
         match self.zygote {
             Zygote::Starting { .. } if generation == self.generation => Ok(()),
-            _ => Err(Nonsense::of(report, "it had become ready before")),
+            _ => Err(Nonsense::of(report, "it was ready already")),
         }
     }
 

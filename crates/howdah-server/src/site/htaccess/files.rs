@@ -74,7 +74,7 @@ struct Entry {
 pub(crate) struct Chain {
     /// From the root down.
     pub files: Vec<InDirectory>,
-    /// Which of them were read for the first time, or anew.
+    /// Which of them were read for the first time, or again.
     pub met: Vec<usize>,
 }
 

@@ -84,18 +84,18 @@ pub(super) fn read(file: &Path) -> Option<Parsed> {
 /// `FILE:LINE: TEXT: what is wrong with it; what follows`
 pub(super) fn sentence(file: &Path, at_root: bool, note: &Note) -> String {
     let what = match note.why {
-        Why::Visitor => "depends on who asks",
+        Why::Visitor => "depends on the visitor",
         Why::NotUnderstood => "is not understood",
-        Why::Mistake => "is a mistake to Apache",
+        Why::Mistake => "is an error for Apache",
         Why::Unusable => "",
     };
     let follows = match (note.why, at_root) {
         (Why::Unusable, _) => "everything below is closed",
         (_, false) => "the directory is closed to everybody",
         (Why::Visitor, true) => {
-            "visitors who would have to be on a list or have a password are refused, others are not"
+            "visitors who need a list entry or a password are refused, others are not"
         }
-        (_, true) => "it is passed over",
+        (_, true) => "it is ignored",
     };
     let line = match note.line {
         0 => String::new(),

@@ -193,7 +193,8 @@ pub(super) fn simple_expression(text: &str) -> Option<Condition> {
     (is_one && !depends(&condition)).then_some(condition)
 }
 
-/// What the condition asks is not known here: who the visitor is, how he came, what time it is.
+/// What the condition asks is not known here: who the visitor is, by which way the request came,
+/// what time it is.
 pub(super) fn depends(condition: &Condition) -> bool {
     const KNOWN: &[&str] = &[
         "DOCUMENT_ROOT",
