@@ -74,7 +74,7 @@ fn a_dry_run_serves_nothing_and_counts_what_would_have_been_wrong() {
     );
     assert_eq!(checks(&fixture, "different"), 1);
     let line = fixture.wait_for_log(&["DryRunDiffers", "/page.php: differs from byte 16 (line 2)"]);
-    assert!(line.contains("2 bytes kept, 2 fresh"), "{line}");
+    assert!(line.contains("2 bytes stored, 2 fresh"), "{line}");
     assert!(
         !line.contains("24.99"),
         "what stands there is nobody's business"
