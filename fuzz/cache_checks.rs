@@ -37,7 +37,7 @@ pub fn cache_fields(data: &[u8]) {
             let rules = Rules {
                 scheme,
                 preset,
-                ..Rules::default()
+                ..Rules::for_tests()
             };
             one(&rules, &url, &fields);
         }

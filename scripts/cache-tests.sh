@@ -22,7 +22,7 @@ default_mimetype = ""
 [pool.www.env]
 CACHE_TESTS_STATE = "$work/state"
 [compression]
-enable = false
+codings = "off"
 [[site]]
 root = "$here/tests/cache-tests"
 front_controller = "/index.php"

@@ -20,7 +20,8 @@ use std::time::Duration;
 
 use howdah_executor::Executor;
 use howdah_proto::level::Level;
-use howdah_server::http::serve_connected;
+use howdah_server::cache::Rules;
+use howdah_server::http::{HttpConfig, serve_connected};
 use howdah_server::log::{ErrorLog, ErrorStyle, LogTarget, Sink};
 use howdah_server::request::Front;
 use howdah_server::server_config::{FrontSettings, ServerConfig};
@@ -55,6 +56,7 @@ fn front() -> Arc<Front> {
             let cached = SiteConfig {
                 hosts: vec![HostPattern::parse("c").expect("a host")],
                 cache: Some(CacheConfig {
+                    rules: Rules::for_tests(),
                     flush_on_write: true,
                     ..CacheConfig::default()
                 }),
@@ -69,7 +71,7 @@ fn front() -> Arc<Front> {
             let pools = HashMap::from([("www".to_owned(), executor)]);
             let settings = FrontSettings {
                 cache_memory: 2 << 20,
-                ..FrontSettings::default()
+                ..FrontSettings::for_tests()
             };
             let config = ServerConfig::new(settings, sites, &pools).expect("a configuration");
             let sink =
@@ -130,7 +132,7 @@ async fn talk(dialogue: Dialogue, rhythm: Vec<usize>) -> Vec<u8> {
     let server = tokio::spawn(serve_connected(
         front(),
         OwnedFd::from(theirs),
-        Arc::default(),
+        Arc::new(HttpConfig::for_tests()),
     ));
     let mut stream = UnixStream::from_std(ours).expect("a socket");
     let mut received = Vec::new();

@@ -41,7 +41,7 @@ def run(checkout):
     result = rig.Result("h1spec", rig.version(checkout))
     text = f"""
 [compression]
-enable = false
+codings = "off"
 [[site]]
 root = "{rig.HERE / 'origin'}"
 try_files = []

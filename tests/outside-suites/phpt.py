@@ -224,7 +224,7 @@ def run_group(tests, ini, environment, places):
     hosts = {d: f"d{n}.test" for n, d in enumerate(sorted({t.path.parent for t in tests}))}
     user = 'user = "www-data"\n' if os.getuid() == 0 else ""
     env = "".join(f"{rig.toml(n)} = {rig.toml(v)}\n" for n, v in environment.items())
-    text = (f'{user}[compression]\nenable = false\n[pool.www]\npm = "static"\nmax_children = 1\n'
+    text = (f'{user}[compression]\ncodings = "off"\n[pool.www]\npm = "static"\nmax_children = 1\n'
             f'php_ini = "{settings}"\n[pool.www.env]\n{env}{sites}')
     try:
         with rig.Howdah(text) as server:

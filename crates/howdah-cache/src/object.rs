@@ -309,7 +309,7 @@ pub(crate) mod tests {
     fn rules() -> Rules {
         Rules {
             scheme: Scheme::Rfc,
-            ..Rules::default()
+            ..Rules::for_tests()
         }
     }
 

@@ -184,9 +184,29 @@ pub struct FastCgiConfig {
     pub restart_time: Duration,
     /// Directories here, and what they are called where the scripts run.
     pub script_root: Vec<(String, String)>,
-    /// Bodies that were stored in a file get a name in this directory while their request lasts, and
-    /// php-fpm reads them there (`REQUEST_BODY_FILE`). On the file system they are stored on.
-    pub request_body_directory: Option<PathBuf>,
+}
+
+impl FastCgiConfig {
+    /// The blank form that the options fill in, with what nobody needs to set: an idle connection is kept
+    /// for one second, since php-fpm counts its process as active meanwhile; sending may pause for as
+    /// long as nginx' `fastcgi_send_timeout`; and php-fpm restarts within a few seconds.
+    pub fn new(name: &str) -> FastCgiConfig {
+        FastCgiConfig {
+            name: name.to_owned(),
+            backends: Vec::new(),
+            max_connections: None,
+            keep_connections: false,
+            keep_timeout: Duration::from_secs(1),
+            queue_size: 0,
+            queue_timeout: Duration::ZERO,
+            request_terminate_timeout: None,
+            connect_timeout: Duration::ZERO,
+            send_timeout: Duration::from_secs(60),
+            read_timeout: None,
+            restart_time: Duration::from_secs(10),
+            script_root: Vec::new(),
+        }
+    }
 }
 
 /// The user, group and environment that the programs of a pool run with (modes `cgi` and `pool`).
@@ -258,8 +278,6 @@ pub struct ProgramPoolConfig {
     pub command: Vec<String>,
     /// Whether one program serves all requests, or each of several its share.
     pub processes: Processes,
-    /// Consecutive TCP ports in place of unix sockets that nobody else can see: as many as programs.
-    pub ports: Vec<std::net::SocketAddr>,
     /// The user, group and environment the programs run with.
     pub identity: ProgramIdentity,
     /// php.ini and settings of the PHP that the programs run.
@@ -275,8 +293,6 @@ pub struct ProgramPoolConfig {
     pub max_requests: u64,
     /// A program with more resident memory is replaced between requests.
     pub max_memory: Option<u64>,
-    /// Age at which a program is replaced; `None`: never.
-    pub process_lifetime: Option<Duration>,
     /// How long the spawner may not answer; then it is killed: `SpawnerStuck`.
     pub spawner_timeout: Duration,
     /// How the front connects to the programs: queue and time-outs as in mode `fastcgi`. It has no

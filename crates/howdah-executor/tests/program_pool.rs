@@ -393,26 +393,3 @@ fn a_drained_pool_finishes_what_runs_and_leaves_no_process() {
         );
     });
 }
-
-#[test]
-fn consecutive_ports_are_shared_by_a_pool_and_its_successor() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = free.local_addr().unwrap();
-    drop(free);
-    let made = || {
-        Rig::new(ProgramPoolConfig {
-            ports: vec![address],
-            ..config(INDEPENDENT, 1)
-        })
-    };
-    let rig = made();
-    let pid = rig.scripts.script("pid.php", PID);
-    on_front(async {
-        let first = rig.text(&pid).await;
-        let next = made();
-        next.pool.ready().await.unwrap();
-        rig.pool.drain(Some(next.pool.clone()), PATIENCE);
-        rig.pool.drained().await;
-        assert_ne!(next.text(&pid).await, first);
-    });
-}

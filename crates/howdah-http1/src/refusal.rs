@@ -54,9 +54,9 @@ refusals! {
     ObsFold => 400,
     /// The head is longer than `max_header_bytes`.
     HeaderTooLarge => 431,
-    /// More than `max_headers` fields.
+    /// More fields than [`crate::head::HeadLimits::fields`].
     TooManyHeaders => 431,
-    /// The request line is longer than `max_request_line`.
+    /// The request line is longer than [`crate::head::HeadLimits::request_line`].
     UriTooLong => 414,
     /// HTTP/1.1 without `Host` (RFC 9112 §3.2).
     MissingHost => 400,

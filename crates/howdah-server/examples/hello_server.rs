@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         vec![listener],
         Arc::new(Hello { head }),
         threads,
-        HttpConfig::default(),
+        HttpConfig::for_tests(),
         ThreadHooks::default(),
     )?;
     match server.local_addrs() {

@@ -67,7 +67,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let pools = HashMap::from([("www".to_owned(), executor)]);
     let settings = FrontSettings {
         status: Some(Default::default()),
-        ..FrontSettings::default()
+        ..FrontSettings::for_tests()
     };
     let config = ServerConfig::new(settings, sites, &pools).map_err(|e| format!("{e:?}"))?;
     let front = Arc::new(Front::new(Arc::new(config), log));
@@ -77,7 +77,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         unpark: Arc::new(front_thread::after_unpark),
     };
     let listener = ListenerConfig::bind(&address, threads)?;
-    let http = HttpConfig::default();
+    let http = HttpConfig::for_tests();
     let server = Server::start(vec![listener], front, threads, http, hooks)?;
     match server.local_addrs() {
         [Some(bound)] => println!("listening on {bound}"),

@@ -61,7 +61,7 @@ pub enum Failure {
     EncoderFailed(String),
     /// A purge request that is not carried out.
     Purge(PurgeRefused),
-    /// The client takes its answer more slowly than `limits.send_rate`, or than a script that waits
+    /// The client takes its answer more slowly than `limits.min_rate`, or than a script that waits
     /// for it is to wait. Nobody sees the status.
     ClientTooSlow,
     /// The client left before the answer was complete. Nobody sees the status.
@@ -194,7 +194,7 @@ impl Failure {
                     "the FastCGI backend closed the connection without an answer: its process died, or it was stopped".into()
                 }
                 ExecError::BackendTimeout => {
-                    "the FastCGI backend read or sent nothing within send_timeout or read_timeout".into()
+                    "the FastCGI backend sent nothing within read_timeout, or took nothing for a minute".into()
                 }
                 ExecError::BackendRefused => {
                     "the FastCGI backend refused the request; is it a responder?".into()
@@ -216,7 +216,7 @@ impl Failure {
             .into(),
             Failure::Purge(refused) => refused.message().into(),
             Failure::ClientTooSlow => {
-                "the client read its answer too slowly: below limits.send_rate, or while its script waited".into()
+                "the client read its answer too slowly: below limits.min_rate, or while its script waited".into()
             }
             Failure::EncoderFailed(error) => format!("the response could not be compressed: {error}").into(),
             _ => "".into(),

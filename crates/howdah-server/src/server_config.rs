@@ -4,7 +4,6 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use howdah_cache::store::disk::Disk;
@@ -16,7 +15,7 @@ use crate::cache::{DiskStatus, PageCache, Stores};
 use crate::client_address::TrustedProxies;
 use crate::encoding::EncodingConfig;
 use crate::log::AccessLog;
-use crate::script::pump_config::{HOLD, PumpConfig};
+use crate::script::pump_config::{Buffers, HOLD, PumpConfig};
 use crate::script::spill::SpillRoom;
 use crate::site::config::RuleAction;
 use crate::site::{Site, Sites};
@@ -33,17 +32,11 @@ pub struct FrontSettings {
     pub status: Option<StatusPage>,
     /// The access log; none: off. Kept over a reload that does not change it.
     pub access_log: Option<Arc<AccessLog>>,
-    /// `limits.body_memory`: bytes of a request body kept in memory. Default 64 KiB.
-    pub body_memory: usize,
-    /// `limits.response_memory`: see [`PumpConfig::memory`].
-    pub response_memory: usize,
-    /// `limits.response_spill`: see [`PumpConfig::spill`].
-    pub response_spill: u64,
-    /// `spill_directory`: for bodies that do not fit memory; private to the server's user.
-    pub spill_directory: PathBuf,
+    /// `[limits]`: where bodies and output wait for slow clients.
+    pub buffers: Buffers,
     /// How much all of those may take together: one for all configurations of the process.
     pub spill_room: Arc<SpillRoom>,
-    /// `cache.memory`: bytes of pages kept in memory. Default 128 MiB.
+    /// `cache.memory`: bytes of pages kept in memory.
     pub cache_memory: u64,
     /// `cache.path`: pages on disk; one for all configurations of the process.
     pub cache_disk: Option<Arc<Disk>>,
@@ -53,17 +46,20 @@ pub struct FrontSettings {
     pub cache_succession: Arc<Succession>,
 }
 
-impl Default for FrontSettings {
-    fn default() -> Self {
+impl FrontSettings {
+    /// Values for tests, benchmarks and examples, which have no options.
+    #[doc(hidden)]
+    pub fn for_tests() -> FrontSettings {
         FrontSettings {
             trusted_proxies: TrustedProxies::default(),
-            encoding: EncodingConfig::default(),
+            encoding: EncodingConfig::all(),
             status: None,
             access_log: None,
-            body_memory: 64 << 10,
-            response_memory: 256 << 10,
-            response_spill: 1 << 30,
-            spill_directory: std::env::temp_dir(),
+            buffers: Buffers {
+                response_memory: 256 << 10,
+                response_spill: 1 << 30,
+                directory: std::env::temp_dir(),
+            },
             spill_room: Arc::default(),
             cache_memory: 128 << 20,
             cache_disk: None,
@@ -167,9 +163,7 @@ impl ServerConfig {
             pools: names.into_iter().map(|name| pools[name].clone()).collect(),
             pump: PumpConfig {
                 hold: HOLD,
-                memory: settings.response_memory,
-                spill: settings.response_spill,
-                directory: settings.spill_directory.clone(),
+                buffers: settings.buffers.clone(),
                 room: settings.spill_room.clone(),
                 encoding: settings.encoding.clone(),
             },

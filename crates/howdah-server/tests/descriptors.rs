@@ -81,7 +81,7 @@ fn idle_connections_cost_little_and_running_out_of_descriptors_is_survived() {
     let listener = ListenerConfig::bind(&"127.0.0.1:0".parse().unwrap(), 2).unwrap();
     let config = HttpConfig {
         max_connections: Some(1 << 20),
-        ..HttpConfig::default()
+        ..HttpConfig::for_tests()
     };
     let hooks = ThreadHooks::default();
     let server = Server::start(vec![listener], hello.clone(), 2, config, hooks).unwrap();

@@ -137,7 +137,7 @@ fn bodies_reach_the_script_from_memory_from_a_file_and_as_they_arrive() {
         let rig = Rig::start_with(
             |dir| dir.write("a.php", ""),
             |site| site.request_buffering = buffering,
-            FrontSettings::default(),
+            FrontSettings::for_tests(),
             |script| {
                 let kind = match &script.request.body {
                     ScriptBody::Empty => "empty",
@@ -174,7 +174,7 @@ fn a_body_beyond_the_limit_is_refused_before_the_script_runs() {
     let rig = Rig::start_with(
         |dir| dir.write("a.php", ""),
         |site| site.max_body_size = 1000,
-        FrontSettings::default(),
+        FrontSettings::for_tests(),
         |_| panic!("the script must not run"),
     );
     for answer in [
@@ -320,7 +320,7 @@ fn a_configured_error_page_keeps_status_and_name() {
     let rig = Rig::start_with(
         |dir| dir.write("busy.html", "<h1>Later</h1>"),
         |site: &mut SiteConfig| site.error_pages = vec![(404, "/busy.html".into())],
-        FrontSettings::default(),
+        FrontSettings::for_tests(),
         |_| panic!("no script"),
     );
     let answer = rig.get("/none", &[]);
@@ -347,7 +347,7 @@ fn each_request_is_written_down_once() {
             networks: vec!["127.0.0.1".parse().unwrap()],
             ..TrustedProxies::default()
         },
-        ..FrontSettings::default()
+        ..FrontSettings::for_tests()
     };
     let rig = Rig::start_with(
         |dir| dir.write("a.php", ""),
@@ -447,7 +447,7 @@ fn an_answer_from_500_on_has_the_requests_number_in_the_log() {
     let access_log = std::sync::Arc::new(AccessLog::new(sink, AccessFormat::Json));
     let settings = FrontSettings {
         access_log: Some(access_log.clone()),
-        ..FrontSettings::default()
+        ..FrontSettings::for_tests()
     };
     let rig = Rig::start_with(
         |dir| dir.write("a.php", ""),

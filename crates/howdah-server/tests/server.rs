@@ -163,7 +163,7 @@ fn a_panic_of_a_front_thread_ends_the_process_by_name() {
             ..ThreadHooks::default()
         };
         let answers = Arc::new(Answers::default());
-        let server = Server::start(Vec::new(), answers, 2, HttpConfig::default(), hooks).unwrap();
+        let server = Server::start(Vec::new(), answers, 2, HttpConfig::for_tests(), hooks).unwrap();
         server.wait();
         return;
     }
@@ -182,7 +182,7 @@ fn a_panic_of_a_front_thread_ends_the_process_by_name() {
 
 #[test]
 fn every_thread_serves_a_port_the_kernel_chose() {
-    let (server, _, address) = serve(4, HttpConfig::default());
+    let (server, _, address) = serve(4, HttpConfig::for_tests());
     assert_ne!(address.port(), 0);
     for _ in 0..40 {
         let mut stream = connect(address);
@@ -200,7 +200,7 @@ fn every_thread_serves_a_port_the_kernel_chose() {
 
 #[test]
 fn a_port_in_use_is_an_error_although_ports_are_shared() {
-    let (_server, _, address) = serve(2, HttpConfig::default());
+    let (_server, _, address) = serve(2, HttpConfig::for_tests());
     match bind_sockets(&ListenAddress::Tcp(address), 2) {
         Err(e @ BindError::AddressInUse(_)) => assert!(e.to_string().contains("another program")),
         other => panic!("{other:?}"),
@@ -228,7 +228,7 @@ fn a_unix_socket_has_its_mode_and_replaces_only_a_dead_one() {
         Err(BindError::AddressInUse(_))
     ));
 
-    let (server, _) = start(vec![listener], 2, HttpConfig::default());
+    let (server, _) = start(vec![listener], 2, HttpConfig::for_tests());
     for _ in 0..8 {
         let mut stream = UnixStream::connect(&path).unwrap();
         stream.write_all(LAST).unwrap();
@@ -252,7 +252,7 @@ fn a_unix_socket_has_its_mode_and_replaces_only_a_dead_one() {
 
 #[test]
 fn listeners_come_and_go_while_connections_live_on() {
-    let (server, _, first) = serve(2, HttpConfig::default());
+    let (server, _, first) = serve(2, HttpConfig::for_tests());
     let control = server.control();
     let mut kept = connect(first);
     kept.write_all(GET).unwrap();
@@ -277,7 +277,7 @@ fn listeners_come_and_go_while_connections_live_on() {
 
 #[test]
 fn stopping_finishes_requests_closes_idle_connections_and_accepts_no_more() {
-    let (server, answers, address) = serve(2, HttpConfig::default());
+    let (server, answers, address) = serve(2, HttpConfig::for_tests());
     let mut idle = connect(address);
     idle.write_all(GET).unwrap();
     answer(&mut idle);
@@ -300,7 +300,7 @@ fn stopping_finishes_requests_closes_idle_connections_and_accepts_no_more() {
 
 #[test]
 fn stopping_does_not_wait_for_ever() {
-    let (server, answers, address) = serve(1, HttpConfig::default());
+    let (server, answers, address) = serve(1, HttpConfig::for_tests());
     let mut stuck = connect(address);
     stuck
         .write_all(b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -313,7 +313,7 @@ fn stopping_does_not_wait_for_ever() {
 
 #[test]
 fn an_answer_that_only_its_end_delimits_is_reset_when_it_is_cut() {
-    let (_server, _, address) = serve(1, HttpConfig::default());
+    let (_server, _, address) = serve(1, HttpConfig::for_tests());
     let mut stream = connect(address);
     stream
         .write_all(b"GET /until-close HTTP/1.0\r\n\r\n")
@@ -325,7 +325,7 @@ fn an_answer_that_only_its_end_delimits_is_reset_when_it_is_cut() {
 
 #[test]
 fn a_refusal_during_an_upload_is_received() {
-    let (_server, _, address) = serve(1, HttpConfig::default());
+    let (_server, _, address) = serve(1, HttpConfig::for_tests());
     let mut stream = connect(address);
     let mut writer = stream.try_clone().unwrap();
     // More than all the buffers between: without a lingering close the client would meet a reset.
@@ -344,7 +344,7 @@ fn a_refusal_during_an_upload_is_received() {
 fn at_most(connections: u32) -> HttpConfig {
     HttpConfig {
         max_connections: Some(connections),
-        ..HttpConfig::default()
+        ..HttpConfig::for_tests()
     }
 }
 
@@ -455,7 +455,7 @@ fn a_lower_limit_closes_the_longest_silent_until_it_holds() {
 
 #[test]
 fn a_thread_that_hangs_shows_by_its_beat_and_the_others_go_on() {
-    let (server, answers, address) = serve(2, HttpConfig::default());
+    let (server, answers, address) = serve(2, HttpConfig::for_tests());
     let control = server.control();
     let mut number = 0;
     let mut beat_until = |what: &str, holds: &dyn Fn(u64, [u64; 2]) -> bool| {

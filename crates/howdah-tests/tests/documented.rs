@@ -92,20 +92,18 @@ fn check(name: &str, example: &Example) {
 
 impl Example {
     fn config_for(&self, scratch: &Scratch) -> String {
-        let mut directories = ["site", "elsewhere"].into_iter();
-        let lines =
-            self.config
-                .lines()
-                .map(|line| match line.trim_start().starts_with("root = ") {
-                    true => format!(
-                        "root = {:?}",
-                        scratch
-                            .join(directories.next().unwrap_or("elsewhere"))
-                            .display()
-                            .to_string()
-                    ),
-                    false => line.to_owned(),
-                });
+        // The directories are the test's own: the root, and what `[site.sendfile]` names.
+        let lines = self.config.lines().map(|line| {
+            let (key, directory) = match line.split_once(" = ") {
+                Some(("root", _)) => ("root", "site"),
+                Some((prefix, _)) if prefix.starts_with("\"/") => (prefix, "elsewhere"),
+                _ => return line.to_owned(),
+            };
+            format!(
+                "{key} = {:?}",
+                scratch.join(directory).display().to_string()
+            )
+        });
         lines.collect::<Vec<_>>().join("\n")
     }
 

@@ -57,7 +57,7 @@ fn a_known_number_of_children_never_fills_the_backlog_and_uses_connections_again
 fn a_limit_larger_than_the_number_of_children_slows_down_and_does_not_block() {
     let builder = Fixture::named("too-many")
         .children(2)
-        .pool("max_connections = 16\nkeep_timeout = \"60s\"");
+        .pool("max_connections = 16");
     let (fixture, _fpm) = before_fpm(builder, "");
     hello_load(&fixture, 32).run(20).only(&["200"]);
 }
@@ -147,40 +147,6 @@ fn a_chunked_body_arrives_with_its_length_also_unbuffered() {
     );
     let answer = http::exchange(fixture.address(), request.as_bytes()).unwrap();
     assert_eq!(answer.text(), "11 11");
-}
-
-#[test]
-fn a_stored_body_is_read_from_its_file_which_is_gone_afterwards() {
-    let builder = Fixture::named("body-file")
-        .config("[limits]\nspill_directory = \"SCRATCH/spill\"\nbody_memory = \"16K\"")
-        .pool("request_body_directory = \"SCRATCH/bodies\"")
-        .script(
-            "body.php",
-            "<?php $f = $_SERVER['REQUEST_BODY_FILE'] ?? ''; echo basename(dirname($f)), ' ', $f === '' ? '-' : filesize($f), ' ', md5(file_get_contents('php://input')), ' ', strlen($_POST['field'] ?? '');",
-        );
-    let spill = builder.scratch().writable_dir("spill");
-    let bodies = builder.scratch().writable_dir("bodies");
-    let (fixture, _fpm) = before_fpm(builder, "");
-    let post = |body: &str| {
-        let request = format!(
-            "POST /body.php HTTP/1.1\r\nHost: {}\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-            fixture.address(),
-            body.len()
-        );
-        http::exchange(fixture.address(), request.as_bytes())
-            .unwrap()
-            .text()
-    };
-    // php://input is empty, and the form read, whichever way a body comes.
-    let small = post("field=123");
-    assert!(small.starts_with(" - ") && small.ends_with(" 3"), "{small}");
-    let large = post(&format!("field={}", "x".repeat(200_000)));
-    assert!(
-        large.starts_with("bodies 200006 ") && large.ends_with(" 200000"),
-        "{large}"
-    );
-    let empty = |directory: &std::path::Path| directory.read_dir().unwrap().count() == 0;
-    fixture.wait("the file to be gone", |_| empty(&bodies) && empty(&spill));
 }
 
 #[test]

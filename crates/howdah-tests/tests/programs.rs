@@ -105,9 +105,9 @@ fn write_aged(path: &Path, text: &str, seconds: u64) {
 fn in_production_watched_files_and_a_moved_link_take_effect_by_themselves() {
     let builder = Fixture::named("deploy")
         .children(2)
-        .pool("profile = \"production\"\nwatch = [\"SCRATCH/current/**/*.php\"]")
+        .pool("php_value = { \"opcache.validate_timestamps\" = 0 }\nwatch = [\"SCRATCH/current/**/*.php\"]")
         .root("current")
-        .site("default = true");
+        .site("name = \"deploy\"");
     let scratch = builder.scratch().path().to_owned();
     let release = |number: &str, text: &str| {
         let directory = scratch.join("releases").join(number);
@@ -137,20 +137,22 @@ fn in_production_watched_files_and_a_moved_link_take_effect_by_themselves() {
 #[test]
 fn a_changed_file_shows_at_once_in_development_and_with_a_reload_in_production() {
     for mode in ["embed", "pool"] {
-        for (profile, shown) in [("development", "new"), ("production", "old")] {
-            let fixture = Fixture::named("profile")
+        for (setting, shown) in [("revalidate_freq", "new"), ("validate_timestamps", "old")] {
+            let fixture = Fixture::named("changed")
                 .children(1)
-                .pool(&format!("mode = \"{mode}\"\nprofile = \"{profile}\""))
+                .pool(&format!(
+                    "mode = \"{mode}\"\nphp_value = {{ \"opcache.{setting}\" = 0 }}"
+                ))
                 .start();
             script_of_age(&fixture, "old", 100);
             assert_eq!(fixture.get("/changed.php").text(), "old");
             assert_eq!(fixture.get("/changed.php").text(), "old");
             script_of_age(&fixture, "new", 50);
             let text = fixture.get("/changed.php").text();
-            assert_eq!(text, shown, "{mode} {profile}");
+            assert_eq!(text, shown, "{mode} {setting}");
             fixture.reload();
             let text = fixture.get("/changed.php").text();
-            assert_eq!(text, "new", "{mode} {profile} after the reload");
+            assert_eq!(text, "new", "{mode} {setting} after the reload");
         }
     }
 }

@@ -134,10 +134,10 @@ fn a_corrupt_configuration_changes_nothing_and_is_explained() {
 
 #[test]
 fn a_reload_moves_the_error_log_and_changes_the_limits_of_new_connections() {
-    let config = |log: &str, line: &str, connections: u32| {
+    let config = |log: &str, header: &str, connections: u32| {
         format!(
             "[log]\nerror = \"SCRATCH/{log}\"\nlevel = \"info\"\n\
-             [limits]\nrequest_line = \"{line}\"\nconnections = {connections}\n"
+             [limits]\nheader = \"{header}\"\nconnections = {connections}\n"
         )
     };
     let builder = Fixture::named("reload-limits");
@@ -146,9 +146,9 @@ fn a_reload_moves_the_error_log_and_changes_the_limits_of_new_connections() {
         text.replace("SCRATCH", &scratch)
     };
     let (old, new, more) = (
-        place(config("old.log", "8K", 50)),
-        place(config("new.log", "512", 3)),
-        "threads = 3\n".to_owned() + &place(config("new.log", "512", 4)),
+        place(config("old.log", "32K", 50)),
+        place(config("new.log", "2K", 3)),
+        "threads = 3\n".to_owned() + &place(config("new.log", "2K", 4)),
     );
     let fixture = builder.config(&old).start();
     let file = fixture.howdah.directory().join("howdah.toml");

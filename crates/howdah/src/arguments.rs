@@ -115,7 +115,7 @@ pub enum Command {
 }
 
 /// `howdah serve`. Also what the master passes to the front, so that both read the configuration
-/// with the same eyes.
+/// alike.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Serve {
     /// Directory to serve [default: .]
@@ -154,12 +154,9 @@ pub struct Serve {
     #[arg(long, value_name = "NAME[=VALUE]")]
     #[serde(default)]
     pub env: Vec<String>,
-    /// User that serves HTTP and runs PHP (when started as root)
-    #[arg(long)]
+    /// User that serves HTTP and runs PHP, when started as root
+    #[arg(long, value_name = "USER[:GROUP]")]
     pub user: Option<String>,
-    /// Group in place of the user's own
-    #[arg(long)]
-    pub group: Option<String>,
     /// Access log: a file, `stdout`, `stderr` or `off` [default: off]
     #[arg(long, value_name = "PATH")]
     pub access_log: Option<String>,

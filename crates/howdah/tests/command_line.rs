@@ -229,15 +229,13 @@ fn a_directory_beside_a_file_that_has_its_own_is_a_mistake() {
 #[test]
 fn a_user_or_group_of_the_command_line_is_named_as_such() {
     let scratch = Scratch::new("nobody");
-    let (code, _, err) = run(
-        howdah(["serve", "--user", "no-such", "--group", "none-such"])
-            .arg(&scratch.0)
-            .env("HOWDAH_PHP", scratch.fitting_stand_in()),
-    );
+    let (code, _, err) = run(howdah(["serve", "--user", "no-such:none-such"])
+        .arg(&scratch.0)
+        .env("HOWDAH_PHP", scratch.fitting_stand_in()));
     assert_eq!(code, 3);
     for expect in [
         "--user: there is no user `no-such`",
-        "--group: there is no group `none-such`",
+        "--user: there is no group `none-such`",
     ] {
         assert!(err.contains(expect), "missing {expect:?} in\n{err}");
     }

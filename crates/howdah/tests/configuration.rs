@@ -183,24 +183,6 @@ fn ini_options_are_for_the_pools_whose_php_we_start_and_say_which_they_do_not_re
 }
 
 #[test]
-fn a_directory_for_bodies_that_no_file_can_be_linked_into_is_found_at_the_start() {
-    // Each is a mount of its own wherever Linux runs.
-    let pool = |spill: &str| {
-        format!(
-            "[limits]\nspill_directory = \"{spill}\"\n[pool.www]\nmode = \"fastcgi\"\nfastcgi = \"127.0.0.1:9000\"\nrequest_body_directory = \"/proc\"\n"
-        )
-    };
-    let (code, said) = check(&pool("/sys"));
-    assert_eq!(code, 3, "{said}");
-    assert!(
-        said.contains("a.toml:6:26: request_body_directory: /proc is on another file system than limits.spill_directory = /sys"),
-        "{said}"
-    );
-    let (_, said) = check(&pool("/proc"));
-    assert!(!said.contains("another file system"), "{said}");
-}
-
-#[test]
 fn root_serves_this_machine_only_unless_a_user_is_named() {
     let root = rustix::process::geteuid().is_root();
     let check = |first: &str| check(&format!("{first}\n[[site]]\nroot = \"web\"\n"));
@@ -237,14 +219,14 @@ level = "info"
 access = "access.log"
 access_format = "json"
 [limits]
-request_line = "4K"
+header = "16K"
 connections = "auto"
 [timeouts]
 header = "5s"
 stop = "1m"
 [compression]
 codings = ["br", "gzip"]
-min_size = 1000
+types = ["application/x-own"]
 [trusted_proxies]
 networks = ["10.0.0.0/8", "::1"]
 [status]
@@ -252,7 +234,6 @@ path = "/howdah-status"
 [pool.www]
 pm = "dynamic"
 max_children = 10
-start_servers = 2
 min_spare_servers = 1
 max_spare_servers = 3
 max_memory = "off"
@@ -276,9 +257,12 @@ status = 301
 [[site.rule]]
 glob = "*.css"
 set_header = { X-Kind = "style" }
-[[site.static]]
+[[site.rule]]
 glob = "*.png"
 cache_control = "max-age=60"
+type = "image/png"
+[site.sendfile]
+"/protected/" = "/var/tmp"
 [site.php_admin_value]
 memory_limit = "256M"
 display_errors = false
@@ -390,8 +374,8 @@ fn what_cannot_go_together_is_a_mistake() {
             "user: there is no user `nobody-of-that-name`",
         ),
         (
-            "group = \"no-such-group\"",
-            "group: there is no group `no-such-group`",
+            "user = \"root:no-such-group\"",
+            "user: there is no group `no-such-group`",
         ),
         (
             "[[site]]\nroot = \"web\"\nhosts = \"a.org\"\n[[site]]\nname = \"b\"\nroot = \"web\"\nhosts = \"a.org\"",
@@ -432,8 +416,28 @@ fn what_cannot_go_together_is_a_mistake() {
             "php_admin_value: a site's settings do not reach PHP in mode `cgi`",
         ),
         (
-            "[pool.www]\nmode = \"pool\"\nprocesses = \"independent\"\nmax_children = 9\nports = \"127.0.0.1:9000-9007\"",
-            "ports: 8 ports are too few for max_children = 9",
+            "[pool.www]\nmode = \"fastcgi\"\nfastcgi = \"127.0.0.1:1\"\npm = \"static\"",
+            "a.toml:4:6: pm: has no effect in mode `fastcgi`; it is for `embed`, `worker`, `pool`; PHP is started elsewhere",
+        ),
+        (
+            "[pool.www]\nread_timeout = \"1s\"",
+            "read_timeout: has no effect in mode `embed`; it is for `fastcgi`, `pool`\n",
+        ),
+        (
+            "group = \"www-data\"",
+            "a.toml:1:1: unknown key `group`; it was removed: write it behind the user: `user = \"www-data:www-data\"`",
+        ),
+        (
+            "[[site]]\nroot = \"web\"\n[[site.static]]\nglob = \"*.css\"",
+            "unknown key `static` in [site]; it was removed: use a [[site.rule]] with the same `cache_control` and `type`",
+        ),
+        (
+            "[[site]]\nroot = \"web\"\n[[site.rule]]\nglob = \"*.css\"\ntype = \"text/css\"\ndeny = 404",
+            "type: is for files, or belongs to a rule with `return`",
+        ),
+        (
+            "[[site]]\nroot = \"web\"\n[[site.rule]]\nglob = \"*.css\"\ncache_control = \"no-cache\"\nmethods = \"GET\"",
+            "methods: has no effect on how files are sent",
         ),
         (
             "[pool.www]\nphp_ini = \"none.ini\"",

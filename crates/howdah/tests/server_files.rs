@@ -14,16 +14,9 @@ use support::{EndedWithTheTest, Scratch, Server, howdah, run, site, wait_until};
 fn logs_are_opened_again_after_a_rotation() {
     let scratch = Scratch::new("rotate");
     let access = scratch.path("access.log");
-    let config = scratch.write("howdah.toml", "[log]\naccess_delay = \"0s\"\n");
     let server = Server::start(
         &scratch,
-        &[
-            &site(&scratch),
-            "--config",
-            config.to_str().unwrap(),
-            "--access-log",
-            access.to_str().unwrap(),
-        ],
+        &[&site(&scratch), "--access-log", access.to_str().unwrap()],
     );
     let has =
         |path: &Path, what: &str| fs::read_to_string(path).is_ok_and(|text| text.contains(what));
@@ -46,7 +39,7 @@ fn lost_access_lines_are_in_the_error_log_and_in_the_status() {
     let error = scratch.path("error.log");
     let config = |access: &str| {
         let text = format!(
-            "listen = \"127.0.0.1:0\"\n[log]\nerror = \"error.log\"\naccess = \"{access}\"\naccess_delay = \"0s\"\n\
+            "listen = \"127.0.0.1:0\"\n[log]\nerror = \"error.log\"\naccess = \"{access}\"\n\
              [[site]]\nroot = \"web\"\n"
         );
         scratch.write("a.toml", &text)
@@ -232,7 +225,7 @@ fn root_writes_and_gives_away_nothing_through_a_link_of_the_served_user() {
     let configure = |words: &str| {
         let text = format!(
             "user = \"www-data\"\nlisten = [\"127.0.0.1:0\", \"unix:{0}/http.sock {words}\"]\npid = \"{0}/a.pid\"\n\
-             [log]\naccess = \"{0}/access.log\"\naccess_delay = \"0s\"\n[[site]]\nroot = \"web\"\n",
+             [log]\naccess = \"{0}/access.log\"\n[[site]]\nroot = \"web\"\n",
             own.display()
         );
         scratch.write("a.toml", &text).display().to_string()

@@ -208,7 +208,7 @@ func table(name string, values map[string]string) string {
 
 func (s *server) configuration() string {
 	ini := filepath.Join(s.directory, "php.ini")
-	text := fmt.Sprintf("listen = %s\ncontrol = %s\n[log]\nerror = %s\nlevel = \"info\"\n[compression]\nenable = false\n",
+	text := fmt.Sprintf("listen = %s\ncontrol = %s\n[log]\nerror = %s\nlevel = \"info\"\n[compression]\ncodings = \"off\"\n",
 		quote(s.address), quote(s.directory+"/control.sock"), quote(s.directory+"/log"))
 	pool := func(name string, children int, more string, env map[string]string) {
 		text += fmt.Sprintf("[pool.%s]\npm = \"static\"\nmax_children = %d\nmax_requests = %d\nqueue_size = 65535\nclear_env = false\nphp_ini = %s\n%s",

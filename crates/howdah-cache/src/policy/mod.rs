@@ -27,6 +27,10 @@ pub enum Scheme {
     Rfc,
 }
 
+/// Longest time in seconds that any page is kept, whatever its headers say: a mistake in a header ends
+/// within a day.
+pub const MAX_TTL: u64 = 86_400;
+
 /// What a site has configured for its page cache.
 #[derive(Clone, Debug)]
 pub struct Rules {
@@ -34,10 +38,8 @@ pub struct Rules {
     pub scheme: Scheme,
     /// `cache_preset`: what is known of the site's application.
     pub preset: &'static Preset,
-    /// `cache_ttl`: seconds for a page that does not say. Varnish's default: 120.
+    /// `cache_ttl`: seconds for a page that does not say.
     pub ttl: u64,
-    /// `cache_max_ttl`: seconds no page is kept longer.
-    pub max_ttl: u64,
     /// `cache_grace`: seconds a page is served beyond its lifetime while a new one is rendered.
     pub grace: u64,
     /// `cache_stale_if_error`: seconds a page is served beyond its lifetime when PHP fails.
@@ -55,19 +57,33 @@ pub struct Rules {
 }
 
 impl Default for Rules {
+    /// The blank form that the options of a site fill in.
     fn default() -> Self {
         Rules {
             scheme: Scheme::default(),
             preset: Preset::plain(),
-            ttl: 120,
-            max_ttl: 86_400,
-            grace: 10,
-            stale_if_error: 3600,
-            max_object: 8 << 20,
+            ttl: 0,
+            grace: 0,
+            stale_if_error: 0,
+            max_object: 0,
             ignore_cookies: Vec::new(),
             ignore_query: Vec::new(),
             never: Vec::new(),
             keep_tags: false,
+        }
+    }
+}
+
+impl Rules {
+    /// Values for tests, which have no options.
+    #[doc(hidden)]
+    pub fn for_tests() -> Rules {
+        Rules {
+            ttl: 120,
+            grace: 10,
+            stale_if_error: 3600,
+            max_object: 8 << 20,
+            ..Rules::default()
         }
     }
 }
@@ -88,8 +104,8 @@ impl Rules {
     /// The longest lifetime: the site's or the application's.
     pub fn longest(&self) -> u64 {
         match self.scheme {
-            Scheme::CleanRoom => self.max_ttl.min(self.preset.max_ttl),
-            Scheme::Rfc => self.max_ttl,
+            Scheme::CleanRoom => MAX_TTL.min(self.preset.max_ttl),
+            Scheme::Rfc => MAX_TTL,
         }
     }
 }

@@ -128,7 +128,7 @@ mod tests {
             preset: Preset::find("wordpress").unwrap(),
             ignore_cookies: vec!["theme".to_owned(), "ab_*".to_owned()],
             never: vec![b"/shop/".to_vec()],
-            ..Rules::default()
+            ..Rules::for_tests()
         }
     }
 
@@ -224,7 +224,7 @@ mod tests {
     fn under_rfc_an_unknown_cookie_is_the_applications_to_declare_but_a_session_is_not() {
         let rules = Rules {
             scheme: Scheme::Rfc,
-            ..Rules::default()
+            ..Rules::for_tests()
         };
         assert_eq!(ask(&rules, "GET", "/", &[("Cookie", "a=b")]), Ok(()));
         let session = [("Cookie", "PHPSESSID=b")];

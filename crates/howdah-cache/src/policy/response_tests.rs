@@ -25,14 +25,14 @@ fn ask(rules: &Rules, status: u16, lines: &[(&str, &str)]) -> Result<Storable, P
 fn rfc() -> Rules {
     Rules {
         scheme: Scheme::Rfc,
-        ..Rules::default()
+        ..Rules::for_tests()
     }
 }
 
 fn wordpress() -> Rules {
     Rules {
         preset: Preset::find("wordpress").unwrap(),
-        ..Rules::default()
+        ..Rules::for_tests()
     }
 }
 

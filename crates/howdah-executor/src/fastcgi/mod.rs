@@ -8,7 +8,6 @@
 //!
 //! - `address`: where backends listen. `balance`: who gets which, and the queue (`ticket`: a place in
 //!   it); `member`: a backend's limit and kept connections; `health`: who can be reached. Pure decisions.
-//! - `body_file`: a stored body under a name, for php-fpm.
 //! - `connection`: a socket. `request`, `answer`: records both ways, as bytes. `run`: one request
 //!   from the queue to its end, over as many attempts as are safe; `talk`: one of them.
 //! - `keeper`: what happens between requests. `shared`: what all of them share.
@@ -21,7 +20,6 @@
 pub mod address;
 mod answer;
 pub(crate) mod balance;
-mod body_file;
 pub(crate) mod connection;
 mod health;
 pub(crate) mod keeper;
@@ -84,11 +82,6 @@ impl FastCgiPool {
         let name = format!("pool-{}", config.name);
         let fronts = fronts.max(1) as usize;
         let shared = Arc::new(Shared::new(config, log, fronts, watched));
-        if let Some(directory) = &shared.config.request_body_directory
-            && let Err(error) = body_file::clear(directory)
-        {
-            shared.cannot_name_bodies(&error);
-        }
         std::thread::Builder::new()
             .name(name.chars().take(15).collect())
             .spawn({

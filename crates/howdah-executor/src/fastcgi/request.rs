@@ -1,9 +1,7 @@
 //! A script request as FastCGI records: what of the frame goes where, and the body in pieces that
 //! can be sent again. Writes into a buffer; sends nothing.
 
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::task::{Context, Poll};
 
 use howdah_proto::fastcgi::{Params, Role, VariableTooLong, encode};
@@ -24,8 +22,6 @@ pub struct About<'a> {
     pub roots: &'a Roots,
     /// Whether the connection is to stay open after the request.
     pub keep: bool,
-    /// Where the body is read, in place of STDIN.
-    pub body_file: Option<&'a Path>,
 }
 
 /// Directories here, and what they are called where the scripts run.
@@ -49,12 +45,7 @@ pub fn head(
     frame: &RequestFrame,
     about: &About<'_>,
 ) -> Result<(), VariableTooLong> {
-    let About {
-        role,
-        roots,
-        keep,
-        body_file,
-    } = *about;
+    let About { role, roots, keep } = *about;
     encode::begin(out, role, keep);
     let mut params = Params::new(out);
     for (name, value) in frame.variables() {
@@ -71,10 +62,6 @@ pub fn head(
         } else {
             params.pair(name, value)?;
         }
-    }
-    if let Some(path) = body_file {
-        let (prefix, rest) = elsewhere(path.as_os_str().as_bytes(), roots);
-        params.parts(b"REQUEST_BODY_FILE", &[prefix, rest])?;
     }
     let (mut values, mut admin_values) = (Vec::new(), Vec::new());
     for (kind, name, value) in frame.settings() {
@@ -231,7 +218,6 @@ mod tests {
             role: Role::Responder,
             roots,
             keep: false,
-            body_file: None,
         };
         head(&mut out, frame, &about).unwrap();
         let content = &out[16 + 8..];

@@ -24,13 +24,12 @@ use tokio::time::Sleep;
 
 use super::answer::Answer;
 use super::balance::Entry;
-use super::body_file::BodyFile;
 use super::connection::{Connecting, Connection, Start, connect};
 use super::request::{self, Outgoing};
 use super::shared::Shared;
 use super::talk::{Fault, Talk, give_back, spare};
 use super::ticket::{Grant, Ticket};
-use crate::{Event, ExecError, Run, RunTiming, ScriptBody, ScriptRequest};
+use crate::{Event, ExecError, Run, RunTiming, ScriptRequest};
 
 /// First and longest wait before a full backlog is tried again.
 const BACKOFF_FIRST: Duration = Duration::from_millis(1);
@@ -57,8 +56,6 @@ pub struct FastCgiRun {
     pub role: Role,
     pub frame: howdah_proto::request::RequestFrame,
     pub body: Outgoing,
-    /// The body's name, which php-fpm reads it by; then nothing of it is sent.
-    pub body_file: Option<BodyFile>,
     idempotent: bool,
     began: Instant,
     /// When a backend was granted, and which.
@@ -67,24 +64,6 @@ pub struct FastCgiRun {
     backoff: Duration,
     stage: Stage,
     timer: Option<Pin<Box<Sleep>>>,
-}
-
-/// Gives a stored body its name, if the pool is one of php-fpm's that reads it so. Where that fails
-/// the body is sent as any other, and the log says why.
-fn name_body(shared: &Shared, role: Role, body: ScriptBody) -> (ScriptBody, Option<BodyFile>) {
-    let directory = shared.config.request_body_directory.as_ref();
-    match (&body, directory) {
-        (ScriptBody::File(file, _), Some(directory)) if role == Role::Responder => {
-            match BodyFile::name(file, directory) {
-                Ok(named) => (ScriptBody::Empty, Some(named)),
-                Err(error) => {
-                    shared.cannot_name_bodies(&error);
-                    (body, None)
-                }
-            }
-        }
-        _ => (body, None),
-    }
 }
 
 impl FastCgiRun {
@@ -96,7 +75,6 @@ impl FastCgiRun {
         entry: Entry<Connection>,
         now: Instant,
     ) -> FastCgiRun {
-        let (body, body_file) = name_body(&shared, role, request.body);
         let mut run = FastCgiRun {
             shared,
             front,
@@ -104,8 +82,7 @@ impl FastCgiRun {
             role,
             idempotent: request::is_idempotent(&request.frame),
             frame: request.frame,
-            body: Outgoing::new(body),
-            body_file,
+            body: Outgoing::new(request.body),
             began: now,
             granted: None,
             repeats: 0,

@@ -128,22 +128,6 @@ impl Shared {
         }
     }
 
-    /// A stored body goes by the connection, since it cannot be given a name.
-    pub fn cannot_name_bodies(&self, error: &std::io::Error) {
-        let directory = self.config.request_body_directory.as_deref();
-        let directory = directory.unwrap_or(std::path::Path::new(""));
-        let message = format!(
-            "request_body_directory: cannot link files into {}: {error}; it must be on the file system of limits.spill_directory, and the server's user must be able to write there",
-            directory.display()
-        );
-        self.log.pool(
-            &self.config.name,
-            Level::Warning,
-            "RequestBodyFile",
-            &message,
-        );
-    }
-
     /// A backend could not be reached, or answers nonsense.
     pub fn note_down(&self, backend: usize, why: &str) {
         let address = &self.config.backends[backend].address;

@@ -9,7 +9,6 @@ use howdah_proto::fastcgi::End;
 use howdah_proto::level::Level;
 
 use super::answer::Answer;
-use super::body_file::BodyFile;
 use super::connection::Connection;
 use super::member::SILENCE;
 use super::request;
@@ -119,7 +118,6 @@ impl FastCgiRun {
                 role: self.role,
                 roots: &self.shared.config.script_root,
                 keep: talk.keep,
-                body_file: self.body_file.as_ref().map(BodyFile::path),
             };
             if let Err(long) = request::head(&mut talk.out, &self.frame, &about) {
                 let length = long.length;

@@ -69,14 +69,8 @@ impl ProgramPool {
             }
         };
         let count = (count as usize).min(MOST_SLOTS);
-        let sockets = match config.ports.is_empty() {
-            true => (0..count).map(|_| sockets::unix()).collect(),
-            false => config
-                .ports
-                .iter()
-                .map(|at| sockets::tcp(*at))
-                .collect::<io::Result<Vec<_>>>(),
-        }?;
+        let sockets = (0..count).map(|_| sockets::unix());
+        let sockets = sockets.collect::<io::Result<Vec<_>>>()?;
         let backends = sockets.iter().map(|listening| Backend {
             address: listening.address.clone(),
             weight: 1,

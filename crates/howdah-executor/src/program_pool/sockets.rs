@@ -4,15 +4,12 @@
 //!
 //! A unix socket has no name: it is bound in a private directory and unlinked at once; the front
 //! connects through a descriptor of the inode. Nobody else can, whatever user the programs run as,
-//! and nothing is left behind by a crash. TCP ports are shared by address within this process, so that
-//! a reload's new pool and the old one, which drains, can both use them.
+//! and nothing is left behind by a crash.
 
-use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -29,7 +26,7 @@ pub(super) struct Listening {
     /// The program's standard input.
     pub socket: Arc<OwnedFd>,
     /// Keeps the inode reachable: see the module.
-    _inode: Option<OwnedFd>,
+    _inode: OwnedFd,
 }
 
 /// A unix socket that only this process can connect to.
@@ -51,7 +48,7 @@ pub(super) fn unix() -> io::Result<Listening> {
         Ok(Listening {
             address: Address::Unix(PathBuf::from(name)),
             socket: Arc::new(socket),
-            _inode: Some(inode),
+            _inode: inode,
         })
     })();
     let _ = std::fs::remove_file(&path);
@@ -78,29 +75,4 @@ fn private_directory() -> io::Result<PathBuf> {
         }
     }
     Err(io::ErrorKind::AlreadyExists.into())
-}
-
-/// Listens on a TCP port; a port that this process listens on already is shared.
-pub(super) fn tcp(address: SocketAddr) -> io::Result<Listening> {
-    static OPEN: Mutex<Option<HashMap<SocketAddr, Weak<OwnedFd>>>> = Mutex::new(None);
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    let open = open.get_or_insert_default();
-    open.retain(|_, socket| socket.strong_count() > 0);
-    let socket = match open.get(&address).and_then(Weak::upgrade) {
-        Some(socket) => socket,
-        None => {
-            let listener = std::net::TcpListener::bind(address).map_err(|error| {
-                let text = format!("cannot listen on {address} for FastCGI programs: {error}");
-                io::Error::new(error.kind(), text)
-            })?;
-            let socket = Arc::new(OwnedFd::from(listener));
-            open.insert(address, Arc::downgrade(&socket));
-            socket
-        }
-    };
-    Ok(Listening {
-        address: Address::Tcp(address.ip().to_string(), address.port()),
-        socket,
-        _inode: None,
-    })
 }

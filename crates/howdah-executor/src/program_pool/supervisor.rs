@@ -278,8 +278,8 @@ impl Supervisor {
         }
     }
 
-    /// Programs that have served their `max_requests`, have grown beyond `max_memory` or are older than
-    /// `process_lifetime` get a replacement first, and leave when it is there.
+    /// Programs that have served their `max_requests` or have grown beyond `max_memory` get a replacement
+    /// first, and leave when it is there.
     fn hand_over_to_replacements(&mut self, views: &[View], now: Instant) {
         let shared = self.shared.clone();
         let config = &shared.config;
@@ -299,13 +299,11 @@ impl Supervisor {
                 Stage::Serving { replaced_by: None } => {
                     let served = views[at].answered - slot.answered_before;
                     let spent = slot.worn_after > 0 && served >= slot.worn_after;
-                    let lived = now.duration_since(slot.born);
-                    let old = config.process_lifetime.is_some_and(|most| lived >= most);
                     let large = look_at_memory
                         && config
                             .max_memory
                             .is_some_and(|most| resident_bytes(slot.pid) > most);
-                    if spent || views[at].exhausted || old || large {
+                    if spent || views[at].exhausted || large {
                         worn.push(at);
                     }
                 }
@@ -327,7 +325,7 @@ impl Supervisor {
                         self.slots.0[at].stage = Stage::Serving { replaced_by };
                     }
                 }
-                // As many programs as ports: one leaves before another comes.
+                // Every socket is in use: one leaves before another comes.
                 None => self.retire(at, now),
             }
             under_way += 1;

@@ -230,20 +230,16 @@ impl Fake {
 /// A pool before these backends, four requests at once in each; tests change what they are about.
 pub fn fastcgi_config(backends: Vec<Backend>) -> FastCgiConfig {
     FastCgiConfig {
-        name: "test".to_owned(),
         backends,
         max_connections: Some(4),
         keep_connections: true,
         keep_timeout: PATIENCE,
         queue_size: 1000,
         queue_timeout: PATIENCE,
-        request_terminate_timeout: None,
         connect_timeout: PATIENCE,
         send_timeout: PATIENCE,
-        read_timeout: None,
         restart_time: PATIENCE,
-        script_root: Vec::new(),
-        request_body_directory: None,
+        ..FastCgiConfig::new("test")
     }
 }
 

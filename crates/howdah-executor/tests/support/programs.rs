@@ -111,7 +111,6 @@ pub fn program_pool_config(processes: Processes, children: u32) -> ProgramPoolCo
         name: "test".to_owned(),
         command: vec!["/usr/bin/php-cgi".to_owned()],
         processes,
-        ports: Vec::new(),
         identity: ProgramIdentity::default(),
         ini: ProgramIni::default(),
         pm: ProcessManager::Static,
@@ -119,7 +118,6 @@ pub fn program_pool_config(processes: Processes, children: u32) -> ProgramPoolCo
         process_idle_timeout: Duration::from_secs(10),
         max_requests: 0,
         max_memory: None,
-        process_lifetime: None,
         spawner_timeout: PATIENCE,
         client: FastCgiConfig {
             max_connections: None,

@@ -28,7 +28,10 @@ pub fn without_opcache(
     folder: &Folder,
     arguments: &[&str],
 ) -> Result<Running, LabError> {
-    let config = folder.write("howdah.toml", "[pool.www]\nopcache = \"off\"\n")?;
+    let config = folder.write(
+        "howdah.toml",
+        "[pool.www]\nphp_value = { \"opcache.enable\" = 0 }\n",
+    )?;
     let config = config.display().to_string();
     serve(job, folder, &[arguments, &["--config", &config]].concat())
 }

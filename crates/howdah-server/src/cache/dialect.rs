@@ -78,7 +78,7 @@ mod tests {
             let config = CacheConfig {
                 rules: Rules {
                     keep_tags,
-                    ..Rules::default()
+                    ..Rules::for_tests()
                 },
                 ..CacheConfig::default()
             };

@@ -79,7 +79,7 @@ pub fn page(
         }
         None if page.body.len() <= stream::at_once(coding) => {
             // Out of memory for a compressor: the plain form is right as well.
-            let coded = encode(page, coding, encoding).ok();
+            let coded = encode(page, coding).ok();
             send(page, keep(page, coding, coded), verdict, now, out);
         }
         None => {
@@ -116,7 +116,7 @@ impl Later {
         let key = (Arc::as_ptr(&page) as usize, coding);
         let plain = || Ok(Plain::Bytes(plain));
         // Out of memory for a compressor, or it takes too long: the plain form is right as well.
-        let _ = UNDER_WAY.get(key, coding, encoding, plain, keep).await;
+        let _ = UNDER_WAY.get(key, coding, plain, keep).await;
         let made = page.made(place(coding));
         let form = made.unwrap_or_else(|| self::plain(&page, encoding));
         send(&page, form, self.verdict, self.now, out);
@@ -205,8 +205,8 @@ fn plain<'a>(page: &'a Object, encoding: &EncodingConfig) -> &'a Form {
     })
 }
 
-fn encode(page: &Object, coding: Coding, config: &EncodingConfig) -> io::Result<Bytes> {
-    let mut encoder = Encoder::new(coding, config, Some(page.body.len() as u64))?;
+fn encode(page: &Object, coding: Coding) -> io::Result<Bytes> {
+    let mut encoder = Encoder::new(coding, Some(page.body.len() as u64))?;
     let mut body = encoder.write(&page.body)?;
     body.append(&mut encoder.finish()?);
     // Bytes keep all that a vector has.

@@ -12,7 +12,7 @@
 //! through its compressed length over TLS. Compression cannot know; applications mask their tokens
 //! (WordPress nonces change, Symfony and Laravel randomise theirs per answer). Where one does not:
 //! `Cache-Control: no-transform` or `Content-Encoding: identity` from the script turns it off for
-//! that response, `[compression] enabled = off` for all.
+//! that response, `[compression] codings = "off"` for all.
 
 pub mod codec;
 pub mod negotiate;

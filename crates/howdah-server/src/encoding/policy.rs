@@ -3,39 +3,17 @@
 use super::negotiate::{self, Coding};
 use crate::http::message::{RequestHead, ResponseHead};
 
+/// Shortest body that is compressed, in bytes, where the length is known: below it the answer fits one
+/// packet either way.
+pub const MIN_SIZE: u64 = 860;
+
 /// The section `[compression]` of the configuration: which responses are compressed, and how.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EncodingConfig {
     /// Codings offered, best first; empty: off.
-    ///
-    /// Default `zstd, br, gzip`: at its level zstd makes text about as small as brotli for a
-    /// quarter of the time, and every browser that names it handles it well.
     pub codings: Vec<Coding>,
-    /// Shortest body worth it, in bytes, when the length is known. Default 860: below that the
-    /// answer fits one packet either way.
-    pub min_size: u64,
     /// Media types beside [`is_text_type`]'s; `type/subtype`, lower case.
     pub more_types: Vec<String>,
-    /// gzip 1-9, default 5: zlib-rs' curve bends there; 6 costs a third more time for 1 % less.
-    pub gzip_level: u32,
-    /// brotli 0-11, default 4: the fastest level that beats gzip 9; 5 halves the speed.
-    pub brotli_level: u32,
-    /// zstd 1-19, default 3: the library's own default; 1.5 times as fast as gzip 1, as small as
-    /// gzip 6 or smaller.
-    pub zstd_level: i32,
-}
-
-impl Default for EncodingConfig {
-    fn default() -> Self {
-        EncodingConfig {
-            codings: vec![Coding::Zstd, Coding::Brotli, Coding::Gzip],
-            min_size: 860,
-            more_types: Vec::new(),
-            gzip_level: 5,
-            brotli_level: 4,
-            zstd_level: 3,
-        }
-    }
 }
 
 /// Why a response is sent as it is.
@@ -53,7 +31,7 @@ pub enum NotEncoded {
     NoTransform,
     /// `Content-Type` names none of the types that are compressed.
     Type,
-    /// The body is shorter than [`EncodingConfig::min_size`].
+    /// The body is shorter than [`MIN_SIZE`].
     Small,
 }
 
@@ -122,6 +100,15 @@ pub fn is_text_type(media_type: &[u8]) -> bool {
 }
 
 impl EncodingConfig {
+    /// All codings. zstd first: at its level it makes text about as small as brotli for a quarter of
+    /// the time, and every browser that names it handles it well.
+    pub fn all() -> EncodingConfig {
+        EncodingConfig {
+            codings: vec![Coding::Zstd, Coding::Brotli, Coding::Gzip],
+            more_types: Vec::new(),
+        }
+    }
+
     /// Whether this response would be compressed for a client that accepts it. `Ok` also means that
     /// the answer varies by `Accept-Encoding`, whatever this client sent.
     pub fn allows(&self, facts: &Facts<'_>) -> Result<(), NotEncoded> {
@@ -154,7 +141,7 @@ impl EncodingConfig {
         if !is_text_type(media_type) && !listed() {
             return Err(NotEncoded::Type);
         }
-        if facts.length.is_some_and(|n| n < self.min_size) {
+        if facts.length.is_some_and(|n| n < MIN_SIZE) {
             return Err(NotEncoded::Small);
         }
         Ok(())
@@ -226,7 +213,7 @@ fn choice<'a>(
     mut facts: Facts<'a>,
 ) -> Option<Choice> {
     // A small answer needs no look at its fields.
-    if facts.length.is_some_and(|length| length < config.min_size) {
+    if facts.length.is_some_and(|length| length < MIN_SIZE) {
         return None;
     }
     let (mut etag, mut ranges, mut varies) = (None, false, false);
@@ -304,7 +291,7 @@ mod tests {
             facts.field(name.as_bytes(), value.as_bytes());
         }
         assert_eq!(
-            EncodingConfig::default().allows(&facts),
+            EncodingConfig::all().allows(&facts),
             expected,
             "{status} {fields:?} {length:?}"
         );
@@ -365,7 +352,7 @@ mod tests {
         );
         let off = EncodingConfig {
             codings: Vec::new(),
-            ..EncodingConfig::default()
+            ..EncodingConfig::all()
         };
         assert_eq!(off.allows(&Facts::default()), Err(NotEncoded::Off));
     }
@@ -380,7 +367,7 @@ mod tests {
                 head.header(name.as_bytes(), value.as_bytes());
             }
             let r = request("GET", "/", &[("Accept-Encoding", accept)]);
-            let chosen = apply(&mut head, &r, &EncodingConfig::default(), length);
+            let chosen = apply(&mut head, &r, &EncodingConfig::all(), length);
             let got = String::from_utf8(head.lines().to_vec()).unwrap();
             assert_eq!((got.as_str(), chosen), (lines, coding));
         };

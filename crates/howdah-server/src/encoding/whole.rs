@@ -14,7 +14,6 @@ use tokio::sync::Notify;
 
 use super::codec::Encoder;
 use super::negotiate::Coding;
-use super::policy::EncodingConfig;
 use super::worker::{self, SLICE, Work};
 
 /// How long a response waits for its compressed form before it is sent as it is. Most are there in
@@ -85,7 +84,6 @@ impl<K: Copy + Eq + Hash + Send> UnderWay<K> {
         &'static self,
         key: K,
         coding: Coding,
-        config: &EncodingConfig,
         plain: impl FnOnce() -> io::Result<Plain>,
         keep: impl FnOnce(&Plain, &Outcome) + Send + 'static,
     ) -> io::Result<Outcome> {
@@ -98,7 +96,7 @@ impl<K: Copy + Eq + Hash + Send> UnderWay<K> {
                     let length = plain.len();
                     let word = Arc::<Word>::default();
                     let making = Making {
-                        encoder: Some(Encoder::new(coding, config, Some(length))?),
+                        encoder: Some(Encoder::new(coding, Some(length))?),
                         plain,
                         at: 0,
                         coded: Vec::new(),

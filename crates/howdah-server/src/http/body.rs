@@ -28,7 +28,7 @@ pub enum BodyError {
     Malformed(BadRequest),
     /// Nothing came for `body_timeout`.
     Timeout,
-    /// Slower than `min_body_rate`.
+    /// Slower than `limits.min_rate`.
     TooSlow,
     /// The connection ended before the body did.
     ClientGone,
@@ -161,7 +161,7 @@ impl RequestBody {
     }
 
     /// Sets how many bytes a second the client must send from now on, if that is more than
-    /// `min_body_rate`: what it makes the server keep is short.
+    /// `limits.min_rate`: what it makes the server keep is short.
     pub fn set_min_rate(&mut self, rate: u32) {
         self.min_rate = rate;
     }
@@ -239,7 +239,7 @@ impl RequestBody {
             let piece = received?;
             // A server that is slow to take them is not the client's fault: only waiting counts.
             let came = piece.as_ref().map_or(self.input.bytes().len(), Bytes::len);
-            let rate = self.io.config.min_body_rate.max(self.min_rate);
+            let rate = self.io.config.min_rate.max(self.min_rate);
             if let Some(pace) = &mut self.pace
                 && pace.took(came, rate)
             {

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::body::RequestBody;
 use super::buffers;
-use super::config::HttpConfig;
+use super::config::{HttpConfig, LINGERING_TIME, MAX_DISCARDED_BODY};
 use super::deadline::Deadline;
 use super::handler::{ConnInfo, Handler, Notice};
 use super::io::Io;
@@ -35,7 +35,7 @@ use howdah_http1::refusal::BadRequest;
 const BATCH: usize = 64 << 10;
 
 /// Longest pause between two reads of the rest of a request after an early answer, as nginx'
-/// lingering_timeout; [`HttpConfig::lingering_time`] bounds all of them together.
+/// lingering_timeout; [`LINGERING_TIME`] bounds all of them together.
 const LINGERING_PAUSE: Duration = Duration::from_secs(5);
 
 /// What the connection is waiting for the client to send.
@@ -253,7 +253,7 @@ impl<H: Handler> Connection<H> {
         if self.body.awaits_continue() {
             return false;
         }
-        let most = self.body.received() + self.io.config.max_discarded_body;
+        let most = self.body.received() + MAX_DISCARDED_BODY;
         self.body.set_limit(most);
         self.place.set_owing(Instant::now());
         let (body, place) = (&mut self.body, &self.place);
@@ -273,11 +273,7 @@ impl<H: Handler> Connection<H> {
 
     /// Waits for the next head; first sends what is queued, unless the next head is there already.
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
-        let limits = HeadLimits {
-            request_line: self.io.config.max_request_line,
-            bytes: self.io.config.max_header_bytes,
-            fields: self.io.config.max_headers,
-        };
+        let limits = self.io.config.head_limits();
         self.unparsed |= self.waiting == Waiting::Busy;
         loop {
             if std::mem::take(&mut self.unparsed) && !self.body.input.is_empty() {
@@ -408,7 +404,6 @@ impl<H: Handler> Connection<H> {
         // Nobody will read it, and the client may take its time.
         let rest = self.body.input.bytes().len();
         self.body.input.consume(rest);
-        let config = self.io.config.clone();
         let (io, place) = (&self.io, &self.place);
         let dropping = async {
             loop {
@@ -423,7 +418,7 @@ impl<H: Handler> Connection<H> {
             }
         };
         // Over time or not: it is closed.
-        let _ = tokio::time::timeout(config.lingering_time, dropping).await;
+        let _ = tokio::time::timeout(LINGERING_TIME, dropping).await;
     }
 
     /// Reads the PROXY header that a trusted proxy sends first. True: the connection continues.

@@ -116,7 +116,7 @@ impl Outbox {
     }
 
     /// Sends until nothing is queued. Without progress for `send_timeout`, or with less of it than
-    /// `min_send_rate`: `TimedOut`. After an error the queue is empty and stays so. `more`: further
+    /// `limits.min_rate`: `TimedOut`. After an error the queue is empty and stays so. `more`: further
     /// bytes follow at once.
     pub(super) fn poll_flush(
         &mut self,
@@ -152,7 +152,7 @@ impl Outbox {
                 Poll::Ready(Ok(n)) => {
                     self.took(n);
                     if let Some(pace) = &mut self.pace
-                        && pace.took(n, config.min_send_rate.max(self.min_rate))
+                        && pace.took(n, config.min_rate.max(self.min_rate))
                     {
                         return Poll::Ready(Err(self.fail_slow()));
                     }

@@ -13,6 +13,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 
+use super::config::MAX_DISCARDED_BODY;
 use super::date;
 use super::io::{BodyLeft, Io};
 use super::message::{ResponseHead, Version};
@@ -286,7 +287,7 @@ impl Responder {
     fn settle_connection(&mut self, framing: Framing) {
         // RFC 9112 §9.3: a body that will not be read to its end takes the connection with it.
         let body_ends_it = match self.io.body_left() {
-            BodyLeft::Bytes(n) => n > self.io.config.max_discarded_body,
+            BodyLeft::Bytes(n) => n > MAX_DISCARDED_BODY,
             BodyLeft::Unknown => false,
             BodyLeft::NeverComes => true,
         };
@@ -349,12 +350,12 @@ impl Responder {
     }
 
     /// Sets how many bytes a second the client must take from now on, if that is more than
-    /// `min_send_rate`: what it makes the server keep is short.
+    /// `limits.min_rate`: what it makes the server keep is short.
     pub fn set_min_rate(&mut self, rate: u32) {
         self.io.outbox().min_rate = rate;
     }
 
-    /// Whether sending has failed because the client took less than `min_send_rate`.
+    /// Whether sending has failed because the client took less than `limits.min_rate`.
     pub fn client_too_slow(&self) -> bool {
         self.io.outbox().too_slow()
     }
@@ -444,7 +445,7 @@ impl Responder {
             }
             Poll::Ready(Ok(n)) => {
                 if let Some(pace) = &mut self.pace
-                    && pace.took(n, config.min_send_rate)
+                    && pace.took(n, config.min_rate)
                 {
                     self.io.outbox().fail_slow();
                     return Poll::Ready(Err(SendFileError::ClientGone));

@@ -9,7 +9,7 @@ use super::context::RequestContext;
 use crate::docroot::root::{Meta, read_all};
 use crate::encoding::policy::{self, Choice, Facts};
 use crate::encoding::whole::Plain;
-use crate::encoding::{Coding, Encoder, EncodingConfig, stream};
+use crate::encoding::{Coding, Encoder, stream};
 use crate::failure::Failure;
 use crate::http::message::ResponseHead;
 use crate::http::{Length, Responder, SendFileError};
@@ -41,7 +41,7 @@ pub(super) async fn answer(
     ctx.site.edit_headers(route, &mut answer.head);
     if let Some(missing) = compress(ctx, &mut answer)? {
         // Boxed: a connection's memory is that of its largest state.
-        Box::pin(missing.make(ctx, &mut answer)).await;
+        Box::pin(missing.make(&mut answer)).await;
     }
     send_body(answer, out).await
 }
@@ -119,7 +119,7 @@ fn compress(
     };
     let is_head = ctx.request.method() == b"HEAD";
     let form = match (choice.coding, answer.whole()) {
-        (Some(coding), Some(meta)) => match form_at_once(answer, &meta, coding, config, is_head)? {
+        (Some(coding), Some(meta)) => match form_at_once(answer, &meta, coding, is_head)? {
             Form::Plain => None,
             Form::Coded(bytes) => Some(StaticBody::Bytes(bytes)),
             // Not made for a length that HEAD need not tell (RFC 9110 §9.3.2).
@@ -154,10 +154,9 @@ struct Missing {
 
 impl Missing {
     /// Waits for the form; if that takes too long, the body stays as it is.
-    async fn make(self, ctx: RequestContext<'_>, answer: &mut StaticAnswer) {
+    async fn make(self, answer: &mut StaticAnswer) {
         let (meta, coding) = (self.meta, self.coding);
-        let config = &ctx.config.settings.encoding;
-        let made = coded::make(meta, coding, config, || plain(&answer.body)).await;
+        let made = coded::make(meta, coding, || plain(&answer.body)).await;
         // Out of memory or descriptors: as it is is right as well.
         let form = made.unwrap_or_default();
         if let (Some(entry), Some(form)) = (&answer.kept, &form) {
@@ -182,7 +181,6 @@ fn form_at_once(
     answer: &StaticAnswer,
     meta: &Meta,
     coding: Coding,
-    config: &EncodingConfig,
     is_head: bool,
 ) -> Result<Form, Failure> {
     if let (Some(entry), StaticBody::Bytes(bytes)) = (&answer.kept, &answer.body) {
@@ -191,7 +189,7 @@ fn form_at_once(
         }
         if !is_head && bytes.len() <= stream::at_once(coding) {
             let encode = || {
-                let mut encoder = Encoder::new(coding, config, Some(bytes.len() as u64))?;
+                let mut encoder = Encoder::new(coding, Some(bytes.len() as u64))?;
                 let mut coded = encoder.write(bytes)?;
                 coded.append(&mut encoder.finish()?);
                 Ok(coded)

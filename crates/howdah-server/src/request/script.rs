@@ -17,7 +17,7 @@ use crate::http::message::ResponseHead;
 use crate::http::{BodyKind, RequestBody, Responder};
 use crate::memory::allowance;
 use crate::respond;
-use crate::script::body::{self, BodyPolicy, Received};
+use crate::script::body::{self, BODY_MEMORY, BodyPolicy, Received};
 use crate::script::frame::{BodyLength, script_frame};
 use crate::script::head::{self, SendFile};
 use crate::script::pump::{Ended, Pump};
@@ -105,8 +105,8 @@ async fn receive(
     let service = ctx.service();
     let settings = &ctx.config.settings;
     let policy = BodyPolicy {
-        memory: allowance(settings.body_memory),
-        directory: &settings.spill_directory,
+        memory: allowance(BODY_MEMORY),
+        directory: &settings.buffers.directory,
         room: &settings.spill_room,
         limit: service.body_limit,
         buffering: ctx.site.config().request_buffering,

@@ -71,7 +71,7 @@ impl<'a> Backlog<'a> {
     pub fn new(config: &'a PumpConfig) -> Backlog<'a> {
         Backlog {
             config,
-            spill: match config.spill {
+            spill: match config.buffers.response_spill {
                 0 => Spill::Never,
                 _ => Spill::No,
             },
@@ -157,14 +157,14 @@ impl<'a> Backlog<'a> {
     fn look_for_room(&mut self, cx: &mut Context<'_>, out: &impl Answer, unbuffered: bool) -> Room {
         match &self.spill {
             Spill::Yes(spilled) => {
-                let more = spilled.file.size() < self.config.spill;
+                let more = spilled.file.size() < self.config.buffers.response_spill;
                 if more && spilled.after.is_empty() {
                     Room::Yes
                 } else {
                     Room::No
                 }
             }
-            _ if out.queued() < allowance(self.config.memory) => Room::Yes,
+            _ if out.queued() < allowance(self.config.buffers.response_memory) => Room::Yes,
             Spill::Never => Room::No,
             Spill::No if unbuffered => Room::No,
             Spill::No => {
@@ -175,7 +175,7 @@ impl<'a> Backlog<'a> {
                     return Room::Perhaps;
                 }
                 self.stalled = None;
-                match SpillFile::create(&self.config.directory, &self.config.room) {
+                match SpillFile::create(&self.config.buffers.directory, &self.config.room) {
                     Ok(file) => {
                         let after = VecDeque::new();
                         self.spill = Spill::Yes(Box::new(Spilled { file, after }));

@@ -79,7 +79,8 @@ fn beyond_the_file_and_without_one_the_script_waits() {
     ];
     for (spill, directory, file) in cases {
         let mut rig = Rig::new(&[]);
-        (rig.config.spill, rig.config.directory) = (spill, directory);
+        rig.config.buffers.response_spill = spill;
+        rig.config.buffers.directory = directory;
         let (mut script, mut client) = (writes_many(40), slow());
         let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
         assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
@@ -89,7 +90,10 @@ fn beyond_the_file_and_without_one_the_script_waits() {
         assert_eq!(script.0.len() < before, file, "spill {spill}");
         assert!(!script.0.is_empty(), "the script waits");
         let told = pump.take_spill_error().is_some();
-        assert_eq!(told, rig.config.directory == Path::new("/nonexistent"));
+        assert_eq!(
+            told,
+            rig.config.buffers.directory == Path::new("/nonexistent")
+        );
         client.window = usize::MAX;
         assert!(matches!(
             rig.turns(&mut pump, &mut script, &mut client, 99),
@@ -102,7 +106,7 @@ fn beyond_the_file_and_without_one_the_script_waits() {
 #[test]
 fn a_client_the_script_waits_for_must_take_enough() {
     let mut rig = Rig::new(&[]);
-    rig.config.spill = 0;
+    rig.config.buffers.response_spill = 0;
     let (mut script, mut client) = (writes_many(400), Client::default());
     let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
     assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());

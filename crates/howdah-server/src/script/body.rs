@@ -26,14 +26,17 @@ use crate::http::message::RequestHead;
 use crate::http::{BodyError, BodyKind, RequestBody};
 use crate::site::config::RequestBuffering;
 
+/// Bytes of a request body that are kept in memory: forms fit, uploads go to a file.
+pub const BODY_MEMORY: usize = 64 << 10;
+
 /// Pieces under way between client and run when a body goes through as it arrives.
 const PIECES_UNDER_WAY: usize = 4;
 
 /// How much of request bodies is kept in memory, and where the rest goes.
 #[derive(Clone, Copy, Debug)]
 pub struct BodyPolicy<'a> {
-    /// Bytes kept in memory; a longer body goes to a file. Default 64 KiB: forms fit. A body takes
-    /// at most twice its bytes, however small the pieces it comes in.
+    /// Bytes kept in memory; a longer body goes to a file. A body takes at
+    /// most twice its bytes, however small the pieces it comes in.
     pub memory: usize,
     /// The directory that files for long bodies are made in.
     pub directory: &'a Path,

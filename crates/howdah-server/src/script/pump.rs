@@ -168,7 +168,7 @@ impl<'a> Pump<'a> {
             // Also before the head: answers of earlier pipelined requests may fill the queue.
             if self.want_flush
                 || spilling
-                || out.queued() >= allowance(SEND_AT.min(self.config.memory))
+                || out.queued() >= allowance(SEND_AT.min(self.config.buffers.response_memory))
             {
                 match out.poll_flush(cx) {
                     Poll::Ready(Ok(())) => {
@@ -298,7 +298,6 @@ impl<'a> Pump<'a> {
         let Some(mut head) = self.head.take() else {
             return Ok(());
         };
-        let encoding = &self.config.encoding;
         (self.edit)(&mut head);
         let coding = self.coding(&mut head, self.announced);
         let length = match (coding, self.announced) {
@@ -307,7 +306,7 @@ impl<'a> Pump<'a> {
         };
         if let Some(coding) = coding.filter(|_| !self.is_head()) {
             // Without the length: what the script will write is its own claim.
-            match Encoder::new(coding, encoding, None) {
+            match Encoder::new(coding, None) {
                 Ok(encoder) => self.coder = Some(Box::new(Coder::new(encoder))),
                 Err(error) => return Err(Ended::Failed(Failure::EncoderFailed(error.to_string()))),
             }
@@ -406,7 +405,6 @@ impl<'a> Pump<'a> {
         } else {
             Some(self.written)
         };
-        let encoding = &self.config.encoding;
         (self.edit)(&mut head);
         let coding = self.coding(&mut head, length);
         let whole = Whole {
@@ -417,7 +415,7 @@ impl<'a> Pump<'a> {
         let held = std::mem::take(&mut self.held).into_pieces();
         match coding {
             Some(coding) if !is_head => {
-                let encoder = Encoder::new(coding, encoding, length)
+                let encoder = Encoder::new(coding, length)
                     .map_err(|e| Ended::Failed(Failure::EncoderFailed(e.to_string())))?;
                 let mut coder = Coder::new(encoder);
                 held.into_iter().for_each(|piece| coder.push(piece));

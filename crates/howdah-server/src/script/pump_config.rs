@@ -9,19 +9,26 @@ use crate::encoding::EncodingConfig;
 /// Bytes of a response that are held back until its length is known: nearly every page is shorter.
 pub const HOLD: usize = 64 << 10;
 
+/// Where request bodies and output wait for slow clients: the options of `limits`. `Default` is the blank
+/// form that the options fill in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Buffers {
+    /// `limits.response_memory`: bytes in memory for a client slower than the script.
+    pub response_memory: usize,
+    /// `limits.response_spill`: bytes in the file; beyond it the script waits, as long as the client
+    /// takes [`super::wait::RATE`]. 0: no file.
+    pub response_spill: u64,
+    /// `limits.spill_directory`: the directory that these files are made in. They have no names.
+    pub directory: PathBuf,
+}
+
 /// How responses are held and kept.
 #[derive(Clone, Debug)]
 pub struct PumpConfig {
     /// Bytes held back until the length is known: [`HOLD`], or less in tests.
     pub hold: usize,
-    /// Bytes in memory for a client slower than the script. Default 256 KiB: what a kernel's send
-    /// buffer grows to anyway.
-    pub memory: usize,
-    /// Bytes in the file; beyond it the script waits, as long as the client takes
-    /// [`super::wait::RATE`]. Default 1 GiB, nginx' `fastcgi_max_temp_file_size`. 0: no file.
-    pub spill: u64,
-    /// The directory that files for slow clients are made in.
-    pub directory: PathBuf,
+    /// Where output waits for a slow client.
+    pub buffers: Buffers,
     /// Counts all files against what they may take together.
     pub room: Arc<SpillRoom>,
     /// When and how well responses are compressed.

@@ -11,7 +11,7 @@ use howdah_executor::{Event, ExecError, Head, Run, RunTiming};
 
 use super::answer::Answer;
 use super::pump::{Ended, Pump};
-use super::pump_config::PumpConfig;
+use super::pump_config::{Buffers, PumpConfig};
 use crate::encoding::EncodingConfig;
 use crate::http::message::{RequestHead, ResponseHead};
 use crate::http::{ClientGone, Length};
@@ -114,10 +114,12 @@ fn config() -> PumpConfig {
     PumpConfig {
         room: Arc::default(),
         hold: 1000,
-        memory: 200_000,
-        spill: 1 << 20,
-        directory: std::env::temp_dir(),
-        encoding: EncodingConfig::default(),
+        buffers: Buffers {
+            response_memory: 200_000,
+            response_spill: 1 << 20,
+            directory: std::env::temp_dir(),
+        },
+        encoding: EncodingConfig::all(),
     }
 }
 

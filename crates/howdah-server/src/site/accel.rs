@@ -100,7 +100,7 @@ impl Site {
         Ok(self.accelerated(&root, path.relative(), content_type)?)
     }
 
-    /// The file of `X-Sendfile: FILE`: an absolute file name below one of `sendfile_roots`.
+    /// The file of `X-Sendfile: FILE`: an absolute file name below a directory of `[site.sendfile]`.
     pub fn sendfile(
         &self,
         file: &[u8],

@@ -4,7 +4,7 @@
 //! is refused for one of them is refused for all. Looks up no file and sends nothing.
 //!
 //! Not here: the directories that the administrator opens to scripts beside the site
-//! (`[[site.internal]]`, `sendfile_roots`). They exist to hold what no URL leads to, so the site's
+//! (`[site.sendfile]`). They exist to hold what no URL leads to, so the site's
 //! refusals, which are about URLs, say nothing about them.
 //!
 //! A new kind of refusal belongs into [`Site::admit`], where

@@ -18,14 +18,10 @@ use crate::docroot::root::Symlinks;
 pub struct SiteConfig {
     /// `name`: in logs and status.
     pub name: String,
-    /// `hosts`: which hosts it answers for. Empty: none by name, only as the default.
+    /// `hosts`: which hosts it answers for. The first site answers for all other hosts, too.
     pub hosts: Vec<HostPattern>,
-    /// `default`: answers for hosts nobody else names. Without one it is the first site.
-    pub default: bool,
     /// `root`: the directory that is served.
     pub root: PathBuf,
-    /// `root_resolution`: when links in `root` itself are looked at again.
-    pub root_resolution: RootResolution,
     /// `htaccess`: whether `.htaccess` files are obeyed.
     pub htaccess: Htaccess,
     /// `symlinks`: what links below the root may point to.
@@ -49,15 +45,13 @@ pub struct SiteConfig {
     pub expose: Vec<Pattern>,
     /// `[[site.rule]]`, in order.
     pub rules: Vec<Rule>,
-    /// `[[site.static]]`: the first that matches says how a file is sent.
+    /// `cache_control` and `type` of `[[site.rule]]`: the first that matches says how a file is sent.
     pub static_rules: Vec<StaticRule>,
     /// `[site.types]`: media types by extension (without dot, lower case), before the built-in ones.
     pub types: Vec<(String, String)>,
-    /// `precompressed`: send `x.css.br`, `.zst`, `.gz` in place of `x.css` to who accepts it.
-    pub precompressed: bool,
-    /// `[[site.internal]]`: targets of `X-Accel-Redirect`.
+    /// `[site.sendfile]`: targets of `X-Accel-Redirect`.
     pub internal: Vec<InternalLocation>,
-    /// `sendfile_roots`: directories whose files a script may name by `X-Sendfile`.
+    /// `[site.sendfile]`: directories whose files a script may name by `X-Sendfile`.
     pub sendfile_roots: Vec<PathBuf>,
     /// `[site.env]`: environment variables of the site's scripts.
     pub env: Vec<(String, String)>,
@@ -101,9 +95,7 @@ impl SiteConfig {
         SiteConfig {
             name: name.into(),
             hosts: Vec::new(),
-            default: false,
             root: root.into(),
-            root_resolution: RootResolution::default(),
             htaccess: Htaccess::default(),
             symlinks: Symlinks::default(),
             // A directory with both is an application with a placeholder beside it.
@@ -120,7 +112,6 @@ impl SiteConfig {
             rules: Vec::new(),
             static_rules: Vec::new(),
             types: Vec::new(),
-            precompressed: true,
             internal: Vec::new(),
             sendfile_roots: Vec::new(),
             env: Vec::new(),
@@ -185,21 +176,6 @@ impl HostPattern {
     }
 }
 
-/// When links in a site's `root` are looked at again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RootResolution {
-    /// `reload`: at start and reload only. For preloading pools and `opcache.validate_timestamps=0`
-    /// deployments that reload anyway.
-    Reload,
-    /// `second`: at most once a second; costs nothing measurable, and a deployment that moves a
-    /// link without a reload takes effect, with new real paths, so that PHP's caches cannot mix
-    /// releases. The default: serving a deleted release until somebody reloads helps nobody.
-    #[default]
-    Second,
-    /// `request`: for every request, as nginx's `$realpath_root`; one system call.
-    Request,
-}
-
 /// One entry of `try_files`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TryFile {
@@ -244,9 +220,8 @@ impl TryFile {
 pub struct FrontController {
     /// `front_controller`: its URL path, `/index.php`.
     pub script: String,
-    /// `front_controller_path_info`: give it the request's path as `PATH_INFO`. WordPress,
-    /// Laravel, Symfony, Drupal go by `REQUEST_URI`, and Apache's rewrite to `index.php` sets
-    /// none, so the default is off.
+    /// Whether it gets the request's path as `PATH_INFO`, as an application's `.htaccess` asks for it.
+    /// WordPress, Laravel, Symfony and Drupal go by `REQUEST_URI`.
     pub path_info: bool,
 }
 
@@ -316,7 +291,7 @@ pub enum RuleAction {
     Cgi(Arc<str>),
     /// `authorizer = POOL`: somebody who says first whether the request may be answered.
     Authorize(Authorizer),
-    /// `set_header`, `add_header`, `unset_header`; later rules still apply.
+    /// `set_header`, `add_header`; later rules still apply.
     Header(HeaderEdit),
 }
 

@@ -48,7 +48,11 @@ pub use script::ScriptPath;
 
 use crate::docroot::path::UrlPath;
 use crate::docroot::root::RootDir;
-use config::{HostPattern, RootResolution};
+use config::HostPattern;
+
+/// How often links in a site's root are looked at: a deployment that moves one takes effect by itself, at no
+/// measurable cost, and PHP's caches see new real paths.
+const ROOT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A site, ready to route.
 #[derive(Debug)]
@@ -107,7 +111,7 @@ impl Site {
         self.number
     }
 
-    /// The root as it is to be used now; looked at again as `root_resolution` says. If a new root
+    /// The root as it is to be used now; looked at again once a second. If a new root
     /// cannot be opened the old one serves on: its directory is held open, and a deployment in
     /// progress is no reason to refuse.
     pub fn root(&self) -> Arc<RootDir> {
@@ -116,29 +120,15 @@ impl Site {
 
     /// As [`Site::root`]; `now` is of the clock of [`monotonic`].
     pub fn root_at(&self, now: Duration) -> Arc<RootDir> {
-        let every = match self.config.root_resolution {
-            RootResolution::Reload => None,
-            RootResolution::Second => Some(Duration::from_secs(1)),
-            RootResolution::Request => Some(Duration::ZERO),
-        };
-        match every {
-            Some(every) => self.look_again(now, every),
-            None => self.current_root(),
-        }
-    }
-
-    /// The root, looked at again if that was `every` or longer ago.
-    fn look_again(&self, now: Duration, every: Duration) -> Arc<RootDir> {
         let now = now.as_millis() as u64;
         let seen = self.root_seen.load(Ordering::Relaxed);
-        let due = now >= seen.saturating_add(every.as_millis() as u64);
+        let due = now >= seen.saturating_add(ROOT_INTERVAL.as_millis() as u64);
         // One thread looks; the others take what there is.
         if due
-            && (every.is_zero()
-                || self
-                    .root_seen
-                    .compare_exchange(seen, now, Ordering::Relaxed, Ordering::Relaxed)
-                    .is_ok())
+            && self
+                .root_seen
+                .compare_exchange(seen, now, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
         {
             let current = self.current_root();
             if current.is_still(&self.config.root) {
@@ -185,7 +175,6 @@ pub struct Sites {
     exact: HashMap<String, usize>,
     /// Sites of wildcard hosts, by the suffix with its leading dot.
     below: HashMap<String, usize>,
-    default: usize,
 }
 
 impl Sites {
@@ -214,16 +203,11 @@ impl Sites {
                 }
             }
         }
-        let default = sites
-            .iter()
-            .position(|site| site.config.default)
-            .unwrap_or(0);
         if errors.is_empty() {
             Ok(Sites {
                 sites,
                 exact,
                 below,
-                default,
             })
         } else {
             Err(errors)
@@ -231,14 +215,14 @@ impl Sites {
     }
 
     /// The site for a `Host` value, port or not: exact name, then the longest `*.name`, then the
-    /// default (nginx's order).
+    /// first site (nginx's order).
     pub fn find(&self, host: &[u8]) -> &Arc<Site> {
         if self.exact.is_empty() && self.below.is_empty() {
-            return &self.sites[self.default];
+            return &self.sites[0];
         }
         let name = host_name(host).to_ascii_lowercase();
         let Ok(name) = std::str::from_utf8(&name) else {
-            return &self.sites[self.default];
+            return &self.sites[0];
         };
         if let Some(&site) = self.exact.get(name) {
             return &self.sites[site];
@@ -249,7 +233,7 @@ impl Sites {
                 return &self.sites[site];
             }
         }
-        &self.sites[self.default]
+        &self.sites[0]
     }
 
     /// All of them, in the order of the configuration.

@@ -96,7 +96,6 @@ pub fn recognise(directory: &Path) -> io::Result<Recognised> {
     std::fs::read_dir(&directory)?;
     let (known, application, root) = find(&directory);
     let mut config = SiteConfig::new(name(&directory), &root);
-    config.default = true;
     let mut placed = Placed::at_the_root(&mut config);
     if let Some(known) = known {
         placed.known(known);

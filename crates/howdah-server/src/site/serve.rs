@@ -15,7 +15,6 @@ use crate::static_file::{StaticPlan, mime};
 pub(super) struct Serving {
     rules: Vec<(Pattern, Option<Bytes>, Option<Bytes>)>,
     types: HashMap<String, Bytes>,
-    precompressed: bool,
 }
 
 impl Serving {
@@ -36,7 +35,6 @@ impl Serving {
                 .iter()
                 .map(|(extension, media_type)| (extension.to_ascii_lowercase(), bytes(media_type)))
                 .collect(),
-            precompressed: config.precompressed,
         }
     }
 
@@ -53,7 +51,7 @@ impl Serving {
         StaticPlan {
             content_type: content_type.unwrap_or_else(|| self.media_type(path)),
             cache_control,
-            precompressed: self.precompressed,
+            precompressed: true,
             relative: path[1..].to_vec(),
             root,
             meta,

@@ -54,17 +54,6 @@ fn hosts_exact_then_longest_wildcard_then_default() {
 }
 
 #[test]
-fn the_default_site_may_be_named() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut config = SiteConfig::new("chosen", dir.path());
-    config.default = true;
-    let chosen = Arc::new(Site::new(config, 1).unwrap());
-    let sites = Sites::new(vec![site("a", &["a"], dir.path()), chosen]).unwrap();
-    assert_eq!(sites.find(b"other").config().name, "chosen");
-    assert_eq!(sites.find(b"a").config().name, "a");
-}
-
-#[test]
 fn one_host_belongs_to_one_site() {
     let dir = tempfile::tempdir().unwrap();
     let errors = Sites::new(vec![
@@ -190,15 +179,6 @@ fn a_deployment_takes_effect_when_the_root_is_looked_at_again() {
     assert_eq!(at(&site, 3500), "two");
     deploy("three");
     assert_eq!(at(&site, 4500), "three");
-
-    let mut config = SiteConfig::new("s", &link);
-    config.root_resolution = RootResolution::Reload;
-    let fixed = Site::new(config.clone(), 0).unwrap();
-    config.root_resolution = RootResolution::Request;
-    let following = Site::new(config, 0).unwrap();
-    deploy("four");
-    assert!(fixed.root_at(start).path().ends_with(b"/three"));
-    assert!(following.root_at(start).path().ends_with(b"/four"));
 }
 
 #[test]

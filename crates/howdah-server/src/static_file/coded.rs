@@ -11,8 +11,8 @@ use bytes::Bytes;
 
 use super::validators::is_settled;
 use crate::docroot::root::Meta;
+use crate::encoding::Coding;
 use crate::encoding::whole::{Plain, UnderWay};
-use crate::encoding::{Coding, EncodingConfig};
 
 /// How many bytes of compressed files are kept, at most. A form takes a quarter of its file, so that
 /// 100 MB of scripts and style sheets fit.
@@ -54,7 +54,6 @@ pub(crate) fn ready(meta: &Meta, coding: Coding) -> Option<Form> {
 pub(crate) async fn make(
     meta: Meta,
     coding: Coding,
-    config: &EncodingConfig,
     plain: impl FnOnce() -> io::Result<Plain>,
 ) -> io::Result<Form> {
     // Read after it had settled, and its state is still the same: this is the content it names.
@@ -68,9 +67,7 @@ pub(crate) async fn make(
             kept().put((meta, coding), form.clone());
         }
     };
-    UNDER_WAY
-        .get((meta, coding), coding, config, plain, keep)
-        .await
+    UNDER_WAY.get((meta, coding), coding, plain, keep).await
 }
 
 fn is_still(file: &File, meta: &Meta) -> bool {
@@ -152,10 +149,9 @@ mod tests {
     async fn a_file_is_compressed_once_for_all_who_ask_meanwhile() {
         let text = b"<p>The elephant carries the howdah.</p>\n".repeat(8000);
         let (meta, coding) = key(1000);
-        let config = EncodingConfig::default();
         let made = std::cell::Cell::new(0);
         let ask = || {
-            make(meta, coding, &config, || {
+            make(meta, coding, || {
                 made.set(made.get() + 1);
                 Ok(Plain::Bytes(Bytes::from(text.clone())))
             })
@@ -182,7 +178,7 @@ mod tests {
         }
         let (meta, coding) = key(2000);
         let plain = || Ok(Plain::Bytes(Bytes::from(noise)));
-        let form = make(meta, coding, &EncodingConfig::default(), plain).await;
+        let form = make(meta, coding, plain).await;
         assert_eq!(form.unwrap(), None);
     }
 }

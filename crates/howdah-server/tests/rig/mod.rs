@@ -186,7 +186,7 @@ impl Rig {
         fill: impl FnOnce(&Directory),
         script: impl Fn(Script) + Send + Sync + 'static,
     ) -> Rig {
-        Rig::start_with(fill, |_| {}, FrontSettings::default(), script)
+        Rig::start_with(fill, |_| {}, FrontSettings::for_tests(), script)
     }
 
     pub fn start_with(
@@ -209,7 +209,7 @@ impl Rig {
             log,
         ));
         let listener = ListenerConfig::bind(&"127.0.0.1:0".parse().unwrap(), 1).unwrap();
-        let http = HttpConfig::default();
+        let http = HttpConfig::for_tests();
         let server = Server::start(
             vec![listener],
             front.clone(),

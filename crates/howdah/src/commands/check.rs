@@ -9,7 +9,7 @@ use howdah_server::site::explain::request;
 
 use super::check_directory::describe;
 use crate::arguments::{Check, Serve};
-use crate::config::{self, Eyes, Loaded, Settings, Source, reference};
+use crate::config::{self, Loaded, Settings, Source, Validation, reference};
 use crate::php::PhpVersion;
 use crate::{exit, php};
 
@@ -32,7 +32,7 @@ pub fn run(check: &Check) -> ExitCode {
             dir: check.dir.clone(),
             ..Serve::default()
         };
-        let loaded = config::load(&serve, None, Eyes::Master);
+        let loaded = config::load(&serve, None, Validation::Full);
         return match &check.route {
             Some(request) => route(request, loaded),
             None => directory(loaded),
@@ -52,7 +52,7 @@ pub fn run(check: &Check) -> ExitCode {
             return exit::configuration();
         }
     };
-    let loaded = config::load(&Serve::default(), Some(&source), Eyes::Master);
+    let loaded = config::load(&Serve::default(), Some(&source), Validation::Full);
     if let Some(request) = &check.route {
         return route(request, loaded);
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use howdah_server::site::config::SiteConfig;
 use howdah_server::site::recognise::{Recognised, recognise};
 
-use super::reader::{Eyes, Section};
+use super::reader::{Section, Validation};
 
 /// Closes what the application in the root of `site` closes, and advises on what else it needs.
 pub fn mind(section: &Section<'_, '_, '_>, site: &mut SiteConfig, chosen: &mut Vec<String>) {
@@ -15,7 +15,7 @@ pub fn mind(section: &Section<'_, '_, '_>, site: &mut SiteConfig, chosen: &mut V
         return;
     };
     let same = is_same(&found.config.root, &site.root);
-    if section.file().eyes == Eyes::Master {
+    if section.file().validation == Validation::Full {
         advise(section, site, &found, same);
     }
     if same {

@@ -3,14 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use howdah_executor::Mode;
-use howdah_server::cache::{CacheConfig, PRESETS, Preset, Rules, Scheme};
+use howdah_server::cache::{CacheConfig, PRESETS, Preset, Scheme};
 use howdah_server::cache_config::{PurgeAccess, PurgeToken};
 use howdah_server::docroot::path::UrlPath;
 use howdah_server::site::config::SiteConfig;
 use howdah_server::site::recognise::{Application, recognise};
 use howdah_server::site::subfolder;
 
+use super::options::Target;
 use super::reader::{Place, Section};
+use super::server::networks;
 use super::suggest;
 use crate::arguments::Serve;
 
@@ -90,19 +92,13 @@ pub fn without_section(arguments: &Serve, top: &Section<'_, '_, '_>, site: &mut 
     let Some(scheme) = scheme(&word) else {
         return;
     };
-    let preset = preset_of(site);
-    site.cache = Some(CacheConfig {
-        rules: Rules {
-            scheme,
-            preset,
-            ..Rules::default()
-        },
-        flush_on_write: true,
-        purge: PurgeAccess::default(),
-        ignore_writes: Vec::new(),
-        dry_run: word == "dry-run",
-        shadow: 0,
-    });
+    let mut cache = CacheConfig::default();
+    // A section that is not in the file has every option at its default.
+    Section::new(top.file(), "site", None, None, &[]).fill(Target::cache, &mut cache);
+    cache.rules.scheme = scheme;
+    cache.rules.preset = preset_of(site);
+    cache.dry_run = word == "dry-run";
+    site.cache = Some(cache);
     announce(site);
     advise(top, None, site);
 }
@@ -116,24 +112,22 @@ pub fn of_section(
 ) {
     let typed = typed(arguments, top).filter(|_| !section.has("cache"));
     let word = typed.or_else(|| section.text("cache"));
-    let rules = rules(section, site);
+    let mut cache = CacheConfig::default();
+    section.fill(Target::cache, &mut cache);
+    check_ignored_writes(section, &cache.ignore_writes);
+    cache.rules.preset = preset(section, site);
+    cache.rules.never = never(section);
+    cache.purge = purge_access(section);
     let Some(word) = word else {
         return;
     };
     let Some(scheme) = scheme(&word) else {
         return;
     };
-    site.cache = Some(CacheConfig {
-        rules: Rules { scheme, ..rules },
-        flush_on_write: section.on("cache_flush_on_write"),
-        purge: purge_access(section),
-        ignore_writes: ignore_writes(top, section),
-        dry_run: word == "dry-run",
-        shadow: section.number("cache_shadow").unwrap_or(0),
-    });
-    if section.on("cache_litespeed") {
-        announce(site);
-    }
+    cache.rules.scheme = scheme;
+    cache.dry_run = word == "dry-run";
+    site.cache = Some(cache);
+    announce(site);
     advise(top, section.place_of("cache"), site);
 }
 
@@ -159,19 +153,7 @@ pub fn advise_of_mode(top: &Section<'_, '_, '_>, place: Place, pools: &[Mode], s
 /// Who may purge over HTTP.
 fn purge_access(section: &Section<'_, '_, '_>) -> PurgeAccess {
     let mut access = PurgeAccess::default();
-    for text in section.texts("cache_purge_from") {
-        if text.value == "unix" {
-            access.unix = true;
-            continue;
-        }
-        match text.value.parse() {
-            Ok(network) => access.networks.push(network),
-            Err(why) => {
-                let message = format!("cache_purge_from: `{}`: {why}, and not `unix`", text.value);
-                section.file().mistake(text.place, message);
-            }
-        }
-    }
+    access.networks = networks(section, "cache_purge_from", Some(&mut access.unix));
     if let Some(token) = section.text("cache_purge_token").filter(|t| !t.is_empty()) {
         match PurgeToken::new(&token) {
             Ok(token) => access.token = Some(token),
@@ -212,54 +194,34 @@ fn announce(site: &mut SiteConfig) {
 
 /// Tables whose writes change no page. One star stands for a whole name, or for every name: the latter
 /// would make pages live beyond every write.
-fn ignore_writes(top: &Section<'_, '_, '_>, section: &Section<'_, '_, '_>) -> Vec<String> {
-    let texts = section.texts("cache_ignore_writes").into_iter();
-    let patterns: Vec<String> = texts.map(|text| text.value).collect();
-    for pattern in &patterns {
+fn check_ignored_writes(section: &Section<'_, '_, '_>, patterns: &[String]) {
+    for pattern in patterns {
         if pattern.trim_matches('*').is_empty() {
             let message = format!(
                 "cache_ignore_writes: `{pattern}` means every table; use `cache_flush_on_write = \"off\"` for that"
             );
-            top.file()
-                .mistake(section.place_of("cache_ignore_writes"), message);
+            let place = section.place_of("cache_ignore_writes");
+            section.file().mistake(place, message);
         }
     }
-    patterns
 }
 
-fn rules(section: &Section<'_, '_, '_>, site: &SiteConfig) -> Rules {
-    let texts = |key| {
-        let texts = section.texts(key).into_iter();
-        texts.map(|text| text.value).collect()
-    };
-    let seconds = |key| section.time(key).unwrap_or_default().as_secs();
+/// `cache_never`: compared with paths as the router reads them, so read like them.
+fn never(section: &Section<'_, '_, '_>) -> Vec<Vec<u8>> {
     let mut never = Vec::new();
-    let prefixes: Vec<String> = texts("cache_never");
-    for path in prefixes {
-        // Compared with paths as the router reads them, so read like them.
-        match UrlPath::parse(path.as_bytes()) {
+    for path in section.texts("cache_never") {
+        match UrlPath::parse(path.value.as_bytes()) {
             Ok(path) => never.push(path.as_bytes().to_vec()),
             Err(_) => {
-                let message = format!("cache_never: `{path}` is no URL path; it begins with `/`");
-                section
-                    .file()
-                    .mistake(section.place_of("cache_never"), message);
+                let message = format!(
+                    "cache_never: `{}` is no URL path; it begins with `/`",
+                    path.value.escape_debug()
+                );
+                section.file().mistake(path.place, message);
             }
         }
     }
-    Rules {
-        preset: preset(section, site),
-        ttl: seconds("cache_ttl"),
-        max_ttl: seconds("cache_max_ttl"),
-        grace: seconds("cache_grace"),
-        stale_if_error: seconds("cache_stale_if_error"),
-        max_object: section.size("cache_max_object").unwrap_or_default(),
-        ignore_cookies: texts("cache_ignore_cookies"),
-        ignore_query: texts("cache_ignore_query"),
-        never,
-        keep_tags: section.on("cache_keep_tags"),
-        ..Rules::default()
-    }
+    never
 }
 
 fn preset(section: &Section<'_, '_, '_>, site: &SiteConfig) -> &'static Preset {
@@ -332,30 +294,5 @@ fn advise(top: &Section<'_, '_, '_>, place: Place, site: &SiteConfig) {
     let advice = cache.rules.preset.advice;
     if cache.rules.preset.name != "php" && !advice.is_empty() {
         top.file().advise(place, format!("cache: {advice}"));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::options;
-    use crate::config::value::{Scalar, parse};
-
-    #[test]
-    fn the_table_of_options_has_the_policys_defaults() {
-        let rules = Rules::default();
-        for (key, seconds) in [
-            ("cache_ttl", rules.ttl),
-            ("cache_max_ttl", rules.max_ttl),
-            ("cache_grace", rules.grace),
-            ("cache_stale_if_error", rules.stale_if_error),
-        ] {
-            let spec = options::find("site", key).unwrap();
-            let written = format!("{seconds}s");
-            let same = |text: &str| format!("{:?}", parse(spec.kind, &Scalar::written(text)).ok());
-            assert_eq!(same(spec.default), same(&written), "{key}");
-        }
-        let spec = options::find("site", "cache_max_object").unwrap();
-        assert_eq!((spec.default, rules.max_object), ("8M", 8 << 20));
     }
 }

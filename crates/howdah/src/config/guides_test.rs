@@ -7,7 +7,7 @@ use std::path::Path;
 use howdah_server::site::Site;
 use howdah_server::site::explain::request;
 
-use super::{Eyes, Source, load};
+use super::{Source, Validation, load};
 use crate::arguments::Serve;
 
 /// One snippet with its files and its table.
@@ -74,8 +74,13 @@ fn check(guide: &str, at_least: usize) {
         let toml = example.toml.replace("\"/srv/", &format!("\"{own}/srv/"));
         let roots = toml.lines().filter_map(|line| line.strip_prefix("root = "));
         let roots: Vec<&str> = roots.map(|root| root.trim_matches('"')).collect();
-        for root in &roots {
-            fs::create_dir_all(root).unwrap();
+        let directories = toml.lines().filter_map(|line| {
+            let (key, value) = line.split_once(" = ")?;
+            let is_directory = key == "root" || key.starts_with("\"/");
+            is_directory.then(|| value.trim_matches('"'))
+        });
+        for directory in directories {
+            fs::create_dir_all(directory).unwrap();
         }
         for file in &example.files {
             let path = Path::new(roots[0]).join(file);
@@ -86,7 +91,7 @@ fn check(guide: &str, at_least: usize) {
             name: format!("{own}/howdah.toml"),
             text: format!("php = \"/bin/true\"\nlisten = [\"127.0.0.1:0\"]\n{toml}"),
         };
-        let settings = load(&Serve::default(), Some(&source), Eyes::Master).settings;
+        let settings = load(&Serve::default(), Some(&source), Validation::Full).settings;
         let settings = settings.unwrap_or_else(|mistakes| panic!("{}", mistakes.join("\n")));
         let site = Site::new(settings.sites[0].clone(), 0).unwrap();
         assert!(!example.table.is_empty(), "a table below every snippet");

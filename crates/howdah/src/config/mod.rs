@@ -35,6 +35,7 @@ use howdah_server::encoding::EncodingConfig;
 use howdah_server::http::HttpConfig;
 use howdah_server::listener::ListenAddress;
 use howdah_server::log::{AccessFormat, LogTarget};
+use howdah_server::script::pump_config::Buffers;
 use howdah_server::site::{Site, SiteConfig, Sites};
 use toml::de::DeTable;
 
@@ -43,7 +44,7 @@ use crate::php;
 use mistake::{Mistakes, Weight};
 use reader::{File, Section};
 
-pub use reader::Eyes;
+pub use reader::Validation;
 
 /// Everything `howdah serve` needs to know, checked.
 #[derive(Debug)]
@@ -63,11 +64,7 @@ pub struct Settings {
     /// `[log]`
     pub log: LogSettings,
     /// `[limits]`, `[timeouts]`
-    pub http: HttpConfig,
-    /// What waits where; `[limits]`.
-    pub spill: Spill,
-    /// `[timeouts]` of the server itself.
-    pub patience: Patience,
+    pub server: ServerOptions,
     /// `[compression]`
     pub encoding: EncodingConfig,
     /// `cache.memory`: bytes.
@@ -110,36 +107,35 @@ pub struct LogSettings {
     pub access: Option<LogTarget>,
     /// How a line looks.
     pub access_format: AccessFormat,
-    /// How long a line may wait.
-    pub access_delay: Duration,
 }
 
-/// What waits in memory and what in files.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spill {
-    /// Bytes of a request body in memory.
-    pub body_memory: u64,
-    /// Bytes of a response in memory.
-    pub response_memory: u64,
-    /// Bytes of a response in a file.
-    pub response_spill: u64,
-    /// Bytes of all files; none: by what is free.
-    pub total: Option<u64>,
-    /// Bytes of all that the front keeps in memory, pages aside; none: by what the machine has.
+/// `[limits]` and `[timeouts]`. `Default` is the blank form that the options fill in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerOptions {
+    /// Limits and timeouts of connections.
+    pub http: HttpConfig,
+    /// Where bodies and output wait for slow clients.
+    pub buffers: Buffers,
+    /// `limits.spill_total`: bytes of all files of `buffers`; none: by what is free.
+    pub spill_total: Option<u64>,
+    /// `limits.memory`: bytes of all that the front keeps in memory, pages aside; none: by what the
+    /// machine has.
     pub memory: Option<u64>,
-    /// Where the files are.
-    pub directory: PathBuf,
+    /// How long the master and PHP's processes may take.
+    pub timeouts: Timeouts,
 }
 
-/// How long the server itself waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+/// How long the server itself waits: `[timeouts]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timeouts {
     /// For requests in progress after SIGTERM or SIGINT.
     pub stop: Duration,
     /// For requests in progress after SIGQUIT, `howdah stop` or a reload.
     pub drain: Duration,
     /// For PHP to start.
     pub start: Duration,
+    /// For a zygote or a spawner to answer.
+    pub fork: Duration,
     /// For a thread of the front to come to its next turn.
     pub hang: Duration,
 }
@@ -180,7 +176,11 @@ pub fn control_of(arguments: &Serve, source: &Source) -> Option<PathBuf> {
     let (document, _) = DeTable::parse_recoverable(&source.text);
     let mut unheard = Mistakes::default();
     let directory = Path::new(&source.name).parent().map(Path::to_owned);
-    let file = File::new(&mut unheard, directory.unwrap_or_default(), Eyes::Front);
+    let file = File::new(
+        &mut unheard,
+        directory.unwrap_or_default(),
+        Validation::Trusted,
+    );
     let top = Section::new(&file, "", Some(document.get_ref()), None, SECTIONS);
     arguments.control.clone().or_else(|| top.path("control"))
 }
@@ -199,7 +199,7 @@ const SECTIONS: &[&str] = &[
 
 /// Reads the command line and the file (none: everything at its default), and checks them against
 /// each other and the system: roots are opened, users and pools looked up.
-pub fn load(arguments: &Serve, source: Option<&Source>, eyes: Eyes) -> Loaded {
+pub fn load(arguments: &Serve, source: Option<&Source>, validation: Validation) -> Loaded {
     let mut mistakes = Mistakes::default();
     let (name, text) = source.map_or(("", ""), |s| (&s.name, &s.text));
     let (document, errors) = DeTable::parse_recoverable(text);
@@ -210,7 +210,7 @@ pub fn load(arguments: &Serve, source: Option<&Source>, eyes: Eyes) -> Loaded {
     let directory = Path::new(name).parent().map(Path::to_owned);
     let mut php_unfit = false;
     let settings = {
-        let file = File::new(&mut mistakes, directory.unwrap_or_default(), eyes);
+        let file = File::new(&mut mistakes, directory.unwrap_or_default(), validation);
         let top = Section::new(&file, "", Some(document.get_ref()), None, SECTIONS);
         settings(arguments, &top, &mut php_unfit)
     };
@@ -228,12 +228,12 @@ pub fn load(arguments: &Serve, source: Option<&Source>, eyes: Eyes) -> Loaded {
 fn settings(arguments: &Serve, top: &Section<'_, '_, '_>, php_unfit: &mut bool) -> Settings {
     let identity = server::identity(arguments, top);
     let program = Program::new(top);
-    let pools = pool::pools(arguments, top, &program, &identity);
+    let server = server::options(top);
+    let pools = pool::pools(arguments, top, &program, &identity, &server.timeouts);
     *php_unfit = program.is_unfit();
     let mut chosen = Vec::new();
     let sites = site::sites(arguments, top, &pools, &mut chosen);
     let trusted_proxies = server::trusted_proxies(top);
-    let (http, patience) = server::http(top);
     let listen = server::listen(arguments, top, &trusted_proxies);
     server::check_root(top, &identity, &listen);
     Settings {
@@ -244,9 +244,7 @@ fn settings(arguments: &Serve, top: &Section<'_, '_, '_>, php_unfit: &mut bool) 
         pid: arguments.pid.clone().or_else(|| top.path("pid")),
         control: arguments.control.clone().or_else(|| top.path("control")),
         log: server::log(arguments, top),
-        http,
-        spill: server::spill(top),
-        patience,
+        server,
         encoding: server::encoding(top),
         cache_memory: top
             .section("cache", "cache")
@@ -277,7 +275,7 @@ impl<'s, 'f, 'm, 't> Program<'s, 'f, 'm, 't> {
     /// master starts it.
     fn path(&self) -> PathBuf {
         let file = self.top.file();
-        if file.eyes == Eyes::Front {
+        if file.validation == Validation::Trusted {
             return PathBuf::new();
         }
         let find = || match php::find(self.top.path("php").as_deref()) {

@@ -2,18 +2,31 @@
 
 use std::path::PathBuf;
 
+use howdah_executor::Mode;
 use howdah_executor::auto_children::auto_children;
-use howdah_executor::config::{Patience, ProcessManager, WorkerConfig};
-use howdah_executor::{Mode, PoolConfig};
+use howdah_executor::config::{Patience, PoolConfig, ProcessManager, WorkerConfig};
 
+use super::options::Spec;
 use super::programs::{cgi, program_ini, program_pool};
-use super::reader::{Eyes, Section};
-use super::server::{Identity, Typed, check_identity, typed};
-use super::{Program, cores};
+use super::reader::{At, Section, Validation};
+use super::server::{Identity, identity_of, typed};
+use super::{Program, Timeouts, cores};
 use crate::arguments::Serve;
 
 /// The pool there is without any section.
 pub const DEFAULT_POOL: &str = "www";
+
+/// What the command line says about every pool.
+pub struct Overrides {
+    /// `--mode`, or the mode that `--worker` or `--fastcgi` means.
+    mode: Option<String>,
+    /// `--children`; inner none: `auto`.
+    pub children: Option<Option<u32>>,
+    /// `-d`
+    pub defines: Vec<(String, String)>,
+    /// `--env`
+    environment: Vec<(String, String)>,
+}
 
 /// All pools; the one default pool when the file names none.
 pub fn pools(
@@ -21,7 +34,73 @@ pub fn pools(
     top: &Section<'_, '_, '_>,
     program: &Program<'_, '_, '_, '_>,
     identity: &Identity,
+    timeouts: &Timeouts,
 ) -> Vec<Mode> {
+    let sections = sections(top);
+    let overrides = Overrides {
+        mode: mode_override(arguments, top),
+        children: arguments.children.as_ref().and_then(|text| {
+            typed(top, "--children", "pool.*", "max_children", text)
+                .map(|text| text.parse::<u32>().ok())
+        }),
+        defines: command_line_defines(arguments, top),
+        environment: command_line_environment(arguments, top),
+    };
+    let usual_mode = top.text("mode").unwrap_or_default();
+    let mode_of = |section: &Section<'_, '_, '_>| {
+        let own = overrides.mode.clone().or_else(|| section.text("mode"));
+        own.unwrap_or_else(|| usual_mode.clone())
+    };
+    let modes: Vec<String> = sections.iter().map(|(_, s)| mode_of(s)).collect();
+    ini_does_not_reach(arguments, top, &sections, &modes);
+    let patience = Patience {
+        start: timeouts.start,
+        fork: timeouts.fork,
+        farewell: timeouts.drain,
+    };
+    let pool = |((name, section), mode): (&(At<String>, Section<'_, '_, '_>), String)| {
+        refuse_options_of_other_modes(section, &mode);
+        let name = &name.value;
+        match mode.as_str() {
+            "fastcgi" => Mode::FastCgi(super::fastcgi::pool(name, section, arguments, &overrides)),
+            "pool" | "cgi" => {
+                let ini = program_ini(arguments, section, &overrides.defines);
+                match mode.as_str() {
+                    "pool" => {
+                        let mut pool =
+                            program_pool(name, section, ini, identity, &overrides, patience);
+                        pool.identity
+                            .environment
+                            .extend(overrides.environment.clone());
+                        Mode::Pool(pool)
+                    }
+                    _ => {
+                        let mut pool = cgi(name, section, ini, identity, &overrides, patience);
+                        pool.identity
+                            .environment
+                            .extend(overrides.environment.clone());
+                        Mode::Cgi(pool)
+                    }
+                }
+            }
+            _ => {
+                let is_worker = mode == "worker";
+                let mut pool = embed(name, section, identity, &overrides, is_worker);
+                pool.program = program.path();
+                pool.patience = patience;
+                pool.php_ini = php_ini(arguments, section);
+                pool.worker = is_worker.then(|| WorkerConfig {
+                    script: worker_script(section, arguments),
+                });
+                Mode::Embed(pool)
+            }
+        }
+    };
+    sections.iter().zip(modes).map(pool).collect()
+}
+
+/// The tables `[pool.NAME]`, or one that says nothing.
+fn sections<'f, 'm, 't>(top: &Section<'f, 'm, 't>) -> Vec<(At<String>, Section<'f, 'm, 't>)> {
     let mut sections = top.named_sections("pool", "pool.*");
     for (name, _) in &sections {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -36,91 +115,35 @@ pub fn pools(
         }
     }
     if sections.is_empty() {
-        let name = super::reader::At {
+        let name = At {
             value: DEFAULT_POOL.to_owned(),
             place: None,
         };
         sections.push((name, Section::new(top.file(), "pool.*", None, None, &[])));
     }
-    let defines = command_line_defines(arguments, top);
-    let environment = command_line_environment(arguments, top);
-    let environment = || environment.iter().cloned();
-    let children = arguments.children.as_ref().and_then(|text| {
-        typed(top, "--children", "pool.*", "max_children", text)
-            .map(|text| text.parse::<u32>().ok())
-    });
-    let patience = patience(top);
-    let typed_mode = arguments.mode.as_ref();
-    let typed_mode = typed_mode.and_then(|text| typed(top, "--mode", "", "mode", text));
-    let typed_mode = match (&arguments.worker, typed_mode) {
-        (None, mode) => mode,
-        (Some(_), None) => Some("worker".to_owned()),
-        (Some(_), Some(mode)) => {
-            if mode != "worker" {
-                let message = format!("--worker: has no effect in mode `{mode}`");
-                top.file().mistake(None, message);
-            }
-            Some(mode)
-        }
-    };
-    let typed_mode = match (&arguments.fastcgi, typed_mode) {
-        (None, mode) => mode,
-        (Some(_), None) => Some("fastcgi".to_owned()),
-        (Some(_), Some(mode)) => {
-            if mode != "fastcgi" {
-                let message = format!("--fastcgi: has no effect in mode `{mode}`");
-                top.file().mistake(None, message);
-            }
-            Some(mode)
-        }
-    };
-    let usual_mode = typed_mode.clone().or_else(|| top.text("mode"));
-    let mode_of = |section: &Section<'_, '_, '_>| {
-        let own = typed_mode.clone().or_else(|| section.text("mode"));
-        own.or_else(|| usual_mode.clone()).unwrap_or_default()
-    };
-    let modes: Vec<String> = sections
-        .iter()
-        .map(|(_, section)| mode_of(section))
-        .collect();
-    ini_does_not_reach(arguments, top, &sections, &modes);
     sections
-        .iter()
-        .zip(modes)
-        .map(|((name, section), mode)| {
-            refuse_what_does_not_apply(section, &mode);
-            if mode == "fastcgi" {
-                let pool = super::fastcgi::pool(&name.value, top, section, arguments, children);
-                return Mode::FastCgi(pool);
+}
+
+/// The mode that the command line gives every pool: `--worker` and `--fastcgi` mean one, too.
+fn mode_override(arguments: &Serve, top: &Section<'_, '_, '_>) -> Option<String> {
+    let mut mode = arguments
+        .mode
+        .as_ref()
+        .and_then(|text| typed(top, "--mode", "", "mode", text));
+    for (given, argument, meant) in [
+        (arguments.worker.is_some(), "--worker", "worker"),
+        (arguments.fastcgi.is_some(), "--fastcgi", "fastcgi"),
+    ] {
+        match &mode {
+            _ if !given => {}
+            Some(mode) if mode != meant => {
+                let message = format!("{argument}: has no effect in mode `{mode}`");
+                top.file().mistake(None, message);
             }
-            if mode == "pool" {
-                let ini = program_ini(arguments, section, &defines);
-                let mut pool =
-                    program_pool(&name.value, section, ini, identity, children, patience);
-                pool.identity.environment.extend(environment());
-                return Mode::Pool(pool);
-            }
-            if mode == "cgi" {
-                let ini = program_ini(arguments, section, &defines);
-                let mut pool = cgi(&name.value, section, ini, identity, children, patience);
-                pool.identity.environment.extend(environment());
-                return Mode::Cgi(pool);
-            }
-            let worker = mode == "worker";
-            let mut pool = embed(&name.value, section, program, identity, children, worker);
-            pool.patience = patience;
-            pool.php_ini = php_ini(arguments, section);
-            pool.defines.splice(0..0, profile(section));
-            pool.defines.extend(defines.iter().cloned());
-            pool.environment.extend(environment());
-            if worker {
-                pool.worker = Some(WorkerConfig {
-                    script: worker_script(section, arguments),
-                });
-            }
-            Mode::Embed(pool)
-        })
-        .collect()
+            _ => mode = Some(meant.to_owned()),
+        }
+    }
+    mode
 }
 
 /// `--php-ini`, `-d` and `--env` count for every pool whose PHP we start. That they reach no other is a mistake
@@ -128,7 +151,7 @@ pub fn pools(
 fn ini_does_not_reach(
     arguments: &Serve,
     top: &Section<'_, '_, '_>,
-    sections: &[(super::reader::At<String>, Section<'_, '_, '_>)],
+    sections: &[(At<String>, Section<'_, '_, '_>)],
     modes: &[String],
 ) {
     let names = sections.iter().zip(modes);
@@ -146,7 +169,7 @@ fn ini_does_not_reach(
         }
         let pools = elsewhere.join(", ");
         let message = format!(
-            "{option}: has no effect in mode `fastcgi` (pool {pools}), whose processes are somebody else's; say it in php-fpm's pool, or as the site's php_value and env"
+            "{option}: has no effect in mode `fastcgi` (pool {pools}), whose PHP is started elsewhere; say it in php-fpm's pool, or as the site's php_value and env"
         );
         if elsewhere.len() == modes.len() {
             top.file().mistake(None, message);
@@ -156,89 +179,24 @@ fn ini_does_not_reach(
     }
 }
 
-/// The options of a pool that only some modes have; the others are for all. An option that would
-/// have no effect is a mistake: somebody meant something by it.
-const ONLY_IN: &[(&str, &[&str])] = &[
-    ("command", &["pool", "cgi"]),
-    ("processes", &["pool"]),
-    ("process_lifetime", &["pool"]),
-    ("ports", &["pool"]),
-    ("worker", &["worker"]),
-    ("watch", &["worker", "embed"]),
-    ("fastcgi", &["fastcgi"]),
-    ("max_connections", &["fastcgi", "pool"]),
-    ("keep_connections", &["fastcgi", "pool"]),
-    ("keep_timeout", &["fastcgi", "pool"]),
-    ("connect_timeout", &["fastcgi", "pool"]),
-    ("send_timeout", &["fastcgi", "pool"]),
-    ("read_timeout", &["fastcgi", "pool"]),
-    ("restart_time", &["fastcgi"]),
-    ("script_root", &["fastcgi"]),
-    ("request_body_directory", &["fastcgi"]),
-];
-
-/// What is about processes of our own, which mode `fastcgi` has none of.
-const NOT_IN_FASTCGI: &[&str] = &[
-    "pm",
-    "max_children",
-    "start_servers",
-    "min_spare_servers",
-    "max_spare_servers",
-    "process_idle_timeout",
-    "max_requests",
-    "max_memory",
-    "request_slowlog_timeout",
-    "php_ini",
-    "php_value",
-    "opcache",
-    "profile",
-    "user",
-    "group",
-    "env",
-    "clear_env",
-];
-
-/// What is about processes that live longer than a request.
-const NOT_IN_CGI: &[&str] = &[
-    "pm",
-    "start_servers",
-    "min_spare_servers",
-    "max_spare_servers",
-    "process_idle_timeout",
-    "max_requests",
-    "max_memory",
-    "request_slowlog_timeout",
-    "profile",
-];
-
-/// What takes a look into PHP.
-const NOT_IN_POOL: &[&str] = &["request_slowlog_timeout"];
-
-fn refuse_what_does_not_apply(section: &Section<'_, '_, '_>, mode: &str) {
-    let (keys, why) = match mode {
-        "fastcgi" => (
-            NOT_IN_FASTCGI,
-            "whose processes are somebody else's; say it in php-fpm's pool, or as the site's own php_value and env",
-        ),
-        "pool" => (NOT_IN_POOL, "whose PHP cannot be looked into"),
-        "cgi" => (NOT_IN_CGI, "whose processes live for one request"),
-        _ => (&[][..], ""),
-    };
-    for key in keys.iter().filter(|key| section.has(key)) {
-        let message = format!("{key}: has no effect in mode `{mode}`, {why}");
-        section.file().mistake(section.place_of(key), message);
-    }
-    for (key, modes) in ONLY_IN {
-        if section.has(key) && !modes.contains(&mode) {
-            let words: Vec<String> = modes.iter().map(|word| format!("`{word}`")).collect();
-            section.file().mistake(
-                section.place_of(key),
-                format!(
-                    "{key}: has no effect in mode `{mode}`; it is for {}",
-                    words.join(", ")
-                ),
-            );
-        }
+/// An option that has no effect in the pool's mode is a mistake: somebody meant something by it.
+fn refuse_options_of_other_modes(section: &Section<'_, '_, '_>, mode: &str) {
+    let foreign = |spec: &&Spec| !spec.modes.is_empty() && !spec.modes.contains(&mode);
+    for spec in section.given().filter(foreign) {
+        let words: Vec<String> = spec.modes.iter().map(|word| format!("`{word}`")).collect();
+        let why = match mode {
+            "fastcgi" if spec.modes.contains(&"embed") => {
+                "; PHP is started elsewhere: say it in php-fpm's pool, or as the site's php_value and env"
+            }
+            "cgi" if spec.modes.contains(&"embed") => "; its processes live for one request",
+            _ => "",
+        };
+        let message = format!(
+            "{}: has no effect in mode `{mode}`; it is for {}{why}",
+            spec.key,
+            words.join(", ")
+        );
+        section.file().mistake(section.place_of(spec.key), message);
     }
 }
 
@@ -257,7 +215,7 @@ fn worker_script(section: &Section<'_, '_, '_>, arguments: &Serve) -> PathBuf {
         return PathBuf::new();
     };
     let script = std::path::absolute(&script).unwrap_or(script);
-    if section.file().eyes == Eyes::Master && !script.is_file() {
+    if section.file().validation == Validation::Full && !script.is_file() {
         let message = format!("worker: there is no file {}", script.display());
         section.file().mistake(place, message);
     }
@@ -315,38 +273,18 @@ pub(super) fn php_ini(arguments: &Serve, section: &Section<'_, '_, '_>) -> Optio
             ("php_ini", place, section.path("php_ini")?)
         }
     };
-    if section.file().eyes == Eyes::Master && !ini.is_file() {
+    if section.file().validation == Validation::Full && !ini.is_file() {
         let message = format!("{what}: there is no file {}", ini.display());
         section.file().mistake(place, message);
     }
     Some(ini)
 }
 
-/// As whom a pool's processes run; without a word about it as the server.
-pub(super) fn user_and_group(
-    section: &Section<'_, '_, '_>,
-    identity: &Identity,
-) -> (Option<String>, Option<String>) {
-    let (user, group) = (section.text("user"), section.text("group"));
-    check_identity(
-        section,
-        (user.as_ref(), section.place_of("user")),
-        (group.as_ref(), section.place_of("group")),
-        Typed::default(),
-    );
-    match user {
-        Some(user) => (Some(user), group),
-        None => (identity.user.clone(), identity.group.clone()),
-    }
-}
-
-/// `profile`: settings that go before all others.
-pub(super) fn profile(section: &Section<'_, '_, '_>) -> Option<(String, String)> {
-    let setting = |name: &str| Some((name.to_owned(), "0".to_owned()));
-    match section.text("profile").as_deref() {
-        Some("development") => setting("opcache.revalidate_freq"),
-        Some("production") => setting("opcache.validate_timestamps"),
-        _ => None,
+/// The user and group that a pool's processes run as; by default the server's.
+pub(super) fn pool_identity(section: &Section<'_, '_, '_>, server: &Identity) -> Identity {
+    match section.text("user") {
+        Some(text) => identity_of(section, "user", section.place_of("user"), &text),
+        None => server.clone(),
     }
 }
 
@@ -355,44 +293,46 @@ pub(super) fn plain_pairs(section: &Section<'_, '_, '_>, key: &str) -> Vec<(Stri
     pairs.map(|pair| pair.value).collect()
 }
 
-pub(super) fn max_children(section: &Section<'_, '_, '_>, children: Option<Option<u32>>) -> u32 {
-    max_children_or(section, children, auto_children)
+pub(super) fn max_children(section: &Section<'_, '_, '_>, overrides: &Overrides) -> u32 {
+    max_children_or(section, overrides, auto_children)
 }
 
 fn max_children_or(
     section: &Section<'_, '_, '_>,
-    children: Option<Option<u32>>,
+    overrides: &Overrides,
     auto: impl FnOnce() -> u32,
 ) -> u32 {
     // Read in any case: mistakes in the file are reported although the command line overrides it.
     let in_file = section.number("max_children").map(|n| n as u32);
-    children.unwrap_or(in_file).unwrap_or_else(auto)
+    overrides.children.unwrap_or(in_file).unwrap_or_else(auto)
 }
 
-/// `children`: outer none: not on the command line; inner none: `auto`.
+/// Modes `embed` and `worker`, but for what is looked up outside of the section.
 fn embed(
     name: &str,
     section: &Section<'_, '_, '_>,
-    program: &Program<'_, '_, '_, '_>,
     identity: &Identity,
-    children: Option<Option<u32>>,
-    worker: bool,
+    overrides: &Overrides,
+    is_worker: bool,
 ) -> PoolConfig {
-    let max_children = max_children_or(section, children, || {
-        if worker {
+    let max_children = max_children_or(section, overrides, || {
+        if is_worker {
             // FrankenPHP's: an application in memory is large, and does not wait for its boot.
             (2 * cores()).min(auto_children())
         } else {
             auto_children()
         }
     });
-    let pm = process_manager(section, max_children, children, worker);
-    let (user, group) = user_and_group(section, identity);
+    let identity = pool_identity(section, identity);
     let time = |key| section.time(key);
+    let mut defines = plain_pairs(section, "php_value");
+    defines.extend(overrides.defines.iter().cloned());
+    let mut environment = plain_pairs(section, "env");
+    environment.extend(overrides.environment.iter().cloned());
     PoolConfig {
         name: name.to_owned(),
-        program: program.path(),
-        pm,
+        program: PathBuf::new(),
+        pm: process_manager(section, max_children, overrides, is_worker),
         max_children,
         process_idle_timeout: time("process_idle_timeout").unwrap_or_default(),
         max_requests: section.number("max_requests").unwrap_or_default(),
@@ -402,16 +342,16 @@ fn embed(
         request_terminate_timeout: time("request_terminate_timeout"),
         request_slowlog_timeout: time("request_slowlog_timeout"),
         php_ini: None,
-        defines: plain_pairs(section, "php_value"),
-        opcache: section.on("opcache"),
-        user,
-        group,
-        environment: plain_pairs(section, "env"),
+        opcache: !is_opcache_off(&defines),
+        defines,
+        user: identity.user,
+        group: identity.group,
+        environment,
         clear_env: section.on("clear_env"),
         watch: section
             .texts("watch")
             .into_iter()
-            .map(|text| match worker {
+            .map(|text| match is_worker {
                 // From the script's directory, which the executor knows.
                 true => text.value,
                 false => section.file().path(&text.value).display().to_string(),
@@ -422,29 +362,26 @@ fn embed(
     }
 }
 
-/// `[timeouts]`, as far as it is about PHP's processes.
-fn patience(top: &Section<'_, '_, '_>) -> Patience {
-    // Read a second time for this; a mistake noted twice is kept once.
-    let timeouts = top.section("timeouts", "timeouts");
-    let usual = Patience::default();
-    Patience {
-        start: timeouts.time("start").unwrap_or(usual.start),
-        fork: timeouts.time("fork").unwrap_or(usual.fork),
-        farewell: timeouts.time("drain").unwrap_or(usual.farewell),
-    }
+/// Whether the pool's own settings switch opcache off: nobody needs to be warned then.
+fn is_opcache_off(defines: &[(String, String)]) -> bool {
+    let last = defines.iter().rfind(|(name, _)| name == "opcache.enable");
+    last.is_some_and(|(_, value)| {
+        let words = ["", "0", "off", "no", "false", "none"];
+        words.contains(&value.trim().to_ascii_lowercase().as_str())
+    })
 }
 
 /// `pm`
 pub(super) fn process_manager(
     section: &Section<'_, '_, '_>,
     max_children: u32,
-    children: Option<Option<u32>>,
-    worker: bool,
+    overrides: &Overrides,
+    is_worker: bool,
 ) -> ProcessManager {
     let pm = section.text("pm");
     let is_static = match pm.as_deref() {
         Some("static") => true,
-        _ => !section.has("pm") && (worker || matches!(children, Some(Some(_)))),
+        _ => !section.has("pm") && (is_worker || matches!(overrides.children, Some(Some(_)))),
     };
     // Read in any case: mistakes in them are reported.
     let dynamic = dynamic(section, max_children);
@@ -458,11 +395,7 @@ pub(super) fn process_manager(
 /// The spares; those that are not given follow from the cores and fit those that are.
 fn dynamic(section: &Section<'_, '_, '_>, max_children: u32) -> ProcessManager {
     let given = |key| section.number(key).map(|n| n as u32);
-    let (start, min, max) = (
-        given("start_servers"),
-        given("min_spare_servers"),
-        given("max_spare_servers"),
-    );
+    let (min, max) = (given("min_spare_servers"), given("max_spare_servers"));
     let min_spare = min.unwrap_or_else(|| {
         (cores() / 2)
             .max(1)
@@ -470,7 +403,6 @@ fn dynamic(section: &Section<'_, '_, '_>, max_children: u32) -> ProcessManager {
             .min(max_children)
     });
     let max_spare = max.unwrap_or_else(|| (2 * cores()).max(4).max(min_spare).min(max_children));
-    let start = start.unwrap_or_else(|| cores().clamp(min_spare.min(max_spare), max_spare));
     // php-fpm's rules (fpm_conf_process_all_pools).
     let rule = |holds: bool, key: &str, message: String| {
         if !holds {
@@ -487,15 +419,8 @@ fn dynamic(section: &Section<'_, '_, '_>, max_children: u32) -> ProcessManager {
         "min_spare_servers",
         format!("min_spare_servers: {min_spare} is more than max_spare_servers = {max_spare}"),
     );
-    rule(
-        min_spare > max_spare || (min_spare..=max_spare).contains(&start),
-        "start_servers",
-        format!(
-            "start_servers: {start} is not between min_spare_servers = {min_spare} and max_spare_servers = {max_spare}"
-        ),
-    );
     ProcessManager::Dynamic {
-        start_servers: start,
+        start_servers: cores().clamp(min_spare.min(max_spare), max_spare),
         min_spare_servers: min_spare,
         max_spare_servers: max_spare,
     }

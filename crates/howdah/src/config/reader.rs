@@ -10,7 +10,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::mistake::Mistakes;
-use super::options::{self, Kind, OPTIONS, Spec};
+use super::options::{self, Kind, OPTIONS, Spec, Target};
 use super::suggest;
 use super::value::{self, Scalar, Value};
 
@@ -31,26 +31,27 @@ pub struct File<'m> {
     mistakes: RefCell<&'m mut Mistakes>,
     /// Relative paths count from here.
     directory: PathBuf,
-    /// See [`Eyes`].
-    pub eyes: Eyes,
+    /// How much is looked up.
+    pub validation: Validation,
 }
 
-/// Who reads.
+/// How much of a configuration is looked up while it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Eyes {
-    /// The master, or `howdah check`: users, programs and files of PHP are looked up.
-    Master,
-    /// The front: the master has looked. It has given up the rights to judge by, and has threads.
-    Front,
+pub enum Validation {
+    /// Everything: users, programs and files of PHP. For the master and `howdah check`.
+    Full,
+    /// What the master has looked up is taken as it is. For the front, which has threads and has given up
+    /// the rights to judge by.
+    Trusted,
 }
 
 impl<'m> File<'m> {
     /// A file in that directory.
-    pub fn new(mistakes: &'m mut Mistakes, directory: PathBuf, eyes: Eyes) -> File<'m> {
+    pub fn new(mistakes: &'m mut Mistakes, directory: PathBuf, validation: Validation) -> File<'m> {
         File {
             mistakes: RefCell::new(mistakes),
             directory,
-            eyes,
+            validation,
         }
     }
 
@@ -193,6 +194,34 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
         }
         // A test parses every default of the table.
         value::parse(spec.kind, &Scalar::written(spec.default)).ok()
+    }
+
+    /// Stores the values of all options of this section whose `target` is a field of `to`.
+    pub fn fill<T>(&self, target: impl Fn(Target) -> Option<fn(&mut T, Value)>, to: &mut T) {
+        let specs = OPTIONS.iter().filter(|spec| spec.section == self.name);
+        for (spec, put) in specs.filter_map(|spec| Some((spec, target(spec.target)?))) {
+            let value = match spec.kind {
+                Kind::Texts => {
+                    let texts = self.texts(spec.key).into_iter();
+                    Some(Value::Texts(texts.map(|text| text.value).collect()))
+                }
+                Kind::Pairs => {
+                    let pairs = self.pairs(spec.key).into_iter();
+                    Some(Value::Pairs(pairs.map(|pair| pair.value).collect()))
+                }
+                Kind::Path => self.path(spec.key).map(Value::Path),
+                _ => self.value(spec.key),
+            };
+            if let Some(value) = value {
+                put(to, value);
+            }
+        }
+    }
+
+    /// The options that the file sets in this section.
+    pub fn given(&self) -> impl Iterator<Item = &'static Spec> {
+        let specs = OPTIONS.iter().filter(|spec| spec.section == self.name);
+        specs.filter(|spec| self.has(spec.key))
     }
 
     /// `on`, `off`

@@ -19,21 +19,51 @@ fn markdown() -> String {
             name if name.starts_with("site") => format!("`[[{name}]]`"),
             name => format!("`[{name}]`"),
         };
-        let _ = write!(out, "\n## {title}\n\n{about}\n\n");
-        out.push_str("| key | value | default | |\n|---|---|---|---|\n");
-        for spec in OPTIONS.iter().filter(|spec| spec.section == *section) {
+        let _ = write!(out, "\n## {title}\n\n{}\n", wrapped(about, ""));
+        let mut modes: &[&str] = &[];
+        for (at, spec) in of_section(section).enumerate() {
+            if spec.modes != modes {
+                modes = spec.modes;
+                let words: Vec<String> = modes.iter().map(|mode| format!("`{mode}`")).collect();
+                let _ = write!(out, "\nIn {}:\n\n", words.join(", "));
+            } else if at == 0 {
+                out.push('\n');
+            }
             let default = match spec.default {
-                "" => "—".to_owned(),
-                text => format!("`{text}`"),
-            };
-            let reason = match spec.reason {
                 "" => String::new(),
-                text => format!(" *Default: {text}.*"),
+                text => format!(" = `{text}`"),
             };
-            let cell = format!("{}{reason}", spec.doc).replace('|', "\\|");
-            let kind = describe(spec.kind).replace('|', "\\|");
-            let _ = writeln!(out, "| `{}` | {kind} | {default} | {cell} |", spec.key);
+            let kind = describe(spec.kind);
+            let item = format!(
+                "- `{}`{default} ({kind}). {} {}",
+                spec.key, spec.doc, spec.who
+            );
+            let _ = writeln!(out, "{}", wrapped(&item, "  "));
         }
+    }
+    out
+}
+
+#[cfg(test)]
+fn of_section(section: &str) -> impl Iterator<Item = &'static Spec> {
+    OPTIONS.iter().filter(move |spec| spec.section == section)
+}
+
+/// Lines of at most 100 characters; all but the first are indented.
+#[cfg(test)]
+fn wrapped(text: &str, indent: &str) -> String {
+    let (mut out, mut width) = (String::new(), 0);
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        if width > 0 && width + 1 + length > 100 {
+            out = out + "\n" + indent;
+            width = indent.len();
+        } else if width > 0 {
+            out.push(' ');
+            width += 1;
+        }
+        out += word;
+        width += length;
     }
     out
 }
@@ -64,15 +94,12 @@ pub fn explain(key: &str) -> Result<String, String> {
     let mut out = String::new();
     for spec in found {
         let _ = writeln!(out, "{}: {}", spec.full_name(), describe(spec.kind));
-        let _ = writeln!(out, "    {}", spec.doc);
-        match (spec.default, spec.reason) {
-            ("", _) => {}
-            (default, "") => {
-                let _ = writeln!(out, "    Default: {default}");
-            }
-            (default, reason) => {
-                let _ = writeln!(out, "    Default: {default} ({reason})");
-            }
+        let _ = writeln!(out, "    {} {}", spec.doc, spec.who);
+        if !spec.modes.is_empty() {
+            let _ = writeln!(out, "    Modes: {}", spec.modes.join(", "));
+        }
+        if !spec.default.is_empty() {
+            let _ = writeln!(out, "    Default: {}", spec.default);
         }
     }
     Ok(out)
@@ -121,7 +148,7 @@ mod tests {
     fn a_key_is_explained_and_a_wrong_one_gets_a_suggestion() {
         let text = explain("pool.*.queue_size").unwrap();
         assert!(
-            text.starts_with("pool.*.queue_size: number, 0 to 65535\n"),
+            text.starts_with("pool.*.queue_size: 0 to 65535\n"),
             "{text}"
         );
         assert!(text.contains("Default: 1024"), "{text}");

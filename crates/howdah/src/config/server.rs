@@ -5,15 +5,14 @@ use std::str::FromStr;
 use howdah_proto::level::Level;
 use howdah_server::client_address::{ForwardedStyle, TrustedProxies};
 use howdah_server::encoding::{Coding, EncodingConfig};
-use howdah_server::http::HttpConfig;
 use howdah_server::listener::ListenAddress;
 use howdah_server::log::{AccessFormat, LogTarget};
 use howdah_server::network::Network;
 
-use super::options::{self, Kind};
-use super::reader::{At, Eyes, Place, Section};
+use super::options::{self, Kind, Target};
+use super::reader::{At, Place, Section, Validation};
 use super::value::{self, Scalar};
-use super::{Listen, LogSettings, Patience, Spill};
+use super::{Listen, LogSettings, ServerOptions};
 use crate::arguments::Serve;
 use crate::sys;
 
@@ -26,33 +25,26 @@ pub struct Identity {
     pub group: Option<String>,
 }
 
-/// `user`, `group`
+/// `user`
 pub fn identity(arguments: &Serve, top: &Section<'_, '_, '_>) -> Identity {
-    let user = arguments.user.clone().or_else(|| top.text("user"));
-    let group = arguments.group.clone().or_else(|| top.text("group"));
-    let (user_place, group_place) = (top.place_of("user"), top.place_of("group"));
-    let typed = Typed {
-        user: arguments.user.is_some(),
-        group: arguments.group.is_some(),
+    let identity = match (&arguments.user, top.text("user")) {
+        (Some(text), _) => identity_of(top, "--user", None, text),
+        (None, Some(text)) => identity_of(top, "user", top.place_of("user"), &text),
+        (None, None) => Identity::default(),
     };
-    check_identity(
-        top,
-        (user.as_ref(), user_place),
-        (group.as_ref(), group_place),
-        typed,
-    );
-    if user.is_none() && sys::is_root() && top.file().eyes == Eyes::Master {
+    let full = top.file().validation == Validation::Full;
+    if identity.user.is_none() && sys::is_root() && full {
         top.file().advise(
             None,
             "running as root: name a user (`user = \"www-data\"` or --user www-data) so that neither HTTP nor PHP is served with root's rights",
         );
     }
-    Identity { user, group }
+    identity
 }
 
 /// A server that runs as root is for this machine alone, unless somebody says that it is meant.
 pub fn check_root(top: &Section<'_, '_, '_>, identity: &Identity, listen: &[Listen]) {
-    if identity.user.is_some() || !sys::is_root() || top.file().eyes == Eyes::Front {
+    if identity.user.is_some() || !sys::is_root() || top.file().validation == Validation::Trusted {
         return;
     }
     let open = listen.iter().find(|listen| match &listen.address {
@@ -70,57 +62,38 @@ pub fn check_root(top: &Section<'_, '_, '_>, identity: &Identity, listen: &[List
     }
 }
 
-/// Which of the names were typed on the command line.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Typed {
-    /// `--user` was.
-    pub user: bool,
-    /// `--group` was.
-    pub group: bool,
-}
-
-/// They exist, and we may become them.
-pub fn check_identity(
+/// Reads `USER` or `USER:GROUP`. Both exist, and this process may become them.
+pub fn identity_of(
     section: &Section<'_, '_, '_>,
-    (user, user_place): (Option<&String>, Place),
-    (group, group_place): (Option<&String>, Place),
-    typed: Typed,
-) {
-    let (the_user, user_place) = match typed.user {
-        true => ("--user", None),
-        false => ("user", user_place),
-    };
-    let (the_group, group_place) = match typed.group {
-        true => ("--group", None),
-        false => ("group", group_place),
+    what: &str,
+    place: Place,
+    text: &str,
+) -> Identity {
+    let (user, group) = match text.split_once(':') {
+        Some((user, group)) => (user, Some(group)),
+        None => (text, None),
     };
     let file = section.file();
-    if file.eyes == Eyes::Front {
-        return;
-    }
-    if let Some(name) = user {
-        match sys::user(name) {
-            None => file.mistake(user_place, format!("{the_user}: there is no user `{name}`")),
+    let mistake = |message: String| file.mistake(place.clone(), format!("{what}: {message}"));
+    if file.validation == Validation::Full {
+        match sys::user(user) {
+            None => mistake(format!("there is no user `{}`", user.escape_debug())),
             Some(account)
                 if !sys::is_root() && account.uid != rustix::process::geteuid().as_raw() =>
             {
-                file.mistake(
-                    user_place,
-                    format!("{the_user}: only root can run as another user (`{name}`); start howdah as root, or leave it out"),
-                );
+                mistake(format!(
+                    "only root can run as another user (`{user}`); start howdah as root, or leave it out"
+                ));
             }
             Some(_) => {}
         }
-    }
-    if let Some(name) = group {
-        if sys::group(name).is_none() {
-            file.mistake(
-                group_place,
-                format!("{the_group}: there is no group `{name}`"),
-            );
-        } else if user.is_none() {
-            file.mistake(group_place, format!("{the_group}: needs a user beside it"));
+        if let Some(group) = group.filter(|group| sys::group(group).is_none()) {
+            mistake(format!("there is no group `{}`", group.escape_debug()));
         }
+    }
+    Identity {
+        user: Some(user.to_owned()),
+        group: group.map(str::to_owned),
     }
 }
 
@@ -182,7 +155,7 @@ pub fn listen(
 
 /// They exist, and we may give them a file.
 fn check_socket_owner(top: &Section<'_, '_, '_>, place: &Place, what: &str, listen: &Listen) {
-    if top.file().eyes == Eyes::Front {
+    if top.file().validation == Validation::Trusted {
         return;
     }
     let mistake = |message: String| {
@@ -287,7 +260,6 @@ pub fn log(arguments: &Serve, top: &Section<'_, '_, '_>) -> LogSettings {
             Some("json") => AccessFormat::Json,
             _ => AccessFormat::Combined,
         },
-        access_delay: log.time("access_delay").unwrap_or_default(),
     }
 }
 
@@ -310,41 +282,14 @@ pub fn typed(
 }
 
 /// `[limits]` and `[timeouts]`
-pub fn http(top: &Section<'_, '_, '_>) -> (HttpConfig, Patience) {
-    let limits = top.section("limits", "limits");
-    let timeouts = top.section("timeouts", "timeouts");
-    let size = |key| limits.size(key).unwrap_or_default();
-    let time = |key| timeouts.time(key).unwrap_or_default();
-    let http = HttpConfig {
-        max_request_line: size("request_line") as usize,
-        max_header_bytes: size("header") as usize,
-        max_headers: limits.number("headers").unwrap_or_default() as usize,
-        header_timeout: time("header"),
-        body_timeout: time("body"),
-        min_body_rate: limits.number("body_rate").unwrap_or_default() as u32,
-        min_send_rate: limits.number("send_rate").unwrap_or_default() as u32,
-        keepalive_timeout: time("keepalive"),
-        keepalive_requests: limits.number("keepalive_requests").unwrap_or_default(),
-        send_timeout: time("send"),
-        max_connections: limits.number("connections").map(|n| n as u32),
-        max_discarded_body: size("discarded_body"),
-        lingering_time: time("lingering"),
-    };
-    let patience = Patience {
-        stop: time("stop"),
-        drain: time("drain"),
-        start: time("start"),
-        hang: time("hang"),
-    };
-    (http, patience)
-}
-
-/// What waits in memory and what in files; `[limits]`.
-pub fn spill(top: &Section<'_, '_, '_>) -> Spill {
-    // A second look at the section would note its mistakes twice; equal ones are kept once.
-    let limits = top.section("limits", "limits");
-    let directory = limits.path("spill_directory").unwrap_or_default();
+pub fn options(top: &Section<'_, '_, '_>) -> ServerOptions {
+    let mut options = ServerOptions::default();
+    for name in ["limits", "timeouts"] {
+        top.section(name, name).fill(Target::server, &mut options);
+    }
+    let directory = &options.buffers.directory;
     if !directory.is_dir() {
+        let limits = top.section("limits", "limits");
         limits.file().mistake(
             limits.place_of("spill_directory"),
             format!(
@@ -353,70 +298,68 @@ pub fn spill(top: &Section<'_, '_, '_>) -> Spill {
             ),
         );
     }
-    Spill {
-        body_memory: limits.size("body_memory").unwrap_or_default(),
-        response_memory: limits.size("response_memory").unwrap_or_default(),
-        response_spill: limits.size("response_spill").unwrap_or_default(),
-        total: limits.size("spill_total"),
-        memory: limits.size("memory"),
-        directory,
-    }
+    options
 }
 
 /// `[compression]`
 pub fn encoding(top: &Section<'_, '_, '_>) -> EncodingConfig {
     let section = top.section("compression", "compression");
     let mut codings = Vec::new();
-    for text in section.texts("codings") {
+    let texts = section.texts("codings");
+    let is_off = texts.len() == 1 && texts[0].value == "off";
+    for text in texts.into_iter().filter(|_| !is_off) {
         match Coding::from_token(text.value.as_bytes()) {
             Some(coding) => codings.push(coding),
             None => section.file().mistake(
                 text.place,
                 format!(
-                    "codings: expected `zstd`, `br` or `gzip`, found `{}`",
-                    text.value
+                    "codings: expected `zstd`, `br` and `gzip`, or `off` alone, found `{}`",
+                    text.value.escape_debug()
                 ),
             ),
         }
     }
-    if !section.on("enable") {
-        codings.clear();
-    }
-    let level = |key| section.number(key).unwrap_or_default() as u32;
+    let types = section.texts("types").into_iter();
     EncodingConfig {
         codings,
-        min_size: section.size("min_size").unwrap_or_default(),
-        more_types: section
-            .texts("types")
-            .into_iter()
-            .map(|t| t.value.to_ascii_lowercase())
-            .collect(),
-        gzip_level: level("gzip_level"),
-        brotli_level: level("brotli_level"),
-        zstd_level: level("zstd_level") as i32,
+        more_types: types.map(|t| t.value.to_ascii_lowercase()).collect(),
     }
 }
 
-fn networks(section: &Section<'_, '_, '_>, key: &str) -> Vec<Network> {
-    let texts = section.texts(key).into_iter();
-    texts
-        .filter_map(|text| match text.value.parse() {
-            Ok(network) => Some(network),
-            Err(why) => {
-                let message = format!("{key}: `{}`: {why}", text.value);
-                section.file().mistake(text.place, message);
-                None
-            }
-        })
-        .collect()
+/// Addresses and networks. Where it may stand, the word `unix` sets that flag.
+pub(super) fn networks(
+    section: &Section<'_, '_, '_>,
+    key: &str,
+    mut unix: Option<&mut bool>,
+) -> Vec<Network> {
+    let mut networks = Vec::new();
+    for text in section.texts(key) {
+        match (text.value.as_str(), &mut unix) {
+            ("unix", Some(unix)) => **unix = true,
+            _ => match text.value.parse() {
+                Ok(network) => networks.push(network),
+                Err(why) => {
+                    let or = if unix.is_some() {
+                        ", and not `unix`"
+                    } else {
+                        ""
+                    };
+                    let message = format!("{key}: `{}`: {why}{or}", text.value.escape_debug());
+                    section.file().mistake(text.place, message);
+                }
+            },
+        }
+    }
+    networks
 }
 
 /// `[trusted_proxies]`
 pub fn trusted_proxies(top: &Section<'_, '_, '_>) -> TrustedProxies {
     let section = top.section("trusted_proxies", "trusted_proxies");
+    let mut unix = false;
     TrustedProxies {
-        networks: networks(&section, "networks"),
-        unix: section.on("unix"),
+        networks: networks(&section, "networks", Some(&mut unix)),
+        unix,
         style: match section.text("header").as_deref() {
             Some("forwarded") => ForwardedStyle::Forwarded,
             _ => ForwardedStyle::XForwarded,
@@ -429,7 +372,7 @@ pub fn trusted_proxies(top: &Section<'_, '_, '_>) -> TrustedProxies {
 /// `[status]`
 pub fn status(top: &Section<'_, '_, '_>) -> Option<(String, Vec<Network>)> {
     let section = top.section("status", "status");
-    let allow = networks(&section, "allow");
+    let allow = networks(&section, "allow", None);
     let path = section.text("path")?;
     if !path.starts_with('/') {
         let message = "path: the path of the status page begins with `/`";

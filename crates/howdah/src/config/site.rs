@@ -9,7 +9,7 @@ use howdah_server::site::ConfigError;
 use howdah_server::site::check::check;
 use howdah_server::site::config::{
     Authorizer, FrontController, HeaderEdit, HostPattern, Htaccess, InternalLocation,
-    RequestBuffering, RootResolution, Rule, RuleAction, SiteConfig, StaticRule, TryFile,
+    RequestBuffering, Rule, RuleAction, SiteConfig, StaticRule, TryFile,
 };
 use howdah_server::site::htaccess;
 use howdah_server::site::pattern::{Pattern, PatternError};
@@ -18,7 +18,7 @@ use howdah_server::site::template::Template;
 
 use super::application;
 use super::pool::DEFAULT_POOL;
-use super::reader::{At, Eyes, Place, Section};
+use super::reader::{At, Place, Section, Validation};
 use super::suggest;
 use crate::arguments::Serve;
 
@@ -73,10 +73,6 @@ pub fn sites(
         if sites.iter().any(|other| other.name == site.name) {
             let message = format!("name: there are two sites `{}`", site.name);
             section.file().mistake(section.place_of("name"), message);
-        }
-        if site.default && sites.iter().any(|other| other.default) {
-            let message = "default: another site is the default already";
-            section.file().mistake(section.place_of("default"), message);
         }
         sites.push(site);
     }
@@ -141,7 +137,7 @@ fn warn_of_writable_root(section: &Section<'_, '_, '_>, root: &Path, place: Plac
 /// Lines of `.htaccess` files that restrict something and are not applied exactly.
 fn advise_of_htaccess(section: &Section<'_, '_, '_>, site: &SiteConfig) {
     let file = section.file();
-    if site.htaccess == Htaccess::Deny && file.eyes == Eyes::Master {
+    if site.htaccess == Htaccess::Deny && file.validation == Validation::Full {
         for sentence in htaccess::survey(&site.root) {
             // The place that matters is in the sentence.
             file.advise(None, sentence);
@@ -192,31 +188,19 @@ fn site(
     warn_of_writable_root(section, &site.root, section.place_of("root"));
     site.name = name;
     site.hosts = hosts;
-    site.default = section.on("default");
     site.pool = pool(section, pools);
     site.worker = worker_of(pools, &site);
     files(section, &mut site);
     scripts(section, &mut site);
-    let mut rules: Vec<Rule> = section
-        .sections("rule", "site.rule")
-        .iter()
-        .flat_map(|section| rules_of(section, pools))
-        .collect();
+    let mut rules = Vec::new();
+    for rule in section.sections("rule", "site.rule") {
+        rules.extend(rules_of(&rule, pools, &mut site.static_rules));
+    }
     check_programs(section, &rules, pools);
     check_authorizers(section, &rules, pools);
     rules.append(&mut site.rules);
     site.rules = rules;
     check_settings(section, &site, pools);
-    for location in section.sections("internal", "site.internal") {
-        if let (Some(prefix), Some(root)) = (location.text("prefix"), location.path("root")) {
-            site.internal.push(InternalLocation { prefix, root });
-        } else {
-            file.mistake(
-                location.place.clone(),
-                "an internal location needs prefix and root",
-            );
-        }
-    }
     if !section.has("recognise") {
         application::mind(section, &mut site, chosen);
     }
@@ -329,7 +313,7 @@ fn key_of(error: &ConfigError) -> &'static str {
         ConfigError::BadIndex(_) => "index",
         ConfigError::BadFrontController(_) => "front_controller",
         ConfigError::UnreachableTryFile => "try_files",
-        ConfigError::BadInternalPrefix(_) => "internal",
+        ConfigError::BadInternalPrefix(_) => "sendfile",
         ConfigError::BadErrorPage(..) => "error_pages",
         _ => "root",
     }
@@ -377,13 +361,6 @@ fn files(section: &Section<'_, '_, '_>, site: &mut SiteConfig) {
             _ => Symlinks::Follow,
         };
     }
-    if section.has("root_resolution") {
-        site.root_resolution = match section.text("root_resolution").as_deref() {
-            Some("reload") => RootResolution::Reload,
-            Some("request") => RootResolution::Request,
-            _ => RootResolution::Second,
-        };
-    }
     for (key, list) in [("deny", &mut site.deny), ("expose", &mut site.expose)] {
         for text in section.texts(key) {
             match Pattern::glob(&text.value) {
@@ -392,26 +369,18 @@ fn files(section: &Section<'_, '_, '_>, site: &mut SiteConfig) {
             }
         }
     }
-    site.precompressed = section.on("precompressed");
-    let roots = section.texts("sendfile_roots").into_iter();
-    site.sendfile_roots
-        .extend(roots.map(|text| file.path(&text.value)));
+    for pair in section.pairs("sendfile") {
+        let (prefix, root) = pair.value;
+        let root = file.path(&root);
+        site.sendfile_roots.push(root.clone());
+        site.internal.push(InternalLocation { prefix, root });
+    }
     let types = section.pairs("types").into_iter();
     site.types.extend(types.map(|pair| {
         let (extension, media_type) = pair.value;
         let extension = extension.trim_start_matches('.').to_ascii_lowercase();
         (extension, media_type)
     }));
-    for rule in section.sections("static", "site.static") {
-        let Some(pattern) = pattern(&rule) else {
-            continue;
-        };
-        site.static_rules.push(StaticRule {
-            pattern,
-            cache_control: rule.text("cache_control"),
-            content_type: rule.text("type"),
-        });
-    }
     for page in section.pairs("error_pages") {
         let (status, path) = page.value;
         match status.parse() {
@@ -434,16 +403,6 @@ fn scripts(section: &Section<'_, '_, '_>, site: &mut SiteConfig) {
             script,
             path_info: false,
         });
-    }
-    if let Some(controller) = &mut site.front_controller {
-        if section.has("front_controller_path_info") {
-            controller.path_info = section.on("front_controller_path_info");
-        }
-    } else if section.has("front_controller_path_info") {
-        section.file().mistake(
-            section.place_of("front_controller_path_info"),
-            "front_controller_path_info: there is no front_controller",
-        );
     }
     let pairs = |key| {
         let pairs = section.pairs(key).into_iter();
@@ -495,7 +454,8 @@ fn pattern(section: &Section<'_, '_, '_>) -> Option<Pattern> {
     pattern.map_err(note).ok()
 }
 
-const ACTIONS: [&str; 10] = [
+/// What a rule does in place of the usual answer: one of these at most.
+const ACTIONS: [&str; 7] = [
     "redirect",
     "rewrite",
     "deny",
@@ -503,67 +463,39 @@ const ACTIONS: [&str; 10] = [
     "pool",
     "cgi",
     "authorizer",
-    "set_header",
-    "add_header",
-    "unset_header",
 ];
 
-/// A section with several header edits is several rules of one pattern.
-fn rules_of(section: &Section<'_, '_, '_>, pools: &[Mode]) -> Vec<Rule> {
-    let file = section.file();
+/// What a rule changes of the usual answer: any number of these.
+const EDITS: [&str; 3] = ["set_header", "add_header", "cache_control"];
+
+/// One section: rules of one pattern, and perhaps how its files are sent.
+fn rules_of(
+    section: &Section<'_, '_, '_>,
+    pools: &[Mode],
+    files: &mut Vec<StaticRule>,
+) -> Vec<Rule> {
     let Some(pattern) = pattern(section) else {
         return Vec::new();
     };
-    let given: Vec<&str> = ACTIONS.into_iter().filter(|k| section.has(k)).collect();
-    let (ends, edits): (Vec<&str>, Vec<&str>) =
-        given.iter().partition(|key| !key.ends_with("_header"));
-    if given.is_empty() {
-        let message = format!("a rule needs one of {}", ACTIONS.join(", "));
-        file.mistake(section.place.clone(), message);
-    }
-    if ends.len() > 1 || (ends.len() == 1 && !edits.is_empty()) {
-        let message = format!(
-            "a rule may have only one action (found {})",
-            given.join(", ")
-        );
-        file.mistake(section.place_of(given[0]), message);
+    let Some(action_key) = check_actions(section) else {
         return Vec::new();
-    }
-    for (key, of) in [
-        ("status", "redirect"),
-        ("body", "return"),
-        ("type", "return"),
-        ("authorizer_script", "authorizer"),
-    ] {
-        if section.has(key) && !section.has(of) {
-            let message = format!("{key}: belongs to a rule with `{of}`");
-            file.mistake(section.place_of(key), message);
-        }
+    };
+    let types_files = section.has("type") && !section.has("return");
+    if section.has("cache_control") || types_files {
+        files.push(StaticRule {
+            pattern: pattern.clone(),
+            cache_control: section.text("cache_control"),
+            content_type: section.text("type").filter(|_| types_files),
+        });
     }
     let mut actions = Vec::new();
-    for key in ends {
-        if key == "pool" {
-            actions.push(RuleAction::Pool(pool(section, pools).into()));
-        } else {
-            actions.extend(action(section, key));
-        }
+    match action_key {
+        Some("pool") => actions.push(RuleAction::Pool(pool(section, pools).into())),
+        Some(key) => actions.extend(action(section, key)),
+        None => actions.extend(header_edits(section)),
     }
-    let pairs = |key| section.pairs(key).into_iter().map(|pair| pair.value);
-    let edits = pairs("set_header")
-        .map(|(name, value)| HeaderEdit::Set(name, value))
-        .chain(pairs("add_header").map(|(name, value)| HeaderEdit::Add(name, value)))
-        .chain(
-            section
-                .texts("unset_header")
-                .into_iter()
-                .map(|text| HeaderEdit::Unset(text.value)),
-        );
-    actions.extend(edits.map(RuleAction::Header));
-    let methods: Vec<String> = section
-        .texts("methods")
-        .into_iter()
-        .map(|text| text.value)
-        .collect();
+    let texts = section.texts("methods").into_iter();
+    let methods: Vec<String> = texts.map(|text| text.value).collect();
     let if_missing = section.on("if_missing");
     let rule = |action| Rule {
         pattern: pattern.clone(),
@@ -572,6 +504,66 @@ fn rules_of(section: &Section<'_, '_, '_>, pools: &[Mode]) -> Vec<Rule> {
         action,
     };
     actions.into_iter().map(rule).collect()
+}
+
+/// The key of the section's one action; inner none: only edits. None after a mistake that leaves no rule.
+fn check_actions(section: &Section<'_, '_, '_>) -> Option<Option<&'static str>> {
+    let mistake = |key: &str, message: String| {
+        section.file().mistake(section.place_of(key), message);
+    };
+    let given = |keys: &[&'static str]| -> Vec<&'static str> {
+        keys.iter().copied().filter(|k| section.has(k)).collect()
+    };
+    let actions = given(&ACTIONS);
+    let edits = given(&EDITS);
+    let types_files = section.has("type") && !section.has("return");
+    if actions.is_empty() && edits.is_empty() && !types_files {
+        let known = [&ACTIONS[..], &EDITS[..]].concat().join(", ");
+        let message = format!("a rule needs one of {known}");
+        section.file().mistake(section.place.clone(), message);
+        return None;
+    }
+    let all = [&actions[..], &edits[..]].concat();
+    if !actions.is_empty() && all.len() > 1 {
+        let message = format!("a rule may have only one action (found {})", all.join(", "));
+        mistake(all[0], message);
+        return None;
+    }
+    for (key, of) in [
+        ("status", "redirect"),
+        ("body", "return"),
+        ("authorizer_script", "authorizer"),
+    ] {
+        if section.has(key) && !section.has(of) {
+            mistake(key, format!("{key}: belongs to a rule with `{of}`"));
+        }
+    }
+    if types_files && !actions.is_empty() {
+        mistake(
+            "type",
+            "type: is for files, or belongs to a rule with `return`".to_owned(),
+        );
+    }
+    let is_about_files = section.has("cache_control") || types_files;
+    for key in ["methods", "if_missing"] {
+        if is_about_files && section.has(key) {
+            let message =
+                format!("{key}: has no effect on how files are sent; use a rule of its own");
+            mistake(key, message);
+        }
+    }
+    Some(actions.first().copied())
+}
+
+/// `set_header` and `add_header`; a field that is set to nothing is removed.
+fn header_edits(section: &Section<'_, '_, '_>) -> Vec<RuleAction> {
+    let pairs = |key| section.pairs(key).into_iter().map(|pair| pair.value);
+    let set = pairs("set_header").map(|(name, value)| match value.is_empty() {
+        true => HeaderEdit::Unset(name),
+        false => HeaderEdit::Set(name, value),
+    });
+    let add = pairs("add_header").map(|(name, value)| HeaderEdit::Add(name, value));
+    set.chain(add).map(RuleAction::Header).collect()
 }
 
 fn action(section: &Section<'_, '_, '_>, key: &str) -> Option<RuleAction> {
@@ -601,7 +593,9 @@ fn action(section: &Section<'_, '_, '_>, key: &str) -> Option<RuleAction> {
         })),
         _ => Some(RuleAction::Return {
             status: number("return")?,
-            content_type: section.text("type").unwrap_or_default(),
+            content_type: section
+                .text("type")
+                .unwrap_or_else(|| "text/plain; charset=utf-8".to_owned()),
             body: section.text("body").unwrap_or_default(),
         }),
     }

@@ -1,6 +1,7 @@
 //! Values: from what stands in the file (or on the command line, or as a default in the table) to
 //! what it means. Numbers with units here and nowhere else.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::options::Kind;
@@ -45,10 +46,62 @@ pub enum Value {
     Time(Duration),
     /// Bytes.
     Size(u64),
-    /// Text, a word, a path.
+    /// Text, a word, a path as it is written.
     Text(String),
+    /// A path as the file means it.
+    Path(PathBuf),
     /// Several texts.
     Texts(Vec<String>),
+    /// Names and values.
+    Pairs(Vec<(String, String)>),
+}
+
+impl Value {
+    /// Stores it in a field of a configuration.
+    pub fn put<T: FromValue>(self, field: &mut T) {
+        *field = T::from_value(self);
+    }
+}
+
+/// A type that a field of a configuration may have. The table of options gives a field its value, and a test
+/// stores every default: a value of the wrong kind is a mistake in the table.
+pub trait FromValue: Sized {
+    /// The value as this type.
+    fn from_value(value: Value) -> Self;
+}
+
+macro_rules! from_value {
+    ($($type:ty: $($pattern:pat => $made:expr),+;)*) => {
+        $(impl FromValue for $type {
+            fn from_value(value: Value) -> $type {
+                match value {
+                    $($pattern => $made,)+
+                    other => unreachable!("the table of options gives a field {other:?}"),
+                }
+            }
+        })*
+    };
+}
+
+from_value! {
+    bool: Value::OnOff(on) => on;
+    // Times are whole seconds where a field counts them.
+    u64: Value::Integer(n) | Value::Size(n) => n, Value::Time(time) => time.as_secs();
+    u32: Value::Integer(n) => u32::try_from(n).unwrap_or(u32::MAX);
+    usize: Value::Integer(n) | Value::Size(n) => usize::try_from(n).unwrap_or(usize::MAX);
+    Duration: Value::Time(time) => time;
+    PathBuf: Value::Path(path) => path;
+    Vec<String>: Value::Texts(texts) => texts;
+    Vec<(String, String)>: Value::Pairs(pairs) => pairs;
+}
+
+impl<T: FromValue> FromValue for Option<T> {
+    fn from_value(value: Value) -> Option<T> {
+        match value {
+            Value::Auto | Value::Off => None,
+            value => Some(T::from_value(value)),
+        }
+    }
 }
 
 /// Reads a value of that kind; the error is a sentence that says what would do.
@@ -202,24 +255,12 @@ fn size(scalar: &Scalar, min: u64, max: u64, or: &str) -> Result<Value, String> 
 
 /// What a kind takes, for the reference.
 pub fn describe(kind: Kind) -> String {
-    let times = |min, max| {
-        format!(
-            "time, {} to {}",
-            show(min, TIME_UNITS),
-            show(max, TIME_UNITS)
-        )
-    };
-    let sizes = |min, max| {
-        format!(
-            "size, {} to {}",
-            show(min, SIZE_UNITS),
-            show(max, SIZE_UNITS)
-        )
-    };
+    let times = |min, max| format!("{} to {}", show(min, TIME_UNITS), show(max, TIME_UNITS));
+    let sizes = |min, max| format!("{} to {}", show(min, SIZE_UNITS), show(max, SIZE_UNITS));
     match kind {
         Kind::OnOff => "`on` or `off`".to_owned(),
-        Kind::Integer(min, max) => format!("number, {min} to {max}"),
-        Kind::IntegerOrAuto(min, max) => format!("number, {min} to {max}, or `auto`"),
+        Kind::Integer(min, max) => format!("{min} to {max}"),
+        Kind::IntegerOrAuto(min, max) => format!("{min} to {max}, or `auto`"),
         Kind::Time(min, max) => times(min, max),
         Kind::TimeOrOff(min, max) => format!("{}, or `off`", times(min, max)),
         Kind::Size(min, max) => sizes(min, max),
@@ -229,8 +270,8 @@ pub fn describe(kind: Kind) -> String {
         Kind::Text => "text".to_owned(),
         Kind::Path => "path".to_owned(),
         Kind::PathOr(words) => format!("path, or {}", one_of(words)),
-        Kind::Texts => "text or list of texts".to_owned(),
-        Kind::Pairs => "table of texts".to_owned(),
+        Kind::Texts => "texts".to_owned(),
+        Kind::Pairs => "table".to_owned(),
         Kind::Sections => "tables".to_owned(),
     }
 }

@@ -181,7 +181,7 @@ fn work(link: &Link, launches: &Arc<Launches>, shared: &Arc<Shared>) -> mpsc::Se
                 }
             };
             let taken = order.and_then(|order| {
-                let drain = order.settings.patience.drain;
+                let drain = order.settings.server.timeouts.drain;
                 running::take(order, &launches, &shared)?;
                 let drain = u64::try_from(drain.as_millis()).unwrap_or(u64::MAX);
                 shared.drain.store(drain, Ordering::Relaxed);
@@ -223,7 +223,11 @@ fn read_order(sent: Configuration, fds: Vec<OwnedFd>) -> Result<Order, Vec<Strin
     let text = read_text(fds.next().ok_or_else(missing)?)
         .map_err(|error| vec![format!("cannot read the configuration's text: {error}")])?;
     let source = sent.file.map(|name| Source { name, text });
-    let loaded = config::load(&sent.arguments, source.as_ref(), config::Eyes::Front);
+    let loaded = config::load(
+        &sent.arguments,
+        source.as_ref(),
+        config::Validation::Trusted,
+    );
     let settings = loaded.settings?;
     let error_log = sent.error_log.then(|| fds.next()).flatten();
     let access_log = sent.access_log.then(|| fds.next()).flatten();

@@ -27,6 +27,8 @@ use crate::config::{Listen, LogSettings, Settings};
 
 type Pools = HashMap<String, Arc<dyn Pool>>;
 
+/// Longest time that lines of the access log are held back: one write for many lines.
+const ACCESS_DELAY: Duration = Duration::from_secs(1);
 /// After the last request, how long the processes of a pool may take to leave.
 const LEAVING: Duration = Duration::from_secs(2);
 /// At the end, how long pages on disk may take to be flushed; the master waits five seconds.
@@ -154,11 +156,11 @@ pub fn take(
                     log.level,
                 )
                 .map_err(|e| one(format!("cannot reopen the error log: {e}")))?;
-            running.control.change(settings.http.clone());
+            running.control.change(settings.server.http.clone());
             let former = running.front.config();
             running.front.swap(config);
             running.access_log = access_log;
-            let patience = std::mem::replace(&mut running.drain, settings.patience.drain);
+            let patience = std::mem::replace(&mut running.drain, settings.server.timeouts.drain);
             let old = std::mem::replace(&mut running.pools, pools);
             let front = running.front.clone();
             let generations = former.cache.as_ref().map(|cache| cache.generations());
@@ -189,7 +191,7 @@ fn first(
         configs,
         front.clone(),
         settings.threads as usize,
-        settings.http.clone(),
+        settings.server.http.clone(),
         ThreadHooks::default(),
     )
     .map_err(|error| error.to_string())?;
@@ -215,7 +217,7 @@ fn first(
         pools,
         access_log,
         threads: settings.threads,
-        drain: settings.patience.drain,
+        drain: settings.server.timeouts.drain,
         ending: Ending::No,
     };
     Ok((front, running))
@@ -343,7 +345,7 @@ fn access_log(
         }
         return Ok(Some((old_target, old_format, log)));
     }
-    let sink = sink(target, settings.log.access_delay, file).map_err(failed)?;
+    let sink = sink(target, ACCESS_DELAY, file).map_err(failed)?;
     let heard = error_log.clone();
     sink.watch(move |news| tell_of_log(&heard, "access log", &news));
     let log = Arc::new(AccessLog::new(sink, format));
@@ -365,7 +367,7 @@ fn tell_of_log(log: &ErrorLog, which: &str, news: &News) {
 }
 
 fn front_settings(settings: &Settings, access_log: Option<Arc<AccessLog>>) -> FrontSettings {
-    let (status, spill) = (&settings.status, &settings.spill);
+    let status = &settings.status;
     FrontSettings {
         trusted_proxies: settings.trusted_proxies.clone(),
         encoding: settings.encoding.clone(),
@@ -374,22 +376,23 @@ fn front_settings(settings: &Settings, access_log: Option<Arc<AccessLog>>) -> Fr
             allow: allow.clone(),
         }),
         access_log,
-        body_memory: spill.body_memory as usize,
-        response_memory: spill.response_memory as usize,
-        response_spill: spill.response_spill,
-        spill_directory: spill.directory.clone(),
+        buffers: settings.server.buffers.clone(),
+        spill_room: Arc::default(),
         cache_memory: settings.cache_memory,
-        ..FrontSettings::default()
+        cache_disk: None,
+        closed_cache_disk: None,
+        cache_succession: Arc::default(),
     }
 }
 
 /// Sets how much memory and disk all requests together may take.
 fn bound(settings: &Settings, config: &ServerConfig) -> Result<(), String> {
-    let (spill, room) = (&settings.spill, &config.settings.spill_room);
-    let disk = match spill.total {
+    let (server, room) = (&settings.server, &config.settings.spill_room);
+    let directory = &server.buffers.directory;
+    let disk = match server.spill_total {
         Some(bytes) => bytes,
-        None => room.auto_limit(&spill.directory).map_err(|error| {
-            let directory = spill.directory.display();
+        None => room.auto_limit(directory).map_err(|error| {
+            let directory = directory.display();
             format!("cannot see how much is free in {directory}: {error}")
         })?,
     };
@@ -397,7 +400,7 @@ fn bound(settings: &Settings, config: &ServerConfig) -> Result<(), String> {
     let pages = config.cache.as_ref().map_or(0, |_| settings.cache_memory);
     // The front's threads, and the one that gives free pages back.
     let threads = settings.threads as usize + 1;
-    let memory = spill.memory.unwrap_or_else(|| memory::auto_limit(threads));
+    let memory = server.memory.unwrap_or_else(|| memory::auto_limit(threads));
     memory::set_limit(memory.saturating_add(pages));
     Ok(())
 }
@@ -431,7 +434,7 @@ fn start_pools(
             Err(error) => mistakes.push(failed(name, format!("cannot be made: {error}"))),
         }
     }
-    let deadline = Instant::now() + settings.patience.start;
+    let deadline = Instant::now() + settings.server.timeouts.start;
     for (name, pool) in &pools {
         let left = deadline.saturating_duration_since(Instant::now());
         let ready = runtime.block_on(async { tokio::time::timeout(left, pool.ready()).await });
@@ -442,7 +445,7 @@ fn start_pools(
                 name,
                 format!(
                     "StartTimeout: PHP was not ready within timeouts.start = {} s",
-                    settings.patience.start.as_secs()
+                    settings.server.timeouts.start.as_secs()
                 ),
             )),
         }

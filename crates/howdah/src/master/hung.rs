@@ -18,7 +18,7 @@ impl Master {
     pub(super) fn front_deadline(&self) -> Option<Instant> {
         let front = self.front.as_ref()?;
         let begins = front.watch.is_none() && !front.killed && !self.is_stopping();
-        begins.then(|| front.since + self.settings.patience.start + BEGINNING)
+        begins.then(|| front.since + self.settings.server.timeouts.start + BEGINNING)
     }
 
     /// The watch over a front that serves and that nothing has ended yet.
@@ -34,7 +34,7 @@ impl Master {
             .front_deadline()
             .is_some_and(|deadline| now >= deadline)
         {
-            let allowed = self.settings.patience.start + BEGINNING;
+            let allowed = self.settings.server.timeouts.start + BEGINNING;
             say(format!(
                 "FrontHung: the front has not begun to serve within {} s and is killed",
                 allowed.as_secs()
@@ -55,7 +55,7 @@ impl Master {
             let each = threads.iter().map(|id| watchdog::describe(pid, *id));
             each.collect::<Vec<_>>().join(", ")
         };
-        let limit = self.settings.patience.hang.as_secs_f64();
+        let limit = self.settings.server.timeouts.hang.as_secs_f64();
         match watch.tick(now, |thread| watchdog::waits_for_disk(pid, thread)) {
             Tick::Wait => {}
             Tick::Ping(number) => {
@@ -95,7 +95,7 @@ impl Master {
             "FrontSilent: the front (process {pid}) has not answered within {} s: {}. It is killed and started again when it has not gone on for {} s (timeouts.hang)",
             ANSWERING.as_secs(),
             watchdog::describe(pid, pid),
-            self.settings.patience.hang.as_secs_f64()
+            self.settings.server.timeouts.hang.as_secs_f64()
         )
     }
 }

@@ -156,7 +156,7 @@ fn start(arguments: Serve) -> Result<Master, ExitCode> {
         })?),
         None => None,
     };
-    let loaded = config::load(&arguments, source.as_ref(), config::Eyes::Master);
+    let loaded = config::load(&arguments, source.as_ref(), config::Validation::Full);
     say_mistakes(&loaded.advice);
     let settings = loaded.settings.map_err(|mistakes| {
         say_mistakes(&mistakes);
@@ -336,11 +336,11 @@ impl Master {
                 let limit = if again {
                     Duration::ZERO
                 } else {
-                    self.settings.patience.stop
+                    self.settings.server.timeouts.stop
                 };
                 self.stop(limit);
             }
-            libc::SIGQUIT => self.stop(self.settings.patience.drain),
+            libc::SIGQUIT => self.stop(self.settings.server.timeouts.drain),
             libc::SIGHUP | libc::SIGUSR2 => self.reload(vec![None]),
             libc::SIGUSR1 => self.reopen_logs(),
             libc::SIGCHLD => self.reap(),
@@ -532,7 +532,7 @@ impl Master {
             Ask::Reload => self.reload(vec![Some(asker)]),
             Ask::Stop { limit_ms } => {
                 let limit = limit_ms.map(Duration::from_millis);
-                let limit = limit.unwrap_or(self.settings.patience.drain);
+                let limit = limit.unwrap_or(self.settings.server.timeouts.drain);
                 self.control.stop_asker = Some(asker);
                 self.stop(limit);
             }

@@ -210,7 +210,7 @@ impl Master {
             Some(path) => Some(Source::read(path).map_err(|why| vec![why])?),
             None => None,
         };
-        let loaded = config::load(&self.arguments, source.as_ref(), config::Eyes::Master);
+        let loaded = config::load(&self.arguments, source.as_ref(), config::Validation::Full);
         let settings = loaded.settings?;
         if let Some(program) = settings.howdah_php() {
             php::check(program).map_err(|why| vec![why.to_string()])?;
@@ -240,7 +240,7 @@ impl Master {
             })?;
         let mut advice = loaded.advice;
         advice.extend(needs_restart(&self.settings, &settings));
-        let limit = settings.patience.start + TAKING;
+        let limit = settings.server.timeouts.start + TAKING;
         let last = self.generations.last_key_value().map_or(0, |(n, _)| *n);
         Ok(Pending {
             generation: last + 1,
@@ -265,7 +265,7 @@ impl Master {
 
     fn front_serves(&mut self, generation: u64) {
         if let Some(front) = self.front.as_mut().filter(|front| front.watch.is_none()) {
-            let limit = self.settings.patience.hang;
+            let limit = self.settings.server.timeouts.hang;
             front.watch = Some(Watch::new(front.pid, limit, Instant::now()));
         }
         if let Some(pending) = self.pending.take_if(|p| p.generation == generation) {
@@ -287,7 +287,7 @@ impl Master {
                 asker.done(&reloaded(&self.settings.chosen), &pending.advice);
             }
             if let Some(watch) = self.front.as_mut().and_then(|front| front.watch.as_mut()) {
-                watch.set_limit(self.settings.patience.hang);
+                watch.set_limit(self.settings.server.timeouts.hang);
             }
             self.facts = Facts::of(self);
             say(format!("reloaded: configuration {generation} is served"));

@@ -347,7 +347,7 @@ fn behind_proxy() -> Client {
         unix: true,
         ..TrustedPeers::default()
     };
-    Client::with(HttpConfig::default(), Some(trusted))
+    Client::with(HttpConfig::for_tests(), Some(trusted))
 }
 
 #[tokio::test(start_paused = true)]
@@ -425,7 +425,7 @@ async fn a_bad_proxy_header_gets_no_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn who_is_not_trusted_cannot_name_itself() {
-    let mut client = Client::with(HttpConfig::default(), Some(TrustedPeers::default()));
+    let mut client = Client::with(HttpConfig::for_tests(), Some(TrustedPeers::default()));
     let reply = client.ask("PROXY TCP4 1.1.1.1 2.2.2.2 1 2\r\n").await;
     assert!(reply.contains("Howdah-Error: BadRequestLine"), "{reply}");
 }

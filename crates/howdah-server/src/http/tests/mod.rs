@@ -235,7 +235,7 @@ struct Client {
 
 impl Client {
     fn new() -> Client {
-        Client::with(HttpConfig::default(), None)
+        Client::with(HttpConfig::for_tests(), None)
     }
 
     fn with(config: HttpConfig, proxies: Option<TrustedPeers>) -> Client {

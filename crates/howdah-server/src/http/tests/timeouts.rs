@@ -192,8 +192,8 @@ async fn a_client_that_reads_slowly_is_served() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_reads_below_the_minimum_is_given_up_though_it_makes_progress() {
     let slower = HttpConfig {
-        min_send_rate: 10_000,
-        ..HttpConfig::default()
+        min_rate: 10_000,
+        ..HttpConfig::for_tests()
     };
     let mut client = Client::with(slower, None);
     client
@@ -218,7 +218,7 @@ async fn a_connection_has_so_many_requests_and_no_more() {
     let mut client = Client::with(
         HttpConfig {
             keepalive_requests: 3,
-            ..HttpConfig::default()
+            ..HttpConfig::for_tests()
         },
         None,
     );

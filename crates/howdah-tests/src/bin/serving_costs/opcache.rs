@@ -22,7 +22,7 @@ struct Row {
 }
 
 const CGI: &str = "mode = \"cgi\"\n";
-const CGI_OPCACHE: &str = "mode = \"cgi\"\n[pool.www]\nopcache = \"on\"\n";
+const CGI_OPCACHE: &str = "mode = \"cgi\"\n[pool.www]\nphp_value = { \"opcache.enable\" = 1 }\n";
 const NO_CHECKS: (&str, &str) = ("opcache.validate_timestamps", "0");
 
 /// Compiles what a site's pages may need; what an application has twice is warned of, and left out.
@@ -36,8 +36,8 @@ foreach (new RegexIterator($all, '~^(?!.*/wp-(admin|content)/).*\\.php$~') as $f
 
 const ROWS: &[Row] = &[
     Row {
-        name: "opcache = \"off\"",
-        config: "[pool.www]\nopcache = \"off\"\n",
+        name: "opcache.enable = 0",
+        config: "[pool.www]\nphp_value = { \"opcache.enable\" = 0 }\n",
         ini: &[],
     },
     Row {
@@ -46,13 +46,13 @@ const ROWS: &[Row] = &[
         ini: &[],
     },
     Row {
-        name: "profile = \"development\" (a look at each file, each time)",
-        config: "[pool.www]\nprofile = \"development\"\n",
+        name: "opcache.revalidate_freq = 0 (a look at each file, each time)",
+        config: "[pool.www]\nphp_value = { \"opcache.revalidate_freq\" = 0 }\n",
         ini: &[],
     },
     Row {
-        name: "profile = \"production\" (no looks)",
-        config: "[pool.www]\nprofile = \"production\"\n",
+        name: "opcache.validate_timestamps = 0 (no looks)",
+        config: "[pool.www]\nphp_value = { \"opcache.validate_timestamps\" = 0 }\n",
         ini: &[],
     },
     Row {
