@@ -8,7 +8,7 @@ use howdah_server::docroot::root::{RootDir, Symlinks};
 use howdah_server::http::message::RequestHead;
 use howdah_server::site::explain::request;
 use howdah_server::site::htaccess::{
-    Asked, InDirectory, Lies, Parsed, Verdict, decide, parse_bytes,
+    AccessQuery, InDirectory, Lies, Parsed, Verdict, decide, parse_bytes,
 };
 
 /// Ends the root's file and begins that of the directory; without it the root has none.
@@ -40,7 +40,7 @@ fn verdict(tree: &Tree<'_>, head: &RequestHead, path: usize, lies: Lies) -> Verd
             parsed: Arc::clone(parsed),
         })
         .collect();
-    let mut asked = Asked::new(root, head.method(), &head.target()[..path], lies);
+    let mut asked = AccessQuery::new(root, head.method(), &head.target()[..path], lies);
     asked.head = Some(head);
     decide(&chain, &asked)
 }

@@ -7,7 +7,7 @@
 
 use crate::cookie::{php_name, url_decode};
 use crate::pass::Pass;
-use crate::preset::{Name, TRACKING_PARAMETERS};
+use crate::preset::{NamePattern, TRACKING_PARAMETERS};
 
 /// Longest query of a page that is cached, in bytes.
 const MAX_QUERY: usize = 2048;
@@ -37,7 +37,7 @@ pub struct QueryRules<'a> {
     /// Names of further parameters to leave out of the key.
     pub ignored: &'a [String],
     /// Names of parameters whose presence keeps a request from the cache.
-    pub never: &'a [Name],
+    pub never: &'a [NamePattern],
 }
 
 /// The key of a URL. Reused for the next request: [`Key::make`] overwrites.

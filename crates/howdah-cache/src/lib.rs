@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! request ─► policy::request ─► key ─► store ─┬─ fresh ─► serve (304, range, Age, Cache-Status)
-//!               │ Pass(name)                  ├─ stale ─► served within its grace, refilled behind
-//!               ▼                             └─ none ──► flight: one render, the others wait
+//!               │ Pass(name)                  ├─ stale ─► served within its grace, refreshed in the background
+//!               ▼                             └─ none ──► one render, the others wait
 //!            not cached                                      │
 //!                                     policy::response ◄─────┘
 //!                                       │ Pass(name)   └─► Storable ─► Object ─► store
@@ -17,7 +17,7 @@
 //!   database writes change no page.
 //! - [`tags`]: names pages go by; [`purge`]: how applications and people say what is to be purged.
 //! - [`generation`]: purges in constant time: a number compared when a page is read.
-//! - [`admission`]: which pages are rendered; [`flight`]: by whom. [`object`]: a stored response;
+//! - [`admission`]: which pages are rendered; [`coalescer`]: by whom. [`object`]: a stored response;
 //!   [`store`]: where it is kept.
 //! - [`serve`]: conditional requests and ranges; [`status`]: `Cache-Status`.
 //! - [`compare`]: whether a fresh render is what was kept.
@@ -29,11 +29,11 @@
 #![forbid(unsafe_code)]
 
 pub mod admission;
+pub mod coalescer;
 pub mod compare;
 pub mod control;
 pub mod cookie;
 pub mod field;
-pub mod flight;
 pub mod generation;
 pub mod key;
 pub mod noise;

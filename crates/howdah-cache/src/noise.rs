@@ -9,7 +9,7 @@
 
 /// What is noise for one application.
 #[derive(Debug)]
-struct Noise {
+struct PresetNoise {
     preset: &'static str,
     /// Tables that nothing is rendered from.
     tables: &'static [&'static str],
@@ -17,8 +17,8 @@ struct Noise {
     rows: &'static [(&'static str, &'static str, &'static [&'static str])],
 }
 
-static NOISE: &[Noise] = &[
-    Noise {
+static NOISE: &[PresetNoise] = &[
+    PresetNoise {
         preset: "wordpress",
         tables: &[
             // WooCommerce, WC_Install::get_schema(): baskets, limits, logs, what its reports are made from.
@@ -100,7 +100,7 @@ static NOISE: &[Noise] = &[
             ("*posts", "post_status", &["auto-draft"]),
         ],
     },
-    Noise {
+    PresetNoise {
         preset: "mediawiki",
         tables: &[
             "*objectcache",
@@ -119,7 +119,7 @@ static NOISE: &[Noise] = &[
         ],
         rows: &[],
     },
-    Noise {
+    PresetNoise {
         preset: "drupal",
         tables: &[
             // Cache\DatabaseBackend. Not cachetags, which says that content has changed.
@@ -140,13 +140,13 @@ static NOISE: &[Noise] = &[
         // Drupal\Core\Cron::run().
         rows: &[("*key_value", "name", &["system.cron_last"])],
     },
-    Noise {
+    PresetNoise {
         preset: "joomla",
         // installation/sql/mysql/base.sql and extensions.sql.
         tables: &["*session", "*action_logs", "*scheduler_tasks"],
         rows: &[],
     },
-    Noise {
+    PresetNoise {
         preset: "phpbb",
         // config/default/container/tables.yml: sessions, what one visitor has read, was asked or searched for.
         tables: &[
@@ -160,7 +160,7 @@ static NOISE: &[Noise] = &[
         ],
         rows: &[],
     },
-    Noise {
+    PresetNoise {
         preset: "magento",
         // etc/db_schema.xml of PageCache, Cron, Customer, Reports, MysqlMq and Quote.
         tables: &[
@@ -179,7 +179,7 @@ static NOISE: &[Noise] = &[
         ],
         rows: &[],
     },
-    Noise {
+    PresetNoise {
         preset: "laravel",
         // config/session.php, cache.php and queue.php.
         tables: &[
@@ -192,7 +192,7 @@ static NOISE: &[Noise] = &[
         ],
         rows: &[],
     },
-    Noise {
+    PresetNoise {
         preset: "symfony",
         // PdoSessionHandler, Messenger's Doctrine transport, PdoAdapter, Lock's DatabaseTableTrait,
         // DoctrineTokenProvider.
@@ -218,12 +218,12 @@ pub fn is_noise<'a>(
     NOISE.iter().filter(|n| n.preset == preset).any(|noise| {
         noise.tables.iter().any(|pattern| matches(pattern, table))
             || noise.rows.iter().any(|(of, column, known)| {
-                let mut told = values
+                let mut listed = values
                     .clone()
                     .filter(|(name, _)| name.eq_ignore_ascii_case(column.as_bytes()))
                     .map(|(_, value)| known.iter().any(|pattern| matches(pattern, value)))
                     .peekable();
-                matches(of, table) && told.peek().is_some() && told.all(|is| is)
+                matches(of, table) && listed.peek().is_some() && listed.all(|is| is)
             })
     })
 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crate::field;
 use crate::generation::{Generations, Validity};
 use crate::pass::Pass;
-use crate::policy::{Freshness, State, Storable};
+use crate::policy::{Freshness, PageState, Storable};
 use crate::{Fields, Millis};
 
 /// How many content codings a body may be kept in beside the plain one.
@@ -219,7 +219,7 @@ impl Object {
     }
 
     /// What it is good for at `now`, as its lifetime and the purges since say; none: for nothing.
-    pub fn state(&self, generations: &Generations, now: Millis) -> Option<State> {
+    pub fn state(&self, generations: &Generations, now: Millis) -> Option<PageState> {
         let state = self.freshness.state(now);
         // Asked before: a purge that comes meanwhile has a higher number.
         let last = generations.named_last();
@@ -234,9 +234,9 @@ impl Object {
             Validity::Gone => None,
             // A soft purge: as if its lifetime had just ended.
             Validity::Stale => Some(match state {
-                State::Fresh if self.freshness.while_revalidate > 0 => State::Grace,
-                State::Fresh if self.freshness.if_error > 0 => State::IfError,
-                State::Fresh => State::Stale,
+                PageState::Fresh if self.freshness.while_revalidate > 0 => PageState::Grace,
+                PageState::Fresh if self.freshness.if_error > 0 => PageState::IfError,
+                PageState::Fresh => PageState::Stale,
                 other => other,
             }),
         }
@@ -351,9 +351,9 @@ pub(crate) mod tests {
     fn a_page_soft_purged_is_stale_and_one_hard_purged_is_nothing() {
         let generations = Generations::default();
         let page = page(&[("Cache-Control", "stale-while-revalidate=9")], "x");
-        assert_eq!(page.state(&generations, 1), Some(State::Fresh));
+        assert_eq!(page.state(&generations, 1), Some(PageState::Fresh));
         generations.purge(&Purge::All, Force::Soft);
-        assert_eq!(page.state(&generations, 1), Some(State::Grace));
+        assert_eq!(page.state(&generations, 1), Some(PageState::Grace));
         generations.purge(&Purge::Url(b"key".to_vec()), Force::Hard);
         assert_eq!(page.state(&generations, 1), None);
     }
@@ -364,7 +364,7 @@ pub(crate) mod tests {
         let page = page(&[("Surrogate-Key", "mine")], "x");
         for other in 0..3 {
             generations.purge(&Purge::Tag(vec![other]), Force::Hard);
-            assert_eq!(page.state(&generations, 1), Some(State::Fresh));
+            assert_eq!(page.state(&generations, 1), Some(PageState::Fresh));
         }
         assert_eq!(page.judged.load(Ordering::Relaxed), generations.now());
         generations.purge(&Purge::Tag(b"mine".to_vec()), Force::Hard);

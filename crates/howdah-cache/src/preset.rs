@@ -12,7 +12,7 @@ use crate::cookie::php_name;
 
 /// A pattern for names of cookies and parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Name {
+pub enum NamePattern {
     /// Exactly this name.
     Is(&'static str),
     /// All names that begin with this.
@@ -26,25 +26,27 @@ pub enum Name {
     Account(&'static str),
 }
 
-impl Name {
+impl NamePattern {
     /// Whether the pattern matches `name`.
     pub fn matches(self, name: &[u8]) -> bool {
         match self {
-            Name::Is(is) => name == is.as_bytes(),
-            Name::Starts(start) => name.starts_with(start.as_bytes()),
-            Name::Ends(end) => name.ends_with(end.as_bytes()),
-            Name::Hex(start) => name
+            NamePattern::Is(is) => name == is.as_bytes(),
+            NamePattern::Starts(start) => name.starts_with(start.as_bytes()),
+            NamePattern::Ends(end) => name.ends_with(end.as_bytes()),
+            NamePattern::Hex(start) => name
                 .strip_prefix(start.as_bytes())
                 .is_some_and(|rest| rest.len() == 32 && rest.iter().all(u8::is_ascii_hexdigit)),
-            Name::Account(start) => name.strip_prefix(start.as_bytes()).is_some_and(|rest| {
-                let capital = |b: &u8| b.is_ascii_uppercase() || b.is_ascii_digit();
-                !rest.is_empty() && rest.iter().all(capital)
-            }),
+            NamePattern::Account(start) => {
+                name.strip_prefix(start.as_bytes()).is_some_and(|rest| {
+                    let capital = |b: &u8| b.is_ascii_uppercase() || b.is_ascii_digit();
+                    !rest.is_empty() && rest.iter().all(capital)
+                })
+            }
         }
     }
 }
 
-use Name::{Account, Ends, Hex, Is, Starts};
+use NamePattern::{Account, Ends, Hex, Is, Starts};
 
 /// What is known of an application.
 #[derive(Debug)]
@@ -52,17 +54,17 @@ pub struct Preset {
     /// The name of the preset, as `cache_preset` gives it.
     pub name: &'static str,
     /// Cookies of a login, a session, a basket, a message for one visitor.
-    pub session_cookies: &'static [Name],
+    pub session_cookies: &'static [NamePattern],
     /// Cookies that change no page.
-    pub harmless_cookies: &'static [Name],
+    pub harmless_cookies: &'static [NamePattern],
     /// Segments of paths never cached.
     pub never_segments: &'static [&'static str],
     /// Parameters that keep a request from the cache.
-    pub never_parameters: &'static [Name],
+    pub never_parameters: &'static [NamePattern],
     /// GET requests below this segment that carry one of these parameters write.
     pub writing_gets: &'static [(&'static str, &'static [&'static str])],
     /// Writes that change no page: parameter and value, in the query or a form.
-    pub noise: &'static [Noise],
+    pub noise: &'static [NoiseParameter],
     /// Segments of paths where a write changes no page.
     pub noise_segments: &'static [&'static str],
     /// Longest lifetime of a page, in seconds, so that nonces in pages do not expire first.
@@ -72,13 +74,13 @@ pub struct Preset {
 }
 
 /// The cookie of PHP's own sessions.
-const SESSION: Name = Is("PHPSESSID");
+const SESSION: NamePattern = Is("PHPSESSID");
 const DAY: u64 = 86_400;
 
 /// Cookies of analytics and advertising, read by scripts in the browser. Consent cookies are not
 /// here: some applications render by them. Beginnings stand here only if they name a product and no
 /// word begins so: an application's own cookie that is taken for one of these would be ignored.
-pub const TRACKING_COOKIES: &[Name] = &[
+pub const TRACKING_COOKIES: &[NamePattern] = &[
     Is("_ga"),
     Account("_ga_"),
     Is("_gid"),
@@ -152,7 +154,7 @@ pub const TRACKING_COOKIES: &[Name] = &[
 
 /// Parameters of links from advertising and newsletters; the page is the same without them. Beginnings
 /// as above: a parameter of the application that is left out gives its reader another page.
-pub const TRACKING_PARAMETERS: &[Name] = &[
+pub const TRACKING_PARAMETERS: &[NamePattern] = &[
     Starts("utm_"),
     Is("mtm_campaign"),
     Is("mtm_cid"),
@@ -337,7 +339,7 @@ pub static PRESETS: &[Preset] = &[
             ("wp-cron.php", &["doing_wp_cron"]),
         ],
         noise: &[
-            Noise {
+            NoiseParameter {
                 segment: "admin-ajax.php",
                 name: "action",
                 of: Of::Request,
@@ -348,7 +350,7 @@ pub static PRESETS: &[Preset] = &[
                     "closed-postboxes",
                 ],
             },
-            Noise {
+            NoiseParameter {
                 segment: "",
                 name: "wc-ajax",
                 of: Of::Query,
@@ -537,7 +539,7 @@ pub static PRESETS: &[Preset] = &[
 
 /// A write that changes no page: what a parameter says.
 #[derive(Debug)]
-pub struct Noise {
+pub struct NoiseParameter {
     /// Only below this segment of the path; empty: anywhere.
     pub segment: &'static str,
     /// The parameter's name.
@@ -559,7 +561,7 @@ pub enum Of {
 
 /// The form a request carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form<'a> {
+pub enum FormBody<'a> {
     /// None, and no body of any kind.
     Absent,
     /// `application/x-www-form-urlencoded`
@@ -568,12 +570,12 @@ pub enum Form<'a> {
     Unread,
 }
 
-impl Noise {
-    fn is_meant(&self, query: &[u8], form: Form<'_>) -> bool {
+impl NoiseParameter {
+    fn is_meant(&self, query: &[u8], form: FormBody<'_>) -> bool {
         let value = match (self.of, form) {
-            (Of::Query, _) | (Of::Request, Form::Absent) => self.last(query),
-            (Of::Request, Form::Unread) => return false,
-            (Of::Request, Form::Read(text)) => match self.last(text) {
+            (Of::Query, _) | (Of::Request, FormBody::Absent) => self.last(query),
+            (Of::Request, FormBody::Unread) => return false,
+            (Of::Request, FormBody::Read(text)) => match self.last(text) {
                 Some(None) => self.last(query),
                 said => said,
             },
@@ -617,7 +619,7 @@ impl Preset {
 
     /// Whether a request that would be a write (any method but GET, HEAD, OPTIONS, TRACE) changes no
     /// page.
-    pub fn is_noise(&self, path: &[u8], query: Option<&[u8]>, form: Form<'_>) -> bool {
+    pub fn is_noise(&self, path: &[u8], query: Option<&[u8]>, form: FormBody<'_>) -> bool {
         let query = query.unwrap_or_default();
         has_segment(path, self.noise_segments)
             || self.noise.iter().any(|noise| {

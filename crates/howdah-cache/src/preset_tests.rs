@@ -17,7 +17,7 @@ fn cookies_named_per_site_are_known_by_their_form() {
 /// visitors get the page of nobody, or another page than they asked for.
 #[test]
 fn names_of_applications_are_not_taken_for_tracking() {
-    let among = |list: &[Name], name: &str| list.iter().any(|n| n.matches(name.as_bytes()));
+    let among = |list: &[NamePattern], name: &str| list.iter().any(|n| n.matches(name.as_bytes()));
     for name in [
         "_gallery_session",
         "_gather",
@@ -84,11 +84,15 @@ fn a_link_in_the_dashboard_writes_and_a_heartbeat_does_not() {
     assert!(w.get_writes(b"/wp-admin/post.php", Some(b"post=1&%5fwpnonce=x")));
     assert!(!w.get_writes(b"/", Some(b"action=x")));
     let ajax = b"/wp-admin/admin-ajax.php";
-    assert!(w.is_noise(ajax, None, Form::Read(b"interval=60&action=heartbeat")));
-    assert!(!w.is_noise(ajax, None, Form::Read(b"action=inline-save")));
-    assert!(w.is_noise(b"/", Some(b"wc-ajax=get_refreshed_fragments"), Form::Absent));
-    assert!(w.is_noise(b"/wp-login.php", None, Form::Absent));
-    assert!(!w.is_noise(b"/wp-comments-post.php", None, Form::Absent));
+    assert!(w.is_noise(ajax, None, FormBody::Read(b"interval=60&action=heartbeat")));
+    assert!(!w.is_noise(ajax, None, FormBody::Read(b"action=inline-save")));
+    assert!(w.is_noise(
+        b"/",
+        Some(b"wc-ajax=get_refreshed_fragments"),
+        FormBody::Absent
+    ));
+    assert!(w.is_noise(b"/wp-login.php", None, FormBody::Absent));
+    assert!(!w.is_noise(b"/wp-comments-post.php", None, FormBody::Absent));
 }
 
 #[test]
@@ -105,7 +109,7 @@ fn every_preset_knows_sessions_and_limits_lifetimes() {
 #[track_caller]
 fn cookies(preset: &str, somebody: &[&str], nobody: &[&str]) {
     let preset = Preset::find(preset).unwrap();
-    let among = |list: &[Name], line: &str| {
+    let among = |list: &[NamePattern], line: &str| {
         let mut names = crate::cookie::names(line.as_bytes());
         names.any(|name| {
             let name = name.expect("a readable name");
@@ -221,9 +225,9 @@ fn woocommerce_has_a_basket() {
         &["/shop/", "/product/seat/", "/shop/?orderby=price"],
     );
     let wordpress = wordpress();
-    assert!(wordpress.is_noise(b"/", Some(b"wc-ajax=add_to_cart"), Form::Absent));
+    assert!(wordpress.is_noise(b"/", Some(b"wc-ajax=add_to_cart"), FormBody::Absent));
     assert!(
-        !wordpress.is_noise(b"/", Some(b"wc-ajax=checkout"), Form::Absent),
+        !wordpress.is_noise(b"/", Some(b"wc-ajax=checkout"), FormBody::Absent),
         "stock changes"
     );
 }
@@ -469,28 +473,38 @@ fn a_write_is_noise_only_if_php_takes_it_for_that() {
     let ajax: &[u8] = b"/blog/wp-admin/admin-ajax.php";
     let beats: &[u8] = b"action=heartbeat";
     for (path, query, form, noise) in [
-        (ajax, None, Form::Read(beats), true),
-        (ajax, Some(beats), Form::Absent, true),
-        (ajax, Some(beats), Form::Read(b"interval=60"), true),
-        (ajax, Some(beats), Form::Unread, false),
-        (ajax, Some(beats), Form::Read(b"action=delete-post"), false),
+        (ajax, None, FormBody::Read(beats), true),
+        (ajax, Some(beats), FormBody::Absent, true),
+        (ajax, Some(beats), FormBody::Read(b"interval=60"), true),
+        (ajax, Some(beats), FormBody::Unread, false),
         (
             ajax,
-            None,
-            Form::Read(b"action=heartbeat&action=delete-post"),
+            Some(beats),
+            FormBody::Read(b"action=delete-post"),
             false,
         ),
         (
             ajax,
             None,
-            Form::Read(b"action=heartbeat&%61ction=delete-post"),
+            FormBody::Read(b"action=heartbeat&action=delete-post"),
             false,
         ),
-        (ajax, None, Form::Read(b"action[]=heartbeat"), false),
-        (ajax, None, Form::Read(b"action=heartbeat&a%00=1"), false),
-        (b"/wp-comments-post.php", None, Form::Read(beats), false),
-        (b"/", Some(b"wc-ajax=add_to_cart"), Form::Unread, true),
-        (b"/", None, Form::Read(b"wc-ajax=add_to_cart"), false),
+        (
+            ajax,
+            None,
+            FormBody::Read(b"action=heartbeat&%61ction=delete-post"),
+            false,
+        ),
+        (ajax, None, FormBody::Read(b"action[]=heartbeat"), false),
+        (
+            ajax,
+            None,
+            FormBody::Read(b"action=heartbeat&a%00=1"),
+            false,
+        ),
+        (b"/wp-comments-post.php", None, FormBody::Read(beats), false),
+        (b"/", Some(b"wc-ajax=add_to_cart"), FormBody::Unread, true),
+        (b"/", None, FormBody::Read(b"wc-ajax=add_to_cart"), false),
     ] {
         assert_eq!(w.is_noise(path, query, form), noise, "{query:?} {form:?}");
     }

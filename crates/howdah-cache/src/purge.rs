@@ -1,42 +1,42 @@
-//! Parses purge orders: header fields of a response, arguments of a command or a script. Pure: text
-//! in, [`Order`]s out; they are carried out by `generation`. An order that cannot be expressed
+//! Parses purge commands: header fields of a response, arguments of a command or a script. Pure: text
+//! in, [`PurgeCommand`]s out; they are carried out by `generation`. A command that cannot be expressed
 //! exactly purges more than was asked, never less; one that cannot be parsed is refused.
 
 use std::fmt;
 
 use crate::field;
 use crate::generation::{Force, Purge, canonical};
-use crate::tags::{Dialect, MAX_TAG};
+use crate::tags::{MAX_TAG, TagSyntax};
 
-/// How many purges one response may order; more than these purge the whole site.
+/// How many purges one response may ask for; more than these purge the whole site.
 const MAX_ITEMS: usize = 1024;
 /// Longest path or prefix that can be purged, in bytes.
 const MAX_PATH: usize = 8192;
 
 /// A purge to be carried out, and its force.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Order {
+pub struct PurgeCommand {
     /// Which pages are purged.
     pub what: Purge,
     /// Whether the purged pages may still be served.
     pub force: Force,
 }
 
-/// What a response orders: LiteSpeed's fields on any response, `Cache-Group-Invalidation` on one to
+/// What a response asks to be purged: LiteSpeed's fields on any response, `Cache-Group-Invalidation` on one to
 /// an unsafe method only (RFC 9875 §3).
 pub fn of_response<'a>(
     fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
     is_safe: bool,
-) -> Vec<Order> {
-    let mut orders = Vec::new();
+) -> Vec<PurgeCommand> {
+    let mut commands = Vec::new();
     for (name, value) in fields {
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
         match name.len() {
-            17 if is("x-litespeed-purge") => litespeed(value, &mut orders),
-            18 if is("x-litespeed-purge2") => litespeed(value, &mut orders),
+            17 if is("x-litespeed-purge") => litespeed(value, &mut commands),
+            18 if is("x-litespeed-purge2") => litespeed(value, &mut commands),
             24 if is("cache-group-invalidation") && !is_safe => {
-                let groups = Dialect::Groups.tags(value).into_iter();
-                orders.extend(groups.map(|group| Order {
+                let groups = TagSyntax::Groups.tags(value).into_iter();
+                commands.extend(groups.map(|group| PurgeCommand {
                     what: Purge::Tag(group),
                     force: Force::Hard,
                 }));
@@ -44,20 +44,20 @@ pub fn of_response<'a>(
             _ => {}
         }
     }
-    if orders.len() > MAX_ITEMS {
-        let hard = |order: &Order| order.force == Force::Hard;
-        let force = match orders.iter().any(hard) {
+    if commands.len() > MAX_ITEMS {
+        let hard = |command: &PurgeCommand| command.force == Force::Hard;
+        let force = match commands.iter().any(hard) {
             true => Force::Hard,
             false => Force::Soft,
         };
         let what = Purge::All;
-        return vec![Order { what, force }];
+        return vec![PurgeCommand { what, force }];
     }
-    orders
+    commands
 }
 
-/// Whether a field of that name may order something.
-pub fn orders_by_name(name: &[u8]) -> bool {
+/// Whether a field of that name may ask for a purge.
+pub fn is_command_field(name: &[u8]) -> bool {
     let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
     match name.len() {
         17 => is("x-litespeed-purge"),
@@ -71,7 +71,7 @@ pub fn orders_by_name(name: &[u8]) -> bool {
 /// (processPurge2) and LiteSpeed's developer's guide. Private caches there are none here. An item is
 /// `*`, `tag=NAME` or the bare `NAME`, or `/path`; `~s` behind it means stale. There a star may stand
 /// at either end of a tag: here that purges everything.
-fn litespeed(value: &[u8], orders: &mut Vec<Order>) {
+fn litespeed(value: &[u8], commands: &mut Vec<PurgeCommand>) {
     for clause in value.split(|b| *b == b';') {
         let (mut private, mut stale) = (false, false);
         for (at, item) in clause
@@ -85,13 +85,13 @@ fn litespeed(value: &[u8], orders: &mut Vec<Order>) {
                 (0, b"public") => {}
                 (0 | 1, b"stale") => stale = true,
                 _ if private => {}
-                _ => orders.push(litespeed_item(item, stale)),
+                _ => commands.push(litespeed_item(item, stale)),
             }
         }
     }
 }
 
-fn litespeed_item(item: &[u8], stale: bool) -> Order {
+fn litespeed_item(item: &[u8], stale: bool) -> PurgeCommand {
     let bare = item
         .strip_suffix(b"~stale")
         .or_else(|| item.strip_suffix(b"~s"));
@@ -110,7 +110,7 @@ fn litespeed_item(item: &[u8], stale: bool) -> Order {
             }
         }
     };
-    Order { what, force }
+    PurgeCommand { what, force }
 }
 
 /// A path, or with `*` at its end all that begin so.
@@ -130,7 +130,7 @@ fn path(text: &[u8]) -> Purge {
 
 /// What a person or a script asks for in one word.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct PurgeArgument {
     /// The host of the URL, if the word was a URL.
     pub host: Option<String>,
     /// Which pages are purged.
@@ -165,13 +165,13 @@ impl std::error::Error for BadPurge {}
 
 /// Reads a word: `*` everything, `tag:NAME`, `/path` or `https://host/path` with all its queries,
 /// either with `*` at the end for all that begin so. A fragment is no part of a page's name.
-pub fn asked(word: &str) -> Result<Asked, BadPurge> {
+pub fn parse(word: &str) -> Result<PurgeArgument, BadPurge> {
     if word.len() > MAX_PATH {
         return Err(BadPurge::TooLong(word.len()));
     }
     let bad = || BadPurge::BadUrl(word.to_owned());
     if word == "*" {
-        return Ok(Asked {
+        return Ok(PurgeArgument {
             host: None,
             what: Purge::All,
         });
@@ -179,7 +179,7 @@ pub fn asked(word: &str) -> Result<Asked, BadPurge> {
     if let Some(tag) = word.strip_prefix("tag:") {
         return match tag.len() {
             0 => Err(bad()),
-            1..=MAX_TAG => Ok(Asked {
+            1..=MAX_TAG => Ok(PurgeArgument {
                 host: None,
                 what: Purge::Tag(tag.as_bytes().to_vec()),
             }),
@@ -212,7 +212,7 @@ pub fn asked(word: &str) -> Result<Asked, BadPurge> {
         (_, "/*") => Purge::All,
         (_, target) => path(target.as_bytes()),
     };
-    Ok(Asked { host, what })
+    Ok(PurgeArgument { host, what })
 }
 
 /// Magento's `X-Magento-Tags-Pattern` (Magento\CacheInvalidate\Model\PurgeCache): `.*` for
@@ -301,8 +301,8 @@ pub fn expression(path: &[u8], query: Option<&[u8]>) -> Option<Purge> {
 }
 
 /// Tags listed in a field of a purge request.
-pub fn listed(dialect: Dialect, value: &[u8]) -> Option<Vec<Purge>> {
-    let tags = dialect.tags(value);
+pub fn listed(syntax: TagSyntax, value: &[u8]) -> Option<Vec<Purge>> {
+    let tags = syntax.tags(value);
     let fits = tags.len() <= MAX_ITEMS && tags.iter().all(|tag| tag.len() <= MAX_TAG);
     fits.then(|| tags.into_iter().map(Purge::Tag).collect())
 }
@@ -325,11 +325,11 @@ mod tests {
         Purge::Path { text, exact }
     }
 
-    fn orders(name: &str, value: &str, is_safe: bool) -> Vec<(Purge, Force)> {
+    fn commands(name: &str, value: &str, is_safe: bool) -> Vec<(Purge, Force)> {
         let fields = [(name.as_bytes(), value.as_bytes())];
         of_response(fields.into_iter(), is_safe)
             .into_iter()
-            .map(|order| (order.what, order.force))
+            .map(|command| (command.what, command.force))
             .collect()
     }
 
@@ -357,11 +357,11 @@ mod tests {
             ("", vec![]),
         ] {
             assert_eq!(
-                orders("X-LiteSpeed-Purge", value, true),
+                commands("X-LiteSpeed-Purge", value, true),
                 expected,
                 "{value}"
             );
-            assert_eq!(orders("x-litespeed-purge2", value, false), expected);
+            assert_eq!(commands("x-litespeed-purge2", value, false), expected);
         }
     }
 
@@ -369,8 +369,8 @@ mod tests {
     fn rfc_9875_3_a_group_is_invalidated_by_an_unsafe_method_only() {
         let name = "Cache-Group-Invalidation";
         let expected = vec![(tag("a"), Force::Hard), (tag("b"), Force::Hard)];
-        assert_eq!(orders(name, "\"a\", \"b\"", false), expected);
-        assert!(orders(name, "\"a\", \"b\"", true).is_empty());
+        assert_eq!(commands(name, "\"a\", \"b\"", false), expected);
+        assert!(commands(name, "\"a\", \"b\"", true).is_empty());
     }
 
     #[test]
@@ -393,8 +393,8 @@ mod tests {
             ("/?filter[a]=1", None),
         ] {
             let (path, query) = target.split_once('?').unwrap_or((target, ""));
-            let told = expression(path.as_bytes(), Some(query.as_bytes()));
-            assert_eq!(told, what, "{target}");
+            let parsed = expression(path.as_bytes(), Some(query.as_bytes()));
+            assert_eq!(parsed, what, "{target}");
         }
     }
 
@@ -402,14 +402,14 @@ mod tests {
     fn more_than_fits_purges_everything() {
         let many = "x,".repeat(MAX_ITEMS + 1);
         let all = vec![(Purge::All, Force::Hard)];
-        assert_eq!(orders("X-LiteSpeed-Purge", &many, true), all);
+        assert_eq!(commands("X-LiteSpeed-Purge", &many, true), all);
     }
 
     #[test]
     fn a_word_is_a_path_a_url_a_tag_or_everything() {
         let check = |word: &str, host: Option<&str>, what: Purge| {
             let host = host.map(str::to_owned);
-            assert_eq!(asked(word), Ok(Asked { host, what }), "{word}");
+            assert_eq!(parse(word), Ok(PurgeArgument { host, what }), "{word}");
         };
         check("*", None, Purge::All);
         check("/*", None, Purge::All);
@@ -422,10 +422,10 @@ mod tests {
         check("http://h?x", Some("h"), url("/?x", true));
         check("http://h/*", Some("h"), Purge::All);
         for bad in ["", "a", "tag:", "ftp://h/", "http:///a", "http://*"] {
-            assert!(matches!(asked(bad), Err(BadPurge::BadUrl(_))), "{bad}");
+            assert!(matches!(parse(bad), Err(BadPurge::BadUrl(_))), "{bad}");
         }
         let long = format!("/{}", "x".repeat(MAX_PATH));
-        assert_eq!(asked(&long), Err(BadPurge::TooLong(MAX_PATH + 1)));
+        assert_eq!(parse(&long), Err(BadPurge::TooLong(MAX_PATH + 1)));
     }
 
     #[test]

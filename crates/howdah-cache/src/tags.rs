@@ -1,5 +1,5 @@
 //! Tags: names an application gives its pages so that it can purge by them. Read from the fields of
-//! every cache that has such names; one set serves them all, so a page tagged in one dialect may be
+//! every cache that has such names; one set serves them all, so a page tagged in one syntax may be
 //! purged in another. Which tags were purged, and when, is `generation`'s.
 //!
 //! Bounded, and never silently: a page with a tag that is not kept would be missed by a purge.
@@ -50,10 +50,10 @@ impl Tags {
     pub fn of(fields: &Fields<'_>) -> Result<Tags, Pass> {
         let mut tags = Tags::default();
         for (name, value) in fields {
-            let Some(dialect) = dialect(name) else {
+            let Some(syntax) = syntax(name) else {
                 continue;
             };
-            for tag in dialect.tags(value) {
+            for tag in syntax.tags(value) {
                 tags.push(&tag)?;
             }
         }
@@ -89,7 +89,7 @@ impl Tags {
 
 /// How a field lists its tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dialect {
+pub enum TagSyntax {
     /// By white space: Fastly's `Surrogate-Key`, Varnish's `xkey`, Drupal's.
     Words,
     /// By commas: Cloudflare's `Cache-Tag`, Akamai's `Edge-Cache-Tag`, Magento's; commas or white space in
@@ -101,40 +101,40 @@ pub enum Dialect {
     Groups,
 }
 
-const KNOWN: [(&str, Dialect); 9] = [
-    ("surrogate-key", Dialect::Words),
-    ("xkey", Dialect::Words),
-    ("cache-tags", Dialect::Words),
-    ("x-drupal-cache-tags", Dialect::Words),
-    ("cache-tag", Dialect::Members),
-    ("edge-cache-tag", Dialect::Members),
-    ("x-magento-tags", Dialect::Members),
-    ("x-litespeed-tag", Dialect::LiteSpeed),
-    ("cache-groups", Dialect::Groups),
+const KNOWN: [(&str, TagSyntax); 9] = [
+    ("surrogate-key", TagSyntax::Words),
+    ("xkey", TagSyntax::Words),
+    ("cache-tags", TagSyntax::Words),
+    ("x-drupal-cache-tags", TagSyntax::Words),
+    ("cache-tag", TagSyntax::Members),
+    ("edge-cache-tag", TagSyntax::Members),
+    ("x-magento-tags", TagSyntax::Members),
+    ("x-litespeed-tag", TagSyntax::LiteSpeed),
+    ("cache-groups", TagSyntax::Groups),
 ];
 
-/// The dialect of a response field that carries tags.
-pub fn dialect(name: &[u8]) -> Option<Dialect> {
+/// The syntax of a response field that carries tags.
+pub fn syntax(name: &[u8]) -> Option<TagSyntax> {
     let known = KNOWN
         .iter()
         .find(|(known, _)| name.eq_ignore_ascii_case(known.as_bytes()));
-    known.map(|(_, dialect)| *dialect)
+    known.map(|(_, syntax)| *syntax)
 }
 
-impl Dialect {
+impl TagSyntax {
     /// The tags of one line, as they stand there: neither limited nor sorted.
     pub fn tags(self, value: &[u8]) -> Vec<Vec<u8>> {
         match self {
-            Dialect::Words => value
+            TagSyntax::Words => value
                 .split(|b| b.is_ascii_whitespace() || *b == b',')
                 .filter(|tag| !tag.is_empty())
                 .map(<[u8]>::to_vec)
                 .collect(),
-            Dialect::Members => members(value).map(unquoted).collect(),
-            Dialect::LiteSpeed => members(value)
+            TagSyntax::Members => members(value).map(unquoted).collect(),
+            TagSyntax::LiteSpeed => members(value)
                 .map(|tag| tag.strip_prefix(b"public:").unwrap_or(tag).to_vec())
                 .collect(),
-            Dialect::Groups => members(value)
+            TagSyntax::Groups => members(value)
                 .filter_map(|member| Some(unquoted(split(member, b';').next()?)))
                 .collect(),
         }

@@ -10,7 +10,7 @@ use crate::http::message::{RequestHead, ResponseHead};
 
 /// The format of an error page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum PageFormat {
     Html,
     Json,
     Plain,
@@ -18,8 +18,8 @@ enum Form {
 
 /// By `Accept` (RFC 9110 §12.5.1): HTML or JSON for who names them, plain text otherwise: `*/*` is
 /// a program or a person at a terminal.
-fn form(request: &RequestHead) -> Form {
-    let mut best = (0, Form::Plain);
+fn page_format(request: &RequestHead) -> PageFormat {
+    let mut best = (0, PageFormat::Plain);
     for member in request
         .header_all(b"accept")
         .flat_map(|line| line.split(|b| *b == b','))
@@ -27,14 +27,14 @@ fn form(request: &RequestHead) -> Form {
         let mut parts = member.split(|b| *b == b';').map(<[u8]>::trim_ascii);
         let range = parts.next().unwrap_or_default();
         let is = |name: &[u8]| range.eq_ignore_ascii_case(name);
-        let form = if is(b"text/html") || is(b"application/xhtml+xml") {
-            Form::Html
+        let page_format = if is(b"text/html") || is(b"application/xhtml+xml") {
+            PageFormat::Html
         } else if is(b"application/json")
             || (range.len() > 5 && range[range.len() - 5..].eq_ignore_ascii_case(b"+json"))
         {
-            Form::Json
+            PageFormat::Json
         } else if is(b"text/plain") {
-            Form::Plain
+            PageFormat::Plain
         } else {
             continue;
         };
@@ -45,7 +45,7 @@ fn form(request: &RequestHead) -> Form {
             })
             .unwrap_or(1000);
         if q > best.0 {
-            best = (q, form);
+            best = (q, page_format);
         }
     }
     best.1
@@ -141,8 +141,8 @@ pub fn page(failure: &Failure, request: &RequestHead, id: u64) -> (ResponseHead,
     let mut head = head(failure);
     let (status, name) = (failure.status(), failure.name());
     let (phrase, sentence) = words(status);
-    let (content_type, body) = match form(request) {
-        Form::Html => (
+    let (content_type, body) = match page_format(request) {
+        PageFormat::Html => (
             &b"text/html; charset=utf-8"[..],
             format!(
                 "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
@@ -153,13 +153,13 @@ pub fn page(failure: &Failure, request: &RequestHead, id: u64) -> (ResponseHead,
                  <h1>{status} {phrase}</h1>\n<p>{sentence}</p>\n<p><small>{name}, request {id}</small></p>\n</html>\n"
             ),
         ),
-        Form::Json => (
+        PageFormat::Json => (
             &b"application/json"[..],
             format!(
                 "{{\"status\":{status},\"error\":\"{name}\",\"message\":\"{sentence}\",\"request\":{id}}}\n"
             ),
         ),
-        Form::Plain => (
+        PageFormat::Plain => (
             &b"text/plain; charset=utf-8"[..],
             format!("{status} {phrase}: {sentence} ({name}, request {id})\n"),
         ),

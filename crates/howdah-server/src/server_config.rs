@@ -10,7 +10,7 @@ use howdah_cache::store::disk::Disk;
 use howdah_executor::Executor;
 
 use crate::admin::StatusPage;
-use crate::cache::succession::Succession;
+use crate::cache::carried_generations::CarriedGenerations;
 use crate::cache::{DiskStatus, PageCache, Stores};
 use crate::client_address::TrustedProxies;
 use crate::encoding::EncodingConfig;
@@ -43,7 +43,7 @@ pub struct FrontSettings {
     /// Why there is none although one is configured, for the status.
     pub closed_cache_disk: Option<DiskStatus>,
     /// What the page cache hands over from one configuration to the next: one for all of them.
-    pub cache_succession: Arc<Succession>,
+    pub carried_generations: Arc<CarriedGenerations>,
 }
 
 impl FrontSettings {
@@ -64,7 +64,7 @@ impl FrontSettings {
             cache_memory: 128 << 20,
             cache_disk: None,
             closed_cache_disk: None,
-            cache_succession: Arc::default(),
+            carried_generations: Arc::default(),
         }
     }
 }
@@ -153,7 +153,7 @@ impl ServerConfig {
             memory: settings.cache_memory,
             disk: settings.cache_disk.clone(),
             closed_disk: settings.closed_cache_disk.clone(),
-            carried: settings.cache_succession.clone(),
+            carried: settings.carried_generations.clone(),
         };
         let cache = PageCache::new(&sites, stores, &settings.encoding).map(Arc::new);
         Ok(ServerConfig {

@@ -70,7 +70,7 @@ pub enum ToFront {
         /// The question's number, repeated in the answer.
         id: u64,
         /// What to look up or to purge.
-        ask: howdah_server::cache::steer::Ask,
+        ask: howdah_server::cache::admin::AdminCommand,
     },
     /// Asks for [`ToMaster::Status`].
     Status {

@@ -22,7 +22,7 @@ pub struct Freshness {
 
 /// How a stored response may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum PageState {
     /// The page is served as it is.
     Fresh,
     /// The page is served, and a new one is rendered meanwhile.
@@ -41,20 +41,20 @@ impl Freshness {
     }
 
     /// What it is good for at `now`.
-    pub fn state(&self, now: Millis) -> State {
+    pub fn state(&self, now: Millis) -> PageState {
         if self.always_validate {
-            return State::Stale;
+            return PageState::Stale;
         }
         let age = self.age(now);
         let Some(over) = age.checked_sub(self.lifetime) else {
-            return State::Fresh;
+            return PageState::Fresh;
         };
         if over < self.while_revalidate {
-            State::Grace
+            PageState::Grace
         } else if over < self.if_error {
-            State::IfError
+            PageState::IfError
         } else {
-            State::Stale
+            PageState::Stale
         }
     }
 
@@ -89,13 +89,13 @@ mod tests {
     #[test]
     fn rfc_9111_4_2_a_response_is_fresh_while_its_lifetime_exceeds_its_age() {
         for (now, state) in [
-            (10_000, State::Fresh),
-            (12_999, State::Fresh),
-            (13_000, State::Grace),
-            (13_999, State::Grace),
-            (14_000, State::IfError),
-            (16_999, State::IfError),
-            (17_000, State::Stale),
+            (10_000, PageState::Fresh),
+            (12_999, PageState::Fresh),
+            (13_000, PageState::Grace),
+            (13_999, PageState::Grace),
+            (14_000, PageState::IfError),
+            (16_999, PageState::IfError),
+            (17_000, PageState::Stale),
         ] {
             assert_eq!(PAGE.state(now), state, "at {now}");
         }
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn a_clock_set_back_makes_nothing_younger() {
         assert_eq!(PAGE.age(0), 2_000);
-        assert_eq!(PAGE.state(0), State::Fresh);
+        assert_eq!(PAGE.state(0), PageState::Fresh);
     }
 
     #[test]
@@ -117,6 +117,6 @@ mod tests {
             always_validate: true,
             ..PAGE
         };
-        assert_eq!(page.state(10_000), State::Stale);
+        assert_eq!(page.state(10_000), PageState::Stale);
     }
 }

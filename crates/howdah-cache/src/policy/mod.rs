@@ -9,9 +9,9 @@ pub mod freshness;
 pub mod request;
 pub mod response;
 
-use crate::preset::{Name, Preset, TRACKING_COOKIES};
+use crate::preset::{NamePattern, Preset, TRACKING_COOKIES};
 
-pub use freshness::{Freshness, State};
+pub use freshness::{Freshness, PageState};
 pub use request::RequestGate;
 pub use response::{ResponseFacts, Storable};
 
@@ -91,7 +91,7 @@ impl Rules {
 impl Rules {
     /// Whether a cookie of this name, read as PHP reads it, changes no page.
     pub fn ignores_cookie(&self, name: &[u8]) -> bool {
-        let among = |list: &[Name]| list.iter().any(|known| known.matches(name));
+        let among = |list: &[NamePattern]| list.iter().any(|known| known.matches(name));
         let ignored = |pattern: &String| match pattern.strip_suffix('*') {
             Some(start) => name.starts_with(start.as_bytes()),
             None => *name == *pattern.as_bytes(),

@@ -19,11 +19,11 @@ use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 use super::disk::DiskSites;
 use super::disk::format::What;
 use crate::Millis;
-use crate::flight::{Flights, Outcome, Seat, Ticket};
+use crate::coalescer::{Coalescer, Join, Leader, RenderOutcome};
 use crate::generation::Generations;
 use crate::object::Object;
 use crate::pass::Pass;
-use crate::policy::State;
+use crate::policy::PageState;
 
 /// How many fields all responses of a URL together may vary by.
 const MAX_NAMES: usize = 16;
@@ -117,7 +117,7 @@ impl Lifecycle<Box<[u8]>, Slot> for Evictions {
 #[derive(Debug)]
 pub enum Found {
     /// A page and what it is good for.
-    Page(Arc<Object>, State),
+    Page(Arc<Object>, PageState),
     /// The store has no page under this key.
     Nothing,
 }
@@ -143,7 +143,7 @@ pub struct Memory {
     capacity: u64,
     below: Option<Arc<DiskSites>>,
     /// The reads from disk in progress, so that each file is read once at a time.
-    reads: Flights,
+    reads: Coalescer,
 }
 
 impl Memory {
@@ -172,7 +172,7 @@ impl Memory {
             evictions,
             capacity,
             below,
-            reads: Flights::default(),
+            reads: Coalescer::default(),
         }
     }
 
@@ -274,21 +274,21 @@ impl Memory {
             if !self.may_be_below(&own, now) {
                 return Found::Nothing;
             }
-            let outcome = match self.reads.board(&own) {
-                Seat::Wait(waiter) => waiter.wait().await,
-                // A caller that read it before has put it into memory before it gave up its seat.
-                Seat::Lead(ticket) => match self.pages.get(&own[..]) {
-                    Some(there) => land(there, ticket),
+            let outcome = match self.reads.join(&own) {
+                Join::Follower(follower) => follower.wait().await,
+                // A caller that read it before has put it into memory before it completed.
+                Join::Leader(leader) => match self.pages.get(&own[..]) {
+                    Some(there) => complete(there, leader),
                     None => {
                         let what = below.read(&own).await;
-                        self.raise(&own, what, ticket)
+                        self.raise(&own, what, leader)
                     }
                 },
             };
             match outcome {
-                Outcome::Stored(page) => return self.judged(&own, page, generations, now),
-                Outcome::LookAgain => {}
-                Outcome::Passed(_) => return Found::Nothing,
+                RenderOutcome::Stored(page) => return self.judged(&own, page, generations, now),
+                RenderOutcome::LookAgain => {}
+                RenderOutcome::Passed(_) => return Found::Nothing,
             }
         }
         Found::Nothing
@@ -302,16 +302,16 @@ impl Memory {
     }
 
     /// Puts what a file holds into memory, unless something newer is there.
-    fn raise(&self, own: &[u8], what: Option<What>, ticket: Ticket) -> Outcome {
+    fn raise(&self, own: &[u8], what: Option<What>, leader: Leader) -> RenderOutcome {
         let own: Box<[u8]> = own.into();
         let slot = match what {
             Some(What::Page(page)) if page.body.len() as u64 > longest(self.capacity) => {
-                return Outcome::Passed(Pass::TooLarge);
+                return RenderOutcome::Passed(Pass::TooLarge);
             }
             Some(What::Page(page)) => Slot::of(Arc::from(page)),
             Some(What::Varies(names)) => Slot::Varies(Arc::new(Variants { names })),
-            // The end of the ticket wakes the requests that wait.
-            None => return Outcome::Passed(Pass::FlightFailed),
+            // The followers wake when the leader completes.
+            None => return RenderOutcome::Passed(Pass::FlightFailed),
         };
         let there = match self.pages.get_value_or_guard(&own, Some(Duration::ZERO)) {
             GuardResult::Value(newer) => newer,
@@ -322,7 +322,7 @@ impl Memory {
             }
             GuardResult::Timeout => slot,
         };
-        land(there, ticket)
+        complete(there, leader)
     }
 
     /// Stores a page that varies by `vary`; `variant` makes the key for the names that count now:
@@ -411,12 +411,12 @@ impl Memory {
 }
 
 /// Hands what is in memory to all who wait for it.
-fn land(there: Slot, ticket: Ticket) -> Outcome {
+fn complete(there: Slot, leader: Leader) -> RenderOutcome {
     let outcome = match there {
-        Slot::Page(page, _) => Outcome::Stored(page),
-        Slot::Varies(_) => Outcome::LookAgain,
+        Slot::Page(page, _) => RenderOutcome::Stored(page),
+        Slot::Varies(_) => RenderOutcome::LookAgain,
     };
-    ticket.land(outcome.clone());
+    leader.complete(outcome.clone());
     outcome
 }
 

@@ -19,7 +19,7 @@ pub const BUCKETS: [f64; 12] = [
 
 // A cache line (and the one the processor fetches with it) belongs to one share.
 #[repr(align(128))]
-struct Share {
+struct CounterShare {
     bytes: AtomicU64,
     microseconds: AtomicU64,
     buckets: [AtomicU64; BUCKETS.len() + 1],
@@ -27,9 +27,9 @@ struct Share {
     started: AtomicU64,
 }
 
-impl Share {
-    fn new() -> Share {
-        Share {
+impl CounterShare {
+    fn new() -> CounterShare {
+        CounterShare {
             bytes: AtomicU64::new(0),
             microseconds: AtomicU64::new(0),
             buckets: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -41,7 +41,7 @@ impl Share {
 
 /// The counters of a server since its start.
 pub struct Counters {
-    shares: Box<[Share]>,
+    shares: Box<[CounterShare]>,
     failures: Mutex<BTreeMap<&'static str, u64>>,
 }
 
@@ -67,14 +67,14 @@ pub struct Sums {
 impl Default for Counters {
     fn default() -> Counters {
         Counters {
-            shares: (0..SHARES).map(|_| Share::new()).collect(),
+            shares: (0..SHARES).map(|_| CounterShare::new()).collect(),
             failures: Mutex::new(BTreeMap::new()),
         }
     }
 }
 
 impl Counters {
-    fn mine(&self) -> &Share {
+    fn mine(&self) -> &CounterShare {
         &self.shares[share_of_this_thread()]
     }
 

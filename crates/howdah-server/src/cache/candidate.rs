@@ -9,13 +9,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use howdah_cache::flight::{Outcome, Ticket};
+use howdah_cache::coalescer::{Leader, RenderOutcome};
 use howdah_cache::key::Key;
 use howdah_cache::{Millis, Pass, Storable};
 use howdah_executor::{Event, ExecError, Head, Run, RunTiming};
 
 use super::judge::JudgedHead;
-use super::watch::Watch;
+use super::run_effects::RunEffects;
 use super::{PageCache, SiteCache, lookup, now};
 use crate::http::message::RequestHead;
 use crate::site::{RouteInfo, Site};
@@ -32,16 +32,16 @@ pub struct Candidate {
     conditional: bool,
     requested: Millis,
     /// What the run does beside answering.
-    watch: Arc<Watch>,
-    state: Mutex<State>,
+    effects: Arc<RunEffects>,
+    state: Mutex<CandidateState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct CandidateState {
     /// The key of the variant, by all fields that this answer names, too.
     own: Option<Vec<u8>>,
     /// Others wait for the verdict.
-    ticket: Option<Ticket>,
+    leader: Option<Leader>,
     head: Option<Head>,
     /// Whether the head may be stored.
     judged: Option<Result<Storable, Pass>>,
@@ -54,24 +54,24 @@ struct State {
 
 /// What a candidate's request asked for.
 #[derive(Debug)]
-pub struct Asked {
+pub struct CandidateRequest {
     /// The cache key of the page's URL.
     pub key: Box<Key>,
     /// The key of the variant, by the fields that are known.
     pub variant: Vec<u8>,
     /// Whether the request asks for less than the page, or sets conditions.
     pub conditional: bool,
-    /// The flight of the requests that wait for the verdict, if requests may wait.
-    pub ticket: Option<Ticket>,
+    /// Leads the requests that wait for the verdict, if requests may wait.
+    pub leader: Option<Leader>,
 }
 
 impl Candidate {
-    /// A candidate for the page of the run that `watch` listens to.
+    /// A candidate for the page of the run that `effects` listens to.
     pub fn new(
         cache: &Arc<PageCache>,
         site: &Arc<Site>,
-        asked: Asked,
-        watch: &Arc<Watch>,
+        asked: CandidateRequest,
+        effects: &Arc<RunEffects>,
     ) -> Arc<Candidate> {
         Arc::new(Candidate {
             cache: cache.clone(),
@@ -80,15 +80,15 @@ impl Candidate {
             variant: asked.variant,
             conditional: asked.conditional,
             requested: now(),
-            watch: watch.clone(),
-            state: Mutex::new(State {
-                ticket: asked.ticket,
-                ..State::default()
+            effects: effects.clone(),
+            state: Mutex::new(CandidateState {
+                leader: asked.leader,
+                ..CandidateState::default()
             }),
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CandidateState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -123,7 +123,7 @@ impl Candidate {
             state.judged = Some(judged);
             self.settle(&mut state);
         }
-        if let Some(cause) = self.watch.forbidden() {
+        if let Some(cause) = self.effects.forbidden() {
             return Some(cause.pass);
         }
         match &state.judged {
@@ -134,12 +134,12 @@ impl Candidate {
     }
 
     /// Gives the verdict once it is known.
-    fn settle(&self, state: &mut State) {
+    fn settle(&self, state: &mut CandidateState) {
         let Some(part) = self.part() else { return };
         if state.settled {
             return;
         }
-        let verdict = match (&state.judged, self.watch.forbidden()) {
+        let verdict = match (&state.judged, self.effects.forbidden()) {
             (_, Some(cause)) => Err(cause.pass),
             (Some(Err(why)), None) => Err(*why),
             (Some(Ok(storable)), None) if state.ended => {
@@ -161,16 +161,16 @@ impl Candidate {
             admission.answered(variant, part.epoch(), now(), verdict);
             part.fitness.count(verdict);
             if let Err(why) = verdict {
-                let text = self.watch.forbidden().map(|cause| cause.text.clone());
+                let text = self.effects.forbidden().map(|cause| cause.text.clone());
                 let text = text.unwrap_or_else(|| "".into());
                 part.reasons.passed(&self.variant, why, &text);
             }
         }
-        if let Some(ticket) = state.ticket.take() {
-            ticket.land(match verdict {
-                Err(why) if says_something => Outcome::Passed(why),
+        if let Some(leader) = state.leader.take() {
+            leader.complete(match verdict {
+                Err(why) if says_something => RenderOutcome::Passed(why),
                 // The first of those who waited has it rendered.
-                _ => Outcome::LookAgain,
+                _ => RenderOutcome::LookAgain,
             });
         }
     }
@@ -188,8 +188,8 @@ impl Candidate {
 /// The visitor has left, or the run was cut off: the next one who waits takes the place.
 impl Drop for Candidate {
     fn drop(&mut self) {
-        if let Some(ticket) = self.lock().ticket.take() {
-            ticket.land(Outcome::LookAgain);
+        if let Some(leader) = self.lock().leader.take() {
+            leader.complete(RenderOutcome::LookAgain);
         }
     }
 }

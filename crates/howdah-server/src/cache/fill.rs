@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use howdah_cache::flight::{Outcome, Ticket};
+use howdah_cache::coalescer::{Leader, RenderOutcome};
 use howdah_cache::generation::{Force, Purge, Validity};
 use howdah_cache::key::Key;
 use howdah_cache::object::Object;
@@ -18,13 +18,13 @@ use howdah_cache::{Millis, Pass, Storable};
 use howdah_executor::{Event, ExecError, Head, Role, Run, ScriptBody, ScriptRequest};
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::checks::{self, CheckKind, Finding};
 use super::collect::Collect;
-use super::dialect;
 use super::judge::JudgedHead;
+use super::run_effects::{Cause, RunEffects};
 use super::subrequest::Subrequest;
-use super::trial::{self, Finding, Way};
-use super::watch::{Cause, Watch};
-use super::{Line, PageCache, SiteCache, lookup, now};
+use super::vendor_headers;
+use super::{FieldLine, PageCache, SiteCache, lookup, now};
 use crate::log::error::ErrorLog;
 use crate::script::frame::{BodyLength, script_frame};
 use crate::site::{Action, Route, RouteInfo};
@@ -32,7 +32,7 @@ use crate::site_service::SiteService;
 use crate::turn;
 
 /// A page to be rendered for the cache, and for whom.
-pub struct Order {
+pub struct RenderJob {
     /// The site the page belongs to, and what runs its scripts.
     pub service: Arc<SiteService>,
     /// The page cache the result is stored in.
@@ -42,7 +42,7 @@ pub struct Order {
     /// Whether the connection of the request that caused the render was encrypted.
     pub https: bool,
     /// Fields the page is known to vary by, with the values it is rendered for.
-    pub fields: Vec<Line>,
+    pub fields: Vec<FieldLine>,
     /// The cache key of the variant that `fields` selects.
     pub variant: Vec<u8>,
     /// Number of the request that caused it, for the logs.
@@ -50,27 +50,27 @@ pub struct Order {
     /// `cache = "rfc"`: the visitor's own request, in place of a clean room.
     pub visitor: Option<Subrequest>,
     /// `cache_shadow`: the page that was served, to be compared with this render.
-    pub against: Option<Against>,
+    pub check_against: Option<ShadowCheck>,
     /// For a render that nobody waits for, its place among the few of this kind.
-    pub behind: Option<OwnedSemaphorePermit>,
+    pub background: Option<OwnedSemaphorePermit>,
 }
 
 /// A page that a fresh render checks, and the log that a difference is written to.
-pub struct Against {
+pub struct ShadowCheck {
     /// The stored page that a visitor was served.
     pub page: Arc<Object>,
     /// The log a difference is written to.
     pub log: Arc<ErrorLog>,
 }
 
-impl Against {
+impl ShadowCheck {
     /// Compares the page with the render, counts the result and logs a difference. A page that the
     /// cache would not store any more is purged.
-    async fn check(&self, part: &SiteCache, rendered: &Result<Outcome, Unstored>) {
+    async fn check(&self, part: &SiteCache, rendered: &Result<RenderOutcome, Unstored>) {
         let valid = self.page.state(&part.generations, now()).is_some();
         let finding = match rendered {
             _ if !valid => Finding::Unchecked,
-            Ok(Outcome::Stored(fresh)) => trial::compare_pages(&self.page, fresh).await,
+            Ok(RenderOutcome::Stored(fresh)) => checks::compare_pages(&self.page, fresh).await,
             Err(Unstored { pass, text }) if !pass.is_of_the_moment() => {
                 let url = Purge::Url(self.page.url_key.clone());
                 part.generations.purge(&url, Force::Hard);
@@ -83,40 +83,40 @@ impl Against {
             _ => Finding::Unchecked,
         };
         part.checks
-            .note(&finding, Way::Shadow, &self.page, &self.log);
+            .note(&finding, CheckKind::Shadow, &self.page, &self.log);
     }
 }
 
-/// Has a page rendered; the ticket's flight ends with it.
-pub fn start(order: Order, ticket: Ticket) {
+/// Spawns a task that renders a page, and completes the render for all who wait for it.
+pub fn start(job: RenderJob, leader: Leader) {
     let task = async move {
-        let mut order = order;
-        let cache = order.cache.clone();
-        let Some(part) = cache.site(&order.service.site) else {
+        let mut job = job;
+        let cache = job.cache.clone();
+        let Some(part) = cache.site(&job.service.site) else {
             return;
         };
         let epoch = part.epoch();
-        let rendered = render(&mut order, part, &ticket).await;
-        if let Some(against) = &order.against {
-            against.check(part, &rendered).await;
+        let rendered = render(&mut job, part, &leader).await;
+        if let Some(check_against) = &job.check_against {
+            check_against.check(part, &rendered).await;
         }
         let admission = &cache.admission;
         let outcome = match rendered {
             Ok(outcome) => {
                 part.rendered(true);
-                admission.rendered(&order.variant, epoch, now(), Ok(()));
+                admission.rendered(&job.variant, epoch, now(), Ok(()));
                 outcome
             }
             Err(Unstored { pass: why, text }) => {
                 if !why.is_of_the_moment() {
                     part.rendered(false);
                 }
-                admission.rendered(&order.variant, epoch, now(), Err(why));
-                part.reasons.passed(&order.variant, why, &text);
-                Outcome::Passed(why)
+                admission.rendered(&job.variant, epoch, now(), Err(why));
+                part.reasons.passed(&job.variant, why, &text);
+                RenderOutcome::Passed(why)
             }
         };
-        ticket.land(outcome);
+        leader.complete(outcome);
     };
     tokio::spawn(turn::measured("rendering a page for the cache", task));
 }
@@ -146,7 +146,7 @@ impl From<Cause> for Unstored {
 }
 
 /// Polls a run to its end, though nobody waits for it.
-async fn run_out(mut run: Box<dyn Run>, effects: Arc<Watch>) {
+async fn run_out(mut run: Box<dyn Run>, effects: Arc<RunEffects>) {
     while let Ok(event) = poll_fn(|cx| run.poll_event(cx)).await {
         if matches!(event, Event::End) {
             break;
@@ -158,15 +158,15 @@ async fn run_out(mut run: Box<dyn Run>, effects: Arc<Watch>) {
 /// What the run says next; none: nobody waits for it any more, and no process has begun with it.
 async fn next(
     run: &mut dyn Run,
-    ticket: &Ticket,
-    behind: bool,
+    leader: &Leader,
+    background: bool,
 ) -> Option<Result<Event, ExecError>> {
-    let mut deserted = pin!(ticket.deserted());
+    let mut abandoned = pin!(leader.abandoned());
     poll_fn(|cx| {
         if let Poll::Ready(event) = run.poll_event(cx) {
             return Poll::Ready(Some(event));
         }
-        if !behind && !run.is_claimed() && deserted.as_mut().poll(cx).is_ready() {
+        if !background && !run.is_claimed() && abandoned.as_mut().poll(cx).is_ready() {
             return Poll::Ready(None);
         }
         Poll::Pending
@@ -174,18 +174,22 @@ async fn next(
     .await
 }
 
-async fn render(order: &mut Order, part: &SiteCache, ticket: &Ticket) -> Result<Outcome, Unstored> {
+async fn render(
+    job: &mut RenderJob,
+    part: &SiteCache,
+    leader: &Leader,
+) -> Result<RenderOutcome, Unstored> {
     // Before anything else: what is written from now on makes this render old.
     let born = part.generations.now();
     let requested = now();
-    let clean = order.visitor.is_none();
-    let subrequest = match order.visitor.take() {
+    let clean = job.visitor.is_none();
+    let subrequest = match job.visitor.take() {
         Some(visitor) => visitor,
-        None => Subrequest::clean(&order.key, &order.fields, order.https).ok_or(Pass::RunFailed)?,
+        None => Subrequest::clean(&job.key, &job.fields, job.https).ok_or(Pass::RunFailed)?,
     };
-    let order = &*order;
-    let run = Render::start(order, part, &subrequest, requested)?;
-    let mut rendered = run.collect(ticket).await?;
+    let job = &*job;
+    let run = Render::start(job, part, &subrequest, requested)?;
+    let mut rendered = run.collect(leader).await?;
     if clean {
         rendered.head.tag(&rendered.body);
     }
@@ -194,32 +198,32 @@ async fn render(order: &mut Order, part: &SiteCache, ticket: &Ticket) -> Result<
         storable,
         body,
     } = rendered;
-    let url_key = order.key.as_bytes();
+    let url_key = job.key.as_bytes();
     let page = head.page(&storable, body.finish(), url_key, born)?;
     let validity = part.generations.judge(born, url_key, storable.tags());
     if validity != Validity::Valid {
-        return Ok(Outcome::LookAgain);
+        return Ok(RenderOutcome::LookAgain);
     }
-    let memory = &order.cache.memory;
-    let key = |names: &[Vec<u8>]| lookup::variant(&order.key, names, &subrequest.request);
+    let memory = &job.cache.memory;
+    let key = |names: &[Vec<u8>]| lookup::variant(&job.key, names, &subrequest.request);
     let before = memory.varies(url_key);
     let page = memory.keep(url_key, storable.vary(), key, page)?;
     let after = memory.varies(url_key);
-    part.reasons.stored(&order.variant);
+    part.reasons.stored(&job.variant);
     // A waiting request may want another variant than the one that was made without knowing of any.
     if before.as_ref().map(|v| v.names()) != after.as_ref().map(|v| v.names()) {
-        return Ok(Outcome::LookAgain);
+        return Ok(RenderOutcome::LookAgain);
     }
-    Ok(Outcome::Stored(page))
+    Ok(RenderOutcome::Stored(page))
 }
 
 /// A render in progress.
 struct Render<'o> {
-    order: &'o Order,
+    job: &'o RenderJob,
     part: &'o SiteCache,
     route: RouteInfo,
     run: Box<dyn Run>,
-    effects: Arc<Watch>,
+    effects: Arc<RunEffects>,
     requested: Millis,
 }
 
@@ -232,7 +236,7 @@ struct Rendered {
 
 impl<'o> Render<'o> {
     fn start(
-        order: &'o Order,
+        job: &'o RenderJob,
         part: &'o SiteCache,
         subrequest: &Subrequest,
         requested: Millis,
@@ -242,7 +246,7 @@ impl<'o> Render<'o> {
             client,
             local,
         } = subrequest;
-        let service = &order.service;
+        let service = &job.service;
         let Route { action, info } = service.site.route(request);
         let Action::Script(target) = action else {
             return Err(Pass::SentFile);
@@ -261,19 +265,19 @@ impl<'o> Render<'o> {
             BodyLength::None,
         )
         .map_err(|_| Pass::RunFailed)?;
-        let effects = Watch::new(&order.cache, &service.site);
+        let effects = RunEffects::new(&job.cache, &service.site);
         let run = service.start(
             &target,
             ScriptRequest {
                 frame,
                 body: ScriptBody::Empty,
-                id: order.id,
+                id: job.id,
                 role: Role::Responder,
                 effects: Some(effects.clone()),
             },
         );
         Ok(Render {
-            order,
+            job,
             part,
             route: info,
             run,
@@ -283,12 +287,12 @@ impl<'o> Render<'o> {
     }
 
     /// Collects the response, for as long as it may be stored.
-    async fn collect(mut self, ticket: &Ticket) -> Result<Rendered, Unstored> {
+    async fn collect(mut self, leader: &Leader) -> Result<Rendered, Unstored> {
         let mut judged: Option<(JudgedHead, Storable)> = None;
         let mut body = Collect::default();
         loop {
             turn::give_way().await;
-            let event = next(&mut *self.run, ticket, self.order.behind.is_some()).await;
+            let event = next(&mut *self.run, leader, self.job.background.is_some()).await;
             let event = event.ok_or(Pass::FlightFailed)?;
             match event.map_err(|_| Pass::RunFailed)? {
                 Event::Informational(_) | Event::Flush => {}
@@ -320,8 +324,8 @@ impl<'o> Render<'o> {
 
     fn judge(&self, script: &Head) -> Result<(JudgedHead, Storable), Pass> {
         let fields = script.headers.iter().map(|(n, v)| (&n[..], &v[..]));
-        dialect::purge(self.part, true, fields);
-        let head = JudgedHead::new(&self.order.service.site, &self.route, script);
+        vendor_headers::purge(self.part, true, fields);
+        let head = JudgedHead::new(&self.job.service.site, &self.route, script);
         let storable = head.judge(self.part, self.requested, false)?;
         Ok((head, storable))
     }

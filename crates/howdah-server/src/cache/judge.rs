@@ -7,7 +7,7 @@ use howdah_cache::{Millis, Pass, Storable};
 use howdah_executor::Head;
 
 use super::collect::Collect;
-use super::{Line, SiteCache, fields, now};
+use super::{FieldLine, SiteCache, fields, now};
 use crate::http::message::ResponseHead;
 use crate::script::head;
 use crate::site::{RouteInfo, Site};
@@ -20,7 +20,7 @@ pub struct JudgedHead {
     /// The reason phrase, empty if the script gave none.
     pub reason: Vec<u8>,
     /// The fields as clients get them, and what the script said to the server.
-    pub lines: Vec<Line>,
+    pub lines: Vec<FieldLine>,
     /// The program names a path of this server whose answer is to be its own.
     pub local_redirect: bool,
     /// When the head was there.
@@ -41,8 +41,8 @@ impl JudgedHead {
             b"set-cookie",
             b"set-cookie2",
         ];
-        let orders = head::orders(script);
-        let mut ours: ResponseHead = head::for_client(script, &orders);
+        let instructions = head::instructions(script);
+        let mut ours: ResponseHead = head::for_client(script, &instructions);
         site.edit_headers(route, &mut ours);
         let own = |name: &[u8]| TO_US.iter().any(|n| name.eq_ignore_ascii_case(n));
         let mut lines: Vec<_> = ours
@@ -52,8 +52,8 @@ impl JudgedHead {
             .collect();
         lines.extend(script.headers.iter().filter(|(name, _)| own(name)).cloned());
         JudgedHead {
-            status: orders.status,
-            reason: orders.reason.to_vec(),
+            status: instructions.status,
+            reason: instructions.reason.to_vec(),
             lines,
             local_redirect: script.local_redirect,
             received: now(),
@@ -86,7 +86,7 @@ impl JudgedHead {
     /// Gives a page without validators an entity tag of its bytes: a reader who comes back gets a 304
     /// from any application.
     pub fn tag(&mut self, body: &Collect) {
-        let is_tag = |(name, _): &Line| name.eq_ignore_ascii_case(b"etag");
+        let is_tag = |(name, _): &FieldLine| name.eq_ignore_ascii_case(b"etag");
         if self.status == 200 && body.len() > 0 && !self.lines.iter().any(is_tag) {
             self.lines.push((b"ETag".to_vec(), body.tag().into_bytes()));
         }

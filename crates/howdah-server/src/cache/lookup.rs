@@ -5,11 +5,11 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use howdah_cache::key::{Key, QueryRules, Url};
-use howdah_cache::policy::{RequestGate, Scheme, State};
+use howdah_cache::policy::{PageState, RequestGate, Scheme};
 use howdah_cache::store::Found;
 use howdah_cache::{Millis, Object, Pass};
 
-use super::{Line, PageCache, SiteCache};
+use super::{FieldLine, PageCache, SiteCache};
 use crate::client_address::Client;
 use crate::docroot::path::UrlPath;
 use crate::http::message::RequestHead;
@@ -26,7 +26,7 @@ pub enum Lookup {
         /// The stored page that answers the request.
         page: Arc<Object>,
         /// How fresh the page is, which decides whether it may be served.
-        state: State,
+        state: PageState,
         /// Whether the request asks for a part of the page or sets conditions.
         conditional: bool,
         /// The time of the lookup.
@@ -93,7 +93,7 @@ pub fn look(
                 state,
                 conditional: gate.conditional,
                 now,
-                key: (state != State::Fresh).then(|| Box::new(key.clone())),
+                key: (state != PageState::Fresh).then(|| Box::new(key.clone())),
             },
             Found::Nothing => Lookup::None(Box::new(key.clone())),
         }
@@ -151,7 +151,7 @@ pub fn variant(key: &Key, names: &[Vec<u8>], request: &RequestHead) -> Vec<u8> {
 #[derive(Debug, Default)]
 pub struct Variant {
     /// The fields its page is known to vary by, with this request's values.
-    pub fields: Vec<Line>,
+    pub fields: Vec<FieldLine>,
     /// The cache key of that variant.
     pub key: Vec<u8>,
 }

@@ -4,27 +4,29 @@
 //! - [`candidate`]: a visitor's own answer shows whether its page could be stored; [`fitness`]: whether
 //!   any page of a site can.
 //! - [`collect`]: a body is put together.
-//! - [`dialect`]: what a script's head orders in the words of other caches.
+//! - [`vendor_headers`]: what a script's head says by header fields of other vendors.
 //! - [`disk`]: whose the pages on disk are.
 //! - [`lookup`]: before the script: is there a page, or why is none looked for.
 //! - [`protocol`]: purge requests over HTTP, and who may send them.
 //! - [`send`]: a stored page becomes an answer.
 //! - [`fill`]: a page is rendered for the cache, by a request the server makes itself.
 //! - [`judge`]: a head as the policy reads it; [`subrequest`]: the requests the server makes itself.
-//! - [`steer`]: purges and explanations for an administrator.
-//! - [`succession`]: what a reload hands over.
+//! - [`admin`]: purges and explanations for an administrator.
+//! - [`carried_generations`]: what a reload hands over.
 //! - [`tee`]: a visitor's own answer is kept while it is sent (`cache = rfc`).
-//! - [`watch`]: what a run does beside answering; [`reasons`]: what is remembered of it for people.
-//! - [`trial`]: comparing what is kept with what the application answers now.
+//! - [`run_effects`]: what a run does beside answering; [`reasons`]: what is remembered of it for people.
+//! - [`checks`]: comparing what is kept with what the application answers now.
 //! - [`write`]: what a write, or a purge, makes invalid.
 //!
 //! One value per configuration: a reload, which may bring new code, begins with an empty memory, and
 //! goes on with the sites' generations. The disk below it is one for all configurations of a process; a
 //! reload empties it as well.
 
+pub mod admin;
 pub mod candidate;
+pub mod carried_generations;
+pub mod checks;
 mod collect;
-pub mod dialect;
 mod disk;
 pub mod fill;
 pub mod fitness;
@@ -32,13 +34,11 @@ pub mod judge;
 pub mod lookup;
 pub mod protocol;
 pub mod reasons;
+pub mod run_effects;
 pub mod send;
-pub mod steer;
 pub mod subrequest;
-pub mod succession;
 pub mod tee;
-pub mod trial;
-pub mod watch;
+pub mod vendor_headers;
 pub mod write;
 
 use std::num::NonZeroUsize;
@@ -55,12 +55,12 @@ use howdah_cache::status::Verdict;
 use howdah_cache::store::Memory;
 pub use howdah_cache::store::disk as disk_store;
 use howdah_cache::store::disk::{Disk, DiskSites};
-use howdah_cache::{Millis, flight::Flights};
+use howdah_cache::{Millis, coalescer::Coalescer};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
+use carried_generations::CarriedGenerations;
 pub use disk::DiskStatus;
-use succession::Succession;
 
 pub use crate::cache_config::CacheConfig;
 use crate::encoding::EncodingConfig;
@@ -94,7 +94,7 @@ pub struct SiteCache {
     /// Why pages were not stored, and which writes invalidated pages, for `howdah cache explain`.
     pub reasons: reasons::Reasons,
     /// Comparisons of what is kept with what the application answers now.
-    pub checks: trial::Checks,
+    pub checks: checks::Checks,
 }
 
 impl SiteCache {
@@ -111,7 +111,7 @@ impl SiteCache {
             epoch: AtomicU64::new(0),
             fitness: fitness::Fitness::default(),
             reasons: reasons::Reasons::default(),
-            checks: trial::Checks::default(),
+            checks: checks::Checks::default(),
         }
     }
 
@@ -142,7 +142,7 @@ impl SiteCache {
                 .is_power_of_two()
     }
 
-    /// The number of the time since the last order to purge: [`Admission`] knows what it learnt since.
+    /// The number of the time since the last purge by hand: [`Admission`] knows what it learnt since.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Relaxed)
     }
@@ -180,11 +180,11 @@ pub struct PageCache {
     /// The store of pages in memory, with the disk below it if there is one.
     pub memory: Memory,
     /// The renders in progress, so that each page is rendered once at a time.
-    pub flights: Flights,
+    pub coalescer: Coalescer,
     /// Decides which pages are rendered, by what their visitors got.
     pub admission: Admission,
     /// Places for renders that nobody waits for.
-    pub(crate) behind: Arc<Semaphore>,
+    pub(crate) background: Arc<Semaphore>,
     /// The status of a disk store that is configured but could not be opened.
     closed_disk: Option<DiskStatus>,
     /// The cache of each site, by the site's number; none: the site has `cache = off`.
@@ -200,7 +200,7 @@ pub struct Stores {
     /// The status of a disk store that is configured but could not be opened.
     pub closed_disk: Option<DiskStatus>,
     /// The generations that former configurations still use.
-    pub carried: Arc<Succession>,
+    pub carried: Arc<CarriedGenerations>,
 }
 
 impl PageCache {
@@ -245,9 +245,9 @@ impl PageCache {
         Some(PageCache {
             closed_disk,
             memory: Memory::over(disk, memory, largest),
-            flights: Flights::default(),
+            coalescer: Coalescer::default(),
             admission: Admission::default(),
-            behind: Arc::new(Semaphore::new(most_behind())),
+            background: Arc::new(Semaphore::new(max_background_renders())),
             sites: parts,
         })
     }
@@ -342,17 +342,17 @@ pub struct SiteCacheStatus {
     #[serde(default)]
     pub cookies: Vec<(String, u64)>,
     /// Comparisons of what is kept with what the application answers now.
-    pub checks: trial::ChecksStatus,
+    pub checks: checks::ChecksStatus,
 }
 
 /// Renders that nobody waits for, at a time: as many as can run, so that no visitor's request waits for
 /// more than one of them.
-fn most_behind() -> usize {
+fn max_background_renders() -> usize {
     std::thread::available_parallelism().map_or(2, NonZeroUsize::get)
 }
 
 /// A header field: name and value.
-pub type Line = (Vec<u8>, Vec<u8>);
+pub type FieldLine = (Vec<u8>, Vec<u8>);
 
 /// The time as the cache counts it.
 pub fn now() -> Millis {
@@ -383,7 +383,7 @@ impl SteadyClock {
 }
 
 /// A response head's fields as the policy reads them.
-pub(crate) fn fields(head: &[Line]) -> Vec<(&[u8], &[u8])> {
+pub(crate) fn fields(head: &[FieldLine]) -> Vec<(&[u8], &[u8])> {
     head.iter().map(|(n, v)| (&n[..], &v[..])).collect()
 }
 

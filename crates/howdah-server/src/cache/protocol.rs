@@ -17,8 +17,8 @@
 
 use howdah_cache::generation::{Force, Purge};
 use howdah_cache::key::target_of;
-use howdah_cache::purge::{self, Order};
-use howdah_cache::tags::Dialect;
+use howdah_cache::purge::{self, PurgeCommand};
+use howdah_cache::tags::TagSyntax;
 
 use super::{SiteCache, write};
 use crate::cache_config::PurgeAccess;
@@ -33,7 +33,7 @@ pub fn of(
     site: &Site,
     request: &RequestHead,
     client: &Client<'_>,
-) -> Option<Result<Vec<Order>, PurgeRefused>> {
+) -> Option<Result<Vec<PurgeCommand>, PurgeRefused>> {
     let access = &part.config.purge;
     let (path, bans) = match request.method() {
         b"PURGE" | b"PURGEKEYS" => (request.path(), false),
@@ -103,7 +103,7 @@ fn asked(
     client: &Client<'_>,
     path: &[u8],
     bans: bool,
-) -> Result<Vec<Order>, PurgeRefused> {
+) -> Result<Vec<PurgeCommand>, PurgeRefused> {
     let soft = request
         .header(b"fastly-soft-purge")
         .is_some_and(purge::is_on);
@@ -138,12 +138,12 @@ fn asked(
         true => Force::Soft,
         false => Force::Hard,
     };
-    let order = |what| Order { what, force };
+    let command = |what| PurgeCommand { what, force };
     if what.is_some() || path.ends_with(b".*") {
         let what = purge::prefix_pattern(path).ok_or(PurgeRefused::Unreadable(
             "the only supported expression is a path with `.*` at its end",
         ))?;
-        return Ok(vec![order(what)]);
+        return Ok(vec![command(what)]);
     }
     let starts = |text: &[u8]| match text {
         b"/" => Purge::All,
@@ -153,18 +153,18 @@ fn asked(
         },
     };
     if let Some(what) = purge::expression(path, request.query()) {
-        return Ok(vec![order(what)]);
+        return Ok(vec![command(what)]);
     }
     if path.ends_with(b"/purgeall") {
-        return Ok(vec![order(Purge::All)]);
+        return Ok(vec![command(Purge::All)]);
     }
     if let Some(prefix) = path.strip_suffix(b"*") {
-        return Ok(vec![order(starts(prefix))]);
+        return Ok(vec![command(starts(prefix))]);
     }
     if bans {
-        return Ok(vec![order(starts(path))]);
+        return Ok(vec![command(starts(path))]);
     }
-    let exact = |text: Vec<u8>| order(Purge::Path { text, exact: true });
+    let exact = |text: Vec<u8>| command(Purge::Path { text, exact: true });
     let Some(query) = request.query() else {
         return Ok(vec![exact(path.to_vec())]);
     };
@@ -181,28 +181,28 @@ fn asked(
 }
 
 /// Tags in any of the fields that carry them in purge requests.
-fn tags(request: &RequestHead, soft: bool) -> Result<Vec<Order>, PurgeRefused> {
-    const FIELDS: [(&[u8], Dialect, bool); 8] = [
-        (b"surrogate-key", Dialect::Words, false),
-        (b"xkey", Dialect::Words, false),
-        (b"xkey-purge", Dialect::Words, false),
-        (b"xkey-softpurge", Dialect::Words, true),
-        (b"cache-tags", Dialect::Words, false),
-        (b"purge-cache-tags", Dialect::Words, false),
-        (b"cache-tag", Dialect::Members, false),
-        (b"x-magento-tags", Dialect::Members, false),
+fn tags(request: &RequestHead, soft: bool) -> Result<Vec<PurgeCommand>, PurgeRefused> {
+    const FIELDS: [(&[u8], TagSyntax, bool); 8] = [
+        (b"surrogate-key", TagSyntax::Words, false),
+        (b"xkey", TagSyntax::Words, false),
+        (b"xkey-purge", TagSyntax::Words, false),
+        (b"xkey-softpurge", TagSyntax::Words, true),
+        (b"cache-tags", TagSyntax::Words, false),
+        (b"purge-cache-tags", TagSyntax::Words, false),
+        (b"cache-tag", TagSyntax::Members, false),
+        (b"x-magento-tags", TagSyntax::Members, false),
     ];
-    let mut orders = Vec::new();
+    let mut commands = Vec::new();
     let mut add = |purges: Vec<Purge>, soft: bool| {
         let force = match soft {
             true => Force::Soft,
             false => Force::Hard,
         };
-        orders.extend(purges.into_iter().map(|what| Order { what, force }));
+        commands.extend(purges.into_iter().map(|what| PurgeCommand { what, force }));
     };
-    for (name, dialect, softly) in FIELDS {
+    for (name, syntax, softly) in FIELDS {
         for value in request.header_all(name) {
-            let tags = purge::listed(dialect, value).ok_or(PurgeRefused::Unreadable(
+            let tags = purge::listed(syntax, value).ok_or(PurgeRefused::Unreadable(
                 "more tags, or longer ones, than a page can have",
             ))?;
             add(tags, soft || softly);
@@ -214,7 +214,7 @@ fn tags(request: &RequestHead, soft: bool) -> Result<Vec<Order>, PurgeRefused> {
         ))?;
         add(tags, soft);
     }
-    Ok(orders)
+    Ok(commands)
 }
 
 #[cfg(test)]

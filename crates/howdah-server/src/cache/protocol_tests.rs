@@ -28,7 +28,7 @@ fn ask_as(
     method: &str,
     target: &str,
     fields: &[(&str, &str)],
-) -> Option<Result<Vec<Order>, PurgeRefused>> {
+) -> Option<Result<Vec<PurgeCommand>, PurgeRefused>> {
     let part = SiteCache::new(CacheConfig {
         purge: access,
         ..CacheConfig::default()
@@ -46,12 +46,12 @@ fn ask(method: &str, target: &str, fields: &[(&str, &str)]) -> String {
     match ask_as(access(), Some(NEAR), method, target, fields) {
         None => "none".to_owned(),
         Some(Err(why)) => why.name().to_owned(),
-        Some(Ok(orders)) => {
-            let one = |order: &Order| match order.force {
-                Force::Hard => order.what.to_string(),
-                Force::Soft => format!("softly {}", order.what),
+        Some(Ok(commands)) => {
+            let one = |command: &PurgeCommand| match command.force {
+                Force::Hard => command.what.to_string(),
+                Force::Soft => format!("softly {}", command.what),
             };
-            let all: Vec<String> = orders.iter().map(one).collect();
+            let all: Vec<String> = commands.iter().map(one).collect();
             all.join(", ")
         }
     }

@@ -278,7 +278,7 @@ fn head(page: &Object, coding: Option<Coding>, encodable: bool, length: Option<u
 }
 
 /// Adds what the cache did to a script's head.
-pub fn tell(head: &mut ResponseHead, verdict: Verdict) {
+pub fn add_status_fields(head: &mut ResponseHead, verdict: Verdict) {
     let mut lines = Vec::with_capacity(96);
     verdict.fields(&mut lines);
     add_lines(head, &lines);

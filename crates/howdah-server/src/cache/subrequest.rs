@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use howdah_cache::key::Key;
 use howdah_cache::object::Object;
 
-use super::Line;
+use super::FieldLine;
 use crate::client_address::Client;
 use crate::http::head::{self, HeadLimits};
 use crate::http::message::RequestHead;
@@ -42,7 +42,7 @@ impl Subrequest {
     /// The request of a clean room: nothing of a visitor is in it, only what the page's key holds.
     /// `varied`: fields the page is known to vary by, with the values it is rendered for. None: the
     /// head is too large.
-    pub fn clean(key: &Key, varied: &[Line], https: bool) -> Option<Subrequest> {
+    pub fn clean(key: &Key, varied: &[FieldLine], https: bool) -> Option<Subrequest> {
         Some(Subrequest {
             request: clean(key, varied)?,
             client: Client {
@@ -59,7 +59,7 @@ impl Subrequest {
     }
 }
 
-fn clean(key: &Key, varied: &[Line]) -> Option<RequestHead> {
+fn clean(key: &Key, varied: &[FieldLine]) -> Option<RequestHead> {
     let mut text = b"GET ".to_vec();
     text.extend_from_slice(key.target());
     text.extend_from_slice(b" HTTP/1.1\r\nHost: ");

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use howdah_cache::Pass;
 use howdah_executor::{Event, ExecError, Run, RunTiming};
 
-use super::watch::Watch;
+use super::run_effects::RunEffects;
 
 /// A run that passes its events on and keeps a copy of the body.
 pub struct Tee {
@@ -17,26 +17,35 @@ pub struct Tee {
     kept: Option<Vec<u8>>,
     limit: u64,
     ended: bool,
-    watch: Option<Arc<Watch>>,
+    effects: Option<Arc<RunEffects>>,
 }
 
 impl Tee {
     /// Passes `first` on, then what `inner` says; keeps up to `limit` bytes of body (0: none).
-    pub fn new(inner: Box<dyn Run>, first: Event, limit: u64, watch: Option<Arc<Watch>>) -> Tee {
+    pub fn new(
+        inner: Box<dyn Run>,
+        first: Event,
+        limit: u64,
+        effects: Option<Arc<RunEffects>>,
+    ) -> Tee {
         Tee {
             inner,
             first: Some(first),
             kept: (limit > 0).then(Vec::new),
             limit,
             ended: false,
-            watch,
+            effects,
         }
     }
 
     /// The whole body, if it ended as it should, was not too long, and the run did nothing that
     /// forbids to keep it.
     pub fn body(self) -> Result<Bytes, Pass> {
-        if let Some(cause) = self.watch.as_ref().and_then(|watch| watch.forbidden()) {
+        if let Some(cause) = self
+            .effects
+            .as_ref()
+            .and_then(|effects| effects.forbidden())
+        {
             return Err(cause.pass);
         }
         let whole = self.kept.filter(|_| self.ended).ok_or(Pass::Incomplete)?;

@@ -5,7 +5,7 @@
 
 use howdah_cache::generation::{Force, Purge};
 use howdah_cache::key::{Key, QueryRules, Url};
-use howdah_cache::preset::Form;
+use howdah_cache::preset::FormBody;
 
 use super::SiteCache;
 use crate::client_address::Client;
@@ -28,7 +28,7 @@ pub fn of(
     site: &Site,
     request: &RequestHead,
     client: &Client<'_>,
-    form: Form<'_>,
+    form: FormBody<'_>,
 ) -> Option<Write> {
     if !may_write(part, request) {
         return None;

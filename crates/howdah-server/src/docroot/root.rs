@@ -38,7 +38,7 @@ pub enum Symlinks {
 
 /// What kind of thing a path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum FileKind {
     /// The path names a regular file.
     File,
     /// The path names a directory.
@@ -51,7 +51,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Meta {
     /// Whether it is a file, a directory or something else.
-    pub kind: Kind,
+    pub kind: FileKind,
     /// The size in bytes.
     pub size: u64,
     /// Last change of content: seconds since 1970, nanoseconds.
@@ -66,9 +66,9 @@ impl Meta {
     fn new(stat: &Statx) -> Meta {
         Meta {
             kind: match u32::from(stat.stx_mode) & 0o170_000 {
-                0o100_000 => Kind::File,
-                0o040_000 => Kind::Directory,
-                _ => Kind::Other,
+                0o100_000 => FileKind::File,
+                0o040_000 => FileKind::Directory,
+                _ => FileKind::Other,
             },
             size: stat.stx_size,
             mtime: (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
@@ -199,9 +199,9 @@ impl RootDir {
         let file = self.open_at(relative, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
         let meta = Meta::new(&statx(&file, b"", AtFlags::EMPTY_PATH).map_err(refusal)?);
         match meta.kind {
-            Kind::File => Ok((File::from(file), meta)),
-            Kind::Directory => Err(Refusal::NoIndex),
-            Kind::Other => Err(Refusal::NotRegular),
+            FileKind::File => Ok((File::from(file), meta)),
+            FileKind::Directory => Err(Refusal::NoIndex),
+            FileKind::Other => Err(Refusal::NotRegular),
         }
     }
 

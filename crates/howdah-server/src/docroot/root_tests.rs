@@ -41,8 +41,8 @@ fn check(root: &RootDir, url: &str, expected: Result<&str, Refusal>) {
     let stat = root.stat(&path);
     match expected {
         Ok(text) => assert_eq!(stat.unwrap().size, text.len() as u64),
-        Err(Refusal::NoIndex) => assert_eq!(stat.unwrap().kind, Kind::Directory),
-        Err(Refusal::NotRegular) if stat.is_ok() => assert_eq!(stat.unwrap().kind, Kind::Other),
+        Err(Refusal::NoIndex) => assert_eq!(stat.unwrap().kind, FileKind::Directory),
+        Err(Refusal::NotRegular) if stat.is_ok() => assert_eq!(stat.unwrap().kind, FileKind::Other),
         Err(refusal) => assert_eq!(stat, Err(refusal), "{url}"),
     }
 }

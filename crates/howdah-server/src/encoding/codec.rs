@@ -23,12 +23,12 @@ const BROTLI_BLOCK: usize = 64 << 10;
 
 /// Compresses one response.
 pub struct Encoder {
-    kind: Kind,
+    kind: Compressor,
     /// Bytes taken and not compressed yet, as far as is known.
     gathered: usize,
 }
 
-enum Kind {
+enum Compressor {
     Gzip(flate2::write::GzEncoder<Vec<u8>>),
     Brotli(Box<brotli::CompressorWriter<Vec<u8>>>),
     Zstd(zstd::stream::write::Encoder<'static, Vec<u8>>),
@@ -43,9 +43,9 @@ impl Encoder {
         let kind = match coding {
             Coding::Gzip => {
                 let level = flate2::Compression::new(GZIP_LEVEL);
-                Kind::Gzip(flate2::write::GzEncoder::new(out, level))
+                Compressor::Gzip(flate2::write::GzEncoder::new(out, level))
             }
-            Coding::Brotli => Kind::Brotli(Box::new(brotli::CompressorWriter::new(
+            Coding::Brotli => Compressor::Brotli(Box::new(brotli::CompressorWriter::new(
                 out,
                 4096,
                 BROTLI_LEVEL,
@@ -55,7 +55,7 @@ impl Encoder {
                 let mut encoder = zstd::stream::write::Encoder::new(out, ZSTD_LEVEL)?;
                 encoder.window_log(WINDOW_LOG)?;
                 encoder.set_pledged_src_size(length)?;
-                Kind::Zstd(encoder)
+                Compressor::Zstd(encoder)
             }
         };
         Ok(Encoder { kind, gathered: 0 })
@@ -64,9 +64,9 @@ impl Encoder {
     /// The content coding of the encoder's output.
     pub fn coding(&self) -> Coding {
         match self.kind {
-            Kind::Gzip(_) => Coding::Gzip,
-            Kind::Brotli(_) => Coding::Brotli,
-            Kind::Zstd(_) => Coding::Zstd,
+            Compressor::Gzip(_) => Coding::Gzip,
+            Compressor::Brotli(_) => Coding::Brotli,
+            Compressor::Zstd(_) => Coding::Zstd,
         }
     }
 
@@ -74,26 +74,26 @@ impl Encoder {
     pub fn work(&self, length: usize, all: bool) -> usize {
         let bytes = self.gathered + length;
         match self.kind {
-            Kind::Brotli(_) if !all && bytes < BROTLI_BLOCK => 0,
+            Compressor::Brotli(_) if !all && bytes < BROTLI_BLOCK => 0,
             _ => bytes,
         }
     }
 
     /// Takes plain bytes; gives what coded bytes are ready, often none.
     pub fn write(&mut self, plain: &[u8]) -> io::Result<Vec<u8>> {
-        if let Kind::Brotli(_) = self.kind {
+        if let Compressor::Brotli(_) = self.kind {
             self.gathered = (self.gathered + plain.len()) % BROTLI_BLOCK;
         }
         match &mut self.kind {
-            Kind::Gzip(e) => {
+            Compressor::Gzip(e) => {
                 e.write_all(plain)?;
                 Ok(std::mem::take(e.get_mut()))
             }
-            Kind::Brotli(e) => {
+            Compressor::Brotli(e) => {
                 e.write_all(plain)?;
                 Ok(std::mem::take(e.get_mut()))
             }
-            Kind::Zstd(e) => {
+            Compressor::Zstd(e) => {
                 e.write_all(plain)?;
                 Ok(std::mem::take(e.get_mut()))
             }
@@ -104,15 +104,15 @@ impl Encoder {
     pub fn flush(&mut self) -> io::Result<Vec<u8>> {
         self.gathered = 0;
         match &mut self.kind {
-            Kind::Gzip(e) => {
+            Compressor::Gzip(e) => {
                 e.flush()?;
                 Ok(std::mem::take(e.get_mut()))
             }
-            Kind::Brotli(e) => {
+            Compressor::Brotli(e) => {
                 e.flush()?;
                 Ok(std::mem::take(e.get_mut()))
             }
-            Kind::Zstd(e) => {
+            Compressor::Zstd(e) => {
                 e.flush()?;
                 Ok(std::mem::take(e.get_mut()))
             }
@@ -122,9 +122,9 @@ impl Encoder {
     /// Ends the stream; gives its last bytes.
     pub fn finish(self) -> io::Result<Vec<u8>> {
         match self.kind {
-            Kind::Gzip(e) => e.finish(),
-            Kind::Brotli(e) => Ok(e.into_inner()),
-            Kind::Zstd(e) => e.finish(),
+            Compressor::Gzip(e) => e.finish(),
+            Compressor::Brotli(e) => Ok(e.into_inner()),
+            Compressor::Zstd(e) => e.finish(),
         }
     }
 }

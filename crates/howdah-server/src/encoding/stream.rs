@@ -40,13 +40,13 @@ pub(crate) enum Then {
 }
 
 /// The compressor, unless it has come to its end, and the coded bytes.
-pub(crate) type Coded = io::Result<(Option<Encoder>, Vec<u8>)>;
+pub(crate) type CodedPieces = io::Result<(Option<Encoder>, Vec<u8>)>;
 
 /// Compresses `pieces`, and ends or flushes the stream as `then` says.
 pub(crate) fn encode(encoder: Encoder, pieces: Vec<Bytes>, then: Then) -> Encoding {
     let length: usize = pieces.iter().map(Bytes::len).sum();
     let is_long = encoder.work(length, then != Then::More) > at_once(encoder.coding());
-    let mut piece = Piece {
+    let mut piece = EncodingWork {
         encoder: Some(encoder),
         pieces,
         at: (0, 0),
@@ -55,50 +55,50 @@ pub(crate) fn encode(encoder: Encoder, pieces: Vec<Bytes>, then: Then) -> Encodi
         answer: None,
     };
     if !is_long {
-        return Encoding(State::Done(Some(Box::new(piece.all()))));
+        return Encoding(EncodingState::Done(Some(Box::new(piece.all()))));
     }
     let (answer, coded) = oneshot::channel();
     piece.answer = Some(answer);
     // Without threads this returns that it cannot be done.
-    drop(worker::go_on(Box::new(piece), length as u64));
-    Encoding(State::Elsewhere(coded))
+    drop(worker::enqueue(Box::new(piece), length as u64));
+    Encoding(EncodingState::Elsewhere(coded))
 }
 
 /// A piece being compressed.
-pub(crate) struct Encoding(State);
+pub(crate) struct Encoding(EncodingState);
 
-enum State {
-    Done(Option<Box<Coded>>),
-    Elsewhere(oneshot::Receiver<Coded>),
+enum EncodingState {
+    Done(Option<Box<CodedPieces>>),
+    Elsewhere(oneshot::Receiver<CodedPieces>),
 }
 
 impl Future for Encoding {
-    type Output = Coded;
+    type Output = CodedPieces;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Coded> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CodedPieces> {
         let gone = || io::Error::other("the compression thread ended");
         match &mut self.0 {
-            State::Done(coded) => {
+            EncodingState::Done(coded) => {
                 Poll::Ready(coded.take().map_or_else(|| Err(gone()), |coded| *coded))
             }
-            State::Elsewhere(coded) => Pin::new(coded)
+            EncodingState::Elsewhere(coded) => Pin::new(coded)
                 .poll(cx)
                 .map(|coded| coded.unwrap_or_else(|_| Err(gone()))),
         }
     }
 }
 
-struct Piece {
+struct EncodingWork {
     encoder: Option<Encoder>,
     pieces: Vec<Bytes>,
     /// The piece that is next, and how much of it is done.
     at: (usize, usize),
     then: Then,
     coded: Vec<u8>,
-    answer: Option<oneshot::Sender<Coded>>,
+    answer: Option<oneshot::Sender<CodedPieces>>,
 }
 
-impl Piece {
+impl EncodingWork {
     /// Compresses a slice; whether that was the last.
     fn slice(&mut self) -> io::Result<bool> {
         let Some(encoder) = &mut self.encoder else {
@@ -126,13 +126,13 @@ impl Piece {
         Ok(true)
     }
 
-    fn all(&mut self) -> Coded {
+    fn all(&mut self) -> CodedPieces {
         while !self.slice()? {}
         Ok((self.encoder.take(), std::mem::take(&mut self.coded)))
     }
 }
 
-impl Work for Piece {
+impl Work for EncodingWork {
     fn step(&mut self) -> bool {
         if self.answer.as_ref().is_none_or(oneshot::Sender::is_closed) {
             return true;

@@ -38,42 +38,42 @@ impl Plain {
 }
 
 /// What came of it; none: the body is to be sent as it is.
-type Outcome = Option<Bytes>;
+type WholeForm = Option<Bytes>;
 
 /// The outcome of a compression, for all who wait for it.
 #[derive(Default)]
-struct Word {
-    outcome: OnceLock<Outcome>,
-    said: Notify,
+struct Completion {
+    outcome: OnceLock<WholeForm>,
+    completed: Notify,
 }
 
-impl Word {
-    fn say(&self, outcome: Outcome) {
+impl Completion {
+    fn complete(&self, outcome: WholeForm) {
         // The first counts.
         let _ = self.outcome.set(outcome);
-        self.said.notify_waiters();
+        self.completed.notify_waiters();
     }
 
-    async fn wait(&self) -> Outcome {
+    async fn wait(&self) -> WholeForm {
         loop {
-            let said = self.said.notified();
+            let completed = self.completed.notified();
             if let Some(outcome) = self.outcome.get() {
                 return outcome.clone();
             }
-            said.await;
+            completed.await;
         }
     }
 }
 
 /// The bodies that are being compressed now, by a key that the caller chooses.
-pub(crate) struct UnderWay<K>(LazyLock<Mutex<HashMap<K, Arc<Word>>>>);
+pub(crate) struct UnderWay<K>(LazyLock<Mutex<HashMap<K, Arc<Completion>>>>);
 
 impl<K: Copy + Eq + Hash + Send> UnderWay<K> {
     pub(crate) const fn new() -> UnderWay<K> {
         UnderWay(LazyLock::new(Mutex::default))
     }
 
-    fn words(&self) -> MutexGuard<'_, HashMap<K, Arc<Word>>> {
+    fn words(&self) -> MutexGuard<'_, HashMap<K, Arc<Completion>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -85,68 +85,68 @@ impl<K: Copy + Eq + Hash + Send> UnderWay<K> {
         key: K,
         coding: Coding,
         plain: impl FnOnce() -> io::Result<Plain>,
-        keep: impl FnOnce(&Plain, &Outcome) + Send + 'static,
-    ) -> io::Result<Outcome> {
-        let word = {
+        keep: impl FnOnce(&Plain, &WholeForm) + Send + 'static,
+    ) -> io::Result<WholeForm> {
+        let completion = {
             let mut words = self.words();
             match words.get(&key) {
-                Some(word) => word.clone(),
+                Some(completion) => completion.clone(),
                 None => {
                     let plain = plain()?;
                     let length = plain.len();
-                    let word = Arc::<Word>::default();
+                    let completion = Arc::<Completion>::default();
                     let making = Making {
                         encoder: Some(Encoder::new(coding, Some(length))?),
                         plain,
                         at: 0,
                         coded: Vec::new(),
-                        end: Some(Box::new(End {
+                        end: Some(Box::new(WholeEnding {
                             under_way: self,
                             key,
-                            word: word.clone(),
+                            completion: completion.clone(),
                             keep: Some(Box::new(keep)),
                         })),
                     };
-                    words.insert(key, word.clone());
+                    words.insert(key, completion.clone());
                     drop(words);
                     // Refused work says so as it is dropped.
                     drop(worker::offer(Box::new(making), length));
-                    word
+                    completion
                 }
             }
         };
-        let waited = tokio::time::timeout(PATIENCE, word.wait()).await;
+        let waited = tokio::time::timeout(PATIENCE, completion.wait()).await;
         Ok(waited.unwrap_or(None))
     }
 }
 
 /// Delivers the outcome of a compression.
 trait Ending: Send {
-    fn end(&mut self, plain: &Plain, outcome: Outcome);
+    fn end(&mut self, plain: &Plain, outcome: WholeForm);
 }
 
-type Keep = Box<dyn FnOnce(&Plain, &Outcome) + Send>;
+type Keep = Box<dyn FnOnce(&Plain, &WholeForm) + Send>;
 
-struct End<K: Copy + Eq + Hash + Send + 'static> {
+struct WholeEnding<K: Copy + Eq + Hash + Send + 'static> {
     under_way: &'static UnderWay<K>,
     key: K,
-    word: Arc<Word>,
+    completion: Arc<Completion>,
     keep: Option<Keep>,
 }
 
-impl<K: Copy + Eq + Hash + Send> Ending for End<K> {
-    fn end(&mut self, plain: &Plain, outcome: Outcome) {
+impl<K: Copy + Eq + Hash + Send> Ending for WholeEnding<K> {
+    fn end(&mut self, plain: &Plain, outcome: WholeForm) {
         if let Some(keep) = self.keep.take() {
             keep(plain, &outcome);
         }
-        self.word.say(outcome);
+        self.completion.complete(outcome);
     }
 }
 
-impl<K: Copy + Eq + Hash + Send + 'static> Drop for End<K> {
+impl<K: Copy + Eq + Hash + Send + 'static> Drop for WholeEnding<K> {
     fn drop(&mut self) {
         self.under_way.words().remove(&self.key);
-        self.word.say(None);
+        self.completion.complete(None);
     }
 }
 

@@ -24,13 +24,13 @@ pub(super) trait Work: Send {
     fn step(&mut self) -> bool;
 }
 
-struct Entry {
+struct QueuedWork {
     work: Box<dyn Work>,
     length: u64,
 }
 
 struct Queue {
-    waiting: VecDeque<Entry>,
+    waiting: VecDeque<QueuedWork>,
     /// Bytes of what waits and of what is being worked on.
     bytes: u64,
 }
@@ -54,12 +54,12 @@ pub(super) fn offer(work: Box<dyn Work>, length: u64) -> Result<(), Box<dyn Work
     {
         return Err(work);
     }
-    push(&mut queue, Entry { work, length })
+    push(&mut queue, QueuedWork { work, length })
 }
 
 /// Has `work` done on `length` bytes, however much is waiting; gives it back if there are no threads.
-pub(super) fn go_on(work: Box<dyn Work>, length: u64) -> Result<(), Box<dyn Work>> {
-    push(&mut queue(), Entry { work, length })
+pub(super) fn enqueue(work: Box<dyn Work>, length: u64) -> Result<(), Box<dyn Work>> {
+    push(&mut queue(), QueuedWork { work, length })
 }
 
 /// So much is waiting that a page is better sent as it is.
@@ -67,7 +67,7 @@ pub(super) fn is_busy() -> bool {
     queue().bytes > BUSY
 }
 
-fn push(queue: &mut Queue, entry: Entry) -> Result<(), Box<dyn Work>> {
+fn push(queue: &mut Queue, entry: QueuedWork) -> Result<(), Box<dyn Work>> {
     if !start() {
         return Err(entry.work);
     }

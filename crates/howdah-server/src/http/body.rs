@@ -66,7 +66,7 @@ impl fmt::Display for BodyError {
 impl std::error::Error for BodyError {}
 
 #[derive(Debug)]
-enum State {
+enum BodyState {
     Length { left: u64 },
     Chunked(ChunkDecoder),
     Done,
@@ -78,7 +78,7 @@ pub struct RequestBody {
     io: Arc<Io>,
     pub(super) input: Input,
     kind: BodyKind,
-    state: State,
+    state: BodyState,
     limit: u64,
     received: u64,
     expect_continue: bool,
@@ -94,7 +94,7 @@ impl RequestBody {
             io,
             input: Input::default(),
             kind: BodyKind::None,
-            state: State::Done,
+            state: BodyState::Done,
             limit: u64::MAX,
             received: 0,
             expect_continue: false,
@@ -112,9 +112,9 @@ impl RequestBody {
     pub(super) fn begin(&mut self, framing: &Framing) {
         self.kind = framing.body;
         self.state = match framing.body {
-            BodyKind::None => State::Done,
-            BodyKind::Length(left) => State::Length { left },
-            BodyKind::Chunked => State::Chunked(ChunkDecoder::default()),
+            BodyKind::None => BodyState::Done,
+            BodyKind::Length(left) => BodyState::Length { left },
+            BodyKind::Chunked => BodyState::Chunked(ChunkDecoder::default()),
         };
         self.limit = u64::MAX;
         self.received = 0;
@@ -126,11 +126,11 @@ impl RequestBody {
 
     fn tell_left(&self) {
         self.io.set_body_left(match self.state {
-            State::Failed(_) => BodyLeft::NeverComes,
+            BodyState::Failed(_) => BodyLeft::NeverComes,
             _ if self.expect_continue => BodyLeft::NeverComes,
-            State::Length { left } => BodyLeft::Bytes(left),
-            State::Done => BodyLeft::Bytes(0),
-            State::Chunked(_) => BodyLeft::Unknown,
+            BodyState::Length { left } => BodyLeft::Bytes(left),
+            BodyState::Done => BodyLeft::Bytes(0),
+            BodyState::Chunked(_) => BodyLeft::Unknown,
         });
     }
 
@@ -146,7 +146,7 @@ impl RequestBody {
 
     /// Whether the whole body has been handed out.
     pub fn is_done(&self) -> bool {
-        matches!(self.state, State::Done)
+        matches!(self.state, BodyState::Done)
     }
 
     /// The client still waits for `100 Continue`, or for a final answer instead.
@@ -174,8 +174,8 @@ impl RequestBody {
     /// As [`RequestBody::next`].
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
         let next = match self.state {
-            State::Done => return Poll::Ready(None),
-            State::Failed(why) => return Poll::Ready(Some(Err(why))),
+            BodyState::Done => return Poll::Ready(None),
+            BodyState::Failed(why) => return Poll::Ready(Some(Err(why))),
             _ => ready!(self.poll_piece(cx)),
         };
         match next {
@@ -185,7 +185,7 @@ impl RequestBody {
                 Poll::Ready((!piece.is_empty()).then_some(Ok(piece)))
             }
             Err(why) => {
-                self.state = State::Failed(why);
+                self.state = BodyState::Failed(why);
                 self.pace = None;
                 self.tell_left();
                 Poll::Ready(Some(Err(why)))
@@ -197,7 +197,7 @@ impl RequestBody {
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, BodyError>> {
         loop {
             let over = match &mut self.state {
-                State::Length { left } => *left > self.limit.saturating_sub(self.received),
+                BodyState::Length { left } => *left > self.limit.saturating_sub(self.received),
                 _ => false,
             };
             if over {
@@ -210,7 +210,7 @@ impl RequestBody {
             }
             self.send_continue(cx);
             let received = match self.state {
-                State::Length { left } => {
+                BodyState::Length { left } => {
                     let read = buffers::with_piece(|buf| {
                         let read = ready!(self.io.socket.poll_recv_spare(cx, buf));
                         Poll::Ready(read.map(|n| (n > 0).then(|| self.take_received(buf, left))))
@@ -254,20 +254,20 @@ impl RequestBody {
     /// Decodes what has been received already; `None` if that gives no data yet.
     fn take_from_input(&mut self) -> Result<Option<Bytes>, BodyError> {
         match &mut self.state {
-            State::Length { left } => {
+            BodyState::Length { left } => {
                 let bytes = self.input.bytes();
                 let take = usize::try_from(*left).map_or(bytes.len(), |l| l.min(bytes.len()));
                 let piece = Bytes::copy_from_slice(&bytes[..take]);
                 self.input.consume(take);
                 *left -= take as u64;
                 if *left == 0 {
-                    self.state = State::Done;
+                    self.state = BodyState::Done;
                     self.pace = None;
                 }
                 self.expect_continue = false;
                 Ok(Some(piece))
             }
-            State::Chunked(decoder) => {
+            BodyState::Chunked(decoder) => {
                 // One byte beyond the limit shows that it is exceeded.
                 let room = self
                     .limit
@@ -287,12 +287,12 @@ impl RequestBody {
                     return Err(BodyError::TooLarge);
                 }
                 if done {
-                    self.state = State::Done;
+                    self.state = BodyState::Done;
                     self.pace = None;
                 }
                 Ok((done || !out.is_empty()).then(|| buffers::keep(&mut out)))
             }
-            State::Done | State::Failed(_) => Ok(None),
+            BodyState::Done | BodyState::Failed(_) => Ok(None),
         }
     }
 
@@ -305,9 +305,9 @@ impl RequestBody {
         self.state = match left - buf.len() as u64 {
             0 => {
                 self.pace = None;
-                State::Done
+                BodyState::Done
             }
-            left => State::Length { left },
+            left => BodyState::Length { left },
         };
         buffers::keep(buf)
     }

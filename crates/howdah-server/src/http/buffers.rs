@@ -22,13 +22,13 @@ pub(super) const SCRATCH: usize = 64 << 10;
 pub(super) type Fields = Vec<(Span, Span)>;
 
 #[derive(Default)]
-struct Pool {
+struct BufferPool {
     bytes: Vec<Vec<u8>>,
     fields: Vec<Fields>,
 }
 
 thread_local! {
-    static POOL: RefCell<Pool> = RefCell::default();
+    static POOL: RefCell<BufferPool> = RefCell::default();
     static READ: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH].into_boxed_slice());
     static PIECE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }

@@ -22,7 +22,7 @@ use super::io::Io;
 use super::lifecycle::Enrolled;
 use super::message::{RequestHead, ResponseHead, Version};
 use super::proxy_protocol::{self, TrustedPeers};
-use super::responder::{Length, Outcome, Responder};
+use super::responder::{Length, Responder, ResponseEnd};
 use super::socket::Socket;
 use crate::memory::{self, Pressure};
 use crate::turn;
@@ -40,7 +40,7 @@ const LINGERING_PAUSE: Duration = Duration::from_secs(5);
 
 /// What the connection is waiting for the client to send.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Waiting {
+enum Awaited {
     /// The first request, since accept.
     First,
     /// Nothing: a request is being handled, or has just been.
@@ -61,7 +61,7 @@ enum Next {
 }
 
 /// How the connection ends.
-enum End {
+enum ConnectionEnd {
     /// Everything has been sent and read: close.
     Close,
     /// The client may still be sending: let it receive the answer first.
@@ -78,7 +78,7 @@ pub(crate) struct Connection<H> {
     body: RequestBody,
     out: Responder,
     deadline: Deadline,
-    waiting: Waiting,
+    waiting: Awaited,
     /// The input has grown since a head was last looked for in it.
     unparsed: bool,
     /// Last, so that its slot is given back when the socket is closed.
@@ -106,7 +106,7 @@ pub(crate) async fn serve<H: Handler>(
             info,
             place,
             deadline,
-            waiting: Waiting::First,
+            waiting: Awaited::First,
             unparsed: false,
         }
         .run(proxies)
@@ -133,16 +133,18 @@ impl<H: Handler> Connection<H> {
             return;
         }
         let end = self.requests().await;
-        if !matches!(end, End::Close) || !self.body.input.is_empty() || self.io.socket.has_unread()
+        if !matches!(end, ConnectionEnd::Close)
+            || !self.body.input.is_empty()
+            || self.io.socket.has_unread()
         {
             Box::pin(self.end(end)).await;
         }
     }
 
-    async fn requests(&mut self) -> End {
+    async fn requests(&mut self) -> ConnectionEnd {
         loop {
             match poll_fn(|cx| self.poll_head(cx)).await {
-                Next::Closed => return End::Close,
+                Next::Closed => return ConnectionEnd::Close,
                 Next::Refused(why) => return Box::pin(self.refuse(why)).await,
                 Next::NoMemory => {
                     self.handler.notice(&Notice::NoMemory { conn: &self.info });
@@ -198,10 +200,10 @@ impl<H: Handler> Connection<H> {
     }
 
     /// After a handler: `None` if the connection lives on.
-    async fn conclude(&mut self, panicked: bool) -> Option<End> {
-        self.waiting = Waiting::Busy;
+    async fn conclude(&mut self, panicked: bool) -> Option<ConnectionEnd> {
+        self.waiting = Awaited::Busy;
         match self.out.outcome() {
-            Outcome::Silent => {
+            ResponseEnd::Silent => {
                 let conn = &self.info;
                 let name = if panicked {
                     self.handler.notice(&Notice::HandlerPanicked { conn });
@@ -212,15 +214,19 @@ impl<H: Handler> Connection<H> {
                 };
                 Some(Box::pin(self.answer_error(500, name)).await)
             }
-            Outcome::Cut { reset } => {
+            ResponseEnd::Cut { reset } => {
                 if panicked {
                     let conn = &self.info;
                     self.handler.notice(&Notice::HandlerPanicked { conn });
                 }
                 let _ = self.out.flush().await;
-                Some(if reset { End::Reset } else { End::Linger })
+                Some(if reset {
+                    ConnectionEnd::Reset
+                } else {
+                    ConnectionEnd::Linger
+                })
             }
-            Outcome::Complete { keep } => {
+            ResponseEnd::Complete { keep } => {
                 if keep && self.body.is_done() {
                     // Sent before the next head is waited for, or when enough has gathered.
                     if self.body.input.is_empty() || self.out.queued() < BATCH {
@@ -229,20 +235,20 @@ impl<H: Handler> Connection<H> {
                         }
                         return None;
                     }
-                    return self.out.flush().await.err().map(|_| End::Close);
+                    return self.out.flush().await.err().map(|_| ConnectionEnd::Close);
                 }
                 if self.out.flush().await.is_err() {
-                    return Some(End::Close);
+                    return Some(ConnectionEnd::Close);
                 }
                 if !keep {
                     return Some(if self.body.is_done() {
-                        End::Close
+                        ConnectionEnd::Close
                     } else {
-                        End::Linger
+                        ConnectionEnd::Linger
                     });
                 }
                 let drained = Box::pin(self.discard_body()).await;
-                (!drained).then_some(End::Linger)
+                (!drained).then_some(ConnectionEnd::Linger)
             }
         }
     }
@@ -274,7 +280,7 @@ impl<H: Handler> Connection<H> {
     /// Waits for the next head; first sends what is queued, unless the next head is there already.
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
         let limits = self.io.config.head_limits();
-        self.unparsed |= self.waiting == Waiting::Busy;
+        self.unparsed |= self.waiting == Awaited::Busy;
         loop {
             if std::mem::take(&mut self.unparsed) && !self.body.input.is_empty() {
                 match parse(self.body.input.bytes(), &limits) {
@@ -340,14 +346,14 @@ impl<H: Handler> Connection<H> {
     /// Waits for bytes, but not longer than allowed.
     fn poll_waiting(&mut self, partial: bool, cx: &mut Context<'_>) -> Poll<Next> {
         match (self.waiting, partial) {
-            (Waiting::Busy, false) => {
-                self.waiting = Waiting::Idle;
+            (Awaited::Busy, false) => {
+                self.waiting = Awaited::Idle;
                 let now = Instant::now();
                 self.place.set_idle(now);
                 self.deadline.set(now, self.io.config.keepalive_timeout);
             }
-            (Waiting::Busy | Waiting::Idle, true) => {
-                self.waiting = Waiting::Rest;
+            (Awaited::Busy | Awaited::Idle, true) => {
+                self.waiting = Awaited::Rest;
                 let now = Instant::now();
                 self.place.set_owing(now);
                 self.deadline.set(now, self.io.config.header_timeout);
@@ -364,7 +370,7 @@ impl<H: Handler> Connection<H> {
         })
     }
 
-    async fn refuse(&mut self, why: BadRequest) -> End {
+    async fn refuse(&mut self, why: BadRequest) -> ConnectionEnd {
         self.place.life.refused.fetch_add(1, Ordering::Relaxed);
         let input = self.body.input.bytes();
         let line = input.split(|b| *b == b'\n').next().unwrap_or(input);
@@ -377,7 +383,7 @@ impl<H: Handler> Connection<H> {
     }
 
     /// The answer of the connection itself, when no handler gives one.
-    async fn answer_error(&mut self, status: u16, name: &str) -> End {
+    async fn answer_error(&mut self, status: u16, name: &str) -> ConnectionEnd {
         self.out.prepare(Version::Http11, false, false);
         let body = format!("{status} {}: {name}\n", reason_phrase(status));
         let mut head = ResponseHead::new(status);
@@ -387,15 +393,15 @@ impl<H: Handler> Connection<H> {
         self.out.push(Bytes::from(body));
         self.out.end();
         match self.out.flush().await {
-            Ok(()) => End::Linger,
-            Err(_) => End::Close,
+            Ok(()) => ConnectionEnd::Linger,
+            Err(_) => ConnectionEnd::Close,
         }
     }
 
     /// Ends the connection so that the client receives what was sent: while it still sends, a close
     /// would answer with a reset, which may overtake the answer (RFC 9112 §9.6).
-    async fn end(&mut self, end: End) {
-        if matches!(end, End::Reset) {
+    async fn end(&mut self, end: ConnectionEnd) {
+        if matches!(end, ConnectionEnd::Reset) {
             self.io.socket.reset_on_close();
             return;
         }

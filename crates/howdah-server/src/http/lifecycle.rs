@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::eviction::{EvictionQueue, EvictionQueues, Place};
 use super::slots::Slot;
-use super::waiting::{Line, Place, Waiting};
 
 // 0: serving.
 const DRAINING: u8 = 1;
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Default)]
 pub(crate) struct Lifecycle {
     state: AtomicU8,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<EvictionQueues>,
     open: AtomicUsize,
     empty: Notify,
     /// Connections accepted so far.
@@ -41,42 +41,48 @@ pub(crate) struct Lifecycle {
 /// server a request for more than [`PATIENCE`] first. Its place is the caller's for `overdraft`, which
 /// it keeps until it is gone. None: all connections answer requests.
 pub(crate) fn make_room(all: &[Arc<Lifecycle>], overdraft: Slot) -> Option<Slot> {
-    let (life, line) = late(all).or_else(|| {
-        let lines = [oldest(all, Line::Owing), oldest(all, Line::Idle)];
-        let (_, life, line) = lines
+    let (life, queue) = late(all).or_else(|| {
+        let queues = [
+            oldest(all, EvictionQueue::Owing),
+            oldest(all, EvictionQueue::Idle),
+        ];
+        let (_, life, queue) = queues
             .into_iter()
             .flatten()
             .min_by_key(|(since, ..)| *since)?;
-        Some((life, line))
+        Some((life, queue))
     })?;
-    life.evict(line, Some(overdraft))
+    life.evict(queue, Some(overdraft))
 }
 
 /// Has a connection close that has owed the server a request for more than [`PATIENCE`]; whether there
 /// was one.
 pub(crate) fn make_room_in_advance(all: &[Arc<Lifecycle>]) -> bool {
     match late(all) {
-        Some((life, line)) => {
-            life.evict(line, None);
+        Some((life, queue)) => {
+            life.evict(queue, None);
             true
         }
         None => false,
     }
 }
 
-fn oldest(all: &[Arc<Lifecycle>], line: Line) -> Option<(u64, &Arc<Lifecycle>, Line)> {
+fn oldest(
+    all: &[Arc<Lifecycle>],
+    queue: EvictionQueue,
+) -> Option<(u64, &Arc<Lifecycle>, EvictionQueue)> {
     all.iter()
-        .filter_map(|life| Some((life.waiting().oldest(line)?, life, line)))
+        .filter_map(|life| Some((life.waiting().oldest(queue)?, life, queue)))
         .min_by_key(|(since, ..)| *since)
 }
 
-fn late(all: &[Arc<Lifecycle>]) -> Option<(&Arc<Lifecycle>, Line)> {
-    let (since, life, line) = oldest(all, Line::Owing)?;
+fn late(all: &[Arc<Lifecycle>]) -> Option<(&Arc<Lifecycle>, EvictionQueue)> {
+    let (since, life, queue) = oldest(all, EvictionQueue::Owing)?;
     let late = now().saturating_sub(since) >= PATIENCE.as_micros() as u64;
-    late.then_some((life, line))
+    late.then_some((life, queue))
 }
 
-/// The clock of all threads' lines: microseconds.
+/// The clock of all threads' queues: microseconds.
 fn micros(at: Instant) -> u64 {
     static EPOCH: OnceLock<Instant> = OnceLock::new();
     let epoch = *EPOCH.get_or_init(|| at);
@@ -114,15 +120,15 @@ impl Lifecycle {
         }
     }
 
-    fn evict(&self, line: Line, other: Option<Slot>) -> Option<Slot> {
-        let evicted = self.waiting().evict(line, other)?;
+    fn evict(&self, queue: EvictionQueue, other: Option<Slot>) -> Option<Slot> {
+        let evicted = self.waiting().evict(queue, other)?;
         if let Some(task) = evicted.task {
             task.wake();
         }
         evicted.slot
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, EvictionQueues> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -170,17 +176,17 @@ impl Enrolled {
 
     /// The connection waits for its next request since `now`.
     pub(crate) fn set_idle(&self, now: Instant) {
-        self.wait(Line::Idle, now);
+        self.wait(EvictionQueue::Idle, now);
     }
 
     /// The connection waits since `now` for something its client owes: the rest of a head, or the end.
     pub(crate) fn set_owing(&self, now: Instant) {
-        self.wait(Line::Owing, now);
+        self.wait(EvictionQueue::Owing, now);
     }
 
-    fn wait(&self, line: Line, now: Instant) {
+    fn wait(&self, queue: EvictionQueue, now: Instant) {
         self.place.busy.store(false, Ordering::Relaxed);
-        self.life.waiting().wait(self.at, line, micros(now));
+        self.life.waiting().wait(self.at, queue, micros(now));
     }
 
     /// Marks the connection as busy, because a request has arrived.

@@ -12,6 +12,7 @@ mod connected;
 mod connection;
 pub mod date;
 mod deadline;
+mod eviction;
 mod handler;
 mod io;
 mod lifecycle;
@@ -24,7 +25,6 @@ pub(crate) mod slots;
 mod socket;
 #[cfg(test)]
 mod tests;
-mod waiting;
 
 pub use body::{BodyError, RequestBody};
 pub use config::HttpConfig;

@@ -96,7 +96,7 @@ enum Framing {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ResponseState {
     Waiting,
     Body(Framing),
     Ended,
@@ -105,7 +105,7 @@ enum State {
 
 /// What the connection must know of a finished response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum ResponseEnd {
     /// The handler returned without having begun a response.
     Silent,
     /// Complete; whether the connection may live on.
@@ -117,7 +117,7 @@ pub(super) enum Outcome {
 /// The response to the request being handled.
 pub struct Responder {
     io: Arc<Io>,
-    state: State,
+    state: ResponseState,
     version: Version,
     head_only: bool,
     keep_alive: bool,
@@ -132,7 +132,7 @@ impl Responder {
     pub(super) fn new(io: Arc<Io>) -> Responder {
         Responder {
             io,
-            state: State::Waiting,
+            state: ResponseState::Waiting,
             version: Version::Http11,
             head_only: false,
             keep_alive: false,
@@ -145,7 +145,7 @@ impl Responder {
 
     /// Begins the response to the next request. `keep_alive`: the connection may live on.
     pub(super) fn prepare(&mut self, version: Version, head_only: bool, keep_alive: bool) {
-        self.state = State::Waiting;
+        self.state = ResponseState::Waiting;
         self.version = version;
         self.head_only = head_only;
         self.keep_alive = keep_alive;
@@ -158,16 +158,16 @@ impl Responder {
         outbox.mark_ahead();
     }
 
-    pub(super) fn outcome(&self) -> Outcome {
+    pub(super) fn outcome(&self) -> ResponseEnd {
         match self.state {
-            State::Waiting => Outcome::Silent,
-            State::Ended => Outcome::Complete {
+            ResponseState::Waiting => ResponseEnd::Silent,
+            ResponseState::Ended => ResponseEnd::Complete {
                 keep: self.keep_alive,
             },
-            State::Body(framing) => Outcome::Cut {
+            ResponseState::Body(framing) => ResponseEnd::Cut {
                 reset: framing == Framing::UntilClose,
             },
-            State::Aborted { until_close } => Outcome::Cut { reset: until_close },
+            ResponseState::Aborted { until_close } => ResponseEnd::Cut { reset: until_close },
         }
     }
 
@@ -175,7 +175,7 @@ impl Responder {
     /// for HTTP/1.0 clients, which know none, and after [`Responder::begin`].
     pub fn informational(&mut self, head: &ResponseHead) {
         debug_assert!((100..200).contains(&head.status) && head.status != 101);
-        if self.version == Version::Http10 || self.state != State::Waiting {
+        if self.version == Version::Http10 || self.state != ResponseState::Waiting {
             return;
         }
         let mut outbox = self.io.outbox();
@@ -194,7 +194,7 @@ impl Responder {
     /// taken care of here. A second call is a mistake of the handler and is ignored.
     pub fn begin(&mut self, head: &ResponseHead, length: Length) {
         debug_assert!(head.status >= 200, "an interim status is no final response");
-        if self.state != State::Waiting {
+        if self.state != ResponseState::Waiting {
             debug_assert!(false, "the response has begun already");
             return;
         }
@@ -241,7 +241,7 @@ impl Responder {
             out.extend_from_slice(b"\r\n\r\n");
         });
         self.sent += (outbox.queued() - before) as u64;
-        self.state = State::Body(framing);
+        self.state = ResponseState::Body(framing);
     }
 
     /// Queues a final response's head that was serialised before: `head` from the status line to its
@@ -254,7 +254,7 @@ impl Responder {
         extra: impl FnOnce(&mut Vec<u8>),
         length: u64,
     ) {
-        if self.state != State::Waiting {
+        if self.state != ResponseState::Waiting {
             debug_assert!(false, "the response has begun already");
             return;
         }
@@ -280,7 +280,7 @@ impl Responder {
             out.extend_from_slice(b"\r\n");
         });
         self.sent += (outbox.queued() - before) as u64;
-        self.state = State::Body(framing);
+        self.state = ResponseState::Body(framing);
     }
 
     /// Whether the connection lives on after a response framed so.
@@ -308,7 +308,7 @@ impl Responder {
     pub fn push_shared(&mut self, bytes: &Bytes) {
         let cut;
         let mut bytes = bytes;
-        let State::Body(framing) = &mut self.state else {
+        let ResponseState::Body(framing) = &mut self.state else {
             return;
         };
         match framing {
@@ -381,7 +381,7 @@ impl Responder {
         mut offset: u64,
         len: u64,
     ) -> Result<(), SendFileError> {
-        let State::Body(framing) = self.state else {
+        let ResponseState::Body(framing) = self.state else {
             return Ok(());
         };
         let len = match framing {
@@ -412,7 +412,7 @@ impl Responder {
             left -= sent;
             self.sent += sent;
             self.body_sent += sent;
-            if let State::Body(Framing::Counted { left }) = &mut self.state {
+            if let ResponseState::Body(Framing::Counted { left }) = &mut self.state {
                 *left -= sent;
             }
             turn::give_way().await;
@@ -490,14 +490,16 @@ impl Responder {
     /// [`abort`](Responder::abort): the client must not take it for whole.
     pub fn end(&mut self) {
         match self.state {
-            State::Body(Framing::Counted { left: 1.. }) | State::Waiting => self.abort(),
-            State::Body(framing) => {
+            ResponseState::Body(Framing::Counted { left: 1.. }) | ResponseState::Waiting => {
+                self.abort()
+            }
+            ResponseState::Body(framing) => {
                 if framing == Framing::Chunked {
                     self.append(|out| out.extend_from_slice(b"0\r\n\r\n"));
                 }
-                self.state = State::Ended;
+                self.state = ResponseState::Ended;
             }
-            State::Ended | State::Aborted { .. } => {}
+            ResponseState::Ended | ResponseState::Aborted { .. } => {}
         }
     }
 
@@ -505,9 +507,9 @@ impl Responder {
     /// without last chunk, short of the promised length, or by a reset, so that the client sees it.
     /// Before [`Responder::begin`]: the connection is closed without an answer.
     pub fn abort(&mut self) {
-        if self.state != State::Ended {
-            self.state = State::Aborted {
-                until_close: self.state == State::Body(Framing::UntilClose),
+        if self.state != ResponseState::Ended {
+            self.state = ResponseState::Aborted {
+                until_close: self.state == ResponseState::Body(Framing::UntilClose),
             };
         }
     }
@@ -519,7 +521,10 @@ impl Responder {
 
     /// Whether the response has been completed or given up.
     pub fn ended(&self) -> bool {
-        matches!(self.state, State::Ended | State::Aborted { .. })
+        matches!(
+            self.state,
+            ResponseState::Ended | ResponseState::Aborted { .. }
+        )
     }
 
     /// The final status; 0 before [`Responder::begin`].

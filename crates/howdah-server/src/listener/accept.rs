@@ -43,7 +43,7 @@ pub(super) struct Acceptor<H> {
 }
 
 /// One listener's share of a thread.
-pub(super) struct Share {
+pub(super) struct ThreadListener {
     pub(super) address: Arc<str>,
     pub(super) proxies: Option<Arc<TrustedPeers>>,
     pub(super) socket: OwnedFd,
@@ -54,7 +54,7 @@ pub(super) struct Share {
 
 impl<H: Handler> Acceptor<H> {
     /// Accepts until the task is aborted.
-    pub(super) async fn run(self: Arc<Self>, share: Share) {
+    pub(super) async fn run(self: Arc<Self>, share: ThreadListener) {
         let mut pause = FIRST_PAUSE;
         let socket = loop {
             // Registering fails like accepting does: for want of memory or watches.
@@ -81,7 +81,7 @@ impl<H: Handler> Acceptor<H> {
         }
     }
 
-    async fn rest(&self, share: &Share, error: &std::io::Error, pause: &mut Duration) {
+    async fn rest(&self, share: &ThreadListener, error: &std::io::Error, pause: &mut Duration) {
         if *pause == FIRST_PAUSE || *pause == LONGEST_PAUSE {
             self.handler.notice(&Notice::AcceptFailed {
                 listener: &share.address,
@@ -165,7 +165,7 @@ impl<H: Handler> Acceptor<H> {
         }
     }
 
-    fn welcome(&self, share: &Share, fd: OwnedFd, peer: Option<SocketAddr>, slot: Slot) {
+    fn welcome(&self, share: &ThreadListener, fd: OwnedFd, peer: Option<SocketAddr>, slot: Slot) {
         let socket = match Socket::new(fd) {
             Ok(socket) => socket,
             Err(error) => {

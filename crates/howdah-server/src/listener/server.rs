@@ -19,7 +19,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::ListenerConfig;
-use super::accept::{Acceptor, Share};
+use super::accept::{Acceptor, ThreadListener};
 use super::slice;
 use crate::http::slots::Slots;
 use crate::http::{Handler, HttpConfig, Lifecycle};
@@ -58,7 +58,7 @@ impl Default for ThreadHooks {
 #[derive(Debug)]
 pub enum StartError {
     /// A thread or its runtime cannot be made.
-    Thread(io::Error),
+    FrontThread(io::Error),
     /// A listener's socket cannot be shared out.
     Listener(io::Error),
 }
@@ -66,7 +66,7 @@ pub enum StartError {
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StartError::Thread(e) => write!(f, "cannot start a front thread: {e}"),
+            StartError::FrontThread(e) => write!(f, "cannot start a front thread: {e}"),
             StartError::Listener(e) => write!(f, "cannot share a listener among threads: {e}"),
         }
     }
@@ -90,13 +90,22 @@ pub struct ServerStats {
 }
 
 enum Command {
-    Add { id: u64, shares: Vec<Share> },
-    Remove { id: u64 },
-    Stop { patience: Duration },
-    Beat { number: u64 },
+    Add {
+        id: u64,
+        shares: Vec<ThreadListener>,
+    },
+    Remove {
+        id: u64,
+    },
+    Stop {
+        patience: Duration,
+    },
+    Beat {
+        number: u64,
+    },
 }
 
-struct Thread {
+struct FrontThread {
     commands: mpsc::UnboundedSender<Command>,
     life: Arc<Lifecycle>,
     beat: Arc<Beat>,
@@ -114,7 +123,7 @@ struct Beat {
 /// Steers a running server from any thread.
 #[derive(Clone)]
 pub struct Control {
-    threads: Arc<[Thread]>,
+    threads: Arc<[FrontThread]>,
     next_listener: Arc<AtomicU64>,
     config: Arc<ArcSwap<HttpConfig>>,
     slots: Arc<Slots>,
@@ -223,7 +232,7 @@ impl Server {
                 next_id: AtomicU64::new(index as u64),
                 id_step: threads as u64,
             });
-            let runtime = runtime(&hooks).map_err(StartError::Thread)?;
+            let runtime = runtime(&hooks).map_err(StartError::FrontThread)?;
             let start = hooks.start.clone();
             let beat = Arc::<Beat>::default();
             let theirs = beat.clone();
@@ -237,8 +246,8 @@ impl Server {
                     theirs.thread.store(id, Ordering::Relaxed);
                     runtime.block_on(front_thread(acceptor, inbox, theirs));
                 })
-                .map_err(StartError::Thread)?;
-            ends.push(Thread {
+                .map_err(StartError::FrontThread)?;
+            ends.push(FrontThread {
                 commands,
                 life,
                 beat,
@@ -391,12 +400,12 @@ impl Drop for EndWithThisThread {
 }
 
 /// Gives every thread a socket and every socket a thread.
-fn share_out(listener: ListenerConfig, threads: usize) -> io::Result<Vec<Vec<Share>>> {
-    let mut shares: Vec<Vec<Share>> = (0..threads).map(|_| Vec::new()).collect();
+fn share_out(listener: ListenerConfig, threads: usize) -> io::Result<Vec<Vec<ThreadListener>>> {
+    let mut shares: Vec<Vec<ThreadListener>> = (0..threads).map(|_| Vec::new()).collect();
     let local = listener
         .local_addr()
         .filter(|address| !address.ip().is_unspecified());
-    let share = |socket: OwnedFd| Share {
+    let share = |socket: OwnedFd| ThreadListener {
         local,
         address: listener.address.clone(),
         proxies: listener.proxies.clone(),

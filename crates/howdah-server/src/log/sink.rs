@@ -141,7 +141,7 @@ struct Shared {
     losing: AtomicBool,
     watcher: OnceLock<Watcher>,
     /// Orders and their outcome; `done` is notified of the outcome.
-    orders: Mutex<Orders>,
+    orders: Mutex<WriterRequests>,
     done: Condvar,
 }
 
@@ -156,7 +156,7 @@ enum Reopen {
 }
 
 #[derive(Default)]
-struct Orders {
+struct WriterRequests {
     flush_asked: u64,
     flush_done: u64,
     reopen: Option<Reopen>,
@@ -200,7 +200,7 @@ impl Sink {
             dropped: AtomicU64::new(0),
             losing: AtomicBool::new(false),
             watcher: OnceLock::new(),
-            orders: Mutex::new(Orders::default()),
+            orders: Mutex::new(WriterRequests::default()),
             done: Condvar::new(),
         });
         let theirs = Arc::clone(&shared);

@@ -25,12 +25,12 @@ use crate::site::config::Authorizer;
 const MOST_IGNORED: usize = 64 << 10;
 
 /// Variables for a script, by name.
-pub(super) type Variables = Vec<(Vec<u8>, Vec<u8>)>;
+pub(super) type GrantedVariables = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// What the authorizers of a route have decided.
 pub(super) enum Permission {
     /// All of them allow the request, and have set these variables.
-    Granted(Variables),
+    Granted(GrantedVariables),
     /// One has answered in place of the site.
     Answered,
 }
@@ -41,7 +41,7 @@ pub(super) async fn ask(
     route: &RouteInfo,
     response: &mut Response<'_>,
 ) -> Result<Permission, Failure> {
-    let mut granted = Variables::new();
+    let mut granted = GrantedVariables::new();
     for authorizer in ctx.site.authorizers(route) {
         let mut run = start(ctx, authorizer)?;
         let mut head = loop {
@@ -75,7 +75,7 @@ pub(super) async fn ask(
 }
 
 /// Adds the variables that an authorizer's head sets.
-fn grant(ctx: RequestContext<'_>, head: &Head, granted: &mut Variables) {
+fn grant(ctx: RequestContext<'_>, head: &Head, granted: &mut GrantedVariables) {
     for (name, value) in &head.headers {
         let Some(name) = variable_of(name) else {
             continue;

@@ -6,42 +6,41 @@ use std::sync::Arc;
 
 use howdah_cache::Pass;
 use howdah_cache::admission::Step;
-use howdah_cache::flight::{Seat, Ticket};
+use howdah_cache::coalescer::{Join, Leader};
 use howdah_cache::object::Object;
 
 use super::bypass::Bypass;
 use super::cache_request::{CacheRequest, Plan};
 use super::context::RequestContext;
-use crate::cache::fill::{self, Against, Order};
+use crate::cache::fill::{self, RenderJob, ShadowCheck};
 use crate::cache::lookup::Variant;
 use crate::cache::subrequest::{Subrequest, whole};
 use crate::client_address::Client;
 
 impl CacheRequest<'_> {
-    /// The right to have the page rendered behind the reader's back, unless somebody does already, or
-    /// others of the kind take all places.
-    fn behind(&self, variant: Variant) -> Option<(Ticket, Order)> {
-        let place = self.cache.behind.clone().try_acquire_owned().ok()?;
-        let Seat::Lead(ticket) = self.cache.flights.board(&variant.key) else {
+    /// Becomes the leader of a render that nobody waits for, unless the page is being rendered already or
+    /// too many such renders are in progress.
+    fn background(&self, variant: Variant) -> Option<(Leader, RenderJob)> {
+        let place = self.cache.background.clone().try_acquire_owned().ok()?;
+        let Join::Leader(leader) = self.cache.coalescer.join(&variant.key) else {
             return None;
         };
-        let mut order = self.order(variant);
-        order.behind = Some(place);
-        Some((ticket, order))
+        let mut job = self.job(variant);
+        job.background = Some(place);
+        Some((leader, job))
     }
 
-    /// Has the page rendered again behind the reader's back, unless somebody does already, or the last
-    /// renders were not stored.
-    pub fn refresh_behind(&self) {
+    /// Renders the page again in the background, unless that is in progress or the last renders were not
+    /// stored.
+    pub fn refresh_in_background(&self) {
         if let Ok(variant) = self.variant()
             && !matches!(self.step(&variant), Step::Pass(_))
         {
-            self.render_behind(variant);
+            self.render_in_background(variant);
         }
     }
 
-    /// Has the page that was just served rendered again behind the reader's back, to be compared with
-    /// it.
+    /// Renders the page that was just served again in the background, to be compared with it.
     pub fn check(&self, page: Arc<Object>) {
         // Another's own request is not repeated for a check.
         if self.is_rfc() {
@@ -50,18 +49,18 @@ impl CacheRequest<'_> {
         let Ok(variant) = self.variant() else {
             return;
         };
-        let Some((ticket, mut order)) = self.behind(variant) else {
+        let Some((leader, mut job)) = self.background(variant) else {
             return;
         };
-        order.against = Some(Against {
+        job.check_against = Some(ShadowCheck {
             page,
             log: self.ctx.front.error_log.clone(),
         });
-        fill::start(order, ticket);
+        fill::start(job, leader);
     }
 
-    fn render_behind(&self, variant: Variant) {
-        let Some((ticket, mut order)) = self.behind(variant) else {
+    fn render_in_background(&self, variant: Variant) {
+        let Some((leader, mut job)) = self.background(variant) else {
             return;
         };
         if self.is_rfc() {
@@ -76,7 +75,7 @@ impl CacheRequest<'_> {
             let Some(own) = own.filter(|own| own.header(b"authorization").is_none()) else {
                 return;
             };
-            order.visitor = Some(Subrequest {
+            job.visitor = Some(Subrequest {
                 request: own,
                 client: Client {
                     address: client.address,
@@ -89,14 +88,14 @@ impl CacheRequest<'_> {
                 local: conn.local,
             });
         }
-        fill::start(order, ticket);
+        fill::start(job, leader);
     }
 
     /// Dry run: has the page rendered for the next reader, if that is to be tried; else says why not.
     pub fn render_for_next(&self) -> Result<(), Bypass> {
         match self.plan() {
             Plan::Render(variant) => {
-                self.render_behind(variant);
+                self.render_in_background(variant);
                 Ok(())
             }
             Plan::Ask(variant) => Err(self.bypass(Pass::NotYetAdmitted, variant, None)),

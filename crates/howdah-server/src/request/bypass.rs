@@ -5,18 +5,18 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use howdah_cache::Pass;
-use howdah_cache::preset::Form;
+use howdah_cache::preset::FormBody;
 use howdah_cache::status::Verdict;
 use howdah_executor::{EffectSink, Run, ScriptBody};
 use howdah_proto::level::Level;
 
 use super::context::{RequestContext, Response};
 use crate::cache::candidate::{self, Candidate};
-use crate::cache::send::tell;
-use crate::cache::trial::Trial;
-use crate::cache::watch::Watch;
+use crate::cache::checks::DryRun;
+use crate::cache::run_effects::RunEffects;
+use crate::cache::send::add_status_fields;
 use crate::cache::write::{self, Write};
-use crate::cache::{PageCache, SiteCache, dialect};
+use crate::cache::{PageCache, SiteCache, vendor_headers};
 use crate::failure::Failure;
 use crate::http::message::{RequestHead, ResponseHead};
 use crate::site::RouteInfo;
@@ -27,9 +27,9 @@ pub(super) struct Bypass {
     /// The name of the cookie that is the reason, if one is.
     pub cookie: Option<Vec<u8>>,
     /// The page that the answer may show to be fit for the cache.
-    pub candidate: Option<Box<candidate::Asked>>,
+    pub candidate: Option<Box<candidate::CandidateRequest>>,
     /// What the answer is compared with, in a dry run.
-    pub dry_run: Option<Arc<Trial>>,
+    pub dry_run: Option<Arc<DryRun>>,
 }
 
 impl From<Pass> for Bypass {
@@ -55,9 +55,9 @@ pub(super) struct BypassContext<'a> {
     cookie: Option<Box<str>>,
     /// How the access log and the counters name it, once that is settled.
     verdict: OnceLock<Verdict>,
-    effects: Arc<Watch>,
+    effects: Arc<RunEffects>,
     candidate: Option<Arc<Candidate>>,
-    dry_run: Option<Arc<Trial>>,
+    dry_run: Option<Arc<DryRun>>,
 }
 
 impl<'a> BypassContext<'a> {
@@ -68,7 +68,7 @@ impl<'a> BypassContext<'a> {
         bypass: Bypass,
         response: &mut Response<'_>,
     ) -> BypassContext<'a> {
-        let effects = Watch::new(cache, ctx.site);
+        let effects = RunEffects::new(cache, ctx.site);
         response.record.effects = Some(effects.clone());
         let Bypass {
             why,
@@ -148,9 +148,9 @@ impl<'a> BypassContext<'a> {
         let has_body = request.header(b"content-length").is_some()
             || request.header(b"transfer-encoding").is_some();
         let form = match self.effects.form.get() {
-            Some(form) => Form::Read(form),
-            None if has_body => Form::Unread,
-            None => Form::Absent,
+            Some(form) => FormBody::Read(form),
+            None if has_body => FormBody::Unread,
+            None => FormBody::Absent,
         };
         write::of(self.part, site, request, client, form)
     }
@@ -164,9 +164,9 @@ impl<'a> BypassContext<'a> {
             site,
             ..
         } = self.ctx;
-        dialect::obey(self.part, request.method(), head);
+        vendor_headers::apply(self.part, request.method(), head);
         site.edit_headers(self.route, head);
-        tell(head, self.verdict());
+        add_status_fields(head, self.verdict());
         self.effects.settle();
         if let Some(cause) = self.cause() {
             let text = cause.replace(|c: char| !c.is_ascii(), "?");

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use howdah_cache::Pass;
-use howdah_cache::policy::State;
-use howdah_cache::purge::Order;
+use howdah_cache::policy::PageState;
+use howdah_cache::purge::PurgeCommand;
 use howdah_proto::level::Level;
 
 use super::bypass::{Bypass, BypassContext};
@@ -17,7 +17,7 @@ use super::dry_run;
 use super::hit::Hit;
 use super::script::LocalRedirect;
 use crate::cache::lookup::{self, Lookup};
-use crate::cache::{PageCache, SiteCache, protocol, steer};
+use crate::cache::{PageCache, SiteCache, admin, protocol};
 use crate::failure::Failure;
 use crate::http::message::ResponseHead;
 use crate::http::{BodyKind, Length, RequestBody, Responder};
@@ -50,8 +50,8 @@ pub(super) fn before<'a>(
     let Some((cache, part)) = ctx.page_cache() else {
         return Ok(Some(Gate::Off));
     };
-    if let Some(orders) = protocol::of(part, ctx.site, ctx.request, ctx.client) {
-        purge(ctx, part, &orders.map_err(Failure::Purge)?, response.out);
+    if let Some(commands) = protocol::of(part, ctx.site, ctx.request, ctx.client) {
+        purge(ctx, part, &commands.map_err(Failure::Purge)?, response.out);
         return Ok(None);
     }
     let has_body =
@@ -113,14 +113,14 @@ fn look<'a>(
                 return None;
             };
             let stale = CacheRequest {
-                old: Some((page.clone(), state)),
+                stale: Some((page.clone(), state)),
                 conditional,
                 ..miss(key)
             };
-            if state != State::Grace {
+            if state != PageState::Grace {
                 return Some(Gate::Miss(Box::new(stale)));
             }
-            stale.refresh_behind();
+            stale.refresh_in_background();
             hit.serve(ctx, part, state, response);
             None
         }
@@ -128,8 +128,13 @@ fn look<'a>(
 }
 
 /// Carries out a purge request and answers it.
-fn purge(ctx: RequestContext<'_>, part: &SiteCache, orders: &[Order], out: &mut Responder) {
-    let text = steer::carry_out(orders.iter().map(|order| (part, order)), &[]);
+fn purge(
+    ctx: RequestContext<'_>,
+    part: &SiteCache,
+    commands: &[PurgeCommand],
+    out: &mut Responder,
+) {
+    let text = admin::execute(commands.iter().map(|command| (part, command)), &[]);
     ctx.note(Level::Info, "Purged", &text);
     let mut head = ResponseHead::new(200);
     head.header(b"Content-Type", b"text/plain; charset=utf-8");

@@ -9,10 +9,10 @@ use std::task::Poll;
 
 use howdah_cache::Pass;
 use howdah_cache::admission::{SEEN_WITHIN, Step};
-use howdah_cache::flight::{Outcome, Seat, Ticket, Waiter};
+use howdah_cache::coalescer::{Follower, Join, Leader, RenderOutcome};
 use howdah_cache::key::Key;
 use howdah_cache::object::Object;
-use howdah_cache::policy::{Scheme, State};
+use howdah_cache::policy::{PageState, Scheme};
 use howdah_cache::status::Verdict;
 use howdah_cache::store::Found;
 
@@ -21,7 +21,7 @@ use super::context::{RequestContext, Response};
 use super::hit::{Hit, is_conditional};
 use super::script::LocalRedirect;
 use crate::cache::candidate;
-use crate::cache::fill::{self, Order};
+use crate::cache::fill::{self, RenderJob};
 use crate::cache::lookup::{self, Variant};
 use crate::cache::{PageCache, SiteCache, now};
 use crate::failure::Failure;
@@ -38,7 +38,7 @@ pub(super) struct CacheRequest<'a> {
     pub part: &'a SiteCache,
     pub key: Box<Key>,
     /// What was found, too old to be served as it is.
-    pub old: Option<(Arc<Object>, State)>,
+    pub stale: Option<(Arc<Object>, PageState)>,
     pub conditional: bool,
 }
 
@@ -65,18 +65,21 @@ pub(super) enum Plan {
 /// What one attempt to get the page has come to.
 enum Attempt {
     /// The page has been looked for, waited for or rendered; `collapsed`: by another request.
-    Ended { outcome: Outcome, collapsed: bool },
+    Ended {
+        outcome: RenderOutcome,
+        collapsed: bool,
+    },
     /// This request is to store its own answer (`cache = "rfc"`).
-    Store(Ticket),
+    Store(Leader),
     /// There is nothing more to try.
     Over(Answered),
 }
 
-/// Waits for a flight's end, or for the client to leave.
-async fn landed(waiter: Waiter, out: &mut Responder) -> Result<Outcome, Failure> {
-    let mut landed = pin!(waiter.wait());
+/// Waits for a render to complete, or for the client to leave.
+async fn completed(follower: Follower, out: &mut Responder) -> Result<RenderOutcome, Failure> {
+    let mut completed = pin!(follower.wait());
     poll_fn(|cx| {
-        if let Poll::Ready(outcome) = landed.as_mut().poll(cx) {
+        if let Poll::Ready(outcome) = completed.as_mut().poll(cx) {
             return Poll::Ready(Ok(outcome));
         }
         match out.poll_client_gone(cx) {
@@ -100,7 +103,7 @@ impl<'a> CacheRequest<'a> {
             cache,
             part,
             key,
-            old: None,
+            stale: None,
             conditional: false,
         }
     }
@@ -113,9 +116,9 @@ impl<'a> CacheRequest<'a> {
         self.part.rules().scheme == Scheme::Rfc
     }
 
-    /// What the leader of a flight of this request's page orders.
-    pub fn order(&self, variant: Variant) -> Order {
-        Order {
+    /// The job that renders this request's page.
+    pub fn job(&self, variant: Variant) -> RenderJob {
+        RenderJob {
             service: self.ctx.service().clone(),
             cache: self.cache.clone(),
             key: self.key.clone(),
@@ -124,23 +127,23 @@ impl<'a> CacheRequest<'a> {
             variant: variant.key,
             id: self.ctx.id,
             visitor: None,
-            against: None,
-            behind: None,
+            check_against: None,
+            background: None,
         }
     }
 
     /// The request bypasses the cache, which looks at its answer if that is worth it.
-    pub fn bypass(&self, why: Pass, variant: Variant, ticket: Option<Ticket>) -> Bypass {
+    pub fn bypass(&self, why: Pass, variant: Variant, leader: Option<Leader>) -> Bypass {
         let request = self.ctx.request;
         let worth_a_look = !self.is_rfc() && request.method() == b"GET";
         Bypass {
             // Boxed: a connection's memory is that of its largest state.
             candidate: worth_a_look.then(|| {
-                Box::new(candidate::Asked {
+                Box::new(candidate::CandidateRequest {
                     key: self.key.clone(),
                     variant: variant.key,
                     conditional: is_conditional(request),
-                    ticket,
+                    leader,
                 })
             }),
             ..why.into()
@@ -153,10 +156,10 @@ impl<'a> CacheRequest<'a> {
             return Step::Render;
         }
         // What is stale has been stored before.
-        let within = (self.key.query().is_some() && self.old.is_none()).then_some(SEEN_WITHIN);
+        let within = (self.key.query().is_some() && self.stale.is_none()).then_some(SEEN_WITHIN);
         let admission = &self.cache.admission;
         match admission.step(&variant.key, self.part.epoch(), now(), within) {
-            Step::Ask if self.old.is_some() => Step::Render,
+            Step::Ask if self.stale.is_some() => Step::Render,
             step => step,
         }
     }
@@ -169,7 +172,7 @@ impl<'a> CacheRequest<'a> {
         target: &ScriptTarget,
         response: &mut Response<'_>,
     ) -> Result<Answered, Failure> {
-        if self.old.is_none() && self.look_on_disk(response).await {
+        if self.stale.is_none() && self.look_on_disk(response).await {
             return Ok(Answered::Yes);
         }
         for attempt in 0..LOOKS {
@@ -178,23 +181,23 @@ impl<'a> CacheRequest<'a> {
             }
             let (outcome, collapsed) = match self.attempt(response).await? {
                 Attempt::Ended { outcome, collapsed } => (outcome, collapsed),
-                Attempt::Store(ticket) => {
-                    return self.store_response(route, target, ticket, response).await;
+                Attempt::Store(leader) => {
+                    return self.store_response(route, target, leader, response).await;
                 }
                 Attempt::Over(answered) => return Ok(answered),
             };
             match outcome {
                 // Under `rfc` the leader's page may be another variant than this request's.
-                Outcome::Stored(page) if !self.is_rfc() => {
+                RenderOutcome::Stored(page) if !self.is_rfc() => {
                     let state = page.state(&self.part.generations, now());
-                    if matches!(state, Some(State::Fresh | State::Grace)) {
+                    if matches!(state, Some(PageState::Fresh | PageState::Grace)) {
                         self.deliver(&page, Verdict::Stored { collapsed }, response);
                         return Ok(Answered::Yes);
                     }
                 }
-                Outcome::Stored(_) | Outcome::LookAgain => {}
-                Outcome::Passed(why) => {
-                    if why.is_failure() && self.serve_old(response) {
+                RenderOutcome::Stored(_) | RenderOutcome::LookAgain => {}
+                RenderOutcome::Passed(why) => {
+                    if why.is_failure() && self.serve_stale(response) {
                         return Ok(Answered::Yes);
                     }
                     return Ok(Answered::No(match self.variant() {
@@ -217,21 +220,21 @@ impl<'a> CacheRequest<'a> {
 
     /// Has the visitor's own answer looked at, or waits for the verdict on another's.
     async fn ask(&self, variant: Variant, response: &mut Response<'_>) -> Result<Attempt, Failure> {
-        let bypass = match self.cache.flights.board(&variant.key) {
-            // Between the look and the seat another visitor's answer may have been judged.
-            Seat::Lead(ticket) if !matches!(self.step(&variant), Step::Ask) => {
-                ticket.land(Outcome::LookAgain);
+        let bypass = match self.cache.coalescer.join(&variant.key) {
+            // Between the lookup and `join` another visitor's answer may have been judged.
+            Join::Leader(leader) if !matches!(self.step(&variant), Step::Ask) => {
+                leader.complete(RenderOutcome::LookAgain);
                 return Ok(Attempt::Ended {
-                    outcome: Outcome::LookAgain,
+                    outcome: RenderOutcome::LookAgain,
                     collapsed: false,
                 });
             }
-            Seat::Lead(ticket) => self.bypass(Pass::NotYetAdmitted, variant, Some(ticket)),
-            Seat::Wait(waiter) => match landed(waiter, response.out).await? {
-                Outcome::Passed(why) => self.bypass(why, variant, None),
-                Outcome::Stored(_) | Outcome::LookAgain => {
+            Join::Leader(leader) => self.bypass(Pass::NotYetAdmitted, variant, Some(leader)),
+            Join::Follower(follower) => match completed(follower, response.out).await? {
+                RenderOutcome::Passed(why) => self.bypass(why, variant, None),
+                RenderOutcome::Stored(_) | RenderOutcome::LookAgain => {
                     return Ok(Attempt::Ended {
-                        outcome: Outcome::LookAgain,
+                        outcome: RenderOutcome::LookAgain,
                         collapsed: true,
                     });
                 }
@@ -246,11 +249,11 @@ impl<'a> CacheRequest<'a> {
         variant: Variant,
         response: &mut Response<'_>,
     ) -> Result<Attempt, Failure> {
-        let ticket = match self.cache.flights.board(&variant.key) {
-            Seat::Lead(ticket) => ticket,
-            Seat::Wait(waiter) => {
+        let leader = match self.cache.coalescer.join(&variant.key) {
+            Join::Leader(leader) => leader,
+            Join::Follower(follower) => {
                 return Ok(Attempt::Ended {
-                    outcome: landed(waiter, response.out).await?,
+                    outcome: completed(follower, response.out).await?,
                     collapsed: true,
                 });
             }
@@ -258,20 +261,20 @@ impl<'a> CacheRequest<'a> {
         if self.is_rfc() {
             return Ok(match self.ctx.request.method() {
                 b"HEAD" => Attempt::Over(Answered::No(Pass::NotYetAdmitted.into())),
-                _ => Attempt::Store(ticket),
+                _ => Attempt::Store(leader),
             });
         }
-        // Between the look and the seat the page may have been stored.
-        let old = self.old.clone();
+        // Between the lookup and `join` the page may have been stored.
+        let stale = self.stale.clone();
         if self.look_again(response) {
-            ticket.land(Outcome::LookAgain);
+            leader.complete(RenderOutcome::LookAgain);
             return Ok(Attempt::Over(Answered::Yes));
         }
-        self.old = self.old.take().or(old);
-        let waiter = ticket.waiter();
-        fill::start(self.order(variant), ticket);
+        self.stale = self.stale.take().or(stale);
+        let follower = leader.follower();
+        fill::start(self.job(variant), leader);
         Ok(Attempt::Ended {
-            outcome: landed(waiter, response.out).await?,
+            outcome: completed(follower, response.out).await?,
             collapsed: false,
         })
     }
@@ -290,11 +293,11 @@ impl<'a> CacheRequest<'a> {
         let Found::Page(page, state) = found.await else {
             return false;
         };
-        self.old = Some((page.clone(), state));
+        self.stale = Some((page.clone(), state));
         match state {
-            State::Grace => self.refresh_behind(),
-            State::Fresh => {}
-            State::IfError | State::Stale => return false,
+            PageState::Grace => self.refresh_in_background(),
+            PageState::Fresh => {}
+            PageState::IfError | PageState::Stale => return false,
         }
         let hit = Hit {
             page: &page,
@@ -319,7 +322,9 @@ impl<'a> CacheRequest<'a> {
                 Pass::NotYetAdmitted
             }
             Step::Ask => return Plan::Ask(variant),
-            Step::Render if self.old.is_none() && !self.is_worth_a_try() => Pass::SiteRarelyStores,
+            Step::Render if self.stale.is_none() && !self.is_worth_a_try() => {
+                Pass::SiteRarelyStores
+            }
             Step::Render => return Plan::Render(variant),
         };
         Plan::Pass(self.bypass(why, variant, None))
@@ -335,30 +340,30 @@ impl<'a> CacheRequest<'a> {
         let memory = &self.cache.memory;
         let found = memory.look(self.key.as_bytes(), variant, &self.part.generations, now());
         match found {
-            Found::Page(page, State::Fresh) => {
+            Found::Page(page, PageState::Fresh) => {
                 self.deliver(&page, Verdict::Stored { collapsed: true }, response);
                 true
             }
             Found::Page(page, state) => {
-                self.old = Some((page, state));
+                self.stale = Some((page, state));
                 false
             }
             Found::Nothing => {
-                self.old = None;
+                self.stale = None;
                 false
             }
         }
     }
 
     /// Serves a page beyond its lifetime because it could not be rendered, if it may be.
-    pub fn serve_old(&self, response: &mut Response<'_>) -> bool {
-        let Some((page, _)) = &self.old else {
+    pub fn serve_stale(&self, response: &mut Response<'_>) -> bool {
+        let Some((page, _)) = &self.stale else {
             return false;
         };
         // Looked at again: something may have been written meanwhile.
         let now = now();
         match page.state(&self.part.generations, now) {
-            None | Some(State::Stale) => false,
+            None | Some(PageState::Stale) => false,
             Some(state) => {
                 let hit = Hit {
                     page,

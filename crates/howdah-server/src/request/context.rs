@@ -7,8 +7,8 @@ use howdah_executor::RunTiming;
 use howdah_proto::level::Level;
 
 use super::Front;
+use crate::cache::run_effects::RunEffects;
 use crate::cache::send::Later;
-use crate::cache::watch::Watch;
 use crate::cache::{PageCache, SiteCache};
 use crate::client_address::Client;
 use crate::failure::Failure;
@@ -81,7 +81,7 @@ pub(super) struct Record {
     /// What the page cache did, where a site has it on.
     pub cache: Option<Verdict>,
     /// The side effects of the run, where a site has the page cache on.
-    pub effects: Option<Arc<Watch>>,
+    pub effects: Option<Arc<RunEffects>>,
     /// The name of the cookie by which the request bypassed the page cache.
     pub cookie: Option<Box<str>>,
     /// The stored page that is the answer, whose coded form is to be made.

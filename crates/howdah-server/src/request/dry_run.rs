@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use howdah_cache::Pass;
-use howdah_cache::policy::State;
+use howdah_cache::policy::PageState;
 
 use super::bypass::Bypass;
 use super::cache_request::CacheRequest;
 use super::context::RequestContext;
+use crate::cache::checks::DryRun;
 use crate::cache::lookup::{self, Lookup};
-use crate::cache::trial::Trial;
 use crate::cache::{PageCache, SiteCache};
 
 /// Why the request bypasses the cache: its own reason, or the dry run; and what its answer is looked
@@ -21,8 +21,8 @@ pub(super) fn look(
     part: &SiteCache,
     has_body: bool,
 ) -> Bypass {
-    let miss = |key, old| CacheRequest {
-        old,
+    let miss = |key, stale| CacheRequest {
+        stale,
         ..CacheRequest::new(ctx, cache, part, key)
     };
     let missed = match lookup::look(cache, part, ctx.site, ctx.request, ctx.client, has_body) {
@@ -34,14 +34,14 @@ pub(super) fn look(
         }
         Lookup::Page {
             page, state, key, ..
-        } if matches!(state, State::Fresh | State::Grace) => {
+        } if matches!(state, PageState::Fresh | PageState::Grace) => {
             part.checks.would(true);
             if let Some(key) = key {
-                miss(key, Some((page.clone(), state))).refresh_behind();
+                miss(key, Some((page.clone(), state))).refresh_in_background();
             }
             let is_get = ctx.request.method() == b"GET";
             return Bypass {
-                dry_run: is_get.then(|| Trial::new(page, part.rules().max_object)),
+                dry_run: is_get.then(|| DryRun::new(page, part.rules().max_object)),
                 ..Pass::DryRun.into()
             };
         }

@@ -16,7 +16,7 @@ use crate::http::{Length, Responder, SendFileError};
 use crate::refusal::Refusal;
 use crate::respond;
 use crate::site::{RouteInfo, Site};
-use crate::static_file::{Piece, StaticAnswer, StaticBody, StaticPlan, coded};
+use crate::static_file::{BodyPiece, StaticAnswer, StaticBody, StaticPlan, coded};
 
 /// Files up to this size are compressed while they are sent; larger ones should lie beside their
 /// compressed form, where they cost nothing.
@@ -65,8 +65,8 @@ pub(super) async fn send_body(answer: StaticAnswer, out: &mut Responder) -> Resu
             out.begin(&answer.head, Length::Known(length));
             for piece in pieces {
                 match piece {
-                    Piece::Text(text) => out.push(text),
-                    Piece::Range { offset, len } => {
+                    BodyPiece::Text(text) => out.push(text),
+                    BodyPiece::Range { offset, len } => {
                         Box::pin(out.send_file(&file, offset, len))
                             .await
                             .map_err(failure)?;
@@ -120,11 +120,11 @@ fn compress(
     let is_head = ctx.request.method() == b"HEAD";
     let form = match (choice.coding, answer.whole()) {
         (Some(coding), Some(meta)) => match form_at_once(answer, &meta, coding, is_head)? {
-            Form::Plain => None,
-            Form::Coded(bytes) => Some(StaticBody::Bytes(bytes)),
+            FileForm::Plain => None,
+            FileForm::Coded(bytes) => Some(StaticBody::Bytes(bytes)),
             // Not made for a length that HEAD need not tell (RFC 9110 §9.3.2).
-            Form::Missing if is_head => Some(StaticBody::Empty),
-            Form::Missing => {
+            FileForm::Missing if is_head => Some(StaticBody::Empty),
+            FileForm::Missing => {
                 return Ok(Some(Missing {
                     choice,
                     meta,
@@ -167,7 +167,7 @@ impl Missing {
 }
 
 /// What there is of a file's coded form.
-enum Form {
+enum FileForm {
     /// The file is shorter as it is.
     Plain,
     /// The compressed bytes of the file.
@@ -182,10 +182,10 @@ fn form_at_once(
     meta: &Meta,
     coding: Coding,
     is_head: bool,
-) -> Result<Form, Failure> {
+) -> Result<FileForm, Failure> {
     if let (Some(entry), StaticBody::Bytes(bytes)) = (&answer.kept, &answer.body) {
         if let Some(form) = entry.coded.ready(coding) {
-            return Ok(Form::Coded(form));
+            return Ok(FileForm::Coded(form));
         }
         if !is_head && bytes.len() <= stream::at_once(coding) {
             let encode = || {
@@ -196,14 +196,14 @@ fn form_at_once(
             };
             let form = entry.coded.get(coding, encode);
             return form
-                .map(Form::Coded)
+                .map(FileForm::Coded)
                 .map_err(|e| Failure::EncoderFailed(e.to_string()));
         }
     }
     Ok(match coded::ready(meta, coding) {
-        Some(Some(form)) => Form::Coded(form),
-        Some(None) => Form::Plain,
-        None => Form::Missing,
+        Some(Some(form)) => FileForm::Coded(form),
+        Some(None) => FileForm::Plain,
+        None => FileForm::Missing,
     })
 }
 

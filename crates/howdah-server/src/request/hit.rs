@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use howdah_cache::Millis;
 use howdah_cache::object::Object;
-use howdah_cache::policy::State;
+use howdah_cache::policy::PageState;
 use howdah_cache::status::Verdict;
 
 use super::context::{RequestContext, Response};
@@ -26,13 +26,13 @@ impl Hit<'_> {
         self,
         ctx: RequestContext<'_>,
         part: &SiteCache,
-        state: State,
+        state: PageState,
         response: &mut Response<'_>,
     ) {
         let ttl = self.page.freshness.ttl(self.now).div_euclid(1000);
         let verdict = Verdict::Hit {
             ttl: match state {
-                State::Fresh => ttl,
+                PageState::Fresh => ttl,
                 // After a soft purge its own lifetime is not over.
                 _ => ttl.min(-1),
             },

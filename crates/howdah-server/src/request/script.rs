@@ -218,13 +218,13 @@ async fn send_file(
     edit: Edit<'_>,
     out: &mut Responder,
 ) -> Result<(), Failure> {
-    let orders = head::orders(script);
+    let instructions = head::instructions(script);
     let content_type = script
         .headers
         .iter()
         .find(|(name, _)| name.eq_ignore_ascii_case(b"content-type"))
         .map(|(_, value)| &value[..]);
-    let plan = match orders.send_file {
+    let plan = match instructions.send_file {
         Some(SendFile::AccelRedirect(target)) => {
             ctx.site
                 .accel_redirect(target, ctx.request, permitted, content_type)
@@ -242,8 +242,8 @@ async fn send_file(
     let mut answer = plan
         .and_then(|plan| Ok(plan.answer(ctx.request)?))
         .map_err(refused)?;
-    if answer.head.status == 200 && orders.status != 200 {
-        answer.head.status = orders.status;
+    if answer.head.status == 200 && instructions.status != 200 {
+        answer.head.status = instructions.status;
     }
     head::merge(&mut answer.head, script);
     edit(&mut answer.head);

@@ -4,7 +4,7 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 
-use howdah_cache::flight::{Outcome, Ticket};
+use howdah_cache::coalescer::{Leader, RenderOutcome};
 use howdah_cache::generation::{Force, Purge};
 use howdah_cache::object::Object;
 use howdah_cache::status::Verdict;
@@ -15,11 +15,11 @@ use super::cache_request::{Answered, CacheRequest};
 use super::context::{RequestContext, Response};
 use super::script;
 use crate::cache::judge::JudgedHead;
-use crate::cache::send::tell;
+use crate::cache::run_effects::RunEffects;
+use crate::cache::send::add_status_fields;
 use crate::cache::subrequest::whole;
 use crate::cache::tee::Tee;
-use crate::cache::watch::Watch;
-use crate::cache::{Line, dialect, fields, lookup, now};
+use crate::cache::{FieldLine, fields, lookup, now, vendor_headers};
 use crate::failure::Failure;
 use crate::http::Responder;
 use crate::http::message::{RequestHead, ResponseHead};
@@ -32,7 +32,7 @@ use crate::site::{RouteInfo, ScriptTarget};
 /// The script's run, and what is known of the page before it answers.
 struct Begun {
     run: Box<dyn Run>,
-    effects: Arc<Watch>,
+    effects: Arc<RunEffects>,
     /// The request for the whole page.
     request: RequestHead,
     /// The generation in which the run began.
@@ -47,18 +47,18 @@ impl CacheRequest<'_> {
         &self,
         route: &RouteInfo,
         target: &ScriptTarget,
-        ticket: Ticket,
+        leader: Leader,
         response: &mut Response<'_>,
     ) -> Result<Answered, Failure> {
-        let validated = self.old.as_ref().map(|(page, _)| &**page);
+        let validated = self.stale.as_ref().map(|(page, _)| &**page);
         let Some(request) = whole(self.ctx.request, validated) else {
             return Ok(Answered::No(Pass::HeadTooLarge.into()));
         };
         let mut begun = self.begin(request, target)?;
         let first = match first_event(&mut *begun.run, response.out).await {
             Ok(first) => first,
-            Err(_) if self.serve_old(response) => {
-                ticket.land(Outcome::Passed(Pass::RunFailed));
+            Err(_) if self.serve_stale(response) => {
+                leader.complete(RenderOutcome::Passed(Pass::RunFailed));
                 return Ok(Answered::Yes);
             }
             Err(error) => return Err(Failure::Run(error)),
@@ -68,12 +68,12 @@ impl CacheRequest<'_> {
             let head = JudgedHead::new(self.ctx.site, route, head);
             let answered = self.answer_from_store(&head, &mut begun, response).await;
             if let Some(outcome) = answered {
-                ticket.land(outcome);
+                leader.complete(outcome);
                 return Ok(Answered::Yes);
             }
             judged = Some(head);
         }
-        self.pass_on(begun, (first, judged), route, ticket, response)
+        self.pass_on(begun, (first, judged), route, leader, response)
             .await
     }
 
@@ -92,7 +92,7 @@ impl CacheRequest<'_> {
             target,
             BodyLength::None,
         )?;
-        let effects = Watch::new(self.cache, self.ctx.site);
+        let effects = RunEffects::new(self.cache, self.ctx.site);
         let run = service.start(
             target,
             ScriptRequest {
@@ -119,8 +119,8 @@ impl CacheRequest<'_> {
         head: &JudgedHead,
         begun: &mut Begun,
         response: &mut Response<'_>,
-    ) -> Option<Outcome> {
-        if let (304, Some((page, _))) = (head.status, &self.old) {
+    ) -> Option<RenderOutcome> {
+        if let (304, Some((page, _))) = (head.status, &self.stale) {
             let page = self.freshen(page, head, begun);
             while !matches!(
                 poll_fn(|cx| begun.run.poll_event(cx)).await,
@@ -128,10 +128,10 @@ impl CacheRequest<'_> {
             ) {}
             response.record.run = begun.run.timing();
             self.deliver(&page, Verdict::Validated, response);
-            return Some(Outcome::LookAgain);
+            return Some(RenderOutcome::LookAgain);
         }
-        let failed = head.status >= 500 && self.serve_old(response);
-        failed.then_some(Outcome::Passed(Pass::ServerError))
+        let failed = head.status >= 500 && self.serve_stale(response);
+        failed.then_some(RenderOutcome::Passed(Pass::ServerError))
     }
 
     /// Whether the response may be stored, as far as its head and its run say.
@@ -153,20 +153,20 @@ impl CacheRequest<'_> {
         begun: Begun,
         (first, head): (Event, Option<JudgedHead>),
         route: &RouteInfo,
-        ticket: Ticket,
+        leader: Leader,
         response: &mut Response<'_>,
     ) -> Result<Answered, Failure> {
         let ctx = self.ctx;
         let judged = self.judge(head.as_ref(), &begun);
-        let (verdict, limit, ticket) = match &judged {
+        let (verdict, limit, leader) = match &judged {
             Ok(_) => {
                 let stored = Verdict::Stored { collapsed: false };
-                (stored, self.part.rules().max_object, Some(ticket))
+                (stored, self.part.rules().max_object, Some(leader))
             }
             Err(why) => {
                 // No request waits for an answer that it will not get.
                 // Not remembered either: nothing is rendered twice by trying.
-                ticket.land(Outcome::Passed(*why));
+                leader.complete(RenderOutcome::Passed(*why));
                 (Verdict::Pass(*why), 0, None)
             }
         };
@@ -175,25 +175,25 @@ impl CacheRequest<'_> {
         let effects = begun.effects.clone();
         let edit = |head: &mut ResponseHead| {
             respond::number(head, ctx.id);
-            dialect::obey(self.part, ctx.request.method(), head);
+            vendor_headers::apply(self.part, ctx.request.method(), head);
             effects.settle();
             ctx.site.edit_headers(route, head);
-            tell(head, verdict);
+            add_status_fields(head, verdict);
         };
         let mut tee = Tee::new(begun.run, first, limit, Some(effects.clone()));
         let ended = script::pass_on(ctx, &mut tee, &edit, None, response).await;
         effects.settle();
         if matches!(ended, Ended::Complete)
-            && let (Ok(mut storable), Some(head), Some(ticket)) = (judged, head, ticket)
+            && let (Ok(mut storable), Some(head), Some(leader)) = (judged, head, leader)
             && effects.tag(&mut storable).is_ok()
         {
             let page = tee.body().and_then(|body| {
                 let page = head.page(&storable, body, self.key.as_bytes(), begun.born)?;
                 self.keep(&storable, &begun.request, page)
             });
-            ticket.land(match page {
-                Ok(page) => Outcome::Stored(page),
-                Err(why) => Outcome::Passed(why),
+            leader.complete(match page {
+                Ok(page) => RenderOutcome::Stored(page),
+                Err(why) => RenderOutcome::Passed(why),
             });
         }
         let finished = script::finish(ctx, ended, &[], &edit, response);
@@ -221,7 +221,7 @@ impl CacheRequest<'_> {
             let mut lines = update.lines.iter();
             lines.any(|(n, _)| n.eq_ignore_ascii_case(name))
         };
-        let mut lines: Vec<Line> = page
+        let mut lines: Vec<FieldLine> = page
             .fields()
             .filter(|(name, _)| !named(name))
             .map(|(n, v)| (n.to_vec(), v.to_vec()))

@@ -11,8 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Sleep;
 
-use super::answer::Answer;
 use super::pump_config::PumpConfig;
+use super::response_sink::ResponseSink;
 use super::spill::{SpillError, SpillFile};
 use super::wait::ScriptWait;
 use crate::failure::Failure;
@@ -104,7 +104,7 @@ impl<'a> Backlog<'a> {
     }
 
     /// Takes bytes as the client will get them.
-    pub fn push(&mut self, bytes: Bytes, out: &mut impl Answer) {
+    pub fn push(&mut self, bytes: Bytes, out: &mut impl ResponseSink) {
         if bytes.is_empty() {
             return;
         }
@@ -122,7 +122,11 @@ impl<'a> Backlog<'a> {
     }
 
     /// Moves what is in the file to the queue, as far as the client has made room there.
-    pub fn refill(&mut self, out: &mut impl Answer, moved: &mut usize) -> Result<(), Failure> {
+    pub fn refill(
+        &mut self,
+        out: &mut impl ResponseSink,
+        moved: &mut usize,
+    ) -> Result<(), Failure> {
         let Spill::Yes(spilled) = &mut self.spill else {
             return Ok(());
         };
@@ -146,7 +150,12 @@ impl<'a> Backlog<'a> {
 
     /// Whether another event may be asked for; `unbuffered`: the script wants no file. When there is no
     /// room, the task is woken once there may be some.
-    pub fn room(&mut self, cx: &mut Context<'_>, out: &impl Answer, unbuffered: bool) -> Room {
+    pub fn room(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &impl ResponseSink,
+        unbuffered: bool,
+    ) -> Room {
         let room = self.look_for_room(cx, out, unbuffered);
         if let (Room::Yes, Some(waits)) = (&room, &mut self.waits) {
             waits.over();
@@ -154,7 +163,12 @@ impl<'a> Backlog<'a> {
         room
     }
 
-    fn look_for_room(&mut self, cx: &mut Context<'_>, out: &impl Answer, unbuffered: bool) -> Room {
+    fn look_for_room(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &impl ResponseSink,
+        unbuffered: bool,
+    ) -> Room {
         match &self.spill {
             Spill::Yes(spilled) => {
                 let more = spilled.file.size() < self.config.buffers.response_spill;
@@ -193,7 +207,7 @@ impl<'a> Backlog<'a> {
     }
 
     /// To be polled while there is [`Room::No`]. Ready: the client is too slow for its script to wait.
-    pub fn poll_too_slow(&mut self, out: &impl Answer, cx: &mut Context<'_>) -> Poll<()> {
+    pub fn poll_too_slow(&mut self, out: &impl ResponseSink, cx: &mut Context<'_>) -> Poll<()> {
         let waits = self.waits.get_or_insert_with(Box::default);
         waits.poll(out.taken(), cx)
     }

@@ -7,7 +7,7 @@ use crate::http::message::ResponseHead;
 
 /// What a script asks of the server by its head.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Orders<'h> {
+pub struct Instructions<'h> {
     /// `Content-Length`, if it is one number.
     pub announced: Option<u64>,
     /// `X-Accel-Redirect` or `X-Sendfile`: send this file in place of the body.
@@ -46,39 +46,41 @@ pub fn location(head: &Head) -> Option<&[u8]> {
     Some(&found.1)
 }
 
-/// Reads what a script's head orders the server to do.
-pub fn orders(head: &Head) -> Orders<'_> {
-    let mut orders = Orders {
+/// Reads what a script's head instructs the server to do.
+pub fn instructions(head: &Head) -> Instructions<'_> {
+    let mut instructions = Instructions {
         status: head.status,
         reason: &head.reason,
-        ..Orders::default()
+        ..Instructions::default()
     };
     let (mut lengths, mut status) = (0, None);
     for (name, value) in &head.headers {
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
         match name.len() {
             6 if is(b"status") => status = status.or_else(|| status_field(value)),
-            10 if is(b"x-sendfile") => orders.send_file = Some(SendFile::Sendfile(value)),
+            10 if is(b"x-sendfile") => instructions.send_file = Some(SendFile::Sendfile(value)),
             14 if is(b"content-length") => {
                 lengths += 1;
-                orders.announced = decimal(value);
+                instructions.announced = decimal(value);
             }
             16 if is(b"x-accel-redirect") => {
-                orders.send_file = Some(SendFile::AccelRedirect(value))
+                instructions.send_file = Some(SendFile::AccelRedirect(value))
             }
-            17 if is(b"x-accel-buffering") => orders.unbuffered = value.eq_ignore_ascii_case(b"no"),
+            17 if is(b"x-accel-buffering") => {
+                instructions.unbuffered = value.eq_ignore_ascii_case(b"no")
+            }
             _ => {}
         }
     }
     // Two lengths are no length, whatever they say.
     if lengths > 1 {
-        orders.announced = None;
+        instructions.announced = None;
     }
     // As php-fpm's sapi_cgi_send_headers: `Status:` counts where no other status was set.
     if let (200, Some((code, reason))) = (head.status, status) {
-        (orders.status, orders.reason) = (code, reason);
+        (instructions.status, instructions.reason) = (code, reason);
     }
-    orders
+    instructions
 }
 
 fn decimal(value: &[u8]) -> Option<u64> {
@@ -117,10 +119,10 @@ fn stays_here(name: &[u8]) -> bool {
 }
 
 /// The head for the client, before the site's rules and compression.
-pub fn for_client(head: &Head, orders: &Orders<'_>) -> ResponseHead {
-    let mut out = ResponseHead::new(orders.status);
-    if !orders.reason.is_empty() {
-        out.reason = Some(orders.reason.to_vec());
+pub fn for_client(head: &Head, instructions: &Instructions<'_>) -> ResponseHead {
+    let mut out = ResponseHead::new(instructions.status);
+    if !instructions.reason.is_empty() {
+        out.reason = Some(instructions.reason.to_vec());
     }
     // With the separators, and room for what compression adds.
     let fields = head.headers.iter();
@@ -170,7 +172,7 @@ mod tests {
     use crate::script::rig::script_head as script;
 
     fn check(head: &Head, status: u16, lines: &str) {
-        let out = for_client(head, &orders(head));
+        let out = for_client(head, &instructions(head));
         let got = String::from_utf8(out.lines().to_vec()).unwrap();
         assert_eq!((out.status, got.as_str()), (status, lines));
     }
@@ -200,9 +202,13 @@ mod tests {
         );
         let lines = "X-Accel-Redirected: no\r\nSet-Cookie: a=1\r\nset-cookie: b=2\r\nContent-Type: image/png\r\n";
         check(&head, 201, lines);
-        let orders = orders(&head);
+        let instructions = instructions(&head);
         assert_eq!(
-            (orders.announced, orders.unbuffered, orders.send_file),
+            (
+                instructions.announced,
+                instructions.unbuffered,
+                instructions.send_file
+            ),
             (Some(5), true, None)
         );
     }
@@ -215,7 +221,7 @@ mod tests {
             check(&script(200, &[("Status", bad)]), 200, "");
         }
         let head = script(200, &[("Status", "404 Gone Fishing")]);
-        assert_eq!(orders(&head).reason, b"Gone Fishing");
+        assert_eq!(instructions(&head).reason, b"Gone Fishing");
     }
 
     #[test]
@@ -225,7 +231,11 @@ mod tests {
             &[("Content-Length", "+5")],
             &[("Content-Length", "")],
         ] {
-            assert_eq!(orders(&script(200, fields)).announced, None, "{fields:?}");
+            assert_eq!(
+                instructions(&script(200, fields)).announced,
+                None,
+                "{fields:?}"
+            );
         }
     }
 
@@ -271,11 +281,11 @@ mod tests {
     #[test]
     fn a_named_file_is_an_order() {
         assert_eq!(
-            orders(&script(200, &[("X-Accel-Redirect", "/f")])).send_file,
+            instructions(&script(200, &[("X-Accel-Redirect", "/f")])).send_file,
             Some(SendFile::AccelRedirect(b"/f"))
         );
         assert_eq!(
-            orders(&script(200, &[("x-sendfile", "/srv/f")])).send_file,
+            instructions(&script(200, &[("x-sendfile", "/srv/f")])).send_file,
             Some(SendFile::Sendfile(b"/srv/f"))
         );
     }

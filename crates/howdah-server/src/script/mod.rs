@@ -3,13 +3,12 @@
 //! - [`frame`]: the meta-variables.
 //! - [`body`]: the request body, whole or as it arrives.
 //! - [`pump`]: the run's events become a response; [`coder`]: it is compressed; [`backlog`]: what the
-//!   client has not taken yet; [`answer`]: the client's side.
+//!   client has not taken yet; [`response_sink`]: the client's side.
 //! - [`head`]: the script's response head as the client gets it.
 //! - [`spill`]: what does not fit memory.
 //! - [`streams`]: how many processes may read bodies that are still arriving.
 //! - [`wait`]: a script that waits for its client.
 
-pub mod answer;
 mod backlog;
 pub mod body;
 mod coder;
@@ -17,6 +16,7 @@ pub mod frame;
 pub mod head;
 pub mod pump;
 pub mod pump_config;
+pub mod response_sink;
 #[cfg(test)]
 mod rig;
 pub mod spill;

@@ -15,11 +15,11 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use howdah_executor::{Event, Head, Run};
 
-use super::answer::Answer;
 use super::backlog::{Backlog, REFILL, Room};
 use super::coder::Coder;
 use super::head;
 use super::pump_config::PumpConfig;
+use super::response_sink::ResponseSink;
 use super::spill::SpillError;
 use crate::encoding::stream::{self, Then};
 use crate::encoding::{Coding, Encoder, policy};
@@ -145,7 +145,7 @@ impl<'a> Pump<'a> {
         &mut self,
         cx: &mut Context<'_>,
         run: &mut dyn Run,
-        out: &mut impl Answer,
+        out: &mut impl ResponseSink,
     ) -> Poll<Ended> {
         let mut moved = 0;
         loop {
@@ -224,7 +224,7 @@ impl<'a> Pump<'a> {
     fn event(
         &mut self,
         event: Event,
-        out: &mut impl Answer,
+        out: &mut impl ResponseSink,
         moved: &mut usize,
     ) -> Result<(), Ended> {
         match event {
@@ -233,14 +233,14 @@ impl<'a> Pump<'a> {
                 Ok(())
             }
             Event::Head(head) => {
-                let orders = head::orders(&head);
-                self.announced = orders.announced;
+                let instructions = head::instructions(&head);
+                self.announced = instructions.announced;
                 self.rejected = head.rejected;
-                self.unbuffered = orders.unbuffered;
-                if head.local_redirect || orders.send_file.is_some() {
+                self.unbuffered = instructions.unbuffered;
+                if head.local_redirect || instructions.send_file.is_some() {
                     self.replaced = Some(head);
                 } else {
-                    self.head = Some(head::for_client(&head, &orders));
+                    self.head = Some(head::for_client(&head, &instructions));
                 }
                 Ok(())
             }
@@ -265,7 +265,7 @@ impl<'a> Pump<'a> {
         }
     }
 
-    fn body(&mut self, mut bytes: Bytes, out: &mut impl Answer) -> Result<(), Ended> {
+    fn body(&mut self, mut bytes: Bytes, out: &mut impl ResponseSink) -> Result<(), Ended> {
         if self.replaced.is_some() {
             return Ok(());
         }
@@ -294,7 +294,7 @@ impl<'a> Pump<'a> {
     }
 
     /// Sends the head, if that has not happened, with the length the script announced or none.
-    fn begin(&mut self, out: &mut impl Answer) -> Result<(), Ended> {
+    fn begin(&mut self, out: &mut impl ResponseSink) -> Result<(), Ended> {
         let Some(mut head) = self.head.take() else {
             return Ok(());
         };
@@ -329,7 +329,7 @@ impl<'a> Pump<'a> {
     }
 
     /// Takes plain bytes of a response that has begun.
-    fn plain(&mut self, bytes: Bytes, out: &mut impl Answer) {
+    fn plain(&mut self, bytes: Bytes, out: &mut impl ResponseSink) {
         match &mut self.coder {
             Some(coder) => coder.push(bytes),
             None => self.backlog.push(bytes, out),
@@ -337,7 +337,11 @@ impl<'a> Pump<'a> {
     }
 
     /// Compresses what there is to compress; no other event is asked for meanwhile.
-    fn code(&mut self, cx: &mut Context<'_>, out: &mut impl Answer) -> Poll<Result<(), Ended>> {
+    fn code(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut impl ResponseSink,
+    ) -> Poll<Result<(), Ended>> {
         while let Some(coder) = &mut self.coder
             && let Some(coded) = ready!(coder.poll(cx))
         {
@@ -361,7 +365,7 @@ impl<'a> Pump<'a> {
         Poll::Ready(Ok(()))
     }
 
-    fn end(&mut self, out: &mut impl Answer) -> Result<(), Ended> {
+    fn end(&mut self, out: &mut impl ResponseSink) -> Result<(), Ended> {
         if !self.began {
             return self.whole(out);
         }
@@ -387,7 +391,7 @@ impl<'a> Pump<'a> {
     }
 
     /// The whole response is here and nothing of it has been sent.
-    fn whole(&mut self, out: &mut impl Answer) -> Result<(), Ended> {
+    fn whole(&mut self, out: &mut impl ResponseSink) -> Result<(), Ended> {
         if let Some(script) = self.replaced.take() {
             return Err(match head::location(&script) {
                 Some(target) if script.local_redirect => Ended::LocalRedirect(target.to_vec()),
@@ -432,7 +436,7 @@ impl<'a> Pump<'a> {
         &mut self,
         whole: Whole,
         pieces: Vec<Bytes>,
-        out: &mut impl Answer,
+        out: &mut impl ResponseSink,
     ) -> Result<(), Ended> {
         let is_head = self.is_head();
         let announced = whole.announced.filter(|_| !is_head).unwrap_or(self.written);

@@ -346,7 +346,7 @@ fn a_named_file_replaces_the_body() {
     let Some(Ended::SendFile(head)) = rig.run(events, &mut client) else {
         panic!("no file")
     };
-    let named = head::orders(&head).send_file;
+    let named = head::instructions(&head).send_file;
     assert_eq!(named, Some(SendFile::AccelRedirect(b"/files/a")));
     assert!(client.heads.is_empty());
 }

@@ -9,9 +9,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use howdah_executor::{Event, ExecError, Head, Run, RunTiming};
 
-use super::answer::Answer;
 use super::pump::{Ended, Pump};
 use super::pump_config::{Buffers, PumpConfig};
+use super::response_sink::ResponseSink;
 use crate::encoding::EncodingConfig;
 use crate::http::message::{RequestHead, ResponseHead};
 use crate::http::{ClientGone, Length};
@@ -48,7 +48,7 @@ pub struct Client {
     pub min_rate: u32,
 }
 
-impl Answer for Client {
+impl ResponseSink for Client {
     fn informational(&mut self, head: &ResponseHead) {
         let lines = String::from_utf8(head.lines().to_vec()).unwrap();
         self.heads.push((head.status, lines, None));

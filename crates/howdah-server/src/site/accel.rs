@@ -14,7 +14,7 @@ use super::access::{Named, Purpose, Refused, Wanted};
 use super::config::SiteConfig;
 use super::mistake::ConfigError;
 use crate::docroot::path::UrlPath;
-use crate::docroot::root::{Kind, RootDir, Symlinks};
+use crate::docroot::root::{FileKind, RootDir, Symlinks};
 use crate::http::message::RequestHead;
 use crate::refusal::Refusal;
 use crate::static_file::StaticPlan;
@@ -135,9 +135,9 @@ impl Site {
                 other => other,
             })?;
         match meta.kind {
-            Kind::File => {}
-            Kind::Directory => return Err(Refusal::NotFound),
-            Kind::Other => return Err(Refusal::NotRegular),
+            FileKind::File => {}
+            FileKind::Directory => return Err(Refusal::NotFound),
+            FileKind::Other => return Err(Refusal::NotRegular),
         }
         let mut path = vec![b'/'];
         path.extend_from_slice(relative);

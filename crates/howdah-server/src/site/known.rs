@@ -4,7 +4,7 @@
 use super::application::Application;
 
 /// How an application shows itself and what it wants.
-pub(super) struct Known {
+pub(super) struct KnownApplication {
     pub(super) application: Application,
     /// Files by which the application is recognised: all of them exist in its directory, or in the
     /// directory that is served.
@@ -24,8 +24,8 @@ pub(super) const WEB_DIRECTORIES: &[&str] = &["public", "web", "docroot", "webro
 
 /// In order: the more particular first. `files` are looked for in the directory itself, `web` says
 /// where below it the public part may lie.
-pub(super) const KNOWN: &[Known] = &[
-    Known {
+pub(super) const KNOWN: &[KnownApplication] = &[
+    KnownApplication {
         application: Application::WordPress,
         files: &["wp-login.php", "wp-includes"],
         web: &["."],
@@ -56,7 +56,7 @@ pub(super) const KNOWN: &[Known] = &[
             "/wp-config-sample.php",
         ],
     },
-    Known {
+    KnownApplication {
         application: Application::WordPress, // as composer lays it out (Bedrock)
         files: &["web/wp-config.php", "web/index.php"],
         web: &["web"],
@@ -75,7 +75,7 @@ pub(super) const KNOWN: &[Known] = &[
             "/wp-config.php",
         ],
     },
-    Known {
+    KnownApplication {
         application: Application::MediaWiki,
         files: &["load.php", "api.php", "includes", "mw-config"],
         web: &["."],
@@ -94,7 +94,7 @@ pub(super) const KNOWN: &[Known] = &[
             "/LocalSettings.php",
         ],
     },
-    Known {
+    KnownApplication {
         application: Application::Laravel,
         files: &["artisan", "public/index.php"],
         web: &["public"],
@@ -102,7 +102,7 @@ pub(super) const KNOWN: &[Known] = &[
         own: &[],
         deny: &["/storage/**.ph*"],
     },
-    Known {
+    KnownApplication {
         application: Application::Drupal,
         files: &["core/lib/Drupal.php", "index.php"],
         web: &[".", "web", "docroot"],
@@ -134,7 +134,7 @@ pub(super) const KNOWN: &[Known] = &[
             "/yarn.lock",
         ],
     },
-    Known {
+    KnownApplication {
         application: Application::Drupal, // 7 and before
         files: &[
             "includes/bootstrap.inc",
@@ -155,7 +155,7 @@ pub(super) const KNOWN: &[Known] = &[
             "/profiles/**.php",
         ],
     },
-    Known {
+    KnownApplication {
         application: Application::Backdrop,
         files: &["core/includes/bootstrap.inc", "core/profiles", "index.php"],
         web: &["."],
@@ -174,7 +174,7 @@ pub(super) const KNOWN: &[Known] = &[
             "/core/scripts/**",
         ],
     },
-    Known {
+    KnownApplication {
         application: Application::Symfony,
         files: &["bin/console", "public/index.php"],
         web: &["public"],
@@ -182,7 +182,7 @@ pub(super) const KNOWN: &[Known] = &[
         own: &[],
         deny: &["/bundles/**.ph*", "/uploads/**.ph*"],
     },
-    Known {
+    KnownApplication {
         application: Application::Nextcloud,
         files: &["occ", "remote.php", "status.php", "lib/private"],
         web: &["."],
@@ -204,7 +204,7 @@ pub(super) const KNOWN: &[Known] = &[
             "/console*",
         ],
     },
-    Known {
+    KnownApplication {
         application: Application::Magento,
         files: &["bin/magento", "pub/index.php"],
         web: &["pub"],
@@ -224,7 +224,7 @@ pub(super) const KNOWN: &[Known] = &[
             "/cron.php",
         ],
     },
-    Known {
+    KnownApplication {
         application: Application::Joomla,
         files: &[
             "administrator/index.php",
@@ -249,7 +249,7 @@ pub(super) const KNOWN: &[Known] = &[
             "/configuration.php",
         ],
     },
-    Known {
+    KnownApplication {
         application: Application::PhpBb,
         files: &["viewtopic.php", "ucp.php", "phpbb"],
         web: &["."],
@@ -267,7 +267,7 @@ pub(super) const KNOWN: &[Known] = &[
             "/images/avatars/upload/**",
         ],
     },
-    Known {
+    KnownApplication {
         application: Application::PhpMyAdmin,
         files: &[
             "index.php",
@@ -287,7 +287,7 @@ pub(super) const KNOWN: &[Known] = &[
             "/sql/**",
         ],
     },
-    Known {
+    KnownApplication {
         application: Application::DokuWiki,
         files: &["doku.php", "inc", "lib/exe"],
         web: &["."],
@@ -304,7 +304,7 @@ pub(super) const KNOWN: &[Known] = &[
             "/COPYING",
         ],
     },
-    Known {
+    KnownApplication {
         application: Application::Kirby,
         files: &["kirby/bootstrap.php", "index.php"],
         web: &["."],
@@ -313,7 +313,7 @@ pub(super) const KNOWN: &[Known] = &[
         own: &["/content/", "/site/", "/kirby/"],
         deny: &["/media/**.ph*"],
     },
-    Known {
+    KnownApplication {
         application: Application::Kirby, // with a public folder
         files: &["kirby/bootstrap.php", "public/index.php"],
         web: &["public"],
@@ -321,7 +321,7 @@ pub(super) const KNOWN: &[Known] = &[
         own: &[],
         deny: &["/media/**.ph*"],
     },
-    Known {
+    KnownApplication {
         application: Application::Bludit,
         files: &["bl-kernel/boot", "index.php"],
         web: &["."],
@@ -335,7 +335,7 @@ pub(super) const KNOWN: &[Known] = &[
             "/bl-content/uploads/**.ph*",
         ],
     },
-    Known {
+    KnownApplication {
         application: Application::Grav,
         files: &["bin/grav", "system/src/Grav", "index.php"],
         web: &["."],
@@ -360,7 +360,7 @@ pub(super) const KNOWN: &[Known] = &[
             "/LICENSE.txt",
         ],
     },
-    Known {
+    KnownApplication {
         application: Application::Roundcube,
         files: &["program/include/iniset.php", "public_html/index.php"],
         web: &["public_html"],
@@ -368,7 +368,7 @@ pub(super) const KNOWN: &[Known] = &[
         own: &[],
         deny: ROUNDCUBE,
     },
-    Known {
+    KnownApplication {
         application: Application::Roundcube, // as Debian lays it out, and releases before 1.6
         files: &[
             "program/include/iniset.php",
@@ -381,7 +381,7 @@ pub(super) const KNOWN: &[Known] = &[
         own: &[],
         deny: ROUNDCUBE,
     },
-    Known {
+    KnownApplication {
         application: Application::Yourls,
         files: &["yourls-loader.php", "yourls-infos.php"],
         web: &["."],

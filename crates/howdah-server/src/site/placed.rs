@@ -5,7 +5,7 @@
 use super::application::Application;
 use super::config::{FrontController, HeaderEdit, Rule, RuleAction, SiteConfig};
 use super::htaccess::catch_all::CatchAll;
-use super::known::Known;
+use super::known::KnownApplication;
 use super::pattern::Pattern;
 use super::template::Template;
 
@@ -36,7 +36,7 @@ impl<'c> Placed<'c> {
     }
 
     /// All that a known application wants.
-    pub(super) fn known(&mut self, known: &Known) {
+    pub(super) fn known(&mut self, known: &KnownApplication) {
         for text in known.deny {
             self.refuse(text);
         }

@@ -13,7 +13,7 @@ pub use super::application::Application;
 use super::application::exists;
 use super::config::{RuleAction, SiteConfig};
 use super::htaccess::catch_all;
-use super::known::{KNOWN, Known, WEB_DIRECTORIES};
+use super::known::{KNOWN, KnownApplication, WEB_DIRECTORIES};
 use super::placed::Placed;
 use super::subfolder::{self, Below};
 
@@ -127,7 +127,7 @@ pub fn recognise(directory: &Path) -> io::Result<Recognised> {
     })
 }
 
-fn find(directory: &Path) -> (Option<&'static Known>, Application, PathBuf) {
+fn find(directory: &Path) -> (Option<&'static KnownApplication>, Application, PathBuf) {
     for known in KNOWN {
         for web in known.web {
             let root = directory.join(web);

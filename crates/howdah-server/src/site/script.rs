@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::docroot::path::UrlPath;
-use crate::docroot::root::{Kind, RootDir};
+use crate::docroot::root::{FileKind, RootDir};
 use crate::refusal::Refusal;
 use howdah_http1::hidden::hidden_segment;
 
@@ -58,11 +58,11 @@ impl ScriptPath {
                 return Some(Err(refusal.into()));
             }
             match root.stat_relative(&name[1..]) {
-                Ok(meta) if meta.kind == Kind::File => {
+                Ok(meta) if meta.kind == FileKind::File => {
                     remember(root.id(), name, now);
                     return Some(Ok(ScriptPath::new(root, name, &bytes[end..])));
                 }
-                Ok(meta) if meta.kind == Kind::Directory => from = end,
+                Ok(meta) if meta.kind == FileKind::Directory => from = end,
                 Ok(_) => return Some(Err(Refusal::NotRegular)),
                 Err(refusal) => return Some(Err(refusal)),
             }
@@ -84,9 +84,9 @@ impl ScriptPath {
                 return Err(refusal.into());
             }
             match root.stat_relative(&name[1..])?.kind {
-                Kind::File => return Ok(ScriptPath::new(root, name, &bytes[end..])),
-                Kind::Directory => {}
-                Kind::Other => return Err(Refusal::NotRegular),
+                FileKind::File => return Ok(ScriptPath::new(root, name, &bytes[end..])),
+                FileKind::Directory => {}
+                FileKind::Other => return Err(Refusal::NotRegular),
             }
         }
         Err(Refusal::NotFound)

@@ -15,7 +15,7 @@ use super::route::{RouteInfo, Walk};
 use super::script::ScriptPath;
 use super::template::Values;
 use crate::docroot::path::UrlPath;
-use crate::docroot::root::{Kind, RootDir};
+use crate::docroot::root::{FileKind, RootDir};
 use crate::refusal::Refusal;
 use crate::static_file::StaticPlan;
 use howdah_http1::hidden::hidden_segment;
@@ -156,13 +156,13 @@ impl Site {
         }
         match tree.root.stat(path) {
             Ok(meta) => match meta.kind {
-                Kind::File => {
+                FileKind::File => {
                     let plan = self.serving.plan(tree.root.clone(), path.as_bytes(), meta);
                     Found::File(plan)
                 }
-                Kind::Directory if directories => self.index_of(tree, path),
-                Kind::Directory => Found::Absent(Refusal::NotFound),
-                Kind::Other => Found::Absent(Refusal::NotRegular),
+                FileKind::Directory if directories => self.index_of(tree, path),
+                FileKind::Directory => Found::Absent(Refusal::NotFound),
+                FileKind::Other => Found::Absent(Refusal::NotRegular),
             },
             Err(refusal) => Found::Absent(refusal),
         }
@@ -174,7 +174,7 @@ impl Site {
             return self.index_of(tree, path);
         }
         match tree.root.stat(path) {
-            Ok(meta) if meta.kind == Kind::Directory => self.index_of(tree, path),
+            Ok(meta) if meta.kind == FileKind::Directory => self.index_of(tree, path),
             Ok(_) => Found::Absent(Refusal::NotFound),
             Err(refusal) => Found::Absent(refusal),
         }
@@ -192,7 +192,7 @@ impl Site {
             // Asked first, so that what does not exist (a permalink, mostly) costs one look and
             // not one for each index name.
             match tree.root.stat(path) {
-                Ok(meta) if meta.kind == Kind::Directory => {}
+                Ok(meta) if meta.kind == FileKind::Directory => {}
                 Ok(_) => return Found::Absent(Refusal::NotFound),
                 Err(refusal) => return Found::Absent(refusal),
             }

@@ -8,7 +8,7 @@ use std::path::Path;
 use super::application::{Application, exists};
 use super::config::SiteConfig;
 use super::htaccess::catch_all::{self, CatchAll};
-use super::known::{KNOWN, Known};
+use super::known::{KNOWN, KnownApplication};
 use super::placed::Placed;
 
 /// How many folders are looked into; beyond it, that is said.
@@ -31,14 +31,14 @@ impl fmt::Display for Below {
 
 /// What a subfolder holds.
 enum Held {
-    Known(&'static Known),
+    KnownApplication(&'static KnownApplication),
     FrontController(CatchAll),
 }
 
 impl Held {
     fn application(&self) -> Application {
         match self {
-            Held::Known(known) => known.application,
+            Held::KnownApplication(known) => known.application,
             Held::FrontController(_) => Application::FrontController,
         }
     }
@@ -76,10 +76,10 @@ fn held_below(root: &Path) -> (Vec<(String, Held)>, bool) {
     folders.truncate(MOST_FOLDERS);
     let held = |name: String| {
         let folder = root.join(&name);
-        let at_its_root = |known: &&Known| known.web.contains(&".");
+        let at_its_root = |known: &&KnownApplication| known.web.contains(&".");
         let mut known = KNOWN.iter().filter(at_its_root);
         let held = match known.find(|known| exists(&folder, known.files)) {
-            Some(known) => Held::Known(known),
+            Some(known) => Held::KnownApplication(known),
             None => Held::FrontController(catch_all::of(&folder, &format!("/{name}"))?),
         };
         Some((name, held))
@@ -107,7 +107,7 @@ pub(super) fn add(
         let mut placed = Placed::below(config, format!("/{folder}"));
         let application = held.application();
         match held {
-            Held::Known(known) => placed.known(known),
+            Held::KnownApplication(known) => placed.known(known),
             Held::FrontController(catch_all) => placed.catch_all(Some(catch_all)),
         }
         refused.append(&mut placed.refused);

@@ -14,11 +14,11 @@ use crate::docroot::path::{encode_path, encode_query_value};
 /// The target of a redirect or rewrite, parsed and checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
-    pieces: Vec<Piece>,
+    pieces: Vec<TemplatePiece>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+enum TemplatePiece {
     Text(Vec<u8>),
     Number(usize),
     Name(String),
@@ -113,10 +113,10 @@ impl Template {
     pub fn check(&self, pattern: &Pattern) -> Result<(), TemplateError> {
         for piece in &self.pieces {
             match piece {
-                Piece::Number(number) if *number > pattern.groups() => {
+                TemplatePiece::Number(number) if *number > pattern.groups() => {
                     return Err(TemplateError::NoSuchCapture(number.to_string()));
                 }
-                Piece::Name(name) if !pattern.has_name(name) => {
+                TemplatePiece::Name(name) if !pattern.has_name(name) => {
                     return Err(TemplateError::NoSuchCapture(format!("{{{name}}}")));
                 }
                 _ => {}
@@ -128,7 +128,7 @@ impl Template {
     /// The text before the first variable.
     pub fn literal_start(&self) -> &[u8] {
         match self.pieces.first() {
-            Some(Piece::Text(text)) => text,
+            Some(TemplatePiece::Text(text)) => text,
             _ => b"",
         }
     }
@@ -140,14 +140,14 @@ impl Template {
         let mut query: Option<Vec<u8>> = None;
         for piece in &self.pieces {
             match (piece, &mut query) {
-                (Piece::Text(text), None) => match text.iter().position(|b| *b == b'?') {
+                (TemplatePiece::Text(text), None) => match text.iter().position(|b| *b == b'?') {
                     Some(at) => {
                         path.extend_from_slice(&text[..at]);
                         query = Some(text[at + 1..].to_vec());
                     }
                     None => path.extend_from_slice(text),
                 },
-                (Piece::Text(text), Some(query)) => query.extend_from_slice(text),
+                (TemplatePiece::Text(text), Some(query)) => query.extend_from_slice(text),
                 (piece, None) => path.extend_from_slice(value(piece, values)),
                 (piece, Some(query)) => push_in_query(piece, values, query),
             }
@@ -161,13 +161,13 @@ impl Template {
         let mut in_query = false;
         for piece in &self.pieces {
             match piece {
-                Piece::Text(text) => {
+                TemplatePiece::Text(text) => {
                     in_query |= text.contains(&b'?');
                     out.extend_from_slice(text);
                 }
                 piece if in_query => push_in_query(piece, values, &mut out),
                 // Raw by definition, and checked by the request parser for control characters.
-                Piece::RequestUri | Piece::Query | Piece::Host => {
+                TemplatePiece::RequestUri | TemplatePiece::Query | TemplatePiece::Host => {
                     out.extend_from_slice(value(piece, values));
                 }
                 piece => encode_path(value(piece, values), &mut out),
@@ -177,44 +177,44 @@ impl Template {
     }
 }
 
-fn push_text(pieces: &mut Vec<Piece>, text: &str) {
-    if let Some(Piece::Text(last)) = pieces.last_mut() {
+fn push_text(pieces: &mut Vec<TemplatePiece>, text: &str) {
+    if let Some(TemplatePiece::Text(last)) = pieces.last_mut() {
         last.extend_from_slice(text.as_bytes());
     } else if !text.is_empty() {
-        pieces.push(Piece::Text(text.as_bytes().to_vec()));
+        pieces.push(TemplatePiece::Text(text.as_bytes().to_vec()));
     }
 }
 
-fn variable(name: &str, braces: bool) -> Result<Piece, TemplateError> {
+fn variable(name: &str, braces: bool) -> Result<TemplatePiece, TemplateError> {
     Ok(match name {
-        "uri" => Piece::Uri,
-        "query" | "args" => Piece::Query,
-        "request_uri" => Piece::RequestUri,
-        "host" => Piece::Host,
+        "uri" => TemplatePiece::Uri,
+        "query" | "args" => TemplatePiece::Query,
+        "request_uri" => TemplatePiece::RequestUri,
+        "host" => TemplatePiece::Host,
         _ => match name.parse() {
-            Ok(number) => Piece::Number(number),
-            Err(_) if braces && !name.is_empty() => Piece::Name(name.to_owned()),
+            Ok(number) => TemplatePiece::Number(number),
+            Err(_) if braces && !name.is_empty() => TemplatePiece::Name(name.to_owned()),
             Err(_) => return Err(TemplateError::UnknownVariable(name.to_owned())),
         },
     })
 }
 
-fn value<'a>(piece: &Piece, values: &Values<'a>) -> &'a [u8] {
+fn value<'a>(piece: &TemplatePiece, values: &Values<'a>) -> &'a [u8] {
     match piece {
-        Piece::Text(_) => b"",
-        Piece::Number(number) => values.captures.number(*number),
-        Piece::Name(name) => values.captures.name(name),
-        Piece::Uri => values.uri,
-        Piece::Query => values.query.unwrap_or(b""),
-        Piece::RequestUri => values.request_uri,
-        Piece::Host => values.host,
+        TemplatePiece::Text(_) => b"",
+        TemplatePiece::Number(number) => values.captures.number(*number),
+        TemplatePiece::Name(name) => values.captures.name(name),
+        TemplatePiece::Uri => values.uri,
+        TemplatePiece::Query => values.query.unwrap_or(b""),
+        TemplatePiece::RequestUri => values.request_uri,
+        TemplatePiece::Host => values.host,
     }
 }
 
 /// The query string is encoded already; everything else is encoded for its place.
-fn push_in_query(piece: &Piece, values: &Values<'_>, out: &mut Vec<u8>) {
+fn push_in_query(piece: &TemplatePiece, values: &Values<'_>, out: &mut Vec<u8>) {
     match piece {
-        Piece::Query => out.extend_from_slice(value(piece, values)),
+        TemplatePiece::Query => out.extend_from_slice(value(piece, values)),
         piece => encode_query_value(value(piece, values), out),
     }
 }

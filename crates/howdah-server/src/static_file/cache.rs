@@ -26,7 +26,7 @@ pub const MAX_BYTES: usize = 8 * 1024 * 1024;
 
 /// A file whose content is kept in memory.
 #[derive(Debug)]
-pub struct Entry {
+pub struct CachedFile {
     /// The state of the file when it was read, by `statx`.
     pub meta: Meta,
     /// The whole content of the file.
@@ -36,14 +36,14 @@ pub struct Entry {
     /// The header of a 200 without a content coding.
     pub head: ResponseHead,
     /// The content compressed, once somebody has asked for it.
-    pub coded: Coded,
+    pub coded: CodedForms,
 }
 
 /// Compressed forms of a content, one for each coding, made at most once.
 #[derive(Debug, Default)]
-pub struct Coded([OnceLock<Bytes>; 3]);
+pub struct CodedForms([OnceLock<Bytes>; 3]);
 
-impl Coded {
+impl CodedForms {
     /// The content in `coding`, if it has been made.
     pub fn ready(&self, coding: Coding) -> Option<Bytes> {
         self.0[coding as usize].get().cloned()
@@ -76,20 +76,20 @@ impl Coded {
 /// no bookkeeping is done for a hit.
 #[derive(Debug, Default)]
 pub struct Cache {
-    roots: HashMap<u64, HashMap<Box<[u8]>, Arc<Entry>>>,
+    roots: HashMap<u64, HashMap<Box<[u8]>, Arc<CachedFile>>>,
     order: VecDeque<(u64, Box<[u8]>)>,
     bytes: usize,
 }
 
 impl Cache {
     /// The file, if it is as `meta` says.
-    pub fn get(&self, root: u64, name: &[u8], meta: &Meta) -> Option<Arc<Entry>> {
+    pub fn get(&self, root: u64, name: &[u8], meta: &Meta) -> Option<Arc<CachedFile>> {
         let entry = self.roots.get(&root)?.get(name)?;
         (entry.meta == *meta).then(|| entry.clone())
     }
 
     /// Keeps a file, in place of an older state of it.
-    pub fn put(&mut self, root: u64, name: &[u8], entry: Arc<Entry>) {
+    pub fn put(&mut self, root: u64, name: &[u8], entry: Arc<CachedFile>) {
         let weight = weight(name, &entry);
         if weight > MAX_BYTES {
             return;
@@ -118,7 +118,7 @@ impl Cache {
 
 /// Memory of an entry, roughly: content and its compressed forms (which together are rarely longer),
 /// header, the name twice, and the maps' own.
-fn weight(name: &[u8], entry: &Entry) -> usize {
+fn weight(name: &[u8], entry: &CachedFile) -> usize {
     2 * entry.body.len() + entry.head.lines().len() + 2 * name.len() + 512
 }
 
@@ -134,17 +134,17 @@ pub fn with<T>(use_it: impl FnOnce(&mut Cache) -> T) -> T {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::docroot::root::Kind;
+    use crate::docroot::root::FileKind;
 
-    fn entry(len: usize, mtime: i64) -> (Meta, Arc<Entry>) {
+    fn entry(len: usize, mtime: i64) -> (Meta, Arc<CachedFile>) {
         let meta = Meta {
-            kind: Kind::File,
+            kind: FileKind::File,
             size: len as u64,
             mtime: (mtime, 0),
             ctime: (mtime, 0),
             inode: (0, 0, 1),
         };
-        let entry = Entry {
+        let entry = CachedFile {
             meta,
             body: Bytes::from(vec![0; len]),
             validators: Validators {
@@ -152,7 +152,7 @@ mod tests {
                 last_modified: 0,
             },
             head: ResponseHead::new(200),
-            coded: Coded::default(),
+            coded: CodedForms::default(),
         };
         (meta, Arc::new(entry))
     }
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_content_is_compressed_once() {
-        let coded = Coded::default();
+        let coded = CodedForms::default();
         let make = || Ok(b"short".to_vec());
         assert!(
             coded

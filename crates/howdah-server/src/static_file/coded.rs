@@ -22,30 +22,30 @@ const MOST_BYTES: usize = 32 << 20;
 type Key = (Meta, Coding);
 
 /// The compressed file; none: the file is shorter uncompressed.
-type Form = Option<Bytes>;
+type CodedForm = Option<Bytes>;
 
 #[derive(Default)]
-struct Kept {
-    forms: HashMap<Key, Entry>,
+struct CodedCache {
+    forms: HashMap<Key, CodedEntry>,
     order: VecDeque<Key>,
     bytes: usize,
 }
 
-struct Entry {
-    form: Form,
+struct CodedEntry {
+    form: CodedForm,
     /// Asked for since it was last looked at for room.
     used: bool,
 }
 
-static KEPT: LazyLock<Mutex<Kept>> = LazyLock::new(Mutex::default);
+static KEPT: LazyLock<Mutex<CodedCache>> = LazyLock::new(Mutex::default);
 static UNDER_WAY: UnderWay<Key> = UnderWay::new();
 
-fn kept() -> MutexGuard<'static, Kept> {
+fn kept() -> MutexGuard<'static, CodedCache> {
     KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The file's form in `coding`, if it is kept.
-pub(crate) fn ready(meta: &Meta, coding: Coding) -> Option<Form> {
+pub(crate) fn ready(meta: &Meta, coding: Coding) -> Option<CodedForm> {
     kept().get(&(*meta, coding))
 }
 
@@ -55,10 +55,10 @@ pub(crate) async fn make(
     meta: Meta,
     coding: Coding,
     plain: impl FnOnce() -> io::Result<Plain>,
-) -> io::Result<Form> {
+) -> io::Result<CodedForm> {
     // Read after it had settled, and its state is still the same: this is the content it names.
     let settled = is_settled(&meta, SystemTime::now());
-    let keep = move |plain: &Plain, form: &Form| {
+    let keep = move |plain: &Plain, form: &CodedForm| {
         let same = match plain {
             Plain::Bytes(_) => true,
             Plain::File(file, _) => is_still(file, &meta),
@@ -74,19 +74,19 @@ fn is_still(file: &File, meta: &Meta) -> bool {
     Meta::of(file).is_ok_and(|now| now == *meta)
 }
 
-impl Kept {
-    fn get(&mut self, key: &Key) -> Option<Form> {
+impl CodedCache {
+    fn get(&mut self, key: &Key) -> Option<CodedForm> {
         let entry = self.forms.get_mut(key)?;
         entry.used = true;
         Some(entry.form.clone())
     }
 
-    fn put(&mut self, key: Key, form: Form) {
+    fn put(&mut self, key: Key, form: CodedForm) {
         let weight = weight(&form);
         if weight > MOST_BYTES {
             return;
         }
-        let entry = Entry { form, used: false };
+        let entry = CodedEntry { form, used: false };
         match self.forms.insert(key, entry) {
             Some(old) => self.bytes -= self::weight(&old.form),
             None => self.order.push_back(key),
@@ -107,18 +107,18 @@ impl Kept {
 }
 
 /// Memory of a form: its bytes, the key twice, and the maps' own.
-fn weight(form: &Form) -> usize {
+fn weight(form: &CodedForm) -> usize {
     form.as_ref().map_or(0, Bytes::len) + 2 * size_of::<Key>() + 128
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::docroot::root::Kind;
+    use crate::docroot::root::FileKind;
 
     fn key(number: u64) -> Key {
         let meta = Meta {
-            kind: Kind::File,
+            kind: FileKind::File,
             size: 1 << 20,
             mtime: (1, 0),
             ctime: (1, 0),
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_what_is_asked_for_stays() {
-        let mut kept = Kept::default();
+        let mut kept = CodedCache::default();
         let form = Some(Bytes::from(vec![0; 1 << 20]));
         for number in 0..100 {
             kept.put(key(number), form.clone());

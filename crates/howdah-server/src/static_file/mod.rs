@@ -12,4 +12,4 @@ pub mod plan;
 pub mod range;
 pub mod validators;
 
-pub use plan::{Piece, StaticAnswer, StaticBody, StaticPlan};
+pub use plan::{BodyPiece, StaticAnswer, StaticBody, StaticPlan};

@@ -15,10 +15,10 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 
-use super::cache::{self, Coded, Entry};
+use super::cache::{self, CachedFile, CodedForms};
 use super::range::{Selected, select};
-use super::validators::{Conditions, Outcome, Validators, is_settled};
-use crate::docroot::root::{Kind, Meta, RootDir, read_all};
+use super::validators::{Conditions, PreconditionResult, Validators, is_settled};
+use crate::docroot::root::{FileKind, Meta, RootDir, read_all};
 use crate::encoding::negotiate::{Coding, choose};
 use crate::encoding::policy::is_text_type;
 use crate::http::message::{RequestHead, ResponseHead};
@@ -50,7 +50,7 @@ pub struct StaticAnswer {
     /// What follows; a HEAD request gets its length only.
     pub body: StaticBody,
     /// The body is this content, whole.
-    pub(crate) kept: Option<Arc<Entry>>,
+    pub(crate) kept: Option<Arc<CachedFile>>,
     /// The body is this file, whole. Boxed: an idle connection keeps the room for it.
     whole: Option<Box<Meta>>,
     /// For a 304, what a 200 would send; otherwise none.
@@ -110,13 +110,13 @@ pub enum StaticBody {
         /// The file the pieces are of.
         file: File,
         /// The pieces in the order in which they are sent.
-        pieces: Vec<Piece>,
+        pieces: Vec<BodyPiece>,
     },
 }
 
 /// A piece of a multipart body.
 #[derive(Clone, Debug)]
-pub enum Piece {
+pub enum BodyPiece {
     /// A delimiter and the header of the part after it.
     Text(Bytes),
     /// `len` bytes of the file from `offset`.
@@ -138,8 +138,8 @@ impl StaticBody {
             StaticBody::Multipart { pieces, .. } => pieces
                 .iter()
                 .map(|piece| match piece {
-                    Piece::Text(text) => text.len() as u64,
-                    Piece::Range { len, .. } => *len,
+                    BodyPiece::Text(text) => text.len() as u64,
+                    BodyPiece::Range { len, .. } => *len,
                 })
                 .sum(),
         }
@@ -214,7 +214,7 @@ impl StaticPlan {
         ] {
             let name = [&self.relative[..], suffix].concat();
             if let Ok(meta) = self.root.stat_relative(&name)
-                && meta.kind == Kind::File
+                && meta.kind == FileKind::File
                 && meta.mtime.0 >= self.meta.mtime.0
             {
                 there.push((coding, name, meta));
@@ -244,7 +244,7 @@ impl StaticPlan {
         &self,
         chosen: &Representation<'_>,
         now: impl Fn() -> SystemTime,
-    ) -> Result<Option<Arc<Entry>>, Refusal> {
+    ) -> Result<Option<Arc<CachedFile>>, Refusal> {
         let id = self.root.id();
         let kept = cache::with(|cache| cache.get(id, &chosen.relative, &chosen.meta));
         if kept.is_some() {
@@ -263,12 +263,12 @@ impl StaticPlan {
             return Ok(None);
         }
         let validators = Validators::of(&meta, suffix(chosen.coding), now);
-        let entry = Arc::new(Entry {
+        let entry = Arc::new(CachedFile {
             meta,
             body: Bytes::from(body),
             head: self.head(200, chosen, &validators),
             validators,
-            coded: Coded::default(),
+            coded: CodedForms::default(),
         });
         cache::with(|cache| cache.put(id, &chosen.relative, entry.clone()));
         Ok(Some(entry))
@@ -279,10 +279,12 @@ impl StaticPlan {
         head: &RequestHead,
         conditions: &Conditions<'_>,
         chosen: &Representation<'_>,
-        entry: &Arc<Entry>,
+        entry: &Arc<CachedFile>,
     ) -> StaticAnswer {
         let selected = match conditions.evaluate(head, &entry.validators) {
-            Outcome::Send => self.selected(conditions, &entry.validators, entry.meta.size),
+            PreconditionResult::Send => {
+                self.selected(conditions, &entry.validators, entry.meta.size)
+            }
             other => return self.without_body(other, chosen, &entry.validators),
         };
         match selected {
@@ -307,8 +309,8 @@ impl StaticPlan {
                 let mut body = Vec::new();
                 for piece in pieces {
                     match piece {
-                        Piece::Text(text) => body.extend_from_slice(&text),
-                        Piece::Range { offset, len } => {
+                        BodyPiece::Text(text) => body.extend_from_slice(&text),
+                        BodyPiece::Range { offset, len } => {
                             let end = (offset + len) as usize;
                             body.extend_from_slice(&entry.body[offset as usize..end]);
                         }
@@ -331,7 +333,7 @@ impl StaticPlan {
         let (file, meta) = self.root.open_file(&chosen.relative)?;
         let validators = Validators::of(&meta, suffix(chosen.coding), now);
         let selected = match conditions.evaluate(head, &validators) {
-            Outcome::Send => self.selected(conditions, &validators, meta.size),
+            PreconditionResult::Send => self.selected(conditions, &validators, meta.size),
             other => return Ok(self.without_body(other, chosen, &validators)),
         };
         let now_chosen = Representation {
@@ -415,12 +417,12 @@ impl StaticPlan {
 
     fn without_body(
         &self,
-        outcome: Outcome,
+        outcome: PreconditionResult,
         chosen: &Representation<'_>,
         validators: &Validators,
     ) -> StaticAnswer {
         let (head, unsent) = match outcome {
-            Outcome::NotModified => {
+            PreconditionResult::NotModified => {
                 let unsent = Unsent {
                     content_type: self.content_type.clone(),
                     coded: chosen.coding.is_some(),
@@ -467,7 +469,7 @@ impl StaticPlan {
         chosen: &Representation<'_>,
         validators: &Validators,
         ranges: &[(u64, u64)],
-    ) -> (ResponseHead, Vec<Piece>) {
+    ) -> (ResponseHead, Vec<BodyPiece>) {
         let boundary = boundary();
         let mut pieces = Vec::with_capacity(2 * ranges.len() + 1);
         for (number, (start, end)) in ranges.iter().enumerate() {
@@ -479,13 +481,15 @@ impl StaticPlan {
             text.extend_from_slice(format!("--{boundary}\r\nContent-Type: ").as_bytes());
             text.extend_from_slice(&self.content_type);
             text.extend_from_slice(format!("\r\nContent-Range: {range}\r\n\r\n").as_bytes());
-            pieces.push(Piece::Text(Bytes::from(text)));
-            pieces.push(Piece::Range {
+            pieces.push(BodyPiece::Text(Bytes::from(text)));
+            pieces.push(BodyPiece::Range {
                 offset: *start,
                 len: end - start,
             });
         }
-        pieces.push(Piece::Text(Bytes::from(format!("\r\n--{boundary}--\r\n"))));
+        pieces.push(BodyPiece::Text(Bytes::from(format!(
+            "\r\n--{boundary}--\r\n"
+        ))));
         let mut head = ResponseHead::new(206);
         let media_type = format!("multipart/byteranges; boundary={boundary}");
         head.header(b"Content-Type", media_type.as_bytes());

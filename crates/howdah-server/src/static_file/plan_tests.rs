@@ -31,8 +31,8 @@ fn bytes_of(body: StaticBody) -> Vec<u8> {
         StaticBody::Multipart { file, pieces } => pieces
             .iter()
             .flat_map(|piece| match piece {
-                Piece::Text(text) => text.to_vec(),
-                Piece::Range { offset, len } => read(&file, *offset, *len),
+                BodyPiece::Text(text) => text.to_vec(),
+                BodyPiece::Range { offset, len } => read(&file, *offset, *len),
             })
             .collect(),
     };

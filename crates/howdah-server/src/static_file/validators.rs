@@ -76,7 +76,7 @@ pub struct Conditions<'r> {
 
 /// What a request's preconditions ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum PreconditionResult {
     /// Answer as if there were none.
     Send,
     /// The preconditions ask for a 304.
@@ -124,33 +124,33 @@ impl<'r> Conditions<'r> {
     }
 
     /// RFC 9110 §13.2.2, steps 1 to 4, for GET and HEAD of something that exists.
-    pub fn evaluate(&self, head: &RequestHead, validators: &Validators) -> Outcome {
+    pub fn evaluate(&self, head: &RequestHead, validators: &Validators) -> PreconditionResult {
         if !self.any {
-            return Outcome::Send;
+            return PreconditionResult::Send;
         }
         if self.if_match {
             // Step 1: strong comparison.
             if !list_has(head, b"if-match", validators, false) {
-                return Outcome::PreconditionFailed;
+                return PreconditionResult::PreconditionFailed;
             }
         } else if let Some(date) = self.if_unmodified_since.and_then(parse_date)
             && validators.last_modified > date
         {
             // Step 2. A date that is none is ignored (§13.1.4).
-            return Outcome::PreconditionFailed;
+            return PreconditionResult::PreconditionFailed;
         }
         if self.if_none_match {
             // Step 3: weak comparison.
             if list_has(head, b"if-none-match", validators, true) {
-                return Outcome::NotModified;
+                return PreconditionResult::NotModified;
             }
         } else if let Some(date) = self.if_modified_since.and_then(parse_date)
             && validators.last_modified <= date
         {
             // Step 4.
-            return Outcome::NotModified;
+            return PreconditionResult::NotModified;
         }
-        Outcome::Send
+        PreconditionResult::Send
     }
 
     /// Step 5: is the `Range` to be honoured? A tag compares strongly; a date must be the very

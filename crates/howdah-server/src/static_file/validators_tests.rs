@@ -1,7 +1,7 @@
 //! Preconditions, a line each.
 
 use super::*;
-use crate::docroot::root::Kind;
+use crate::docroot::root::FileKind;
 use crate::testing::request;
 
 const DAY: &str = "Sat, 14 Nov 2026 10:00:00 GMT";
@@ -11,7 +11,7 @@ const SECONDS: i64 = 1_794_650_400;
 
 fn meta(mtime: (i64, u32)) -> Meta {
     Meta {
-        kind: Kind::File,
+        kind: FileKind::File,
         size: 0x18,
         mtime,
         ctime: mtime,
@@ -30,7 +30,7 @@ fn validators() -> Validators {
     validators
 }
 
-fn check(fields: &[(&str, &str)], expected: Outcome) {
+fn check(fields: &[(&str, &str)], expected: PreconditionResult) {
     let head = request("GET", "/", fields);
     let found = Conditions::of(&head).evaluate(&head, &validators());
     assert_eq!(found, expected, "{fields:?}");
@@ -81,52 +81,73 @@ fn if_none_match_compares_weakly() {
         "\"x,y\",W/\"a\"",
         " , \"a\"",
     ] {
-        check(&[("If-None-Match", matching)], Outcome::NotModified);
+        check(
+            &[("If-None-Match", matching)],
+            PreconditionResult::NotModified,
+        );
     }
     for other in ["\"b\"", "a", "\"a", "", "\"x\" a \"a\"", "w/\"a\""] {
-        check(&[("If-None-Match", other)], Outcome::Send);
+        check(&[("If-None-Match", other)], PreconditionResult::Send);
     }
     check(
         &[("If-None-Match", "\"x\""), ("if-none-match", "\"a\"")],
-        Outcome::NotModified,
+        PreconditionResult::NotModified,
     );
 }
 
 #[test]
 fn if_match_compares_strongly() {
-    check(&[("If-Match", "\"a\"")], Outcome::Send);
-    check(&[("If-Match", "*")], Outcome::Send);
-    check(&[("If-Match", "W/\"a\"")], Outcome::PreconditionFailed);
-    check(&[("If-Match", "\"b\"")], Outcome::PreconditionFailed);
+    check(&[("If-Match", "\"a\"")], PreconditionResult::Send);
+    check(&[("If-Match", "*")], PreconditionResult::Send);
+    check(
+        &[("If-Match", "W/\"a\"")],
+        PreconditionResult::PreconditionFailed,
+    );
+    check(
+        &[("If-Match", "\"b\"")],
+        PreconditionResult::PreconditionFailed,
+    );
 }
 
 #[test]
 fn dates_count_only_without_tags() {
-    check(&[("If-Modified-Since", DAY)], Outcome::NotModified);
-    check(&[("If-Modified-Since", AFTER)], Outcome::NotModified);
-    check(&[("If-Modified-Since", BEFORE)], Outcome::Send);
-    check(&[("If-Modified-Since", "yesterday")], Outcome::Send);
+    check(
+        &[("If-Modified-Since", DAY)],
+        PreconditionResult::NotModified,
+    );
+    check(
+        &[("If-Modified-Since", AFTER)],
+        PreconditionResult::NotModified,
+    );
+    check(&[("If-Modified-Since", BEFORE)], PreconditionResult::Send);
+    check(
+        &[("If-Modified-Since", "yesterday")],
+        PreconditionResult::Send,
+    );
     check(
         &[("If-Modified-Since", "Saturday, 14-Nov-26 10:00:00 GMT")],
-        Outcome::NotModified,
+        PreconditionResult::NotModified,
     );
     check(
         &[("If-Modified-Since", "Sat Nov 14 10:00:00 2026")],
-        Outcome::NotModified,
+        PreconditionResult::NotModified,
     );
     check(
         &[("If-Modified-Since", DAY), ("If-None-Match", "\"b\"")],
-        Outcome::Send,
+        PreconditionResult::Send,
     );
-    check(&[("If-Unmodified-Since", DAY)], Outcome::Send);
+    check(&[("If-Unmodified-Since", DAY)], PreconditionResult::Send);
     check(
         &[("If-Unmodified-Since", BEFORE)],
-        Outcome::PreconditionFailed,
+        PreconditionResult::PreconditionFailed,
     );
-    check(&[("If-Unmodified-Since", "never")], Outcome::Send);
+    check(
+        &[("If-Unmodified-Since", "never")],
+        PreconditionResult::Send,
+    );
     check(
         &[("If-Unmodified-Since", BEFORE), ("If-Match", "\"a\"")],
-        Outcome::Send,
+        PreconditionResult::Send,
     );
 }
 
@@ -134,11 +155,11 @@ fn dates_count_only_without_tags() {
 fn steps_come_in_order() {
     check(
         &[("If-None-Match", "\"a\""), ("If-Match", "\"b\"")],
-        Outcome::PreconditionFailed,
+        PreconditionResult::PreconditionFailed,
     );
     check(
         &[("If-None-Match", "\"a\""), ("If-Match", "\"a\"")],
-        Outcome::NotModified,
+        PreconditionResult::NotModified,
     );
 }
 

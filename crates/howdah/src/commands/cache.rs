@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use howdah_server::cache::steer;
+use howdah_server::cache::admin::AdminCommand;
 
 use super::client::{Patience, ask};
 use crate::arguments::{Cache, CacheCommand, Target};
@@ -15,7 +15,7 @@ pub fn run(cache: Cache) -> ExitCode {
     match cache.command {
         CacheCommand::Purge(purge) => tell(
             &purge.target,
-            steer::Ask::Purge {
+            AdminCommand::Purge {
                 site: purge.site,
                 all: purge.all,
                 urls: purge.urls,
@@ -25,7 +25,7 @@ pub fn run(cache: Cache) -> ExitCode {
         ),
         CacheCommand::Explain(explain) => tell(
             &explain.target,
-            steer::Ask::Explain {
+            AdminCommand::Explain {
                 url: explain.url,
                 fields: explain.header,
             },
@@ -33,7 +33,7 @@ pub fn run(cache: Cache) -> ExitCode {
     }
 }
 
-fn tell(target: &Target, question: steer::Ask) -> ExitCode {
+fn tell(target: &Target, question: AdminCommand) -> ExitCode {
     let question = Ask::Cache { ask: question };
     let answer = match ask(target, &question, Patience::Time(Duration::from_secs(10))) {
         Ok(answer) => answer,

@@ -11,7 +11,7 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
 use howdah_proto::effect;
-use howdah_server::cache::steer;
+use howdah_server::cache::admin::{self, AdminCommand};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 
@@ -253,7 +253,7 @@ impl Told<'_> {
             return;
         }
         let question = Ask::Cache {
-            ask: steer::Ask::Wrote {
+            ask: AdminCommand::Wrote {
                 site: self.arguments.site.clone(),
                 writes: self.writes.words.clone(),
                 purges: self.purges.words.clone(),
@@ -281,7 +281,7 @@ impl Told<'_> {
     /// Says what the server has not heard, if anything, and what to do.
     fn complain(&self) {
         let Some(why) = &self.failure else { return };
-        let writes = self.writes.words.iter().map(|write| steer::in_words(write));
+        let writes = self.writes.words.iter().map(|write| admin::in_words(write));
         let purges = self.purges.words.iter().map(|word| format!("purge {word}"));
         let all: Vec<String> = writes.chain(purges).collect();
         let told = all.iter().take(5).map(String::as_str);

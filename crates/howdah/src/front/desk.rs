@@ -5,7 +5,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, mpsc};
 
-use howdah_server::cache::steer;
+use howdah_server::cache::admin::{self, AdminCommand};
 
 use super::Shared;
 use crate::link::{Link, ToMaster, text_file};
@@ -22,7 +22,7 @@ pub enum Task {
         /// The question's number, repeated in the answer.
         id: u64,
         /// What to look up or to purge.
-        ask: steer::Ask,
+        ask: AdminCommand,
     },
     /// Write to these log files from now on; none: the log is no file.
     Reopen {
@@ -57,11 +57,11 @@ fn send_status(link: &Link, shared: &Shared, id: u64) {
     send_answer(link, id, &json);
 }
 
-fn cache(shared: &Shared, ask: &steer::Ask) -> String {
+fn cache(shared: &Shared, ask: &AdminCommand) -> String {
     let answer = match shared.front.get() {
         Some(front) => {
             let config = front.config();
-            steer::answer(&config.sites, config.cache.as_deref(), ask)
+            admin::answer(&config.sites, config.cache.as_deref(), ask)
         }
         None => Err("the server is starting".to_owned()),
     };

@@ -108,7 +108,7 @@ pub fn take(
     }
     if let Some(front) = shared.front.get() {
         let former = front.config();
-        front_settings.cache_succession = former.settings.cache_succession.clone();
+        front_settings.carried_generations = former.settings.carried_generations.clone();
         front_settings.spill_room = former.settings.spill_room.clone();
     }
     let config = ServerConfig::new(front_settings, sites, &executors)
@@ -166,7 +166,7 @@ pub fn take(
             let generations = former.cache.as_ref().map(|cache| cache.generations());
             let outlived = move || {
                 if let Some(cache) = &front.config().cache {
-                    cache.outlived(generations.as_deref().unwrap_or_default());
+                    cache.retire_generations(generations.as_deref().unwrap_or_default());
                 }
             };
             retire(old, &executors, patience, outlived);
@@ -381,7 +381,7 @@ fn front_settings(settings: &Settings, access_log: Option<Arc<AccessLog>>) -> Fr
         cache_memory: settings.cache_memory,
         cache_disk: None,
         closed_cache_disk: None,
-        cache_succession: Arc::default(),
+        carried_generations: Arc::default(),
     }
 }
 

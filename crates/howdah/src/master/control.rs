@@ -36,7 +36,7 @@ pub enum Ask {
     /// Something about the page cache.
     Cache {
         /// What to look up or to purge.
-        ask: howdah_server::cache::steer::Ask,
+        ask: howdah_server::cache::admin::AdminCommand,
     },
     /// Take new code, php.ini and configuration. Answered when they are served.
     Reload,

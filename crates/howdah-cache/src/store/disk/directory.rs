@@ -92,24 +92,24 @@ pub struct Directory {
 /// pages whose names collide, and so that nothing a client sends is part of a path. That the key in
 /// the file is the right one is looked at all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Name([u8; 16]);
+pub struct FileName([u8; 16]);
 
-impl Name {
+impl FileName {
     /// The name of a key's file; `key` is without the site's number.
-    pub fn new(secret: [u8; 16], owner: &Owner, key: &[u8]) -> Name {
+    pub fn new(secret: [u8; 16], owner: &Owner, key: &[u8]) -> FileName {
         let mut hasher = SipHasher24::new_with_key(&secret);
         hasher.write(&owner.site);
         hasher.write(&owner.policy);
         hasher.write(key);
-        Name(hasher.finish128().as_bytes())
+        FileName(hasher.finish128().as_bytes())
     }
 
     /// The name a file has, if it is one.
-    pub fn of_file(name: &str) -> Option<Name> {
+    pub fn of_file(name: &str) -> Option<FileName> {
         let digits =
             name.len() == 32 && name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
         let number = u128::from_str_radix(name, 16).ok().filter(|_| digits)?;
-        Some(Name(number.to_be_bytes()))
+        Some(FileName(number.to_be_bytes()))
     }
 
     /// The name of the file that holds the page, in hexadecimal.
@@ -183,13 +183,13 @@ impl Directory {
     }
 
     /// The path of the file that holds the page of this name.
-    pub fn file_of(&self, name: Name) -> PathBuf {
+    pub fn file_of(&self, name: FileName) -> PathBuf {
         let text = name.text();
         self.path.join("objects").join(&text[..3]).join(text)
     }
 
     /// Writes a page's file: whole, or not at all. Not flushed: see [`super::journal`].
-    pub fn write(&self, name: Name, parts: &[bytes::Bytes]) -> io::Result<()> {
+    pub fn write(&self, name: FileName, parts: &[bytes::Bytes]) -> io::Result<()> {
         // There is one writer.
         let new = self.path.join("new/page");
         let written = self.write_and_move(&new, &self.file_of(name), parts);
@@ -285,7 +285,7 @@ mod tests {
         fs::create_dir(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         let directory = open(&path).unwrap();
-        let name = Name([0x3f; 16]);
+        let name = FileName([0x3f; 16]);
         directory
             .write(name, &[bytes::Bytes::from_static(b"x")])
             .unwrap();
@@ -343,17 +343,17 @@ mod tests {
             policy: [3; 16],
             ..owner
         };
-        let name = Name::new([0; 16], &owner, b"k");
-        assert_eq!(name, Name::new([0; 16], &owner, b"k"));
+        let name = FileName::new([0; 16], &owner, b"k");
+        assert_eq!(name, FileName::new([0; 16], &owner, b"k"));
         for another in [
-            Name::new([1; 16], &owner, b"k"),
-            Name::new([0; 16], &other, b"k"),
-            Name::new([0; 16], &owner, b"l"),
+            FileName::new([1; 16], &owner, b"k"),
+            FileName::new([0; 16], &other, b"k"),
+            FileName::new([0; 16], &owner, b"l"),
         ] {
             assert_ne!(name, another);
         }
-        assert_eq!(Name::of_file(&name.text()), Some(name));
-        assert_eq!(Name::of_file("../../../../../../../etc/passwd"), None);
-        assert_eq!(Name::of_file(&"+".repeat(32)), None);
+        assert_eq!(FileName::of_file(&name.text()), Some(name));
+        assert_eq!(FileName::of_file("../../../../../../../etc/passwd"), None);
+        assert_eq!(FileName::of_file(&"+".repeat(32)), None);
     }
 }

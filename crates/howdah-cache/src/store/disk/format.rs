@@ -142,7 +142,7 @@ pub fn encode(record: &Record) -> Option<Vec<Bytes>> {
 /// As [`encode`], for a page whose key in memory begins with its site's number. None: the description
 /// would be too long.
 pub fn encode_page(owner: &Owner, key: &[u8], url_key: &[u8], page: &Object) -> Option<Vec<Bytes>> {
-    let mut out = Writer::begin(owner, key, b'P');
+    let mut out = RecordWriter::begin(owner, key, b'P');
     out.bytes(url_key);
     out.u64(page.born);
     out.u32(u32::from(page.status));
@@ -183,7 +183,7 @@ pub fn encode_page(owner: &Owner, key: &[u8], url_key: &[u8], page: &Object) -> 
 
 /// As [`encode`], for the names of the fields that a URL's pages vary by.
 pub fn encode_varies(owner: &Owner, key: &[u8], names: &[Vec<u8>]) -> Option<Vec<Bytes>> {
-    let mut out = Writer::begin(owner, key, b'V');
+    let mut out = RecordWriter::begin(owner, key, b'V');
     out.list(names);
     Some(vec![out.finish()?])
 }
@@ -376,11 +376,11 @@ fn page(reader: &mut Reader<'_>, file: &Bytes, at: &mut u64) -> Result<Object, D
     Ok(page)
 }
 
-struct Writer(Vec<u8>);
+struct RecordWriter(Vec<u8>);
 
-impl Writer {
-    fn begin(owner: &Owner, key: &[u8], kind: u8) -> Writer {
-        let mut out = Writer(vec![0; HEAD]);
+impl RecordWriter {
+    fn begin(owner: &Owner, key: &[u8], kind: u8) -> RecordWriter {
+        let mut out = RecordWriter(vec![0; HEAD]);
         out.0.push(kind);
         out.0.extend_from_slice(&owner.site);
         out.0.extend_from_slice(&owner.policy);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use quick_cache::sync::Cache;
 use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 
-use super::directory::Name;
+use super::directory::FileName;
 use super::format::Summary;
 use crate::Millis;
 
@@ -44,8 +44,8 @@ fn blocks(length: u64) -> u64 {
 #[derive(Clone, Debug)]
 struct Blocks;
 
-impl Weighter<Name, Entry> for Blocks {
-    fn weight(&self, _: &Name, entry: &Entry) -> u64 {
+impl Weighter<FileName, Entry> for Blocks {
+    fn weight(&self, _: &FileName, entry: &Entry) -> u64 {
         entry.bytes
     }
 }
@@ -53,15 +53,15 @@ impl Weighter<Name, Entry> for Blocks {
 #[derive(Clone, Debug)]
 struct Evicted;
 
-impl Lifecycle<Name, Entry> for Evicted {
-    type RequestState = Vec<Name>;
+impl Lifecycle<FileName, Entry> for Evicted {
+    type RequestState = Vec<FileName>;
 
-    fn begin_request(&self) -> Vec<Name> {
+    fn begin_request(&self) -> Vec<FileName> {
         Vec::new()
     }
 
     /// Not `on_evict`, which is called for what is replaced as well.
-    fn before_evict(&self, evicted: &mut Vec<Name>, name: &Name, _: &mut Entry) {
+    fn before_evict(&self, evicted: &mut Vec<FileName>, name: &FileName, _: &mut Entry) {
         evicted.push(*name);
     }
 }
@@ -69,7 +69,7 @@ impl Lifecycle<Name, Entry> for Evicted {
 /// The files of the directory, bounded by the bytes they take.
 #[derive(Debug)]
 pub struct Index {
-    files: Cache<Name, Entry, Blocks, RandomState, Evicted>,
+    files: Cache<FileName, Entry, Blocks, RandomState, Evicted>,
     evictions: AtomicU64,
 }
 
@@ -90,17 +90,17 @@ impl Index {
     }
 
     /// What is known of a file; counts as a visit.
-    pub fn get(&self, name: Name) -> Option<Entry> {
+    pub fn get(&self, name: FileName) -> Option<Entry> {
         self.files.get(&name)
     }
 
     /// Whether there is such a file.
-    pub fn has(&self, name: Name) -> bool {
+    pub fn has(&self, name: FileName) -> bool {
         self.files.peek(&name).is_some()
     }
 
     /// A file is there; gives those that have to go for it, itself among them if it is too large.
-    pub fn put(&self, name: Name, entry: Entry) -> Vec<Name> {
+    pub fn put(&self, name: FileName, entry: Entry) -> Vec<FileName> {
         let evicted = self.files.insert_with_lifecycle(name, entry);
         let count = evicted.len() as u64;
         self.evictions.fetch_add(count, Ordering::Relaxed);
@@ -113,7 +113,7 @@ impl Index {
     }
 
     /// Forgets a file that is no longer there.
-    pub fn remove(&self, name: Name) {
+    pub fn remove(&self, name: FileName) {
         self.files.remove(&name);
     }
 
@@ -151,7 +151,7 @@ mod tests {
         let index = Index::new(100 * BLOCK);
         let mut there = std::collections::HashSet::new();
         for n in 0..1000u128 {
-            let name = Name::of_file(&format!("{n:032x}")).unwrap();
+            let name = FileName::of_file(&format!("{n:032x}")).unwrap();
             there.insert(name);
             for gone in index.put(name, entry(5000)) {
                 assert!(there.remove(&gone), "{gone:?} was not there, or went twice");
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn a_file_written_anew_has_nothing_to_go() {
         let index = Index::new(100 * BLOCK);
-        let name = Name::of_file(&format!("{:032x}", 1)).unwrap();
+        let name = FileName::of_file(&format!("{:032x}", 1)).unwrap();
         assert!(index.put(name, entry(1)).is_empty());
         assert!(index.put(name, entry(5000)).is_empty());
         assert_eq!(index.usage(), (1, 2 * BLOCK, 100 * BLOCK, 0));
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn what_is_larger_than_all_is_not_kept() {
         let index = Index::new(10 * BLOCK);
-        let name = Name::of_file(&format!("{:032x}", 1)).unwrap();
+        let name = FileName::of_file(&format!("{:032x}", 1)).unwrap();
         assert_eq!(index.put(name, entry(11 * BLOCK)), [name]);
         assert!(!index.has(name));
     }

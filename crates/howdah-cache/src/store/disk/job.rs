@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use super::directory::Name;
+use super::directory::FileName;
 use super::format::Owner;
 use crate::object::Object;
 
@@ -22,7 +22,7 @@ pub(super) enum WriteJob {
         names: Vec<Vec<u8>>,
     },
     /// Check this file: a reader found it damaged, or did not find it.
-    Inspect(Name),
+    Inspect(FileName),
     /// Keep at most this many bytes.
     Resize(u64),
     /// Look through the files that a former process has left.

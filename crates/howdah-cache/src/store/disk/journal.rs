@@ -64,11 +64,11 @@ pub enum Fresh {
 #[derive(Debug)]
 pub struct PurgeJournal {
     directory: PathBuf,
-    state: Mutex<State>,
+    state: Mutex<JournalState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct JournalState {
     /// None: it cannot be written, and was removed.
     file: Option<File>,
     length: u64,
@@ -150,7 +150,7 @@ impl PurgeJournal {
                     stamp: now,
                     closed: false,
                 };
-                (State::new(header), Some(why))
+                (JournalState::new(header), Some(why))
             }
         };
         state.header.boot = boot.unwrap_or_default();
@@ -165,7 +165,7 @@ impl PurgeJournal {
         Ok((journal, fresh))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, JournalState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -296,9 +296,9 @@ impl PurgeJournal {
     }
 }
 
-impl State {
-    fn new(header: Header) -> State {
-        State {
+impl JournalState {
+    fn new(header: Header) -> JournalState {
+        JournalState {
             file: None,
             length: 0,
             compact: 0,
@@ -463,7 +463,7 @@ fn purge_record(site: &[u8; 16], number: u64, what: &Purge, force: Force) -> Vec
 }
 
 /// What a journal says, or why it is not believed.
-fn read(bytes: &[u8], boot: Option<[u8; 16]>, now: Millis) -> Result<State, Fresh> {
+fn read(bytes: &[u8], boot: Option<[u8; 16]>, now: Millis) -> Result<JournalState, Fresh> {
     let corrupt = |_: Damage| Fresh::Corrupt;
     let header = bytes.get(..HEADER).ok_or(Fresh::Corrupt)?;
     let header = Header::decode(header).map_err(corrupt)?;
@@ -473,7 +473,7 @@ fn read(bytes: &[u8], boot: Option<[u8; 16]>, now: Millis) -> Result<State, Fres
     if now + TOLERATED < header.stamp {
         return Err(Fresh::ClockWentBack);
     }
-    let mut state = State::new(header);
+    let mut state = JournalState::new(header);
     let mut rest = Reader(&bytes[HEADER..]);
     // The last record may be cut off: it was being written when the process was killed, and nobody
     // was told that its purge was done.
@@ -493,7 +493,7 @@ fn read(bytes: &[u8], boot: Option<[u8; 16]>, now: Millis) -> Result<State, Fres
     Ok(state)
 }
 
-fn take_record(state: &mut State, text: &mut Reader<'_>) -> Result<(), Damage> {
+fn take_record(state: &mut JournalState, text: &mut Reader<'_>) -> Result<(), Damage> {
     let number_after = match text.take(1)? {
         b"N" => text.u64()?,
         b"S" => {

@@ -41,7 +41,7 @@ pub use sites::DiskSites;
 
 use crate::Millis;
 use crate::generation::Generations;
-use directory::{Directory, Name};
+use directory::{Directory, FileName};
 use fault::FaultCounters;
 use index::Index;
 use job::WriteJob;
@@ -380,8 +380,8 @@ impl Shared {
         (site.policy == owner.policy).then(|| site.generations.clone())
     }
 
-    fn name(&self, owner: &Owner, key: &[u8]) -> Name {
-        Name::new(self.secret, owner, key)
+    fn name(&self, owner: &Owner, key: &[u8]) -> FileName {
+        FileName::new(self.secret, owner, key)
     }
 
     fn has_ended(&self) -> bool {

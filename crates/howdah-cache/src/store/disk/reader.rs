@@ -8,7 +8,7 @@ use std::sync::PoisonError;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use super::directory::Name;
+use super::directory::FileName;
 use super::fault::Fault;
 use super::format::{self, Owner, Record, What};
 use super::job::WriteJob;
@@ -98,7 +98,7 @@ fn read(shared: &Shared, owner: &Owner, key: &[u8]) -> Option<What> {
 }
 
 /// What a file holds, if it is what its name says and was not stored in the future.
-pub(super) fn check(shared: &Shared, name: Name, bytes: Bytes) -> Result<Record, Fault> {
+pub(super) fn check(shared: &Shared, name: FileName, bytes: Bytes) -> Result<Record, Fault> {
     let record = format::parse(&bytes)?;
     if shared.name(&record.owner, &record.key) != name {
         return Err(Fault::FileMisplaced);

@@ -11,7 +11,7 @@ use super::*;
 use crate::generation::{Force, Purge};
 use crate::object::tests::page;
 use crate::object::{Form, Object};
-use crate::policy::State;
+use crate::policy::PageState;
 use crate::store::{Found, Memory};
 
 const OWNER: Owner = Owner {
@@ -78,14 +78,14 @@ impl Store {
         page
     }
 
-    fn look(&self, path: &str) -> Option<(String, State)> {
+    fn look(&self, path: &str) -> Option<(String, PageState)> {
         let found = self
             .memory
             .look(&key(path), no_variant, &self.generations, now());
         text(found)
     }
 
-    fn fetch(&self, path: &str) -> Option<(String, State)> {
+    fn fetch(&self, path: &str) -> Option<(String, PageState)> {
         let key = key(path);
         let fetch = self
             .memory
@@ -126,7 +126,7 @@ impl Store {
     }
 }
 
-fn text(found: Found) -> Option<(String, State)> {
+fn text(found: Found) -> Option<(String, PageState)> {
     match found {
         Found::Page(page, state) => Some((String::from_utf8_lossy(&page.body).into_owned(), state)),
         Found::Nothing => None,
@@ -140,8 +140,8 @@ fn block_on<F: Future>(future: F) -> F::Output {
         .block_on(future)
 }
 
-fn fresh(text: &str) -> Option<(String, State)> {
-    Some((text.to_owned(), State::Fresh))
+fn fresh(text: &str) -> Option<(String, PageState)> {
+    Some((text.to_owned(), PageState::Fresh))
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn every_purge_survives_a_kill() {
             let store = Store::open(directory.path());
             let expected = match force {
                 Force::Hard => None,
-                Force::Soft => Some(("old".to_owned(), State::Stale)),
+                Force::Soft => Some(("old".to_owned(), PageState::Stale)),
             };
             assert_eq!(store.fetch("/a"), expected, "{purge:?} {force:?}");
             store.keep("/a", "new");
@@ -382,7 +382,7 @@ fn a_page_ages_while_the_server_is_down() {
         .memory
         .fetch(&wanted, no_variant, &store.generations, later());
     let found = text(block_on(fetch));
-    assert_eq!(found, Some(("text".to_owned(), State::IfError)));
+    assert_eq!(found, Some(("text".to_owned(), PageState::IfError)));
 }
 
 #[test]
@@ -453,7 +453,10 @@ fn what_is_pushed_out_of_memory_goes_down_with_the_forms_it_has_gained() {
     let Found::Page(page, _) = block_on(fetch) else {
         panic!("it is on the disk");
     };
-    assert_eq!(text(Found::Page(page.clone(), State::Fresh)), fresh("text"));
+    assert_eq!(
+        text(Found::Page(page.clone(), PageState::Fresh)),
+        fresh("text")
+    );
     assert_eq!(page.form(2, || panic!("it was kept")).body, "encoded");
 }
 

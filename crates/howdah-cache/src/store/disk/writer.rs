@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::Shared;
-use super::directory::Name;
+use super::directory::FileName;
 use super::fault::Fault;
 use super::format::{self, Owner, What};
 use super::index::Entry;
@@ -176,13 +176,13 @@ impl Writer {
         true
     }
 
-    fn put(&self, name: Name, entry: Entry) {
+    fn put(&self, name: FileName, entry: Entry) {
         for gone in self.shared.index.put(name, entry) {
             self.remove(gone);
         }
     }
 
-    fn remove(&self, name: Name) {
+    fn remove(&self, name: FileName) {
         self.shared.index.remove(name);
         self.remove_file(&self.shared.directory.file_of(name));
     }
@@ -198,7 +198,7 @@ impl Writer {
     }
 
     /// Looks at a file again, since it may have been written again meanwhile.
-    fn inspect(&self, name: Name) {
+    fn inspect(&self, name: FileName) {
         let shared = &self.shared;
         match fs::read(shared.directory.file_of(name)) {
             Ok(bytes) => {
@@ -262,7 +262,7 @@ impl Writer {
     fn look_at(&self, path: &std::path::Path) {
         let shared = &self.shared;
         let name = path.file_name().and_then(|name| name.to_str());
-        let Some(name) = name.and_then(Name::of_file) else {
+        let Some(name) = name.and_then(FileName::of_file) else {
             return self.remove_file(path);
         };
         if shared.directory.file_of(name) != path {

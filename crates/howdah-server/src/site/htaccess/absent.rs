@@ -20,7 +20,7 @@ use std::time::Duration;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 
-use crate::docroot::root::{Kind, RootDir};
+use crate::docroot::root::{FileKind, RootDir};
 use crate::refusal::Refusal;
 
 /// The file's name.
@@ -37,13 +37,13 @@ pub(super) struct Absent {
     inotify: OwnedFd,
     watches: HashSet<i32>,
     /// By root and directory.
-    roots: HashMap<u64, HashMap<Box<[u8]>, Known>>,
+    roots: HashMap<u64, HashMap<Box<[u8]>, DirectoryState>>,
     since: Duration,
 }
 
 /// What is known of a directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Known {
+enum DirectoryState {
     /// It has no file.
     Absent,
     /// It has a file, or is not to be looked into. It is watched for the sake of those below it.
@@ -84,7 +84,7 @@ impl Absent {
     /// Whether `directory` (`/a/b/`) of this root has no file. False: it has to be asked for.
     pub(super) fn knows(&self, root: &RootDir, directory: &[u8]) -> bool {
         let known = self.roots.get(&root.id());
-        known.is_some_and(|known| known.get(directory) == Some(&Known::Absent))
+        known.is_some_and(|known| known.get(directory) == Some(&DirectoryState::Absent))
     }
 
     /// Watches a directory that was just asked for, after those above it. `name` is that of its file,
@@ -94,7 +94,11 @@ impl Absent {
         if known.contains_key(directory) || known.len() >= MOST || self.watches.len() >= MOST {
             return;
         }
-        let is_watched = |directory| known.get(directory).is_some_and(|k| *k != Known::Unwatched);
+        let is_watched = |directory| {
+            known
+                .get(directory)
+                .is_some_and(|k| *k != DirectoryState::Unwatched)
+        };
         if !parent(directory).is_none_or(is_watched) {
             return;
         }
@@ -104,13 +108,13 @@ impl Absent {
                 // The file may have come before the watch; and a symbolic link to nothing may lead to
                 // a file later, of which nothing is reported here.
                 match !has_file && root.stat_itself(name) == Err(Refusal::NotFound) {
-                    true => Known::Absent,
-                    false => Known::Present,
+                    true => DirectoryState::Absent,
+                    false => DirectoryState::Present,
                 }
             }
             // A name of nothing is not kept: clients make up as many as they like.
             Err(Unwatchable::Missing) => return,
-            Err(Unwatchable::Unreliable) => Known::Unwatched,
+            Err(Unwatchable::Unreliable) => DirectoryState::Unwatched,
         };
         known.insert(directory.into(), state);
     }
@@ -193,7 +197,7 @@ fn watch(inotify: &OwnedFd, root: &RootDir, directory: &[u8]) -> Result<i32, Unw
     // The root is an open directory, whose path may lead to another one by now.
     match (root.stat_itself(directory), RootDir::stat_path(path)) {
         (Ok(reached), Ok(named))
-            if reached.kind == Kind::Directory && reached.inode == named.inode =>
+            if reached.kind == FileKind::Directory && reached.inode == named.inode =>
         {
             Ok(watch)
         }
@@ -223,7 +227,7 @@ mod tests {
 
     use super::*;
     use crate::docroot::root::Symlinks;
-    use crate::site::htaccess::asked::Lies;
+    use crate::site::htaccess::access_query::Lies;
     use crate::site::htaccess::files::{Files, remember_absence};
 
     const CLOSING: &str = "Require all denied\n";

@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use super::asked::Asked;
+use super::access_query::AccessQuery;
 use super::truth::Truth;
 
 /// The methods that Apache knows: others are a mistake in an `.htaccess` file. It goes by their numbers,
@@ -113,7 +113,7 @@ enum Granted {
 
 impl Require {
     /// The whole of a section's lines: `None` stands for "not configured".
-    pub(super) fn evaluate(&self, asked: &Asked<'_>) -> Truth {
+    pub(super) fn evaluate(&self, asked: &AccessQuery<'_>) -> Truth {
         match self.granted(asked, true) {
             Granted::Answer(truth) => truth,
             // Nothing grants.
@@ -121,7 +121,7 @@ impl Require {
         }
     }
 
-    fn granted(&self, asked: &Asked<'_>, in_all: bool) -> Granted {
+    fn granted(&self, asked: &AccessQuery<'_>, in_all: bool) -> Granted {
         if !self.methods.cover(asked.method) {
             return Granted::Answer(Truth::known(in_all));
         }
@@ -145,7 +145,7 @@ impl Require {
     }
 }
 
-fn each(list: &[Require], asked: &Asked<'_>) -> Granted {
+fn each(list: &[Require], asked: &AccessQuery<'_>) -> Granted {
     let mut all = Truth::YES;
     let mut granted = false;
     for require in list {
@@ -163,7 +163,7 @@ fn each(list: &[Require], asked: &Asked<'_>) -> Granted {
     }
 }
 
-fn any(list: &[Require], asked: &Asked<'_>) -> Granted {
+fn any(list: &[Require], asked: &AccessQuery<'_>) -> Granted {
     let mut any: Option<Truth> = None;
     for require in list {
         if let Granted::Answer(truth) = require.granted(asked, false) {
@@ -219,7 +219,7 @@ impl From {
         }
     }
 
-    fn holds(&self, asked: &Asked<'_>) -> Truth {
+    fn holds(&self, asked: &AccessQuery<'_>) -> Truth {
         match self {
             From::All => Truth::YES,
             From::Nobody => Truth::NO,
@@ -243,7 +243,7 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    pub(super) fn evaluate(&self, asked: &Asked<'_>) -> Truth {
+    pub(super) fn evaluate(&self, asked: &AccessQuery<'_>) -> Truth {
         let holds = |list: &[(Methods, From)]| {
             list.iter()
                 .filter(|(methods, _)| methods.cover(asked.method))

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use super::report::read;
-use super::rewrite::{Condition, Rule, Target, Test};
+use super::rewrite::{Condition, RewriteRule, Target, Test};
 
 /// Where everything goes that is no file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub(crate) fn of(directory: &Path, folder: &str) -> Option<CatchAll> {
 }
 
 /// The rule has a condition `-f`, or `!-f`.
-fn has(rule: &Rule, negated: bool) -> bool {
+fn has(rule: &RewriteRule, negated: bool) -> bool {
     let is_it = |condition: &Condition| {
         matches!(condition.test, Test::Is(b'f')) && condition.negated == negated
     };

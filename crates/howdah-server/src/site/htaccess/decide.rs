@@ -14,9 +14,9 @@
 
 use std::sync::Arc;
 
-use super::asked::{Asked, Lies, Variables};
+use super::access_query::{AccessQuery, Lies, Variables};
 use super::pattern::LimitReached;
-use super::rewrite::{self, Outcome, Rule};
+use super::rewrite::{self, RewriteOutcome, RewriteRule};
 use super::section::{HandlerSays, Inherits, Merging, Parents, Parsed, RedirectPath, Section};
 use super::truth::Truth;
 
@@ -67,7 +67,7 @@ struct Applying<'c> {
 }
 
 /// Decides. `chain` has the directories that have files, from the root down.
-pub fn decide(chain: &[InDirectory], asked: &Asked<'_>) -> Verdict {
+pub fn decide(chain: &[InDirectory], asked: &AccessQuery<'_>) -> Verdict {
     if chain.iter().all(|file| file.parsed.is_harmless()) {
         return Verdict::Open;
     }
@@ -88,7 +88,7 @@ pub fn decide(chain: &[InDirectory], asked: &Asked<'_>) -> Verdict {
         .iter()
         .flat_map(|applying| &applying.section.variables);
     let variables = Variables::new(variables.collect());
-    let asked = Asked {
+    let asked = AccessQuery {
         variables: Some(&variables),
         ..*asked
     };
@@ -113,33 +113,36 @@ pub fn decide(chain: &[InDirectory], asked: &Asked<'_>) -> Verdict {
 
 /// The kinds of sections, in the order in which they count.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum SectionKind {
     Directory,
     Files,
     If,
 }
 
-fn kind_of(section: &Section) -> Kind {
+fn kind_of(section: &Section) -> SectionKind {
     match (&section.names, &section.condition) {
-        (Some(_), _) => Kind::Files,
-        (None, Some(_)) => Kind::If,
-        (None, None) => Kind::Directory,
+        (Some(_), _) => SectionKind::Files,
+        (None, Some(_)) => SectionKind::If,
+        (None, None) => SectionKind::Directory,
     }
 }
 
 /// The sections that are for the path, in the order in which they count.
-fn applying<'c>(chain: &'c [InDirectory], asked: &Asked<'_>) -> Result<Vec<Applying<'c>>, Because> {
+fn applying<'c>(
+    chain: &'c [InDirectory],
+    asked: &AccessQuery<'_>,
+) -> Result<Vec<Applying<'c>>, Because> {
     let mut sections = Vec::new();
-    let each = |kind: Kind| {
+    let each = |kind: SectionKind| {
         chain.iter().enumerate().flat_map(move |(number, file)| {
             let own = file.parsed.sections.iter();
             own.filter(move |section| kind_of(section) == kind)
                 .map(move |section| (number, file, section))
         })
     };
-    let ordered = each(Kind::Directory)
-        .chain(each(Kind::Files))
-        .chain(each(Kind::If));
+    let ordered = each(SectionKind::Directory)
+        .chain(each(SectionKind::Files))
+        .chain(each(SectionKind::If));
     for (number, file, section) in ordered {
         let is_for = match (&section.names, &section.condition) {
             (Some(names), _) => names.are(asked.file_name()),
@@ -166,7 +169,7 @@ fn applying<'c>(chain: &'c [InDirectory], asked: &Asked<'_>) -> Result<Vec<Apply
 }
 
 /// Access of both generations; the line that refuses.
-fn access(sections: &[Applying<'_>], asked: &Asked<'_>) -> Option<Because> {
+fn access(sections: &[Applying<'_>], asked: &AccessQuery<'_>) -> Option<Because> {
     let mut require = (Truth::YES, None);
     let mut is_required = true;
     let mut lists = (Truth::YES, None);
@@ -243,7 +246,7 @@ fn first_line(section: &Section) -> u32 {
 }
 
 /// `Redirect` and `RedirectMatch` with an error's status.
-fn redirects(sections: &[Applying<'_>], asked: &Asked<'_>) -> Option<Verdict> {
+fn redirects(sections: &[Applying<'_>], asked: &AccessQuery<'_>) -> Option<Verdict> {
     for applying in sections {
         for redirect in &applying.section.redirects {
             if applying.at_root && (redirect.maybe || applying.maybe) {
@@ -274,10 +277,10 @@ fn is_below(path: &[u8], above: &[u8]) -> bool {
 }
 
 /// The rules of the deepest directory that has any, and its parents' where it inherits them.
-fn rules(chain: &[InDirectory], asked: &Asked<'_>) -> Option<Verdict> {
+fn rules(chain: &[InDirectory], asked: &AccessQuery<'_>) -> Option<Verdict> {
     let own = |file: &'_ InDirectory| file.parsed.sections.first().is_some_and(|s| s.has_rewrite);
     let mut on = false;
-    let mut rules: Vec<(usize, &Rule)> = Vec::new();
+    let mut rules: Vec<(usize, &RewriteRule)> = Vec::new();
     let mut base = None;
     let mut options = Inherits::default();
     for (number, file) in chain.iter().enumerate().filter(|(_, file)| own(file)) {
@@ -302,16 +305,16 @@ fn rules(chain: &[InDirectory], asked: &Asked<'_>) -> Option<Verdict> {
         let found = rules.iter().find(|(_, rule)| rule.line == line);
         found.map_or(number, |(file, _)| *file)
     };
-    let list: Vec<&Rule> = rules.iter().map(|(_, rule)| *rule).collect();
+    let list: Vec<&RewriteRule> = rules.iter().map(|(_, rule)| *rule).collect();
     let because = |line| Because {
         file: file_of(line),
         line,
     };
     match rewrite::apply(&list, &file.path, file.is_root(), asked) {
-        Outcome::Nothing => None,
-        Outcome::Refused { line, status } => Some(Verdict::Closed(because(line), status)),
-        Outcome::Hidden { line } => Some(Verdict::Hidden(because(line))),
-        Outcome::NoScript { line } => Some(Verdict::NoScripts(because(line))),
+        RewriteOutcome::Nothing => None,
+        RewriteOutcome::Refused { line, status } => Some(Verdict::Closed(because(line), status)),
+        RewriteOutcome::Hidden { line } => Some(Verdict::Hidden(because(line))),
+        RewriteOutcome::NoScript { line } => Some(Verdict::NoScripts(because(line))),
     }
 }
 

@@ -21,9 +21,9 @@ fn verdict_of(tree: Tree<'_>, method: &str, target: &str, lies: Lies) -> Verdict
     let root = RootDir::open(dir.path(), Symlinks::Follow).unwrap();
     let head = request(method, "h.example", target).unwrap();
     let path = target.split('?').next().unwrap();
-    let asked = Asked {
+    let asked = AccessQuery {
         head: Some(&head),
-        ..Asked::new(&root, head.method(), path.as_bytes(), lies)
+        ..AccessQuery::new(&root, head.method(), path.as_bytes(), lies)
     };
     decide(&chain, &asked)
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::report::sentence;
-use super::{Asked, Because, Chain, Files, Lies, Verdict, decide};
+use super::{AccessQuery, Because, Chain, Files, Lies, Verdict, decide};
 use crate::docroot::path::UrlPath;
 use crate::docroot::root::RootDir;
 use crate::http::message::RequestHead;
@@ -58,10 +58,10 @@ impl Site {
         if self.config.htaccess == Htaccess::Off {
             return Ok(());
         }
-        let asked = Asked {
+        let asked = AccessQuery {
             head: Some(head),
             name,
-            ..Asked::new(root, head.method(), path, lies)
+            ..AccessQuery::new(root, head.method(), path, lies)
         };
         self.ask(&asked, true)
     }
@@ -80,15 +80,15 @@ impl Site {
         if self.config.htaccess == Htaccess::Off {
             return Ok(());
         }
-        let asked = Asked {
+        let asked = AccessQuery {
             head,
             redirected: true,
-            ..Asked::new(root, method, path, lies)
+            ..AccessQuery::new(root, method, path, lies)
         };
         self.ask(&asked, by_script)
     }
 
-    fn ask(&self, asked: &Asked<'_>, hides: bool) -> Result<(), Closed> {
+    fn ask(&self, asked: &AccessQuery<'_>, hides: bool) -> Result<(), Closed> {
         let chain = self.chain(asked.root, asked.path, asked.lies);
         if chain.files.is_empty() {
             return Ok(());

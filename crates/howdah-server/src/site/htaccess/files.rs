@@ -12,11 +12,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use super::absent::{Absent, NAME};
-use super::asked::Lies;
+use super::access_query::Lies;
 use super::decide::InDirectory;
 use super::parse::{LONGEST, parse_bytes};
 use super::section::{Parsed, Unusable};
-use crate::docroot::root::{Kind, Meta, RootDir};
+use crate::docroot::root::{FileKind, Meta, RootDir};
 use crate::refusal::Refusal;
 use crate::site::monotonic;
 
@@ -33,14 +33,14 @@ const LONGEST_PATH: usize = 4095;
 
 /// What a thread keeps from one request to the next.
 #[derive(Default)]
-struct Thread {
+struct ThreadState {
     /// The name that is asked for: reused, so that a path without files allocates nothing.
     name: Vec<u8>,
     absent: Option<Absent>,
 }
 
 thread_local! {
-    static THREAD: RefCell<Thread> = RefCell::default();
+    static THREAD: RefCell<ThreadState> = RefCell::default();
 }
 
 /// Has the calling thread remember which directories have no file, from now on. Without inotify every
@@ -52,18 +52,18 @@ pub(crate) fn remember_absence() {
 /// What is known of a root's files.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
-    known: RwLock<Known>,
+    known: RwLock<KnownFiles>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownFiles {
     /// The root they lie below.
     root: u64,
-    files: HashMap<Box<[u8]>, Entry>,
+    files: HashMap<Box<[u8]>, KnownFile>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct KnownFile {
     meta: Meta,
     settled: bool,
     file: InDirectory,
@@ -84,7 +84,7 @@ impl Files {
         THREAD.with_borrow_mut(|thread| self.walk(root, path, lies, thread))
     }
 
-    fn walk(&self, root: &RootDir, path: &[u8], lies: Lies, thread: &mut Thread) -> Chain {
+    fn walk(&self, root: &RootDir, path: &[u8], lies: Lies, thread: &mut ThreadState) -> Chain {
         if let Some(absent) = &mut thread.absent {
             absent.check(monotonic());
         }
@@ -114,11 +114,11 @@ impl Files {
         &self,
         root: &RootDir,
         directory: &[u8],
-        thread: &mut Thread,
+        thread: &mut ThreadState,
         lies: Lies,
         chain: &mut Chain,
     ) -> bool {
-        let Thread { name, absent } = thread;
+        let ThreadState { name, absent } = thread;
         if absent
             .as_ref()
             .is_some_and(|absent| absent.knows(root, directory))
@@ -132,7 +132,7 @@ impl Files {
         if lies == Lies::Nothing && !name.is_empty() {
             name.pop();
             match root.stat_relative(name) {
-                Ok(meta) if meta.kind == Kind::Directory => {}
+                Ok(meta) if meta.kind == FileKind::Directory => {}
                 Ok(_) | Err(Refusal::NotFound) => return false,
                 // It may be one that cannot be looked into: its file says so.
                 Err(_) => {}
@@ -189,7 +189,7 @@ impl Files {
             known.files.clear();
             known.root = root.id();
         }
-        let entry = Entry {
+        let entry = KnownFile {
             meta,
             settled: is_settled(&meta),
             file: file.clone(),
@@ -219,7 +219,7 @@ fn is_settled(meta: &Meta) -> bool {
 
 /// What the file says, and the state it was in when it was opened.
 fn read(root: &RootDir, name: &[u8], meta: Meta) -> (Parsed, Meta) {
-    if meta.kind != Kind::File {
+    if meta.kind != FileKind::File {
         return (Parsed::unusable(Unusable::NotAFile), meta);
     }
     let (file, meta) = match root.open_file(name) {

@@ -14,7 +14,7 @@
 
 mod absent;
 mod access;
-mod asked;
+mod access_query;
 pub(super) mod catch_all;
 mod decide;
 mod door;
@@ -30,7 +30,7 @@ mod rewrite_lines;
 mod section;
 mod truth;
 
-pub use asked::{Asked, Lies};
+pub use access_query::{AccessQuery, Lies};
 pub use decide::{Because, InDirectory, Verdict, decide};
 pub(crate) use door::{Closed, Door};
 pub(crate) use files::{Chain, Files, remember_absence};

@@ -102,12 +102,12 @@ struct Open {
     line: u32,
     /// Lower case, without bracket.
     name: String,
-    kind: Kind,
+    kind: OpenKind,
     /// There was an `<If>` before it.
     after_if: bool,
 }
 
-enum Kind {
+enum OpenKind {
     /// It holds, and changes nothing.
     Plain,
     Skipped,
@@ -192,11 +192,11 @@ impl Parser {
         let name = name.to_ascii_lowercase();
         let kind = match self.skipped {
             0 => self.kind(line, &name, rest),
-            _ => Kind::Skipped,
+            _ => OpenKind::Skipped,
         };
         match kind {
-            Kind::Skipped => self.skipped += 1,
-            Kind::Maybe => self.maybe += 1,
+            OpenKind::Skipped => self.skipped += 1,
+            OpenKind::Maybe => self.maybe += 1,
             _ => {}
         }
         self.open.push(Open {
@@ -207,10 +207,10 @@ impl Parser {
         });
     }
 
-    fn kind(&mut self, line: &Line<'_>, name: &str, rest: &str) -> Kind {
+    fn kind(&mut self, line: &Line<'_>, name: &str, rest: &str) -> OpenKind {
         let if_true = |holds| match holds {
-            true => Kind::Plain,
-            false => Kind::Skipped,
+            true => OpenKind::Plain,
+            false => OpenKind::Skipped,
         };
         let argument = rest.trim_ascii();
         match name {
@@ -218,7 +218,7 @@ impl Parser {
             "ifdefine" => if_true(if_define(&word(argument).0)),
             "ifversion" => match if_version(&words(argument)) {
                 Some(holds) => if_true(holds),
-                None => Kind::Maybe,
+                None => OpenKind::Maybe,
             },
             // Apache refuses them inside of `<Limit>`. What they would mean inside of a container of
             // `Require` lines is not known here.
@@ -226,11 +226,11 @@ impl Parser {
                 if self.methods != Methods::ALL || !self.containers.is_empty() =>
             {
                 self.note(line, Why::Mistake);
-                Kind::Maybe
+                OpenKind::Maybe
             }
             "else" | "elseif" if !self.after_if => {
                 self.note(line, Why::Mistake);
-                Kind::Maybe
+                OpenKind::Maybe
             }
             "if" if self.section == 0 && self.maybe == 0 => {
                 match rewrite_lines::simple_expression(&word(argument).0) {
@@ -238,11 +238,11 @@ impl Parser {
                         condition: Some(condition),
                         ..Section::default()
                     }),
-                    None => Kind::Maybe,
+                    None => OpenKind::Maybe,
                 }
             }
             // Asked of the visitor's request, or of the server's machine.
-            "if" | "elseif" | "else" | "iffile" | "ifdirective" | "ifsection" => Kind::Maybe,
+            "if" | "elseif" | "else" | "iffile" | "ifdirective" | "ifsection" => OpenKind::Maybe,
             "files" | "filesmatch" => self.files(line, name == "filesmatch", argument),
             "limit" | "limitexcept" => {
                 let except = name == "limitexcept";
@@ -251,7 +251,7 @@ impl Parser {
                 if !known || traces || self.methods != Methods::ALL {
                     self.note(line, Why::Mistake);
                 }
-                Kind::Limit(std::mem::replace(&mut self.methods, methods))
+                OpenKind::Limit(std::mem::replace(&mut self.methods, methods))
             }
             "requireall" | "requireany" | "requirenone" => {
                 if self.maybe > 0 {
@@ -267,18 +267,18 @@ impl Parser {
                     is_used: false,
                 };
                 self.containers.push(container);
-                Kind::Container
+                OpenKind::Container
             }
             _ => {
                 self.note(line, Why::NotUnderstood);
-                Kind::Maybe
+                OpenKind::Maybe
             }
         }
     }
 
-    fn files(&mut self, line: &Line<'_>, expression: bool, argument: &str) -> Kind {
+    fn files(&mut self, line: &Line<'_>, expression: bool, argument: &str) -> OpenKind {
         if self.here().condition.is_some() {
-            return Kind::Maybe;
+            return OpenKind::Maybe;
         }
         if self.section != 0 {
             self.note(line, Why::Mistake);
@@ -309,11 +309,11 @@ impl Parser {
     }
 
     /// Lines go there from now on.
-    fn section(&mut self, section: Section) -> Kind {
+    fn section(&mut self, section: Section) -> OpenKind {
         let before = self.section;
         self.section = self.parsed.sections.len();
         self.parsed.sections.push(section);
-        Kind::Section(before)
+        OpenKind::Section(before)
     }
 
     fn close(&mut self, line: &Line<'_>, text: &str) {
@@ -324,12 +324,12 @@ impl Parser {
         let Some(open) = self.open.pop() else { return };
         self.after_if = open.after_if || matches!(&*open.name, "if" | "elseif");
         match open.kind {
-            Kind::Plain => {}
-            Kind::Skipped => self.skipped -= 1,
-            Kind::Maybe => self.maybe -= 1,
-            Kind::Section(before) => self.section = before,
-            Kind::Limit(before) => self.methods = before,
-            Kind::Container => {
+            OpenKind::Plain => {}
+            OpenKind::Skipped => self.skipped -= 1,
+            OpenKind::Maybe => self.maybe -= 1,
+            OpenKind::Section(before) => self.section = before,
+            OpenKind::Limit(before) => self.methods = before,
+            OpenKind::Container => {
                 if let Some(container) = self.containers.pop() {
                     self.close_container(container);
                 }

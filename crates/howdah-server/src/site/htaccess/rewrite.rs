@@ -1,11 +1,11 @@
 //! What `RewriteRule` lines refuse, and what they hide: a file whose path they lead elsewhere is never
 //! sent by Apache. Follows `apply_rewrite_list` of mod_rewrite in a directory's context, once: the
-//! second round, after a rewrite, is another question ([`Asked::redirected`]). Rewrites nothing.
+//! second round, after a rewrite, is another question ([`AccessQuery::redirected`]). Rewrites nothing.
 
-use super::asked::{Asked, Lies};
+use super::access_query::{AccessQuery, Lies};
 use super::pattern::{Groups, LimitReached, Regex};
 use super::truth::Truth;
-use crate::docroot::root::Kind;
+use crate::docroot::root::FileKind;
 
 /// How often `[N]` begins again; beyond it the path is refused.
 const MOST_ROUNDS: u32 = 500;
@@ -19,7 +19,7 @@ const LONGEST_TEXT: usize = 16 << 10;
 
 /// A `RewriteRule` with its conditions.
 #[derive(Debug)]
-pub(super) struct Rule {
+pub(super) struct RewriteRule {
     pub line: u32,
     pub pattern: Regex,
     pub negated: bool,
@@ -36,7 +36,7 @@ pub(super) struct Rule {
     pub handler: Option<bool>,
 }
 
-impl Rule {
+impl RewriteRule {
     /// Whether it is for the request or not, the next rule is looked at.
     pub(super) fn is_passed_over(&self) -> bool {
         self.target == Target::Redirect && !self.chained
@@ -99,7 +99,7 @@ pub(super) enum Test {
 
 /// What the rules make of a path.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum RewriteOutcome {
     /// Nothing that concerns access.
     Nothing,
     /// Refused with a status.
@@ -110,8 +110,8 @@ pub(super) enum Outcome {
     NoScript { line: u32 },
 }
 
-struct Walk<'a, 'r> {
-    asked: &'a Asked<'r>,
+struct Rewriting<'a, 'r> {
+    asked: &'a AccessQuery<'r>,
     /// The URL path as it is now.
     path: Vec<u8>,
     /// Where in `path` the part begins that patterns see.
@@ -125,12 +125,17 @@ struct Walk<'a, 'r> {
 
 /// `base` is the URL path of the rules' directory, with its slash. `at_root`: what depends on the
 /// visitor is answered as for a stranger; elsewhere it closes, and opens nothing.
-pub(super) fn apply(rules: &[&Rule], base: &[u8], at_root: bool, asked: &Asked<'_>) -> Outcome {
+pub(super) fn apply(
+    rules: &[&RewriteRule],
+    base: &[u8],
+    at_root: bool,
+    asked: &AccessQuery<'_>,
+) -> RewriteOutcome {
     // The directory itself, named without its slash, is redirected to first.
     if !asked.path.starts_with(base) {
-        return Outcome::Nothing;
+        return RewriteOutcome::Nothing;
     }
-    let mut walk = Walk::new(asked, base.len());
+    let mut walk = Rewriting::new(asked, base.len());
     let (mut moved_by, mut may_hide) = (None, None);
     let mut rounds = 0;
     let mut at = 0;
@@ -139,7 +144,7 @@ pub(super) fn apply(rules: &[&Rule], base: &[u8], at_root: bool, asked: &Asked<'
         if rule.is_passed_over() {
             continue;
         }
-        let limit_reached = Outcome::Refused {
+        let limit_reached = RewriteOutcome::Refused {
             line: rule.line,
             status: 403,
         };
@@ -152,13 +157,13 @@ pub(super) fn apply(rules: &[&Rule], base: &[u8], at_root: bool, asked: &Asked<'
         if let Target::Refuse(status) = rule.target
             && !holds.is_no()
         {
-            return Outcome::Refused {
+            return RewriteOutcome::Refused {
                 line: rule.line,
                 status,
             };
         }
         let keeps_from_running = rule.handler == Some(false) && asked.lies == Lies::Script;
-        let no_script = Outcome::NoScript { line: rule.line };
+        let no_script = RewriteOutcome::NoScript { line: rule.line };
         if !holds.is_yes() {
             if keeps_from_running && !walk.moved && !holds.is_no() {
                 return no_script;
@@ -207,17 +212,19 @@ pub(super) fn apply(rules: &[&Rule], base: &[u8], at_root: bool, asked: &Asked<'
         at = at.saturating_add(rule.skip);
     }
     let hidden_by = moved_by.filter(|_| walk.is_away()).or(may_hide);
-    hidden_by.map_or(Outcome::Nothing, |line| Outcome::Hidden { line })
+    hidden_by.map_or(RewriteOutcome::Nothing, |line| RewriteOutcome::Hidden {
+        line,
+    })
 }
 
 /// Whether a single condition holds, as one of an `<If>` does.
-pub(super) fn holds(condition: &Condition, asked: &Asked<'_>) -> Result<Truth, LimitReached> {
-    Walk::new(asked, 0).holds(condition)
+pub(super) fn holds(condition: &Condition, asked: &AccessQuery<'_>) -> Result<Truth, LimitReached> {
+    Rewriting::new(asked, 0).holds(condition)
 }
 
-impl<'a, 'r> Walk<'a, 'r> {
-    fn new(asked: &'a Asked<'r>, stripped: usize) -> Walk<'a, 'r> {
-        Walk {
+impl<'a, 'r> Rewriting<'a, 'r> {
+    fn new(asked: &'a AccessQuery<'r>, stripped: usize) -> Rewriting<'a, 'r> {
+        Rewriting {
             asked,
             path: asked.path.to_vec(),
             stripped,
@@ -234,7 +241,7 @@ impl<'a, 'r> Walk<'a, 'r> {
         Ok(())
     }
 
-    fn matches(&mut self, rule: &Rule) -> Result<Truth, LimitReached> {
+    fn matches(&mut self, rule: &RewriteRule) -> Result<Truth, LimitReached> {
         let subject = self.path[self.stripped..].to_vec();
         self.spend(subject.len())?;
         let groups = match rule.uses_groups {
@@ -333,9 +340,11 @@ impl<'a, 'r> Walk<'a, 'r> {
         }
         let found = self.asked.root.stat_relative(relative);
         match letter {
-            b'f' => Truth::known(found.is_ok_and(|meta| meta.kind == Kind::File)),
-            b'd' => Truth::known(found.is_ok_and(|meta| meta.kind == Kind::Directory)),
-            b's' => Truth::known(found.is_ok_and(|meta| meta.kind == Kind::File && meta.size > 0)),
+            b'f' => Truth::known(found.is_ok_and(|meta| meta.kind == FileKind::File)),
+            b'd' => Truth::known(found.is_ok_and(|meta| meta.kind == FileKind::Directory)),
+            b's' => {
+                Truth::known(found.is_ok_and(|meta| meta.kind == FileKind::File && meta.size > 0))
+            }
             _ if found.is_err() => Truth::NO,
             _ => Truth::depends(false),
         }

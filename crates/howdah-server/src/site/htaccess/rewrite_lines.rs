@@ -1,7 +1,7 @@
 //! The arguments of `RewriteRule`, `RewriteCond` and `Redirect` into what `rewrite.rs` walks. Pure.
 
 use super::pattern::Regex;
-use super::rewrite::{Condition, Rule, Target, Test};
+use super::rewrite::{Condition, RewriteRule, Target, Test};
 
 /// The next argument as mod_rewrite splits them: quotes are taken off, backslashes stay.
 fn argument(text: &str) -> (&str, &str) {
@@ -41,7 +41,7 @@ fn flags(text: &str) -> Option<Vec<(String, String)>> {
 }
 
 /// A `RewriteRule`. `None` if Apache would refuse it.
-pub(super) fn rule(line: u32, rest: &str, conditions: Vec<Condition>) -> Option<Rule> {
+pub(super) fn rule(line: u32, rest: &str, conditions: Vec<Condition>) -> Option<RewriteRule> {
     let (pattern, rest) = argument(rest);
     let (to, rest) = argument(rest);
     if to.is_empty() {
@@ -55,7 +55,7 @@ pub(super) fn rule(line: u32, rest: &str, conditions: Vec<Condition>) -> Option<
     let ignore_case = flags
         .iter()
         .any(|(key, _)| matches!(&**key, "nc" | "nocase"));
-    let mut rule = Rule {
+    let mut rule = RewriteRule {
         line,
         pattern: Regex::new(pattern, ignore_case)?,
         negated,

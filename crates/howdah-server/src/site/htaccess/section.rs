@@ -2,9 +2,9 @@
 //! understood, and what is to be reported. Values only; made by `parse.rs`, asked by `decide.rs`.
 
 use super::access::{Lists, Methods, Require};
-use super::asked::SetEnvIf;
+use super::access_query::SetEnvIf;
 use super::pattern::{LimitReached, Regex, fnmatch};
-use super::rewrite::{Condition, Rule};
+use super::rewrite::{Condition, RewriteRule};
 
 /// What a file says, as far as it is understood.
 #[derive(Debug, Default)]
@@ -133,11 +133,11 @@ pub(super) struct Section {
     pub maybe_access: Option<u32>,
     pub variables: Vec<SetEnvIf>,
     pub redirects: Vec<Redirect>,
-    pub handlers: Vec<Handler>,
+    pub handlers: Vec<HandlerLine>,
     pub engine: Option<bool>,
     pub has_rewrite: bool,
     pub inherits: Option<Inherits>,
-    pub rules: Vec<Rule>,
+    pub rules: Vec<RewriteRule>,
     /// `FallbackResource`: looked at for a front controller only.
     pub fallback: Option<String>,
 }
@@ -236,7 +236,7 @@ pub(super) enum RedirectPath {
 
 /// A line about how a file is handled.
 #[derive(Debug)]
-pub(super) struct Handler {
+pub(super) struct HandlerLine {
     pub line: u32,
     pub says: HandlerSays,
     pub maybe: bool,

@@ -2,13 +2,13 @@
 //! request is `access.rs`, `rewrite.rs` and `decide.rs`.
 
 use super::super::access::{From, Methods, Order, Require, Required};
-use super::super::asked::SetEnvIf;
+use super::super::access_query::SetEnvIf;
 use super::super::lines::{Line, word, words};
 use super::super::names::is_harmless;
 use super::super::pattern::Regex;
 use super::super::rewrite::Target;
 use super::super::rewrite_lines;
-use super::super::section::{Handler, HandlerSays, Merging, Redirect, RedirectPath, Why};
+use super::super::section::{HandlerLine, HandlerSays, Merging, Redirect, RedirectPath, Why};
 use super::Parser;
 
 impl Parser {
@@ -274,7 +274,7 @@ impl Parser {
         if maybe {
             self.note(line, Why::Visitor);
         }
-        self.here().handlers.push(Handler {
+        self.here().handlers.push(HandlerLine {
             line: line.number,
             says,
             maybe,

@@ -8,7 +8,7 @@ use crate::http::message::ResponseHead;
 use crate::http::{ClientGone, Length, Responder};
 
 /// The client's side of a response: [`Responder`], and in tests a list.
-pub trait Answer {
+pub trait ResponseSink {
     /// See [`Responder::informational`].
     fn informational(&mut self, head: &ResponseHead);
     /// See [`Responder::begin`].
@@ -31,7 +31,7 @@ pub trait Answer {
     fn poll_client_gone(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 }
 
-impl Answer for Responder {
+impl ResponseSink for Responder {
     fn informational(&mut self, head: &ResponseHead) {
         Responder::informational(self, head);
     }

@@ -1,4 +1,4 @@
-//! What a script's head says to the cache in the words of other caches: purges that are carried out
+//! What a script's head says to the cache by the header fields of other vendors' caches: purges that are carried out
 //! (`X-LiteSpeed-Purge`, `Cache-Group-Invalidation`), and fields that no client is to see. What such
 //! fields say of the page's own life is the policy's (`howdah_cache::policy`).
 
@@ -12,34 +12,34 @@ pub fn is_safe(method: &[u8]) -> bool {
     matches!(method, b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE")
 }
 
-/// Carries out what the fields of a response order, on this site's pages alone. Any response may
-/// order, whatever its status and however little it is cached: plugins purge from the dashboard.
+/// Carries out the purges that the fields of a response ask for, on this site's pages alone. Any response
+/// may ask for them, whatever its status and however little it is cached: plugins purge from the dashboard.
 pub fn purge<'a>(
     part: &SiteCache,
     is_safe: bool,
     fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
 ) {
-    for order in purge::of_response(fields, is_safe) {
-        part.generations.purge(&order.what, order.force);
+    for command in purge::of_response(fields, is_safe) {
+        part.generations.purge(&command.what, command.force);
     }
 }
 
-/// For an answer that is not stored: carries out its orders, before its head is sent, and takes
+/// For an answer that is not stored: carries out its purges before its head is sent, and takes
 /// out what clients are not to see. A stored page is kept without these fields.
-pub fn obey(part: &SiteCache, method: &[u8], head: &mut ResponseHead) {
+pub fn apply(part: &SiteCache, method: &[u8], head: &mut ResponseHead) {
     let ours = |name: &[u8]| {
         let tags = !part.rules().keep_tags && is_tag_field(name);
         tags || tags::is_instruction(name)
     };
-    let mut orders = false;
+    let mut commands = false;
     let mut found: Vec<Vec<u8>> = Vec::new();
     for (name, _) in head.fields() {
-        orders |= purge::orders_by_name(name);
+        commands |= purge::is_command_field(name);
         if ours(name) && !found.iter().any(|known| known.eq_ignore_ascii_case(name)) {
             found.push(name.to_vec());
         }
     }
-    if orders {
+    if commands {
         purge(part, is_safe(method), head.fields());
     }
     for name in &found {
@@ -85,7 +85,7 @@ mod tests {
             let part = SiteCache::new(config);
             let before = part.generations.now();
             let mut head = head();
-            obey(&part, b"GET", &mut head);
+            apply(&part, b"GET", &mut head);
             assert_eq!(part.generations.now(), before + 1);
             let kept = match keep_tags {
                 true => "Surrogate-Key: b\r\n",
@@ -103,9 +103,9 @@ mod tests {
             let before = part.generations.now();
             let mut head = ResponseHead::new(204);
             head.header(b"Cache-Group-Invalidation", b"\"a\"");
-            obey(&part, method.as_bytes(), &mut head);
+            apply(&part, method.as_bytes(), &mut head);
             assert_eq!(part.generations.now(), before + purges, "{method}");
-            assert!(!head.lines().is_empty(), "other caches are told, too");
+            assert!(!head.lines().is_empty(), "other caches get the field, too");
         }
     }
 }

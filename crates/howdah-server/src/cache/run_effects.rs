@@ -27,7 +27,7 @@ const MAX_CAUSE: usize = 1200;
 
 /// What PHP reports about one run while it is running, applied to the site's cache.
 #[derive(Debug)]
-pub struct Watch {
+pub struct RunEffects {
     cache: Arc<PageCache>,
     site: u32,
     wrote: AtomicBool,
@@ -61,10 +61,10 @@ impl std::fmt::Display for Cause {
     }
 }
 
-impl Watch {
+impl RunEffects {
     /// A watch for one run of a script of `site`, which has the cache on.
-    pub fn new(cache: &Arc<PageCache>, site: &Site) -> Arc<Watch> {
-        Arc::new(Watch {
+    pub fn new(cache: &Arc<PageCache>, site: &Site) -> Arc<RunEffects> {
+        Arc::new(RunEffects {
             cache: cache.clone(),
             site: site.number(),
             wrote: AtomicBool::new(false),
@@ -92,7 +92,7 @@ impl Watch {
 
     /// A script purges pages of its own site, whatever host its URL names.
     fn purge(part: &SiteCache, value: &[u8]) {
-        let asked = std::str::from_utf8(value).ok().map(purge::asked);
+        let asked = std::str::from_utf8(value).ok().map(purge::parse);
         let what = match asked {
             Some(Ok(asked)) => asked.what,
             // PHP checks it; a claim that cannot be read purges more, never less.
@@ -144,13 +144,13 @@ impl Watch {
 }
 
 /// The last owner drops the watch when the run has ended, or when its process is dead.
-impl Drop for Watch {
+impl Drop for RunEffects {
     fn drop(&mut self) {
         self.settle();
     }
 }
 
-impl EffectSink for Watch {
+impl EffectSink for RunEffects {
     fn effect(&self, name: &[u8], value: &[u8]) {
         let Some(part) = self.cache.site_by_number(self.site) else {
             return;
@@ -159,7 +159,7 @@ impl EffectSink for Watch {
             effect::WRITE => self.write(part, value),
             effect::WROTE => self.settle(),
             effect::OUTSIDE => wrote_outside(part),
-            effect::PURGE => Watch::purge(part, value),
+            effect::PURGE => RunEffects::purge(part, value),
             effect::TAG => {
                 let mut tags = self.tags.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Err(why) = tags.add(value) {

@@ -7,19 +7,19 @@ use howdah_cache::Object;
 use howdah_cache::Pass;
 use howdah_cache::admission::Step;
 use howdah_cache::generation::{Force, Purge};
-use howdah_cache::policy::State;
-use howdah_cache::purge::{self, Order};
+use howdah_cache::policy::PageState;
+use howdah_cache::purge::{self, PurgeCommand};
 use howdah_proto::effect::Write;
 use serde::{Deserialize, Serialize};
 
 use super::lookup::{self, Lookup};
-use super::{PageCache, SiteCache, now, subrequest, watch};
+use super::{PageCache, SiteCache, now, run_effects, subrequest};
 use crate::client_address::Client;
 use crate::site::{Site, Sites};
 
 /// A request of an administrator to the page cache, as the control socket carries it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Ask {
+pub enum AdminCommand {
     /// Invalidates stored pages, or removes them.
     Purge {
         /// Only of this site, by name; otherwise of all, or of the one a URL's host names.
@@ -53,15 +53,19 @@ pub enum Ask {
 }
 
 /// Answers a question; an error says what is wrong with it. `cache`: none if no site has it on.
-pub fn answer(all_sites: &Sites, cache: Option<&PageCache>, ask: &Ask) -> Result<String, String> {
+pub fn answer(
+    all_sites: &Sites,
+    cache: Option<&PageCache>,
+    command: &AdminCommand,
+) -> Result<String, String> {
     let Some(cache) = cache else {
         return Err(
             "CacheOff: no site has the page cache on; set `cache = \"on\"` or --cache on"
                 .to_owned(),
         );
     };
-    match ask {
-        Ask::Purge {
+    match command {
+        AdminCommand::Purge {
             site,
             all,
             urls,
@@ -71,12 +75,12 @@ pub fn answer(all_sites: &Sites, cache: Option<&PageCache>, ask: &Ask) -> Result
             let force = if *soft { Force::Soft } else { Force::Hard };
             purge_all_of(all_sites, cache, site.as_deref(), (*all, urls, tags), force)
         }
-        Ask::Wrote {
+        AdminCommand::Wrote {
             site,
             writes,
             purges,
         } => wrote(all_sites, cache, site.as_deref(), writes, purges),
-        Ask::Explain { url, fields } => explain(all_sites, cache, url, fields),
+        AdminCommand::Explain { url, fields } => explain(all_sites, cache, url, fields),
     }
 }
 
@@ -131,34 +135,36 @@ fn purge_all_of(
 ) -> Result<String, String> {
     let mut asked = Vec::new();
     if all {
-        asked.push(purge::asked("*"));
+        asked.push(purge::parse("*"));
     }
-    asked.extend(tags.iter().map(|tag| purge::asked(&format!("tag:{tag}"))));
-    asked.extend(urls.iter().map(|url| purge::asked(url)));
+    asked.extend(tags.iter().map(|tag| purge::parse(&format!("tag:{tag}"))));
+    asked.extend(urls.iter().map(|url| purge::parse(url)));
     if asked.is_empty() {
         return Err("NothingToPurge: name URLs, tags or --all".to_owned());
     }
     // All are looked at before the first is done.
-    let mut orders = Vec::new();
+    let mut commands = Vec::new();
     for asked in asked {
         let asked = asked.map_err(|bad| bad.to_string())?;
         let parts = sites(all_sites, cache, site, asked.host.as_deref())?;
         let what = asked.what;
-        orders.push((parts, Order { what, force }));
+        commands.push((parts, PurgeCommand { what, force }));
     }
     // Before anything is purged: what is named twice is counted twice.
-    let there: Vec<String> = orders
+    let there: Vec<String> = commands
         .iter()
-        .map(|(parts, order)| in_memory(cache, parts, &order.what))
+        .map(|(parts, command)| in_memory(cache, parts, &command.what))
         .collect();
-    for (parts, order) in &orders {
+    for (parts, command) in &commands {
         for (_, part) in &parts[1..] {
-            part.purge(&order.what, order.force);
+            part.purge(&command.what, command.force);
         }
     }
     // The first of each is enough: all have the same text.
-    let first = orders.iter().map(|(parts, order)| (parts[0].1, order));
-    Ok(carry_out(first, &there))
+    let first = commands
+        .iter()
+        .map(|(parts, command)| (parts[0].1, command));
+    Ok(execute(first, &there))
 }
 
 /// How many pages in memory will be purged, in words: a path that was mistyped purges nothing. Goes
@@ -181,29 +187,29 @@ fn in_memory(cache: &PageCache, parts: &[(&Site, &SiteCache)], what: &Purge) -> 
 }
 
 /// Purges, and says what; `there`: what else is to be said of each.
-pub(crate) fn carry_out<'a>(
-    orders: impl Iterator<Item = (&'a SiteCache, &'a Order)>,
+pub(crate) fn execute<'a>(
+    commands: impl Iterator<Item = (&'a SiteCache, &'a PurgeCommand)>,
     there: &[String],
 ) -> String {
     let (mut hard, mut soft) = (Vec::new(), Vec::new());
-    for (at, (part, order)) in orders.enumerate() {
-        part.purge(&order.what, order.force);
-        match order.force {
+    for (at, (part, command)) in commands.enumerate() {
+        part.purge(&command.what, command.force);
+        match command.force {
             Force::Hard => &mut hard,
             Force::Soft => &mut soft,
         }
         .push(format!(
             "{}{}",
-            order.what,
+            command.what,
             there.get(at).map_or("", String::as_str)
         ));
     }
-    let told = [("purged", hard), ("made stale", soft)];
-    let told = told.iter().filter(|(_, what)| !what.is_empty());
-    let told: Vec<String> = told
+    let texts = [("purged", hard), ("made stale", soft)];
+    let texts = texts.iter().filter(|(_, what)| !what.is_empty());
+    let texts: Vec<String> = texts
         .map(|(how, what)| format!("{how}: {}", what.join(", ")))
         .collect();
-    told.join("; ")
+    texts.join("; ")
 }
 
 /// Invalidates pages by writes that were made elsewhere, and by purges. Of one site they are
@@ -218,13 +224,13 @@ fn wrote(
     let parts = sites(all_sites, cache, site, None)?;
     for (_, part) in &parts {
         for write in writes {
-            watch::written_elsewhere(part, write.as_bytes());
+            run_effects::written_elsewhere(part, write.as_bytes());
         }
     }
     let mut unheard = None;
     for word in purges {
         // PHP has read it; what cannot be read here purges more, never less.
-        let (host, what) = match purge::asked(word) {
+        let (host, what) = match purge::parse(word) {
             Ok(asked) => (asked.host.filter(|_| site.is_none()), asked.what),
             Err(_) => (None, Purge::All),
         };
@@ -240,9 +246,9 @@ fn wrote(
     unheard.map_or_else(|| Ok(format!("notified {} sites", parts.len())), Err)
 }
 
-/// The text for people of a write in the form of [`Ask::Wrote`].
+/// The text for people of a write in the form of [`AdminCommand::Wrote`].
 pub fn in_words(write: &str) -> String {
-    watch::describe(&Write::parse(write.as_bytes()))
+    run_effects::describe(&Write::parse(write.as_bytes()))
 }
 
 fn explain(
@@ -291,10 +297,10 @@ fn explain(
         Lookup::Page { page, state, .. } => {
             let at = now();
             let state = match state {
-                State::Fresh => "fresh",
-                State::Grace => "served while it is rendered again",
-                State::IfError => "served only if PHP fails",
-                State::Stale => "kept for validation",
+                PageState::Fresh => "fresh",
+                PageState::Grace => "served while a new one is rendered",
+                PageState::IfError => "served only if PHP fails",
+                PageState::Stale => "kept for validation",
             };
             let _ = writeln!(
                 out,
@@ -318,7 +324,7 @@ fn explain(
                 if cache.memory.may_be_below(&variant.key, now()) {
                     out.push_str("it may be on disk; a request would check\n");
                 }
-                if cache.flights.is_flying(&variant.key) {
+                if cache.coalescer.in_progress(&variant.key) {
                     out.push_str("it is being rendered\n");
                 }
                 let epoch = part.epoch();

@@ -1,8 +1,8 @@
 //! A thread's connections in the order in which they are closed when there are too many: by how long
-//! they have waited for their client, in two lines. Knows no socket and no limit; the caller has the
+//! they have waited for their client, in two queues. Knows no socket and no limit; the caller has the
 //! clock.
 //!
-//! To begin a request costs a connection nothing here: it stays in its line, marked as busy, until it
+//! To begin a request costs a connection nothing here: it stays in its queue, marked as busy, until it
 //! waits again and goes to the end, or until whoever looks for a connection to close takes it out.
 
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use std::task::Waker;
 
 use super::slots::Slot;
 
-/// The line in which a connection waits for its client.
+/// The queue in which a connection waits for its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum EvictionQueue {
     /// The client owes the server something: its first request, the rest of a head, or its end after
     /// an answer that closes the connection.
     Owing = 0,
@@ -37,7 +37,7 @@ struct Node {
     place: Arc<Place>,
     task: Option<Waker>,
     slot: Option<Slot>,
-    line: Option<Line>,
+    queue: Option<EvictionQueue>,
     /// Microseconds of the caller's clock.
     since: u64,
     before: u32,
@@ -57,27 +57,27 @@ pub(super) struct Evicted {
 }
 
 /// The connections of a thread in the order in which they would be closed.
-pub(super) struct Waiting {
+pub(super) struct EvictionQueues {
     nodes: Vec<Option<Node>>,
     free: Vec<u32>,
-    lines: [Ends; 2],
+    queues: [Ends; 2],
 }
 
-impl Default for Waiting {
-    fn default() -> Waiting {
+impl Default for EvictionQueues {
+    fn default() -> EvictionQueues {
         let empty = Ends {
             first: NONE,
             last: NONE,
         };
-        Waiting {
+        EvictionQueues {
             nodes: Vec::new(),
             free: Vec::new(),
-            lines: [empty; 2],
+            queues: [empty; 2],
         }
     }
 }
 
-impl Waiting {
+impl EvictionQueues {
     /// A connection that owes its first request since `now`.
     pub(super) fn add(&mut self, slot: Option<Slot>, now: u64) -> (u32, Arc<Place>) {
         let place = Arc::<Place>::default();
@@ -85,7 +85,7 @@ impl Waiting {
             place: place.clone(),
             task: None,
             slot,
-            line: None,
+            queue: None,
             since: now,
             before: NONE,
             after: NONE,
@@ -96,7 +96,7 @@ impl Waiting {
             (self.nodes.len() - 1) as u32
         });
         self.nodes[at as usize] = Some(node);
-        self.push(at, Line::Owing, now);
+        self.push(at, EvictionQueue::Owing, now);
         (at, place)
     }
 
@@ -107,12 +107,12 @@ impl Waiting {
         }
     }
 
-    /// The connection waits for its client, last in `line`.
-    pub(super) fn wait(&mut self, at: u32, line: Line, now: u64) {
+    /// The connection waits for its client, last in `queue`.
+    pub(super) fn wait(&mut self, at: u32, queue: EvictionQueue, now: u64) {
         self.unlink(at);
         let evicted = |node: &mut Node| node.place.evicted.load(Ordering::Relaxed);
         if !self.node(at).is_none_or(evicted) {
-            self.push(at, line, now);
+            self.push(at, queue, now);
         }
     }
 
@@ -123,23 +123,23 @@ impl Waiting {
         self.free.push(at);
         if self.free.len() == self.nodes.len() && self.nodes.len() > 1024 {
             // After a flood of connections: give the memory back.
-            *self = Waiting::default();
+            *self = EvictionQueues::default();
         }
         node.slot
     }
 
-    /// Since when the first in a line has waited.
-    pub(super) fn oldest(&mut self, line: Line) -> Option<u64> {
-        self.skip_busy(line);
-        let first = self.lines[line as usize].first;
+    /// Since when the first in a queue has waited.
+    pub(super) fn oldest(&mut self, queue: EvictionQueue) -> Option<u64> {
+        self.skip_busy(queue);
+        let first = self.queues[queue as usize].first;
         self.node(first).map(|node| node.since)
     }
 
-    /// Has the first in a line close: its task is to be woken. The slot it gives up for `other`, if one
+    /// Has the first in a queue close: its task is to be woken. The slot it gives up for `other`, if one
     /// is given, is the caller's.
-    pub(super) fn evict(&mut self, line: Line, other: Option<Slot>) -> Option<Evicted> {
-        self.skip_busy(line);
-        let first = self.lines[line as usize].first;
+    pub(super) fn evict(&mut self, queue: EvictionQueue, other: Option<Slot>) -> Option<Evicted> {
+        self.skip_busy(queue);
+        let first = self.queues[queue as usize].first;
         self.unlink(first);
         let node = self.node(first)?;
         node.place.evicted.store(true, Ordering::Relaxed);
@@ -161,10 +161,10 @@ impl Waiting {
         self.nodes.get_mut(at as usize)?.as_mut()
     }
 
-    /// Takes out those at a line's front that answer a request: they wait again later.
-    fn skip_busy(&mut self, line: Line) {
+    /// Takes out those at a queue's front that answer a request: they wait again later.
+    fn skip_busy(&mut self, queue: EvictionQueue) {
         loop {
-            let first = self.lines[line as usize].first;
+            let first = self.queues[queue as usize].first;
             match self.node(first) {
                 Some(node) if node.place.busy.load(Ordering::Relaxed) => self.unlink(first),
                 _ => return,
@@ -172,29 +172,31 @@ impl Waiting {
         }
     }
 
-    fn push(&mut self, at: u32, line: Line, now: u64) {
-        let last = self.lines[line as usize].last;
+    fn push(&mut self, at: u32, queue: EvictionQueue, now: u64) {
+        let last = self.queues[queue as usize].last;
         let Some(node) = self.node(at) else { return };
-        (node.line, node.since) = (Some(line), now);
+        (node.queue, node.since) = (Some(queue), now);
         (node.before, node.after) = (last, NONE);
         match self.node(last) {
             Some(last) => last.after = at,
-            None => self.lines[line as usize].first = at,
+            None => self.queues[queue as usize].first = at,
         }
-        self.lines[line as usize].last = at;
+        self.queues[queue as usize].last = at;
     }
 
     fn unlink(&mut self, at: u32) {
         let Some(node) = self.node(at) else { return };
-        let Some(line) = node.line.take() else { return };
+        let Some(queue) = node.queue.take() else {
+            return;
+        };
         let (before, after) = (node.before, node.after);
         match self.node(before) {
             Some(before) => before.after = after,
-            None => self.lines[line as usize].first = after,
+            None => self.queues[queue as usize].first = after,
         }
         match self.node(after) {
             Some(after) => after.before = before,
-            None => self.lines[line as usize].last = before,
+            None => self.queues[queue as usize].last = before,
         }
     }
 }
@@ -209,46 +211,46 @@ mod tests {
 
     #[test]
     fn who_has_waited_longest_goes_first_and_who_is_busy_stays() {
-        let mut waiting = Waiting::default();
+        let mut waiting = EvictionQueues::default();
         let all: Vec<_> = (0..4).map(|now| waiting.add(None, now)).collect();
         // The first two ask; one is answered and waits again, the other is being answered.
-        waiting.wait(all[0].0, Line::Idle, 10);
+        waiting.wait(all[0].0, EvictionQueue::Idle, 10);
         all[1].1.busy.store(true, Ordering::Relaxed);
-        assert_eq!(waiting.oldest(Line::Owing), Some(2));
-        assert_eq!(waiting.oldest(Line::Idle), Some(10));
-        waiting.wait(all[2].0, Line::Owing, 11);
-        assert!(waiting.evict(Line::Owing, None).is_some());
+        assert_eq!(waiting.oldest(EvictionQueue::Owing), Some(2));
+        assert_eq!(waiting.oldest(EvictionQueue::Idle), Some(10));
+        waiting.wait(all[2].0, EvictionQueue::Owing, 11);
+        assert!(waiting.evict(EvictionQueue::Owing, None).is_some());
         assert!(is_evicted(&all[3].1));
-        assert_eq!(waiting.oldest(Line::Owing), Some(11));
-        assert!(waiting.evict(Line::Owing, None).is_some());
+        assert_eq!(waiting.oldest(EvictionQueue::Owing), Some(11));
+        assert!(waiting.evict(EvictionQueue::Owing, None).is_some());
         assert!(
-            waiting.evict(Line::Owing, None).is_none(),
+            waiting.evict(EvictionQueue::Owing, None).is_none(),
             "the busy one is left"
         );
         assert!(!is_evicted(&all[1].1) && !is_evicted(&all[0].1));
-        assert!(waiting.evict(Line::Idle, None).is_some());
+        assert!(waiting.evict(EvictionQueue::Idle, None).is_some());
         assert!(is_evicted(&all[0].1));
         // Busy no more, it can be found again.
         all[1].1.busy.store(false, Ordering::Relaxed);
-        waiting.wait(all[1].0, Line::Idle, 12);
-        assert_eq!(waiting.oldest(Line::Idle), Some(12));
+        waiting.wait(all[1].0, EvictionQueue::Idle, 12);
+        assert_eq!(waiting.oldest(EvictionQueue::Idle), Some(12));
         for (at, _) in all {
             waiting.remove(at);
         }
-        assert_eq!(waiting.oldest(Line::Idle), None);
+        assert_eq!(waiting.oldest(EvictionQueue::Idle), None);
         assert!(waiting.add(None, 20).0 < 4, "places are used again");
     }
 
     #[test]
     fn lines_stay_whole_whoever_leaves() {
-        let mut waiting = Waiting::default();
+        let mut waiting = EvictionQueues::default();
         for gone in 0..3 {
             let all: Vec<_> = (0..3).map(|now| waiting.add(None, now)).collect();
             waiting.remove(all[gone].0);
             let mut left: Vec<u64> = (0..3).filter(|now| *now != gone as u64).collect();
-            while let Some(since) = waiting.oldest(Line::Owing) {
+            while let Some(since) = waiting.oldest(EvictionQueue::Owing) {
                 assert_eq!(since, left.remove(0));
-                waiting.evict(Line::Owing, None);
+                waiting.evict(EvictionQueue::Owing, None);
             }
             assert!(left.is_empty(), "{gone}");
             for (at, (number, _)) in all.iter().enumerate() {

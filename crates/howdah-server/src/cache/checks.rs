@@ -16,7 +16,7 @@ use howdah_executor::{Event, ExecError, Head, Run, RunTiming};
 use howdah_proto::level::Level;
 use serde::{Deserialize, Serialize};
 
-use super::{Line, PageCache, SiteCache, now};
+use super::{FieldLine, PageCache, SiteCache, now};
 use crate::gather::Gathered;
 use crate::log::error::ErrorLog;
 use crate::script::head;
@@ -39,19 +39,19 @@ pub enum Finding {
 
 /// Which of the two ways it was; the name in log and status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum CheckKind {
     /// `cache = "dry-run"`
     DryRun,
     /// `cache_shadow`: a page that was served from the cache is rendered once more and compared.
     Shadow,
 }
 
-impl Way {
+impl CheckKind {
     /// The one name of a difference.
     pub fn name(self) -> &'static str {
         match self {
-            Way::DryRun => "DryRunDiffers",
-            Way::Shadow => "ShadowDiffers",
+            CheckKind::DryRun => "DryRunDiffers",
+            CheckKind::Shadow => "ShadowDiffers",
         }
     }
 }
@@ -108,7 +108,7 @@ impl Checks {
     }
 
     /// Counts a finding about a page, and logs a difference.
-    pub fn note(&self, finding: &Finding, way: Way, page: &Object, log: &ErrorLog) {
+    pub fn note(&self, finding: &Finding, way: CheckKind, page: &Object, log: &ErrorLog) {
         let counter = match finding {
             Finding::Same => &self.same,
             Finding::Noise(_) => &self.noise,
@@ -159,7 +159,7 @@ pub async fn compare_pages(kept: &Arc<Object>, fresh: &Arc<Object>) -> Finding {
     let (page, other) = (kept.clone(), fresh.clone());
     let look = move || {
         let lines = other.fields().map(|(n, v)| (n.to_vec(), v.to_vec()));
-        let lines: Vec<Line> = lines.collect();
+        let lines: Vec<FieldLine> = lines.collect();
         compare(&page, other.status, &lines, &other.body)
     };
     match fresh.body.len() as u64 > SHORT {
@@ -173,7 +173,7 @@ pub async fn compare_pages(kept: &Arc<Object>, fresh: &Arc<Object>) -> Finding {
 }
 
 /// Compares what was kept with a fresh answer to the same request.
-pub fn compare(page: &Object, status: u16, fields: &[Line], body: &[u8]) -> Finding {
+pub fn compare(page: &Object, status: u16, fields: &[FieldLine], body: &[u8]) -> Finding {
     let fresh = |name: &str| {
         let line = fields
             .iter()
@@ -215,24 +215,24 @@ pub fn compare(page: &Object, status: u16, fields: &[Line], body: &[u8]) -> Find
 
 /// A visitor's answer beside the page that the cache would have served.
 #[derive(Debug)]
-pub struct Trial {
+pub struct DryRun {
     page: Arc<Object>,
     limit: u64,
-    kept: Mutex<Kept>,
+    kept: Mutex<CopiedResponse>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct CopiedResponse {
     head: Option<Head>,
     body: Gathered,
     length: u64,
     ended: bool,
 }
 
-impl Trial {
-    /// A trial of `page`; answers longer than `limit` bytes are not compared.
-    pub fn new(page: Arc<Object>, limit: u64) -> Arc<Trial> {
-        Arc::new(Trial {
+impl DryRun {
+    /// A dry run that compares the answer with `page`; answers longer than `limit` bytes are not compared.
+    pub fn new(page: Arc<Object>, limit: u64) -> Arc<DryRun> {
+        Arc::new(DryRun {
             page,
             limit,
             kept: Mutex::default(),
@@ -240,15 +240,15 @@ impl Trial {
     }
 
     /// Passes a run on and keeps a copy of what it says.
-    pub fn copy(self: &Arc<Trial>, run: Box<dyn Run>) -> Box<dyn Run> {
-        Box::new(Copy {
+    pub fn copy(self: &Arc<DryRun>, run: Box<dyn Run>) -> Box<dyn Run> {
+        Box::new(CopyingRun {
             run,
-            trial: self.clone(),
+            dry_run: self.clone(),
         })
     }
 
     /// Compares the answer with the stored page, after the run has ended.
-    pub fn judge(self: Arc<Trial>, cache: &Arc<PageCache>, site: u32, log: &Arc<ErrorLog>) {
+    pub fn judge(self: Arc<DryRun>, cache: &Arc<PageCache>, site: u32, log: &Arc<ErrorLog>) {
         let is_long = lock(&self.kept).length > SHORT;
         let (cache, log) = (cache.clone(), log.clone());
         let look = move || {
@@ -268,29 +268,30 @@ impl Trial {
         let valid = self.page.state(&part.generations, now()).is_some();
         let finding = match &kept.head {
             Some(head) if valid && kept.ended && kept.length <= self.limit => {
-                let status = head::orders(head).status;
+                let status = head::instructions(head).status;
                 compare(&self.page, status, &head.headers, &body)
             }
             _ => Finding::Unchecked,
         };
-        part.checks.note(&finding, Way::DryRun, &self.page, log);
+        part.checks
+            .note(&finding, CheckKind::DryRun, &self.page, log);
     }
 }
 
-struct Copy {
+struct CopyingRun {
     run: Box<dyn Run>,
-    trial: Arc<Trial>,
+    dry_run: Arc<DryRun>,
 }
 
-impl Run for Copy {
+impl Run for CopyingRun {
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
         let event = std::task::ready!(self.run.poll_event(cx))?;
-        let mut kept = lock(&self.trial.kept);
+        let mut kept = lock(&self.dry_run.kept);
         match &event {
             Event::Head(head) => kept.head = Some(head.clone()),
             Event::Body(bytes) => {
                 kept.length += bytes.len() as u64;
-                if kept.length <= self.trial.limit {
+                if kept.length <= self.dry_run.limit {
                     kept.body.push(bytes.clone());
                 } else {
                     kept.body.clear();

@@ -25,7 +25,7 @@ pub enum Lies {
 
 /// A path and the request for it.
 #[derive(Clone, Copy)]
-pub struct Asked<'a> {
+pub struct AccessQuery<'a> {
     /// The request's method.
     pub method: &'a [u8],
     /// The request, where there is one.
@@ -44,10 +44,10 @@ pub struct Asked<'a> {
     pub(super) variables: Option<&'a Variables<'a>>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> AccessQuery<'a> {
     /// A question without a request; `name` is all of the path.
-    pub fn new(root: &'a RootDir, method: &'a [u8], path: &'a [u8], lies: Lies) -> Asked<'a> {
-        Asked {
+    pub fn new(root: &'a RootDir, method: &'a [u8], path: &'a [u8], lies: Lies) -> AccessQuery<'a> {
+        AccessQuery {
             method,
             head: None,
             path,
@@ -86,7 +86,7 @@ pub(super) struct SetEnvIf {
 }
 
 impl SetEnvIf {
-    fn holds(&self, asked: &Asked<'_>, so_far: &HashMap<&str, Truth>) -> Truth {
+    fn holds(&self, asked: &AccessQuery<'_>, so_far: &HashMap<&str, Truth>) -> Truth {
         let value: Option<&[u8]> = match self.attribute.as_deref() {
             None | Some("remote_host" | "remote_addr" | "server_addr") => {
                 return Truth::depends(false);
@@ -128,12 +128,12 @@ impl<'a> Variables<'a> {
     }
 
     /// Whether the variable is set.
-    fn get(&self, name: &str, asked: &Asked<'_>) -> Truth {
+    fn get(&self, name: &str, asked: &AccessQuery<'_>) -> Truth {
         let all = self.set.get_or_init(|| self.evaluate(asked));
         all.get(name).copied().unwrap_or(Truth::NO)
     }
 
-    fn evaluate(&self, asked: &Asked<'_>) -> HashMap<&'a str, Truth> {
+    fn evaluate(&self, asked: &AccessQuery<'_>) -> HashMap<&'a str, Truth> {
         let mut all: HashMap<&str, Truth> = HashMap::new();
         for line in &self.lines {
             let holds = line.holds(asked, &all);
@@ -149,7 +149,7 @@ impl<'a> Variables<'a> {
     }
 }
 
-impl Asked<'_> {
+impl AccessQuery<'_> {
     /// Whether a variable is set when access is checked.
     pub(super) fn env(&self, name: &str) -> Truth {
         let variables = self.variables;

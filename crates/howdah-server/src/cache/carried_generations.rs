@@ -15,9 +15,9 @@ use super::PageCache;
 
 /// The generations of all configurations of a process that are still in use, by the site's name.
 #[derive(Debug, Default)]
-pub struct Succession(Mutex<HashMap<String, Weak<Generations>>>);
+pub struct CarriedGenerations(Mutex<HashMap<String, Weak<Generations>>>);
 
-impl Succession {
+impl CarriedGenerations {
     /// The generations of a site: a former configuration's while something still uses it, else new
     /// ones.
     pub(super) fn generations(&self, site: &str) -> Arc<Generations> {
@@ -41,7 +41,7 @@ impl PageCache {
 
     /// The last run of a former configuration, with these generations, has ended: whatever it wrote
     /// last, sites that do not share them have heard nothing of.
-    pub fn outlived(&self, former: &[Arc<Generations>]) {
+    pub fn retire_generations(&self, former: &[Arc<Generations>]) {
         for own in self.generations() {
             if !former.iter().any(|theirs| Arc::ptr_eq(theirs, &own)) {
                 own.purge(&Purge::All, Force::Hard);
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn a_site_has_one_generation_for_as_long_as_any_configuration_knows_it() {
-        let all = Succession::default();
+        let all = CarriedGenerations::default();
         let first = all.generations("a");
         first.purge(&Purge::All, Force::Hard);
         assert!(Arc::ptr_eq(&first, &all.generations("a")));

@@ -1,0 +1,246 @@
+//! Coalesces requests: one render at a time of each page. The first request that misses a page becomes
+//! its [`Leader`] and has it rendered. Requests for the page that arrive meanwhile are [`Follower`]s:
+//! they wait, and all wake when the page is there (nginx lets them poll every 500 ms; Varnish before
+//! 8.0 let them go one by one). They get the page only if the policy allowed storing it. An answer that
+//! belongs to one visitor is never shared, and PHP then answers each follower by itself, at once.
+//!
+//! A leader that is dropped, because its task died or gave up, frees its followers. A render that
+//! nobody waits for any more can be given up ([`Leader::abandoned`]): work that clients ask for and do
+//! not wait for must not pile up.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use crate::object::Object;
+use crate::pass::Pass;
+
+const SHARDS: usize = 16;
+
+/// How a render ended, for those who waited.
+#[derive(Clone, Debug)]
+pub enum RenderOutcome {
+    /// The page is stored now.
+    Stored(Arc<Object>),
+    /// The page was not stored, for this reason.
+    Passed(Pass),
+    /// What is stored under the key has changed its shape (a new `Vary`, a purge during the
+    /// render): look again.
+    LookAgain,
+}
+
+type Sender = Arc<watch::Sender<Option<RenderOutcome>>>;
+// Senders, so that each receiver is a caller that waits.
+type Table = HashMap<Box<[u8]>, Sender>;
+
+/// The renders in progress, by key: one caller does the work, the others wait for its outcome.
+#[derive(Debug, Default)]
+pub struct Coalescer {
+    shards: Arc<[Mutex<Table>; SHARDS]>,
+    hasher: RandomState,
+}
+
+/// The part a caller plays in a render.
+#[derive(Debug)]
+pub enum Join {
+    /// The caller does the work.
+    Leader(Leader),
+    /// Somebody else does the work already; the caller waits for the outcome.
+    Follower(Follower),
+}
+
+impl Coalescer {
+    /// Joins the render of `key` as a follower, or begins one as its leader.
+    pub fn join(&self, key: &[u8]) -> Join {
+        let shard = (self.hasher.hash_one(key) as usize) % SHARDS;
+        let mut table = lock(&self.shards[shard]);
+        if let Some(entry) = table.get(key) {
+            return Join::Follower(Follower(entry.subscribe()));
+        }
+        let sender = Arc::new(watch::Sender::new(None));
+        table.insert(key.into(), sender.clone());
+        Join::Leader(Leader {
+            shards: self.shards.clone(),
+            shard,
+            key: key.into(),
+            sender,
+        })
+    }
+
+    /// Whether somebody renders it now.
+    pub fn in_progress(&self, key: &[u8]) -> bool {
+        let shard = (self.hasher.hash_one(key) as usize) % SHARDS;
+        lock(&self.shards[shard]).contains_key(key)
+    }
+}
+
+fn lock(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
+    table.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The right, and the duty, to complete a render.
+#[derive(Debug)]
+pub struct Leader {
+    shards: Arc<[Mutex<Table>; SHARDS]>,
+    shard: usize,
+    key: Box<[u8]>,
+    sender: Sender,
+}
+
+impl Leader {
+    /// Lets the leader wait as a follower when another task does the work.
+    pub fn follower(&self) -> Follower {
+        Follower(self.sender.subscribe())
+    }
+
+    /// Resolves when no follower is left. The render is then over: a later caller begins another.
+    pub async fn abandoned(&self) {
+        loop {
+            self.sender.closed().await;
+            let mut table = lock(&self.shards[self.shard]);
+            // Followers join under the lock.
+            if self.sender.receiver_count() == 0 {
+                table.remove(&self.key);
+                return;
+            }
+        }
+    }
+
+    /// Removes the render from the table, unless another has taken its place.
+    fn remove(&self) {
+        let mut table = lock(&self.shards[self.shard]);
+        if table
+            .get(&self.key)
+            .is_some_and(|entry| Arc::ptr_eq(entry, &self.sender))
+        {
+            table.remove(&self.key);
+        }
+    }
+
+    /// Completes the render: its followers wake, and a later caller begins another. The page must be in
+    /// the store by now, or a later caller would have it rendered again.
+    pub fn complete(self, outcome: RenderOutcome) {
+        self.remove();
+        self.sender.send_replace(Some(outcome));
+    }
+}
+
+impl Drop for Leader {
+    fn drop(&mut self) {
+        if self.sender.borrow().is_none() {
+            self.remove();
+            let failed = RenderOutcome::Passed(Pass::FlightFailed);
+            self.sender.send_replace(Some(failed));
+        }
+    }
+}
+
+/// A caller that waits for the outcome of a render.
+#[derive(Debug)]
+pub struct Follower(watch::Receiver<Option<RenderOutcome>>);
+
+impl Follower {
+    /// Waits until the render has ended.
+    pub async fn wait(mut self) -> RenderOutcome {
+        match self.0.wait_for(Option::is_some).await {
+            Ok(outcome) => match &*outcome {
+                Some(outcome) => outcome.clone(),
+                None => RenderOutcome::Passed(Pass::FlightFailed),
+            },
+            Err(_) => RenderOutcome::Passed(Pass::FlightFailed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+
+    use super::*;
+    use crate::object::tests::page;
+
+    fn follow(coalescer: &Coalescer, key: &[u8]) -> Follower {
+        match coalescer.join(key) {
+            Join::Follower(follower) => follower,
+            Join::Leader(_) => panic!("somebody renders it"),
+        }
+    }
+
+    fn lead(coalescer: &Coalescer, key: &[u8]) -> Leader {
+        match coalescer.join(key) {
+            Join::Leader(leader) => leader,
+            Join::Follower(_) => panic!("nobody renders it"),
+        }
+    }
+
+    #[tokio::test]
+    async fn five_hundred_wait_for_one_render_and_are_woken_at_once() {
+        let coalescer = Coalescer::default();
+        let leader = lead(&coalescer, b"k");
+        let waiting: Vec<_> = (0..499)
+            .map(|_| tokio::spawn(follow(&coalescer, b"k").wait()))
+            .collect();
+        lead(&coalescer, b"other").complete(RenderOutcome::LookAgain);
+        tokio::task::yield_now().await;
+        leader.complete(RenderOutcome::Stored(Arc::new(page(&[], "text"))));
+        for one in waiting {
+            let RenderOutcome::Stored(page) = one.await.unwrap() else {
+                panic!("the page was stored");
+            };
+            assert_eq!(page.body, "text");
+        }
+        assert!(!coalescer.in_progress(b"k"));
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_not_stored_is_not_shared() {
+        let coalescer = Coalescer::default();
+        let leader = lead(&coalescer, b"k");
+        let one = follow(&coalescer, b"k");
+        leader.complete(RenderOutcome::Passed(Pass::SetCookie));
+        let outcome = one.wait().await;
+        assert!(
+            matches!(outcome, RenderOutcome::Passed(Pass::SetCookie)),
+            "{outcome:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_render_is_abandoned_when_its_last_follower_has_left() {
+        let coalescer = Coalescer::default();
+        let leader = lead(&coalescer, b"k");
+        let (one, two) = (leader.follower(), follow(&coalescer, b"k"));
+        let pending = |leader: &Leader| {
+            let mut abandoned = std::pin::pin!(leader.abandoned());
+            let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+            abandoned.as_mut().poll(&mut cx).is_pending()
+        };
+        assert!(pending(&leader));
+        drop(one);
+        assert!(pending(&leader));
+        drop(two);
+        assert!(!pending(&leader));
+        // Another may have begun meanwhile, which the first one's end does not touch.
+        let next = lead(&coalescer, b"k");
+        drop(leader);
+        assert!(coalescer.in_progress(b"k"));
+        next.complete(RenderOutcome::LookAgain);
+        assert!(!coalescer.in_progress(b"k"));
+    }
+
+    #[tokio::test]
+    async fn a_leader_who_dies_holds_nobody() {
+        let coalescer = Coalescer::default();
+        let leader = lead(&coalescer, b"k");
+        let one = follow(&coalescer, b"k");
+        drop(leader);
+        let outcome = one.wait().await;
+        assert!(
+            matches!(outcome, RenderOutcome::Passed(Pass::FlightFailed)),
+            "{outcome:?}"
+        );
+        lead(&coalescer, b"k").complete(RenderOutcome::LookAgain);
+    }
+}
