@@ -248,10 +248,13 @@ pub fn fastcgi_records(data: &[u8]) {
 
 /// What is read is what would be written, and a start names an absolute path or no file.
 pub fn spawner_messages(data: &[u8]) {
-    use howdah_proto::spawner::{Order, Report, What};
-    if let Some(order) = Order::parse(data) {
-        assert_eq!(Order::parse(&order.encode()), Some(order.clone()));
-        if let Order::Start(start) = order {
+    use howdah_proto::spawner::{Report, SpawnerCommand, What};
+    if let Some(command) = SpawnerCommand::parse(data) {
+        assert_eq!(
+            SpawnerCommand::parse(&command.encode()),
+            Some(command.clone())
+        );
+        if let SpawnerCommand::Start(start) = command {
             assert!(
                 matches!(&start.what, What::Configured)
                     || matches!(&start.what, What::File(file) if file.starts_with(b"/"))
@@ -267,15 +270,18 @@ pub fn spawner_messages(data: &[u8]) {
 /// What a zygote and its workers say is read as what would be written.
 pub fn zygote_messages(data: &[u8]) {
     use howdah_proto::control::{Command, Report};
-    use howdah_proto::worker::Word;
+    use howdah_proto::worker::WorkerMessage;
     if let Some(command) = Command::parse(data) {
         assert_eq!(Command::parse(command.encode().as_bytes()), Some(command));
     }
     if let Some(report) = Report::parse(data) {
         assert_eq!(Report::parse(report.encode().as_bytes()), Some(report));
     }
-    if let Some(word) = Word::parse(data) {
-        assert_eq!(Word::parse(word.encode().as_bytes()), Some(word));
+    if let Some(message) = WorkerMessage::parse(data) {
+        assert_eq!(
+            WorkerMessage::parse(message.encode().as_bytes()),
+            Some(message)
+        );
     }
 }
 

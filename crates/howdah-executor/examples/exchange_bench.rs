@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use howdah_executor::config::{Patience, PoolConfig, ProcessManager};
+use howdah_executor::config::{PoolConfig, ProcessManager, ProcessTimeouts};
 use howdah_executor::embed::EmbedPool;
 use howdah_executor::launch::DirectLauncher;
 use howdah_executor::{Event, Executor, Role, ScriptBody, ScriptLog, ScriptRequest, front_thread};
@@ -215,6 +215,6 @@ fn configuration(program: PathBuf, children: u32) -> PoolConfig {
         clear_env: false,
         watch: Vec::new(),
         worker: None,
-        patience: Patience::default(),
+        timeouts: ProcessTimeouts::default(),
     }
 }

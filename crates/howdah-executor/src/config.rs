@@ -80,21 +80,21 @@ pub struct WorkerConfig {
 
 /// How long a pool's processes may take for what is none of a request's business.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct ProcessTimeouts {
     /// For PHP's module startup, preloading included; then the zygote is killed: `StartTimeout`.
     pub start: Duration,
     /// From a fork command to its answer; then the zygote is killed: `ZygoteStuck`.
     pub fork: Duration,
     /// For children to finish their requests when the front is gone; then they are killed.
-    pub farewell: Duration,
+    pub shutdown: Duration,
 }
 
-impl Default for Patience {
-    fn default() -> Patience {
-        Patience {
+impl Default for ProcessTimeouts {
+    fn default() -> ProcessTimeouts {
+        ProcessTimeouts {
             start: Duration::from_secs(60),
             fork: Duration::from_secs(10),
-            farewell: Duration::from_secs(60),
+            shutdown: Duration::from_secs(60),
         }
     }
 }
@@ -149,7 +149,7 @@ pub struct PoolConfig {
     /// its own script.
     pub worker: Option<WorkerConfig>,
     /// Limits of what is none of a request's business.
-    pub patience: Patience,
+    pub timeouts: ProcessTimeouts,
 }
 
 /// A FastCGI pool: its backends are started and stopped by others.

@@ -18,7 +18,7 @@ use tokio::io::unix::AsyncFd;
 
 use crate::common::condition::Condition;
 use crate::common::sys;
-use crate::embed::shared::Shared;
+use crate::embed::shared::EmbedShared;
 use crate::embed::timer;
 
 /// After so many rounds of children signalling while the thread tries to sleep, it rings its own
@@ -26,25 +26,25 @@ use crate::embed::timer;
 const ROUNDS: u32 = 8;
 
 /// A pool that this thread has used.
-struct Entry {
-    shared: Arc<Shared>,
+struct UsedPool {
+    shared: Arc<EmbedShared>,
     /// Registered with the thread's runtime for as long as the entry lives.
     _bell: AsyncFd<OwnedFd>,
 }
 
-struct Thread {
+struct FrontThread {
     index: u32,
-    pools: Vec<Entry>,
+    pools: Vec<UsedPool>,
 }
 
 thread_local! {
-    static THREAD: RefCell<Option<Thread>> = const { RefCell::new(None) };
+    static THREAD: RefCell<Option<FrontThread>> = const { RefCell::new(None) };
 }
 
 /// Makes this thread front thread `index` (from 0, below the number the pools are started with).
 pub fn attach(index: u32) {
     THREAD.with_borrow_mut(|thread| {
-        *thread = Some(Thread {
+        *thread = Some(FrontThread {
             index,
             pools: Vec::new(),
         });
@@ -57,7 +57,7 @@ pub(crate) fn index() -> Option<u32> {
 }
 
 /// Makes the thread listen to a pool: called at its first request here, within the runtime.
-pub(crate) fn register(shared: &Arc<Shared>) -> std::io::Result<()> {
+pub(crate) fn register(shared: &Arc<EmbedShared>) -> std::io::Result<()> {
     THREAD.with_borrow_mut(|thread| {
         let Some(thread) = thread else {
             return Err(std::io::Error::other("not a front thread"));
@@ -65,7 +65,7 @@ pub(crate) fn register(shared: &Arc<Shared>) -> std::io::Result<()> {
         let fd = shared.bells[thread.index as usize].try_clone()?;
         let bell = sys::listen(fd)?;
         tokio::spawn(timer::run(shared.clone(), thread.index));
-        thread.pools.push(Entry {
+        thread.pools.push(UsedPool {
             shared: shared.clone(),
             _bell: bell,
         });
@@ -113,7 +113,7 @@ pub fn after_unpark() {
 }
 
 /// Whether a pool is closed and this thread has nothing of it left.
-fn forget(shared: &Shared, front: u32) -> bool {
+fn forget(shared: &EmbedShared, front: u32) -> bool {
     if !shared.closing.load(Ordering::Relaxed) {
         return false;
     }

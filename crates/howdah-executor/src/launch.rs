@@ -188,7 +188,7 @@ pub fn command(pool: &PoolConfig, fds: &ZygoteFds) -> io::Result<Command> {
         .arg("--bell-fds")
         .arg(bells.join(","))
         .arg("--farewell-ms")
-        .arg(pool.patience.farewell.as_millis().to_string());
+        .arg(pool.timeouts.shutdown.as_millis().to_string());
     if let Some(worker) = &pool.worker {
         command.arg("--worker").arg(&worker.script);
     }
@@ -204,7 +204,7 @@ pub fn command(pool: &PoolConfig, fds: &ZygoteFds) -> io::Result<Command> {
 /// The system has no memory file for the settings.
 pub fn trial_command(pool: &PoolConfig) -> io::Result<Command> {
     let mut command = Command::new(&pool.program);
-    let seconds = pool.patience.start.as_secs().max(1);
+    let seconds = pool.timeouts.start.as_secs().max(1);
     command.arg("--try-seconds").arg(seconds.to_string());
     settings(&mut command, pool)?;
     Ok(command)

@@ -11,7 +11,7 @@ use howdah_executor::config::PoolConfig;
 use howdah_executor::embed::EmbedPool;
 use howdah_proto::control::{Exit, Report};
 use howdah_proto::shm::ChildId;
-use howdah_proto::worker::Word;
+use howdah_proto::worker::WorkerMessage;
 use support::fake::FakeLauncher;
 use support::{TestLog, config, get, on_front};
 
@@ -81,7 +81,7 @@ fn a_process_that_is_not_the_zygotes_own_is_never_signalled_for_it() {
         config.request_terminate_timeout = Some(std::time::Duration::from_millis(100));
         let (pool, log) = pool(config, vec![(Report::Spawned { child, pid }, fd)]);
         on_front(async {
-            let complaint = log.wait_for("ZygoteNonsense");
+            let complaint = log.wait_for("ZygoteProtocolError");
             assert!(complaint.contains("is killed"), "{complaint}");
             get(&pool, "/hang").await.unwrap_err();
             assert_eq!(get(&pool, "/hello").await.unwrap().body, b"hello");
@@ -113,7 +113,7 @@ fn claims_that_cannot_be_true_cost_a_zygote_and_no_more() {
     ] {
         let (pool, log) = pool(config(1), vec![(claim, None)]);
         on_front(async {
-            log.wait_for("ZygoteNonsense");
+            log.wait_for("ZygoteProtocolError");
             assert_eq!(get(&pool, "/hello").await.unwrap().body, b"hello");
         });
     }
@@ -128,7 +128,7 @@ fn claims_about_children_there_are_not_are_nobodys() {
     let exit = Exit::Code(0);
     let claims = vec![
         (Report::Exited { child, exit }, None),
-        (Report::Worker(Word::Booted { child }), None),
+        (Report::Worker(WorkerMessage::Booted { child }), None),
         (
             Report::Trace {
                 child,
@@ -151,7 +151,7 @@ fn a_child_is_forked_once() {
     // The first may come in time to be believed; the second cannot.
     let (pool, log) = pool(config(1), vec![again(), again(), again()]);
     on_front(async {
-        log.wait_for("ZygoteNonsense");
+        log.wait_for("ZygoteProtocolError");
         assert_eq!(get(&pool, "/hello").await.unwrap().body, b"hello");
     });
 }

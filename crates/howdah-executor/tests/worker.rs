@@ -92,7 +92,7 @@ fn a_boot_that_fails_is_told_with_phps_sentence_and_mended_by_mending_the_script
 #[test]
 fn a_boot_that_hangs_is_ended_by_name() {
     let mut config = config(1);
-    config.patience.start = Duration::from_millis(800);
+    config.timeouts.start = Duration::from_millis(800);
     let site = Site::worker(config, "<?php sleep(600);");
     on_front(async {
         let down = site.pool.ready().await;

@@ -9,7 +9,7 @@ use std::path::Path;
 use howdah_proto::request::{FrameBuilder, RequestFrame};
 use howdah_proto::shm::{ChildId, ChildPort, Region};
 use howdah_proto::variables::Var;
-use howdah_proto::worker::Word;
+use howdah_proto::worker::WorkerMessage;
 
 use crate::child::{EXIT_BROKEN, ask_for_replacement, wait_for_claim};
 use crate::ffi::{self, WorkerEnd};
@@ -73,7 +73,7 @@ pub fn serve(
         WorkerEnd::Copy(status) => sys::leave(status),
         WorkerEnd::Failed(name, message) => {
             let message = format!("{}: {message}", script.display());
-            let word = Word::Failed {
+            let word = WorkerMessage::Failed {
                 child: me,
                 name: name.to_owned(),
                 message,
@@ -135,7 +135,7 @@ pub fn next() -> *const u8 {
 pub fn ask_for_restart() {
     WORKER.with_borrow(|worker| {
         if let Some(worker) = worker {
-            let word = Word::Restart { child: worker.me };
+            let word = WorkerMessage::Restart { child: worker.me };
             let _ = sys::send(worker.words.as_fd(), word.encode().as_bytes(), None);
         }
     });
@@ -155,7 +155,7 @@ impl Worker {
         let port = match self.port {
             Some(port) => port,
             None => {
-                let word = Word::Booted { child: self.me };
+                let word = WorkerMessage::Booted { child: self.me };
                 let _ = sys::send(self.words.as_fd(), word.encode().as_bytes(), None);
                 *self.port.insert(ChildPort::enter(self.region, self.me))
             }

@@ -20,7 +20,7 @@ use howdah_os::mapping::PoolMemory;
 use howdah_os::signals::SignalDescriptor;
 use howdah_proto::control::{Command, Exit, MAX_MESSAGE, Report};
 use howdah_proto::shm::{ChildId, PoolPort, Region, VERSION};
-use howdah_proto::worker::Word;
+use howdah_proto::worker::WorkerMessage;
 
 use crate::arguments::{Options, PhpIni};
 use crate::ffi::{self, StartError};
@@ -382,9 +382,11 @@ impl Zygote {
         };
         let mut buf = vec![0; MAX_MESSAGE];
         while let Ok(Some(n)) = sys::receive(worker.words.ours.as_fd(), &mut buf) {
-            match Word::parse(&buf[..n]) {
+            match WorkerMessage::parse(&buf[..n]) {
                 Some(word) => self.report(&Report::Worker(word), None),
-                None => eprintln!("howdah-php: UnknownWord: cannot parse a message from a worker"),
+                None => eprintln!(
+                    "howdah-php: InvalidWorkerMessage: cannot parse a message from a worker"
+                ),
             }
         }
     }

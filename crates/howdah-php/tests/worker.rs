@@ -7,7 +7,7 @@ use front::worker::{Worker, front_of, word_of};
 use front::{Dir, Front, Request};
 use howdah_proto::control::{Exit, Report};
 use howdah_proto::level::Level;
-use howdah_proto::worker::Word;
+use howdah_proto::worker::WorkerMessage;
 
 /// How a worker whose code is this answers, and how its process ends.
 #[track_caller]
@@ -170,7 +170,7 @@ fn a_crash_loses_its_request_and_no_other() {
     let (child, _) = worker.front.spawn(0);
     assert!(matches!(
         word_of(&mut worker.front, child),
-        Word::Booted { .. }
+        WorkerMessage::Booted { .. }
     ));
     assert_eq!(worker.says("echo 'again';"), "again");
 }
@@ -252,7 +252,7 @@ fn a_boot_that_fails_says_why_with_file_and_line() {
         let script = dir.write("worker.php", text);
         let mut front = front_of(&script, &[]);
         let (child, _) = front.spawn(0);
-        let Word::Failed {
+        let WorkerMessage::Failed {
             name: got, message, ..
         } = word_of(&mut front, child)
         else {
@@ -347,7 +347,7 @@ fn opcache_reset_in_a_worker_asks_for_new_workers_and_harms_nobody() {
         assert_eq!(worker.says("var_dump(opcache_reset());"), "bool(true)\n");
         assert_eq!(worker.says("echo f();"), "cached");
     }
-    let asked = |r: &Report| matches!(r, Report::Worker(Word::Restart { .. }));
+    let asked = |r: &Report| matches!(r, Report::Worker(WorkerMessage::Restart { .. }));
     worker.front.wait_report(asked);
 }
 

@@ -6,7 +6,7 @@
 //! finishes its request) and leaves; a front starts a new zygote.
 
 use crate::shm::ChildId;
-use crate::worker::Word;
+use crate::worker::WorkerMessage;
 
 /// A packet longer than this is not sent; a trace is cut to fit.
 pub const MAX_MESSAGE: usize = 32 * 1024;
@@ -77,7 +77,7 @@ pub enum Report {
         exit: Exit,
     },
     /// What a worker says of its boot.
-    Worker(Word),
+    Worker(WorkerMessage),
     /// The PHP stack of a child, innermost call first, a line a call; empty when it ran no PHP.
     Trace {
         /// The child whose stack was read.
@@ -226,7 +226,7 @@ impl Report {
                 };
                 Report::Exited { child, exit }
             }
-            "worker" => Report::Worker(Word::parse(rest.as_bytes())?),
+            "worker" => Report::Worker(WorkerMessage::parse(rest.as_bytes())?),
             "trace" => Report::Trace {
                 child: child(&mut rest)?,
                 stack: rest.to_owned(),
@@ -279,7 +279,7 @@ mod tests {
                 child,
                 exit: Exit::Code(0),
             },
-            Report::Worker(Word::Booted { child }),
+            Report::Worker(WorkerMessage::Booted { child }),
             Report::Trace {
                 child,
                 stack: "f() /a b.php:3\nmain() /i.php:1".into(),

@@ -3,8 +3,8 @@
 //! children: it holds the processes, the front decides. No I/O here.
 //!
 //! ```text
-//! order  = "start" ID LIMIT_MS ("configured" | "file") NUL file NUL directory NUL {"NAME=value" NUL}
-//!        | "end" ID GRACE_MS | "release" ID | "ask"
+//! command = "start" ID LIMIT_MS ("configured" | "file") NUL file NUL directory NUL {"NAME=value" NUL}
+//!         | "end" ID GRACE_MS | "release" ID | "ask"
 //! report = "ready" | "failed" NAME TEXT | "started" ID PID | "not-started" ID ERRNO
 //!        | "exited" ID ("code" N | "signal" N) | "here"
 //! ```
@@ -44,7 +44,7 @@ pub struct Start {
 
 /// What the front asks of a spawner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum SpawnerCommand {
     /// Answered by [`Report::Started`] or [`Report::NotStarted`].
     Start(Start),
     /// SIGTERM to the process group, SIGKILL after this many milliseconds.
@@ -76,14 +76,14 @@ pub enum Report {
         /// What was attempted, on what, and what to try.
         message: String,
     },
-    /// The process of an [`Order::Start`] runs.
+    /// The process of a [`SpawnerCommand::Start`] runs.
     Started {
         /// The number of the process ([`Start::id`]).
         id: u64,
         /// Its process id, and its group's.
         pid: i32,
     },
-    /// The process of an [`Order::Start`] could not be started.
+    /// The process of a [`SpawnerCommand::Start`] could not be started.
     NotStarted {
         /// The number the process would have had ([`Start::id`]).
         id: u64,
@@ -97,7 +97,7 @@ pub enum Report {
         /// How the leader ended: its exit code or the signal.
         exit: Exit,
     },
-    /// The answer to [`Order::Ask`].
+    /// The answer to [`SpawnerCommand::Ask`].
     Here,
 }
 
@@ -111,12 +111,12 @@ fn number<T: std::str::FromStr>(text: &mut &str) -> Option<T> {
     word(text)?.parse().ok()
 }
 
-impl Order {
+impl SpawnerCommand {
     /// The packet. What contains a NUL byte cannot be said and must not come here: a frame's
     /// variables have none.
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Order::Start(start) => {
+            SpawnerCommand::Start(start) => {
                 let (word, file) = match &start.what {
                     What::Configured => ("configured", &[][..]),
                     What::File(file) => ("file", &file[..]),
@@ -130,20 +130,20 @@ impl Order {
                 }
                 out
             }
-            Order::End { id, grace_ms } => format!("end {id} {grace_ms}").into_bytes(),
-            Order::Release { id } => format!("release {id}").into_bytes(),
-            Order::Ask => b"ask".to_vec(),
+            SpawnerCommand::End { id, grace_ms } => format!("end {id} {grace_ms}").into_bytes(),
+            SpawnerCommand::Release { id } => format!("release {id}").into_bytes(),
+            SpawnerCommand::Ask => b"ask".to_vec(),
         }
     }
 
     /// Reads a packet; `None` when it is not one of ours.
-    pub fn parse(packet: &[u8]) -> Option<Order> {
+    pub fn parse(packet: &[u8]) -> Option<SpawnerCommand> {
         if packet.len() > MAX_PACKET {
             return None;
         }
         let end = packet.iter().position(|b| *b == 0).unwrap_or(packet.len());
         let mut head = std::str::from_utf8(&packet[..end]).ok()?;
-        let order = match word(&mut head)? {
+        let command = match word(&mut head)? {
             "start" => {
                 let (id, limit_ms) = (number(&mut head)?, number(&mut head)?);
                 let kind = word(&mut head)?;
@@ -162,7 +162,7 @@ impl Order {
                 if !environment.iter().all(named) {
                     return None;
                 }
-                Order::Start(Start {
+                SpawnerCommand::Start(Start {
                     id,
                     what,
                     directory: directory.to_vec(),
@@ -171,17 +171,17 @@ impl Order {
                 })
             }
             _ if end < packet.len() => return None,
-            "end" => Order::End {
+            "end" => SpawnerCommand::End {
                 id: number(&mut head)?,
                 grace_ms: number(&mut head)?,
             },
-            "release" => Order::Release {
+            "release" => SpawnerCommand::Release {
                 id: number(&mut head)?,
             },
-            "ask" => Order::Ask,
+            "ask" => SpawnerCommand::Ask,
             _ => return None,
         };
-        head.is_empty().then_some(order)
+        head.is_empty().then_some(command)
     }
 }
 
@@ -259,17 +259,17 @@ mod tests {
             environment: Vec::new(),
             ..start()
         };
-        for order in [
-            Order::Start(start()),
-            Order::Start(configured),
-            Order::End {
+        for command in [
+            SpawnerCommand::Start(start()),
+            SpawnerCommand::Start(configured),
+            SpawnerCommand::End {
                 id: 1,
                 grace_ms: 1000,
             },
-            Order::Release { id: u64::MAX },
-            Order::Ask,
+            SpawnerCommand::Release { id: u64::MAX },
+            SpawnerCommand::Ask,
         ] {
-            assert_eq!(Order::parse(&order.encode()), Some(order));
+            assert_eq!(SpawnerCommand::parse(&command.encode()), Some(command));
         }
         for report in [
             Report::Ready,
@@ -315,7 +315,7 @@ mod tests {
             b"started 1 -1",
             b"started 1 0",
         ] {
-            assert_eq!(Order::parse(packet), None, "{packet:?}");
+            assert_eq!(SpawnerCommand::parse(packet), None, "{packet:?}");
             assert_eq!(Report::parse(packet), None, "{packet:?}");
         }
     }

@@ -5,7 +5,7 @@ use crate::shm::ChildId;
 
 /// What a worker says to the front about its script.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Word {
+pub enum WorkerMessage {
     /// Its script has asked for the first request.
     Booted {
         /// The worker whose script has booted.
@@ -27,11 +27,13 @@ pub enum Word {
     },
 }
 
-impl Word {
+impl WorkerMessage {
     /// The worker that says it.
     pub fn child(&self) -> ChildId {
         match self {
-            Word::Booted { child } | Word::Restart { child } | Word::Failed { child, .. } => *child,
+            WorkerMessage::Booted { child }
+            | WorkerMessage::Restart { child }
+            | WorkerMessage::Failed { child, .. } => *child,
         }
     }
 
@@ -40,16 +42,16 @@ impl Word {
         let child = self.child();
         let (index, incarnation) = (child.index, child.incarnation);
         match self {
-            Word::Booted { .. } => format!("booted {index} {incarnation}"),
-            Word::Restart { .. } => format!("restart {index} {incarnation}"),
-            Word::Failed { name, message, .. } => {
+            WorkerMessage::Booted { .. } => format!("booted {index} {incarnation}"),
+            WorkerMessage::Restart { .. } => format!("restart {index} {incarnation}"),
+            WorkerMessage::Failed { name, message, .. } => {
                 format!("failed {index} {incarnation} {name} {message}")
             }
         }
     }
 
     /// Reads a packet; `None` when it is not one of ours.
-    pub fn parse(packet: &[u8]) -> Option<Word> {
+    pub fn parse(packet: &[u8]) -> Option<WorkerMessage> {
         let text = std::str::from_utf8(packet).ok()?;
         let mut parts = text.splitn(5, ' ');
         let verb = parts.next()?;
@@ -58,9 +60,9 @@ impl Word {
             incarnation: parts.next()?.parse().ok()?,
         };
         match (verb, parts.next(), parts.next()) {
-            ("booted", None, None) => Some(Word::Booted { child }),
-            ("restart", None, None) => Some(Word::Restart { child }),
-            ("failed", Some(name), Some(message)) => Some(Word::Failed {
+            ("booted", None, None) => Some(WorkerMessage::Booted { child }),
+            ("restart", None, None) => Some(WorkerMessage::Restart { child }),
+            ("failed", Some(name), Some(message)) => Some(WorkerMessage::Failed {
                 child,
                 name: name.to_owned(),
                 message: message.to_owned(),
@@ -80,13 +82,17 @@ mod tests {
             index: 7,
             incarnation: 65535,
         };
-        let failed = Word::Failed {
+        let failed = WorkerMessage::Failed {
             child,
             name: "WorkerBootFailed".into(),
             message: "/srv/w.php: oh no in /srv/a b.php on line 3".into(),
         };
-        for word in [Word::Booted { child }, Word::Restart { child }, failed] {
-            assert_eq!(Word::parse(word.encode().as_bytes()), Some(word));
+        for word in [
+            WorkerMessage::Booted { child },
+            WorkerMessage::Restart { child },
+            failed,
+        ] {
+            assert_eq!(WorkerMessage::parse(word.encode().as_bytes()), Some(word));
         }
         for nonsense in [
             "",
@@ -97,7 +103,11 @@ mod tests {
             "x 1 2",
             "\u{e9} 1 2",
         ] {
-            assert_eq!(Word::parse(nonsense.as_bytes()), None, "{nonsense}");
+            assert_eq!(
+                WorkerMessage::parse(nonsense.as_bytes()),
+                None,
+                "{nonsense}"
+            );
         }
     }
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use howdah_executor::config::{Patience, ProcessManager};
+use howdah_executor::config::{ProcessManager, ProcessTimeouts};
 use howdah_executor::embed::EmbedPool;
 use howdah_executor::launch::DirectLauncher;
 use howdah_executor::{Executor, PoolConfig, front_thread};
@@ -55,7 +55,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             clear_env: true,
             watch: Vec::new(),
             worker: None,
-            patience: Patience::default(),
+            timeouts: ProcessTimeouts::default(),
         },
         Arc::new(DirectLauncher),
         log.clone(),

@@ -16,7 +16,7 @@ use crate::{BodyCutOff, ExecError, ScriptBody};
 const PIPE: usize = 64 * 1024;
 
 /// The part of a body that has to be written into the program's standard input while it runs.
-pub(super) enum Feed {
+pub(super) enum StdinFeed {
     /// The whole body is in memory.
     Memory(pipe::Sender, Bytes),
     /// The body is still arriving from the client.
@@ -27,11 +27,11 @@ pub(super) enum Feed {
 ///
 /// # Errors
 /// `BodyUnreadable`: the file cannot be read, or the process is out of descriptors.
-pub(super) fn open(body: ScriptBody) -> Result<(OwnedFd, Option<Feed>), ExecError> {
+pub(super) fn open(body: ScriptBody) -> Result<(OwnedFd, Option<StdinFeed>), ExecError> {
     make(body).map_err(|_| ExecError::BodyUnreadable)
 }
 
-fn make(body: ScriptBody) -> std::io::Result<(OwnedFd, Option<Feed>)> {
+fn make(body: ScriptBody) -> std::io::Result<(OwnedFd, Option<StdinFeed>)> {
     let pipe = || -> std::io::Result<(OwnedFd, OwnedFd)> {
         Ok(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?)
     };
@@ -54,32 +54,35 @@ fn make(body: ScriptBody) -> std::io::Result<(OwnedFd, Option<Feed>)> {
             rustix::io::ioctl_fionbio(&write, true)?;
             match rustix::io::write(&write, &bytes) {
                 Ok(n) if n == bytes.len() => (read, None),
-                Ok(n) => (read, Some(Feed::Memory(feed(write)?, bytes.slice(n..)))),
+                Ok(n) => (
+                    read,
+                    Some(StdinFeed::Memory(feed(write)?, bytes.slice(n..))),
+                ),
                 Err(error) => return Err(error.into()),
             }
         }
         ScriptBody::Memory(bytes) => {
             let (read, write) = pipe()?;
-            (read, Some(Feed::Memory(feed(write)?, bytes)))
+            (read, Some(StdinFeed::Memory(feed(write)?, bytes)))
         }
         ScriptBody::Stream(stream) => {
             let (read, write) = pipe()?;
-            (read, Some(Feed::Stream(feed(write)?, stream)))
+            (read, Some(StdinFeed::Stream(feed(write)?, stream)))
         }
     })
 }
 
-impl Feed {
+impl StdinFeed {
     /// Feeds all of it. A program that reads no more (`EPIPE`) has had what it wanted.
     ///
     /// # Errors
     /// [`BodyCutOff`]: the program must not take what it has for the whole.
     pub async fn run(self) -> Result<(), BodyCutOff> {
         match self {
-            Feed::Memory(mut to, bytes) => {
+            StdinFeed::Memory(mut to, bytes) => {
                 let _ = to.write_all(&bytes).await;
             }
-            Feed::Stream(mut to, mut from) => {
+            StdinFeed::Stream(mut to, mut from) => {
                 let mut listens = true;
                 while let Some(piece) = from.recv().await {
                     let piece = piece?;

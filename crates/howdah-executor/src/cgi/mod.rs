@@ -5,15 +5,15 @@
 //! CgiPool ─ start() → Run   place → pipes → spawner: fork, exec → output → head, body → exit
 //! ```
 //!
-//! - [`exchange`]: one request; [`variables`]: its program's environment; `input`: its request
-//!   body; `aftercare`: what outlives the run: standard error, the exit, the place.
+//! - [`run`]: one request; [`variables`]: its program's environment; `input`: its request
+//!   body; `cleanup`: what outlives the run: standard error, the exit, the place.
 //!
 //! The processes are the spawner's (see [`crate::programs`]). A program's place in the pool is free
 //! again when it has ended, not when its answer has.
 
-mod aftercare;
-mod exchange;
+mod cleanup;
 mod input;
+mod run;
 mod variables;
 
 use std::io;
@@ -21,13 +21,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::common::condition::Condition;
+use crate::common::event_channel::FutureRun;
 use crate::config::CgiConfig;
 use crate::launch::Launcher;
 use crate::pool::Happens;
-use crate::programs::ending::Ending;
-use crate::programs::link::Link;
-use crate::programs::outlet::FutureRun;
-use crate::programs::places::Places;
+use crate::programs::draining::Draining;
+use crate::programs::slot_queue::SlotQueue;
+use crate::programs::spawner_client::SpawnerClient;
 use crate::status::PoolStatus;
 use crate::{ExecError, Executor, Log, Mode, Pool, Role, Run, ScriptRequest};
 
@@ -40,18 +40,18 @@ enum Kind {
     Program,
 }
 
-struct Shared {
+struct CgiShared {
     config: CgiConfig,
     log: Log,
-    link: Arc<Link>,
-    places: Arc<Places>,
-    ending: Ending,
+    link: Arc<SpawnerClient>,
+    places: Arc<SlotQueue>,
+    ending: Draining,
     started: Instant,
 }
 
 /// A pool of mode `cgi`: it starts a process for each request.
 pub struct CgiPool {
-    shared: Arc<Shared>,
+    shared: Arc<CgiShared>,
 }
 
 impl CgiPool {
@@ -66,13 +66,13 @@ impl CgiPool {
         log: Log,
     ) -> io::Result<Arc<CgiPool>> {
         let mode = Mode::Cgi(config.clone());
-        let link = Link::start(mode, config.spawner_timeout, launcher, log.clone())?;
-        let places = Places::new(config.queue_size);
+        let link = SpawnerClient::start(mode, config.spawner_timeout, launcher, log.clone())?;
+        let places = SlotQueue::new(config.queue_size);
         for _ in 0..config.max_children {
             places.open(1, 0);
         }
-        let shared = Shared {
-            ending: Ending::new(link.clone(), places.clone()),
+        let shared = CgiShared {
+            ending: Draining::new(link.clone(), places.clone()),
             started: Instant::now(),
             config,
             log,
@@ -107,8 +107,8 @@ impl Executor for CgiPool {
             let (name, message) = (name.clone(), message.clone());
             return refuse(&shared, ExecError::PoolDown { name, message });
         }
-        FutureRun::boxed(move |outlet| async move {
-            let outcome = exchange::run(&shared, kind, request, outlet).await;
+        FutureRun::boxed(move |events| async move {
+            let outcome = run::run(&shared, kind, request, events).await;
             if let Err(error) = &outcome {
                 shared.places.count(error);
             }
@@ -130,7 +130,7 @@ impl Executor for CgiPool {
     }
 }
 
-fn refuse(shared: &Shared, error: ExecError) -> Box<dyn Run> {
+fn refuse(shared: &CgiShared, error: ExecError) -> Box<dyn Run> {
     shared.places.count(&error);
     FutureRun::boxed(|_| async { Err(error) })
 }

@@ -5,9 +5,9 @@ use std::task::{Context, Poll};
 use crate::{Event, ExecError, Run, RunTiming};
 
 /// A run that was refused before it began.
-pub(crate) struct Refused(pub Option<ExecError>);
+pub(crate) struct RefusedRun(pub Option<ExecError>);
 
-impl Run for Refused {
+impl Run for RefusedRun {
     fn poll_event(&mut self, _: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
         Poll::Ready(match self.0.take() {
             Some(error) => Err(error),

@@ -17,15 +17,15 @@ const CHUNK: usize = 32 * 1024;
 const AT_ONCE: usize = 4 * howdah_proto::shm::RING;
 
 /// The part of a body that the child has not been given yet.
-pub(crate) enum Feed {
+pub(crate) enum BodyFeed {
     /// The whole body was handed over, or the child knows that no more comes.
     Complete,
     /// A piece in memory, and where the rest comes from.
-    Source(Bytes, Rest),
+    Source(Bytes, BodySource),
 }
 
 /// Where the next piece comes from.
-pub(crate) enum Rest {
+pub(crate) enum BodySource {
     /// The piece in memory is the last.
     Nothing,
     /// A file, from this offset to this length.
@@ -34,21 +34,25 @@ pub(crate) enum Rest {
     Stream(tokio::sync::mpsc::Receiver<Result<Bytes, crate::BodyCutOff>>),
 }
 
-impl Feed {
-    pub fn new(body: ScriptBody) -> Feed {
+impl BodyFeed {
+    pub fn new(body: ScriptBody) -> BodyFeed {
         match body {
-            ScriptBody::Empty => Feed::Complete,
-            ScriptBody::Memory(bytes) if bytes.is_empty() => Feed::Complete,
-            ScriptBody::Memory(bytes) => Feed::Source(bytes, Rest::Nothing),
-            ScriptBody::File(_, 0) => Feed::Complete,
-            ScriptBody::File(file, len) => Feed::Source(Bytes::new(), Rest::File(file, 0, len)),
-            ScriptBody::Stream(stream) => Feed::Source(Bytes::new(), Rest::Stream(stream)),
+            ScriptBody::Empty => BodyFeed::Complete,
+            ScriptBody::Memory(bytes) if bytes.is_empty() => BodyFeed::Complete,
+            ScriptBody::Memory(bytes) => BodyFeed::Source(bytes, BodySource::Nothing),
+            ScriptBody::File(_, 0) => BodyFeed::Complete,
+            ScriptBody::File(file, len) => {
+                BodyFeed::Source(Bytes::new(), BodySource::File(file, 0, len))
+            }
+            ScriptBody::Stream(stream) => {
+                BodyFeed::Source(Bytes::new(), BodySource::Stream(stream))
+            }
         }
     }
 
     /// Whether there is nothing (more) to feed.
     pub fn is_complete(&self) -> bool {
-        matches!(self, Feed::Complete)
+        matches!(self, BodyFeed::Complete)
     }
 
     /// Moves as much as fits. Wakes the task of `cx` when a stream has more; room in the slot
@@ -60,7 +64,7 @@ impl Feed {
         cx: &mut Context<'_>,
     ) -> Result<(), ExecError> {
         let mut moved = 0;
-        while let Feed::Source(piece, rest) = self {
+        while let BodyFeed::Source(piece, rest) = self {
             if moved >= AT_ONCE {
                 // The child reads as fast as we write: others have their turn.
                 cx.waker().wake_by_ref();
@@ -79,20 +83,20 @@ impl Feed {
                 continue;
             }
             let complete = match rest {
-                Rest::Nothing => true,
-                Rest::File(_, at, len) if at == len => true,
-                Rest::File(file, at, len) => {
+                BodySource::Nothing => true,
+                BodySource::File(_, at, len) if at == len => true,
+                BodySource::File(file, at, len) => {
                     let mut chunk = vec![0; CHUNK.min((*len - *at) as usize)];
                     if file.read_exact_at(&mut chunk, *at).is_err() {
                         sys::wake(port.end_body(slot, false));
-                        *self = Feed::Complete;
+                        *self = BodyFeed::Complete;
                         return Err(ExecError::BodyUnreadable);
                     }
                     *at += chunk.len() as u64;
                     *piece = Bytes::from(chunk);
                     continue;
                 }
-                Rest::Stream(stream) => match stream.poll_recv(cx) {
+                BodySource::Stream(stream) => match stream.poll_recv(cx) {
                     Poll::Pending => return Ok(()),
                     Poll::Ready(Some(Ok(bytes))) => {
                         *piece = bytes;
@@ -103,7 +107,7 @@ impl Feed {
                 },
             };
             sys::wake(port.end_body(slot, complete));
-            *self = Feed::Complete;
+            *self = BodyFeed::Complete;
         }
         Ok(())
     }

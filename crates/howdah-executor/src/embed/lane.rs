@@ -3,7 +3,7 @@
 //!
 //! Almost always only its own thread enters; the supervisor does when a child has died, a
 //! deadline has passed or the pool goes down, hence the (uncontended) lock. Lock order: the
-//! lane's table, then an exchange.
+//! lane's table, then a request.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,8 +13,8 @@ use std::task::Waker;
 use howdah_proto::shm::{ChildId, FrontPort, SlotState};
 use tokio::sync::Notify;
 
-use super::exchange::{Discarded, Exchange, Place, State};
-use super::shared::Shared;
+use super::in_flight::{Discarded, InFlight, Position, RequestState};
+use super::shared::EmbedShared;
 use crate::ExecError;
 use crate::common::sys;
 
@@ -33,7 +33,7 @@ pub(crate) struct LaneCounters {
 pub(crate) struct Lane {
     pub counters: LaneCounters,
     pub port: FrontPort,
-    table: Mutex<Table>,
+    table: Mutex<LaneTable>,
     /// The lane is known to its thread (see `front_thread`).
     registered: AtomicBool,
     /// Tells the lane's timer task to look at the queue.
@@ -45,15 +45,15 @@ pub(crate) struct Lane {
 pub(crate) struct Lost {
     pub requests: u32,
     /// A run waits for one of them, so the log will name the failure with that request.
-    pub told: bool,
+    pub awaited: bool,
 }
 
 /// The requests of a lane: those in slots and those that wait for one.
-pub(crate) struct Table {
-    in_slot: Vec<Option<Arc<Exchange>>>,
+pub(crate) struct LaneTable {
+    in_slot: Vec<Option<Arc<InFlight>>>,
     /// Free slots; the last given back is the first used again: its memory is warm.
     free: Vec<u32>,
-    waiting: VecDeque<Arc<Exchange>>,
+    waiting: VecDeque<Arc<InFlight>>,
     /// Number of requests in slots.
     pub held: u32,
     /// Woken when the table is let go: a waker may drop a run, and that would come back here.
@@ -78,7 +78,7 @@ impl Lane {
         Lane {
             counters: LaneCounters::default(),
             port,
-            table: Mutex::new(Table {
+            table: Mutex::new(LaneTable {
                 in_slot: (0..slots).map(|_| None).collect(),
                 free: (0..slots).rev().collect(),
                 waiting: VecDeque::new(),
@@ -91,12 +91,12 @@ impl Lane {
         }
     }
 
-    pub fn lock(&self) -> MutexGuard<'_, Table> {
+    pub fn lock(&self) -> MutexGuard<'_, LaneTable> {
         self.table.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// Lets the table go and wakes who is to be woken.
-    fn release(&self, mut table: MutexGuard<'_, Table>) {
+    fn release(&self, mut table: MutexGuard<'_, LaneTable>) {
         let to_wake = std::mem::take(&mut table.to_wake);
         drop(table);
         for waker in to_wake {
@@ -116,31 +116,31 @@ impl Lane {
     }
 
     /// Offers a request to the children, or queues it.
-    pub fn submit(&self, shared: &Shared, exchange: Arc<Exchange>) {
-        let now = exchange.started_ns;
+    pub fn submit(&self, shared: &EmbedShared, in_flight: Arc<InFlight>) {
+        let now = in_flight.started_ns;
         {
             let mut table = self.lock();
             if table.waiting.is_empty()
                 && let Some(slot) = table.free.pop()
             {
-                self.publish(&mut table, slot, exchange);
+                self.publish(&mut table, slot, in_flight);
             } else {
-                table.waiting.push_back(exchange);
+                table.waiting.push_back(in_flight);
             }
         }
         self.wake_a_child(shared, now);
     }
 
-    fn publish(&self, table: &mut Table, slot: u32, exchange: Arc<Exchange>) {
-        exchange.lock().place = Place::Slot(slot);
+    fn publish(&self, table: &mut LaneTable, slot: u32, in_flight: Arc<InFlight>) {
+        in_flight.lock().place = Position::Slot(slot);
         self.port
-            .publish(slot, &exchange.frame, exchange.body_complete);
-        table.in_slot[slot as usize] = Some(exchange);
+            .publish(slot, &in_flight.frame, in_flight.body_complete);
+        table.in_slot[slot as usize] = Some(in_flight);
         table.held += 1;
     }
 
     /// Wakes a child if one is to be woken; otherwise, when all are busy, asks for more.
-    pub fn wake_a_child(&self, shared: &Shared, now_ns: u64) -> bool {
+    pub fn wake_a_child(&self, shared: &EmbedShared, now_ns: u64) -> bool {
         if sys::wake(shared.port.choose_wake(now_ns, shared.budget)) {
             self.counters.futex_wakes.fetch_add(1, Ordering::Relaxed);
             return true;
@@ -152,18 +152,18 @@ impl Lane {
     }
 
     /// Fills free slots from the private queue.
-    fn feed(&self, shared: &Shared, table: &mut Table) {
+    fn feed(&self, shared: &EmbedShared, table: &mut LaneTable) {
         let mut fed = false;
         while !table.waiting.is_empty()
             && let Some(slot) = table.free.pop()
         {
-            let Some(exchange) = table.waiting.pop_front() else {
+            let Some(in_flight) = table.waiting.pop_front() else {
                 break;
             };
             // Its run will feed the body when it is polled.
-            let waker = exchange.lock().waker.take();
+            let waker = in_flight.lock().waker.take();
             table.to_wake.extend(waker);
-            self.publish(table, slot, exchange);
+            self.publish(table, slot, in_flight);
             fed = true;
         }
         if fed {
@@ -171,30 +171,30 @@ impl Lane {
         }
     }
 
-    /// The one way out of a lane: the exchange is nowhere any more, its run is woken once the table
+    /// The one way out of a lane: the request is nowhere any more, its run is woken once the table
     /// is let go, and its slot goes to the next request. `verdict` is how it ends if not by the
     /// answer already read; one given before is kept.
     fn finish(
         &self,
-        shared: &Shared,
-        table: &mut Table,
-        exchange: &Arc<Exchange>,
-        mut state: MutexGuard<'_, State>,
+        shared: &EmbedShared,
+        table: &mut LaneTable,
+        in_flight: &Arc<InFlight>,
+        mut state: MutexGuard<'_, RequestState>,
         verdict: Option<ExecError>,
     ) {
-        let was = std::mem::replace(&mut state.place, Place::Left);
+        let was = std::mem::replace(&mut state.place, Position::Left);
         state.verdict = state.verdict.take().or(verdict);
         table.to_wake.extend(state.waker.take());
         drop(state);
         match was {
-            Place::Slot(slot) => {
+            Position::Slot(slot) => {
                 table.in_slot[slot as usize] = None;
                 self.port.free(slot);
                 table.free.push(slot);
                 table.held -= 1;
             }
-            Place::Waiting => table.waiting.retain(|e| !Arc::ptr_eq(e, exchange)),
-            Place::Left => return,
+            Position::Waiting => table.waiting.retain(|e| !Arc::ptr_eq(e, in_flight)),
+            Position::Left => return,
         }
         shared.leave();
         self.feed(shared, table);
@@ -204,11 +204,11 @@ impl Lane {
     /// or is dead. What it had published by then counts, and is taken over first.
     fn finish_taken(
         &self,
-        shared: &Shared,
-        table: &mut Table,
+        shared: &EmbedShared,
+        table: &mut LaneTable,
         slot: u32,
-        exchange: &Arc<Exchange>,
-        mut state: MutexGuard<'_, State>,
+        in_flight: &Arc<InFlight>,
+        mut state: MutexGuard<'_, RequestState>,
         verdict: Option<ExecError>,
     ) {
         if state.wanted {
@@ -217,46 +217,46 @@ impl Lane {
             }
         } else {
             // One call is enough: nobody writes any more.
-            self.discard(shared, exchange, &mut state, slot);
+            self.discard(shared, in_flight, &mut state, slot);
         }
         self.counters.accepted.fetch_add(1, Ordering::Relaxed);
-        self.finish(shared, table, exchange, state, verdict);
+        self.finish(shared, table, in_flight, state, verdict);
     }
 
     /// Takes what a child sends for a request that nobody waits for any more, for the error log.
     fn discard(
         &self,
-        shared: &Shared,
-        exchange: &Exchange,
-        state: &mut State,
+        shared: &EmbedShared,
+        in_flight: &InFlight,
+        state: &mut RequestState,
         slot: u32,
     ) -> Discarded {
         state.discard(&self.port, slot, |level, text| {
-            let (pool, frame) = (&shared.config.name, &exchange.frame);
-            shared.log.script(pool, exchange.id, frame, level, text);
+            let (pool, frame) = (&shared.config.name, &in_flight.frame);
+            shared.log.script(pool, in_flight.id, frame, level, text);
         })
     }
 
-    /// Gives back the slot of an exchange whose response has been read to its end by its run.
-    pub fn give_back(&self, shared: &Shared, exchange: &Arc<Exchange>, slot: u32) {
+    /// Gives back the slot of a request whose response has been read to its end by its run.
+    pub fn give_back(&self, shared: &EmbedShared, in_flight: &Arc<InFlight>, slot: u32) {
         let mut table = self.lock();
         let mine = table.in_slot[slot as usize]
             .as_ref()
-            .is_some_and(|e| Arc::ptr_eq(e, exchange));
+            .is_some_and(|e| Arc::ptr_eq(e, in_flight));
         if mine {
-            let mut state = exchange.lock();
+            let mut state = in_flight.lock();
             // The caller is the run itself.
             state.waker = None;
             self.counters.accepted.fetch_add(1, Ordering::Relaxed);
-            self.finish(shared, &mut table, exchange, state, None);
+            self.finish(shared, &mut table, in_flight, state, None);
         }
         self.release(table);
     }
 
     /// Handles what the children have signalled: responses are read out of slots that are done,
     /// runs are woken, answers nobody wants are thrown away. Returns whether there was anything.
-    pub fn take_notified(&self, shared: &Shared) -> bool {
-        let mut guard: Option<MutexGuard<'_, Table>> = None;
+    pub fn take_notified(&self, shared: &EmbedShared) -> bool {
+        let mut guard: Option<MutexGuard<'_, LaneTable>> = None;
         let any = self.port.take_notified(|slot| {
             let table = guard.get_or_insert_with(|| self.lock());
             self.on_notify(shared, table, slot);
@@ -267,11 +267,11 @@ impl Lane {
         any
     }
 
-    fn on_notify(&self, shared: &Shared, table: &mut Table, slot: u32) {
-        let Some(exchange) = table.in_slot[slot as usize].clone() else {
+    fn on_notify(&self, shared: &EmbedShared, table: &mut LaneTable, slot: u32) {
+        let Some(in_flight) = table.in_slot[slot as usize].clone() else {
             return;
         };
-        let mut state = exchange.lock();
+        let mut state = in_flight.lock();
         match self.port.state(slot) {
             SlotState::Done(child) => {
                 // Not validated: used only for the access log.
@@ -279,17 +279,17 @@ impl Lane {
                     0 => sys::now_ns(),
                     begun => begun,
                 });
-                return self.finish_taken(shared, table, slot, &exchange, state, None);
+                return self.finish_taken(shared, table, slot, &in_flight, state, None);
             }
             // A streaming answer is read when the server polls for it, so that a slow client's
             // backlog stays in the ring and holds the script back.
             SlotState::Claimed(child) => {
-                state.claimed_by(child, || self.claimed_ns(&exchange, slot));
+                state.claimed_by(child, || self.claimed_ns(&in_flight, slot));
             }
             SlotState::Free | SlotState::Ready | SlotState::Corrupt => {}
         }
         if !state.wanted {
-            match self.discard(shared, &exchange, &mut state, slot) {
+            match self.discard(shared, &in_flight, &mut state, slot) {
                 Discarded::SoFar => {}
                 // It goes on writing, or has just been handed back.
                 Discarded::Some | Discarded::All => self.port.notify_again(slot),
@@ -299,27 +299,27 @@ impl Lane {
     }
 
     /// When the child began with a request: its own word, as far as it can be true.
-    pub fn claimed_ns(&self, exchange: &Exchange, slot: u32) -> u64 {
+    pub fn claimed_ns(&self, in_flight: &InFlight, slot: u32) -> u64 {
         let now = sys::now_ns();
         match self.port.begun_ns(slot) {
             0 => now,
-            begun => begun.max(exchange.started_ns).min(now),
+            begun => begun.max(in_flight.started_ns).min(now),
         }
     }
 
     /// Ends what a dead child had in hand: what it had published is kept, then `verdict` unless it
     /// had handed its slot back, and so given its whole answer.
-    pub fn child_gone(&self, shared: &Shared, child: ChildId, verdict: &ExecError) -> Lost {
+    pub fn child_gone(&self, shared: &EmbedShared, child: ChildId, verdict: &ExecError) -> Lost {
         let mut table = self.lock();
         // What we saw counts as much as what the memory says: a process that dies may have
         // written nonsense there.
-        let theirs = |slot: usize, exchange: &Exchange| {
+        let theirs = |slot: usize, in_flight: &InFlight| {
             let says = self.port.state(slot as u32);
             says == SlotState::Claimed(child)
                 || says == SlotState::Done(child)
-                || exchange.lock().child == Some(child)
+                || in_flight.lock().child == Some(child)
         };
-        let slots: Vec<(u32, Arc<Exchange>)> = table
+        let slots: Vec<(u32, Arc<InFlight>)> = table
             .in_slot
             .iter()
             .enumerate()
@@ -329,29 +329,29 @@ impl Lane {
             })
             .collect();
         let mut lost = Lost::default();
-        for (slot, exchange) in &slots {
-            let mut state = exchange.lock();
-            state.claimed_by(child, || self.claimed_ns(exchange, *slot));
+        for (slot, in_flight) in &slots {
+            let mut state = in_flight.lock();
+            state.claimed_by(child, || self.claimed_ns(in_flight, *slot));
             let done = self.port.state(*slot) == SlotState::Done(child);
             lost.requests += u32::from(!done);
-            lost.told |= !done && state.wanted;
+            lost.awaited |= !done && state.wanted;
             let verdict = (!done).then(|| verdict.clone());
-            self.finish_taken(shared, &mut table, *slot, exchange, state, verdict);
+            self.finish_taken(shared, &mut table, *slot, in_flight, state, verdict);
         }
         self.release(table);
         lost
     }
 
     /// The requests that children work on now, and since when (CLOCK_MONOTONIC nanoseconds).
-    pub fn claimed(&self) -> Vec<(ChildId, Arc<Exchange>, u64)> {
+    pub fn claimed(&self) -> Vec<(ChildId, Arc<InFlight>, u64)> {
         let table = self.lock();
         let mut out = Vec::new();
-        for (slot, exchange) in table.in_slot.iter().enumerate() {
-            if let Some(exchange) = exchange
+        for (slot, in_flight) in table.in_slot.iter().enumerate() {
+            if let Some(in_flight) = in_flight
                 && let SlotState::Claimed(child) = self.port.state(slot as u32)
             {
-                let since = self.claimed_ns(exchange, slot as u32);
-                out.push((child, exchange.clone(), since));
+                let since = self.claimed_ns(in_flight, slot as u32);
+                out.push((child, in_flight.clone(), since));
             }
         }
         out
@@ -361,18 +361,18 @@ impl Lane {
     /// has claimed it.
     pub fn take_back(
         &self,
-        shared: &Shared,
-        exchange: &Arc<Exchange>,
+        shared: &EmbedShared,
+        in_flight: &Arc<InFlight>,
         verdict: Option<ExecError>,
     ) -> bool {
         let mut table = self.lock();
-        let state = exchange.lock();
+        let state = in_flight.lock();
         match state.place {
-            Place::Slot(slot) if !self.port.cancel(slot) => return false,
-            Place::Slot(_) | Place::Waiting => {
-                self.finish(shared, &mut table, exchange, state, verdict);
+            Position::Slot(slot) if !self.port.cancel(slot) => return false,
+            Position::Slot(_) | Position::Waiting => {
+                self.finish(shared, &mut table, in_flight, state, verdict);
             }
-            Place::Left => {}
+            Position::Left => {}
         }
         self.release(table);
         true
@@ -381,11 +381,11 @@ impl Lane {
     /// Ends every request that no child has claimed and that `doomed` names.
     pub fn refuse_unclaimed(
         &self,
-        shared: &Shared,
+        shared: &EmbedShared,
         verdict: &ExecError,
-        doomed: impl Fn(&Exchange) -> bool,
+        doomed: impl Fn(&InFlight) -> bool,
     ) {
-        let unclaimed: Vec<Arc<Exchange>> = {
+        let unclaimed: Vec<Arc<InFlight>> = {
             let table = self.lock();
             let ready = table.in_slot.iter().enumerate().filter_map(|(slot, e)| {
                 let e = e.as_ref()?;
@@ -399,8 +399,8 @@ impl Lane {
                 .filter(|e| doomed(e))
                 .collect()
         };
-        for exchange in unclaimed {
-            self.take_back(shared, &exchange, Some(verdict.clone()));
+        for in_flight in unclaimed {
+            self.take_back(shared, &in_flight, Some(verdict.clone()));
         }
     }
 
@@ -423,7 +423,7 @@ impl Lane {
     }
 
     /// Makes sure that the timer task looks at what waits, and soon enough.
-    pub fn arm_timer(&self, shared: &Shared) {
+    pub fn arm_timer(&self, shared: &EmbedShared) {
         let mut table = self.lock();
         let due = self.alarm_due(shared, &table);
         if due > table.alarm {
@@ -432,7 +432,7 @@ impl Lane {
         }
     }
 
-    fn alarm_due(&self, shared: &Shared, table: &Table) -> Alarm {
+    fn alarm_due(&self, shared: &EmbedShared, table: &LaneTable) -> Alarm {
         if table.waiting.is_empty() && !self.port.has_unclaimed() {
             Alarm::Off
         } else if shared.port.sleepers() > 0 {
@@ -443,7 +443,7 @@ impl Lane {
     }
 
     /// The timer task's: sets the alarm to what is due now.
-    pub fn reset_alarm(&self, shared: &Shared) -> Alarm {
+    pub fn reset_alarm(&self, shared: &EmbedShared) -> Alarm {
         let mut table = self.lock();
         table.alarm = self.alarm_due(shared, &table);
         table.alarm

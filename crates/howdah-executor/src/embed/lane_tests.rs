@@ -14,13 +14,13 @@ use howdah_proto::response::{encode_head, kind};
 use howdah_proto::shm::{ChildId, ChildPort, Claim};
 use howdah_proto::variables::Var;
 
-use super::body::Feed;
-use super::exchange::Exchange;
+use super::body::BodyFeed;
+use super::in_flight::InFlight;
 use super::lane::Lost;
 use super::run::{EmbedRun, Home};
-use super::shared::Shared;
+use super::shared::EmbedShared;
 use crate::common::sys;
-use crate::config::{Patience, PoolConfig, ProcessManager};
+use crate::config::{PoolConfig, ProcessManager, ProcessTimeouts};
 use crate::{Event, ExecError, Run, ScriptBody, ScriptLog};
 
 const CHILD: ChildId = ChildId {
@@ -73,10 +73,10 @@ impl Bench {
             clear_env: false,
             watch: Vec::new(),
             worker: None,
-            patience: Patience::default(),
+            timeouts: ProcessTimeouts::default(),
         };
         let log = Arc::new(Lines::default());
-        let shared = Arc::new(Shared::new(config, log.clone(), 1).unwrap());
+        let shared = Arc::new(EmbedShared::new(config, log.clone(), 1).unwrap());
         shared.port.enlist(CHILD);
         let child = ChildPort::enter(Box::leak(Box::new(shared.memory.region().clone())), CHILD);
         let home = Arc::new(Home { shared, front: 0 });
@@ -94,9 +94,15 @@ impl Bench {
         frame.var(Var::RequestUri, b"/");
         let frame = frame.finish(Some(0), 0).unwrap();
         self.home.shared.enter(0).unwrap();
-        let exchange = Arc::new(Exchange::new(1, frame, sys::now_ns(), true, None));
-        self.home.lane().submit(&self.home.shared, exchange.clone());
-        EmbedRun::new(self.home.clone(), exchange, Feed::new(ScriptBody::Empty))
+        let in_flight = Arc::new(InFlight::new(1, frame, sys::now_ns(), true, None));
+        self.home
+            .lane()
+            .submit(&self.home.shared, in_flight.clone());
+        EmbedRun::new(
+            self.home.clone(),
+            in_flight,
+            BodyFeed::new(ScriptBody::Empty),
+        )
     }
 
     fn take_notified(&self) -> bool {
@@ -201,7 +207,7 @@ fn a_child_that_dies_with_a_request_in_hand_gives_what_it_had_published_and_then
     let _ = claim.publish();
     let lost = Lost {
         requests: 1,
-        told: true,
+        awaited: true,
     };
     assert_eq!(bench.reap(), lost);
     assert_eq!(poll(&mut run), (b"hello".to_vec(), Poll::Ready(Err(DIED))));
@@ -220,7 +226,7 @@ fn what_a_dead_child_had_to_log_is_logged_although_its_client_had_left() {
     let _ = claim.publish();
     let lost = Lost {
         requests: 1,
-        told: false,
+        awaited: false,
     };
     assert_eq!(bench.reap(), lost);
     assert_eq!(*bench.log.0.lock().unwrap(), ["beware"]);

@@ -5,7 +5,7 @@
 //!          └─ Supervisor           (its own thread)     zygote: fork, signal, reap
 //! ```
 //!
-//! - `lane`: a front thread's slots and queue; `exchange`: one request; `run`: what the server
+//! - `lane`: a front thread's slots and queue; `in_flight`: one request; `run`: what the server
 //!   polls; `body`: feeding the request body; `timer`: the queue's clock.
 //! - A pool of workers is the same with children that boot one script (`supervisor/workers`,
 //!   `watch`, `glob`).
@@ -14,8 +14,9 @@
 
 pub(crate) mod body;
 mod children;
-mod exchange;
+mod file_watcher;
 mod glob;
+mod in_flight;
 mod lane;
 #[cfg(test)]
 mod lane_tests;
@@ -25,7 +26,6 @@ mod run;
 pub(crate) mod shared;
 pub(crate) mod supervisor;
 pub(crate) mod timer;
-mod watch;
 pub(crate) mod zygote;
 
 use std::collections::HashMap;
@@ -39,22 +39,22 @@ use howdah_proto::shm::ChildId;
 
 use crate::common::condition::Condition;
 use crate::common::process::resident_bytes;
-use crate::common::refused::Refused;
+use crate::common::refused::RefusedRun;
 use crate::common::sys;
 use crate::config::ProcessManager;
 use crate::launch::Launcher;
 use crate::status::{ChildRow, PoolStatus};
 use crate::{ExecError, Executor, Log, PoolConfig, Role, Run, ScriptRequest, front_thread};
 
-use body::Feed;
-use exchange::Exchange;
+use body::BodyFeed;
+use in_flight::InFlight;
 use run::{EmbedRun, Home};
-use shared::{Ask, Shared};
+use shared::{Ask, EmbedShared};
 use supervisor::Supervisor;
 
 /// A pool of PHP processes forked from one zygote (modes `embed` and `worker`).
 pub struct EmbedPool {
-    shared: Arc<Shared>,
+    shared: Arc<EmbedShared>,
     homes: Vec<Arc<Home>>,
 }
 
@@ -80,7 +80,7 @@ impl EmbedPool {
         log: Log,
         fronts: u32,
     ) -> io::Result<Arc<EmbedPool>> {
-        EmbedPool::begin(Shared::new(config, log, fronts)?, launcher)
+        EmbedPool::begin(EmbedShared::new(config, log, fronts)?, launcher)
     }
 
     /// [`EmbedPool::start`] without a process: the first request starts the zygote. What would keep it
@@ -91,12 +91,12 @@ impl EmbedPool {
         log: Log,
         fronts: u32,
     ) -> io::Result<Arc<EmbedPool>> {
-        let shared = Shared::new(config, log, fronts)?;
+        let shared = EmbedShared::new(config, log, fronts)?;
         shared.asleep.store(true, Ordering::Release);
         EmbedPool::begin(shared, launcher)
     }
 
-    fn begin(shared: Shared, launcher: Arc<dyn Launcher>) -> io::Result<Arc<EmbedPool>> {
+    fn begin(shared: EmbedShared, launcher: Arc<dyn Launcher>) -> io::Result<Arc<EmbedPool>> {
         let fronts = shared.lanes.len() as u32;
         let thread = format!("pool-{}", shared.config.name);
         let shared = Arc::new(shared);
@@ -180,7 +180,7 @@ impl EmbedPool {
 
     fn refuse(&self, error: ExecError) -> Box<dyn Run> {
         self.shared.count(&error);
-        Box::new(Refused(Some(error)))
+        Box::new(RefusedRun(Some(error)))
     }
 }
 
@@ -228,17 +228,17 @@ impl Executor for EmbedPool {
             }
             lane.set_registered();
         }
-        let body = Feed::new(request.body);
-        let exchange = Arc::new(Exchange::new(
+        let body = BodyFeed::new(request.body);
+        let in_flight = Arc::new(InFlight::new(
             request.id,
             request.frame,
             sys::now_ns(),
             body.is_complete(),
             request.effects,
         ));
-        lane.submit(shared, exchange.clone());
+        lane.submit(shared, in_flight.clone());
         let home = self.homes[front as usize].clone();
-        Box::new(EmbedRun::new(home, exchange, body))
+        Box::new(EmbedRun::new(home, in_flight, body))
     }
 
     fn status(&self) -> PoolStatus {
@@ -278,11 +278,11 @@ impl Executor for EmbedPool {
 impl EmbedPool {
     fn fill_scoreboard(&self, status: &mut PoolStatus) {
         let shared = &self.shared;
-        let running: HashMap<ChildId, Arc<Exchange>> = shared
+        let running: HashMap<ChildId, Arc<InFlight>> = shared
             .lanes
             .iter()
             .flat_map(|lane| lane.claimed())
-            .map(|(child, exchange, _)| (child, exchange))
+            .map(|(child, in_flight, _)| (child, in_flight))
             .collect();
         let board = shared
             .board
@@ -292,8 +292,8 @@ impl EmbedPool {
         let now_ns = sys::now_ns();
         for row in board {
             let child = shared.port.child(row.id.index);
-            let exchange = running.get(&row.id);
-            let busy = exchange.is_some() || child.busy_since.is_some();
+            let in_flight = running.get(&row.id);
+            let busy = in_flight.is_some() || child.busy_since.is_some();
             // A child may serve a moment before its supervisor hears that it was forked.
             let life = match row.life {
                 "Starting" | "Booting" if child.live => "Serving",
@@ -306,14 +306,14 @@ impl EmbedPool {
                     status.idle_processes += 1;
                 }
             }
-            let state = match (life, busy, exchange) {
+            let state = match (life, busy, in_flight) {
                 ("Serving", false, _) => "Idle",
                 ("Serving", true, Some(e)) if !e.lock().ended => "Busy",
                 ("Serving", true, _) => "Finishing",
                 (other, ..) => other,
             };
             let text = |name: &str| {
-                exchange
+                in_flight
                     .and_then(|e| e.frame.variable(name))
                     .map(|v| String::from_utf8_lossy(v).into_owned())
                     .unwrap_or_default()

@@ -48,10 +48,10 @@ fn forked_by(pid: i32, zygote: Option<i32>) -> Origin {
 fn named(pidfd: BorrowedFd<'_>, pid: i32) -> Result<(), Origin> {
     let path = format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd());
     let text = std::fs::read_to_string(path).map_err(|_| Origin::Unknown)?;
-    let told = text.lines().find_map(|line| line.strip_prefix("Pid:"));
-    match told.and_then(|told| told.trim().parse::<i32>().ok()) {
+    let found = text.lines().find_map(|line| line.strip_prefix("Pid:"));
+    match found.and_then(|found| found.trim().parse::<i32>().ok()) {
         Some(-1) => Err(Origin::Zygote),
-        Some(told) if told == pid && pid > 0 => Ok(()),
+        Some(found) if found == pid && pid > 0 => Ok(()),
         // None: no pidfd.
         _ => Err(Origin::Other),
     }

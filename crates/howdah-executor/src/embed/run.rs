@@ -8,17 +8,17 @@ use std::time::Duration;
 use howdah_proto::level::Level;
 use howdah_proto::shm::SlotState;
 
-use super::body::Feed;
-use super::exchange::{Discarded, Exchange, Place, Step};
+use super::body::BodyFeed;
+use super::in_flight::{Discarded, InFlight, Position, Step};
 use super::lane::Lane;
-use super::shared::{Ask, Shared};
+use super::shared::{Ask, EmbedShared};
 use crate::common::sys;
 use crate::{Event, ExecError, Run, RunTiming};
 
 /// A lane and its pool. The runs of a thread share one, so that counting its references never
 /// touches a cache line of another thread.
 pub(crate) struct Home {
-    pub shared: Arc<Shared>,
+    pub shared: Arc<EmbedShared>,
     pub front: u32,
 }
 
@@ -31,16 +31,16 @@ impl Home {
 /// The [`Run`] of a request in an embed pool: what the server polls.
 pub(crate) struct EmbedRun {
     home: Arc<Home>,
-    exchange: Arc<Exchange>,
-    body: Feed,
+    in_flight: Arc<InFlight>,
+    body: BodyFeed,
     over: bool,
 }
 
 impl EmbedRun {
-    pub fn new(home: Arc<Home>, exchange: Arc<Exchange>, body: Feed) -> EmbedRun {
+    pub fn new(home: Arc<Home>, in_flight: Arc<InFlight>, body: BodyFeed) -> EmbedRun {
         EmbedRun {
             home,
-            exchange,
+            in_flight,
             body,
             over: false,
         }
@@ -53,25 +53,25 @@ impl EmbedRun {
         Poll::Ready(Err(error))
     }
 
-    /// Leaves the exchange to the lane. `error` is why, if the answer was not usable.
+    /// Leaves the request to the lane. `error` is why, if the answer was not usable.
     fn let_go(&mut self, error: Option<&ExecError>) {
         let lane = self.home.lane();
-        let exchange = &self.exchange;
-        let tell = |level, text: &[u8]| log(&self.home.shared, exchange, level, text);
+        let in_flight = &self.in_flight;
+        let tell = |level, text: &[u8]| log(&self.home.shared, in_flight, level, text);
         {
-            let mut state = exchange.lock();
-            if state.place == Place::Left {
+            let mut state = in_flight.lock();
+            if state.place == Position::Left {
                 state.read_rest(tell);
                 return;
             }
         }
-        if lane.take_back(&self.home.shared, &self.exchange, None) {
+        if lane.take_back(&self.home.shared, &self.in_flight, None) {
             return;
         }
-        let mut state = self.exchange.lock();
+        let mut state = self.in_flight.lock();
         state.wanted = false;
         state.waker = None;
-        let Place::Slot(slot) = state.place else {
+        let Position::Slot(slot) = state.place else {
             return;
         };
         if !state.ended || error.is_some() {
@@ -97,16 +97,16 @@ impl EmbedRun {
         // A slot whose memory is nonsense and whose child nobody knows would never come back.
         let stray = matches!(error, Some(ExecError::ResponseCorrupt)) && !known;
         if discarded == Discarded::All || stray {
-            lane.give_back(&self.home.shared, exchange, slot);
+            lane.give_back(&self.home.shared, in_flight, slot);
         }
     }
 }
 
-fn log(shared: &Shared, exchange: &Exchange, level: Level, text: &[u8]) {
+fn log(shared: &EmbedShared, in_flight: &InFlight, level: Level, text: &[u8]) {
     shared.log.script(
         &shared.config.name,
-        exchange.id,
-        &exchange.frame,
+        in_flight.id,
+        &in_flight.frame,
         level,
         text,
     );
@@ -118,9 +118,9 @@ impl Run for EmbedRun {
             return Poll::Ready(Ok(Event::End));
         }
         let lane = self.home.lane();
-        let mut state = self.exchange.lock();
+        let mut state = self.in_flight.lock();
         if !self.body.is_complete()
-            && let Place::Slot(slot) = state.place
+            && let Position::Slot(slot) = state.place
             && let Err(error) = self.body.pump(&lane.port, slot, cx)
         {
             drop(state);
@@ -129,7 +129,7 @@ impl Run for EmbedRun {
         loop {
             let mut give_back = false;
             let slot = state.place;
-            let claimed_ns = |slot| lane.claimed_ns(&self.exchange, slot);
+            let claimed_ns = |slot| lane.claimed_ns(&self.in_flight, slot);
             let mut step = state.advance(&lane.port, &mut give_back, claimed_ns);
             if matches!(step, Step::Pending) {
                 let stale = state
@@ -140,13 +140,13 @@ impl Run for EmbedRun {
                     state.waker = Some(cx.waker().clone());
                 }
             }
-            if give_back && let Place::Slot(slot) = slot {
+            if give_back && let Position::Slot(slot) = slot {
                 drop(state);
-                lane.give_back(&self.home.shared, &self.exchange, slot);
+                lane.give_back(&self.home.shared, &self.in_flight, slot);
                 if matches!(step, Step::Pending) {
                     step = Step::Event(Event::End);
                 }
-                state = self.exchange.lock();
+                state = self.in_flight.lock();
             }
             match step {
                 Step::Event(event) => {
@@ -157,7 +157,7 @@ impl Run for EmbedRun {
                     }
                     return Poll::Ready(Ok(event));
                 }
-                Step::Log(level, text) => log(&self.home.shared, &self.exchange, level, &text),
+                Step::Log(level, text) => log(&self.home.shared, &self.in_flight, level, &text),
                 Step::Pending => return Poll::Pending,
                 Step::Failed(error) => {
                     drop(state);
@@ -168,20 +168,20 @@ impl Run for EmbedRun {
     }
 
     fn timing(&self) -> RunTiming {
-        let state = self.exchange.lock();
+        let state = self.in_flight.lock();
         RunTiming {
             queued: state.claimed_ns.map(|claimed| {
-                Duration::from_nanos(claimed.saturating_sub(self.exchange.started_ns))
+                Duration::from_nanos(claimed.saturating_sub(self.in_flight.started_ns))
             }),
             child: state.child.map(|c| c.index),
         }
     }
 
     fn is_claimed(&self) -> bool {
-        match self.exchange.lock().place {
-            Place::Waiting => false,
-            Place::Slot(slot) => self.home.lane().port.state(slot) != SlotState::Ready,
-            Place::Left => true,
+        match self.in_flight.lock().place {
+            Position::Waiting => false,
+            Position::Slot(slot) => self.home.lane().port.state(slot) != SlotState::Ready,
+            Position::Left => true,
         }
     }
 }

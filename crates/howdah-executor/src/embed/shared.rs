@@ -52,7 +52,7 @@ pub(crate) struct Counters {
 }
 
 /// What the front threads and the supervisor of an embed pool share.
-pub(crate) struct Shared {
+pub(crate) struct EmbedShared {
     pub config: PoolConfig,
     pub log: Log,
     /// Cores there are to run children: how many the front keeps awake (see
@@ -90,8 +90,8 @@ pub(crate) struct Shared {
     pub memory: Memory,
 }
 
-impl Shared {
-    pub fn new(config: PoolConfig, log: Log, fronts: u32) -> std::io::Result<Shared> {
+impl EmbedShared {
+    pub fn new(config: PoolConfig, log: Log, fronts: u32) -> std::io::Result<EmbedShared> {
         if !(1..=MAX_CHILDREN).contains(&config.max_children) {
             return Err(std::io::Error::new(
                 std::io::ErrorKind::InvalidInput,
@@ -109,7 +109,7 @@ impl Shared {
         };
         let (memory, ports) = Memory::create(geometry)?;
         let budget = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-        Ok(Shared {
+        Ok(EmbedShared {
             budget,
             port: PoolPort::new(memory.region().clone()),
             lanes: ports

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::lane::Alarm;
-use super::shared::Shared;
+use super::shared::EmbedShared;
 use crate::ExecError;
 use crate::common::condition::Condition;
 use crate::common::sys;
@@ -17,7 +17,7 @@ use crate::common::sys;
 const WAKE_AGAIN: Duration = Duration::from_millis(1);
 
 /// Runs until the pool is closed.
-pub(crate) async fn run(shared: Arc<Shared>, front: u32) {
+pub(crate) async fn run(shared: Arc<EmbedShared>, front: u32) {
     let lane = &shared.lanes[front as usize];
     let closed = || {
         shared.closing.load(Ordering::Relaxed) && *shared.condition.borrow() == Condition::Closed
@@ -40,7 +40,7 @@ pub(crate) async fn run(shared: Arc<Shared>, front: u32) {
 }
 
 /// How long the oldest request may still wait.
-fn patience_left(shared: &Shared, front: u32) -> Duration {
+fn patience_left(shared: &EmbedShared, front: u32) -> Duration {
     let Some(oldest) = shared.lanes[front as usize].oldest_unclaimed() else {
         return WAKE_AGAIN;
     };
@@ -50,12 +50,12 @@ fn patience_left(shared: &Shared, front: u32) -> Duration {
     Duration::from_nanos(left).max(WAKE_AGAIN)
 }
 
-fn patience_ns(shared: &Shared) -> u64 {
+fn patience_ns(shared: &EmbedShared) -> u64 {
     u64::try_from(shared.config.queue_timeout.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Refuses requests that have waited too long, and wakes children for those that still wait.
-fn look(shared: &Shared, front: u32) {
+fn look(shared: &EmbedShared, front: u32) {
     let lane = &shared.lanes[front as usize];
     let (now, patience) = (sys::now_ns(), patience_ns(shared));
     let late = |started_ns: u64| started_ns.saturating_add(patience) <= now;

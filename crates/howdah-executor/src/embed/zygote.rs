@@ -12,55 +12,58 @@ use rustix::net::{
 };
 use rustix::process::{Signal, WaitId, WaitIdOptions};
 
-use super::shared::Shared;
+use super::shared::EmbedShared;
 use crate::common::output::Output;
 use crate::common::process::readable;
 use crate::launch::{Launcher, Zygote, ZygoteFds};
 
 /// A running zygote process and the control socket to it.
-pub(crate) struct Link {
+pub(crate) struct ZygoteClient {
     control: OwnedFd,
     process: Zygote,
 }
 
 /// What a look at the control socket gave.
-pub(crate) enum Received {
+pub(crate) enum ZygoteMessage {
     /// A message, and the descriptor that came with it.
     Report(Report, Option<OwnedFd>),
     /// A packet that is no message of ours.
-    Nonsense(Vec<u8>),
+    ProtocolError(Vec<u8>),
     /// No packet is waiting.
     Nothing,
     /// The zygote has closed its end: it is gone or going.
     Closed,
 }
 
-/// A report that cannot be true. Its sender is killed (`ZygoteNonsense`).
+/// A report that cannot be true. Its sender is killed (`ZygoteProtocolError`).
 #[derive(Debug)]
-pub(crate) struct Nonsense(String);
+pub(crate) struct ProtocolError(String);
 
-impl Nonsense {
+impl ProtocolError {
     /// The packet is no report at all.
-    pub fn unreadable(bytes: &[u8]) -> Nonsense {
+    pub fn unreadable(bytes: &[u8]) -> ProtocolError {
         let text = String::from_utf8_lossy(bytes);
-        Nonsense(format!("not a report: {text:.200}"))
+        ProtocolError(format!("not a report: {text:.200}"))
     }
 
     /// A report of this kind, and why it cannot be.
-    pub fn of(report: &str, why: &str) -> Nonsense {
-        Nonsense(format!("a report `{report}` that cannot be true: {why}"))
+    pub fn of(report: &str, why: &str) -> ProtocolError {
+        ProtocolError(format!("a report `{report}` that cannot be true: {why}"))
     }
 }
 
-impl std::fmt::Display for Nonsense {
+impl std::fmt::Display for ProtocolError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl Link {
+impl ZygoteClient {
     /// Starts a zygote for the pool; also returns the reading end of its output.
-    pub fn start(shared: &Shared, launcher: &dyn Launcher) -> io::Result<(Link, Output)> {
+    pub fn start(
+        shared: &EmbedShared,
+        launcher: &dyn Launcher,
+    ) -> io::Result<(ZygoteClient, Output)> {
         let (ours, theirs) = rustix::net::socketpair(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
@@ -77,7 +80,7 @@ impl Link {
             stderr: write,
         };
         let process = launcher.launch(&shared.config, fds)?;
-        let link = Link {
+        let link = ZygoteClient {
             control: ours,
             process,
         };
@@ -110,7 +113,7 @@ impl Link {
     }
 
     /// Reads the next packet from the control socket without waiting.
-    pub fn receive(&self) -> Received {
+    pub fn receive(&self) -> ZygoteMessage {
         let mut bytes = vec![0; MAX_MESSAGE];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -123,10 +126,10 @@ impl Link {
             )
         });
         let n = match got {
-            Ok(message) if message.bytes == 0 => return Received::Closed,
+            Ok(message) if message.bytes == 0 => return ZygoteMessage::Closed,
             Ok(message) => message.bytes,
-            Err(rustix::io::Errno::AGAIN) => return Received::Nothing,
-            Err(_) => return Received::Closed,
+            Err(rustix::io::Errno::AGAIN) => return ZygoteMessage::Nothing,
+            Err(_) => return ZygoteMessage::Closed,
         };
         let mut descriptor = None;
         for message in ancillary.drain() {
@@ -137,8 +140,8 @@ impl Link {
         }
         bytes.truncate(n);
         match Report::parse(&bytes) {
-            Some(report) => Received::Report(report, descriptor),
-            None => Received::Nonsense(bytes),
+            Some(report) => ZygoteMessage::Report(report, descriptor),
+            None => ZygoteMessage::ProtocolError(bytes),
         }
     }
 
@@ -155,7 +158,7 @@ impl Link {
     }
 
     /// Closes the conversation: the zygote reads the end of the file and leaves.
-    pub fn hang_up(self) -> Link {
+    pub fn hang_up(self) -> ZygoteClient {
         let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both);
         self
     }

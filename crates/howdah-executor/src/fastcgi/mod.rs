@@ -3,14 +3,14 @@
 //!
 //! ```text
 //! FastCgiPool ─ start() → Run     (front threads)   balance → connection → records → events
-//!            └─ keeper            (its own thread)  probes, idle connections, the end
+//!            └─ health_checker  (its own thread)  probes, idle connections, the end
 //! ```
 //!
 //! - `address`: where backends listen. `balance`: who gets which, and the queue (`ticket`: a place in
 //!   it); `member`: a backend's limit and kept connections; `health`: who can be reached. Pure decisions.
 //! - `connection`: a socket. `request`, `answer`: records both ways, as bytes. `run`: one request
 //!   from the queue to its end, over as many attempts as are safe; `talk`: one of them.
-//! - `keeper`: what happens between requests. `shared`: what all of them share.
+//! - `health_checker`: what happens between requests. `shared`: what all of them share.
 //!
 //! What a web server gets wrong here, and what this one does instead: a full backlog (`EAGAIN` on a
 //! unix socket), a backend that restarts (`ECONNREFUSED`, `ENOENT`) and a kept connection that PHP
@@ -22,7 +22,7 @@ mod answer;
 pub(crate) mod balance;
 pub(crate) mod connection;
 mod health;
-pub(crate) mod keeper;
+pub(crate) mod health_checker;
 pub(crate) mod member;
 mod request;
 mod run;
@@ -37,7 +37,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::common::condition::Condition;
-use crate::common::refused::Refused;
+use crate::common::refused::RefusedRun;
 use crate::config::FastCgiConfig;
 use crate::pool::{Happens, Pool};
 use crate::status::{BackendRow, PoolStatus};
@@ -47,18 +47,18 @@ use balance::Entry;
 use health::Health;
 use howdah_proto::fastcgi;
 use run::FastCgiRun;
-use shared::Shared;
+use shared::FastCgiShared;
 
 /// A pool of FastCGI backends.
 pub struct FastCgiPool {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<FastCgiShared>,
 }
 
 impl FastCgiPool {
     /// Begins to look for the backends; returns at once.
     ///
     /// # Errors
-    /// The keeper's thread could not be had.
+    /// The health checker's thread could not be had.
     pub fn start(config: FastCgiConfig, log: Log, fronts: u32) -> io::Result<Arc<FastCgiPool>> {
         FastCgiPool::begin(config, log, fronts, false)
     }
@@ -81,13 +81,13 @@ impl FastCgiPool {
     ) -> io::Result<Arc<FastCgiPool>> {
         let name = format!("pool-{}", config.name);
         let fronts = fronts.max(1) as usize;
-        let shared = Arc::new(Shared::new(config, log, fronts, watched));
+        let shared = Arc::new(FastCgiShared::new(config, log, fronts, watched));
         std::thread::Builder::new()
             .name(name.chars().take(15).collect())
             .spawn({
                 let shared = shared.clone();
                 move || {
-                    if let Err(error) = keeper::run(shared.clone()) {
+                    if let Err(error) = health_checker::run(shared.clone()) {
                         let condition = Condition::Down {
                             name: "NoKeeper".to_owned(),
                             message: format!("the pool's thread cannot run: {error}"),
@@ -101,7 +101,7 @@ impl FastCgiPool {
 
     fn refuse(&self, error: ExecError) -> Box<dyn Run> {
         self.shared.count(&error);
-        Box::new(Refused(Some(error)))
+        Box::new(RefusedRun(Some(error)))
     }
 }
 
@@ -256,6 +256,6 @@ pub fn check(address: &address::Address) -> Result<(), String> {
         .enable_all()
         .build()
         .map_err(|error| error.to_string())?;
-    let found = runtime.block_on(keeper::probe(address));
+    let found = runtime.block_on(health_checker::probe(address));
     found.map(drop).map_err(|error| error.to_string())
 }

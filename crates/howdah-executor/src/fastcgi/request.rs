@@ -15,7 +15,7 @@ const CHUNK: usize = 64 << 10;
 
 /// What the records of a request depend on in addition to its frame.
 #[derive(Clone, Copy, Debug)]
-pub struct About<'a> {
+pub struct RequestFacts<'a> {
     /// What the application is asked to be.
     pub role: Role,
     /// Directories that are called otherwise there.
@@ -43,9 +43,9 @@ const NOT_FOR_AUTHORIZERS: [&[u8]; 3] = [b"CONTENT_LENGTH", b"PATH_INFO", b"SCRI
 pub fn head(
     out: &mut Vec<u8>,
     frame: &RequestFrame,
-    about: &About<'_>,
+    about: &RequestFacts<'_>,
 ) -> Result<(), VariableTooLong> {
-    let About { role, roots, keep } = *about;
+    let RequestFacts { role, roots, keep } = *about;
     encode::begin(out, role, keep);
     let mut params = Params::new(out);
     for (name, value) in frame.variables() {
@@ -214,7 +214,7 @@ mod tests {
 
     fn params(frame: &RequestFrame, roots: &Roots) -> Vec<(String, String)> {
         let mut out = Vec::new();
-        let about = About {
+        let about = RequestFacts {
             role: Role::Responder,
             roots,
             keep: false,

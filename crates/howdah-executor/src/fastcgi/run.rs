@@ -26,7 +26,7 @@ use super::answer::Answer;
 use super::balance::Entry;
 use super::connection::{Connecting, Connection, Start, connect};
 use super::request::{self, Outgoing};
-use super::shared::Shared;
+use super::shared::FastCgiShared;
 use super::talk::{Fault, Talk, give_back, spare};
 use super::ticket::{Grant, Ticket};
 use crate::{Event, ExecError, Run, RunTiming, ScriptRequest};
@@ -39,7 +39,7 @@ const REPEATS: u32 = 1;
 /// Deadlines are looked at this often, whatever else: a drain may have begun.
 pub const LOOK: Duration = Duration::from_secs(1);
 
-enum Stage {
+enum RunStage {
     Waiting(Arc<Ticket<Connection>>),
     Connect(usize),
     Connecting(usize, Connecting, Instant),
@@ -50,7 +50,7 @@ enum Stage {
 
 /// The [`crate::Run`] of a request in a pool of backends: what the server polls.
 pub struct FastCgiRun {
-    pub shared: Arc<Shared>,
+    pub shared: Arc<FastCgiShared>,
     front: usize,
     pub id: u64,
     pub role: Role,
@@ -62,13 +62,13 @@ pub struct FastCgiRun {
     pub granted: Option<(Instant, usize)>,
     repeats: u32,
     backoff: Duration,
-    stage: Stage,
+    stage: RunStage,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl FastCgiRun {
     pub fn new(
-        shared: Arc<Shared>,
+        shared: Arc<FastCgiShared>,
         front: usize,
         role: Role,
         request: ScriptRequest,
@@ -87,12 +87,12 @@ impl FastCgiRun {
             granted: None,
             repeats: 0,
             backoff: BACKOFF_FIRST,
-            stage: Stage::Over,
+            stage: RunStage::Over,
             timer: None,
         };
         match entry {
             Entry::Granted(grant) => run.take(grant, now),
-            Entry::Waits(ticket) => run.stage = Stage::Waiting(ticket),
+            Entry::Waits(ticket) => run.stage = RunStage::Waiting(ticket),
             Entry::Full => {}
         }
         run
@@ -105,7 +105,7 @@ impl FastCgiRun {
         self.stage = match kept {
             Some(Ok(connection)) => self.talk(grant.backend, connection, true, now),
             // One that cannot be watched here is closed, and another made.
-            Some(Err(_)) | None => Stage::Connect(grant.backend),
+            Some(Err(_)) | None => RunStage::Connect(grant.backend),
         };
     }
 
@@ -115,7 +115,7 @@ impl FastCgiRun {
         connection: Connection,
         reused: bool,
         now: Instant,
-    ) -> Stage {
+    ) -> RunStage {
         let keep = {
             let mut balance = self.shared.balance();
             if !reused {
@@ -123,7 +123,7 @@ impl FastCgiRun {
             }
             balance.may_keep(backend)
         };
-        Stage::Talking(
+        RunStage::Talking(
             backend,
             Box::new(Talk {
                 connection,
@@ -191,17 +191,17 @@ impl FastCgiRun {
 
     /// Leaves everything as if the request had never been; the stage is `Over` then.
     fn leave(&mut self) {
-        match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Waiting(ticket) => {
+        match std::mem::replace(&mut self.stage, RunStage::Over) {
+            RunStage::Waiting(ticket) => {
                 let granted = self.shared.balance().leave(self.front, &ticket);
                 if let Some(grant) = granted {
                     self.let_go(grant.backend, grant.connection, false);
                 }
             }
-            Stage::Connect(backend)
-            | Stage::Connecting(backend, ..)
-            | Stage::Backoff(backend, ..) => self.let_go(backend, None, false),
-            Stage::Talking(backend, mut talk) => {
+            RunStage::Connect(backend)
+            | RunStage::Connecting(backend, ..)
+            | RunStage::Backoff(backend, ..) => self.let_go(backend, None, false),
+            RunStage::Talking(backend, mut talk) => {
                 let (shared, id, frame) = (&self.shared, self.id, &self.frame);
                 talk.answer.flush_log(&mut |level, text| {
                     shared
@@ -215,7 +215,7 @@ impl FastCgiRun {
                 self.let_go(backend, None, false);
                 self.shared.demand.notify_one();
             }
-            Stage::Over => {}
+            RunStage::Over => {}
         }
     }
 
@@ -236,7 +236,7 @@ impl FastCgiRun {
             balance.serve(front, Instant::now(), wake);
             ticket
         });
-        self.stage = Stage::Waiting(ticket);
+        self.stage = RunStage::Waiting(ticket);
     }
 
     /// The same on another backend that has room now.
@@ -325,17 +325,17 @@ impl FastCgiRun {
         let (reused, untouched) = (talk.reused, talk.untouched);
         give_back(std::mem::take(&mut talk.out));
         drop(talk);
-        if !matches!(fault, Fault::Refused(_)) {
+        if !matches!(fault, Fault::RefusedRun(_)) {
             self.shared.balance().broke_off(backend);
             self.shared.demand.notify_one();
         }
         // What is granted is still ours.
-        self.stage = Stage::Connect(backend);
+        self.stage = RunStage::Connect(backend);
         let now = Instant::now();
         let replayable = self.body.can_rewind() && !saw_head;
         let safe = replayable && (untouched || self.idempotent);
         let error = match fault {
-            Fault::Refused(End::Overloaded | End::CantMultiplex) if replayable => {
+            Fault::RefusedRun(End::Overloaded | End::CantMultiplex) if replayable => {
                 self.shared.balance().overflowed(backend, now);
                 if !self.elsewhere(backend) {
                     self.body.rewind();
@@ -343,7 +343,7 @@ impl FastCgiRun {
                 }
                 return Ok(());
             }
-            Fault::Refused(_) => ExecError::BackendRefused,
+            Fault::RefusedRun(_) => ExecError::BackendRefused,
             // PHP has closed it after its last request (max_requests), or was restarted.
             Fault::Closed if reused && !heard && safe => {
                 self.again(true, None);
@@ -382,7 +382,7 @@ impl FastCgiRun {
 
     /// Waits a little, with what is granted in hand.
     fn back_off(&mut self, backend: usize, now: Instant) {
-        self.stage = Stage::Backoff(backend, now + self.backoff);
+        self.stage = RunStage::Backoff(backend, now + self.backoff);
         self.backoff = (self.backoff * 2).min(BACKOFF_LAST);
     }
 
@@ -400,14 +400,14 @@ impl Run for FastCgiRun {
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
         loop {
             let now = Instant::now();
-            match std::mem::replace(&mut self.stage, Stage::Over) {
-                Stage::Over => return Poll::Ready(Ok(Event::End)),
-                Stage::Waiting(ticket) => {
+            match std::mem::replace(&mut self.stage, RunStage::Over) {
+                RunStage::Over => return Poll::Ready(Ok(Event::End)),
+                RunStage::Waiting(ticket) => {
                     if let Some(grant) = ticket.take(cx.waker()) {
                         self.take(grant, now);
                         continue;
                     }
-                    self.stage = Stage::Waiting(ticket);
+                    self.stage = RunStage::Waiting(ticket);
                     if let Some(error) = self.waited_too_long(now) {
                         return self.fail(error);
                     }
@@ -416,8 +416,8 @@ impl Run for FastCgiRun {
                         return Poll::Pending;
                     }
                 }
-                Stage::Connect(backend) => {
-                    self.stage = Stage::Connect(backend);
+                RunStage::Connect(backend) => {
+                    self.stage = RunStage::Connect(backend);
                     match connect(&self.shared.config.backends[backend].address) {
                         Start::Now(Ok(socket)) => {
                             if let Err(error) = self.connected(backend, socket) {
@@ -427,16 +427,16 @@ impl Run for FastCgiRun {
                         Start::Now(Err(error)) => self.cannot_connect(backend, &error),
                         Start::Later(connecting) => {
                             let by = now + self.shared.config.connect_timeout;
-                            self.stage = Stage::Connecting(backend, connecting, by);
+                            self.stage = RunStage::Connecting(backend, connecting, by);
                         }
                     }
                 }
-                Stage::Connecting(backend, mut connecting, by) => {
+                RunStage::Connecting(backend, mut connecting, by) => {
                     let done = match connecting.as_mut().poll(cx) {
                         Poll::Ready(done) => done,
                         Poll::Pending if now >= by => Err(io::ErrorKind::TimedOut.into()),
                         Poll::Pending => {
-                            self.stage = Stage::Connecting(backend, connecting, by);
+                            self.stage = RunStage::Connecting(backend, connecting, by);
                             if let Some(error) = self.waited_too_long(now) {
                                 return self.fail(error);
                             }
@@ -447,7 +447,7 @@ impl Run for FastCgiRun {
                             continue;
                         }
                     };
-                    self.stage = Stage::Connect(backend);
+                    self.stage = RunStage::Connect(backend);
                     match done {
                         Ok(socket) => {
                             if let Err(error) = self.connected(backend, socket) {
@@ -457,12 +457,12 @@ impl Run for FastCgiRun {
                         Err(error) => self.cannot_connect(backend, &error),
                     }
                 }
-                Stage::Backoff(backend, until) => {
+                RunStage::Backoff(backend, until) => {
                     if now >= until {
-                        self.stage = Stage::Connect(backend);
+                        self.stage = RunStage::Connect(backend);
                         continue;
                     }
-                    self.stage = Stage::Backoff(backend, until);
+                    self.stage = RunStage::Backoff(backend, until);
                     if let Some(error) = self.waited_too_long(now) {
                         return self.fail(error);
                     }
@@ -471,25 +471,27 @@ impl Run for FastCgiRun {
                         return Poll::Pending;
                     }
                 }
-                Stage::Talking(backend, mut talk) => match self.poll_talk(cx, backend, &mut talk) {
-                    Poll::Pending => {
-                        self.stage = Stage::Talking(backend, talk);
-                        return Poll::Pending;
-                    }
-                    Poll::Ready(Ok(Event::End)) => {
-                        self.finish(backend, *talk);
-                        return Poll::Ready(Ok(Event::End));
-                    }
-                    Poll::Ready(Ok(event)) => {
-                        self.stage = Stage::Talking(backend, talk);
-                        return Poll::Ready(Ok(event));
-                    }
-                    Poll::Ready(Err(fault)) => {
-                        if let Err(error) = self.recover(backend, talk, fault) {
-                            return self.fail(error);
+                RunStage::Talking(backend, mut talk) => {
+                    match self.poll_talk(cx, backend, &mut talk) {
+                        Poll::Pending => {
+                            self.stage = RunStage::Talking(backend, talk);
+                            return Poll::Pending;
+                        }
+                        Poll::Ready(Ok(Event::End)) => {
+                            self.finish(backend, *talk);
+                            return Poll::Ready(Ok(Event::End));
+                        }
+                        Poll::Ready(Ok(event)) => {
+                            self.stage = RunStage::Talking(backend, talk);
+                            return Poll::Ready(Ok(event));
+                        }
+                        Poll::Ready(Err(fault)) => {
+                            if let Err(error) = self.recover(backend, talk, fault) {
+                                return self.fail(error);
+                            }
                         }
                     }
-                },
+                }
             }
         }
     }

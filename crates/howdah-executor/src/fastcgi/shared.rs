@@ -1,4 +1,4 @@
-//! What front threads and the keeper of a pool share: the balance, the pool's condition, counters.
+//! What front threads and the health checker of a pool share: the balance, the pool's condition, counters.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -14,14 +14,14 @@ use crate::config::FastCgiConfig;
 use crate::{ExecError, Executor, Log};
 use howdah_proto::level::Level;
 
-/// What front threads and the keeper of a pool share.
-pub struct Shared {
+/// What front threads and the health checker of a pool share.
+pub struct FastCgiShared {
     pub config: FastCgiConfig,
     pub log: Log,
     pub started: Instant,
     balance: Mutex<Balance<Connection>>,
     pub condition: watch::Sender<Condition>,
-    /// Something has changed that the keeper may have to act on.
+    /// Something has changed that the health checker may have to act on.
     pub news: Notify,
     pub closing: AtomicBool,
     /// By when a draining pool ends what it has.
@@ -37,8 +37,8 @@ pub struct Shared {
     pub refusal: Mutex<Option<ExecError>>,
 }
 
-impl Shared {
-    pub fn new(config: FastCgiConfig, log: Log, fronts: usize, watched: bool) -> Shared {
+impl FastCgiShared {
+    pub fn new(config: FastCgiConfig, log: Log, fronts: usize, watched: bool) -> FastCgiShared {
         let weights: Vec<u32> = config.backends.iter().map(|b| b.weight).collect();
         let mut balance = Balance::new(
             &weights,
@@ -49,7 +49,7 @@ impl Shared {
         if watched {
             balance.watch();
         }
-        Shared {
+        FastCgiShared {
             watched,
             config,
             log,

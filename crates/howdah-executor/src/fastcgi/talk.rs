@@ -62,7 +62,7 @@ pub enum Fault {
     /// The request has failed with this error, on either side of the connection.
     Error(ExecError),
     /// END_REQUEST says that the request was not run.
-    Refused(End),
+    RefusedRun(End),
 }
 
 impl FastCgiRun {
@@ -97,7 +97,7 @@ impl FastCgiRun {
                     }
                     return Poll::Ready(Ok(Event::End));
                 }
-                Some(refused) => return Poll::Ready(Err(Fault::Refused(refused))),
+                Some(refused) => return Poll::Ready(Err(Fault::RefusedRun(refused))),
             }
             match self.poll_read(cx, backend, talk) {
                 Poll::Ready(Ok(true)) => {}
@@ -114,7 +114,7 @@ impl FastCgiRun {
 
     fn poll_send(&mut self, cx: &mut Context<'_>, talk: &mut Talk) -> Result<(), Fault> {
         if talk.untouched && talk.out.is_empty() {
-            let about = request::About {
+            let about = request::RequestFacts {
                 role: self.role,
                 roots: &self.shared.config.script_root,
                 keep: talk.keep,

@@ -14,11 +14,11 @@ pub struct Ticket<C> {
     pub avoid: Option<usize>,
     /// When the request got in line.
     pub since: Instant,
-    slot: Mutex<Slot<C>>,
+    slot: Mutex<TicketState<C>>,
 }
 
 #[derive(Debug)]
-pub(super) struct Slot<C> {
+pub(super) struct TicketState<C> {
     pub(super) grant: Option<Grant<C>>,
     pub(super) waker: Option<Waker>,
 }
@@ -29,14 +29,14 @@ impl<C> Ticket<C> {
             fresh,
             avoid,
             since,
-            slot: Mutex::new(Slot {
+            slot: Mutex::new(TicketState {
                 grant: None,
                 waker: None,
             }),
         })
     }
 
-    pub(super) fn slot(&self) -> MutexGuard<'_, Slot<C>> {
+    pub(super) fn slot(&self) -> MutexGuard<'_, TicketState<C>> {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

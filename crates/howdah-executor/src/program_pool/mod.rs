@@ -23,29 +23,29 @@ use crate::fastcgi::FastCgiPool;
 use crate::fastcgi::address::Backend;
 use crate::launch::Launcher;
 use crate::pool::Happens;
-use crate::programs::link::Link;
+use crate::programs::spawner_client::SpawnerClient;
 use crate::status::{ChildRow, PoolStatus};
 use crate::{ExecError, Executor, Log, Mode, Pool, Run, ScriptRequest};
 use howdah_proto::level::Level;
 
 use slots::Slots;
-use supervisor::Supervisor;
+use supervisor::ProgramSupervisor;
 
 /// Most sockets of a pool: those of the programs and of their replacements.
 const MOST_SLOTS: usize = 1100;
 
-struct Shared {
+struct ProgramPoolShared {
     config: ProgramPoolConfig,
     log: Log,
     client: Arc<FastCgiPool>,
-    link: Arc<Link>,
+    link: Arc<SpawnerClient>,
     condition: tokio::sync::watch::Sender<Condition>,
     board: Mutex<Vec<ChildRow>>,
 }
 
 /// A pool of mode `pool`: it starts FastCGI programs and sends them requests.
 pub struct ProgramPool {
-    shared: Arc<Shared>,
+    shared: Arc<ProgramPoolShared>,
 }
 
 impl ProgramPool {
@@ -83,8 +83,8 @@ impl ProgramPool {
         };
         let client = FastCgiPool::watched(client, log.clone(), fronts)?;
         let mode = Mode::Pool(config.clone());
-        let link = Link::start(mode, config.spawner_timeout, launcher, log.clone())?;
-        let shared = Arc::new(Shared {
+        let link = SpawnerClient::start(mode, config.spawner_timeout, launcher, log.clone())?;
+        let shared = Arc::new(ProgramPoolShared {
             config,
             log,
             client,
@@ -104,13 +104,13 @@ impl ProgramPool {
 }
 
 /// The supervisor's thread. A pool without its supervisor can only refuse.
-fn supervise(shared: Arc<Shared>, slots: Slots) {
+fn supervise(shared: Arc<ProgramPoolShared>, slots: Slots) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     let (name, message) = match runtime {
         Ok(runtime) => {
-            let work = Supervisor::new(shared.clone(), slots);
+            let work = ProgramSupervisor::new(shared.clone(), slots);
             let run = std::panic::AssertUnwindSafe(|| runtime.block_on(work.run()));
             match std::panic::catch_unwind(run) {
                 Ok(()) => {
@@ -136,7 +136,7 @@ fn supervise(shared: Arc<Shared>, slots: Slots) {
     shared.refuse(name, message);
 }
 
-impl Shared {
+impl ProgramPoolShared {
     /// Has requests refused from now on, for this reason.
     fn refuse(&self, name: String, message: String) {
         self.client.shared.set_refusal(Some(ExecError::PoolDown {

@@ -4,11 +4,11 @@
 use std::time::Instant;
 
 use super::sockets::Listening;
-use crate::programs::link::Process;
+use crate::programs::spawner_client::Process;
 
 /// The state of a slot's program.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum SlotStage {
     /// The slot has no program.
     Empty,
     /// It has been asked for; it serves when it answers, or has lived for a while.
@@ -35,7 +35,7 @@ pub(super) enum Stage {
 /// A listening socket and the program behind it.
 pub(super) struct Slot {
     pub listening: Listening,
-    pub stage: Stage,
+    pub stage: SlotStage,
     /// Since when the stage is what it is.
     pub since: Instant,
     /// The program, from the order to its end.
@@ -61,7 +61,7 @@ pub(super) struct Slot {
 
 impl Slot {
     /// Puts the slot into another stage, which it is in since `now`.
-    pub fn become_(&mut self, stage: Stage, now: Instant) {
+    pub fn become_(&mut self, stage: SlotStage, now: Instant) {
         self.stage = stage;
         self.since = now;
     }
@@ -69,13 +69,13 @@ impl Slot {
     /// The word for the stage on the status page.
     pub fn name(&self, busy: bool) -> &'static str {
         match self.stage {
-            Stage::Empty => "Empty",
-            Stage::Starting => "Starting",
-            Stage::Serving { .. } if busy => "Busy",
-            Stage::Serving { .. } => "Idle",
-            Stage::Doubtful { .. } => "Finishing",
-            Stage::Retiring { .. } => "Retiring",
-            Stage::Ending => "Terminating",
+            SlotStage::Empty => "Empty",
+            SlotStage::Starting => "Starting",
+            SlotStage::Serving { .. } if busy => "Busy",
+            SlotStage::Serving { .. } => "Idle",
+            SlotStage::Doubtful { .. } => "Finishing",
+            SlotStage::Retiring { .. } => "Retiring",
+            SlotStage::Ending => "Terminating",
         }
     }
 }
@@ -89,7 +89,7 @@ impl Slots {
         let now = Instant::now();
         let slot = |listening| Slot {
             listening,
-            stage: Stage::Empty,
+            stage: SlotStage::Empty,
             since: now,
             process: None,
             pid: 0,
@@ -108,6 +108,8 @@ impl Slots {
 
     /// Index of the first slot without a program.
     pub fn empty(&self) -> Option<usize> {
-        self.0.iter().position(|slot| slot.stage == Stage::Empty)
+        self.0
+            .iter()
+            .position(|slot| slot.stage == SlotStage::Empty)
     }
 }

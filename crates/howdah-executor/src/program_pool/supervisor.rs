@@ -12,16 +12,16 @@ use howdah_proto::level::Level;
 use howdah_proto::spawner::{Start, What};
 use tokio::sync::mpsc;
 
-use super::Shared;
-use super::slots::{Slots, Stage};
+use super::ProgramPoolShared;
+use super::slots::{SlotStage, Slots};
 use crate::common::condition::Condition;
 use crate::common::pm::{self, Backoff, Census};
 use crate::common::process::exit_text;
 use crate::common::process::resident_bytes;
 use crate::config::{ProcessManager, Processes};
 use crate::error::Errno;
-use crate::fastcgi::keeper;
-use crate::programs::link::{Fate, Refused};
+use crate::fastcgi::health_checker;
+use crate::programs::spawner_client::{Fate, SpawnRefused};
 use crate::status::ChildRow;
 
 /// A program that does not answer GET_VALUES counts as serving when it has lived this long.
@@ -58,8 +58,8 @@ struct View {
 }
 
 /// Starts and ends the programs of a pool, as its slots and its load ask for.
-pub(super) struct Supervisor {
-    shared: Arc<Shared>,
+pub(super) struct ProgramSupervisor {
+    shared: Arc<ProgramPoolShared>,
     slots: Slots,
     answers: mpsc::UnboundedReceiver<Answer>,
     teller: mpsc::UnboundedSender<Answer>,
@@ -72,11 +72,11 @@ pub(super) struct Supervisor {
     memory_looked_at: Instant,
 }
 
-impl Supervisor {
-    pub fn new(shared: Arc<Shared>, slots: Slots) -> Supervisor {
+impl ProgramSupervisor {
+    pub fn new(shared: Arc<ProgramPoolShared>, slots: Slots) -> ProgramSupervisor {
         let (teller, answers) = mpsc::unbounded_channel();
         let now = Instant::now();
-        Supervisor {
+        ProgramSupervisor {
             shared,
             slots,
             answers,
@@ -155,7 +155,7 @@ impl Supervisor {
             .slots
             .0
             .iter()
-            .any(|slot| !matches!(slot.stage, Stage::Empty | Stage::Serving { .. }));
+            .any(|slot| !matches!(slot.stage, SlotStage::Empty | SlotStage::Serving { .. }));
         let mut wait = if under_way { SOON } else { TICK };
         self.hand_over_to_replacements(&views, now);
         let census = self.census(&views, waiting, waited, now);
@@ -198,18 +198,18 @@ impl Supervisor {
         }
         let overdue = std::mem::replace(&mut slot.overdue_seen, view.overdue) != view.overdue;
         match slot.stage {
-            Stage::Serving { .. } | Stage::Doubtful { .. } if overdue && single => {
+            SlotStage::Serving { .. } | SlotStage::Doubtful { .. } if overdue && single => {
                 self.terminate(at, "TerminateTimeout", now);
             }
-            Stage::Serving { .. } if overdue => {
+            SlotStage::Serving { .. } if overdue => {
                 // It is not known which of its children hangs: all are replaced, the others finish.
                 let text = "a request ran too long; the program is replaced, its other requests finish first";
                 self.say(Level::Warning, "TerminateTimeout", text);
                 self.shut(at);
-                self.slots.0[at].become_(Stage::Retiring { until }, now);
+                self.slots.0[at].become_(SlotStage::Retiring { until }, now);
             }
-            Stage::Serving { .. } if single && !view.open => {
-                slot.become_(Stage::Doubtful { until }, now);
+            SlotStage::Serving { .. } if single && !view.open => {
+                slot.become_(SlotStage::Doubtful { until }, now);
                 match slot.answers {
                     true => self.ask(at),
                     // It cannot be asked: better a new one than a request behind a hanging one.
@@ -218,19 +218,19 @@ impl Supervisor {
             }
             // Closed with the one request its single child may still be running: the child and the
             // socket's backlog are its parent's affair.
-            Stage::Serving { .. } if !view.open => self.take_requests(at, now),
-            Stage::Serving { .. } if now.duration_since(slot.born) >= INFANT => {
+            SlotStage::Serving { .. } if !view.open => self.take_requests(at, now),
+            SlotStage::Serving { .. } if now.duration_since(slot.born) >= INFANT => {
                 self.infants = 0;
                 self.backoff.succeeded();
             }
-            Stage::Starting if slot.pid != 0 && now.duration_since(slot.since) >= SETTLED => {
+            SlotStage::Starting if slot.pid != 0 && now.duration_since(slot.since) >= SETTLED => {
                 self.open(at, now);
             }
-            Stage::Doubtful { until } if until <= now => {
+            SlotStage::Doubtful { until } if until <= now => {
                 self.terminate(at, "TerminateTimeout", now);
             }
-            Stage::Doubtful { .. } if !slot.asked => self.ask(at),
-            Stage::Retiring { until } if view.busy == 0 || until <= now => self.end(at, now),
+            SlotStage::Doubtful { .. } if !slot.asked => self.ask(at),
+            SlotStage::Retiring { until } if view.busy == 0 || until <= now => self.end(at, now),
             _ => {}
         }
     }
@@ -244,16 +244,18 @@ impl Supervisor {
         };
         for (slot, view) in self.slots.0.iter().zip(views) {
             match slot.stage {
-                Stage::Starting => census.starting += 1,
-                Stage::Serving { .. } if view.busy == 0 && !view.exhausted => {
+                SlotStage::Starting => census.starting += 1,
+                SlotStage::Serving { .. } if view.busy == 0 && !view.exhausted => {
                     census.idle += 1;
                     if now.duration_since(slot.idle_since) >= idle_limit {
                         census.idle_expired += 1;
                     }
                 }
                 // Until it is gone it takes up a place.
-                Stage::Serving { .. } | Stage::Doubtful { .. } | Stage::Ending => census.busy += 1,
-                Stage::Retiring { .. } | Stage::Empty => {}
+                SlotStage::Serving { .. } | SlotStage::Doubtful { .. } | SlotStage::Ending => {
+                    census.busy += 1
+                }
+                SlotStage::Retiring { .. } | SlotStage::Empty => {}
             }
         }
         if self.shared.config.processes == Processes::Shared {
@@ -268,7 +270,7 @@ impl Supervisor {
         let slots = self.slots.0.iter().zip(views).enumerate();
         let mut idle: Vec<(Instant, usize)> = slots
             .filter(|(_, (slot, view))| {
-                matches!(slot.stage, Stage::Serving { replaced_by: None }) && view.busy == 0
+                matches!(slot.stage, SlotStage::Serving { replaced_by: None }) && view.busy == 0
             })
             .map(|(at, (slot, _))| (slot.idle_since, at))
             .collect();
@@ -290,13 +292,13 @@ impl Supervisor {
         let (mut worn, mut relieved, mut under_way) = (Vec::new(), Vec::new(), 0);
         for (at, slot) in self.slots.0.iter().enumerate() {
             match slot.stage {
-                Stage::Serving {
+                SlotStage::Serving {
                     replaced_by: Some(next),
                 } => match self.slots.0[next].stage {
-                    Stage::Starting => under_way += 1,
+                    SlotStage::Starting => under_way += 1,
                     _ => relieved.push(at),
                 },
-                Stage::Serving { replaced_by: None } => {
+                SlotStage::Serving { replaced_by: None } => {
                     let served = views[at].answered - slot.answered_before;
                     let spent = slot.worn_after > 0 && served >= slot.worn_after;
                     let large = look_at_memory
@@ -322,7 +324,7 @@ impl Supervisor {
                 Some(next) => {
                     if self.start(next, views, now) {
                         let replaced_by = Some(next);
-                        self.slots.0[at].stage = Stage::Serving { replaced_by };
+                        self.slots.0[at].stage = SlotStage::Serving { replaced_by };
                     }
                 }
                 // Every socket is in use: one leaves before another comes.
@@ -370,16 +372,16 @@ impl Supervisor {
                 slot.answers = false;
                 slot.asked = false;
                 slot.incarnation += 1;
-                slot.become_(Stage::Starting, now);
+                slot.become_(SlotStage::Starting, now);
                 true
             }
-            Err(Refused::Busy | Refused::NoSpawner | Refused::TooLarge) => false,
+            Err(SpawnRefused::Busy | SpawnRefused::NoSpawner | SpawnRefused::TooLarge) => false,
         }
     }
 
     /// Lets the slot's program have requests.
     fn open(&mut self, at: usize, now: Instant) {
-        self.slots.0[at].become_(Stage::Serving { replaced_by: None }, now);
+        self.slots.0[at].become_(SlotStage::Serving { replaced_by: None }, now);
         self.shared.client.shared.set_refusal(None);
         self.take_requests(at, now);
         self.shared.condition.send_if_modified(|condition| {
@@ -408,7 +410,7 @@ impl Supervisor {
         self.shut(at);
         let limit = self.shared.config.client.request_terminate_timeout;
         let until = now + limit.unwrap_or(FINISH);
-        self.slots.0[at].become_(Stage::Retiring { until }, now);
+        self.slots.0[at].become_(SlotStage::Retiring { until }, now);
     }
 
     fn end(&mut self, at: usize, now: Instant) {
@@ -417,7 +419,7 @@ impl Supervisor {
         if let Some(process) = &slot.process {
             self.shared.link.end(process.id, KILL_GRACE);
         }
-        slot.become_(Stage::Ending, now);
+        slot.become_(SlotStage::Ending, now);
     }
 
     fn terminate(&mut self, at: usize, why: &str, now: Instant) {
@@ -437,11 +439,11 @@ impl Supervisor {
         let (address, incarnation) = (slot.listening.address.clone(), slot.incarnation);
         let teller = self.teller.clone();
         let limit = match slot.stage {
-            Stage::Starting => FIRST_ANSWER,
+            SlotStage::Starting => FIRST_ANSWER,
             _ => ANSWER,
         };
         tokio::spawn(async move {
-            let said = keeper::probe_within(&address, limit).await;
+            let said = health_checker::probe_within(&address, limit).await;
             // Nobody may be left to hear it.
             let _ = teller.send((at, incarnation, said));
         });
@@ -457,8 +459,8 @@ impl Supervisor {
         let told = matches!(said, Ok(Some(_)));
         slot.answers |= told;
         match (&slot.stage, said) {
-            (Stage::Starting | Stage::Doubtful { .. }, Ok(Some(_))) => self.open(at, now),
-            (Stage::Starting | Stage::Doubtful { .. }, Err(error)) => {
+            (SlotStage::Starting | SlotStage::Doubtful { .. }, Ok(Some(_))) => self.open(at, now),
+            (SlotStage::Starting | SlotStage::Doubtful { .. }, Err(error)) => {
                 self.terminate(at, "NotFastCgi", now);
                 self.failed("NotFastCgi", &error.to_string(), now);
             }
@@ -491,7 +493,7 @@ impl Supervisor {
 
     fn on_exit(&mut self, at: usize, exit: Exit, now: Instant) {
         let slot = &self.slots.0[at];
-        let expected = matches!(slot.stage, Stage::Ending | Stage::Retiring { .. });
+        let expected = matches!(slot.stage, SlotStage::Ending | SlotStage::Retiring { .. });
         let (pid, lived) = (slot.pid, now.duration_since(slot.born));
         self.clear(at, now);
         if expected || exit == Exit::Unseen {
@@ -519,14 +521,14 @@ impl Supervisor {
         // The spawner reaps it, and kills what it has forked.
         slot.process = None;
         slot.pid = 0;
-        slot.become_(Stage::Empty, now);
+        slot.become_(SlotStage::Empty, now);
     }
 
     /// A start failed: the next comes later; when that goes on and nobody serves, requests are refused.
     fn failed(&mut self, name: &str, message: &str, now: Instant) {
         let pause = self.backoff.failed();
         self.start_at = now + pause;
-        let serving = |stage: &Stage| matches!(stage, Stage::Serving { .. });
+        let serving = |stage: &SlotStage| matches!(stage, SlotStage::Serving { .. });
         let nobody = !self.slots.0.iter().any(|slot| serving(&slot.stage));
         let text = format!("{message}; retrying in {:.1} s", pause.as_secs_f64());
         if self.infants >= CRASH_LOOP && nobody {
@@ -543,7 +545,7 @@ impl Supervisor {
     fn publish(&self) {
         let (views, ..) = self.views();
         let slots = self.slots.0.iter().zip(views).enumerate();
-        let rows = slots.filter(|(_, (slot, _))| slot.stage != Stage::Empty);
+        let rows = slots.filter(|(_, (slot, _))| slot.stage != SlotStage::Empty);
         let board = rows.map(|(at, (slot, view))| ChildRow {
             index: at as u16,
             pid: slot.pid,

@@ -13,17 +13,16 @@
 //!
 //! - When the front is gone the spawner ends its programs and leaves. When the spawner is gone the
 //!   kernel signals the leaders of its groups (`PR_SET_PDEATHSIG`), and the front starts another. A
-//!   spawner that does not answer ([`pulse`]) is killed by its pidfd, which comes to the same. No number
+//!   spawner that does not answer ([`heartbeat`]) is killed by its pidfd, which comes to the same. No number
 //!   of a process is used for any of this, so none can have come to mean another's.
-//! - [`spawner`]: that process; [`link`]: the front's end of the line; [`places`]: who may run now
-//!   and who waits; [`ending`]: how a pool ends; [`outlet`]: a run written as a future.
+//! - [`spawner`]: that process; [`spawner_client`]: the front's end of the line; [`slot_queue`]: who may run now
+//!   and who waits; [`draining`]: how a pool ends.
 
-pub(crate) mod ending;
-pub(crate) mod link;
-pub(crate) mod outlet;
-pub(crate) mod places;
-mod pulse;
+pub(crate) mod draining;
+mod heartbeat;
+pub(crate) mod slot_queue;
 pub mod spawner;
+pub(crate) mod spawner_client;
 
 #[cfg(test)]
-mod places_tests;
+mod slot_queue_tests;

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use howdah_proto::control::Exit;
-use howdah_proto::spawner::{MAX_PACKET, Order, Report, Start, What};
+use howdah_proto::spawner::{MAX_PACKET, Report, SpawnerCommand, Start, What};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
@@ -47,15 +47,15 @@ pub struct Settings {
     pub environment: Vec<(OsString, OsString)>,
 }
 
-enum Stage {
+enum ProgramStage {
     Running { limit: Option<Instant> },
-    Ending { kill_at: Option<Instant> },
+    Draining { kill_at: Option<Instant> },
 }
 
 struct Program {
     pid: Pid,
     pidfd: OwnedFd,
-    stage: Stage,
+    stage: ProgramStage,
     /// The end is reported; the process stays a zombie until it is released.
     exited: bool,
     released: bool,
@@ -171,11 +171,13 @@ impl Spawner {
                     fds.extend(rights);
                 }
             }
-            match Order::parse(&packet[..length]) {
-                Some(Order::Start(start)) => self.start(start, fds),
-                Some(Order::End { id, grace_ms }) => self.end(id, Duration::from_millis(grace_ms)),
-                Some(Order::Release { id }) => self.release(id),
-                Some(Order::Ask) => self.reports.push_back(Report::Here),
+            match SpawnerCommand::parse(&packet[..length]) {
+                Some(SpawnerCommand::Start(start)) => self.start(start, fds),
+                Some(SpawnerCommand::End { id, grace_ms }) => {
+                    self.end(id, Duration::from_millis(grace_ms))
+                }
+                Some(SpawnerCommand::Release { id }) => self.release(id),
+                Some(SpawnerCommand::Ask) => self.reports.push_back(Report::Here),
                 // The front is of the same build: this is a bug of ours, and going on would hide it.
                 None => return false,
             }
@@ -192,7 +194,7 @@ impl Spawner {
                     Program {
                         pid,
                         pidfd,
-                        stage: Stage::Running {
+                        stage: ProgramStage::Running {
                             limit: limit.map(|limit| Instant::now() + limit),
                         },
                         exited: false,
@@ -313,22 +315,22 @@ impl Spawner {
     fn act_on_time(&mut self, now: Instant) -> Option<Duration> {
         let mut next: Option<Instant> = None;
         for program in self.programs.values_mut() {
-            if let Stage::Running { limit: Some(limit) } = program.stage
+            if let ProgramStage::Running { limit: Some(limit) } = program.stage
                 && limit <= now
                 && !program.exited
             {
                 program.end(now + GRACE);
             }
-            if let Stage::Ending { kill_at: Some(at) } = program.stage
+            if let ProgramStage::Draining { kill_at: Some(at) } = program.stage
                 && at <= now
             {
                 program.signal(Signal::KILL);
-                program.stage = Stage::Ending { kill_at: None };
+                program.stage = ProgramStage::Draining { kill_at: None };
             }
             let due = match program.stage {
-                Stage::Running { limit } if !program.exited => limit,
-                Stage::Ending { kill_at } => kill_at,
-                Stage::Running { .. } => None,
+                ProgramStage::Running { limit } if !program.exited => limit,
+                ProgramStage::Draining { kill_at } => kill_at,
+                ProgramStage::Running { .. } => None,
             };
             next = [next, due].into_iter().flatten().min();
         }
@@ -392,10 +394,10 @@ impl Program {
         self.signal(Signal::TERM);
         self.ended = true;
         let kill_at = match self.stage {
-            Stage::Ending { kill_at: Some(at) } => at.min(kill_at),
+            ProgramStage::Draining { kill_at: Some(at) } => at.min(kill_at),
             _ => kill_at,
         };
-        self.stage = Stage::Ending {
+        self.stage = ProgramStage::Draining {
             kill_at: Some(kill_at),
         };
     }

@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use howdah_executor::config::{Patience, PoolConfig, ProcessManager};
+use howdah_executor::config::{PoolConfig, ProcessManager, ProcessTimeouts};
 use howdah_executor::{
     Event, ExecError, Executor, Head, Role, Run, ScriptBody, ScriptLog, ScriptRequest, front_thread,
 };
@@ -101,7 +101,7 @@ pub fn config(children: u32) -> PoolConfig {
         clear_env: false,
         watch: Vec::new(),
         worker: None,
-        patience: Patience::default(),
+        timeouts: ProcessTimeouts::default(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use howdah_proto::control::Report;
 use howdah_proto::shm::ChildId;
-use howdah_proto::worker::Word;
+use howdah_proto::worker::WorkerMessage;
 
 use super::{Answer, Dir, Front, Request};
 
@@ -48,7 +48,7 @@ impl Worker {
         let mut front = front_of(&script, args);
         let (child, pid) = front.spawn(max_requests);
         match word_of(&mut front, child) {
-            Word::Booted { .. } => {}
+            WorkerMessage::Booted { .. } => {}
             failed => panic!("not booted: {failed:?}\n{}", front.log()),
         }
         Worker {
@@ -87,7 +87,7 @@ pub fn front_of(script: &std::path::Path, args: &[&str]) -> Front {
 }
 
 /// Waits for what a child's worker script reports first.
-pub fn word_of(front: &mut Front, child: ChildId) -> Word {
+pub fn word_of(front: &mut Front, child: ChildId) -> WorkerMessage {
     let theirs = |r: &Report| matches!(r, Report::Worker(word) if word.child() == child);
     match front.wait_report(theirs) {
         Report::Worker(word) => word,

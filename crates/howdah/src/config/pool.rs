@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use howdah_executor::Mode;
 use howdah_executor::auto_children::auto_children;
-use howdah_executor::config::{Patience, PoolConfig, ProcessManager, WorkerConfig};
+use howdah_executor::config::{PoolConfig, ProcessManager, ProcessTimeouts, WorkerConfig};
 
 use super::options::Spec;
 use super::programs::{cgi, program_ini, program_pool};
@@ -53,10 +53,10 @@ pub fn pools(
     };
     let modes: Vec<String> = sections.iter().map(|(_, s)| mode_of(s)).collect();
     ini_does_not_reach(arguments, top, &sections, &modes);
-    let patience = Patience {
+    let process_timeouts = ProcessTimeouts {
         start: timeouts.start,
         fork: timeouts.fork,
-        farewell: timeouts.drain,
+        shutdown: timeouts.drain,
     };
     let pool = |((name, section), mode): (&(At<String>, Section<'_, '_, '_>), String)| {
         refuse_options_of_other_modes(section, &mode);
@@ -67,15 +67,22 @@ pub fn pools(
                 let ini = program_ini(arguments, section, &overrides.defines);
                 match mode.as_str() {
                     "pool" => {
-                        let mut pool =
-                            program_pool(name, section, ini, identity, &overrides, patience);
+                        let mut pool = program_pool(
+                            name,
+                            section,
+                            ini,
+                            identity,
+                            &overrides,
+                            process_timeouts,
+                        );
                         pool.identity
                             .environment
                             .extend(overrides.environment.clone());
                         Mode::Pool(pool)
                     }
                     _ => {
-                        let mut pool = cgi(name, section, ini, identity, &overrides, patience);
+                        let mut pool =
+                            cgi(name, section, ini, identity, &overrides, process_timeouts);
                         pool.identity
                             .environment
                             .extend(overrides.environment.clone());
@@ -87,7 +94,7 @@ pub fn pools(
                 let is_worker = mode == "worker";
                 let mut pool = embed(name, section, identity, &overrides, is_worker);
                 pool.program = program.path();
-                pool.patience = patience;
+                pool.timeouts = process_timeouts;
                 pool.php_ini = php_ini(arguments, section);
                 pool.worker = is_worker.then(|| WorkerConfig {
                     script: worker_script(section, arguments),
@@ -358,7 +365,7 @@ fn embed(
             })
             .collect(),
         worker: None,
-        patience: Patience::default(),
+        timeouts: ProcessTimeouts::default(),
     }
 }
 

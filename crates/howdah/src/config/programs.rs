@@ -4,7 +4,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use howdah_executor::config::{
-    CgiConfig, FastCgiConfig, Patience, Processes, ProgramIdentity, ProgramIni, ProgramPoolConfig,
+    CgiConfig, FastCgiConfig, ProcessTimeouts, Processes, ProgramIdentity, ProgramIni,
+    ProgramPoolConfig,
 };
 
 use super::fastcgi::client;
@@ -20,7 +21,7 @@ pub fn cgi(
     mut ini: ProgramIni,
     identity: &Identity,
     overrides: &Overrides,
-    patience: Patience,
+    process_timeouts: ProcessTimeouts,
 ) -> CgiConfig {
     // A cache that ends with the request only costs: see docs/performance.md. php_value may say otherwise.
     let opcache_off = ("opcache.enable".to_owned(), "0".to_owned());
@@ -34,7 +35,7 @@ pub fn cgi(
         queue_size: section.number("queue_size").unwrap_or_default() as u32,
         queue_timeout: section.time("queue_timeout").unwrap_or_default(),
         request_terminate_timeout: section.time("request_terminate_timeout"),
-        spawner_timeout: patience.fork,
+        spawner_timeout: process_timeouts.fork,
     }
 }
 
@@ -45,7 +46,7 @@ pub fn program_pool(
     ini: ProgramIni,
     identity: &Identity,
     overrides: &Overrides,
-    patience: Patience,
+    process_timeouts: ProcessTimeouts,
 ) -> ProgramPoolConfig {
     let command = command(section);
     let is_php = command
@@ -88,7 +89,7 @@ pub fn program_pool(
         max_memory: section
             .size("max_memory")
             .filter(|_| processes != Processes::Shared),
-        spawner_timeout: patience.fork,
+        spawner_timeout: process_timeouts.fork,
         client: FastCgiConfig {
             max_connections: None,
             ..client(name, section)

@@ -503,7 +503,7 @@ impl Master {
     fn front_must_hear(&mut self, sent: io::Result<()>) {
         if let Err(error) = sent {
             say(format!(
-                "FrontDeaf: the front takes no messages ({error}); it is killed"
+                "FrontUnresponsive: the front takes no messages ({error}); it is killed"
             ));
             if let Some(front) = &mut self.front {
                 front.kill();

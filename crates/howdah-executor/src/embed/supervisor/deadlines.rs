@@ -27,8 +27,8 @@ impl Supervisor {
             .iter()
             .flat_map(|lane| lane.claimed())
             .collect();
-        for (id, exchange, claimed_ns) in claimed {
-            let mut state = exchange.lock();
+        for (id, in_flight, claimed_ns) in claimed {
+            let mut state = in_flight.lock();
             state.claimed_by(id, || claimed_ns);
             let age =
                 Duration::from_nanos(now_ns.saturating_sub(state.claimed_ns.unwrap_or(now_ns)));
@@ -38,7 +38,7 @@ impl Supervisor {
                 } else if !state.traced {
                     state.traced = true;
                     self.shared.counters.slow.fetch_add(1, Ordering::Relaxed);
-                    self.traces.insert(id, exchange.clone());
+                    self.traces.insert(id, in_flight.clone());
                     let generation = self.children.get(id).map(|c| c.generation);
                     if let Some(link) = generation.and_then(|g| self.link_of(g)) {
                         let _ = link.send(&Command::Trace { child: id });
@@ -146,13 +146,13 @@ impl Supervisor {
     }
 
     pub(super) fn on_trace(&mut self, id: ChildId, stack: &str) {
-        let Some(exchange) = self.traces.remove(&id) else {
+        let Some(in_flight) = self.traces.remove(&id) else {
             return;
         };
         let text = |name: &str| {
-            String::from_utf8_lossy(exchange.frame.variable(name).unwrap_or_default()).into_owned()
+            String::from_utf8_lossy(in_flight.frame.variable(name).unwrap_or_default()).into_owned()
         };
-        let running = Duration::from_nanos(sys::now_ns().saturating_sub(exchange.started_ns));
+        let running = Duration::from_nanos(sys::now_ns().saturating_sub(in_flight.started_ns));
         self.say(
             Level::Warning,
             "SlowRequest",

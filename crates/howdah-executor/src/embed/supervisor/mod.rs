@@ -15,16 +15,16 @@ use howdah_proto::level::Level;
 use howdah_proto::shm::ChildId;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-mod children_care;
 mod deadlines;
-mod ending;
+mod draining;
+mod reaping;
 mod workers;
-mod zygote_care;
+mod zygote_lifecycle;
 
 use super::children::{Children, Life};
-use super::exchange::Exchange;
-use super::shared::{Ask, BoardRow, Shared};
-use super::zygote::{Link, Received};
+use super::in_flight::InFlight;
+use super::shared::{Ask, BoardRow, EmbedShared};
+use super::zygote::{ZygoteClient, ZygoteMessage};
 use crate::ExecError;
 use crate::common::condition::Condition;
 use crate::common::output::Output;
@@ -43,17 +43,23 @@ const INFANT: Duration = Duration::from_secs(1);
 const STEADY: Duration = Duration::from_secs(10);
 
 /// The state of the pool's present zygote.
-enum Zygote {
+enum ZygoteState {
     /// There is no zygote yet: the first request starts one.
     Asleep,
     /// There is no zygote; the next is started at this time.
     None { start_at: Instant },
     /// PHP's module startup is under way.
-    Starting { link: Link, deadline: Instant },
+    Starting {
+        link: ZygoteClient,
+        deadline: Instant,
+    },
     /// The zygote is ready and forks a child on each command.
-    Ready { link: Link },
+    Ready { link: ZygoteClient },
     /// It has been asked to leave (its control socket is closed) and is killed at this time.
-    Leaving { link: Link, kill_at: Instant },
+    Leaving {
+        link: ZygoteClient,
+        kill_at: Instant,
+    },
     /// The pool ends: the last zygote has left and none follows.
     Gone,
 }
@@ -61,13 +67,13 @@ enum Zygote {
 /// The supervisor of a pool: starts its zygotes, and has them fork and its children retired or
 /// killed.
 pub(crate) struct Supervisor {
-    shared: Arc<Shared>,
+    shared: Arc<EmbedShared>,
     launcher: Arc<dyn Launcher>,
-    zygote: Zygote,
+    zygote: ZygoteState,
     generation: u64,
     outputs: Vec<Output>,
     children: Children,
-    traces: HashMap<ChildId, Arc<Exchange>>,
+    traces: HashMap<ChildId, Arc<InFlight>>,
     start_backoff: Backoff,
     ready_at: Instant,
     /// A child of the present zygote that has ended had served a request.
@@ -86,12 +92,12 @@ pub(crate) struct Supervisor {
 }
 
 impl Supervisor {
-    pub fn new(shared: Arc<Shared>, launcher: Arc<dyn Launcher>) -> Supervisor {
+    pub fn new(shared: Arc<EmbedShared>, launcher: Arc<dyn Launcher>) -> Supervisor {
         let now = Instant::now();
         let rows = shared.memory.region().geometry().children;
         let zygote = match shared.asleep.load(Ordering::Acquire) {
-            true => Zygote::Asleep,
-            false => Zygote::None { start_at: now },
+            true => ZygoteState::Asleep,
+            false => ZygoteState::None { start_at: now },
         };
         Supervisor {
             shared,
@@ -118,14 +124,14 @@ impl Supervisor {
 
     /// Runs until the pool is closed.
     pub fn run(mut self) {
-        if let Zygote::Asleep = self.zygote {
+        if let ZygoteState::Asleep = self.zygote {
             self.set_condition(Condition::Ready);
         }
         loop {
             let now = Instant::now();
             let wait = self.turn(now);
             self.publish_board();
-            let over = matches!(self.zygote, Zygote::Gone) && self.children.is_empty();
+            let over = matches!(self.zygote, ZygoteState::Gone) && self.children.is_empty();
             if over && self.workers.are_gone() {
                 break;
             }
@@ -155,12 +161,12 @@ impl Supervisor {
         let orphans = self.orphan_pidfds();
         let mut fds = vec![self.shared.letter_bell()];
         match &self.zygote {
-            Zygote::Starting { link, .. } | Zygote::Ready { link } => {
+            ZygoteState::Starting { link, .. } | ZygoteState::Ready { link } => {
                 fds.push(link.control());
                 fds.push(link.pidfd());
             }
-            Zygote::Leaving { link, .. } => fds.push(link.pidfd()),
-            Zygote::Asleep | Zygote::None { .. } | Zygote::Gone => {}
+            ZygoteState::Leaving { link, .. } => fds.push(link.pidfd()),
+            ZygoteState::Asleep | ZygoteState::None { .. } | ZygoteState::Gone => {}
         }
         fds.extend(self.workers.descriptors());
         fds.extend(self.outputs.iter().map(Output::pipe));
@@ -187,7 +193,10 @@ impl Supervisor {
     }
 
     fn has_zygote(&self, generation: u64) -> bool {
-        let present = matches!(self.zygote, Zygote::Starting { .. } | Zygote::Ready { .. });
+        let present = matches!(
+            self.zygote,
+            ZygoteState::Starting { .. } | ZygoteState::Ready { .. }
+        );
         (generation == self.generation && present) || self.workers.has_former(generation)
     }
 
@@ -197,7 +206,7 @@ impl Supervisor {
         if let Some(until) = self.drain_until {
             wait = wait.min(self.drain(until, now));
         }
-        if matches!(self.zygote, Zygote::Ready { .. }) {
+        if matches!(self.zygote, ZygoteState::Ready { .. }) {
             self.look_at_children(now);
             self.look_for_a_stuck_zygote(now);
             if !self.is_over(now) {

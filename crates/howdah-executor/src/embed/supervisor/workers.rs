@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 use howdah_proto::control::{Exit, Report};
 use howdah_proto::level::Level;
 use howdah_proto::shm::{ChildId, VERSION};
-use howdah_proto::worker::Word;
+use howdah_proto::worker::WorkerMessage;
 
 use super::super::children::Child;
-use super::super::watch::Watch;
-use super::super::zygote::Nonsense;
-use super::zygote_care::REPORTS_A_TURN;
-use super::{LEAVE_LIMIT, Life, Link, Received, Supervisor, Zygote};
+use super::super::file_watcher::FileWatcher;
+use super::super::zygote::ProtocolError;
+use super::zygote_lifecycle::REPORTS_A_TURN;
+use super::{LEAVE_LIMIT, Life, Supervisor, ZygoteClient, ZygoteMessage, ZygoteState};
 use crate::common::process;
 
 /// From one restart to the next: scripts that ask for one at each request get few.
@@ -34,7 +34,7 @@ const SETTLED: Duration = Duration::from_millis(150);
 /// A zygote that has been replaced and forks no more.
 struct Former {
     generation: u64,
-    link: Link,
+    link: ZygoteClient,
     /// When it is killed, once it has been asked to leave; `None` before.
     leaving: Option<Instant>,
 }
@@ -45,7 +45,7 @@ pub(super) struct Workers {
     /// A worker of the present zygote has booted.
     booted: bool,
     /// A second zygote, starting, and how long it may.
-    next: Option<(Link, Instant)>,
+    next: Option<(ZygoteClient, Instant)>,
     former: Vec<Former>,
     wanted: Option<&'static str>,
     restarted_at: Option<Instant>,
@@ -59,7 +59,7 @@ enum Watching {
     /// There is nothing to be watched.
     Nothing,
     /// Files; when one last changed, if nothing has followed from it.
-    Files(Watch, Option<Instant>),
+    Files(FileWatcher, Option<Instant>),
 }
 
 impl Workers {
@@ -121,9 +121,9 @@ impl Workers {
 
 impl Supervisor {
     /// The zygote that holds the children of a generation.
-    pub(super) fn link_of(&self, generation: u64) -> Option<&Link> {
+    pub(super) fn link_of(&self, generation: u64) -> Option<&ZygoteClient> {
         match &self.zygote {
-            Zygote::Ready { link } if generation == self.generation => Some(link),
+            ZygoteState::Ready { link } if generation == self.generation => Some(link),
             _ => {
                 let former = self.workers.former.iter();
                 let mut theirs =
@@ -162,10 +162,10 @@ impl Supervisor {
         }
     }
 
-    pub(super) fn on_word(&mut self, word: Word, now: Instant) {
+    pub(super) fn on_word(&mut self, word: WorkerMessage, now: Instant) {
         match word {
-            Word::Booted { child } => self.has_booted(child, now),
-            Word::Failed {
+            WorkerMessage::Booted { child } => self.has_booted(child, now),
+            WorkerMessage::Failed {
                 child,
                 name,
                 message,
@@ -176,7 +176,7 @@ impl Supervisor {
                     self.boot_failed(&name, &message, now);
                 }
             }
-            Word::Restart { .. } => self.restart_workers("opcache_reset() was called"),
+            WorkerMessage::Restart { .. } => self.restart_workers("opcache_reset() was called"),
         }
     }
 
@@ -251,7 +251,7 @@ impl Supervisor {
         }
         if let Some(why) = self.workers.wanted
             && self.workers.next.is_none()
-            && matches!(self.zygote, Zygote::Ready { .. })
+            && matches!(self.zygote, ZygoteState::Ready { .. })
         {
             let due = self.workers.restarted_at.map(|at| at + BETWEEN_RESTARTS);
             match due {
@@ -301,7 +301,7 @@ impl Supervisor {
         }
         let script = self.worker_script();
         let base = script.parent().unwrap_or(&script);
-        match Watch::start(patterns, base) {
+        match FileWatcher::start(patterns, base) {
             Ok(watch) => Watching::Files(watch, None),
             Err(why) => {
                 self.say(Level::Warning, "WatchIncomplete", &why);
@@ -323,11 +323,11 @@ impl Supervisor {
             ),
         };
         self.say(Level::Notice, name, &format!("{why}: {what}"));
-        match Link::start(&self.shared, self.launcher.as_ref()) {
+        match ZygoteClient::start(&self.shared, self.launcher.as_ref()) {
             Ok((link, output)) => {
                 self.outputs.push(output);
                 self.last_words.clear();
-                let deadline = now + self.shared.config.patience.start;
+                let deadline = now + self.shared.config.timeouts.start;
                 self.workers.next = Some((link, deadline));
             }
             Err(error) => self.restart_failed("CannotStart", &error.to_string()),
@@ -344,7 +344,7 @@ impl Supervisor {
     }
 
     fn end_boots_that_take_too_long(&mut self, now: Instant) {
-        let limit = self.shared.config.patience.start;
+        let limit = self.shared.config.timeouts.start;
         let late =
             |c: &&Child| matches!(c.life, Life::Booting) && now.duration_since(c.since) >= limit;
         let ids: Vec<_> = self.children.iter().filter(late).map(|c| c.id).collect();
@@ -381,8 +381,8 @@ impl Supervisor {
     pub(super) fn read_other_reports(&mut self) {
         while let Some((link, _)) = &self.workers.next {
             match link.receive() {
-                Received::Nothing => break,
-                Received::Report(
+                ZygoteMessage::Nothing => break,
+                ZygoteMessage::Report(
                     Report::Ready {
                         version,
                         php,
@@ -392,15 +392,15 @@ impl Supervisor {
                 ) => {
                     self.succeed_zygote(version, php, opcache);
                 }
-                Received::Report(Report::Failed { name, message }, _) => {
+                ZygoteMessage::Report(Report::Failed { name, message }, _) => {
                     self.read_outputs();
                     self.restart_failed(&name, &message);
                 }
-                Received::Report(..) | Received::Nonsense(_) => {
+                ZygoteMessage::Report(..) | ZygoteMessage::ProtocolError(_) => {
                     let why = "a zygote that is not ready yet reported something else";
-                    self.restart_failed("ZygoteNonsense", why);
+                    self.restart_failed("ZygoteProtocolError", why);
                 }
-                Received::Closed => {
+                ZygoteMessage::Closed => {
                     self.read_outputs();
                     let message = self.ended_while_starting();
                     self.restart_failed("ZygoteDied", &message);
@@ -415,12 +415,12 @@ impl Supervisor {
                 let former = &self.workers.former[at];
                 let generation = former.generation;
                 let heard = match former.link.receive() {
-                    Received::Nothing => break,
-                    Received::Report(report, fd) => {
+                    ZygoteMessage::Nothing => break,
+                    ZygoteMessage::Report(report, fd) => {
                         self.on_report(report, fd, generation, Instant::now())
                     }
-                    Received::Nonsense(bytes) => Err(Nonsense::unreadable(&bytes)),
-                    Received::Closed => {
+                    ZygoteMessage::ProtocolError(bytes) => Err(ProtocolError::unreadable(&bytes)),
+                    ZygoteMessage::Closed => {
                         // Its children leave after what they run; their pidfds tell of it.
                         let former = &mut self.workers.former[at];
                         former.leaving = Some(Instant::now());
@@ -429,12 +429,12 @@ impl Supervisor {
                         break;
                     }
                 };
-                if let Err(nonsense) = heard {
+                if let Err(error) = heard {
                     let former = &mut self.workers.former[at];
                     former.link.kill();
                     former.leaving = Some(Instant::now());
-                    let message = format!("{nonsense}; the former zygote is killed");
-                    self.say(Level::Error, "ZygoteNonsense", &message);
+                    let message = format!("{error}; the former zygote is killed");
+                    self.say(Level::Error, "ZygoteProtocolError", &message);
                     break;
                 }
             }
@@ -452,14 +452,14 @@ impl Supervisor {
             );
             return self.restart_failed("OtherVersion", &message);
         }
-        let was = std::mem::replace(&mut self.zygote, Zygote::Ready { link });
-        if let Zygote::Ready { link } = was {
+        let was = std::mem::replace(&mut self.zygote, ZygoteState::Ready { link });
+        if let ZygoteState::Ready { link } = was {
             self.workers.former.push(Former {
                 generation: self.generation,
                 link,
                 leaving: None,
             });
-        } else if let Zygote::Starting { link, .. } = was {
+        } else if let ZygoteState::Starting { link, .. } = was {
             link.kill();
             link.ended();
         }

@@ -1,5 +1,5 @@
 //! One request in mode `cgi`: a slot, a program with three pipes, its answer. What outlives the run
-//! is `aftercare`'s.
+//! is `cleanup`'s.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::sync::{oneshot, watch};
 
-use super::{Kind, Shared, aftercare, input, variables};
+use super::{CgiShared, Kind, cleanup, input, variables};
+use crate::common::event_channel::EventSender;
 use crate::error::Errno;
-use crate::programs::link::{Fate, Link, Process, Refused};
-use crate::programs::outlet::Outlet;
-use crate::programs::places::About;
+use crate::programs::slot_queue::RequestSummary;
+use crate::programs::spawner_client::{Fate, Process, SpawnRefused, SpawnerClient};
 use crate::{Event, ExecError, RunTiming, ScriptRequest};
 
 /// Time a program gets between SIGTERM and SIGKILL.
@@ -39,10 +39,10 @@ const CHUNK: usize = 32 * 1024;
 
 /// Ends the program if the run is dropped or fails before the program's answer is complete.
 struct Guard {
-    link: Arc<Link>,
+    link: Arc<SpawnerClient>,
     id: u64,
     complete: bool,
-    /// Dropped with the guard, which informs the aftercare that no signal follows.
+    /// Dropped with the guard, which informs the cleanup that no signal follows.
     _over: oneshot::Sender<()>,
 }
 
@@ -55,10 +55,10 @@ impl Drop for Guard {
 }
 
 pub(super) async fn run(
-    shared: &Arc<Shared>,
+    shared: &Arc<CgiShared>,
     kind: Kind,
     request: ScriptRequest,
-    outlet: Outlet,
+    events: EventSender,
 ) -> Result<(), ExecError> {
     let asked = Instant::now();
     let _in_flight = shared.ending.in_flight();
@@ -66,10 +66,10 @@ pub(super) async fn run(
     let mut cut = shared.ending.cut();
     let queue_timeout = shared.config.queue_timeout;
     let place = tokio::select! {
-        place = shared.places.take(About::new(&frame), queue_timeout) => place?,
+        place = shared.places.take(RequestSummary::new(&frame), queue_timeout) => place?,
         _ = cut.wait_for(|cut| *cut) => return Err(ExecError::Stopping),
     };
-    outlet.set_timing(RunTiming {
+    events.set_timing(RunTiming {
         queued: Some(asked.elapsed()),
         child: Some(place.row().index),
     });
@@ -103,7 +103,7 @@ pub(super) async fn run(
         _over: over,
     };
     let (teller, mut fate) = watch::channel(None);
-    tokio::spawn(aftercare::run(
+    tokio::spawn(cleanup::run(
         shared.clone(),
         (request.id, frame.clone()),
         process,
@@ -113,7 +113,7 @@ pub(super) async fn run(
         teller,
     ));
     let outcome = tokio::select! {
-        outcome = answer(&mut stdout, feed, &mut fate, &outlet) => outcome,
+        outcome = answer(&mut stdout, feed, &mut fate, &events) => outcome,
         () = tokio::time::sleep_until(deadline.into()) => Err(ExecError::TerminateTimeout),
         _ = cut.wait_for(|cut| *cut) => Err(ExecError::Stopping),
     };
@@ -149,7 +149,7 @@ fn pipe() -> Result<(pipe::Receiver, OwnedFd), ExecError> {
 
 /// Asks for the program; waits for a spawner that is just being started, and for room on the line.
 async fn spawn(
-    shared: &Shared,
+    shared: &CgiShared,
     mut start: Start,
     fds: [OwnedFd; 3],
     limit: Duration,
@@ -160,8 +160,10 @@ async fn spawn(
             let fds = [fds[0].as_fd(), fds[1].as_fd(), fds[2].as_fd()];
             match shared.link.spawn(&mut start, &fds) {
                 Ok(process) => return Ok(process),
-                Err(Refused::Busy | Refused::NoSpawner) => tokio::time::sleep(RETRY).await,
-                Err(Refused::TooLarge) => {
+                Err(SpawnRefused::Busy | SpawnRefused::NoSpawner) => {
+                    tokio::time::sleep(RETRY).await
+                }
+                Err(SpawnRefused::TooLarge) => {
                     let errno = rustix::io::Errno::TOOBIG.raw_os_error();
                     return Err(ExecError::CannotExecute(Errno(errno)));
                 }
@@ -175,9 +177,9 @@ async fn spawn(
 /// Reads the program's answer while it is fed; gives the exit, if it came in time.
 async fn answer(
     stdout: &mut pipe::Receiver,
-    feed: Option<input::Feed>,
+    feed: Option<input::StdinFeed>,
     fate: &mut watch::Receiver<Option<Fate>>,
-    outlet: &Outlet,
+    events: &EventSender,
 ) -> Result<Option<Exit>, ExecError> {
     let mut feeding = feed.map(|feed| Box::pin(feed.run()));
     let mut parser = Some(CgiParser::default());
@@ -199,7 +201,7 @@ async fn answer(
             }
             () = tokio::time::sleep(QUIET), if unsent => {
                 unsent = false;
-                outlet.give(Event::Flush).await;
+                events.give(Event::Flush).await;
                 continue;
             }
         };
@@ -212,10 +214,10 @@ async fn answer(
             let Some(found) = fed else { continue };
             parser = None;
             piece = piece.split_off(found.used);
-            outlet.give(Event::Head(found.head)).await;
+            events.give(Event::Head(found.head)).await;
         }
         if !piece.is_empty() {
-            outlet.give(Event::Body(piece)).await;
+            events.give(Event::Body(piece)).await;
         }
         unsent = true;
     }

@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::link::Link;
-use super::places::Places;
+use super::slot_queue::SlotQueue;
+use super::spawner_client::SpawnerClient;
 use crate::common::condition::Condition;
 use crate::{ExecError, Executor};
 
 /// The end of a pool: whether it has begun, by when requests must finish, and who waits for it.
-pub(crate) struct Ending {
-    link: Arc<Link>,
-    places: Arc<Places>,
+pub(crate) struct Draining {
+    link: Arc<SpawnerClient>,
+    places: Arc<SlotQueue>,
     successor: OnceLock<Arc<dyn Executor>>,
     /// By when requests are finished; none: the pool does not end.
     deadline: watch::Sender<Option<Instant>>,
@@ -26,18 +26,18 @@ pub(crate) struct Ending {
 }
 
 /// A run that a draining pool waits for, until this is dropped.
-pub(crate) struct InFlight(watch::Sender<usize>);
+pub(crate) struct RunGuard(watch::Sender<usize>);
 
-impl Drop for InFlight {
+impl Drop for RunGuard {
     fn drop(&mut self) {
         self.0.send_modify(|runs| *runs -= 1);
     }
 }
 
-impl Ending {
+impl Draining {
     /// Makes the ending of a pool that does not end yet.
-    pub fn new(link: Arc<Link>, places: Arc<Places>) -> Ending {
-        Ending {
+    pub fn new(link: Arc<SpawnerClient>, places: Arc<SlotQueue>) -> Draining {
+        Draining {
             link,
             places,
             successor: OnceLock::new(),
@@ -48,9 +48,9 @@ impl Ending {
     }
 
     /// Counts a run that the draining pool waits for until the result is dropped.
-    pub fn in_flight(&self) -> InFlight {
+    pub fn in_flight(&self) -> RunGuard {
         self.runs.send_modify(|runs| *runs += 1);
-        InFlight(self.runs.clone())
+        RunGuard(self.runs.clone())
     }
 
     /// Whether new requests go elsewhere.
@@ -124,7 +124,7 @@ impl Ending {
     }
 }
 
-impl Drop for Ending {
+impl Drop for Draining {
     /// A pool that is dropped without a drain ends at once.
     fn drop(&mut self) {
         self.cut.send_replace(true);
@@ -134,7 +134,7 @@ impl Drop for Ending {
 
 /// Until no request is left, or the deadline, which may come nearer.
 async fn requests(
-    places: &Places,
+    places: &SlotQueue,
     mut runs: watch::Receiver<usize>,
     mut deadline: watch::Receiver<Option<Instant>>,
 ) {

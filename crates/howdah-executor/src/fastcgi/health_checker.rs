@@ -12,7 +12,7 @@ use howdah_proto::level::Level;
 
 use super::address::Address;
 use super::connection::{Connection, Start, connect};
-use super::shared::Shared;
+use super::shared::FastCgiShared;
 use crate::common::condition::Condition;
 
 /// Longest attempt to connect.
@@ -23,7 +23,7 @@ const ANSWER: Duration = Duration::from_millis(500);
 const ROUND: Duration = Duration::from_secs(1);
 
 /// Runs until the pool is closed.
-pub fn run(shared: Arc<Shared>) -> io::Result<()> {
+pub fn run(shared: Arc<FastCgiShared>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -31,7 +31,7 @@ pub fn run(shared: Arc<Shared>) -> io::Result<()> {
     Ok(())
 }
 
-async fn keep(shared: Arc<Shared>) {
+async fn keep(shared: Arc<FastCgiShared>) {
     let all = match shared.watched {
         // Its programs are only about to be started.
         true => 0..0,
@@ -84,13 +84,13 @@ async fn keep(shared: Arc<Shared>) {
     }
 }
 
-fn is_empty(shared: &Shared) -> bool {
+fn is_empty(shared: &FastCgiShared) -> bool {
     let balance = shared.balance();
     balance.queued == 0 && balance.busy() == 0
 }
 
 /// Tries to reach a backend and reports the result to the balance.
-async fn look(shared: Arc<Shared>, backend: usize) {
+async fn look(shared: Arc<FastCgiShared>, backend: usize) {
     let address = &shared.config.backends[backend].address;
     let found = probe(address).await;
     let now = Instant::now();

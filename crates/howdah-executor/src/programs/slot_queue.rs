@@ -18,16 +18,16 @@ use crate::ExecError;
 use crate::status::{ChildRow, PoolStatus};
 
 /// The places of a pool and the queue for them; see the module's documentation.
-pub(crate) struct Places {
+pub(crate) struct SlotQueue {
     queue_size: u32,
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     failures: [AtomicU64; ExecError::NAMES.len()],
     /// Notified each time a place is given back.
     left: tokio::sync::Notify,
 }
 
 #[derive(Default)]
-struct State {
+struct QueueState {
     rows: Vec<Row>,
     waiting: VecDeque<Waiter>,
     /// Nobody gets a place, for this reason.
@@ -59,31 +59,31 @@ struct Used {
 struct Running {
     ticket: u64,
     since: Instant,
-    about: About,
+    about: RequestSummary,
 }
 
 struct Waiter {
-    sender: oneshot::Sender<Result<Place, ExecError>>,
+    sender: oneshot::Sender<Result<Permit, ExecError>>,
     since: Instant,
-    about: About,
+    about: RequestSummary,
 }
 
 /// What the scoreboard shows of a request.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct About {
+pub(crate) struct RequestSummary {
     method: String,
     uri: String,
     script: String,
 }
 
-impl About {
+impl RequestSummary {
     /// Takes method, URI and script from the request's variables.
-    pub fn new(frame: &RequestFrame) -> About {
+    pub fn new(frame: &RequestFrame) -> RequestSummary {
         let text = |name| {
             let value = frame.variable(name).unwrap_or_default();
             String::from_utf8_lossy(value).into_owned()
         };
-        About {
+        RequestSummary {
             method: text("REQUEST_METHOD"),
             uri: text("REQUEST_URI"),
             script: text("SCRIPT_FILENAME"),
@@ -107,19 +107,19 @@ pub(crate) struct QueueView {
 }
 
 /// The right to run, given back when it is dropped.
-pub(crate) struct Place {
-    places: Arc<Places>,
+pub(crate) struct Permit {
+    places: Arc<SlotQueue>,
     row: RowId,
     ticket: u64,
 }
 
-impl std::fmt::Debug for Place {
+impl std::fmt::Debug for Permit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Place {}", self.row.index)
+        write!(f, "Permit {}", self.row.index)
     }
 }
 
-impl Place {
+impl Permit {
     /// The row that the place belongs to.
     pub fn row(&self) -> RowId {
         self.row
@@ -134,7 +134,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         let mut state = self.places.lock();
         if let Some(used) = state.used(self.row) {
@@ -148,7 +148,7 @@ impl Drop for Place {
     }
 }
 
-impl State {
+impl QueueState {
     fn used(&mut self, id: RowId) -> Option<&mut Used> {
         let row = self.rows.get_mut(id.index as usize)?;
         row.used.as_mut().filter(|_| row.epoch == id.epoch)
@@ -175,10 +175,10 @@ impl State {
     }
 }
 
-impl Places {
+impl SlotQueue {
     /// Makes a scoreboard without rows.
-    pub fn new(queue_size: u32) -> Arc<Places> {
-        Arc::new(Places {
+    pub fn new(queue_size: u32) -> Arc<SlotQueue> {
+        Arc::new(SlotQueue {
             queue_size,
             state: Mutex::default(),
             failures: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -186,7 +186,7 @@ impl Places {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -223,8 +223,12 @@ impl Places {
     /// A place, at once or when it is this request's turn.
     ///
     /// # Errors
-    /// `QueueFull`, `QueueTimeout`, or the error given to [`Places::refuse`].
-    pub async fn take(self: &Arc<Self>, about: About, limit: Duration) -> Result<Place, ExecError> {
+    /// `QueueFull`, `QueueTimeout`, or the error given to [`SlotQueue::refuse`].
+    pub async fn take(
+        self: &Arc<Self>,
+        about: RequestSummary,
+        limit: Duration,
+    ) -> Result<Permit, ExecError> {
         let receiver = {
             let mut state = self.lock();
             if let Some(refusal) = &state.refusal {
@@ -258,7 +262,12 @@ impl Places {
         }
     }
 
-    fn occupy(self: &Arc<Self>, state: &mut State, index: usize, about: About) -> Place {
+    fn occupy(
+        self: &Arc<Self>,
+        state: &mut QueueState,
+        index: usize,
+        about: RequestSummary,
+    ) -> Permit {
         state.tickets += 1;
         state.accepted += 1;
         let ticket = state.tickets;
@@ -277,7 +286,7 @@ impl Places {
             });
         }
         state.max_active = state.max_active.max(state.active());
-        Place {
+        Permit {
             places: self.clone(),
             row: id,
             ticket,

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::places::{About, Place, Places};
+use super::slot_queue::{Permit, RequestSummary, SlotQueue};
 use crate::ExecError;
 use crate::status::PoolStatus;
 
 const LONG: Duration = Duration::from_secs(60);
 
-async fn take(places: &Arc<Places>) -> Result<Place, ExecError> {
-    places.take(About::default(), LONG).await
+async fn take(places: &Arc<SlotQueue>) -> Result<Permit, ExecError> {
+    places.take(RequestSummary::default(), LONG).await
 }
 
 /// Waits until `n` requests are in the queue.
-async fn waiting(places: &Arc<Places>, n: u32) {
+async fn waiting(places: &Arc<SlotQueue>, n: u32) {
     while places.queue().waiting != n {
         tokio::task::yield_now().await;
     }
@@ -22,7 +22,7 @@ async fn waiting(places: &Arc<Places>, n: u32) {
 
 #[tokio::test]
 async fn the_least_busy_row_goes_first_and_the_lowest_of_equals() {
-    let places = Places::new(10);
+    let places = SlotQueue::new(10);
     let small = places.open(2, 1);
     let large = places.open(4, 2);
     let mut order = Vec::new();
@@ -37,7 +37,7 @@ async fn the_least_busy_row_goes_first_and_the_lowest_of_equals() {
 
 #[tokio::test]
 async fn who_waits_gets_the_next_free_place_in_turn() {
-    let places = Places::new(10);
+    let places = SlotQueue::new(10);
     places.open(1, 1);
     let first = take(&places).await.unwrap();
     let mut waiters = Vec::new();
@@ -57,7 +57,7 @@ async fn who_waits_gets_the_next_free_place_in_turn() {
 
 #[tokio::test]
 async fn a_full_queue_refuses_and_who_left_it_makes_room() {
-    let places = Places::new(1);
+    let places = SlotQueue::new(1);
     places.open(1, 1);
     let held = take(&places).await.unwrap();
     let places_too = places.clone();
@@ -67,7 +67,7 @@ async fn a_full_queue_refuses_and_who_left_it_makes_room() {
     waiter.abort();
     waiting(&places, 0).await;
     let late = places
-        .take(About::default(), Duration::from_millis(1))
+        .take(RequestSummary::default(), Duration::from_millis(1))
         .await;
     assert_eq!(late.unwrap_err(), ExecError::QueueTimeout);
     drop(held);
@@ -76,7 +76,7 @@ async fn a_full_queue_refuses_and_who_left_it_makes_room() {
 
 #[tokio::test]
 async fn a_refusal_reaches_those_who_wait_and_ends_with_its_reason() {
-    let places = Places::new(10);
+    let places = SlotQueue::new(10);
     let places_too = places.clone();
     let waiter = tokio::spawn(async move { take(&places_too).await });
     waiting(&places, 1).await;
@@ -90,7 +90,7 @@ async fn a_refusal_reaches_those_who_wait_and_ends_with_its_reason() {
 
 #[tokio::test]
 async fn the_scoreboard_tells_who_is_busy() {
-    let places = Places::new(10);
+    let places = SlotQueue::new(10);
     places.open(1, 11);
     places.open(1, 12);
     let place = take(&places).await.unwrap();

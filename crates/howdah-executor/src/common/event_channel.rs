@@ -10,17 +10,17 @@ use std::task::{Context, Poll};
 use crate::{Event, ExecError, Run, RunTiming};
 
 #[derive(Default)]
-struct Slot {
+struct Pending {
     event: Option<Event>,
     timing: RunTiming,
 }
 
 /// Where the future puts its events.
 #[derive(Clone, Default)]
-pub(crate) struct Outlet(Arc<Mutex<Slot>>);
+pub(crate) struct EventSender(Arc<Mutex<Pending>>);
 
-impl Outlet {
-    fn slot(&self) -> MutexGuard<'_, Slot> {
+impl EventSender {
+    fn pending(&self) -> MutexGuard<'_, Pending> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -28,14 +28,14 @@ impl Outlet {
     pub async fn give(&self, event: Event) {
         let mut event = Some(event);
         poll_fn(|_| {
-            let mut slot = self.slot();
-            if slot.event.is_some() {
+            let mut pending = self.pending();
+            if pending.event.is_some() {
                 return Poll::Pending;
             }
             match event.take() {
                 // No waker is kept: the taker polls the future again after it has taken.
                 Some(event) => {
-                    slot.event = Some(event);
+                    pending.event = Some(event);
                     Poll::Pending
                 }
                 None => Poll::Ready(()),
@@ -46,33 +46,33 @@ impl Outlet {
 
     /// Sets what [`Run::timing`] returns.
     pub fn set_timing(&self, timing: RunTiming) {
-        self.slot().timing = timing;
+        self.pending().timing = timing;
     }
 }
 
 type Work = Pin<Box<dyn Future<Output = Result<(), ExecError>> + Send>>;
 
-/// A [`Run`] whose work is a future; it hands out events through an [`Outlet`].
+/// A [`Run`] whose work is a future; it hands out events through an [`EventSender`].
 pub(crate) struct FutureRun {
     /// The future that produces the answer; `None` once it has ended.
     work: Option<Work>,
     /// How it ended, to be said after its last event.
     outcome: Option<Result<(), ExecError>>,
-    outlet: Outlet,
+    events: EventSender,
 }
 
 impl FutureRun {
     /// `work` is the run: its end is the response's end.
-    pub fn boxed<F>(work: impl FnOnce(Outlet) -> F) -> Box<dyn Run>
+    pub fn boxed<F>(work: impl FnOnce(EventSender) -> F) -> Box<dyn Run>
     where
         F: Future<Output = Result<(), ExecError>> + Send + 'static,
     {
-        let outlet = Outlet::default();
-        let work: Work = Box::pin(work(outlet.clone()));
+        let events = EventSender::default();
+        let work: Work = Box::pin(work(events.clone()));
         Box::new(FutureRun {
             work: Some(work),
             outcome: None,
-            outlet,
+            events,
         })
     }
 }
@@ -86,11 +86,11 @@ impl Run for FutureRun {
             if outcome.is_err() {
                 // Cut off while an event waited to be taken: nothing follows an error, nor precedes
                 // it any more.
-                self.outlet.slot().event = None;
+                self.events.pending().event = None;
             }
             self.outcome = Some(outcome);
         }
-        if let Some(event) = self.outlet.slot().event.take() {
+        if let Some(event) = self.events.pending().event.take() {
             return Poll::Ready(Ok(event));
         }
         match self.outcome.take() {
@@ -101,7 +101,7 @@ impl Run for FutureRun {
     }
 
     fn timing(&self) -> RunTiming {
-        self.outlet.slot().timing
+        self.events.pending().timing
     }
 }
 
@@ -112,10 +112,10 @@ mod tests {
 
     #[tokio::test]
     async fn events_come_in_order_one_at_a_time_and_then_the_end_for_ever() {
-        let mut run = FutureRun::boxed(|outlet| async move {
-            outlet.give(Event::Body(Bytes::from_static(b"a"))).await;
+        let mut run = FutureRun::boxed(|events| async move {
+            events.give(Event::Body(Bytes::from_static(b"a"))).await;
             tokio::task::yield_now().await;
-            outlet.give(Event::Body(Bytes::from_static(b"b"))).await;
+            events.give(Event::Body(Bytes::from_static(b"b"))).await;
             Ok(())
         });
         let mut seen = Vec::new();
@@ -131,10 +131,10 @@ mod tests {
 
     #[tokio::test]
     async fn an_error_goes_before_an_event_nobody_has_taken() {
-        let mut run = FutureRun::boxed(|outlet| async move {
+        let mut run = FutureRun::boxed(|events| async move {
             tokio::select! {
                 biased;
-                () = outlet.give(Event::Flush) => Ok(()),
+                () = events.give(Event::Flush) => Ok(()),
                 () = std::future::ready(()) => Err(ExecError::Stopping),
             }
         });

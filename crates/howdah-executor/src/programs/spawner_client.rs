@@ -1,4 +1,4 @@
-//! The front's end of a spawner: starts it and starts it again, sends orders, and passes what is
+//! The front's end of a spawner: starts it and starts it again, sends commands, and passes what is
 //! reported of a process to whoever waits for that process. A thread of its own a pool, since
 //! starting a process and writing logs may block. Runs no request.
 
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use howdah_proto::control::Exit;
 use howdah_proto::level::Level;
-use howdah_proto::spawner::{MAX_PACKET, Order, Report, Start};
+use howdah_proto::spawner::{MAX_PACKET, Report, SpawnerCommand, Start};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
@@ -26,7 +26,7 @@ use crate::common::pm::Backoff;
 use crate::launch::{Launcher, SpawnerFds, Zygote};
 use crate::{ExecError, Log, Mode};
 
-use super::pulse::{Now, Pulse};
+use super::heartbeat::{Heartbeat, HeartbeatAction};
 
 /// An exec and a look at the program take milliseconds.
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -51,42 +51,43 @@ pub(crate) struct Process {
     pub id: u64,
     /// What becomes of it. The end of the stream means that its spawner is gone.
     pub fates: mpsc::UnboundedReceiver<Fate>,
-    link: Arc<Link>,
+    link: Arc<SpawnerClient>,
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
         self.link.processes().remove(&self.id);
-        self.link.order_for_certain(Order::Release { id: self.id });
+        self.link
+            .send_reliably(SpawnerCommand::Release { id: self.id });
     }
 }
 
 /// Whoever waits for the reports of a process.
-struct Hearer {
+struct ProcessWatcher {
     fates: mpsc::UnboundedSender<Fate>,
     /// The start has been reported.
     started: bool,
 }
 
-/// Why an order was not taken.
+/// Why a command was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum SpawnRefused {
     /// The line is full: try again in a moment.
     Busy,
     /// No spawner is connected now.
     NoSpawner,
-    /// The order does not fit a packet.
+    /// The command does not fit a packet.
     TooLarge,
 }
 
 /// The front's connection to a spawner, and the thread that keeps one running.
-pub(crate) struct Link {
+pub(crate) struct SpawnerClient {
     mode: Mode,
     log: Log,
     control: Mutex<Option<Arc<OwnedFd>>>,
-    processes: Mutex<HashMap<u64, Hearer>>,
-    /// Orders that found the line full: sent by the thread, which waits for room.
-    late: Mutex<Vec<Order>>,
+    processes: Mutex<HashMap<u64, ProcessWatcher>>,
+    /// Commands that found the line full: sent by the thread, which waits for room.
+    late: Mutex<Vec<SpawnerCommand>>,
     next: AtomicU64,
     condition: watch::Sender<Condition>,
     /// An eventfd that wakes the thread.
@@ -94,15 +95,15 @@ pub(crate) struct Link {
     closing: std::sync::atomic::AtomicBool,
 }
 
-impl Link {
+impl SpawnerClient {
     /// Starts the thread, which starts the spawner, and kills it when it has not answered for `silence`.
     pub fn start(
         mode: Mode,
         silence: Duration,
         launcher: Arc<dyn Launcher>,
         log: Log,
-    ) -> io::Result<Arc<Link>> {
-        let link = Arc::new(Link {
+    ) -> io::Result<Arc<SpawnerClient>> {
+        let link = Arc::new(SpawnerClient {
             log,
             control: Mutex::default(),
             processes: Mutex::default(),
@@ -119,7 +120,7 @@ impl Link {
             .spawn({
                 let link = link.clone();
                 move || {
-                    Thread {
+                    ClientThread {
                         link,
                         silence,
                         outputs: Vec::new(),
@@ -144,7 +145,7 @@ impl Link {
     /// Ends a process that may have been let go of by now.
     pub fn end(&self, id: u64, grace: Duration) {
         let grace_ms = grace.as_millis() as u64;
-        self.order_for_certain(Order::End { id, grace_ms });
+        self.send_reliably(SpawnerCommand::End { id, grace_ms });
     }
 
     /// Lets the spawner go: programs that still run are ended.
@@ -153,7 +154,7 @@ impl Link {
         crate::common::sys::ring(self.bell.as_fd());
     }
 
-    fn processes(&self) -> MutexGuard<'_, HashMap<u64, Hearer>> {
+    fn processes(&self) -> MutexGuard<'_, HashMap<u64, ProcessWatcher>> {
         self.processes
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -163,7 +164,7 @@ impl Link {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn late(&self) -> MutexGuard<'_, Vec<Order>> {
+    fn late(&self) -> MutexGuard<'_, Vec<SpawnerCommand>> {
         self.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -172,15 +173,15 @@ impl Link {
         self: &Arc<Self>,
         start: &mut Start,
         fds: &[BorrowedFd<'_>],
-    ) -> Result<Process, Refused> {
+    ) -> Result<Process, SpawnRefused> {
         start.id = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, fates) = mpsc::unbounded_channel();
-        let hearer = Hearer {
+        let watcher = ProcessWatcher {
             fates: sender,
             started: false,
         };
-        self.processes().insert(start.id, hearer);
-        let sent = self.order(&Order::Start(start.clone()), fds);
+        self.processes().insert(start.id, watcher);
+        let sent = self.send(&SpawnerCommand::Start(start.clone()), fds);
         if let Err(refused) = sent {
             self.processes().remove(&start.id);
             return Err(refused);
@@ -192,12 +193,12 @@ impl Link {
         })
     }
 
-    fn order(&self, order: &Order, fds: &[BorrowedFd<'_>]) -> Result<(), Refused> {
-        let packet = order.encode();
+    fn send(&self, command: &SpawnerCommand, fds: &[BorrowedFd<'_>]) -> Result<(), SpawnRefused> {
+        let packet = command.encode();
         if packet.len() > MAX_PACKET {
-            return Err(Refused::TooLarge);
+            return Err(SpawnRefused::TooLarge);
         }
-        let control = self.control().clone().ok_or(Refused::NoSpawner)?;
+        let control = self.control().clone().ok_or(SpawnRefused::NoSpawner)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() {
@@ -209,22 +210,22 @@ impl Link {
         });
         match sent {
             Ok(_) => Ok(()),
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOBUFS) => Err(Refused::Busy),
-            Err(rustix::io::Errno::MSGSIZE) => Err(Refused::TooLarge),
-            Err(_) => Err(Refused::NoSpawner),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOBUFS) => Err(SpawnRefused::Busy),
+            Err(rustix::io::Errno::MSGSIZE) => Err(SpawnRefused::TooLarge),
+            Err(_) => Err(SpawnRefused::NoSpawner),
         }
     }
 
     /// Nothing is lost when the line is full; without a spawner there is nothing to be done.
-    fn order_for_certain(&self, order: Order) {
-        if self.order(&order, &[]) == Err(Refused::Busy) {
-            self.late().push(order);
+    fn send_reliably(&self, command: SpawnerCommand) {
+        if self.send(&command, &[]) == Err(SpawnRefused::Busy) {
+            self.late().push(command);
             crate::common::sys::ring(self.bell.as_fd());
         }
     }
 
-    fn tell(&self, id: u64, fate: Fate) -> bool {
-        tell(&mut self.processes(), id, fate)
+    fn report_fate(&self, id: u64, fate: Fate) -> bool {
+        report_fate(&mut self.processes(), id, fate)
     }
 
     fn say(&self, level: Level, name: &str, message: &str) {
@@ -232,15 +233,15 @@ impl Link {
     }
 }
 
-struct Thread {
-    link: Arc<Link>,
+struct ClientThread {
+    link: Arc<SpawnerClient>,
     silence: Duration,
     outputs: Vec<Output>,
     /// The present spawner has started a program, so it is in working order.
     worked: bool,
 }
 
-impl Thread {
+impl ClientThread {
     fn run(mut self, launcher: &dyn Launcher) {
         let mut backoff = Backoff::default();
         let mut last_complaint = String::new();
@@ -249,11 +250,11 @@ impl Thread {
             let (name, message) = match self.launch(launcher) {
                 Ok((spawner, control)) => match self.serve(&spawner, control) {
                     None => {
-                        self.see_off(&spawner);
+                        self.shut_down(&spawner);
                         break;
                     }
                     Some(why) => {
-                        self.see_off(&spawner);
+                        self.shut_down(&spawner);
                         why
                     }
                 },
@@ -315,21 +316,21 @@ impl Thread {
         let deadline = Instant::now() + START_LIMIT;
         self.worked = false;
         let mut ready = false;
-        let mut pulse = Pulse::new(self.silence, Instant::now());
+        let mut heartbeat = Heartbeat::new(self.silence, Instant::now());
         let why = loop {
             if self.closing() {
                 break None;
             }
             let mut wait = Duration::from_secs(1);
             if ready {
-                wait = match pulse.at(Instant::now()) {
-                    Now::Wait(left) => left,
-                    Now::Ask => {
+                wait = match heartbeat.at(Instant::now()) {
+                    HeartbeatAction::Wait(left) => left,
+                    HeartbeatAction::Ask => {
                         // A line that is full, too, is one that nobody reads.
-                        let _ = link.order(&Order::Ask, &[]);
+                        let _ = link.send(&SpawnerCommand::Ask, &[]);
                         continue;
                     }
-                    Now::Stuck => break Some(kill(spawner, self.silence)),
+                    HeartbeatAction::Stuck => break Some(kill(spawner, self.silence)),
                 };
             }
             if !ready && Instant::now() >= deadline {
@@ -343,17 +344,17 @@ impl Thread {
             self.sleep(&control, full, wait);
             self.read_outputs();
             let received = receive(&control);
-            if let Received::Report(_) = received {
-                pulse.heard(Instant::now());
+            if let SpawnerMessage::Report(_) = received {
+                heartbeat.heard(Instant::now());
             }
             match received {
-                Received::Nothing => {}
-                Received::Closed => {
+                SpawnerMessage::Nothing => {}
+                SpawnerMessage::Closed => {
                     let pid = spawner.pid;
                     let text = format!("the spawner (pid {pid}) ended, and its programs with it");
                     break Some(("SpawnerDied".to_owned(), text));
                 }
-                Received::Report(report) => match report {
+                SpawnerMessage::Report(report) => match report {
                     Report::Ready => {
                         ready = true;
                         *link.control() = Some(control.clone());
@@ -362,19 +363,19 @@ impl Thread {
                     Report::Failed { name, message } => break Some((name, message)),
                     Report::Started { id, pid } => {
                         self.worked = true;
-                        if !link.tell(id, Fate::Started(pid)) {
-                            break Some(nonsense("a second start of one process"));
+                        if !link.report_fate(id, Fate::Started(pid)) {
+                            break Some(protocol_error("a second start of one process"));
                         }
                     }
                     Report::NotStarted { id, errno } => {
-                        link.tell(id, Fate::NotStarted(errno));
+                        link.report_fate(id, Fate::NotStarted(errno));
                     }
                     Report::Exited { id, exit } => {
-                        link.tell(id, Fate::Exited(exit));
+                        link.report_fate(id, Fate::Exited(exit));
                     }
                     Report::Here => {}
                 },
-                Received::Nonsense => break Some(nonsense("what is no report")),
+                SpawnerMessage::Malformed => break Some(protocol_error("what is no report")),
             }
         };
         *link.control() = None;
@@ -385,13 +386,13 @@ impl Thread {
         why
     }
 
-    /// Orders that found the line full; whether it still is.
+    /// Commands that found the line full; whether it still is.
     fn send_what_is_late(&self) -> bool {
         let mut late = std::mem::take(&mut *self.link.late()).into_iter();
-        while let Some(order) = late.next() {
-            if self.link.order(&order, &[]) == Err(Refused::Busy) {
+        while let Some(command) = late.next() {
+            if self.link.send(&command, &[]) == Err(SpawnRefused::Busy) {
                 let mut kept = self.link.late();
-                kept.insert(0, order);
+                kept.insert(0, command);
                 kept.splice(1..1, late);
                 return true;
             }
@@ -445,7 +446,7 @@ impl Thread {
     }
 
     /// Waits for a spawner whose line is closed; reaps it if it is ours.
-    fn see_off(&mut self, spawner: &Zygote) {
+    fn shut_down(&mut self, spawner: &Zygote) {
         let deadline = Instant::now() + LEAVE_LIMIT;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -491,7 +492,7 @@ fn kill(spawner: &Zygote, silence: Duration) -> (String, String) {
 /// Passes on what the spawner reports of a process; `false` for a second start, which cannot be.
 /// Nothing is passed on after a process's end: a spawner, which runs as the pool's user, could otherwise
 /// fill our memory or have us ask a program again and again.
-fn tell(processes: &mut HashMap<u64, Hearer>, id: u64, fate: Fate) -> bool {
+fn report_fate(processes: &mut HashMap<u64, ProcessWatcher>, id: u64, fate: Fate) -> bool {
     let Some(heard) = processes.get_mut(&id) else {
         // Nobody waits any more.
         return true;
@@ -507,30 +508,30 @@ fn tell(processes: &mut HashMap<u64, Hearer>, id: u64, fate: Fate) -> bool {
     true
 }
 
-fn nonsense(what: &str) -> (String, String) {
+fn protocol_error(what: &str) -> (String, String) {
     let text = format!("the spawner reported {what}; it is killed and replaced");
-    ("SpawnerNonsense".to_owned(), text)
+    ("SpawnerProtocolError".to_owned(), text)
 }
 
-enum Received {
+enum SpawnerMessage {
     Report(Report),
-    Nonsense,
+    Malformed,
     Nothing,
     Closed,
 }
 
-fn receive(control: &OwnedFd) -> Received {
+fn receive(control: &OwnedFd) -> SpawnerMessage {
     let mut packet = [0; 8 * 1024];
     let got =
         rustix::io::retry_on_intr(|| rustix::net::recv(control, &mut packet, RecvFlags::DONTWAIT));
     let length = match got {
         Ok((_, length)) if length > 0 => length.min(packet.len()),
-        Err(rustix::io::Errno::AGAIN) => return Received::Nothing,
-        Ok(_) | Err(_) => return Received::Closed,
+        Err(rustix::io::Errno::AGAIN) => return SpawnerMessage::Nothing,
+        Ok(_) | Err(_) => return SpawnerMessage::Closed,
     };
     match Report::parse(&packet[..length]) {
-        Some(report) => Received::Report(report),
-        None => Received::Nonsense,
+        Some(report) => SpawnerMessage::Report(report),
+        None => SpawnerMessage::Malformed,
     }
 }
 
@@ -541,17 +542,17 @@ mod tests {
     #[test]
     fn a_process_starts_once_and_after_its_end_nothing_is_told_of_it() {
         let (fates, mut told) = mpsc::unbounded_channel();
-        let hearer = Hearer {
+        let watcher = ProcessWatcher {
             fates,
             started: false,
         };
-        let mut processes = HashMap::from([(7, hearer)]);
-        assert!(tell(&mut processes, 7, Fate::Started(42)));
-        assert!(!tell(&mut processes, 7, Fate::Started(42)));
-        assert!(tell(&mut processes, 7, Fate::Exited(Exit::Code(0))));
+        let mut processes = HashMap::from([(7, watcher)]);
+        assert!(report_fate(&mut processes, 7, Fate::Started(42)));
+        assert!(!report_fate(&mut processes, 7, Fate::Started(42)));
+        assert!(report_fate(&mut processes, 7, Fate::Exited(Exit::Code(0))));
         for _ in 0..3 {
-            assert!(tell(&mut processes, 7, Fate::Exited(Exit::Code(0))));
-            assert!(tell(&mut processes, 8, Fate::Started(1)));
+            assert!(report_fate(&mut processes, 7, Fate::Exited(Exit::Code(0))));
+            assert!(report_fate(&mut processes, 8, Fate::Started(1)));
         }
         assert_eq!(told.try_recv(), Ok(Fate::Started(42)));
         assert_eq!(told.try_recv(), Ok(Fate::Exited(Exit::Code(0))));

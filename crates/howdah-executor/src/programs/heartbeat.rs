@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// Decides by the clock when to ask the other end, and when it counts as stuck.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pulse {
+pub(super) struct Heartbeat {
     half: Duration,
     due: Instant,
     asked: u8,
@@ -14,7 +14,7 @@ pub(super) struct Pulse {
 
 /// What the line's owner does now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Now {
+pub(super) enum HeartbeatAction {
     /// Nothing is due for this long.
     Wait(Duration),
     /// Ask whether the other end still answers.
@@ -23,11 +23,11 @@ pub(super) enum Now {
     Stuck,
 }
 
-impl Pulse {
+impl Heartbeat {
     /// Heard at `now`; silence may last for `limit` from the first question on.
-    pub fn new(limit: Duration, now: Instant) -> Pulse {
+    pub fn new(limit: Duration, now: Instant) -> Heartbeat {
         let half = limit / 2;
-        Pulse {
+        Heartbeat {
             half,
             due: now + half,
             asked: 0,
@@ -40,17 +40,17 @@ impl Pulse {
         self.due = now + self.half;
     }
 
-    /// What to do at `now`. The caller of [`Now::Ask`] asks at once; if it cannot, that counts as
+    /// What to do at `now`. The caller of [`HeartbeatAction::Ask`] asks at once; if it cannot, that counts as
     /// silence, too.
-    pub fn at(&mut self, now: Instant) -> Now {
+    pub fn at(&mut self, now: Instant) -> HeartbeatAction {
         match self.due.saturating_duration_since(now) {
-            Duration::ZERO if self.asked == 2 => Now::Stuck,
+            Duration::ZERO if self.asked == 2 => HeartbeatAction::Stuck,
             Duration::ZERO => {
                 self.asked += 1;
                 self.due = now + self.half;
-                Now::Ask
+                HeartbeatAction::Ask
             }
-            left => Now::Wait(left),
+            left => HeartbeatAction::Wait(left),
         }
     }
 }
@@ -64,29 +64,35 @@ mod tests {
     #[test]
     fn who_answers_is_asked_now_and_then_and_never_stuck() {
         let mut now = Instant::now();
-        let mut pulse = Pulse::new(10 * SECOND, now);
+        let mut heartbeat = Heartbeat::new(10 * SECOND, now);
         for _ in 0..5 {
-            assert_eq!(pulse.at(now), Now::Wait(5 * SECOND));
+            assert_eq!(heartbeat.at(now), HeartbeatAction::Wait(5 * SECOND));
             now += 5 * SECOND;
-            assert_eq!(pulse.at(now), Now::Ask);
+            assert_eq!(heartbeat.at(now), HeartbeatAction::Ask);
             now += 4 * SECOND;
-            pulse.heard(now);
+            heartbeat.heard(now);
         }
     }
 
     #[test]
     fn who_is_silent_is_stuck_after_the_limit_and_not_before_a_second_question() {
         let start = Instant::now();
-        let mut pulse = Pulse::new(10 * SECOND, start);
-        assert_eq!(pulse.at(start + 5 * SECOND), Now::Ask);
-        assert_eq!(pulse.at(start + 10 * SECOND), Now::Ask);
-        assert_eq!(pulse.at(start + 14 * SECOND), Now::Wait(SECOND));
-        assert_eq!(pulse.at(start + 15 * SECOND), Now::Stuck);
+        let mut heartbeat = Heartbeat::new(10 * SECOND, start);
+        assert_eq!(heartbeat.at(start + 5 * SECOND), HeartbeatAction::Ask);
+        assert_eq!(heartbeat.at(start + 10 * SECOND), HeartbeatAction::Ask);
+        assert_eq!(
+            heartbeat.at(start + 14 * SECOND),
+            HeartbeatAction::Wait(SECOND)
+        );
+        assert_eq!(heartbeat.at(start + 15 * SECOND), HeartbeatAction::Stuck);
         // All stood still for an hour.
-        let mut pulse = Pulse::new(10 * SECOND, start);
-        assert_eq!(pulse.at(start + 5 * SECOND), Now::Ask);
-        assert_eq!(pulse.at(start + 3600 * SECOND), Now::Ask);
-        pulse.heard(start + 3601 * SECOND);
-        assert_eq!(pulse.at(start + 3601 * SECOND), Now::Wait(5 * SECOND));
+        let mut heartbeat = Heartbeat::new(10 * SECOND, start);
+        assert_eq!(heartbeat.at(start + 5 * SECOND), HeartbeatAction::Ask);
+        assert_eq!(heartbeat.at(start + 3600 * SECOND), HeartbeatAction::Ask);
+        heartbeat.heard(start + 3601 * SECOND);
+        assert_eq!(
+            heartbeat.at(start + 3601 * SECOND),
+            HeartbeatAction::Wait(5 * SECOND)
+        );
     }
 }

@@ -8,9 +8,10 @@ use howdah_proto::level::Level;
 use howdah_proto::shm::{ChildId, VERSION};
 
 use super::super::children::Child;
-use super::super::zygote::Nonsense;
+use super::super::zygote::ProtocolError;
 use super::{
-    Condition, ExecError, Life, Link, Ordering, Received, STEADY, Supervisor, Zygote, sys,
+    Condition, ExecError, Life, Ordering, STEADY, Supervisor, ZygoteClient, ZygoteMessage,
+    ZygoteState, sys,
 };
 
 /// Reports read in a row before anything else is looked at: a zygote that sends without end holds
@@ -20,30 +21,32 @@ pub(super) const REPORTS_A_TURN: usize = 256;
 impl Supervisor {
     pub(super) fn tend_zygote(&mut self, now: Instant) -> Duration {
         match &self.zygote {
-            Zygote::Asleep | Zygote::None { .. } if self.is_over(now) => self.zygote = Zygote::Gone,
-            Zygote::Asleep if self.shared.outstanding.load(Ordering::Acquire) > 0 => {
+            ZygoteState::Asleep | ZygoteState::None { .. } if self.is_over(now) => {
+                self.zygote = ZygoteState::Gone
+            }
+            ZygoteState::Asleep if self.shared.outstanding.load(Ordering::Acquire) > 0 => {
                 self.shared.asleep.store(false, Ordering::Release);
                 self.set_condition(Condition::Starting);
                 self.start_zygote(now);
             }
-            Zygote::Asleep => {}
-            Zygote::None { start_at } if *start_at <= now => self.start_zygote(now),
-            Zygote::None { start_at } => return *start_at - now,
-            Zygote::Starting { link, deadline } if *deadline <= now => {
+            ZygoteState::Asleep => {}
+            ZygoteState::None { start_at } if *start_at <= now => self.start_zygote(now),
+            ZygoteState::None { start_at } => return *start_at - now,
+            ZygoteState::Starting { link, deadline } if *deadline <= now => {
                 link.kill();
                 self.start_failed(
                     now,
                     "StartTimeout",
                     &format!(
                         "the zygote did not become ready within {:?}; is a preload script stuck?",
-                        self.shared.config.patience.start
+                        self.shared.config.timeouts.start
                     ),
                 );
             }
-            Zygote::Starting { deadline, .. } => return *deadline - now,
-            Zygote::Leaving { link, kill_at } => {
+            ZygoteState::Starting { deadline, .. } => return *deadline - now,
+            ZygoteState::Leaving { link, kill_at } => {
                 if link.ended() {
-                    self.zygote = Zygote::Gone;
+                    self.zygote = ZygoteState::Gone;
                 } else if *kill_at <= now {
                     link.kill();
                     return Duration::from_millis(20);
@@ -51,7 +54,7 @@ impl Supervisor {
                     return *kill_at - now;
                 }
             }
-            Zygote::Ready { .. } | Zygote::Gone => {}
+            ZygoteState::Ready { .. } | ZygoteState::Gone => {}
         }
         Duration::from_secs(3600)
     }
@@ -65,13 +68,13 @@ impl Supervisor {
 
     pub(super) fn start_zygote(&mut self, now: Instant) {
         self.generation += 1;
-        match Link::start(&self.shared, self.launcher.as_ref()) {
+        match ZygoteClient::start(&self.shared, self.launcher.as_ref()) {
             Ok((link, output)) => {
                 self.outputs.push(output);
                 self.last_words.clear();
-                self.zygote = Zygote::Starting {
+                self.zygote = ZygoteState::Starting {
                     link,
-                    deadline: now + self.shared.config.patience.start,
+                    deadline: now + self.shared.config.timeouts.start,
                 };
             }
             Err(error) => self.start_failed(now, "CannotStart", &error.to_string()),
@@ -80,7 +83,7 @@ impl Supervisor {
 
     pub(super) fn start_failed(&mut self, now: Instant, name: &str, message: &str) {
         let pause = self.start_backoff.failed();
-        self.zygote = Zygote::None {
+        self.zygote = ZygoteState::None {
             start_at: now + pause,
         };
         self.complain(name, message);
@@ -127,10 +130,10 @@ impl Supervisor {
     }
 
     pub(super) fn zygote_ended(&mut self, now: Instant) {
-        let was = std::mem::replace(&mut self.zygote, Zygote::None { start_at: now });
+        let was = std::mem::replace(&mut self.zygote, ZygoteState::None { start_at: now });
         let (link, started) = match was {
-            Zygote::Starting { link, .. } => (link, false),
-            Zygote::Ready { link } => (link, true),
+            ZygoteState::Starting { link, .. } => (link, false),
+            ZygoteState::Ready { link } => (link, true),
             other => {
                 self.zygote = other;
                 return;
@@ -161,7 +164,7 @@ impl Supervisor {
             "the zygote (pid {pid}) ended; its children finish what they run, a new one starts{when}"
         );
         self.say(Level::Error, "ZygoteDied", &message);
-        self.zygote = Zygote::None {
+        self.zygote = ZygoteState::None {
             start_at: now + pause,
         };
         self.set_condition(Condition::Starting);
@@ -219,7 +222,7 @@ impl Supervisor {
     pub(super) fn read_outputs(&mut self) {
         let shared = &self.shared;
         let starts =
-            matches!(self.zygote, Zygote::Starting { .. }) || self.workers.starts_another();
+            matches!(self.zygote, ZygoteState::Starting { .. }) || self.workers.starts_another();
         let (newest, last_words) = (self.outputs.len().wrapping_sub(1), &mut self.last_words);
         let mut at = 0;
         self.outputs.retain_mut(|output| {
@@ -243,31 +246,34 @@ impl Supervisor {
     pub(super) fn read_reports(&mut self) {
         for _ in 0..REPORTS_A_TURN {
             let received = match &self.zygote {
-                Zygote::Starting { link, .. } | Zygote::Ready { link } => link.receive(),
+                ZygoteState::Starting { link, .. } | ZygoteState::Ready { link } => link.receive(),
                 _ => return,
             };
             let now = Instant::now();
             let heard = match received {
-                Received::Report(report, fd) => self.on_report(report, fd, self.generation, now),
-                Received::Nonsense(bytes) => Err(Nonsense::unreadable(&bytes)),
-                Received::Nothing => return,
-                Received::Closed => return self.zygote_ended(now),
+                ZygoteMessage::Report(report, fd) => {
+                    self.on_report(report, fd, self.generation, now)
+                }
+                ZygoteMessage::ProtocolError(bytes) => Err(ProtocolError::unreadable(&bytes)),
+                ZygoteMessage::Nothing => return,
+                ZygoteMessage::Closed => return self.zygote_ended(now),
             };
-            if let Err(nonsense) = heard {
-                return self.end_for_nonsense(&nonsense);
+            if let Err(error) = heard {
+                return self.end_for_protocol_error(&error);
             }
         }
     }
 
     /// A zygote runs code of its pool's user (preloading) and belongs to that user: whoever sends
     /// what cannot be true is not believed in anything else. What follows is as for any dead zygote.
-    fn end_for_nonsense(&mut self, nonsense: &Nonsense) {
-        let (Zygote::Starting { link, .. } | Zygote::Ready { link }) = &self.zygote else {
+    fn end_for_protocol_error(&mut self, error: &ProtocolError) {
+        let (ZygoteState::Starting { link, .. } | ZygoteState::Ready { link }) = &self.zygote
+        else {
             return;
         };
         link.kill();
-        let message = format!("{nonsense}; the zygote (pid {}) is killed", link.pid());
-        self.say(Level::Error, "ZygoteNonsense", &message);
+        let message = format!("{error}; the zygote (pid {}) is killed", link.pid());
+        self.say(Level::Error, "ZygoteProtocolError", &message);
         self.zygote_ended(Instant::now());
     }
 
@@ -279,7 +285,7 @@ impl Supervisor {
         fd: Option<OwnedFd>,
         generation: u64,
         now: Instant,
-    ) -> Result<(), Nonsense> {
+    ) -> Result<(), ProtocolError> {
         match report {
             Report::Ready {
                 version,
@@ -299,7 +305,10 @@ impl Supervisor {
             }
             Report::SpawnFailed { child, message } => {
                 if !self.is_starting(child, generation) {
-                    return Err(Nonsense::of("spawn-failed", "no such child was requested"));
+                    return Err(ProtocolError::of(
+                        "spawn-failed",
+                        "no such child was requested",
+                    ));
                 }
                 self.children.remove(child);
                 self.shared.port.strike(child.index);
@@ -330,10 +339,10 @@ impl Supervisor {
         Ok(())
     }
 
-    fn check_it_starts(&self, report: &str, generation: u64) -> Result<(), Nonsense> {
+    fn check_it_starts(&self, report: &str, generation: u64) -> Result<(), ProtocolError> {
         match self.zygote {
-            Zygote::Starting { .. } if generation == self.generation => Ok(()),
-            _ => Err(Nonsense::of(report, "it was ready already")),
+            ZygoteState::Starting { .. } if generation == self.generation => Ok(()),
+            _ => Err(ProtocolError::of(report, "it was ready already")),
         }
     }
 
@@ -346,9 +355,9 @@ impl Supervisor {
     }
 
     pub(super) fn on_ready(&mut self, version: u32, php: String, opcache: bool, now: Instant) {
-        let was = std::mem::replace(&mut self.zygote, Zygote::Gone);
+        let was = std::mem::replace(&mut self.zygote, ZygoteState::Gone);
         let link = match was {
-            Zygote::Starting { link, .. } => link,
+            ZygoteState::Starting { link, .. } => link,
             other => {
                 self.zygote = other;
                 return;
@@ -372,7 +381,7 @@ impl Supervisor {
                 "opcache is not loaded or not enabled: every request compiles its files",
             );
         }
-        self.zygote = Zygote::Ready { link };
+        self.zygote = ZygoteState::Ready { link };
         self.served = false;
         self.ready_at = now;
         self.first_plan = true;

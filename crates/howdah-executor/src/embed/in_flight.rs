@@ -1,7 +1,7 @@
 //! One request on its way through a pool: the front's private record of it, and how the bytes that
 //! a child sent become events. Touches no queue and starts no process.
 //!
-//! An [`Exchange`] is shared by the run the server polls, the lane that holds it and, when a
+//! An [`InFlight`] is shared by the run the server polls, the lane that holds it and, when a
 //! child dies, the supervisor. It outlives the run: while a child holds its slot, the slot stays
 //! accounted for.
 
@@ -19,7 +19,7 @@ use crate::{EffectSink, Event, ExecError};
 
 /// Where a request is on its way through the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Position {
     /// In the lane's private queue: no slot yet.
     Waiting,
     /// In this slot: published, or claimed by a child.
@@ -30,7 +30,7 @@ pub(crate) enum Place {
 
 /// One request, as the front remembers it; see the module's documentation.
 #[derive(Debug)]
-pub(crate) struct Exchange {
+pub(crate) struct InFlight {
     /// Number of the request in the logs.
     pub id: u64,
     /// The request frame the child gets.
@@ -39,13 +39,13 @@ pub(crate) struct Exchange {
     pub started_ns: u64,
     /// There is no body, or none that is still to be fed.
     pub body_complete: bool,
-    state: Mutex<State>,
+    state: Mutex<RequestState>,
 }
 
-/// The changing part of an exchange.
+/// The changing part of a request.
 #[derive(Debug)]
-pub(crate) struct State {
-    pub place: Place,
+pub(crate) struct RequestState {
+    pub place: Position,
     /// Whether a run still wants the answer.
     pub wanted: bool,
     /// Woken when there is something to poll for.
@@ -72,7 +72,7 @@ pub(crate) struct State {
     at: usize,
 }
 
-/// How far [`State::discard`] came.
+/// How far [`RequestState::discard`] came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Discarded {
     /// The child has finished and all it sent has been taken.
@@ -83,7 +83,7 @@ pub(crate) enum Discarded {
     Some,
 }
 
-/// What [`State::advance`] found.
+/// What [`RequestState::advance`] found.
 pub(crate) enum Step {
     /// Hand this event to the server.
     Event(Event),
@@ -95,21 +95,21 @@ pub(crate) enum Step {
     Failed(ExecError),
 }
 
-impl Exchange {
+impl InFlight {
     pub fn new(
         id: u64,
         frame: RequestFrame,
         started_ns: u64,
         body_complete: bool,
         effects: Option<Arc<dyn EffectSink>>,
-    ) -> Exchange {
-        Exchange {
+    ) -> InFlight {
+        InFlight {
             id,
             frame,
             started_ns,
             body_complete,
-            state: Mutex::new(State {
-                place: Place::Waiting,
+            state: Mutex::new(RequestState {
+                place: Position::Waiting,
                 wanted: true,
                 waker: None,
                 child: None,
@@ -129,12 +129,12 @@ impl Exchange {
 
     /// Its changing part. A panic elsewhere while it was held leaves nothing half done that
     /// matters more than going on.
-    pub fn lock(&self) -> MutexGuard<'_, State> {
+    pub fn lock(&self) -> MutexGuard<'_, RequestState> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 }
 
-impl State {
+impl RequestState {
     /// Notes that this child runs the request, and when the front first knew it.
     pub fn claimed_by(&mut self, child: ChildId, now_ns: impl FnOnce() -> u64) {
         if self.child != Some(child) {
@@ -204,8 +204,8 @@ impl State {
     }
 
     /// Goes on as far as possible without waiting. The caller acts on the step, and on
-    /// [`State::place`]: a slot found done has been read to its end and is to be given back (the
-    /// place stays [`Place::Slot`]; `give_back` is set).
+    /// [`RequestState::place`]: a slot found done has been read to its end and is to be given back (the
+    /// place stays [`Position::Slot`]; `give_back` is set).
     pub fn advance(
         &mut self,
         port: &FrontPort,
@@ -219,8 +219,8 @@ impl State {
                 Err(error) => return Step::Failed(error),
             }
             let slot = match self.place {
-                Place::Slot(slot) if !*give_back => slot,
-                Place::Waiting => {
+                Position::Slot(slot) if !*give_back => slot,
+                Position::Waiting => {
                     return match self.verdict.take() {
                         Some(error) => Step::Failed(error),
                         None => Step::Pending,

@@ -9,8 +9,10 @@ use howdah_proto::shm::ChildId;
 
 use super::super::children::Child;
 use super::super::pidfd::{self, Origin};
-use super::super::zygote::Nonsense;
-use super::{Census, ExecError, INFANT, Life, Link, Ordering, Supervisor, Zygote, pm, sys};
+use super::super::zygote::ProtocolError;
+use super::{
+    Census, ExecError, INFANT, Life, Ordering, Supervisor, ZygoteClient, ZygoteState, pm, sys,
+};
 use crate::common::process;
 
 impl Supervisor {
@@ -25,15 +27,15 @@ impl Supervisor {
         fd: Option<OwnedFd>,
         generation: u64,
         now: Instant,
-    ) -> Result<(), Nonsense> {
+    ) -> Result<(), ProtocolError> {
         if !self.is_starting(id, generation) {
-            return Err(Nonsense::of("spawned", "no such child was requested"));
+            return Err(ProtocolError::of("spawned", "no such child was requested"));
         }
-        let zygote = self.link_of(generation).map(Link::pid);
+        let zygote = self.link_of(generation).map(ZygoteClient::pid);
         let origin = fd.as_ref().map(|fd| pidfd::origin(fd.as_fd(), pid, zygote));
         if origin == Some(Origin::Other) {
             let why = format!("process {pid} is not a child of the zygote's");
-            return Err(Nonsense::of("spawned", &why));
+            return Err(ProtocolError::of("spawned", &why));
         }
         let Some(child) = self.children.get(id) else {
             return Ok(());
@@ -77,11 +79,11 @@ impl Supervisor {
             } => ExecError::ResponseCorrupt,
             _ => ExecError::ChildDied(exit),
         };
-        let (mut lost, mut told) = (0, false);
+        let (mut lost, mut awaited) = (0, false);
         for lane in &self.shared.lanes {
             let gone = lane.child_gone(&self.shared, id, &verdict);
             lost += gone.requests;
-            told |= gone.told;
+            awaited |= gone.awaited;
         }
         if matches!(child.life, Life::Booting) {
             return self.boot_ended(&child, exit, now);
@@ -94,7 +96,7 @@ impl Supervisor {
             let how = process::exit_text(exit);
             // The line about the request, an error, says the same and more.
             self.say(
-                if told { Level::Info } else { Level::Warning },
+                if awaited { Level::Info } else { Level::Warning },
                 "ChildDied",
                 &format!(
                     "child {} (pid {}) ended by {how} after {served} requests; {lost} request lost",
@@ -128,9 +130,9 @@ impl Supervisor {
     }
 
     /// A zygote that does not answer a fork command, or does not tell of a child's end, within
-    /// `patience.fork` is stuck: it is killed, and what follows is as for any dead zygote.
+    /// `timeouts.fork` is stuck: it is killed, and what follows is as for any dead zygote.
     pub(super) fn look_for_a_stuck_zygote(&mut self, now: Instant) {
-        let limit = self.shared.config.patience.fork;
+        let limit = self.shared.config.timeouts.fork;
         if now.duration_since(self.deaths_looked_at) >= Duration::from_secs(1).min(limit / 4) {
             self.deaths_looked_at = now;
             for child in self.children.iter_mut() {
@@ -153,7 +155,7 @@ impl Supervisor {
         } else {
             return;
         };
-        if let Zygote::Ready { link } = &self.zygote {
+        if let ZygoteState::Ready { link } = &self.zygote {
             link.kill();
             let message = format!(
                 "the zygote (pid {}) {silent} for {limit:?} and is killed",
@@ -248,7 +250,7 @@ impl Supervisor {
 
     /// Asks the zygote to fork a child.
     pub(super) fn fork(&mut self, now: Instant) -> Option<ChildId> {
-        let Zygote::Ready { link } = &self.zygote else {
+        let ZygoteState::Ready { link } = &self.zygote else {
             return None;
         };
         let id = self.children.begin(self.generation, now)?;

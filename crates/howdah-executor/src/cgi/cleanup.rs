@@ -10,9 +10,9 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::sync::{oneshot, watch};
 
-use super::Shared;
-use crate::programs::link::{Fate, Process};
-use crate::programs::places::Place;
+use super::CgiShared;
+use crate::programs::slot_queue::Permit;
+use crate::programs::spawner_client::{Fate, Process};
 
 /// Most bytes of standard error that a request may put into the log.
 const MOST: usize = 64 * 1024;
@@ -20,15 +20,15 @@ const MOST: usize = 64 * 1024;
 const LONGEST_LINE: usize = 8 * 1024;
 
 /// Cuts what a request's program writes to its standard error into lines for the log.
-struct Lines {
-    shared: Arc<Shared>,
+struct StderrLines {
+    shared: Arc<CgiShared>,
     frame: Arc<RequestFrame>,
     request: u64,
     line: Vec<u8>,
     left: usize,
 }
 
-impl Lines {
+impl StderrLines {
     fn take(&mut self, bytes: &[u8]) {
         for b in bytes {
             if *b == b'\n' || self.line.len() == LONGEST_LINE {
@@ -62,15 +62,15 @@ impl Lines {
 /// Looks after a process until it has ended and `over` says (or is dropped to say) that nobody
 /// signals it any more. `fate` informs the run.
 pub(super) async fn run(
-    shared: Arc<Shared>,
+    shared: Arc<CgiShared>,
     (request, frame): (u64, Arc<RequestFrame>),
     mut process: Process,
-    place: Place,
+    place: Permit,
     mut stderr: pipe::Receiver,
     mut over: oneshot::Receiver<()>,
     fate: watch::Sender<Option<Fate>>,
 ) {
-    let mut lines = Lines {
+    let mut lines = StderrLines {
         shared,
         frame,
         request,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use super::{
-    Ask, Condition, ExecError, KILL_GRACE, LEAVE_LIMIT, Life, Ordering, Supervisor, Zygote,
+    Ask, Condition, ExecError, KILL_GRACE, LEAVE_LIMIT, Life, Ordering, Supervisor, ZygoteState,
 };
 
 /// How often to look, at an end, for what children hand back: they ring front threads only.
@@ -70,13 +70,15 @@ impl Supervisor {
             .iter()
             .any(|c| matches!(c.life, Life::Starting));
         if self.children.is_empty() || (late && starting) {
-            let was = std::mem::replace(&mut self.zygote, Zygote::Gone);
+            let was = std::mem::replace(&mut self.zygote, ZygoteState::Gone);
             self.zygote = match was {
-                Zygote::Starting { link, .. } | Zygote::Ready { link } => Zygote::Leaving {
-                    link: link.hang_up(),
-                    kill_at: now + LEAVE_LIMIT,
-                },
-                Zygote::Asleep | Zygote::None { .. } => Zygote::Gone,
+                ZygoteState::Starting { link, .. } | ZygoteState::Ready { link } => {
+                    ZygoteState::Leaving {
+                        link: link.hang_up(),
+                        kill_at: now + LEAVE_LIMIT,
+                    }
+                }
+                ZygoteState::Asleep | ZygoteState::None { .. } => ZygoteState::Gone,
                 other => other,
             };
             return Duration::from_millis(1);
@@ -86,8 +88,8 @@ impl Supervisor {
 
     pub(super) fn fail_claimed(&self, error: &ExecError) {
         for lane in &self.shared.lanes {
-            for (_, exchange, _) in lane.claimed() {
-                let mut state = exchange.lock();
+            for (_, in_flight, _) in lane.claimed() {
+                let mut state = in_flight.lock();
                 state.verdict.get_or_insert_with(|| error.clone());
                 if let Some(waker) = state.waker.take() {
                     waker.wake();

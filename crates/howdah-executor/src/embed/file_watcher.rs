@@ -18,7 +18,7 @@ use super::glob::Glob;
 const MOST_DIRECTORIES: usize = 8192;
 
 /// Watches the files of one pool; see the module's documentation.
-pub(super) struct Watch {
+pub(super) struct FileWatcher {
     inotify: OwnedFd,
     globs: Vec<Glob>,
     directories: HashMap<i32, PathBuf>,
@@ -28,16 +28,16 @@ pub(super) struct Watch {
     complaint: Option<String>,
 }
 
-impl Watch {
+impl FileWatcher {
     /// Begins to watch; a relative pattern counts from `base`.
-    pub fn start(patterns: &[String], base: &Path) -> Result<Watch, String> {
+    pub fn start(patterns: &[String], base: &Path) -> Result<FileWatcher, String> {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
             .map_err(|e| format!("cannot watch files: {e} (fs.inotify.max_user_instances?)"))?;
         let globs: Vec<Glob> = patterns
             .iter()
             .flat_map(|text| Glob::parse(text, base))
             .collect();
-        let mut watch = Watch {
+        let mut watch = FileWatcher {
             inotify,
             globs: globs.clone(),
             directories: HashMap::new(),
@@ -156,7 +156,7 @@ mod tests {
     fn a_change_is_seen_wherever_a_pattern_names_it_and_nowhere_else() {
         let dir = std::env::temp_dir().join(format!("howdah-watch-{}", std::process::id()));
         std::fs::create_dir_all(dir.join("src/deep")).unwrap();
-        let mut watch = Watch::start(&["src/**/*.php".to_owned()], &dir).unwrap();
+        let mut watch = FileWatcher::start(&["src/**/*.php".to_owned()], &dir).unwrap();
         assert_eq!(watch.changed(), None);
         std::fs::write(dir.join("src/a.txt"), "").unwrap();
         std::fs::write(dir.join("b.php"), "").unwrap();
@@ -183,7 +183,7 @@ mod tests {
             std::fs::create_dir_all(dir.join(release).join("src")).unwrap();
         }
         std::os::unix::fs::symlink("1", dir.join("current")).unwrap();
-        let mut watch = Watch::start(&["current/**/*.php".to_owned()], &dir).unwrap();
+        let mut watch = FileWatcher::start(&["current/**/*.php".to_owned()], &dir).unwrap();
         assert_eq!((watch.changed(), watch.take_complaint()), (None, None));
         std::fs::write(dir.join("1/src/a.php"), "").unwrap();
         assert_eq!(watch.changed(), Some(dir.join("current/src/a.php")));
@@ -197,7 +197,8 @@ mod tests {
 
     #[test]
     fn a_directory_that_is_not_there_is_told() {
-        let mut watch = Watch::start(&["/no/such/place/*.php".to_owned()], Path::new("/")).unwrap();
+        let mut watch =
+            FileWatcher::start(&["/no/such/place/*.php".to_owned()], Path::new("/")).unwrap();
         assert!(watch.take_complaint().unwrap().contains("/no/such/place"));
     }
 }
