@@ -3,21 +3,29 @@
 
     scripts/old-and-new.py OLD NEW [TURNS]
 
-OLD and NEW are directories with `howdah` and `howdah-php`; TURNS is 5 by default (three minutes). Needs
-root for www-data, taskset, and two cores: the front and the load (`howdah bench` of NEW) share core 0, so
-that neither ever has to wake the other on another core, which costs more the longer the other sleeps;
-PHP has core 1. A row gives the medians of the turns and the smallest and largest ratio of one turn.
+OLD and NEW are directories with `howdah` and `howdah-php`, NEW also with `howdah-bench`; TURNS is 5 by
+default (four minutes). Needs root for www-data, taskset, php-fpm and two cores: the front and the load
+(`howdah bench` of NEW) share core 0, so that neither ever has to wake the other on another core, which
+costs more the longer the other sleeps; PHP has core 1. A row gives the medians of the turns and the smallest and largest ratio of one turn.
 """
 import json, os, pathlib, resource, socket, statistics, subprocess, sys, tempfile, time
 
 IDLE = 10_000
-LOADS = [  # name, cache, path, flags of the load tester
-    ("hello", False, "/hello.php", []),
-    ("static, 24 bytes", False, "/tiny.txt", []),
-    ("static, five deep", False, "/a/b/c/d/e/tiny.txt", []),
-    ("hit, 6.7 KB", True, "/page.php", []),
-    ("hit, br", True, "/page.php", ["-H", "Accept-Encoding: br"]),
-    ("upload of 1 MB", False, "/upload.php", ["-p", "UPLOAD"]),
+KINDS = {  # lines of the pool, lines of the site
+    "embed": ('pm = "static"\nmax_children = 4\n', ""),
+    "cache": ('pm = "static"\nmax_children = 4\n', 'cache = "on"\n'),
+    "worker": ('mode = "worker"\nworker = "SITE/worker.php"\nmax_children = 4\n', 'front_controller = "/worker.php"\n'),
+    "fastcgi": ('mode = "fastcgi"\nfastcgi = ["unix:FPM"]\nmax_connections = 4\n', ""),
+}
+LOADS = [  # name, kind, path, flags of the load tester
+    ("hello", "embed", "/hello.php", []),
+    ("static, 24 bytes", "embed", "/tiny.txt", []),
+    ("static, five deep", "embed", "/a/b/c/d/e/tiny.txt", []),
+    ("hit, 6.7 KB", "cache", "/page.php", []),
+    ("hit, br", "cache", "/page.php", ["-H", "Accept-Encoding: br"]),
+    ("worker", "worker", "/any", []),
+    ("fastcgi, hello", "fastcgi", "/hello.php", []),
+    ("upload of 1 MB", "embed", "/upload.php", ["-p", "UPLOAD"]),
 ]
 SITE = {
     "hello.php": '<?php echo "Hello, world!";',
@@ -25,22 +33,45 @@ SITE = {
     "a/b/c/d/e/tiny.txt": "twenty-four bytes, plain",
     "page.php": '<?php header("Content-Type: text/html"); echo str_repeat("<p>Lorem ipsum dolor sit amet '
     '9dd4e461268c8034f5c8564e155c67a6</p>\n", 100);',
+    "worker.php": '<?php while (frankenphp_handle_request(function () { echo "Hello, world!"; }));',
     "upload.php": '<?php echo strlen(file_get_contents("php://input"));',
 }
 
 
-class Server:
-    """A running build; `cache`: with its page cache on."""
+class Fpm:
+    """php-fpm with four processes on core 1."""
 
-    def __init__(self, directory, build, cache):
+    def __init__(self, directory):
+        self.socket = directory / "fpm.sock"
+        config = directory / "fpm.conf"
+        config.write_text(
+            f"[global]\nerror_log = {directory}/fpm.log\n[www]\nuser = www-data\nlisten = {self.socket}\n"
+            "listen.owner = www-data\npm = static\npm.max_children = 4\nlisten.backlog = 4096\n")
+        program = next(iter(sorted(pathlib.Path("/usr/sbin").glob("php-fpm*"))), None)
+        if program is None:
+            sys.exit("php-fpm is missing: scripts/setup-debian.sh test")
+        self.master = subprocess.Popen(["taskset", "-c", "1", program, "-F", "-O", "-y", config],
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for _ in range(300):
+            if self.socket.exists():
+                return
+            time.sleep(0.1)
+        sys.exit(f"{program} does not start: {directory}/fpm.log")
+
+
+class Server:
+    """A running build, set up as one of `KINDS`."""
+
+    def __init__(self, directory, build, kind, fpm):
         self.bench = build / "howdah"
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self.log = directory / f"{self.port}.log"
         config = directory / f"{self.port}.toml"
-        config.write_text(
-            f'listen = "127.0.0.1:{self.port}"\nuser = "www-data"\n[pool.www]\npm = "static"\nmax_children = 4\n'
-            f'[[site]]\nroot = "{directory}/site"\n' + 'cache = "on"\n' * cache)
+        pool, site = KINDS[kind]
+        pool = pool.replace("SITE", f"{directory}/site").replace("FPM", str(fpm.socket))
+        config.write_text(f'listen = "127.0.0.1:{self.port}"\nuser = "www-data"\n[pool.www]\n{pool}'
+                          f'[[site]]\nroot = "{directory}/site"\n{site}')
         with open(self.log, "w") as log:
             self.master = subprocess.Popen([build / "howdah", "serve", "--config", config], stdout=log, stderr=log)
         self.front = None
@@ -134,28 +165,28 @@ def main():
             (directory / "site" / file).parent.mkdir(parents=True, exist_ok=True)
             (directory / "site" / file).write_text(text)
         (directory / "megabyte").write_bytes(b"x" * 1_000_000)
-        servers = {}
+        servers, fpm = {}, Fpm(directory)
         try:
-            for cache in (False, True):
+            for kind in KINDS:
                 for name, build in builds.items():
-                    servers[name, cache] = Server(directory, build, cache)
+                    servers[name, kind] = Server(directory, build, kind, fpm)
             measure(servers, directory, turns)
         finally:
-            for server in servers.values():
+            for server in [*servers.values(), fpm]:
                 server.master.terminate()
-            for server in servers.values():
+            for server in [*servers.values(), fpm]:
                 server.master.wait()
 
 
 def measure(servers, directory, turns):
-    tester = servers["new", False].bench
+    tester = servers["new", "embed"].bench
     print(f"{'':18} {'old us':>8} {'new us':>8}  CPU new/old          {'old /s':>8} {'new /s':>8}  rate new/old")
-    for name, cache, path, flags in LOADS:
+    for name, kind, path, flags in LOADS:
         flags = [str(directory / "megabyte") if flag == "UPLOAD" else flag for flag in flags]
         results = {"old": [], "new": []}
         for turn in range(turns):
             for build in ("old", "new") if turn % 2 == 0 else ("new", "old"):
-                server = servers[build, cache]
+                server = servers[build, kind]
                 server.load(tester, path, flags, 1)
                 results[build].append(server.load(tester, path, flags, 2))
         columns = []
@@ -168,7 +199,7 @@ def measure(servers, directory, turns):
         print(f"{name:18} {cpu_old:8.2f} {cpu_new:8.2f}  {cpu:.2f} {cpus:15} {rate_old:8.0f} {rate_new:8.0f}"
               f"  {rate:.2f} {rates}", flush=True)
     for build in ("old", "new"):
-        print(f"{build}: an idle connection of {IDLE} takes {idle(servers[build, False]):.2f} KiB", flush=True)
+        print(f"{build}: an idle connection of {IDLE} takes {idle(servers[build, 'embed']):.2f} KiB", flush=True)
 
 
 if __name__ == "__main__":
