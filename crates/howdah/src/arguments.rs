@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
     override_usage = "howdah <COMMAND>",
     max_term_width = 100,
     after_help = "Exit codes: 0 done, 1 failed, 2 command line, 3 configuration, 4 PHP missing or unfit, \
-                  5 address in use or not ours to take, 6 no server to talk to, 7 howdah-bench missing"
+                  5 address in use or not permitted, 6 no server to talk to, 7 howdah-bench missing"
 )]
 pub struct Arguments {
     /// Print the versions of Howdah and of PHP
@@ -27,8 +27,8 @@ pub struct Arguments {
     pub command: Option<Command>,
 }
 
-/// What other servers call an option, and what is meant here.
-const ELSEWHERE: &[(&[&str], &str)] = &[
+/// Options of other servers, and what to write here.
+const OTHER_SERVERS_OPTIONS: &[(&[&str], &str)] = &[
     (
         &["--port", "-p", "-P"],
         "the port is part of the address: --listen 8080 (this machine alone) or --listen :8080 (everybody)",
@@ -68,7 +68,7 @@ fn hint(error: &mut clap::Error) {
     let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg) else {
         return;
     };
-    let known = ELSEWHERE
+    let known = OTHER_SERVERS_OPTIONS
         .iter()
         .find(|(names, _)| names.contains(&given.as_str()));
     if let Some((_, meant)) = known {
@@ -81,28 +81,41 @@ fn hint(error: &mut clap::Error) {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Serve a directory, or what a configuration file says.
+    /// Serve a directory, or the sites of a configuration file.
+    #[command(after_help = "Examples:\n  \
+        howdah serve public --listen :8080\n  \
+        howdah serve --config /etc/howdah/howdah.toml")]
     Serve(Box<Serve>),
     /// Run a script written for Swoole's HTTP server.
+    #[command(after_help = "Example:\n  howdah run --listen :9501 server.php")]
     Run(Run),
-    /// Run PHP on the command line; what it writes to databases reaches the server's page cache.
+    /// Run PHP on the command line, and report its database writes to the server's page cache.
+    #[command(after_help = "Example:\n  howdah php wp-cron.php")]
     Php(Php),
-    /// Check a configuration file and report all mistakes; or show what `serve DIR` would choose.
+    /// Check a configuration file and report all mistakes, or show what `serve DIR` would choose.
+    #[command(after_help = "Examples:\n  \
+        howdah check --config howdah.toml\n  \
+        howdah check --route 'POST /login'\n  \
+        howdah check --explain queue_size")]
     Check(Check),
     /// Show what the server and its PHP processes are doing.
+    #[command(after_help = "Example:\n  howdah status --watch")]
     Status(Status),
     /// Load new code, php.ini and configuration without dropping a request.
+    #[command(after_help = "Example, after a deployment:\n  howdah reload")]
     Reload(Target),
     /// Purge pages from the page cache, or explain why one is not in it.
     Cache(Cache),
-    /// Stop the server: running requests are finished first.
+    /// Stop the server after its running requests.
+    #[command(after_help = "Example:\n  howdah stop --timeout 30s")]
     Stop(Stop),
     /// Run the five benchmarks, Howdah beside its rivals, on this machine.
     // This and the next are for the list: they are `howdah-bench`'s (`commands::external`).
     Compare,
     /// Measure a web server, and report how reliable the figures are (takes ab's options).
     Bench,
-    /// Show the modes in which PHP can be run, and which of them work on this machine.
+    /// Show the modes in which Howdah can run PHP, and which of them work on this machine.
+    #[command(after_help = "Example:\n  howdah modes")]
     Modes(Modes),
     /// Print the versions of Howdah and of PHP.
     Version,
@@ -123,15 +136,15 @@ pub struct Serve {
     /// Address to listen on: HOST:PORT, :PORT, PORT or unix:PATH; may be repeated [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     pub listen: Vec<String>,
-    /// How PHP is run, in every pool: `embed`, `worker`, `fastcgi`, `pool` or `cgi`; see `howdah modes` [default: embed]
+    /// How every pool runs PHP: `embed`, `worker`, `fastcgi`, `pool` or `cgi`; see `howdah modes` [default: embed]
     #[arg(long, value_name = "MODE")]
     pub mode: Option<String>,
     /// FastCGI backends of every pool: unix:PATH, HOST:PORT, HOST:FIRST-LAST; several separated by
     /// commas. Means `--mode fastcgi`
     #[arg(long, value_name = "ADDRESSES")]
     pub fastcgi: Option<String>,
-    /// Script that each PHP process boots once and that then asks for requests
-    /// (frankenphp_handle_request). Means `--mode worker`
+    /// Script that each PHP process boots once, and that then handles requests by
+    /// frankenphp_handle_request(). Means `--mode worker`
     #[arg(long, value_name = "SCRIPT")]
     pub worker: Option<PathBuf>,
     /// PHP processes of every pool (mode fastcgi: of each backend): a number or `auto`
@@ -174,7 +187,7 @@ pub struct Serve {
 /// `howdah run`
 #[derive(Args, Debug)]
 pub struct Run {
-    /// Listen here, whatever the script names: HOST:PORT, :PORT or unix:PATH; port 0 is any
+    /// Address to listen on in place of the script's: HOST:PORT, :PORT or unix:PATH; port 0: any free port
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<String>,
     /// php.ini in place of the one PHP would find
@@ -183,7 +196,7 @@ pub struct Run {
     /// PHP setting, as php's own -d; may be repeated
     #[arg(short = 'd', value_name = "NAME=VALUE")]
     pub define: Vec<String>,
-    /// The script, and what it finds in $argv
+    /// The script, and its arguments ($argv)
     #[arg(
         required = true,
         trailing_var_arg = true,
@@ -214,7 +227,7 @@ pub struct Php {
     /// Run this PHP code, without <?php, in place of a script
     #[arg(short = 'r', value_name = "CODE", allow_hyphen_values = true)]
     pub run: Option<String>,
-    /// The script, and what it finds in $argv; without one, or `-`, it is read from the standard input
+    /// The script, and its arguments ($argv); without one, or with `-`, read it from the standard input
     #[arg(
         trailing_var_arg = true,
         allow_hyphen_values = true,
@@ -235,8 +248,8 @@ pub struct Check {
     /// Explain a configuration key (`pool.*.queue_size`, or any part of one), then exit
     #[arg(long, value_name = "KEY")]
     pub explain: Option<String>,
-    /// Print how a request would be routed (`/path?query`, `http://host/path`, `POST /path`), then
-    /// exit; without a configuration file, in the application found in DIR or the current directory
+    /// Print how a request would be routed (`/path?query`, `http://host/path`, `POST /path`), then exit.
+    /// Without a configuration file: in the application in DIR or the current directory
     #[arg(long, value_name = "REQUEST")]
     pub route: Option<String>,
 }
@@ -244,7 +257,7 @@ pub struct Check {
 /// Which server is meant.
 #[derive(Args, Clone, Debug)]
 pub struct Target {
-    /// The server's control socket; not needed while only one server runs
+    /// The server's control socket; needed only if several servers run
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
     /// The server's configuration file, to find its control socket
@@ -258,7 +271,7 @@ pub struct Status {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub target: Target,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
     /// On a terminal, refresh every second until `q` is pressed
@@ -277,9 +290,16 @@ pub struct Cache {
 /// What `howdah cache` can do.
 #[derive(Debug, Subcommand)]
 pub enum CacheCommand {
-    /// Purge pages: by path or URL, by tag, or all.
+    /// Purge pages by path or URL, by tag, or all of them.
+    #[command(after_help = "Examples:\n  \
+        howdah cache purge /blog/ '/shop/*'\n  \
+        howdah cache purge --tag post-42 --soft\n  \
+        howdah cache purge --all")]
     Purge(CachePurge),
     /// Explain what the cache would do with a request, and why.
+    #[command(
+        after_help = "Example:\n  howdah cache explain https://example.org/blog/ -H 'Cookie: theme=dark'"
+    )]
     Explain(CacheExplain),
 }
 
@@ -294,10 +314,10 @@ pub struct CachePurge {
     /// Pages with this tag; may be repeated
     #[arg(long)]
     pub tag: Vec<String>,
-    /// Every page
+    /// All pages
     #[arg(long)]
     pub all: bool,
-    /// Only of the site of this name
+    /// Purge only pages of the site of this name
     #[arg(long)]
     pub site: Option<String>,
     /// Soft purge: serve the old pages while new ones are rendered
@@ -324,7 +344,7 @@ pub struct Stop {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub target: Target,
-    /// How long running requests may take, as `30s` [default: the configuration's timeouts.drain]
+    /// How long running requests may still take, such as `30s` [default: the configuration's timeouts.drain]
     #[arg(long, value_name = "TIME")]
     pub timeout: Option<String>,
 }
@@ -369,7 +389,7 @@ pub struct Spawner {
 /// `howdah modes`
 #[derive(Args, Debug)]
 pub struct Modes {
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }

@@ -22,7 +22,7 @@ pub fn php() -> ExitCode {
     ExitCode::from(4)
 }
 
-/// An address, control socket or pid file is in use, or not ours to take.
+/// An address, control socket or pid file is in use, or not permitted.
 pub fn address() -> ExitCode {
     ExitCode::from(5)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use howdah_server::cache::admin::AdminCommand;
 
-use super::client::{Patience, ask};
+use super::client::{Wait, ask};
 use crate::arguments::{Cache, CacheCommand, Target};
 use crate::exit;
 use crate::master::control::Ask;
@@ -13,7 +13,7 @@ use crate::master::control::Ask;
 /// `howdah cache …`
 pub fn run(cache: Cache) -> ExitCode {
     match cache.command {
-        CacheCommand::Purge(purge) => tell(
+        CacheCommand::Purge(purge) => ask_and_print(
             &purge.target,
             AdminCommand::Purge {
                 site: purge.site,
@@ -23,7 +23,7 @@ pub fn run(cache: Cache) -> ExitCode {
                 soft: purge.soft,
             },
         ),
-        CacheCommand::Explain(explain) => tell(
+        CacheCommand::Explain(explain) => ask_and_print(
             &explain.target,
             AdminCommand::Explain {
                 url: explain.url,
@@ -33,9 +33,9 @@ pub fn run(cache: Cache) -> ExitCode {
     }
 }
 
-fn tell(target: &Target, question: AdminCommand) -> ExitCode {
+fn ask_and_print(target: &Target, question: AdminCommand) -> ExitCode {
     let question = Ask::Cache { ask: question };
-    let answer = match ask(target, &question, Patience::Time(Duration::from_secs(10))) {
+    let answer = match ask(target, &question, Wait::AtMost(Duration::from_secs(10))) {
         Ok(answer) => answer,
         Err(why) => {
             eprintln!("howdah: {why}");

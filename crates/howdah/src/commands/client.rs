@@ -16,24 +16,24 @@ const IDENTITY: Duration = Duration::from_secs(15);
 
 /// How long an answer may take.
 #[derive(Clone, Copy, Debug)]
-pub enum Patience {
+pub enum Wait {
     /// This long, whatever the server is doing.
-    Time(Duration),
+    AtMost(Duration),
     /// As long as the server's master lives: the server has limits of its own for this.
     WhileItLives,
 }
 
 /// Asks the server that is meant; the error says why there is no answer.
-pub fn ask(target: &Target, question: &Ask, patience: Patience) -> Result<Answer, String> {
+pub fn ask(target: &Target, question: &Ask, wait: Wait) -> Result<Answer, String> {
     let (path, stream) = connect(target)?;
-    converse(&path, &stream, question, patience)
+    converse(&path, &stream, question, wait)
 }
 
 fn converse(
     path: &Path,
     stream: &UnixStream,
     question: &Ask,
-    patience: Patience,
+    wait: Wait,
 ) -> Result<Answer, String> {
     let failed = |error: io::Error| {
         let path = path.display();
@@ -47,12 +47,12 @@ fn converse(
             _ => format!("NoAnswer: no answer from the server at {path}: {error}"),
         }
     };
-    let wait = match patience {
-        Patience::Time(wait) => wait,
-        Patience::WhileItLives => IDENTITY,
+    let timeout = match wait {
+        Wait::AtMost(time) => time,
+        Wait::WhileItLives => IDENTITY,
     };
-    stream.set_read_timeout(Some(wait)).map_err(failed)?;
-    stream.set_write_timeout(Some(wait)).map_err(failed)?;
+    stream.set_read_timeout(Some(timeout)).map_err(failed)?;
+    stream.set_write_timeout(Some(timeout)).map_err(failed)?;
     let mut line = serde_json::to_vec(question).map_err(|e| failed(e.into()))?;
     line.push(b'\n');
     let mut out = stream;
@@ -64,12 +64,12 @@ fn converse(
             Ok(_) => break,
             Err(error)
                 if error.kind() == io::ErrorKind::WouldBlock
-                    && matches!(patience, Patience::WhileItLives) =>
+                    && matches!(wait, Wait::WhileItLives) =>
             {
                 // A master that answers this is alive and still at work on the question. One of a version
                 // that does not know `who` answers, too: that it does not.
                 let other = UnixStream::connect(path).map_err(failed)?;
-                converse(path, &other, &Ask::Who, Patience::Time(IDENTITY))?;
+                converse(path, &other, &Ask::Who, Wait::AtMost(IDENTITY))?;
             }
             Err(error) => return Err(failed(error)),
         }
@@ -163,7 +163,7 @@ fn of_configuration(file: &Path, directory: &Path, alive: Vec<PathBuf>) -> Resul
 /// Asks on a connection of its own: a server answers one question on each.
 fn who(path: &Path) -> Option<Facts> {
     let stream = UnixStream::connect(path).ok()?;
-    converse(path, &stream, &Ask::Who, Patience::Time(IDENTITY))
+    converse(path, &stream, &Ask::Who, Wait::AtMost(IDENTITY))
         .ok()?
         .server
 }
@@ -205,8 +205,8 @@ mod tests {
         let listener = UnixListener::bind(&path).unwrap();
         let ask = || {
             let stream = UnixStream::connect(&path).unwrap();
-            let patience = Patience::Time(Duration::from_millis(20));
-            converse(&path, &stream, &Ask::Status, patience).unwrap_err()
+            let wait = Wait::AtMost(Duration::from_millis(20));
+            converse(&path, &stream, &Ask::Status, wait).unwrap_err()
         };
         let why = ask();
         let named = format!("NoAnswer: the server at {} has not", path.display());

@@ -15,7 +15,7 @@ use howdah_server::cache::admin::{self, AdminCommand};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 
-use super::client::{self, Patience};
+use super::client::{self, Wait};
 use crate::arguments::Php;
 use crate::master::control::{self, Ask};
 use crate::{exit, php, sys};
@@ -259,7 +259,7 @@ impl Told<'_> {
                 purges: self.purges.words.clone(),
             },
         };
-        let answer = client::ask(&self.arguments.target, &question, Patience::Time(PATIENCE));
+        let answer = client::ask(&self.arguments.target, &question, Wait::AtMost(PATIENCE));
         self.last = Some(Instant::now());
         self.failure = match answer {
             Ok(answer) => {

@@ -6,10 +6,10 @@ mod check_directory;
 mod client;
 pub mod command_line;
 pub mod external;
+pub mod lifecycle;
 pub mod modes;
 pub mod run;
 pub mod status;
-pub mod steer;
 mod watch;
 
 use std::io::{self, Write};

@@ -7,7 +7,7 @@ use howdah_server::admin::{ServerStatus, StatusForm};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::client::{Patience, ask};
+use super::client::{Wait, ask};
 use super::watch;
 use crate::arguments::Status;
 use crate::exit;
@@ -18,8 +18,8 @@ pub fn run(status: &Status) -> ExitCode {
     if status.watch {
         return watch::run(&status.target);
     }
-    let patience = Patience::Time(Duration::from_secs(10));
-    let answer = ask(&status.target, &Ask::Status, patience);
+    let wait = Wait::AtMost(Duration::from_secs(10));
+    let answer = ask(&status.target, &Ask::Status, wait);
     let answer = match answer {
         Ok(answer) => answer,
         Err(why) => {

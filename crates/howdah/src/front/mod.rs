@@ -4,13 +4,13 @@
 //!
 //! - [`running`]: servers, pools and logs of a configuration, and the change from one to the next.
 //! - [`launcher`]: zygotes, started by the master.
-//! - [`desk`]: a thread for what may wait, so that the line's thread never does.
-//! - [`farewell`]: what a stop waits for, in words.
+//! - [`background`]: a thread for what may wait, so that the line's thread never does.
+//! - [`stop_progress`]: which requests a stop waits for.
 
-mod desk;
-mod farewell;
+mod background;
 mod launcher;
 mod running;
+mod stop_progress;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
@@ -25,7 +25,7 @@ use howdah_server::request::Front;
 use crate::config::{self, Settings, Source};
 use crate::link::{Configuration, Link, Received, ToFront, ToMaster, read_text, text_file};
 use crate::{exit, sys};
-use desk::Task;
+use background::Task;
 use launcher::Launches;
 use running::Running;
 
@@ -52,7 +52,7 @@ impl Shared {
 }
 
 /// A configuration that has been read, with what it needs open.
-struct Order {
+struct NewConfig {
     generation: u64,
     settings: Settings,
     error_log: Option<OwnedFd>,
@@ -64,7 +64,7 @@ struct Order {
 /// A configuration on its way to the worker ([`work`]).
 enum Incoming {
     /// The first is read before any thread is started, because it names the user to become.
-    First(Box<Order>),
+    First(Box<NewConfig>),
     /// The worker reads later ones itself: reading looks at every site's directory and may take long.
     Later(Box<Configuration>, Vec<OwnedFd>),
 }
@@ -72,19 +72,40 @@ enum Incoming {
 /// `howdah front`
 pub fn run(link: i32) -> ExitCode {
     howdah_server::memory::fit_address_space();
-    let link = match sys::inherited(link) {
-        Ok(fd) => Link::new(fd),
-        Err(error) => {
-            eprintln!("howdah: front: no line to a master ({error}); start `howdah serve` instead");
+    let (link, _blocked) = match prepare(link) {
+        Ok(prepared) => prepared,
+        Err(why) => {
+            eprintln!("howdah: front: {why}");
             return exit::failed();
         }
     };
+    let mut front = FrontProcess {
+        launches: Launches::new(link.clone()),
+        link,
+        shared: Arc::default(),
+        threads: None,
+    };
+    front.shared.drain.store(10_000, Ordering::Relaxed);
+    loop {
+        match front.link.receive::<ToFront>() {
+            Received::Nothing => {}
+            Received::Message(message, fds) => {
+                if let Err(failed) = front.handle(message, fds) {
+                    return failed;
+                }
+            }
+            Received::Closed => front.stop_without_master(),
+        }
+    }
+}
+
+/// The line to the master, and the signals that are blocked as long as the process lives.
+fn prepare(link: i32) -> Result<(Link, sys::SignalDescriptor), String> {
+    let link = sys::inherited(link)
+        .map_err(|error| format!("no line to a master ({error}); start `howdah serve` instead"))?;
     // PHP may run as the same user, always so without root: neither other sites' requests in our memory
     // nor our descriptors are for its scripts.
-    if let Err(error) = sys::set_dumpable(false) {
-        eprintln!("howdah: front: cannot close our memory: {error}");
-        return exit::failed();
-    }
+    sys::set_dumpable(false).map_err(|error| format!("cannot close our memory: {error}"))?;
     // The master decides: a service manager that signals the whole group stops nothing half-way.
     let blocked = sys::SignalDescriptor::new(&[
         libc::SIGTERM,
@@ -94,39 +115,30 @@ pub fn run(link: i32) -> ExitCode {
         libc::SIGUSR1,
         libc::SIGUSR2,
     ]);
-    if let Err(error) = blocked {
-        eprintln!("howdah: front: cannot block signals: {error}");
-        return exit::failed();
-    }
-    let launches = Launches::new(link.clone());
-    let shared = Arc::new(Shared::default());
-    shared.drain.store(10_000, Ordering::Relaxed);
-    let mut threads: Option<(mpsc::Sender<Incoming>, mpsc::Sender<Task>)> = None;
-    loop {
-        let (message, fds) = match link.receive::<ToFront>() {
-            Received::Nothing => continue,
-            Received::Message(message, fds) => (message, fds),
-            Received::Closed => {
-                // The master is gone: nobody holds the sockets, nobody can start PHP.
-                launches.master_is_gone();
-                let drain = shared.drain.load(Ordering::Relaxed);
-                stop(&link, &shared, Duration::from_millis(drain));
-                wait_for_ever();
-            }
-        };
-        // Both threads live as long as the process; before the first order nobody asks.
-        let desk = |task| {
-            if let Some((_, desk)) = &threads {
-                let _ = desk.send(task);
-            }
-        };
+    let blocked = blocked.map_err(|error| format!("cannot block signals: {error}"))?;
+    Ok((Link::new(link), blocked))
+}
+
+/// What the thread that reads the master's messages has.
+struct FrontProcess {
+    link: Link,
+    launches: Arc<Launches>,
+    shared: Arc<Shared>,
+    /// The worker that changes configurations, and the background thread; none before the first
+    /// configuration.
+    threads: Option<(mpsc::Sender<Incoming>, mpsc::Sender<Task>)>,
+}
+
+impl FrontProcess {
+    /// Acts on a message; an error ends the process.
+    fn handle(&mut self, message: ToFront, fds: Vec<OwnedFd>) -> Result<(), ExitCode> {
         match message {
-            ToFront::Launched { id, pid } => launches.launched(id, pid, fds),
-            ToFront::NotLaunched { id, message } => launches.not_launched(id, message),
-            ToFront::Ping { number } => answer_ping(&link, &shared, number),
-            ToFront::Status { id } => desk(Task::Status { id }),
-            ToFront::Cache { id, ask } => desk(Task::Cache { id, ask }),
-            ToFront::Stop { limit } => stop(&link, &shared, Duration::from_millis(limit)),
+            ToFront::Launched { id, pid } => self.launches.launched(id, pid, fds),
+            ToFront::NotLaunched { id, message } => self.launches.not_launched(id, message),
+            ToFront::Ping { number } => answer_ping(&self.link, &self.shared, number),
+            ToFront::Status { id } => self.in_background(Task::Status { id }),
+            ToFront::Cache { id, ask } => self.in_background(Task::Cache { id, ask }),
+            ToFront::Stop { limit } => stop(&self.link, &self.shared, Duration::from_millis(limit)),
             ToFront::Reopen {
                 error_log,
                 access_log,
@@ -134,31 +146,50 @@ pub fn run(link: i32) -> ExitCode {
                 let mut fds = fds.into_iter();
                 let error = error_log.then(|| fds.next()).flatten();
                 let access = access_log.then(|| fds.next()).flatten();
-                desk(Task::Reopen { error, access });
+                self.in_background(Task::Reopen { error, access });
             }
-            ToFront::Serve(configuration) => {
-                if let Some((orders, _)) = &threads {
-                    let _ = orders.send(Incoming::Later(configuration, fds));
-                    continue;
-                }
-                let generation = configuration.generation;
-                let order = match read_order(*configuration, fds) {
-                    Ok(order) => order,
-                    Err(mistakes) => {
-                        refuse(&link, generation, &mistakes);
-                        continue;
-                    }
-                };
-                // Before the first thread: a change of user is for the whole process then.
-                if let Err(why) = give_up_privileges(&order.settings) {
-                    refuse(&link, generation, &[why]);
-                    return exit::failed();
-                }
-                let orders = work(&link, &launches, &shared);
-                let _ = orders.send(Incoming::First(Box::new(order)));
-                threads = Some((orders, desk::open(&link, &shared)));
-            }
+            ToFront::Serve(configuration) => return self.serve(configuration, fds),
         }
+        Ok(())
+    }
+
+    /// Both threads live as long as the process; before the first configuration nobody asks.
+    fn in_background(&self, task: Task) {
+        if let Some((_, background)) = &self.threads {
+            let _ = background.send(task);
+        }
+    }
+
+    fn serve(&mut self, sent: Box<Configuration>, fds: Vec<OwnedFd>) -> Result<(), ExitCode> {
+        if let Some((worker, _)) = &self.threads {
+            let _ = worker.send(Incoming::Later(sent, fds));
+            return Ok(());
+        }
+        let generation = sent.generation;
+        let new = match read_config(*sent, fds) {
+            Ok(new) => new,
+            Err(mistakes) => {
+                refuse(&self.link, generation, &mistakes);
+                return Ok(());
+            }
+        };
+        // Before the first thread: a change of user is for the whole process then.
+        if let Err(why) = give_up_privileges(&new.settings) {
+            refuse(&self.link, generation, &[why]);
+            return Err(exit::failed());
+        }
+        let worker = work(&self.link, &self.launches, &self.shared);
+        let _ = worker.send(Incoming::First(Box::new(new)));
+        self.threads = Some((worker, background::open(&self.link, &self.shared)));
+        Ok(())
+    }
+
+    /// The master is gone: nobody holds the sockets, nobody can start PHP.
+    fn stop_without_master(&self) -> ! {
+        self.launches.master_is_gone();
+        let drain = self.shared.drain.load(Ordering::Relaxed);
+        stop(&self.link, &self.shared, Duration::from_millis(drain));
+        wait_for_ever();
     }
 }
 
@@ -170,24 +201,24 @@ fn wait_for_ever() -> ! {
 
 /// Changes configurations, one after the other, while the line's thread goes on listening.
 fn work(link: &Link, launches: &Arc<Launches>, shared: &Arc<Shared>) -> mpsc::Sender<Incoming> {
-    let (orders, inbox) = mpsc::channel();
+    let (worker, inbox) = mpsc::channel();
     let (link, launches, shared) = (link.clone(), launches.clone(), shared.clone());
     std::thread::spawn(move || {
         for incoming in inbox {
-            let (generation, order) = match incoming {
-                Incoming::First(order) => (order.generation, Ok(*order)),
+            let (generation, new) = match incoming {
+                Incoming::First(new) => (new.generation, Ok(*new)),
                 Incoming::Later(configuration, fds) => {
-                    (configuration.generation, read_order(*configuration, fds))
+                    (configuration.generation, read_config(*configuration, fds))
                 }
             };
-            let taken = order.and_then(|order| {
-                let drain = order.settings.server.timeouts.drain;
-                running::take(order, &launches, &shared)?;
+            let applied = new.and_then(|new| {
+                let drain = new.settings.server.timeouts.drain;
+                running::apply(new, &launches, &shared)?;
                 let drain = u64::try_from(drain.as_millis()).unwrap_or(u64::MAX);
                 shared.drain.store(drain, Ordering::Relaxed);
                 Ok(())
             });
-            match taken {
+            match applied {
                 Ok(()) => {
                     // A master that is gone is noticed by the line's thread.
                     let _ = link.send(&ToMaster::Serving { generation }, &[]);
@@ -196,7 +227,7 @@ fn work(link: &Link, launches: &Arc<Launches>, shared: &Arc<Shared>) -> mpsc::Se
             }
         }
     });
-    orders
+    worker
 }
 
 /// The line's thread lives, as this shows; whether the threads that serve do, their numbers show.
@@ -217,7 +248,7 @@ fn refuse(link: &Link, generation: u64, mistakes: &[String]) {
     }
 }
 
-fn read_order(sent: Configuration, fds: Vec<OwnedFd>) -> Result<Order, Vec<String>> {
+fn read_config(sent: Configuration, fds: Vec<OwnedFd>) -> Result<NewConfig, Vec<String>> {
     let missing = || vec!["the master's message lacks descriptors".to_owned()];
     let mut fds = fds.into_iter();
     let text = read_text(fds.next().ok_or_else(missing)?)
@@ -239,7 +270,7 @@ fn read_order(sent: Configuration, fds: Vec<OwnedFd>) -> Result<Order, Vec<Strin
             .ok_or_else(missing)?
             .push(socket);
     }
-    Ok(Order {
+    Ok(NewConfig {
         generation: sent.generation,
         settings,
         error_log,
@@ -268,10 +299,10 @@ fn stop(link: &Link, shared: &Arc<Shared>, limit: Duration) {
     if shared.stopping.set(()).is_err() {
         // The first may hold what this needs; the line's thread must not wait for it.
         let shared = shared.clone();
-        std::thread::spawn(move || running::hurry(&shared, limit));
+        std::thread::spawn(move || running::shorten_deadline(&shared, limit));
         return;
     }
-    farewell::tell(link, shared, limit);
+    stop_progress::report(link, shared, limit);
     let shared = shared.clone();
     std::thread::spawn(move || {
         running::finish(&shared, limit);

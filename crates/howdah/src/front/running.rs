@@ -22,7 +22,7 @@ use howdah_server::request::Front;
 use howdah_server::server_config::{FrontSettings, ServerConfig};
 
 use super::launcher::{Launches, MasterLauncher};
-use super::{Order, Shared};
+use super::{NewConfig, Shared};
 use crate::config::{Listen, LogSettings, Settings};
 
 type Pools = HashMap<String, Arc<dyn Pool>>;
@@ -58,30 +58,17 @@ enum Ending {
     Pools,
 }
 
-/// Serves an order: as the first, or in place of the one before.
-pub fn take(
-    order: Order,
+/// Serves a configuration: as the first, or in place of the one before.
+pub fn apply(
+    new: NewConfig,
     launches: &Arc<Launches>,
     shared: &Arc<Shared>,
 ) -> Result<(), Vec<String>> {
     let one = |error: String| vec![error];
-    let (error_log, error_file) = match shared.error_log.get() {
-        Some(log) => (log.clone(), order.error_log),
-        None => {
-            let log = error_log(&order.settings, order.error_log).map_err(one)?;
-            let log = shared.error_log.get_or_init(|| Arc::new(log)).clone();
-            let own = Arc::downgrade(&log);
-            log.sink().watch(move |news| {
-                // Of what it loses it can tell only afterwards.
-                if let (Some(log), News::WorksAgain { .. }) = (own.upgrade(), &news) {
-                    tell_of_log(&log, "error log", &news);
-                }
-            });
-            (log, None)
-        }
-    };
-    let settings = order.settings;
-    let (former, threads, awake) = match &*shared.running() {
+    let (error_log, error_file) =
+        shared_error_log(&new.settings, new.error_log, shared).map_err(one)?;
+    let settings = new.settings;
+    let (former_log, threads, awake) = match &*shared.running() {
         Some(running) => {
             let pools = running.pools.iter().filter(|(_, pool)| !pool.is_asleep());
             let awake = pools.map(|(name, _)| name.clone()).collect();
@@ -89,48 +76,24 @@ pub fn take(
         }
         None => (None, settings.threads, HashSet::new()),
     };
-    let access_log = access_log(&settings, order.access_log, former, &error_log).map_err(one)?;
+    let access_log = access_log(&settings, new.access_log, former_log, &error_log).map_err(one)?;
     let sites = settings.open_sites()?;
     let launcher = Arc::new(MasterLauncher {
         launches: launches.clone(),
-        generation: order.generation,
+        generation: new.generation,
     });
     let pools = start_pools(&settings, launcher, error_log.clone(), threads, &awake)?;
     let executors: HashMap<String, Arc<dyn Executor>> = pools
         .iter()
         .map(|(name, pool)| (name.clone(), pool.clone() as Arc<dyn Executor>))
         .collect();
-    let mut front_settings = front_settings(&settings, access_log.as_ref().map(|a| a.2.clone()));
-    match cache_disk(&settings, shared, &error_log).map_err(one)? {
-        Some(Ok(disk)) => front_settings.cache_disk = Some(disk),
-        Some(Err(closed)) => front_settings.closed_cache_disk = Some(closed),
-        None => {}
-    }
-    if let Some(front) = shared.front.get() {
-        let former = front.config();
-        front_settings.carried_generations = former.settings.carried_generations.clone();
-        front_settings.spill_room = former.settings.spill_room.clone();
-    }
+    let log = access_log.as_ref().map(|(_, _, log)| log.clone());
+    let front_settings = front_settings(&settings, log, shared, &error_log).map_err(one)?;
     let config = ServerConfig::new(front_settings, sites, &executors)
         .map_err(|list| list.iter().map(ToString::to_string).collect::<Vec<_>>())?;
     bound(&settings, &config).map_err(one)?;
     let config = Arc::new(config);
-    let listeners: Vec<(Listen, ListenerConfig)> = settings
-        .listen
-        .iter()
-        .cloned()
-        .zip(order.listeners)
-        .map(|(listen, sockets)| {
-            let mut listener = ListenerConfig::from_sockets(&listen.address, sockets);
-            if listen.proxy_protocol {
-                listener.proxies = Some(Arc::new(TrustedPeers {
-                    blocks: settings.trusted_proxies.networks.clone(),
-                    unix: settings.trusted_proxies.unix,
-                }));
-            }
-            (listen, listener)
-        })
-        .collect();
+    let listeners = listeners(&settings, new.listeners);
     let mut running = shared.running();
     if shared.stopping.get().is_some() {
         return Err(one("the server is stopping".to_owned()));
@@ -156,23 +119,50 @@ pub fn take(
                     log.level,
                 )
                 .map_err(|e| one(format!("cannot reopen the error log: {e}")))?;
-            running.control.change(settings.server.http.clone());
-            let former = running.front.config();
-            running.front.swap(config);
             running.access_log = access_log;
-            let patience = std::mem::replace(&mut running.drain, settings.server.timeouts.drain);
-            let old = std::mem::replace(&mut running.pools, pools);
-            let front = running.front.clone();
-            let generations = former.cache.as_ref().map(|cache| cache.generations());
-            let outlived = move || {
-                if let Some(cache) = &front.config().cache {
-                    cache.retire_generations(generations.as_deref().unwrap_or_default());
-                }
-            };
-            retire(old, &executors, patience, outlived);
+            running.replace(config, &settings, pools, &executors);
         }
     }
     Ok(())
+}
+
+/// The error log of the process, which the first configuration opens; and the file that a later one
+/// brings for it.
+fn shared_error_log(
+    settings: &Settings,
+    file: Option<OwnedFd>,
+    shared: &Shared,
+) -> Result<(Arc<ErrorLog>, Option<OwnedFd>), String> {
+    if let Some(log) = shared.error_log.get() {
+        return Ok((log.clone(), file));
+    }
+    let log = Arc::new(error_log(settings, file)?);
+    let log = shared.error_log.get_or_init(|| log).clone();
+    let own = Arc::downgrade(&log);
+    log.sink().watch(move |news| {
+        // Of what it loses it can tell only afterwards.
+        if let (Some(log), News::WorksAgain { .. }) = (own.upgrade(), &news) {
+            report_lost_lines(&log, "error log", &news);
+        }
+    });
+    Ok((log, None))
+}
+
+/// The sockets of each `listen`, and whose PROXY headers are believed there.
+fn listeners(settings: &Settings, sockets: Vec<Vec<OwnedFd>>) -> Vec<(Listen, ListenerConfig)> {
+    let listens = settings.listen.iter().cloned().zip(sockets);
+    listens
+        .map(|(listen, sockets)| {
+            let mut listener = ListenerConfig::from_sockets(&listen.address, sockets);
+            if listen.proxy_protocol {
+                listener.proxies = Some(Arc::new(TrustedPeers {
+                    blocks: settings.trusted_proxies.networks.clone(),
+                    unix: settings.trusted_proxies.unix,
+                }));
+            }
+            (listen, listener)
+        })
+        .collect()
 }
 
 fn first(
@@ -224,6 +214,29 @@ fn first(
 }
 
 impl Running {
+    /// Serves the next requests by `config` and its pools; the old pools drain.
+    fn replace(
+        &mut self,
+        config: Arc<ServerConfig>,
+        settings: &Settings,
+        pools: Pools,
+        executors: &HashMap<String, Arc<dyn Executor>>,
+    ) {
+        self.control.change(settings.server.http.clone());
+        let former = self.front.config();
+        self.front.swap(config);
+        let drain = std::mem::replace(&mut self.drain, settings.server.timeouts.drain);
+        let old = std::mem::replace(&mut self.pools, pools);
+        let front = self.front.clone();
+        let generations = former.cache.as_ref().map(|cache| cache.generations());
+        let outlived = move || {
+            if let Some(cache) = &front.config().cache {
+                cache.retire_generations(generations.as_deref().unwrap_or_default());
+            }
+        };
+        retire(old, executors, drain, outlived);
+    }
+
     /// Listeners that stay are left alone; the master's sockets are the very same.
     fn exchange_listeners(&mut self, wanted: Vec<(Listen, ListenerConfig)>) -> Result<(), String> {
         let mut old = std::mem::take(&mut self.listeners);
@@ -347,13 +360,13 @@ fn access_log(
     }
     let sink = sink(target, ACCESS_DELAY, file).map_err(failed)?;
     let heard = error_log.clone();
-    sink.watch(move |news| tell_of_log(&heard, "access log", &news));
+    sink.watch(move |news| report_lost_lines(&heard, "access log", &news));
     let log = Arc::new(AccessLog::new(sink, format));
     Ok(Some((target.clone(), format, log)))
 }
 
 /// That a log loses lines is in the error log: whoever counts on them has to know.
-fn tell_of_log(log: &ErrorLog, which: &str, news: &News) {
+fn report_lost_lines(log: &ErrorLog, which: &str, news: &News) {
     match news {
         News::Losing { why } => {
             let message = format!("{which}: lines are lost: {why}");
@@ -366,23 +379,39 @@ fn tell_of_log(log: &ErrorLog, which: &str, news: &News) {
     }
 }
 
-fn front_settings(settings: &Settings, access_log: Option<Arc<AccessLog>>) -> FrontSettings {
-    let status = &settings.status;
-    FrontSettings {
+/// What the front needs beside sites and pools. What outlives a configuration comes from the one that is
+/// served now.
+fn front_settings(
+    settings: &Settings,
+    access_log: Option<Arc<AccessLog>>,
+    shared: &Shared,
+    error_log: &Arc<ErrorLog>,
+) -> Result<FrontSettings, String> {
+    let (cache_disk, closed_cache_disk) = match cache_disk(settings, shared, error_log)? {
+        Some(Ok(disk)) => (Some(disk), None),
+        Some(Err(closed)) => (None, Some(closed)),
+        None => (None, None),
+    };
+    let former = shared.front.get().map(|front| front.config());
+    let former = former.as_ref().map(|config| &config.settings);
+    let status = settings.status.as_ref();
+    Ok(FrontSettings {
         trusted_proxies: settings.trusted_proxies.clone(),
         encoding: settings.encoding.clone(),
-        status: status.as_ref().map(|(path, allow)| StatusPage {
+        status: status.map(|(path, allow)| StatusPage {
             path: path.clone(),
             allow: allow.clone(),
         }),
         access_log,
         buffers: settings.server.buffers.clone(),
-        spill_room: Arc::default(),
+        spill_room: former.map(|f| f.spill_room.clone()).unwrap_or_default(),
         cache_memory: settings.cache_memory,
-        cache_disk: None,
-        closed_cache_disk: None,
-        carried_generations: Arc::default(),
-    }
+        cache_disk,
+        closed_cache_disk,
+        carried_generations: former
+            .map(|f| f.carried_generations.clone())
+            .unwrap_or_default(),
+    })
 }
 
 /// Sets how much memory and disk all requests together may take.
@@ -462,11 +491,11 @@ fn start_pools(
 fn retire(
     old: Pools,
     successors: &HashMap<String, Arc<dyn Executor>>,
-    patience: Duration,
+    drain: Duration,
     over: impl FnOnce() + Send + 'static,
 ) {
     for (name, pool) in &old {
-        pool.drain(successors.get(name).cloned(), patience);
+        pool.drain(successors.get(name).cloned(), drain);
     }
     let waited = std::thread::Builder::new()
         .name("retire".to_owned())
@@ -545,7 +574,7 @@ fn drain_pools(shared: &Shared) -> Duration {
 }
 
 /// A stop in progress gets another limit.
-pub fn hurry(shared: &Shared, limit: Duration) {
+pub fn shorten_deadline(shared: &Shared, limit: Duration) {
     let mut running = shared.running();
     let Some(running) = running.as_mut() else {
         return;

@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 use howdah_server::listener::{BindError, ListenAddress, bind_sockets};
 
-use super::careful;
 use super::process::holder_of;
+use super::safe_path;
 use crate::config::Listen;
 use crate::link::MAX_DESCRIPTORS;
 use crate::sys;
@@ -58,7 +58,7 @@ impl SocketFile {
             group,
             mode,
         } = self;
-        careful::give_socket(path, *user, *group, *mode).map_err(|error| {
+        safe_path::give_socket(path, *user, *group, *mode).map_err(|error| {
             let named = |id: &Option<u32>| id.map_or("-".to_owned(), |id| id.to_string());
             format!(
                 "BindFailed: cannot give {} to user {}, group {} with mode {mode:04o}: {error}",

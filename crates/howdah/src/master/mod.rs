@@ -15,7 +15,6 @@
 //! - [`facts`]: what is known of the server without asking the front.
 //! - [`notify`]: notifications of a service manager.
 
-mod careful;
 pub mod control;
 pub mod facts;
 mod hung;
@@ -23,6 +22,7 @@ mod listeners;
 mod notify;
 mod process;
 mod reload;
+mod safe_path;
 pub mod watchdog;
 
 use std::collections::BTreeMap;

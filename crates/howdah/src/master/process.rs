@@ -12,7 +12,7 @@ use howdah_executor::Mode;
 use howdah_executor::launch::{DirectLauncher, Launcher, SpawnerFds, Zygote, ZygoteFds};
 use rustix::process::{Pid, Signal, WaitStatus, kill_process};
 
-use super::careful;
+use super::safe_path;
 use super::watchdog::Watch;
 use crate::link::Link;
 use crate::sys;
@@ -126,7 +126,7 @@ pub fn check_pid_file(path: &Path) -> Result<(), String> {
 
 /// Writes our id.
 pub fn write_pid_file(path: &Path) -> Result<(), String> {
-    careful::write(path, &format!("{}\n", std::process::id()))
+    safe_path::write(path, &format!("{}\n", std::process::id()))
         .map_err(|error| format!("cannot write the pid file {}: {error}", path.display()))
 }
 

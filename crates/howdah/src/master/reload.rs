@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use howdah_server::log::LogTarget;
 
-use super::careful;
 use super::control::{Asker, ControlSocket};
 use super::facts::Facts;
 use super::listeners::Listeners;
+use super::safe_path;
 use super::watchdog::Watch;
 use super::{GENERATIONS, Master, State, notify, process, say, say_mistakes};
 use crate::arguments::Serve;
@@ -83,7 +83,7 @@ impl Logs {
 /// Opens the log files.
 pub fn open_logs(settings: &Settings) -> io::Result<Logs> {
     let open = |target: Option<&LogTarget>| match target {
-        Some(LogTarget::File(path)) => careful::open_log(path).map(Some).map_err(|error| {
+        Some(LogTarget::File(path)) => safe_path::open_log(path).map(Some).map_err(|error| {
             let text = format!("cannot open the log {}: {error}", path.display());
             io::Error::new(error.kind(), text)
         }),
@@ -104,7 +104,7 @@ fn give_cache_directory(settings: &Settings) -> io::Result<()> {
     if !sys::is_root() {
         return Ok(());
     }
-    careful::give_directory(&disk.path, user, group).map_err(|error| {
+    safe_path::give_directory(&disk.path, user, group).map_err(|error| {
         let text = format!(
             "cannot make the directory {} of the page cache: {error}",
             disk.path.display()

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use super::client::{Patience, ask};
+use super::client::{Wait, ask};
 use crate::arguments::Target;
 use crate::master::control::Ask;
 use crate::{exit, sys};
@@ -56,7 +56,7 @@ enum Ended {
 
 fn watch(target: &Target) -> io::Result<Ended> {
     // Before the screen is taken: who asks for a server that is not there reads why.
-    let mut answer = match ask(target, &Ask::Status, Patience::Time(PATIENCE)) {
+    let mut answer = match ask(target, &Ask::Status, Wait::AtMost(PATIENCE)) {
         Ok(answer) => answer,
         Err(why) => return Ok(Ended::NoServer(why)),
     };
@@ -81,7 +81,7 @@ fn watch(target: &Target) -> io::Result<Ended> {
                 Event::End => return Ok(Ended::Asked),
             }
         }
-        answer = match ask(target, &Ask::Status, Patience::Time(PATIENCE)) {
+        answer = match ask(target, &Ask::Status, Wait::AtMost(PATIENCE)) {
             Ok(answer) => answer,
             Err(why) => return Ok(Ended::NoServer(why)),
         };

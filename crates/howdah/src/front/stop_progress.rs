@@ -18,7 +18,7 @@ const NAMED: usize = 3;
 const LONGEST: usize = 100;
 
 /// Sends the sentence to the master now and every few seconds, as long as a request is in progress.
-pub fn tell(link: &Link, shared: &Arc<Shared>, limit: Duration) {
+pub fn report(link: &Link, shared: &Arc<Shared>, limit: Duration) {
     let (link, shared) = (link.clone(), shared.clone());
     let deadline = Instant::now() + limit;
     std::thread::spawn(move || {

@@ -1,6 +1,6 @@
-//! Does for the link's thread what may wait for a disk, a pipe or a lock: status, questions about
-//! the page cache, reopening logs. The line's thread itself must always be free for the master's
-//! pings, and for a stop: a log on a stuck disk is no reason to take the front for hung.
+//! A thread for tasks that may wait for a disk, a pipe or a lock: status, questions about the page cache,
+//! reopening logs. The thread that reads the master's messages must always be free for pings and for a
+//! stop: a log on a stuck disk does not make the front hang.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, mpsc};

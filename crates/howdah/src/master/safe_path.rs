@@ -25,7 +25,7 @@ use rustix::io::Errno;
 const MOST_LINKS: u32 = 40;
 
 /// A file's place: the directory, reached without being led astray, and the name in it.
-struct Place {
+struct SafePath {
     directory: OwnedFd,
     name: OsString,
     /// The last component is a link of procfs to an open file (`/dev/stdout`), which only the kernel can
@@ -59,9 +59,9 @@ fn is_private(directory: &OwnedFd) -> io::Result<bool> {
 
 const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-impl Place {
+impl SafePath {
     /// Walks to it. The last component need not be there.
-    fn find(path: &Path) -> io::Result<Place> {
+    fn find(path: &Path) -> io::Result<SafePath> {
         // The next component last.
         let mut left: Vec<OsString> = Vec::new();
         let push = |left: &mut Vec<OsString>, path: &Path| {
@@ -100,7 +100,7 @@ impl Place {
                         return Err(unsafe_path(&so_far.join(&name), "is a link", &stat));
                     }
                     if is_last && fstatfs(&directory)?.f_type == PROC_SUPER_MAGIC {
-                        return Ok(Place {
+                        return Ok(SafePath {
                             directory,
                             name,
                             is_open_file: true,
@@ -121,7 +121,7 @@ impl Place {
                     directory = step;
                 }
                 _ => {
-                    return Ok(Place {
+                    return Ok(SafePath {
                         directory,
                         name,
                         is_open_file: false,
@@ -166,7 +166,7 @@ impl Place {
 /// Opens a log for appending; makes it with mode 0640.
 pub fn open_log(path: &Path) -> io::Result<File> {
     if crate::sys::is_root() {
-        return Place::find(path)?.open_to_write(path, OFlags::APPEND, 0o640);
+        return SafePath::find(path)?.open_to_write(path, OFlags::APPEND, 0o640);
     }
     use std::os::unix::fs::OpenOptionsExt;
     let mut options = File::options();
@@ -178,7 +178,7 @@ pub fn write(path: &Path, text: &str) -> io::Result<()> {
     if !crate::sys::is_root() {
         return std::fs::write(path, text);
     }
-    let mut file = Place::find(path)?.open_to_write(path, OFlags::empty(), 0o644)?;
+    let mut file = SafePath::find(path)?.open_to_write(path, OFlags::empty(), 0o644)?;
     ftruncate(&file, 0)?;
     io::Write::write_all(&mut file, text.as_bytes())
 }
@@ -191,7 +191,7 @@ pub fn give_socket(
     group: Option<u32>,
     mode: u32,
 ) -> io::Result<()> {
-    let file = Place::find(path)?.open(OFlags::PATH, 0)?;
+    let file = SafePath::find(path)?.open(OFlags::PATH, 0)?;
     let stat = fstat(&file)?;
     if kind(&stat) != FileType::Socket {
         return Err(unsafe_path(path, "is no socket, but a file", &stat));
@@ -212,7 +212,7 @@ pub fn give_socket(
 
 /// Makes a directory with mode 0700, if it is not there, and gives it away, if it is root's and empty.
 pub fn give_directory(path: &Path, user: u32, group: u32) -> io::Result<()> {
-    let place = Place::find(path)?;
+    let place = SafePath::find(path)?;
     match mkdirat(&place.directory, &*place.name, Mode::from_raw_mode(0o700)) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(error) => return Err(error.into()),

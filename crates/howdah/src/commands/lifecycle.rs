@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::client::{Patience, ask};
+use super::client::{Wait, ask};
 use crate::arguments::{Stop, Target};
 use crate::config::value::milliseconds;
 use crate::exit;
 use crate::master::control::{Answer, Ask};
 
-fn tell(answer: Result<Answer, String>) -> ExitCode {
+fn print_answer(answer: Result<Answer, String>) -> ExitCode {
     let answer = match answer {
         Ok(answer) => answer,
         Err(why) => {
@@ -40,7 +40,7 @@ fn tell(answer: Result<Answer, String>) -> ExitCode {
 /// `howdah reload`: returns when the new configuration is served, or refused.
 pub fn reload(target: &Target) -> ExitCode {
     // The server has a limit for it: PHP's start has its own (timeouts.start).
-    tell(ask(target, &Ask::Reload, Patience::WhileItLives))
+    print_answer(ask(target, &Ask::Reload, Wait::WhileItLives))
 }
 
 /// `howdah stop`: returns when the server has ended.
@@ -55,8 +55,8 @@ pub fn stop(stop: &Stop) -> ExitCode {
             }
         },
     };
-    let patience = limit_ms.map_or(Patience::WhileItLives, |ms| {
-        Patience::Time(Duration::from_millis(ms) + Duration::from_secs(10))
+    let wait = limit_ms.map_or(Wait::WhileItLives, |ms| {
+        Wait::AtMost(Duration::from_millis(ms) + Duration::from_secs(10))
     });
-    tell(ask(&stop.target, &Ask::Stop { limit_ms }, patience))
+    print_answer(ask(&stop.target, &Ask::Stop { limit_ms }, wait))
 }
