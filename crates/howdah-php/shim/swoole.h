@@ -22,7 +22,7 @@ typedef struct {
 	uint64_t max_wait_ms;
 	uint64_t max_connections;
 	int backlog;
-	bool tells_connections;
+	bool reports_connections;
 	const char *document_root; /* NULL: no static files */
 	const char *locations;     /* strings, each NUL-terminated, an empty one at the end; or NULL */
 	const char *spill_directory;

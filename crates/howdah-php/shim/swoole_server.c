@@ -172,7 +172,7 @@ static PHP_METHOD(Server, start)
 	if (EG(exception)) {
 		RETURN_THROWS();
 	}
-	howdah_swoole_loop.tells_connections = howdah_swoole_callbacks[ON_CONNECT].set || howdah_swoole_callbacks[ON_CLOSE].set;
+	howdah_swoole_loop.reports_connections = howdah_swoole_callbacks[ON_CONNECT].set || howdah_swoole_callbacks[ON_CLOSE].set;
 	char error[512];
 	if (!howdah_run_start(&howdah_swoole_loop, error, sizeof(error))) {
 		zend_throw_exception_ex(howdah_swoole_exception_ce, 0, "%s", error);

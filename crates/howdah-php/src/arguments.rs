@@ -7,22 +7,22 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// How long children may finish their requests unless the command line says otherwise.
-const FAREWELL: Duration = Duration::from_secs(60);
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(60);
 
 /// What the command line asks for.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum Invocation {
     /// Print the versions of Howdah and PHP and exit.
     Version,
     /// Run as the zygote of a pool.
-    Serve(Options),
+    Serve(ZygoteOptions),
     /// Only see whether PHP starts with these settings, within this many seconds.
-    Try(Options, u32),
+    Try(ZygoteOptions, u32),
 }
 
 /// A zygote's command line.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct ZygoteOptions {
     /// Name of the pool, for process titles and messages.
     pub pool: String,
     /// The shared memory, initialised by the front.
@@ -40,7 +40,7 @@ pub struct Options {
     /// Group to become; none: the user's.
     pub group: Option<String>,
     /// How long children may finish their requests after the front is gone, before SIGKILL.
-    pub farewell: Duration,
+    pub shutdown: Duration,
     /// The script that the children boot once for many requests; none: each request names its own.
     pub worker: Option<PathBuf>,
 }
@@ -89,11 +89,11 @@ impl std::fmt::Display for Refused {
 pub fn parse(
     args: impl Iterator<Item = OsString>,
     stdin: impl FnOnce() -> std::io::Result<Vec<u8>>,
-) -> Result<Action, Refused> {
+) -> Result<Invocation, Refused> {
     let mut args = args;
-    let mut options = Options {
-        farewell: FAREWELL,
-        ..Options::default()
+    let mut options = ZygoteOptions {
+        shutdown: SHUTDOWN_LIMIT,
+        ..ZygoteOptions::default()
     };
     let (mut memory, mut control) = (None, None);
     let mut ini = Vec::new();
@@ -104,7 +104,7 @@ pub fn parse(
         let name = arg.to_string_lossy().into_owned();
         let mut value = |option: &'static str| args.next().ok_or(Refused::MissingValue(option));
         match name.as_str() {
-            "--version" | "--name-version" => return Ok(Action::Version),
+            "--version" | "--name-version" => return Ok(Invocation::Version),
             "--pool" => options.pool = text("--pool", value("--pool")?)?,
             "--memory-fd" => memory = Some(fd("--memory-fd", &value("--memory-fd")?)?),
             "--control-fd" => control = Some(fd("--control-fd", &value("--control-fd")?)?),
@@ -131,7 +131,7 @@ pub fn parse(
                 let ms = ms
                     .parse()
                     .map_err(|_| Refused::BadValue("--farewell-ms", ms))?;
-                options.farewell = Duration::from_millis(ms);
+                options.shutdown = Duration::from_millis(ms);
             }
             "--try-seconds" => {
                 let seconds = text("--try-seconds", value("--try-seconds")?)?;
@@ -168,7 +168,7 @@ pub fn parse(
     options.ini_entries =
         CString::new(ini).map_err(|_| Refused::BadValue("-d", "a setting with NUL".into()))?;
     if let Some(seconds) = trial {
-        return Ok(Action::Try(options, seconds));
+        return Ok(Invocation::Try(options, seconds));
     }
     options.memory_fd = memory.ok_or(Refused::Required("--memory-fd"))?;
     options.control_fd = control.ok_or(Refused::Required("--control-fd"))?;
@@ -178,7 +178,7 @@ pub fn parse(
     if options.pool.is_empty() {
         return Err(Refused::Required("--pool"));
     }
-    Ok(Action::Serve(options))
+    Ok(Invocation::Serve(options))
 }
 
 fn text(option: &'static str, value: OsString) -> Result<String, Refused> {
@@ -253,7 +253,7 @@ pub fn ini_entry(out: &mut Vec<u8>, entry: &[u8]) -> Result<(), Refused> {
 mod tests {
     use super::*;
 
-    fn read(line: &str) -> Result<Action, Refused> {
+    fn read(line: &str) -> Result<Invocation, Refused> {
         parse(line.split_whitespace().map(OsString::from), || {
             Ok(b"mysqli.default_pw=a b\0x=1\0".to_vec())
         })
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_full_line_is_read() {
-        let Ok(Action::Serve(options)) = read(&format!(
+        let Ok(Invocation::Serve(options)) = read(&format!(
             "{BASE} -d memory_limit=64M -d error_log=/x -d a.flag --opcache off --user www-data"
         )) else {
             panic!("refused");
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_trial_needs_no_front_and_preloads_nothing() {
-        let Ok(Action::Try(options, 60)) = read("--try-seconds 60 -d opcache.preload=app.php")
+        let Ok(Invocation::Try(options, 60)) = read("--try-seconds 60 -d opcache.preload=app.php")
         else {
             panic!("refused");
         };
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn settings_come_by_standard_input_too() {
-        let Ok(Action::Serve(options)) = read(&format!("{BASE} -d a=1 --define-stdin -d b=2"))
+        let Ok(Invocation::Serve(options)) = read(&format!("{BASE} -d a=1 --define-stdin -d b=2"))
         else {
             panic!("refused");
         };

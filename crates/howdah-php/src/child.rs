@@ -4,7 +4,7 @@
 use howdah_proto::shm::{ChildId, ChildPort, Claim, Region};
 
 use crate::ffi::{self, Outcome};
-use crate::{exchange, sys};
+use crate::{current_request, sys};
 
 /// Exit status of a child whose PHP was left in a state not fit for another request.
 pub const EXIT_BROKEN: i32 = 70;
@@ -36,7 +36,7 @@ pub fn serve(region: &'static Region, me: ChildId, max_requests: u64) -> ! {
 /// Tells the supervisor that this child has begun, or is about to begin, its last request.
 pub fn ask_for_replacement(port: &ChildPort) {
     port.mark_spent();
-    exchange::ring_supervisor(port.fronts());
+    current_request::ring_supervisor(port.fronts());
 }
 
 /// Claims the next request, asleep until there is one; `None` when this child is to leave. An

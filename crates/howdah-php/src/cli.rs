@@ -6,13 +6,13 @@ use std::process::ExitCode;
 
 use howdah_os::descriptors::inherited;
 
-use crate::command_line::{Settings, string, value_of};
-use crate::{exchange, ffi};
+use crate::command_line::{PhpSettings, string, value_of};
+use crate::{current_request, ffi};
 
 /// The parsed command line of `howdah-php php`.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Options {
-    settings: Settings,
+struct CliOptions {
+    settings: PhpSettings,
     /// PHP code in place of a script.
     code: Option<CString>,
     /// The descriptor that effects are written to; `None`: they are not reported.
@@ -37,16 +37,22 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     };
     if let Some(fd) = options.effects {
         match inherited(fd) {
-            Ok(fd) => exchange::tell_effects_to(fd),
+            Ok(fd) => current_request::report_effects_to(fd),
             Err(error) => return refuse(format!("BadValue: --effects-fd {fd}: {error}"), 2),
         }
     }
-    let tells = options.effects.is_some();
-    ffi::run_command_line(php_ini, entries, options.code, tells, options.arguments)
+    let reports_effects = options.effects.is_some();
+    ffi::run_command_line(
+        php_ini,
+        entries,
+        options.code,
+        reports_effects,
+        options.arguments,
+    )
 }
 
-fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Options, String> {
-    let mut options = Options::default();
+fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<CliOptions, String> {
+    let mut options = CliOptions::default();
     while let Some(argument) = arguments.next() {
         let name = argument.to_string_lossy().into_owned();
         let mut value = || value_of(&name, &mut arguments);
@@ -81,7 +87,7 @@ fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Options, Strin
 mod tests {
     use super::*;
 
-    fn parsed(arguments: &[&str]) -> Result<Options, String> {
+    fn parsed(arguments: &[&str]) -> Result<CliOptions, String> {
         parse(arguments.iter().map(OsString::from))
     }
 

@@ -13,14 +13,14 @@ const COMMAND_LINE_INI: &str = "html_errors=0\nregister_argc_argv=1\nimplicit_fl
 
 /// PHP's settings, as the command line gives them.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct PhpSettings {
     /// Which php.ini PHP reads.
     pub php_ini: PhpIni,
     /// Lines of a php.ini that take precedence.
     pub ini_entries: Vec<u8>,
 }
 
-impl Settings {
+impl PhpSettings {
     /// Takes `--php-ini FILE`, `--no-php-ini` and `-d NAME=VALUE`; false: `name` is none of these.
     pub fn take(
         &mut self,

@@ -6,7 +6,7 @@
 //! - [`arguments`]: the command line of a zygote; [`command_line`]: that of [`run`] and [`cli`].
 //! - [`zygote`]: module startup, then a loop: fork, reap, signal, trace.
 //! - [`child`]: claim, run, sleep; [`worker`]: a child that boots a script once for many requests.
-//! - [`exchange`]: the response and the body of the request being run.
+//! - [`current_request`]: the response and the body of the request being run.
 //! - [`identity`]: the user a pool runs as.
 //! - [`cli`]: PHP as on a command line, for `howdah php`.
 //! - [`run`]: scripts written for Swoole's HTTP server, which accept connections themselves.
@@ -19,7 +19,7 @@ mod arguments;
 mod child;
 mod cli;
 mod command_line;
-mod exchange;
+mod current_request;
 mod ffi;
 mod identity;
 mod run;
@@ -30,7 +30,7 @@ mod zygote;
 use std::io::Read;
 use std::process::ExitCode;
 
-use arguments::Action;
+use arguments::Invocation;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1).peekable();
@@ -45,12 +45,12 @@ fn main() -> ExitCode {
         std::io::stdin().lock().read_to_end(&mut text).map(|_| text)
     };
     match arguments::parse(arguments, stdin) {
-        Ok(Action::Version) => {
+        Ok(Invocation::Version) => {
             println!("{}", version());
             ExitCode::SUCCESS
         }
-        Ok(Action::Serve(options)) => zygote::run(options),
-        Ok(Action::Try(options, seconds)) => zygote::try_start(options, seconds),
+        Ok(Invocation::Serve(options)) => zygote::run(options),
+        Ok(Invocation::Try(options, seconds)) => zygote::try_start(options, seconds),
         Err(why) => {
             eprintln!("howdah-php: {why}");
             ExitCode::from(2)

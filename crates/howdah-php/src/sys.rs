@@ -164,33 +164,33 @@ pub fn kill(pid: i32, signal: i32) {
 
 /// How a reaped process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum ProcessEnd {
     /// The process exited with this status.
     Code(i32),
     /// This signal killed the process.
     Signal(i32),
 }
 
-impl Ended {
-    fn of(status: WaitStatus) -> Ended {
+impl ProcessEnd {
+    fn of(status: WaitStatus) -> ProcessEnd {
         match status.terminating_signal() {
-            Some(signal) => Ended::Signal(signal),
-            None => Ended::Code(status.exit_status().unwrap_or(0)),
+            Some(signal) => ProcessEnd::Signal(signal),
+            None => ProcessEnd::Code(status.exit_status().unwrap_or(0)),
         }
     }
 }
 
 /// Reaps one dead child, if there is one.
-pub fn reap() -> Option<(i32, Ended)> {
+pub fn reap() -> Option<(i32, ProcessEnd)> {
     let (pid, status) = rustix::process::wait(WaitOptions::NOHANG).ok()??;
-    Some((pid.as_raw_nonzero().get(), Ended::of(status)))
+    Some((pid.as_raw_nonzero().get(), ProcessEnd::of(status)))
 }
 
 /// Reaps the child `pid` if it has ended.
-pub fn reap_child(pid: i32) -> Option<Ended> {
+pub fn reap_child(pid: i32) -> Option<ProcessEnd> {
     let pid = Pid::from_raw(pid)?;
     let (_, status) = rustix::process::waitpid(Some(pid), WaitOptions::NOHANG).ok()??;
-    Some(Ended::of(status))
+    Some(ProcessEnd::of(status))
 }
 
 /// Waits until one of the descriptors is readable, or for `limit`; says which are.
@@ -365,7 +365,7 @@ mod tests {
                 Forked::Child => leave(3),
                 Forked::Parent(pid) => {
                     let end = std::iter::repeat_with(|| reap_child(pid)).find_map(|end| end);
-                    assert_eq!(end, Some(Ended::Code(3)));
+                    assert_eq!(end, Some(ProcessEnd::Code(3)));
                 }
             }
         }

@@ -13,12 +13,12 @@ use howdah_proto::worker::WorkerMessage;
 
 use crate::child::{EXIT_BROKEN, ask_for_replacement, wait_for_claim};
 use crate::ffi::{self, WorkerEnd};
-use crate::{exchange, sys};
+use crate::{current_request, sys};
 
 /// Exit status of a worker that ended before it asked for a request.
 pub const EXIT_NOT_BOOTED: i32 = 71;
 
-struct Worker {
+struct WorkerChild {
     region: &'static Region,
     me: ChildId,
     /// The child's place in the pool; `None` until the script has booted.
@@ -36,7 +36,7 @@ struct Worker {
 
 thread_local! {
     /// This process's worker. A child has one thread.
-    static WORKER: RefCell<Option<Worker>> = const { RefCell::new(None) };
+    static WORKER: RefCell<Option<WorkerChild>> = const { RefCell::new(None) };
 }
 
 /// Runs the worker script as child `me` to its end.
@@ -48,7 +48,7 @@ pub fn serve(
     words: OwnedFd,
 ) -> ! {
     ffi::php_enter_child();
-    let worker = Worker {
+    let worker = WorkerChild {
         region,
         me,
         port: None,
@@ -63,12 +63,12 @@ pub fn serve(
     // Leaked: PHP refers to it as long as this process lives.
     let boot: &'static RequestFrame = Box::leak(Box::new(boot_frame(script)));
     let end = ffi::php_run_worker(boot);
-    if let WorkerEnd::Ended | WorkerEnd::Broken = end {
+    if let WorkerEnd::ProcessEnd | WorkerEnd::Broken = end {
         // A request that has ended the script counts.
-        WORKER.with_borrow_mut(|w| w.iter_mut().for_each(Worker::end_job));
+        WORKER.with_borrow_mut(|w| w.iter_mut().for_each(WorkerChild::end_job));
     }
     match end {
-        WorkerEnd::Ended => sys::leave(0),
+        WorkerEnd::ProcessEnd => sys::leave(0),
         WorkerEnd::Broken => sys::leave(EXIT_BROKEN),
         WorkerEnd::Copy(status) => sys::leave(status),
         WorkerEnd::Failed(name, message) => {
@@ -141,7 +141,7 @@ pub fn ask_for_restart() {
     });
 }
 
-impl Worker {
+impl WorkerChild {
     fn end_job(&mut self) {
         if let Some(port) = self.port
             && std::mem::take(&mut self.busy)
@@ -181,7 +181,7 @@ impl Worker {
         }
         claim.begun(now);
         let frame = claim.frame();
-        exchange::begin(claim);
+        current_request::begin(claim);
         frame
     }
 }

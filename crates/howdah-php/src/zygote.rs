@@ -22,11 +22,11 @@ use howdah_proto::control::{Command, Exit, MAX_MESSAGE, Report};
 use howdah_proto::shm::{ChildId, PoolPort, Region, VERSION};
 use howdah_proto::worker::WorkerMessage;
 
-use crate::arguments::{Options, PhpIni};
+use crate::arguments::{PhpIni, ZygoteOptions};
 use crate::ffi::{self, StartError};
 use crate::identity::{self, IdentityError};
-use crate::sys::{self, Ended, Forked};
-use crate::{child, exchange, worker};
+use crate::sys::{self, Forked, ProcessEnd};
+use crate::{child, current_request, worker};
 
 struct Zygote {
     pool: String,
@@ -34,12 +34,12 @@ struct Zygote {
     control: OwnedFd,
     child_signals: SignalDescriptor,
     bells: Vec<OwnedFd>,
-    worker: Option<Worker>,
+    worker: Option<WorkerScript>,
     pid: i32,
     children: Vec<Child>,
     /// On which a child hands over a descriptor of its memory.
     memories: Pair,
-    farewell: Duration,
+    shutdown_limit: Duration,
 }
 
 struct Child {
@@ -63,10 +63,10 @@ impl Pair {
 }
 
 /// What the zygote of a worker pool needs in addition.
-struct Worker {
+struct WorkerScript {
     script: PathBuf,
     /// On which workers say that they have booted, or why not.
-    words: Pair,
+    messages: Pair,
 }
 
 /// A start that failed: its name and a sentence.
@@ -86,7 +86,7 @@ struct Fork {
 }
 
 /// Runs the zygote until the front closes the control socket.
-pub fn run(mut options: Options) -> ExitCode {
+pub fn run(mut options: ZygoteOptions) -> ExitCode {
     let started = inherited(options.control_fd)
         .and_then(|control| {
             set_control(Some(control.try_clone()?));
@@ -107,7 +107,7 @@ pub fn run(mut options: Options) -> ExitCode {
 }
 
 /// Starts PHP as a zygote would, and says whether that went well: for `howdah check`.
-pub fn try_start(mut options: Options, seconds: u32) -> ExitCode {
+pub fn try_start(mut options: ZygoteOptions, seconds: u32) -> ExitCode {
     // An extension that hangs must not hang who asks.
     sys::die_after(seconds);
     match start_php(&mut options) {
@@ -139,7 +139,7 @@ pub fn cannot_start(name: &str, message: String) -> ! {
     sys::leave(1)
 }
 
-fn start(options: &mut Options, control: OwnedFd) -> Result<Zygote, Failure> {
+fn start(options: &mut ZygoteOptions, control: OwnedFd) -> Result<Zygote, Failure> {
     sys::settle_zygote();
     let io = |what: &str, e: std::io::Error| ("BadDescriptor", format!("{what}: {e}"));
     let bells = options.bell_fds.iter().map(|fd| inherited(*fd));
@@ -161,14 +161,14 @@ fn start(options: &mut Options, control: OwnedFd) -> Result<Zygote, Failure> {
     ffi::title_prepare();
     ffi::title_set(&format!("howdah-php: zygote {}", options.pool));
     start_php(options)?;
-    sys::set_orphan_timeout(options.farewell);
+    sys::set_orphan_timeout(options.shutdown);
     let child_signals =
         SignalDescriptor::new(&[libc::SIGCHLD]).map_err(|e| ("Signals", e.to_string()))?;
     let worker = match options.worker.take() {
         None => None,
-        Some(script) => Some(Worker {
+        Some(script) => Some(WorkerScript {
             script,
-            words: Pair::new()?,
+            messages: Pair::new()?,
         }),
     };
     Ok(Zygote {
@@ -181,7 +181,7 @@ fn start(options: &mut Options, control: OwnedFd) -> Result<Zygote, Failure> {
         pid: sys::own_pid(),
         children: Vec::new(),
         memories: Pair::new()?,
-        farewell: options.farewell,
+        shutdown_limit: options.shutdown,
     })
 }
 
@@ -198,7 +198,7 @@ fn map_pool(memory: i32) -> Result<&'static Region, Failure> {
 }
 
 /// Becomes the pool's user and starts PHP with its settings.
-fn start_php(options: &mut Options) -> Result<(), Failure> {
+fn start_php(options: &mut ZygoteOptions) -> Result<(), Failure> {
     identity::assume(options.user.as_deref(), options.group.as_deref()).map_err(|e| match e {
         IdentityError::NoSuchUser(u) => ("NoSuchUser", format!("the system knows no user {u:?}")),
         IdentityError::NoSuchGroup(g) => {
@@ -262,15 +262,15 @@ impl Zygote {
             let fds = [
                 Some(self.control.as_fd()),
                 Some(self.child_signals.as_fd()),
-                self.worker.as_ref().map(|w| w.words.ours.as_fd()),
+                self.worker.as_ref().map(|w| w.messages.ours.as_fd()),
                 Some(self.memories.ours.as_fd()),
             ];
-            let [message, died, spoke, memory] = sys::wait_readable(fds, None);
+            let [message, died, worker_wrote, memory] = sys::wait_readable(fds, None);
             if memory {
                 self.take_memories();
             }
-            if spoke {
-                self.hear_workers();
+            if worker_wrote {
+                self.read_worker_messages();
             }
             if died {
                 self.reap();
@@ -290,9 +290,9 @@ impl Zygote {
                         String::from_utf8_lossy(&buf[..n.min(200)])
                     ),
                 },
-                Ok(None) => return self.farewell(),
+                Ok(None) => return self.shut_down(),
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(_) => return self.farewell(),
+                Err(_) => return self.shut_down(),
             }
         }
     }
@@ -376,12 +376,12 @@ impl Zygote {
     }
 
     /// Passes on what workers say.
-    fn hear_workers(&self) {
+    fn read_worker_messages(&self) {
         let Some(worker) = &self.worker else {
             return;
         };
         let mut buf = vec![0; MAX_MESSAGE];
-        while let Ok(Some(n)) = sys::receive(worker.words.ours.as_fd(), &mut buf) {
+        while let Ok(Some(n)) = sys::receive(worker.messages.ours.as_fd(), &mut buf) {
             match WorkerMessage::parse(&buf[..n]) {
                 Some(word) => self.report(&Report::Worker(word), None),
                 None => eprintln!(
@@ -404,25 +404,25 @@ impl Zygote {
             control,
             child_signals,
             children,
-            farewell: _,
+            shutdown_limit: _,
         } = self;
         drop((control, child_signals, children, memories.ours));
-        let worker = worker.map(|worker| (worker.script, worker.words.theirs));
+        let worker = worker.map(|worker| (worker.script, worker.messages.theirs));
         sys::settle_child(pid);
         sys::hand_over_memory(memories.theirs);
         ffi::title_set(&format!("howdah-php: pool {pool}"));
-        exchange::set_bells(bells);
+        current_request::set_bells(bells);
         let (me, max_requests) = (fork.child, fork.max_requests);
         match worker {
             None => child::serve(region, me, max_requests),
-            Some((script, words)) => worker::serve(region, me, max_requests, &script, words),
+            Some((script, messages)) => worker::serve(region, me, max_requests, &script, messages),
         }
     }
 
     fn reap(&mut self) {
         self.child_signals.take();
-        // Last words before the end.
-        self.hear_workers();
+        // Last messages before the end.
+        self.read_worker_messages();
         while let Some((pid, ended)) = sys::reap() {
             let Some(at) = self.children.iter().position(|c| c.pid == pid) else {
                 // A process that a preload script or an extension started.
@@ -430,8 +430,8 @@ impl Zygote {
             };
             let child = self.children.swap_remove(at).id;
             let exit = match ended {
-                Ended::Code(code) => Exit::Code(code),
-                Ended::Signal(signal) => Exit::Signal(signal),
+                ProcessEnd::Code(code) => Exit::Code(code),
+                ProcessEnd::Signal(signal) => Exit::Signal(signal),
             };
             self.report(&Report::Exited { child, exit }, None);
         }
@@ -443,15 +443,15 @@ impl Zygote {
     }
 
     /// The front is gone: each child finishes its request and leaves; who takes longer than
-    /// `farewell` is killed.
-    fn farewell(mut self) -> ExitCode {
+    /// `shutdown_limit` is killed.
+    fn shut_down(mut self) -> ExitCode {
         let port = PoolPort::new(self.region.clone());
         for child in &self.children {
             if let Some(word) = port.retire(child.id.index).0 {
                 sys::futex_wake(word);
             }
         }
-        let deadline = Instant::now() + self.farewell;
+        let deadline = Instant::now() + self.shutdown_limit;
         while !self.children.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {

@@ -22,7 +22,7 @@ use howdah_sql::Dialect;
 use text::{Text, bytes};
 
 use crate::arguments::PhpIni;
-use crate::{exchange, worker, zygote};
+use crate::{current_request, worker, zygote};
 
 // SAFETY: the signatures are those of `shim/entry.h` (a test compares them), to which the C
 // compiler holds the definitions; build.rs compiles these into this very program. Those that are `safe`
@@ -59,7 +59,7 @@ unsafe extern "C" {
         no_ini: bool,
         ini_entries: *const c_char,
         code: *const c_char,
-        tells: bool,
+        reports_effects: bool,
         argc: c_int,
         argv: *mut *mut c_char,
     ) -> c_int;
@@ -92,7 +92,7 @@ pub enum StartError {
 #[derive(Debug, PartialEq, Eq)]
 pub enum WorkerEnd {
     /// By itself, after it had asked for requests.
-    Ended,
+    ProcessEnd,
     /// By a fatal error, after it had asked.
     Broken,
     /// This process is a script's own fork, at its end; it leaves with the script's exit status.
@@ -153,7 +153,7 @@ pub fn php_enter_child() {
 /// hands it back ([`howdah_done`]).
 pub fn php_run(claim: Claim) -> Outcome {
     let frame = claim.frame();
-    exchange::begin(claim);
+    current_request::begin(claim);
     // SAFETY: the frame is valid until the claim is done, which only `howdah_done` below does, when
     // PHP has finished with it. C owns every zend_try, so no bailout reaches this frame.
     match unsafe { howdah_php_run(frame.cast()) } {
@@ -188,7 +188,7 @@ pub fn php_run_worker(boot: &RequestFrame) -> WorkerEnd {
         String::from_utf8_lossy(text).into_owned()
     };
     match end {
-        0 => WorkerEnd::Ended,
+        0 => WorkerEnd::ProcessEnd,
         2 => WorkerEnd::Copy(howdah_php_exit_status()),
         3 => WorkerEnd::Failed("WorkerBootFailed", sentence()),
         4 => WorkerEnd::Failed("WorkerNeverAsked", sentence()),
@@ -210,12 +210,12 @@ pub fn run_script(ini: PhpIni, ini_entries: CString, arguments: Vec<CString>) ->
 }
 
 /// Runs `code`, or the script that is the first argument, as php on a command line would. `tells`: what it
-/// writes to databases is reported ([`exchange::tell_effects_to`]).
+/// writes to databases is reported ([`current_request::report_effects_to`]).
 pub fn run_command_line(
     ini: PhpIni,
     ini_entries: CString,
     code: Option<CString>,
-    tells: bool,
+    reports_effects: bool,
     arguments: Vec<CString>,
 ) -> ExitCode {
     let (path, none) = ini_path(ini);
@@ -224,7 +224,15 @@ pub fn run_command_line(
     let entries = ini_entries.into_raw();
     // SAFETY: as in `run_script`; `code` is NULL or leaked.
     let status = unsafe {
-        howdah_run_command_line(path, none, entries, code, tells, argc, argv.as_mut_ptr())
+        howdah_run_command_line(
+            path,
+            none,
+            entries,
+            code,
+            reports_effects,
+            argc,
+            argv.as_mut_ptr(),
+        )
     };
     ExitCode::from((status & 0xff) as u8)
 }
@@ -278,7 +286,7 @@ pub fn title_set(title: &str) {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn howdah_write_body(bytes: *const u8, len: usize) -> bool {
     // SAFETY: as this function demands; the one caller (ub_write) passes PHP's own buffer.
-    exchange::write_body(unsafe { std::slice::from_raw_parts(bytes, len) })
+    current_request::write_body(unsafe { std::slice::from_raw_parts(bytes, len) })
 }
 
 /// See `shim/howdah.h`.
@@ -288,19 +296,19 @@ unsafe extern "C" fn howdah_write_body(bytes: *const u8, len: usize) -> bool {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn howdah_write_frame(kind: u32, payload: *const u8, len: usize) -> bool {
     // SAFETY: as this function demands.
-    exchange::write_frame(kind, unsafe { bytes(payload, len) })
+    current_request::write_frame(kind, unsafe { bytes(payload, len) })
 }
 
 /// Shows the front what has been written; false when the client is gone.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_publish() -> bool {
-    exchange::publish()
+    current_request::publish()
 }
 
 /// Lets the front see what has been written when it looks next, without waking it.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_show() {
-    exchange::show();
+    current_request::show();
 }
 
 /// See `shim/howdah.h`.
@@ -336,13 +344,13 @@ unsafe extern "C" fn howdah_read_body(out: *mut u8, len: usize) -> usize {
         return 0;
     }
     // SAFETY: as this function demands.
-    exchange::read_body(unsafe { std::slice::from_raw_parts_mut(out, len) })
+    current_request::read_body(unsafe { std::slice::from_raw_parts_mut(out, len) })
 }
 
 /// Hands the request back to the front.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_done() {
-    exchange::done();
+    current_request::done();
 }
 
 /// Waits for a worker's next request; NULL when none is to come.

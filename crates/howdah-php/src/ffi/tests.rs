@@ -84,7 +84,7 @@ fn as_c(kind: &str) -> String {
         "i64" => "int64_t",
         "" | "!" => "void",
         "Text" => "constchar*",
-        "Settings" => "howdah_run_settings",
+        "ServerSettings" => "howdah_run_settings",
         "EventOut" => "howdah_run_event",
         "Bytes" => "howdah_bytes",
         "RequestOut" => "howdah_run_request_t",
@@ -158,7 +158,13 @@ fn what_c_calls_is_what_rust_exports() {
 
 #[test]
 fn what_both_sides_read_and_write_has_the_same_fields() {
-    for rust in ["Settings", "EventOut", "Bytes", "RequestOut", "StatsOut"] {
+    for rust in [
+        "ServerSettings",
+        "EventOut",
+        "Bytes",
+        "RequestOut",
+        "StatsOut",
+    ] {
         let c = as_c(rust);
         let flat = flat(SWOOLE_H);
         let end = flat.find(&format!("}} {c};")).expect("the typedef");

@@ -139,7 +139,7 @@ impl Connection {
     }
 
     /// Whether there is something to look at without waiting for the kernel.
-    pub fn may_go_on(&self) -> bool {
+    pub fn can_resume(&self) -> bool {
         self.phase == Phase::Receiving && (self.readable || !self.input.is_empty() || self.ended)
     }
 

@@ -3,7 +3,7 @@
 //! workers that accept connections themselves: Swoole's BASE mode. The shim (`shim/swoole_*.c`) has
 //! the classes and calls the script; what is here moves bytes and keeps time, and calls no PHP.
 //!
-//! From the inside out: [`timers`], [`crew`] and [`score`] keep books; [`connection`] is one
+//! From the inside out: [`timers`], [`worker_manager`] and [`counters`] keep books; [`connection`] is one
 //! client, [`output`] what waits for it, [`spill`] the files in which much of that waits, [`files`]
 //! its static files, [`mime`] their types, [`heads`] the server's own answers; [`worker`] is a
 //! worker's event loop; [`listener`] the address; [`crate::ffi`] has what the shim calls. [`sys`] is
@@ -13,29 +13,29 @@
 //! blocks its worker; `howdah serve` is for everything that is not written for Swoole.
 
 pub mod connection;
-pub mod crew;
+pub mod counters;
 pub mod files;
 mod heads;
 pub mod listener;
 pub mod log;
 pub mod mime;
 mod output;
-pub mod score;
 mod spill;
 pub mod sys;
 pub mod timers;
 pub mod worker;
+pub mod worker_manager;
 
 use std::ffi::{CString, OsString};
 use std::process::ExitCode;
 
-use crate::command_line::{Settings, string, value_of};
+use crate::command_line::{PhpSettings, string, value_of};
 use crate::ffi;
 
 /// The parsed command line of `howdah-php run`.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Options {
-    settings: Settings,
+struct RunOptions {
+    settings: PhpSettings,
     listen: Option<listener::Address>,
     /// The script and its arguments.
     arguments: Vec<CString>,
@@ -61,8 +61,8 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     ffi::run_script(php_ini, entries, options.arguments)
 }
 
-fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Options, String> {
-    let mut options = Options::default();
+fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<RunOptions, String> {
+    let mut options = RunOptions::default();
     while let Some(argument) = arguments.next() {
         let name = argument.to_string_lossy().into_owned();
         let mut value = || value_of(&name, &mut arguments);
@@ -102,7 +102,7 @@ fn strings(arguments: impl Iterator<Item = OsString>) -> Result<Vec<CString>, St
 mod tests {
     use super::*;
 
-    fn parsed(arguments: &[&str]) -> Result<Options, String> {
+    fn parsed(arguments: &[&str]) -> Result<RunOptions, String> {
         parse(arguments.iter().map(OsString::from))
     }
 

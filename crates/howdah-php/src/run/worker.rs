@@ -1,5 +1,5 @@
 //! The event loop of one worker of a Swoole server: accepts, receives whole requests, hands them to
-//! the script one after the other, sends what it answers. Calls no PHP: [`Worker::next`] returns
+//! the script one after the other, sends what it answers. Calls no PHP: [`SwooleWorker::next`] returns
 //! what is to be called next, and the shim comes back for more. Knows nothing of headers of
 //! answers; those are the shim's.
 //!
@@ -8,9 +8,9 @@
 //! must be taken in time, an idle connection is closed in the end.
 
 mod answers;
+mod eviction;
 mod sharing;
-mod silent;
-mod sweep;
+mod timeouts;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,18 +20,18 @@ use howdah_http1::head::HeadLimits;
 use howdah_http1::receiver::{Limits, Refused};
 
 use super::connection::{Connection, Phase, Progress, SCRATCH};
+use super::counters::{Counter, Counters};
 use super::files::Root;
 use super::heads::plain_head;
 use super::log;
-use super::score::{Counter, Score};
 use super::spill::Store;
 use super::sys::{self, EventFlags};
 use super::timers::Timers;
-use silent::Silent;
+use eviction::Eviction;
 
 /// How long a head may take from its first byte, a body or a reader from one byte to the next, and a
 /// script wait for all of one reader's pauses (ms).
-pub const PATIENCE: u64 = 30_000;
+pub const TIMEOUT: u64 = 30_000;
 /// How often connections are looked at for time-outs (ms).
 const SWEEP: u64 = 250;
 
@@ -70,7 +70,7 @@ pub struct Config {
     /// The port the server listens on; 0 for a unix socket.
     pub port: u16,
     /// Whether `connect` and `close` have callbacks.
-    pub tells_connections: bool,
+    pub reports_connections: bool,
     /// The directory of static files; `None`: every request goes to the script.
     pub files: Option<Root>,
 }
@@ -104,16 +104,16 @@ struct Slot {
 const SLOT_BITS: u32 = 24;
 
 /// One worker process of a server: its connections and its event loop.
-pub struct Worker {
+pub struct SwooleWorker {
     config: Config,
     /// The worker's number, from 0.
     pub number: u64,
-    score: Score,
+    counters: Counters,
     epoll: OwnedFd,
     listener: OwnedFd,
     listening: bool,
     /// Until when (ms) new connections are left to the others.
-    modest_until: Option<u64>,
+    accept_paused_until: Option<u64>,
     looks: u32,
     /// Connections taken before looking at the others again.
     turn: u32,
@@ -123,15 +123,15 @@ pub struct Worker {
     /// The connection whose request the script is called with, and whether it has been answered.
     called: Option<(u64, bool)>,
     /// That connection is over. Its request is still the script's to read: it goes with the call.
-    doomed: bool,
+    close_pending: bool,
     /// Connections to look at again without the kernel saying so.
     again: VecDeque<u64>,
-    told: VecDeque<Event>,
-    events: Vec<sys::Event>,
-    at: usize,
+    events: VecDeque<Event>,
+    ready: Vec<sys::Event>,
+    ready_at: usize,
     scratch: Box<[u8]>,
     store: Store,
-    silent: Silent,
+    eviction: Eviction,
     now: u64,
     swept: u64,
     /// When the worker began to leave (ms); `None` while it serves.
@@ -140,40 +140,40 @@ pub struct Worker {
     refusal_logged: u64,
 }
 
-impl Worker {
+impl SwooleWorker {
     /// Begins to accept from `listener`.
     pub fn new(
         config: Config,
         number: u64,
-        score: Score,
+        counters: Counters,
         listener: OwnedFd,
         bell: &OwnedFd,
-    ) -> std::io::Result<Worker> {
+    ) -> std::io::Result<SwooleWorker> {
         let epoll = sys::epoll()?;
         sys::epoll_add(&epoll, bell.as_fd(), EventFlags::IN | EventFlags::ET, BELL)?;
         let now = sys::now_ms();
         let most = MAX_SPILLED.saturating_add(config.max_uploads);
-        let mut worker = Worker {
+        let mut worker = SwooleWorker {
             store: Store::new(config.spill_directory.clone(), most),
-            silent: Silent::default(),
+            eviction: Eviction::default(),
             config,
             number,
-            score,
+            counters,
             epoll,
             listener,
             listening: false,
-            modest_until: None,
+            accept_paused_until: None,
             looks: 0,
             turn: 0,
             slots: Vec::new(),
             free: Vec::new(),
             open: 0,
             called: None,
-            doomed: false,
+            close_pending: false,
             again: VecDeque::new(),
-            told: VecDeque::new(),
-            events: Vec::with_capacity(256),
-            at: 0,
+            events: VecDeque::new(),
+            ready: Vec::with_capacity(256),
+            ready_at: 0,
             scratch: vec![0; SCRATCH].into_boxed_slice(),
             now,
             swept: now,
@@ -204,25 +204,25 @@ impl Worker {
 
     /// What the script is to be called for next; waits for it.
     pub fn next(&mut self, timers: &mut Timers) -> Event {
-        self.score.set(Counter::Called, 0);
+        self.counters.set(Counter::Called, 0);
         let event = self.wait_for_event(timers);
-        self.score.set(Counter::Called, self.now);
+        self.counters.set(Counter::Called, self.now);
         event
     }
 
     fn wait_for_event(&mut self, timers: &mut Timers) -> Event {
         loop {
-            if let Some(event) = self.told.pop_front() {
+            if let Some(event) = self.events.pop_front() {
                 return event;
             }
             if let Some(id) = self.again.pop_front() {
-                if let Some(event) = self.go_on(id) {
+                if let Some(event) = self.resume(id) {
                     return event;
                 }
                 continue;
             }
-            if let Some(event) = self.events.get(self.at).copied() {
-                self.at += 1;
+            if let Some(event) = self.ready.get(self.ready_at).copied() {
+                self.ready_at += 1;
                 if let Some(event) = self.on_event(event.data.u64(), event.flags) {
                     return event;
                 }
@@ -236,16 +236,19 @@ impl Worker {
             }
             // Only when all that has come is read: after a long call of the script, clients that
             // have sent in time must not be taken for late ones.
-            if self.now - self.swept >= SWEEP && self.events.len() < self.events.capacity() {
+            if self.now - self.swept >= SWEEP && self.ready.len() < self.ready.capacity() {
                 self.sweep();
-                if !self.told.is_empty() {
+                if !self.events.is_empty() {
                     continue;
                 }
             }
             if self.has_left() {
                 return Event::Leave;
             }
-            if self.modest_until.is_some_and(|until| self.now >= until) {
+            if self
+                .accept_paused_until
+                .is_some_and(|until| self.now >= until)
+            {
                 self.look_again();
             }
             let timer = timers.wait(self.now).unwrap_or(u64::MAX);
@@ -255,11 +258,13 @@ impl Worker {
             } else {
                 u64::MAX
             };
-            let modesty = self.modest_until.map_or(u64::MAX, |until| until - self.now);
-            let wait = timer.min(sweep).min(modesty);
+            let accept_pause = self
+                .accept_paused_until
+                .map_or(u64::MAX, |until| until - self.now);
+            let wait = timer.min(sweep).min(accept_pause);
             let wait = (wait < u64::MAX).then_some(wait);
-            sys::wait(&self.epoll, &mut self.events, wait);
-            self.at = 0;
+            sys::wait(&self.epoll, &mut self.ready, wait);
+            self.ready_at = 0;
             self.now = sys::now_ms();
         }
     }
@@ -282,7 +287,7 @@ impl Worker {
                 if events.contains(EventFlags::OUT) && connection.has_output() {
                     self.flush(id);
                 }
-                self.go_on(id)
+                self.resume(id)
             }
         }
     }
@@ -292,7 +297,7 @@ impl Worker {
         if !self.listening {
             return None;
         }
-        let total = self.score.sum(Counter::Connections);
+        let total = self.counters.sum(Counter::Connections);
         if total >= self.config.max_connections && !self.close_a_silent_one() {
             // Looked at again by the sweep.
             self.stop_listening();
@@ -331,11 +336,11 @@ impl Worker {
         }
         self.slots[slot as usize].connection = Some(Connection::new(socket, peer, self.now));
         self.open += 1;
-        self.score.set(Counter::Connections, self.open);
-        self.score.add(Counter::Accepted, 1);
-        self.leave_some_to_others();
+        self.counters.set(Counter::Connections, self.open);
+        self.counters.add(Counter::Accepted, 1);
+        self.pause_accepting_when_ahead();
         self.config
-            .tells_connections
+            .reports_connections
             .then_some(Event::Connected(id))
     }
 
@@ -363,7 +368,7 @@ impl Worker {
     }
 
     /// Reads from a connection and returns the event that follows from it, if any.
-    fn go_on(&mut self, id: u64) -> Option<Event> {
+    fn resume(&mut self, id: u64) -> Option<Event> {
         let slot = self.slot(id)?;
         let limits = Limits {
             head: HEAD_LIMITS,
@@ -379,7 +384,7 @@ impl Worker {
             Progress::Waits => None,
             Progress::Request => {
                 self.requests += 1;
-                self.score.add(Counter::Requests, 1);
+                self.counters.add(Counter::Requests, 1);
                 if self.config.max_requests > 0 && self.requests >= self.config.max_requests {
                     self.leave();
                 }
@@ -402,7 +407,7 @@ impl Worker {
 
     /// Answers a request that is none, and closes.
     fn refuse(&mut self, id: u64, why: Refused) {
-        self.score.add(Counter::Refused, 1);
+        self.counters.add(Counter::Refused, 1);
         let now = self.now;
         let mut client = "unix socket".to_owned();
         if let Some(slot) = self.slot(id)
@@ -437,7 +442,7 @@ impl Worker {
             && *called == id
         {
             *answered = true;
-            self.doomed = true;
+            self.close_pending = true;
             return;
         }
         let Some(slot) = self.slot(id) else { return };
@@ -447,11 +452,11 @@ impl Worker {
         self.open -= 1;
         if self.leaving.is_none() {
             // Afterwards the count is the successor's.
-            self.score.set(Counter::Connections, self.open);
+            self.counters.set(Counter::Connections, self.open);
         }
-        self.score.add(Counter::Closed, 1);
-        if self.config.tells_connections {
-            self.told.push_back(Event::Closed(id));
+        self.counters.add(Counter::Closed, 1);
+        if self.config.reports_connections {
+            self.events.push_back(Event::Closed(id));
         }
     }
 
@@ -459,8 +464,8 @@ impl Worker {
     pub fn leave(&mut self) {
         if self.leaving.is_none() {
             self.stop_listening();
-            self.modest_until = None;
-            self.score.set(Counter::Ready, 0);
+            self.accept_paused_until = None;
+            self.counters.set(Counter::Ready, 0);
             self.leaving = Some(self.now);
         }
     }
@@ -473,8 +478,8 @@ impl Worker {
     }
 
     /// The server's counters, seen as this worker.
-    pub fn score(&self) -> &Score {
-        &self.score
+    pub fn counters(&self) -> &Counters {
+        &self.counters
     }
 
     /// The server's settings.

@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 
 use howdah_os::process::is_root;
 
-use super::{EventOut, Manager, STATE, Settings, StartedConfig, State, Text, kind, report};
+use super::{EventOut, Manager, STATE, ServerSettings, StartedConfig, State, Text, kind, report};
 use crate::identity::{self, IdentityError};
-use crate::run::crew::{Action, Crew, Ended, Stop};
+use crate::run::counters::{Counter, Counters};
 use crate::run::files::Root;
-use crate::run::score::{Counter, Score};
 use crate::run::sys::EventFlags;
-use crate::run::worker::{Config, Worker};
+use crate::run::worker::{Config, SwooleWorker};
+use crate::run::worker_manager::{ManagerAction, Stop, WorkerExit, WorkerManager};
 use crate::run::{listener, log, sys};
-use crate::sys::{Ended as ProcessEnd, Forked, fork, kill, leave, own_pid, reap_child};
+use crate::sys::{Forked, ProcessEnd, fork, kill, leave, own_pid, reap_child};
 
 /// Binds the address a script names; `port` then says which it is. False, and why.
 ///
@@ -54,7 +54,7 @@ extern "C" fn howdah_run_port() -> u16 {
 /// `settings` is as `shim/swoole.h` describes it, `error` has room for `cap` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn howdah_run_start(
-    settings: &Settings<'_>,
+    settings: &ServerSettings<'_>,
     error: *mut c_char,
     cap: usize,
 ) -> bool {
@@ -64,7 +64,7 @@ unsafe extern "C" fn howdah_run_start(
 
 /// # Safety
 /// `settings.locations` is as `shim/swoole.h` describes it.
-unsafe fn start(settings: &Settings<'_>) -> Result<(), String> {
+unsafe fn start(settings: &ServerSettings<'_>) -> Result<(), String> {
     let (user, group) = (settings.user.owned(), settings.group.owned());
     let root = settings.document_root.owned();
     let spills = settings.spill_directory.owned();
@@ -84,7 +84,7 @@ unsafe fn start(settings: &Settings<'_>) -> Result<(), String> {
             .as_ref()
             .ok_or("NotBound: there is no address")?;
         rustix::net::listen(socket, settings.backlog).map_err(|e| format!("CannotListen: {e}"))?;
-        let score = Score::new(settings.workers).map_err(|e| format!("CannotShare: {e}"))?;
+        let counters = Counters::new(settings.workers).map_err(|e| format!("CannotShare: {e}"))?;
         let room = sys::descriptor_limit().saturating_sub(64).max(16);
         let bell = sys::handle_signals(true).map_err(|e| format!("CannotSignal: {e}"))?;
         let epoll = sys::epoll().map_err(|e| format!("CannotWait: {e}"))?;
@@ -96,7 +96,7 @@ unsafe fn start(settings: &Settings<'_>) -> Result<(), String> {
         let (max_wait, max_requests) = (settings.max_wait_ms, settings.max_requests);
         // The limit of descriptors holds for each worker.
         let max_connections = settings.max_connections.min(room * workers);
-        let tells_connections = settings.tells_connections;
+        let reports_connections = settings.reports_connections;
         state.next_config = Some(Box::new(move || Config {
             workers,
             max_body,
@@ -108,7 +108,7 @@ unsafe fn start(settings: &Settings<'_>) -> Result<(), String> {
             max_connections,
             max_requests,
             port,
-            tells_connections,
+            reports_connections,
             files: files.clone(),
         }));
         log::info(&format!("listening on {}, {workers} workers", state.shown));
@@ -117,9 +117,13 @@ unsafe fn start(settings: &Settings<'_>) -> Result<(), String> {
                 "RunsAsRoot: the workers run as root; name another user by the setting `user`",
             );
         }
-        state.started = Some(StartedConfig { user, group, score });
+        state.started = Some(StartedConfig {
+            user,
+            group,
+            counters,
+        });
         state.manager = Some(Manager {
-            crew: Crew::new(workers, max_wait),
+            workers: WorkerManager::new(workers, max_wait),
             epoll,
             pid: own_pid(),
         });
@@ -142,10 +146,10 @@ extern "C" fn howdah_run_manage(out: &mut MaybeUninit<EventOut>) {
             let asked = sys::asked();
             let now = sys::now_ms();
             if asked & sys::CHILD != 0 {
-                reap(&mut manager.crew, now);
+                reap(&mut manager.workers, now);
             }
             if asked & sys::STOP != 0 {
-                match manager.crew.stop(now) {
+                match manager.workers.stop(now) {
                     Stop::Begins => {
                         log::info("stopping");
                         return (kind::STOPPING, 0, false);
@@ -155,17 +159,17 @@ extern "C" fn howdah_run_manage(out: &mut MaybeUninit<EventOut>) {
                 }
             } else if asked & sys::RELOAD != 0 {
                 log::info("reloading the workers");
-                manager.crew.reload(now);
+                manager.workers.reload(now);
                 return (kind::RELOADED, 0, false);
             }
-            let until = match manager.crew.next(now) {
-                Action::Spawn(number) => return (kind::SPAWN, number, false),
-                Action::Done => return (kind::DONE, 0, false),
-                Action::Signal(pid, signal) => {
+            let until = match manager.workers.next(now) {
+                ManagerAction::Spawn(number) => return (kind::SPAWN, number, false),
+                ManagerAction::Done => return (kind::DONE, 0, false),
+                ManagerAction::Signal(pid, signal) => {
                     kill(pid, signal);
                     continue;
                 }
-                Action::Wait(until) => until.map(|at| at.saturating_sub(now)),
+                ManagerAction::Wait(until) => until.map(|at| at.saturating_sub(now)),
             };
             if let Some((id, repeats)) = timers.due(now) {
                 return (kind::TIMER, id, repeats);
@@ -178,8 +182,8 @@ extern "C" fn howdah_run_manage(out: &mut MaybeUninit<EventOut>) {
     out.write(EventOut { kind, repeats, id });
 }
 
-fn reap(crew: &mut Crew, now: u64) {
-    for pid in crew.pids() {
+fn reap(workers: &mut WorkerManager, now: u64) {
+    for pid in workers.pids() {
         let Some(end) = reap_child(pid) else {
             continue;
         };
@@ -187,17 +191,17 @@ fn reap(crew: &mut Crew, now: u64) {
             ProcessEnd::Signal(signal) => format!("was killed by signal {signal}"),
             ProcessEnd::Code(code) => format!("ended with exit code {code}"),
         };
-        match crew.ended(pid, end == ProcessEnd::Code(0), now) {
-            Some(Ended::Died(number, 0)) => log::warn(&format!(
+        match workers.ended(pid, end == ProcessEnd::Code(0), now) {
+            Some(WorkerExit::Died(number, 0)) => log::warn(&format!(
                 "WorkerDied: worker {number} (pid {pid}) {how}; the next one starts"
             )),
-            Some(Ended::Died(number, wait)) => log::warn(&format!(
+            Some(WorkerExit::Died(number, wait)) => log::warn(&format!(
                 "WorkerDied: worker {number} (pid {pid}) {how} soon after its start; the next one starts in {wait} ms"
             )),
-            Some(Ended::TookTooLong(number)) => log::warn(&format!(
+            Some(WorkerExit::TookTooLong(number)) => log::warn(&format!(
                 "WorkerKilled: worker {number} (pid {pid}) did not leave within max_wait_time and was killed"
             )),
-            Some(Ended::Left(_)) | None => {}
+            Some(WorkerExit::Left(_)) | None => {}
         }
     }
 }
@@ -214,12 +218,12 @@ extern "C" fn howdah_run_fork(number: u64) -> c_int {
         let _held = sys::hold_signals();
         match fork(log::warn) {
             Ok(Forked::Parent(pid)) => {
-                manager.crew.spawned(number, pid, sys::now_ms());
+                manager.workers.spawned(number, pid, sys::now_ms());
                 pid
             }
             Err(e) => {
                 log::warn(&format!("CannotFork: {e}"));
-                manager.crew.not_spawned(number, sys::now_ms());
+                manager.workers.not_spawned(number, sys::now_ms());
                 -1
             }
             Ok(Forked::Child) => {
@@ -260,13 +264,14 @@ fn become_worker(state: &mut State, number: u64, parent: i32) -> Result<(), Stri
         // Not all workers at the same moment.
         config.max_requests += number * state.jitter / config.workers;
     }
-    let score = started.score.of(number);
+    let counters = started.counters.of(number);
     for counter in [Counter::Connections, Counter::Ready] {
-        score.set(counter, 0);
+        counters.set(counter, 0);
     }
-    score.set(Counter::Pid, own_pid() as u64);
+    counters.set(Counter::Pid, own_pid() as u64);
     let listener = state.bound.take().ok_or("NotBound")?;
-    let worker = Worker::new(config, number, score, listener, bell).map_err(say("CannotWait"))?;
+    let worker =
+        SwooleWorker::new(config, number, counters, listener, bell).map_err(say("CannotWait"))?;
     state.worker = Some(worker);
     Ok(())
 }

@@ -17,16 +17,16 @@ use std::time::Duration;
 use howdah_http1::date;
 
 use super::text::{Text, bytes, write_message};
-use crate::run::crew::Crew;
+use crate::run::counters::{Counter, Counters};
 use crate::run::log;
-use crate::run::score::{Counter, Score};
 use crate::run::sys;
 use crate::run::timers::Timers;
-use crate::run::worker::{Config, Worker};
+use crate::run::worker::{Config, SwooleWorker};
+use crate::run::worker_manager::WorkerManager;
 
 /// The settings of a server; `shim/swoole.h` describes the fields.
 #[repr(C)]
-pub struct Settings<'a> {
+pub struct ServerSettings<'a> {
     workers: u64,
     max_requests: u64,
     max_body: u64,
@@ -37,7 +37,7 @@ pub struct Settings<'a> {
     max_wait_ms: u64,
     max_connections: u64,
     backlog: c_int,
-    tells_connections: bool,
+    reports_connections: bool,
     /// Directory of static files, or NULL.
     document_root: Text<'a>,
     /// Path prefixes, each ended by a NUL, the list by an empty one; or NULL.
@@ -120,7 +120,7 @@ mod kind {
 
 /// The manager's part: before it forks, and in it.
 struct Manager {
-    crew: Crew,
+    workers: WorkerManager,
     epoll: OwnedFd,
     pid: i32,
 }
@@ -128,7 +128,7 @@ struct Manager {
 struct StartedConfig {
     user: Option<String>,
     group: Option<String>,
-    score: Score,
+    counters: Counters,
 }
 
 #[derive(Default)]
@@ -141,7 +141,7 @@ struct State {
     next_config: Option<Box<dyn Fn() -> Config>>,
     started: Option<StartedConfig>,
     manager: Option<Manager>,
-    worker: Option<Worker>,
+    worker: Option<SwooleWorker>,
     timers: Timers,
     jitter: u64,
 }
@@ -151,7 +151,7 @@ thread_local! {
     static STATE: RefCell<State> = RefCell::default();
 }
 
-fn with_worker<T>(without: T, f: impl FnOnce(&mut Worker) -> T) -> T {
+fn with_worker<T>(without: T, f: impl FnOnce(&mut SwooleWorker) -> T) -> T {
     STATE.with_borrow_mut(|state| match &mut state.worker {
         Some(worker) => f(worker),
         None => without,
@@ -210,21 +210,21 @@ extern "C" fn howdah_run_timer_clear(id: u64) -> bool {
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_stats(out: &mut MaybeUninit<StatsOut>) -> bool {
     STATE.with_borrow(|state| {
-        let (score, own) = match (&state.worker, &state.started) {
-            (Some(worker), _) => (*worker.score(), true),
-            (None, Some(started)) => (started.score, false),
+        let (counters, own) = match (&state.worker, &state.started) {
+            (Some(worker), _) => (*worker.counters(), true),
+            (None, Some(started)) => (started.counters, false),
             (None, None) => return false,
         };
-        let own = |counter| if own { score.get(counter) } else { 0 };
+        let own = |counter| if own { counters.get(counter) } else { 0 };
         let stats = StatsOut {
-            connections: score.sum(Counter::Connections),
-            accepted: score.sum(Counter::Accepted),
-            closed: score.sum(Counter::Closed),
-            requests: score.sum(Counter::Requests),
-            refused: score.sum(Counter::Refused),
+            connections: counters.sum(Counter::Connections),
+            accepted: counters.sum(Counter::Accepted),
+            closed: counters.sum(Counter::Closed),
+            requests: counters.sum(Counter::Requests),
+            refused: counters.sum(Counter::Refused),
             own_requests: own(Counter::Requests),
             own_connections: own(Counter::Connections),
-            ready: score.sum(Counter::Ready),
+            ready: counters.sum(Counter::Ready),
         };
         out.write(stats);
         true

@@ -7,9 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::{Bytes, EventOut, RequestOut, STATE, Text, bytes, kind, with_worker};
 use crate::run::connection::Phase;
+use crate::run::counters::Counter;
 use crate::run::mime;
-use crate::run::score::Counter;
-use crate::run::worker::{Event, Worker};
+use crate::run::worker::{Event, SwooleWorker};
 
 /// What the worker is to call the script for next; waits for it.
 #[unsafe(no_mangle)]
@@ -31,13 +31,13 @@ extern "C" fn howdah_run_next(out: &mut MaybeUninit<EventOut>) {
 /// The callback of a request has returned.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_returned() {
-    with_worker((), Worker::returned);
+    with_worker((), SwooleWorker::returned);
 }
 
 /// Notes that the script's `workerStart` callback has returned.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_ready() {
-    with_worker((), |worker| worker.score().set(Counter::Ready, 1));
+    with_worker((), |worker| worker.counters().set(Counter::Ready, 1));
 }
 
 /// Describes the request of connection `id`; false when there is none.
@@ -197,7 +197,7 @@ extern "C" fn howdah_run_close(id: u64) {
 /// Stops accepting; the worker leaves when its requests are finished.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_leave() {
-    with_worker((), Worker::leave);
+    with_worker((), SwooleWorker::leave);
 }
 
 /// The worker dies; the request being answered gets a 500 if nothing of an answer was sent.

@@ -1,15 +1,15 @@
 //! How a worker sends the script's answers and static files, and what becomes of a connection when its
-//! answer is complete. When a client takes too long is `sweep`'s part.
+//! answer is complete. When a client takes too long is `timeouts`' part.
 
 use std::os::fd::OwnedFd;
 
-use super::{PATIENCE, Worker};
+use super::{SwooleWorker, TIMEOUT};
 use crate::run::connection::{Connection, Phase};
 use crate::run::files::{Answer, Found};
 use crate::run::heads::{file_head, missing_head, plain_head};
 use crate::run::{log, sys};
 
-impl Worker {
+impl SwooleWorker {
     /// The slot of a connection whose request waits for an answer.
     fn answering_slot(&mut self, id: u64) -> Option<usize> {
         let answering = |c: &Connection| c.phase == Phase::Answering;
@@ -51,7 +51,7 @@ impl Worker {
     }
 
     /// Waits until the client has taken enough of a streamed answer that found no room in a file;
-    /// for this client alone, as the script cannot be interrupted, and so for [`PATIENCE`] in all.
+    /// for this client alone, as the script cannot be interrupted, and so for [`TIMEOUT`] in all.
     /// `false`: it does not, or is gone.
     pub fn make_room(&mut self, id: u64) -> bool {
         let limit = self.config.max_output;
@@ -68,7 +68,7 @@ impl Worker {
             if alive && connection.pending_output() <= limit {
                 return true;
             }
-            if !alive || connection.waited >= PATIENCE {
+            if !alive || connection.waited >= TIMEOUT {
                 if alive {
                     log::warn(
                         "ClientTooSlow: a script waited 30 s for the client of its answer, which is cut off",
@@ -110,9 +110,9 @@ impl Worker {
 
     /// The script's callback has returned: nothing of its request is read any more.
     pub fn returned(&mut self) {
-        let doomed = std::mem::take(&mut self.doomed);
+        let close_pending = std::mem::take(&mut self.close_pending);
         match self.called.take() {
-            Some((id, _)) if doomed => self.close(id),
+            Some((id, _)) if close_pending => self.close(id),
             Some((id, true)) => self.finish(id),
             _ => {}
         }
@@ -120,8 +120,9 @@ impl Worker {
 
     /// Whether the connection is there for more than its request to be read.
     pub fn lives(&mut self, id: u64) -> bool {
-        let doomed = self.doomed && self.called.is_some_and(|(called, _)| called == id);
-        !doomed && self.connection(id).is_some()
+        let close_pending =
+            self.close_pending && self.called.is_some_and(|(called, _)| called == id);
+        !close_pending && self.connection(id).is_some()
     }
 
     /// After an answer: the next request, or the end.
@@ -142,7 +143,7 @@ impl Worker {
             return;
         }
         connection.next(now);
-        if connection.may_go_on() {
+        if connection.can_resume() {
             self.again.push_back(id);
         }
     }

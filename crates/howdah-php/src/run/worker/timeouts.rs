@@ -3,22 +3,22 @@
 use howdah_http1::receiver::Refused;
 use howdah_http1::refusal::BadRequest;
 
-use super::{PATIENCE, Worker};
+use super::{SwooleWorker, TIMEOUT};
 use crate::run::connection::Phase;
+use crate::run::counters::Counter;
 use crate::run::log;
-use crate::run::score::Counter;
 
 /// How long a refused client may take to hang up (ms).
-const FAREWELL: u64 = 2_000;
+const HANG_UP_LIMIT: u64 = 2_000;
 /// How long a kept connection may still bring a request while the worker leaves (ms).
 const LAST_REQUEST: u64 = 500;
 
-impl Worker {
+impl SwooleWorker {
     /// Looks at every connection's time, and whether connections may be accepted again.
     pub(super) fn sweep(&mut self) {
         self.swept = self.now;
-        if !self.listening && self.leaving.is_none() && self.modest_until.is_none() {
-            let total = self.score.sum(Counter::Connections);
+        if !self.listening && self.leaving.is_none() && self.accept_paused_until.is_none() {
+            let total = self.counters.sum(Counter::Connections);
             if (total < self.config.max_connections || self.has_a_silent_one())
                 && let Err(e) = self.listen()
             {
@@ -27,7 +27,7 @@ impl Worker {
         }
         let (now, idle, leaving) = (self.now, self.config.idle, self.leaving.is_some());
         // A script that closes silent connections early means those within a request, too.
-        let patience = PATIENCE.min(idle);
+        let timeout = TIMEOUT.min(idle);
         for slot in 0..self.slots.len() {
             let Some(connection) = &self.slots[slot].connection else {
                 continue;
@@ -35,9 +35,11 @@ impl Worker {
             let quiet = now.saturating_sub(connection.active);
             let id = self.id(slot as u32);
             match connection.phase {
-                Phase::Closing if quiet > FAREWELL && !connection.has_output() => self.close(id),
+                Phase::Closing if quiet > HANG_UP_LIMIT && !connection.has_output() => {
+                    self.close(id)
+                }
                 _ if connection.has_output() => {
-                    if quiet > PATIENCE || connection.reads_too_slowly(now) {
+                    if quiet > TIMEOUT || connection.reads_too_slowly(now) {
                         self.close(id);
                     }
                 }
@@ -48,9 +50,9 @@ impl Worker {
                 }
                 Phase::Receiving => {
                     let late = if !connection.receiver.in_body() {
-                        let late = now.saturating_sub(connection.began) > patience;
+                        let late = now.saturating_sub(connection.began) > timeout;
                         late.then_some(Refused::Bad(BadRequest::HeaderTimeout))
-                    } else if quiet > patience {
+                    } else if quiet > timeout {
                         Some(Refused::BodyTimeout)
                     } else {
                         let slow = connection.body_is_too_slow(now);

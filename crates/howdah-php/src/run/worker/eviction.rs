@@ -2,14 +2,14 @@
 //! said nothing for the longest time; never one whose request is being answered. So connections that
 //! somebody opens and keeps silent keep nobody out.
 
-use super::Worker;
+use super::SwooleWorker;
 use crate::run::connection::Connection;
 use crate::run::log;
 
 /// Connections chosen at once: looking at all of them for each new one would cost too much.
 const CHOSEN: usize = 1024;
 /// Least time between two lines of the log about closed connections (ms).
-const SAID: u64 = 10_000;
+const LOG_EVERY: u64 = 10_000;
 
 /// A connection that may be closed: it has not spoken since it was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,12 +22,12 @@ struct Candidate {
 
 /// The connections to be closed next, the last one first.
 #[derive(Debug, Default)]
-pub struct Silent {
+pub struct Eviction {
     chosen: Vec<Candidate>,
-    said_at: Option<u64>,
+    logged_at: Option<u64>,
 }
 
-impl Worker {
+impl SwooleWorker {
     /// Closes the connection of this worker that has been silent for the longest time. False: there
     /// is none.
     pub(super) fn close_a_silent_one(&mut self) -> bool {
@@ -35,8 +35,12 @@ impl Worker {
             return false;
         };
         self.close(id);
-        if self.silent.said_at.is_none_or(|at| self.now - at >= SAID) {
-            self.silent.said_at = Some(self.now);
+        if self
+            .eviction
+            .logged_at
+            .is_none_or(|at| self.now - at >= LOG_EVERY)
+        {
+            self.eviction.logged_at = Some(self.now);
             log::warn(
                 "TooManyConnections: the limit is reached; for each new connection the one that has been silent longest is closed",
             );
@@ -54,7 +58,7 @@ impl Worker {
     }
 
     fn next_candidate(&mut self) -> Option<u64> {
-        while let Some(candidate) = self.silent.chosen.pop() {
+        while let Some(candidate) = self.eviction.chosen.pop() {
             if self.candidate(candidate.id) == Some(candidate) {
                 return Some(candidate.id);
             }
@@ -67,8 +71,8 @@ impl Worker {
             all.truncate(CHOSEN);
         }
         all.sort_unstable_by(|a, b| b.cmp(a));
-        self.silent.chosen = all;
-        Some(self.silent.chosen.pop()?.id)
+        self.eviction.chosen = all;
+        Some(self.eviction.chosen.pop()?.id)
     }
 
     fn candidate(&self, id: u64) -> Option<Candidate> {

@@ -33,8 +33,8 @@ struct Leaving {
 
 /// What the manager does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Fork worker `number`, then say [`Crew::spawned`].
+pub enum ManagerAction {
+    /// Fork worker `number`, then say [`WorkerManager::spawned`].
     Spawn(u64),
     /// Send a process (its id first) this signal.
     Signal(i32, i32),
@@ -44,7 +44,7 @@ pub enum Action {
     Done,
 }
 
-/// What a call of [`Crew::stop`] has done.
+/// What a call of [`WorkerManager::stop`] has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// The first signal: workers finish what they do.
@@ -57,7 +57,7 @@ pub enum Stop {
 
 /// How a worker ended, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum WorkerExit {
     /// It was asked to leave, or had served its requests.
     Left(u64),
     /// It was killed because it did not leave in time.
@@ -68,7 +68,7 @@ pub enum Ended {
 
 /// The workers of a server by number, and those that are leaving.
 #[derive(Debug)]
-pub struct Crew {
+pub struct WorkerManager {
     places: Vec<Place>,
     leaving: Vec<Leaving>,
     signals: Vec<(i32, i32)>,
@@ -78,10 +78,10 @@ pub struct Crew {
     stopping: Option<u64>,
 }
 
-impl Crew {
+impl WorkerManager {
     /// Wants `workers` workers at once; a leaving one has `max_wait` ms.
-    pub fn new(workers: u64, max_wait: u64) -> Crew {
-        Crew {
+    pub fn new(workers: u64, max_wait: u64) -> WorkerManager {
+        WorkerManager {
             places: vec![Place::Wanted { at: 0 }; workers as usize],
             leaving: Vec::new(),
             signals: Vec::new(),
@@ -92,7 +92,7 @@ impl Crew {
     }
 
     /// The next action that is due now, or how long to wait for one.
-    pub fn next(&mut self, now: u64) -> Action {
+    pub fn next(&mut self, now: u64) -> ManagerAction {
         for gone in &mut self.leaving {
             if !gone.killed && now >= gone.deadline {
                 gone.killed = true;
@@ -100,13 +100,13 @@ impl Crew {
             }
         }
         if let Some((pid, signal)) = self.signals.pop() {
-            return Action::Signal(pid, signal);
+            return ManagerAction::Signal(pid, signal);
         }
         let mut soonest: Option<u64> = None;
         let mut earlier = |at: u64| soonest = Some(soonest.map_or(at, |s| s.min(at)));
         for (number, place) in self.places.iter().enumerate() {
             match place {
-                Place::Wanted { at } if *at <= now => return Action::Spawn(number as u64),
+                Place::Wanted { at } if *at <= now => return ManagerAction::Spawn(number as u64),
                 Place::Wanted { at } => earlier(*at),
                 _ => {}
             }
@@ -115,9 +115,9 @@ impl Crew {
             earlier(gone.deadline);
         }
         if self.stopping.is_some() && self.leaving.is_empty() {
-            return Action::Done;
+            return ManagerAction::Done;
         }
-        Action::Wait(soonest)
+        ManagerAction::Wait(soonest)
     }
 
     /// Worker `number` has been forked.
@@ -148,13 +148,13 @@ impl Crew {
     }
 
     /// A process has ended, well (exit code 0) or not. None: it is no worker.
-    pub fn ended(&mut self, pid: i32, well: bool, now: u64) -> Option<Ended> {
+    pub fn ended(&mut self, pid: i32, well: bool, now: u64) -> Option<WorkerExit> {
         if let Some(at) = self.leaving.iter().position(|gone| gone.pid == pid) {
             let gone = self.leaving.swap_remove(at);
             return Some(if gone.killed {
-                Ended::TookTooLong(gone.number)
+                WorkerExit::TookTooLong(gone.number)
             } else {
-                Ended::Left(gone.number)
+                WorkerExit::Left(gone.number)
             });
         }
         let number = self
@@ -172,9 +172,9 @@ impl Crew {
         let wait = if well || lived { 0 } else { self.brake() };
         self.places[number] = Place::Wanted { at: now + wait };
         Some(if well {
-            Ended::Left(number as u64)
+            WorkerExit::Left(number as u64)
         } else {
-            Ended::Died(number as u64, wait)
+            WorkerExit::Died(number as u64, wait)
         })
     }
 
@@ -227,72 +227,93 @@ impl Crew {
 mod tests {
     use super::*;
 
-    fn crew_of(workers: u64) -> Crew {
-        let mut crew = Crew::new(workers, 3000);
+    fn manager_of(workers: u64) -> WorkerManager {
+        let mut manager = WorkerManager::new(workers, 3000);
         for number in 0..workers {
-            assert_eq!(crew.next(0), Action::Spawn(number));
-            crew.spawned(number, 100 + number as i32, 0);
+            assert_eq!(manager.next(0), ManagerAction::Spawn(number));
+            manager.spawned(number, 100 + number as i32, 0);
         }
-        assert_eq!(crew.next(0), Action::Wait(None));
-        crew
+        assert_eq!(manager.next(0), ManagerAction::Wait(None));
+        manager
     }
 
     #[test]
     fn a_worker_that_dies_is_replaced_and_the_second_death_waits_longer() {
-        let mut crew = crew_of(2);
-        assert_eq!(crew.ended(101, false, 10), Some(Ended::Died(1, 100)));
-        assert_eq!(crew.next(10), Action::Wait(Some(110)));
-        assert_eq!(crew.next(110), Action::Spawn(1));
-        crew.spawned(1, 102, 110);
-        assert_eq!(crew.ended(102, false, 120), Some(Ended::Died(1, 200)));
-        crew.next(400);
-        crew.spawned(1, 103, 400);
+        let mut manager = manager_of(2);
+        assert_eq!(
+            manager.ended(101, false, 10),
+            Some(WorkerExit::Died(1, 100))
+        );
+        assert_eq!(manager.next(10), ManagerAction::Wait(Some(110)));
+        assert_eq!(manager.next(110), ManagerAction::Spawn(1));
+        manager.spawned(1, 102, 110);
+        assert_eq!(
+            manager.ended(102, false, 120),
+            Some(WorkerExit::Died(1, 200))
+        );
+        manager.next(400);
+        manager.spawned(1, 103, 400);
         // It lived: it is replaced at once, and the brake is off.
-        assert_eq!(crew.ended(103, false, 9000), Some(Ended::Died(1, 0)));
-        assert_eq!(crew.next(9000), Action::Spawn(1));
-        assert_eq!(crew.ended(7, false, 9000), None);
+        assert_eq!(
+            manager.ended(103, false, 9000),
+            Some(WorkerExit::Died(1, 0))
+        );
+        assert_eq!(manager.next(9000), ManagerAction::Spawn(1));
+        assert_eq!(manager.ended(7, false, 9000), None);
     }
 
     #[test]
     fn a_worker_that_served_its_requests_is_replaced_at_once() {
-        let mut crew = crew_of(1);
-        assert_eq!(crew.ended(100, true, 10), Some(Ended::Left(0)));
-        assert_eq!(crew.next(10), Action::Spawn(0));
+        let mut manager = manager_of(1);
+        assert_eq!(manager.ended(100, true, 10), Some(WorkerExit::Left(0)));
+        assert_eq!(manager.next(10), ManagerAction::Spawn(0));
     }
 
     #[test]
     fn a_reload_starts_the_next_generation_before_the_present_one_has_left() {
-        let mut crew = crew_of(1);
-        crew.reload(1000);
-        assert_eq!(crew.next(1000), Action::Signal(100, libc::SIGTERM));
-        assert_eq!(crew.next(1000), Action::Spawn(0));
-        crew.spawned(0, 200, 1000);
-        assert_eq!(crew.next(1000), Action::Wait(Some(5000)));
-        assert_eq!(crew.pids(), [200, 100]);
-        assert_eq!(crew.ended(100, true, 1100), Some(Ended::Left(0)));
-        assert_eq!(crew.next(1100), Action::Wait(None));
+        let mut manager = manager_of(1);
+        manager.reload(1000);
+        assert_eq!(
+            manager.next(1000),
+            ManagerAction::Signal(100, libc::SIGTERM)
+        );
+        assert_eq!(manager.next(1000), ManagerAction::Spawn(0));
+        manager.spawned(0, 200, 1000);
+        assert_eq!(manager.next(1000), ManagerAction::Wait(Some(5000)));
+        assert_eq!(manager.pids(), [200, 100]);
+        assert_eq!(manager.ended(100, true, 1100), Some(WorkerExit::Left(0)));
+        assert_eq!(manager.next(1100), ManagerAction::Wait(None));
     }
 
     #[test]
     fn who_does_not_leave_in_time_is_killed() {
-        let mut crew = crew_of(1);
-        crew.stop(0);
-        assert_eq!(crew.next(0), Action::Signal(100, libc::SIGTERM));
-        assert_eq!(crew.next(0), Action::Wait(Some(4000)));
-        assert_eq!(crew.next(4000), Action::Signal(100, libc::SIGKILL));
-        assert_eq!(crew.next(4000), Action::Wait(None));
-        assert_eq!(crew.ended(100, false, 4001), Some(Ended::TookTooLong(0)));
-        assert_eq!(crew.next(4001), Action::Done);
+        let mut manager = manager_of(1);
+        manager.stop(0);
+        assert_eq!(manager.next(0), ManagerAction::Signal(100, libc::SIGTERM));
+        assert_eq!(manager.next(0), ManagerAction::Wait(Some(4000)));
+        assert_eq!(
+            manager.next(4000),
+            ManagerAction::Signal(100, libc::SIGKILL)
+        );
+        assert_eq!(manager.next(4000), ManagerAction::Wait(None));
+        assert_eq!(
+            manager.ended(100, false, 4001),
+            Some(WorkerExit::TookTooLong(0))
+        );
+        assert_eq!(manager.next(4001), ManagerAction::Done);
     }
 
     #[test]
     fn a_second_stop_does_not_wait() {
-        let mut crew = crew_of(1);
-        assert_eq!(crew.stop(0), Stop::Begins);
-        crew.next(0);
-        assert_eq!(crew.stop(5), Stop::GoesOn);
-        assert_eq!(crew.next(5), Action::Wait(Some(4000)));
-        assert_eq!(crew.stop(1500), Stop::AtOnce);
-        assert_eq!(crew.next(1500), Action::Signal(100, libc::SIGKILL));
+        let mut manager = manager_of(1);
+        assert_eq!(manager.stop(0), Stop::Begins);
+        manager.next(0);
+        assert_eq!(manager.stop(5), Stop::GoesOn);
+        assert_eq!(manager.next(5), ManagerAction::Wait(Some(4000)));
+        assert_eq!(manager.stop(1500), Stop::AtOnce);
+        assert_eq!(
+            manager.next(1500),
+            ManagerAction::Signal(100, libc::SIGKILL)
+        );
     }
 }

@@ -31,23 +31,23 @@ const COUNTERS: usize = 8;
 
 /// One worker's view of all counters.
 #[derive(Clone, Copy, Debug)]
-pub struct Score {
+pub struct Counters {
     cells: &'static [AtomicU64],
     own: usize,
 }
 
-impl Score {
+impl Counters {
     /// Makes the counters of `workers` workers, before these are forked.
-    pub fn new(workers: u64) -> std::io::Result<Score> {
-        Ok(Score {
+    pub fn new(workers: u64) -> std::io::Result<Counters> {
+        Ok(Counters {
             cells: shared_counters(workers as usize * COUNTERS)?,
             own: 0,
         })
     }
 
     /// The same counters, seen as worker `number`.
-    pub fn of(self, number: u64) -> Score {
-        Score {
+    pub fn of(self, number: u64) -> Counters {
+        Counters {
             own: number as usize,
             ..self
         }

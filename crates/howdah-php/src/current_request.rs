@@ -20,7 +20,7 @@ pub struct Job {
     gone: bool,
 }
 
-struct Exchange {
+struct CurrentRequest {
     job: Option<Job>,
     bells: Vec<OwnedFd>,
     /// On a command line: the descriptor that effects are written to.
@@ -29,30 +29,30 @@ struct Exchange {
 
 thread_local! {
     /// This process's one request. A child has one thread.
-    static EXCHANGE: RefCell<Exchange> = const {
-        RefCell::new(Exchange { job: None, bells: Vec::new(), effects: None })
+    static CURRENT: RefCell<CurrentRequest> = const {
+        RefCell::new(CurrentRequest { job: None, bells: Vec::new(), effects: None })
     };
 }
 
 /// Sets the bells (eventfds), by number of front thread; the supervisor's is behind them.
 pub fn set_bells(bells: Vec<OwnedFd>) {
-    EXCHANGE.with_borrow_mut(|e| e.bells = bells);
+    CURRENT.with_borrow_mut(|e| e.bells = bells);
 }
 
 /// There is no front: effects go to this socket, a message each ([`effect::MAX_MESSAGE`]).
-pub fn tell_effects_to(fd: OwnedFd) {
-    EXCHANGE.with_borrow_mut(|e| e.effects = Some(fd));
+pub fn report_effects_to(fd: OwnedFd) {
+    CURRENT.with_borrow_mut(|e| e.effects = Some(fd));
 }
 
 /// Makes `claim` the request being run.
 pub fn begin(claim: Claim) {
-    EXCHANGE.with_borrow_mut(|e| {
+    CURRENT.with_borrow_mut(|e| {
         e.job = Some(Job { claim, gone: false });
     });
 }
 
 fn with_job<T>(without: T, f: impl FnOnce(&mut Job, &[OwnedFd]) -> T) -> T {
-    EXCHANGE.with_borrow_mut(|e| match &mut e.job {
+    CURRENT.with_borrow_mut(|e| match &mut e.job {
         Some(job) => f(job, &e.bells),
         None => without,
     })
@@ -68,7 +68,7 @@ pub fn write_body(bytes: &[u8]) -> bool {
 /// Appends a frame of another kind; `false` when the client is gone.
 pub fn write_frame(kind: u32, payload: &[u8]) -> bool {
     if kind == EFFECT
-        && let Some(reported) = EXCHANGE.with_borrow(|e| {
+        && let Some(reported) = CURRENT.with_borrow(|e| {
             let effects = e.effects.as_ref()?;
             Some(report_effect(effects, payload))
         })
@@ -77,7 +77,7 @@ pub fn write_frame(kind: u32, payload: &[u8]) -> bool {
     }
     with_job(false, |job, bells| {
         if kind == EFFECT {
-            return job.tell(kind, payload, bells);
+            return job.report(kind, payload, bells);
         }
         while !job.claim.begin(kind, payload.len() as u32) {
             if !job.make_room(bells) {
@@ -137,7 +137,7 @@ pub fn read_body(out: &mut [u8]) -> usize {
 
 /// Hands the request back to the front.
 pub fn done() {
-    EXCHANGE.with_borrow_mut(|e| {
+    CURRENT.with_borrow_mut(|e| {
         if let Some(job) = e.job.take() {
             let front = job.claim.front() as usize;
             let bell = job.claim.done();
@@ -148,7 +148,7 @@ pub fn done() {
 
 /// Wakes the pool's supervisor, whose bell follows those of the `fronts`.
 pub fn ring_supervisor(fronts: u32) {
-    EXCHANGE.with_borrow(|e| ring(Bell(true), fronts as usize, &e.bells));
+    CURRENT.with_borrow(|e| ring(Bell(true), fronts as usize, &e.bells));
 }
 
 fn ring(bell: Bell, front: usize, bells: &[OwnedFd]) {
@@ -190,7 +190,7 @@ impl Job {
 
     /// Writes what the front wants to know even when the client has left: the front reads on until the
     /// run ends. `false` when there is no front any more.
-    fn tell(&mut self, kind: u32, payload: &[u8], bells: &[OwnedFd]) -> bool {
+    fn report(&mut self, kind: u32, payload: &[u8], bells: &[OwnedFd]) -> bool {
         while !self.claim.begin(kind, payload.len() as u32) {
             if !self.wait_for_room(bells) {
                 return false;
