@@ -4,6 +4,7 @@
 //! learns which mode ran the script; the executor never learns the HTTP version.
 //!
 //! - [`pool`]: what all modes have in common: a pool is started, drained and gone.
+//! - [`modes`]: from a mode's settings to its pool.
 //! - [`embed`]: the default mode, PHP in forked processes over shared memory.
 //! - [`fastcgi`]: PHP in processes of somebody else, over FastCGI.
 //! - [`cgi`]: a process for each request, PHP or any other program (RFC 3875).
@@ -28,6 +29,7 @@ pub mod error;
 pub mod fastcgi;
 pub mod front_thread;
 pub mod launch;
+pub mod modes;
 pub mod pool;
 pub mod program_pool;
 pub mod programs;

@@ -1,19 +1,12 @@
-//! What the pools of all modes have in common: they are started, get ready, drain and are gone.
-//! The only place that goes from a mode's settings to the code that runs it.
+//! What the pools of all modes have in common: they get ready, drain and are gone. [`crate::modes`]
+//! starts them.
 
 use std::future::Future;
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cgi::CgiPool;
-use crate::config::{Mode, ProcessManager};
-use crate::embed::EmbedPool;
-use crate::fastcgi::FastCgiPool;
-use crate::launch::Launcher;
-use crate::program_pool::ProgramPool;
-use crate::{ExecError, Executor, Log};
+use crate::{ExecError, Executor};
 
 /// A future that a pool's owner awaits.
 pub type Happens<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -42,53 +35,4 @@ pub trait Pool: Executor {
     /// are replaced, one after the other, each when its replacement is ready. Nothing to do where
     /// none does. Returns at once; what becomes of it is in the log.
     fn restart(&self) {}
-}
-
-/// Starts a pool for `fronts` front threads (see [`crate::front_thread::attach`]). Returns at once:
-/// requests queue until they can be run; [`Pool::ready`] resolves then, or says why not.
-/// `may_sleep`: a pool that is to have no process at rest (`ondemand`) has none before its first
-/// request.
-///
-/// # Errors
-/// The pool's memory, thread or sockets could not be had.
-pub fn start(
-    mode: &Mode,
-    launcher: Arc<dyn Launcher>,
-    log: Log,
-    fronts: u32,
-    may_sleep: bool,
-) -> io::Result<Arc<dyn Pool>> {
-    Ok(match mode {
-        Mode::Embed(config)
-            if may_sleep && config.pm == ProcessManager::Ondemand && config.worker.is_none() =>
-        {
-            EmbedPool::start_asleep(config.clone(), launcher, log, fronts)?
-        }
-        Mode::Embed(config) => EmbedPool::start(config.clone(), launcher, log, fronts)?,
-        Mode::FastCgi(config) => FastCgiPool::start(config.clone(), log, fronts)?,
-        Mode::Cgi(config) => CgiPool::start(config.clone(), launcher, log)?,
-        Mode::Pool(config) => ProgramPool::start(config.clone(), launcher, log, fronts)?,
-    })
-}
-
-impl Pool for EmbedPool {
-    fn ready(&self) -> Happens<'_, Result<(), ExecError>> {
-        Box::pin(EmbedPool::ready(self))
-    }
-
-    fn drain(&self, successor: Option<Arc<dyn Executor>>, limit: Duration) {
-        EmbedPool::drain(self, successor, limit);
-    }
-
-    fn drained(&self) -> Happens<'_, ()> {
-        Box::pin(EmbedPool::drained(self))
-    }
-
-    fn is_asleep(&self) -> bool {
-        EmbedPool::is_asleep(self)
-    }
-
-    fn restart(&self) {
-        EmbedPool::restart(self);
-    }
 }

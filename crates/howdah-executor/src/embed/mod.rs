@@ -43,6 +43,7 @@ use crate::common::refused::RefusedRun;
 use crate::common::sys;
 use crate::config::ProcessManager;
 use crate::launch::Launcher;
+use crate::pool::{Happens, Pool};
 use crate::status::{ChildRow, PoolStatus};
 use crate::{ExecError, Executor, Log, PoolConfig, Role, Run, ScriptRequest, front_thread};
 
@@ -272,6 +273,28 @@ impl Executor for EmbedPool {
         };
         self.fill_scoreboard(&mut status);
         status
+    }
+}
+
+impl Pool for EmbedPool {
+    fn ready(&self) -> Happens<'_, Result<(), ExecError>> {
+        Box::pin(EmbedPool::ready(self))
+    }
+
+    fn drain(&self, successor: Option<Arc<dyn Executor>>, limit: Duration) {
+        EmbedPool::drain(self, successor, limit);
+    }
+
+    fn drained(&self) -> Happens<'_, ()> {
+        Box::pin(EmbedPool::drained(self))
+    }
+
+    fn is_asleep(&self) -> bool {
+        EmbedPool::is_asleep(self)
+    }
+
+    fn restart(&self) {
+        EmbedPool::restart(self);
     }
 }
 

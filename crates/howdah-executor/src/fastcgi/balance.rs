@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use super::health::Health;
+use super::member::Health;
 use super::member::Member;
 use super::ticket::{Grant, Ticket};
 

@@ -4,31 +4,13 @@
 use std::time::{Duration, Instant};
 
 use super::balance::Balance;
-use super::member::{HIGHEST_LIMIT, Member};
+use super::member::{HIGHEST_LIMIT, Health, Member};
 
 /// Failures in a row that take a backend out of the choice while another is up.
 const FAILURES_IN_A_ROW: u32 = 3;
 /// First and longest time between two attempts to reach a backend that is down.
 const PROBE_FIRST: Duration = Duration::from_millis(50);
 const PROBE_LAST: Duration = Duration::from_secs(1);
-
-/// Whether a backend can be reached.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Health {
-    /// The backend is taken to be reachable: no attempt has shown otherwise.
-    Up,
-    /// The backend could not be reached, or its answers made no sense.
-    Down {
-        /// When the backend was found to be down.
-        since: Instant,
-        /// When the next attempt to reach it is due.
-        probe_at: Instant,
-        /// Time between the last two attempts.
-        interval: Duration,
-        /// What the last attempt met with.
-        why: String,
-    },
-}
 
 impl<C> Balance<C> {
     /// A backend has answered as it should.

@@ -3,8 +3,6 @@
 
 use std::time::{Duration, Instant};
 
-use super::health::Health;
-
 /// A new connection that has been silent for this long may be waiting for a process that a kept
 /// connection holds.
 pub const SILENCE: Duration = Duration::from_millis(100);
@@ -55,6 +53,24 @@ impl Limit {
             self.grown = Some(now);
         }
     }
+}
+
+/// Whether a backend can be reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// The backend is taken to be reachable: no attempt has shown otherwise.
+    Up,
+    /// The backend could not be reached, or its answers made no sense.
+    Down {
+        /// When the backend was found to be down.
+        since: Instant,
+        /// When the next attempt to reach it is due.
+        probe_at: Instant,
+        /// Time between the last two attempts.
+        interval: Duration,
+        /// What the last attempt met with.
+        why: String,
+    },
 }
 
 /// One backend, as the choice sees it.

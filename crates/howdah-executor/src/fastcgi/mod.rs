@@ -44,8 +44,8 @@ use crate::status::{BackendRow, PoolStatus};
 use crate::{ExecError, Executor, Log, Role, Run, ScriptRequest, front_thread};
 
 use balance::Entry;
-use health::Health;
 use howdah_proto::fastcgi;
+use member::Health;
 use run::FastCgiRun;
 use shared::FastCgiShared;
 

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use howdah_executor::{Executor, Log, Pool, pool};
+use howdah_executor::{Executor, Log, Pool, modes};
 use howdah_proto::level::Level;
 use howdah_server::admin::{Connections, StatusPage};
 use howdah_server::cache::DiskStatus;
@@ -456,7 +456,7 @@ fn start_pools(
     for mode in &settings.pools {
         let name = mode.name();
         let may_sleep = !awake.contains(name);
-        match pool::start(mode, launcher.clone(), log.clone(), threads, may_sleep) {
+        match modes::start(mode, launcher.clone(), log.clone(), threads, may_sleep) {
             Ok(pool) => {
                 pools.insert(name.to_owned(), pool);
             }

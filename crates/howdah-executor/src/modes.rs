@@ -1,0 +1,39 @@
+//! From a mode's settings to the code that runs it: the only place that knows all modes.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::cgi::CgiPool;
+use crate::config::{Mode, ProcessManager};
+use crate::embed::EmbedPool;
+use crate::fastcgi::FastCgiPool;
+use crate::launch::Launcher;
+use crate::program_pool::ProgramPool;
+use crate::{Log, Pool};
+
+/// Starts a pool for `fronts` front threads (see [`crate::front_thread::attach`]). Returns at once:
+/// requests queue until they can be run; [`Pool::ready`] resolves then, or says why not.
+/// `may_sleep`: a pool that is to have no process at rest (`ondemand`) has none before its first
+/// request.
+///
+/// # Errors
+/// The pool's memory, thread or sockets could not be had.
+pub fn start(
+    mode: &Mode,
+    launcher: Arc<dyn Launcher>,
+    log: Log,
+    fronts: u32,
+    may_sleep: bool,
+) -> io::Result<Arc<dyn Pool>> {
+    Ok(match mode {
+        Mode::Embed(config)
+            if may_sleep && config.pm == ProcessManager::Ondemand && config.worker.is_none() =>
+        {
+            EmbedPool::start_asleep(config.clone(), launcher, log, fronts)?
+        }
+        Mode::Embed(config) => EmbedPool::start(config.clone(), launcher, log, fronts)?,
+        Mode::FastCgi(config) => FastCgiPool::start(config.clone(), log, fronts)?,
+        Mode::Cgi(config) => CgiPool::start(config.clone(), launcher, log)?,
+        Mode::Pool(config) => ProgramPool::start(config.clone(), launcher, log, fronts)?,
+    })
+}
