@@ -128,18 +128,18 @@ fn rows(embed: &Found, cgi: &Found, fpm: &Found) -> Vec<Row> {
     const CGI: &str = "apt install php-cgi";
     vec![
         Row {
-            what: "PHP in processes of our own, one request at a time in each",
+            what: "PHP in processes that Howdah forks, one request at a time in each",
             needs: "howdah-php beside howdah",
-            costs: "the least: a request is handed over in shared memory",
-            isolates: "a crash or a hang costs one request; a pool has a user, a php.ini and an opcache of its own",
+            costs: "least of all modes but worker: requests are passed in shared memory",
+            isolates: "a crash or a hang costs one request; each pool has its own user, php.ini and opcache",
             command: "howdah serve DIR",
             ..row("embed", embed, EMBED)
         },
         Row {
-            what: "the same, and the application stays in memory between requests",
+            what: "as embed, but the application stays in memory between requests",
             needs: "howdah-php, and a worker script (Symfony, Laravel Octane, FrankenPHP's interface)",
-            costs: "less still: no boot; but memory for each application",
-            isolates: "as embed between processes; what the application keeps in memory is shared by its visitors",
+            costs: "no boot per request; memory for each application",
+            isolates: "as embed between processes; visitors share what the application keeps in memory",
             command: "howdah serve --worker SCRIPT DIR",
             ..row("worker", embed, EMBED)
         },
@@ -152,26 +152,26 @@ fn rows(embed: &Found, cgi: &Found, fpm: &Found) -> Vec<Row> {
             ..row("swoole", embed, EMBED)
         },
         Row {
-            what: "PHP that somebody else runs: php-fpm, php-cgi, any FastCGI responder",
-            needs: "its address",
-            costs: "a socket and two processes to wake for each request",
-            isolates: "as php-fpm is configured, on another machine if need be",
+            what: "PHP in a FastCGI server that you run: php-fpm, php-cgi or another",
+            needs: "the server's address",
+            costs: "a socket, and two processes to wake for each request",
+            isolates: "as php-fpm is configured; it may run on another machine",
             command: "howdah serve --mode fastcgi --fastcgi unix:/run/php/php-fpm.sock DIR",
             ..row("fastcgi", fpm, "apt install php-fpm")
         },
         Row {
-            what: "FastCGI programs that are started and watched here, as mod_fcgid does",
+            what: "FastCGI programs that Howdah starts and supervises, as mod_fcgid does",
             needs: "php-cgi, or another program that speaks FastCGI",
             costs: "as fastcgi",
-            isolates: "a process a request; one opcache (shared) or one for each program (independent)",
+            isolates: "one process per request; one opcache (shared), or one per program (independent)",
             command: "howdah serve --mode pool DIR",
             ..row("pool", cgi, CGI)
         },
         Row {
             what: "a process for each request: PHP, Perl, Python, C, shell",
             needs: "php-cgi for PHP; programs of other kinds need nothing",
-            costs: "the start of a process each time: tens of milliseconds for PHP",
-            isolates: "nothing outlives a request",
+            costs: "the start of a process for each request: tens of milliseconds for PHP",
+            isolates: "nothing remains after a request",
             command: "howdah serve --mode cgi DIR",
             ..row("cgi", cgi, CGI)
         },
