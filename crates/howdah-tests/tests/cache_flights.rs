@@ -10,7 +10,7 @@ use howdah_tests::http::{Response, exchange};
 /// Most that wait for a page in these tests.
 const READERS: usize = 500;
 
-/// Counts its renders, stands at a gate while there is one, shows a text that can be changed.
+/// Counts its renders, waits at a gate if there is one, and shows a text that can be changed.
 const PAGE: &str = r#"<?php require 'GATES';
 file_put_contents('SCRATCH/renders', 'x', FILE_APPEND | LOCK_EX);
 if (file_exists('SCRATCH/gates/render')) { stand_at('render'); @unlink('SCRATCH/gates/render'); }
@@ -41,7 +41,7 @@ fn renders(fixture: &Fixture) -> usize {
     std::fs::read(fixture.path("renders")).map_or(0, |bytes| bytes.len())
 }
 
-/// Has so many readers ask, and waits until the server has all their requests in hand.
+/// Starts so many readers, and waits until the server has received all their requests.
 fn crowd(fixture: &Fixture, readers: usize) -> Vec<JoinHandle<Response>> {
     let address = fixture.address();
     let active = |f: &Fixture| f.status()["requests_active"].as_u64().unwrap();

@@ -4,7 +4,7 @@
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http::{Response, exchange};
 
-/// Shows a file that changes behind the cache's back, and a nonce of each render if asked for one.
+/// Shows a file that changes unseen by the cache, and on request a nonce for each render.
 const PAGE: &str = r#"<?php
 echo "line one\nprice: ", file_get_contents('SCRATCH/price'), "\n";
 if (isset($_GET['nonce'])) echo '<input value="', bin2hex(random_bytes(16)), 'a1b2">';
@@ -65,7 +65,7 @@ fn a_dry_run_serves_nothing_and_counts_what_would_have_been_wrong() {
     assert!(checks(&fixture, "noise") >= 1);
     assert_eq!(checks(&fixture, "different"), 0);
 
-    // Somebody writes where no cache can see it.
+    // A write that no cache can see.
     fixture.write("price", "24.99");
     let own = ask(&fixture, "/page.php");
     assert!(
@@ -83,7 +83,7 @@ fn a_dry_run_serves_nothing_and_counts_what_would_have_been_wrong() {
     let text = String::from_utf8(text).unwrap();
     assert!(text.contains(" 1 different, "), "{text}");
 
-    // After a purge the page that was kept is no longer what a visitor would have been given.
+    // After a purge the stored page is no longer what a visitor would get.
     assert!(
         fixture
             .control(&["cache", "purge", "--all"])

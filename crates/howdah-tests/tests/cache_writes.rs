@@ -12,7 +12,7 @@ use howdah_tests::rig::howdah_program;
 
 use written::{ask, check_write, is_hit, keep, read};
 
-/// Shows what is in the database, and what `via` and `how` ask for is done to it.
+/// Shows the database's content, and writes to it as `via` and `how` say.
 const SQLITE: &str = r#"<?php
 $file = 'SCRATCH/db/site.sqlite';
 function lite() { global $file; $db = new SQLite3($file); $db->busyTimeout(20000); return $db; }
@@ -329,7 +329,7 @@ fn what_a_command_line_writes_is_told_before_it_ends_and_its_exit_status_is_the_
     let output = command_line(&control, &["-r", &many]);
     assert!(output.stderr.is_empty(), "{output:?}");
     assert_eq!(read(&fixture, "/page.php"), ("the last".to_owned(), false));
-    // Nobody is there: the script has done its work, and who ran it learns what is left to do.
+    // No server answers: the script has run, and its user learns what is left to do.
     let output = command_line(&fixture.path("nobody.sock"), &["-r", &code]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(7), "{said}");
@@ -458,7 +458,7 @@ fn a_worker_tells_of_each_request_what_it_did() {
         told[1], "Howdah; fwd=miss; detail=SessionOpened",
         "{told:?}"
     );
-    // A session is not the next request's.
+    // The next request does not get this session.
     keep(&fixture, "/index.php");
 
     let address = fixture.address();

@@ -42,7 +42,7 @@ fn a_header_sent_byte_by_byte_is_cut_off_by_the_header_timeout() {
         answer.is_empty() || answer.starts_with("HTTP/1.1 408 "),
         "{answer}"
     );
-    // A byte that is on its way may cost the client the answer, but not the operator the reason.
+    // A byte in transit may cost the client the answer, but not the operator the reason.
     fixture.wait("the access log to have it", |f| {
         f.access_log().iter().any(|line| line.contains(" 408 "))
     });

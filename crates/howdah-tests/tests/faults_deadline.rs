@@ -29,7 +29,7 @@ fn check_is_killed(fixture: &Fixture) {
         took >= Duration::from_millis(900) && took < Duration::from_secs(10),
         "the client waited {took:?} for a limit of 1 s"
     );
-    // The only slot has come back, with another process in it.
+    // The only slot is free again, with another process.
     assert_ne!(fixture.get("/pid.php").text(), child);
     fixture.wait_for_log(&["TerminateTimeout", "/stuck.php"]);
 }

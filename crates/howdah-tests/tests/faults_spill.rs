@@ -4,7 +4,7 @@ use howdah_tests::fixture::{Builder, Fixture};
 use howdah_tests::http::{Connection, Headers, framing_of};
 
 /// Bytes of the slow reader's response: more than the sockets' buffers can take (at most 4 MiB to
-/// send and 6 MiB to receive by the kernel's defaults), so that the script cannot be through.
+/// send and 6 MiB to receive by the kernel's defaults), so that the script cannot have ended.
 const SIZE: usize = 64 << 20;
 const LINE: usize = 32;
 

@@ -126,7 +126,7 @@ fn settings_that_keep_php_from_starting_are_found_before_the_start() {
         said.contains("pool.www: OpcacheMemory") && said.contains("at least 24"),
         "{said}"
     );
-    // What PHP says for itself is passed on; what it can live with is advice.
+    // PHP's own errors are passed on as mistakes, its warnings as advice.
     let (code, said) = check(
         "no-room",
         "\"opcache.max_accelerated_files\" = \"1000000\", \"opcache.memory_consumption\" = \"16\"",

@@ -212,7 +212,7 @@ fn scripts_purge_by_their_answers_in_litespeeds_words_and_clients_do_not_see_it(
         ("X-LiteSpeed-Purge: *", &PAGES),
         ("Cache-Group-Invalidation: \"a-b\"", &PAGES[1..2]),
     ] {
-        // A write makes its own URL old as well; this one is no page that is looked at.
+        // A write also invalidates its own URL, which is not tested here.
         let form = format!("say[]={}", line.replace('"', "%22").replace(' ', "+"));
         let answer = served.ask("POST", "/page.php/write", "", &form);
         assert_eq!(answer.status(), 200, "{}", answer.text());
@@ -221,8 +221,8 @@ fn scripts_purge_by_their_answers_in_litespeeds_words_and_clients_do_not_see_it(
     }
 }
 
-/// The dashboard's heartbeat is a POST every minute; it was taken for a write, and every page rendered
-/// anew because of it.
+/// The dashboard's heartbeat is a POST every minute; it was taken for a write, and every page was
+/// rendered again.
 #[test]
 fn a_dashboards_heartbeat_makes_no_page_old_and_another_post_does() {
     let fixture = Fixture::named("purge-heartbeat")

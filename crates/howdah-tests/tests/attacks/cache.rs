@@ -27,8 +27,8 @@ fn is_shared(answer: &Response) -> bool {
     told.contains("; hit") || told.contains("; stored")
 }
 
-/// A visitor is led to the page of her account by a URL that is spelt in another way: what must never be
-/// cached is not, however its path is written.
+/// A visitor is led to an account page by a URL in another spelling: what must never be cached is
+/// not, however its path is written.
 #[test]
 fn a_path_never_cached_is_not_cached_in_another_spelling() {
     for cache in ["on", "rfc"] {
@@ -60,8 +60,8 @@ fn a_path_never_cached_is_not_cached_in_another_spelling() {
     }
 }
 
-/// What an application makes of a field depends on each of its bytes; a variant that a client had made
-/// by an odd spelling is nobody else's.
+/// An application may read each byte of a field; a variant that a client caused by an odd spelling
+/// is not served to others.
 #[test]
 fn a_variant_is_of_those_who_send_the_same_bytes() {
     let php = "<?php header('Vary: Accept-Language, X-Site'); header('Cache-Control: max-age=600');
@@ -81,8 +81,8 @@ echo substr($_SERVER['HTTP_ACCEPT_LANGUAGE'] ?? '', 0, 2) === 'de' ? 'deutsch' :
     }
 }
 
-/// An application's own cookie is not one of analytics because it begins like one: its owner would get
-/// the page of nobody.
+/// An application's own cookie that begins like one of analytics is not ignored: its owner would
+/// get the anonymous page.
 #[test]
 fn a_cookie_that_begins_like_one_of_analytics_is_the_applications() {
     let php = "<?php echo 'owner=', $_COOKIE['_gallery_session'] ?? $_COOKIE['_hjemme_session'] ?? 'nobody';";
@@ -152,8 +152,8 @@ header('Content-Range: 0-9/10'); echo '0123456789';";
     assert_eq!(ranges, ["bytes 2-4/10"]);
 }
 
-/// Ever new values of a field that a page varies by: they make variants, and neither keep those of others
-/// out nor cost a run more than the answers they get.
+/// Ever new values of a varied field make variants, which neither evict those of others nor cost
+/// more runs than answers.
 #[test]
 fn junk_variants_do_not_keep_others_out() {
     let php = "<?php file_put_contents('SCRATCH/runs', 'x', FILE_APPEND); header('Vary: Accept-Language');
@@ -187,8 +187,8 @@ echo $_SERVER['HTTP_ACCEPT_LANGUAGE'] ?? 'none';";
     }
 }
 
-/// Clients that ask for pages and leave at once: what they asked for must not stand in the pool's queue
-/// before everybody else, be it the first visit of a page or a render for the cache.
+/// Clients that request pages and leave at once: their requests must not wait in the pool's queue
+/// before others, neither first visits nor renders for the cache.
 #[test]
 fn whoever_leaves_takes_his_work_along() {
     const CLIENTS: usize = 60;
@@ -201,7 +201,7 @@ file_put_contents('SCRATCH/runs', 'x', FILE_APPEND); echo 'page';",
         .start();
     let runs = || std::fs::read(fixture.path("runs")).map_or(0, |bytes| bytes.len());
     let queued = |f: &Fixture| f.status()["pools"][0]["queue"].as_u64().unwrap();
-    // Every other page has had its first visit, so that it is rendered for the cache.
+    // Every second page has had its first visit, so that it is rendered for the cache.
     for n in (0..CLIENTS).step_by(2) {
         ask(fixture.address(), &format!("/page.php/{n}"), "");
     }

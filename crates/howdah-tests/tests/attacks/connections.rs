@@ -38,9 +38,9 @@ const WAYS: [&[u8]; 5] = [
     b"",
     b"G",
     b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: ",
-    // Refused, and not gone: the server waits for it to close.
+    // Refused, but still open: the server waits for it to close.
     b"GET / HTTP/9.9\r\n\r\n",
-    // Answered, and the body that nobody wants does not come.
+    // Answered, while the unread body does not arrive.
     b"POST /nothing.txt HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n",
 ];
 

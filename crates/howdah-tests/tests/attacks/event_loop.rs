@@ -90,7 +90,7 @@ fn a_file_is_compressed_once_and_its_form_kept() {
     let head = get("HEAD");
     assert_eq!(head.header("Content-Encoding"), Some("gzip"));
     assert_eq!(head.header("Content-Length"), None, "not made for it");
-    // A form that takes longer than a client should wait is there for the next one.
+    // A compressed form that takes too long for this client is ready for the next one.
     fixture.wait("a compressed answer", |_| {
         get("GET").header("Content-Encoding") == Some("gzip")
     });

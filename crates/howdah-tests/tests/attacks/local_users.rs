@@ -63,7 +63,7 @@ fn a_pools_user_takes_no_descriptor_of_its_zygote_or_a_sibling() {
     if !is_root() {
         return eprintln!("skipped: only root can start a pool as another user");
     }
-    // By the zygote's control socket one asks the front for signals.
+    // The zygote's control socket can ask the front for signals.
     let take = "<?php $c = FFI::cdef('long syscall(long, ...);');
         $int = fn(int $n) => $n;
         foreach (explode(',', $_GET['pid']) as $pid) {
@@ -77,7 +77,7 @@ fn a_pools_user_takes_no_descriptor_of_its_zygote_or_a_sibling() {
         .script("take.php", take)
         .pool("user = \"nobody\"")
         .start();
-    // The one that tries may take its own.
+    // The attacking child may have its own.
     for me in fixture.children() {
         let (zygote, front) = (fixture.zygotes()[0], fixture.front());
         let others = fixture.children().into_iter().filter(|pid| *pid != me);
@@ -86,7 +86,7 @@ fn a_pools_user_takes_no_descriptor_of_its_zygote_or_a_sibling() {
             .map(|p| p.to_string())
             .collect();
         let answer = fixture.get(&format!("/take.php?pid={}", pids.join(",")));
-        // Whichever child answers, it has asked for the zygote's and the front's.
+        // Whichever child answers has tried the zygote and the front.
         let found = answer.text();
         for of in [zygote, front] {
             assert!(!found.contains(&format!("{of}:")), "{found}");
@@ -186,7 +186,7 @@ fn no_setting_stands_on_a_command_line() {
     }
 }
 
-/// What is not known of a child's process is no reason to refuse it, nor to signal it.
+/// An unknown child process is neither refused nor signalled.
 #[test]
 fn where_proc_hides_other_users_processes_pools_of_other_users_serve_and_are_kept_in_check() {
     if !is_root() {

@@ -86,7 +86,7 @@ fn bodies_on_disk_take_no_more_together_than_they_may() {
     let piece = vec![b'x'; 8 << 20];
     let mut clients = uploads(&fixture, 4, 1 << 30);
     for client in &mut clients {
-        // Who is refused is disconnected some time after.
+        // A refused client is disconnected some time later.
         let _ = client.send(&piece);
     }
     let refused = |client: &mut Connection| {
@@ -123,7 +123,7 @@ fn beginnings(fixture: &Fixture, clients: usize, begin: &str, bytes: usize) -> V
     let rest = "x".repeat(bytes);
     let begin = |_| {
         let mut client = Connection::open(fixture.address()).unwrap();
-        // Who is refused is disconnected some time after.
+        // A refused client is disconnected some time later.
         let _ = client.send(begin).and_then(|()| client.send(&rest));
         client
     };

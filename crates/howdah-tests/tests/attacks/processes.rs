@@ -56,8 +56,8 @@ fn a_slow_reader_of_more_than_memory_and_file_does_not_keep_its_child() {
     slow.send("GET /endless.php HTTP/1.1\r\nHost: x\r\n\r\n")
         .unwrap();
     assert_eq!(slow.read_head().unwrap().status, 200);
-    // There is one child: whoever comes now waits for it, but not for the end of the patience of
-    // those who wait (30 s), nor for that of the server with its script (300 s).
+    // There is one child: a new request waits for it, but for neither the queue's timeout (30 s)
+    // nor the script's (300 s).
     for _ in 0..3 {
         fixture.still_serves();
     }
@@ -77,7 +77,7 @@ fn scripts_that_fork_and_forget_use_up_no_processes() {
     for _ in 0..20 {
         assert_eq!(fixture.get("/fork.php").text(), "forked");
     }
-    // Without a further request: nothing but what still runs is there in the meantime.
+    // Without a further request only running processes remain.
     let children = fixture.children();
     fixture.wait("none to be left", |_| {
         children.iter().all(|pid| children_of(*pid) == 0)
@@ -135,6 +135,6 @@ fn a_spawner_killed_again_and_again_under_load_loses_nobody_who_waits() {
     load.wait_for(20);
     let outcome = load.finish();
     println!("four spawners killed: {outcome}");
-    // What a program was at is lost with it; nobody is refused.
+    // A program's current request is lost with it; no other request is refused.
     assert_eq!(outcome.status(503), 0, "{outcome}");
 }

@@ -56,7 +56,7 @@ echo 'fine ', @file_get_contents('SCRATCH/trouble');
 }
 
 /// "Web Cache Deception" (Gil, 2017; Mirheidari, 2020; "Gotta cache 'em all", 2024): a victim is
-/// led to a URL that looks like a file, and her page is stored for all.
+/// led to a URL that looks like a file, and the victim's page is stored for all.
 #[test]
 fn cache_deception() {
     let fixture = server("deception");
@@ -97,7 +97,7 @@ fn cache_deception() {
                 answer.text()
             );
         }
-        // Nor does she get the page of those who are nobody.
+        // Nor does the victim get the anonymous page.
         let own = ask(fixture.address(), "GET", target, victim[0]);
         assert!(!is_shared(&own), "{target}: {}", told(&own));
     }
@@ -197,7 +197,7 @@ if (is_numeric($_SERVER['HTTP_X_BOMB'] ?? '')) echo ' ', str_repeat('x', 8000);"
         let text = answer.text();
         assert!(text.starts_with(&format!("bomb={n} ")), "{text:.20}");
         if n % 20 == 0 {
-            // And who is read is not pushed out.
+            // And pages that are read are not evicted.
             is_hit(&ask(address, "GET", "/page.php", "X-Bomb: read\r\n"));
         }
     }
@@ -223,7 +223,7 @@ if (is_numeric($_SERVER['HTTP_X_BOMB'] ?? '')) echo ' ', str_repeat('x', 8000);"
     }
 }
 
-/// What is behind a password was stored for who has none.
+/// A page behind a password was stored for visitors without one.
 #[test]
 fn protected_pages() {
     let php = "<?php
@@ -309,7 +309,8 @@ echo "text=$text";"#;
     let wrote = exchange(host, post.as_bytes()).unwrap();
     assert_eq!(wrote.text(), "written");
     standing.open();
-    // It was asked for before the write: either is right; but nobody after gets the old one.
+    // It was requested before the write: either version is right; but no later request gets the old
+    // one.
     assert_eq!(reader.answer().status(), 200);
     for _ in 0..3 {
         assert_eq!(fixture.get("/page.php").text(), "text=new");

@@ -66,8 +66,8 @@ fn is_shared(answer: &Response) -> bool {
     told.contains("; hit") || told.contains("; stored")
 }
 
-/// What an innocent reader gets, twice: never anything of an attacker's or another visitor's. Gives
-/// the second answer.
+/// Two answers for an innocent reader: never anything of an attacker or another visitor. Returns
+/// the second one.
 #[track_caller]
 fn reads(fixture: &Fixture, target: &str) -> Response {
     let mut answer = Response::default();

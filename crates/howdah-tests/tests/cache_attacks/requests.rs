@@ -24,8 +24,7 @@ fn unkeyed_request_fields() {
     }
 }
 
-/// The same through a proxy whose word counts: then the fields decide about the page, and are in the
-/// key.
+/// The same through a trusted proxy: then the fields shape the page, and are in the key.
 #[test]
 fn x_forwarded_through_a_trusted_proxy() {
     let fixture = with(
@@ -85,7 +84,7 @@ fn host_field() {
     let answer = reads(&fixture, "/mirror.php");
     is_hit(&answer);
     assert!(!answer.text().contains("6666"), "{}", answer.text());
-    // Who asks another host gets that host's page.
+    // A request for another host gets that host's page.
     let other = raw(
         address,
         "GET /mirror.php HTTP/1.1\r\nHost: evil.example\r\n",
@@ -274,8 +273,8 @@ fn path_normalisation() {
     is_hit(&reads(&fixture, "/mirror.php/"));
 }
 
-/// A cookie the cache overlooks and PHP takes for a session: whatever it is called on the wire, who
-/// PHP takes for somebody must not be shown to others.
+/// A cookie the cache overlooks and PHP takes for a session: however its name is spelt, a page of a
+/// user that PHP recognises must not be shown to others.
 #[test]
 fn cookies_read_differently() {
     let fixture = server("cookies");
@@ -327,8 +326,8 @@ fn cookies_read_differently() {
     is_hit(&reads(&fixture, "/mirror.php"));
 }
 
-/// A client that declares a field to be its connection's has it taken out before the script: without
-/// her cookie a victim is a stranger to PHP, or a stranger's page is made with it.
+/// A client that declares a field to be its connection's has it taken out before the script:
+/// without the cookie PHP takes the victim for a stranger, or renders a stranger's page with it.
 #[test]
 fn hop_by_hop_fields() {
     let fixture = server("hops");
