@@ -1,32 +1,26 @@
 //! The `Date` field's form: an IMF-fixdate (RFC 9110 §5.6.7). Reads no clock.
 
+use jiff::Span;
+use jiff::civil::date;
+
 /// Bytes of `Sun, 06 Nov 1994 08:49:37 GMT`.
 pub const LEN: usize = 29;
 
 /// `seconds` since 1970 as an IMF-fixdate. Years 0..=9999; earlier and later ones are clamped.
 pub fn imf_fixdate(seconds: i64) -> [u8; LEN] {
-    const DAYS: &[u8; 21] = b"ThuFriSatSunMonTueWed";
+    const DAYS: &[u8; 21] = b"MonTueWedThuFriSatSun";
     const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
     let seconds = seconds.clamp(-62_167_219_200, 253_402_300_799);
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Days to civil date, with years that begin in March (H. Hinnant, chrono-Compatible Low-Level
-    // Date Algorithms).
-    let z = days + 719_468;
-    let era = z.div_euclid(146_097);
-    let doe = z.rem_euclid(146_097);
-    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
-    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
-    let mp = (5 * doy + 2) / 153;
-    let day = doy - (153 * mp + 2) / 5 + 1;
-    let month = if mp < 10 { mp + 3 } else { mp - 9 };
-    let year = yoe + era * 400 + i64::from(month <= 2);
-    let weekday = days.rem_euclid(7) as usize;
+    let date = date(1970, 1, 1).saturating_add(Span::new().days(days));
+    let year = i64::from(date.year());
 
     let mut out = *b"Thu, 01 Jan 1970 00:00:00 GMT";
-    out[..3].copy_from_slice(&DAYS[weekday * 3..weekday * 3 + 3]);
-    two(&mut out[5..7], day);
-    let m = (month as usize - 1) * 3;
-    out[8..11].copy_from_slice(&MONTHS[m..m + 3]);
+    let weekday = date.weekday().to_monday_zero_offset() as usize * 3;
+    out[..3].copy_from_slice(&DAYS[weekday..weekday + 3]);
+    two(&mut out[5..7], date.day().into());
+    let month = (date.month() as usize - 1) * 3;
+    out[8..11].copy_from_slice(&MONTHS[month..month + 3]);
     two(&mut out[12..14], year / 100);
     two(&mut out[14..16], year % 100);
     two(&mut out[17..19], second / 3600);

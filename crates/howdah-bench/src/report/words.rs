@@ -1,5 +1,9 @@
 //! Figures with their units, as people read them. Pure.
 
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::Offset;
+
 /// The sentence with a capital first letter.
 pub fn capital(sentence: &str) -> String {
     let mut chars = sentence.chars();
@@ -104,50 +108,21 @@ pub fn plural(count: u64, one: &str, many: &str) -> String {
 
 /// A date and time in UTC as `ctime(3)` writes it, without the line feed: `Fri Nov 20 21:47:41 2026`.
 pub fn ctime(seconds_since_1970: u64) -> String {
-    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
-    const MONTHS: [&str; 12] = [
-        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
-    ];
-    let (days, second) = (seconds_since_1970 / 86_400, seconds_since_1970 % 86_400);
-    let (year, month, day) = civil(days);
-    format!(
-        "{} {} {day:02} {:02}:{:02}:{:02} {year}",
-        DAYS[(days % 7) as usize],
-        MONTHS[month as usize - 1],
-        second / 3600,
-        second / 60 % 60,
-        second % 60,
-    )
+    utc(seconds_since_1970)
+        .strftime("%a %b %d %H:%M:%S %Y")
+        .to_string()
 }
 
 /// A date and time in UTC: `2026-11-20 21:47:41 UTC`.
 pub fn timestamp(seconds_since_1970: f64) -> String {
-    let whole = seconds_since_1970.max(0.0) as u64;
-    let (year, month, day) = civil(whole / 86_400);
-    let second = whole % 86_400;
-    format!(
-        "{year}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC",
-        second / 3600,
-        second / 60 % 60,
-        second % 60,
-    )
+    utc(seconds_since_1970.max(0.0) as u64)
+        .strftime("%Y-%m-%d %H:%M:%S UTC")
+        .to_string()
 }
 
-/// Year, month and day of a day since 1970 (Hinnant, *chrono-Compatible Low-Level Date Algorithms*).
-fn civil(days: u64) -> (u64, u64, u64) {
-    let z = days + 719_468;
-    let (era, day_of_era) = (z / 146_097, z % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let month = if shifted < 10 {
-        shifted + 3
-    } else {
-        shifted - 9
-    };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    (year, month, day_of_year - (153 * shifted + 2) / 5 + 1)
+fn utc(seconds_since_1970: u64) -> DateTime {
+    let seconds = i64::try_from(seconds_since_1970).unwrap_or(i64::MAX);
+    Offset::UTC.to_datetime(Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX))
 }
 
 #[cfg(test)]
