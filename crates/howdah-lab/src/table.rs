@@ -153,9 +153,9 @@ impl Line {
     }
 }
 
-/// What the caller adds to a table.
+/// Where a table comes from: what the caller adds to it.
 #[derive(Clone, Debug, Default)]
-pub struct Told {
+pub struct Origin {
     /// Versions of the programs that took part, a line each.
     pub versions: Vec<String>,
     /// The benchmark's name or file on the command line.
@@ -181,7 +181,7 @@ impl Table {
 }
 
 /// Makes the table of a suite's windows.
-pub fn table(suite: &Suite, budget: &RunBudget, measured: &Measured, told: Told) -> Table {
+pub fn table(suite: &Suite, budget: &RunBudget, measured: &Measured, origin: Origin) -> Table {
     let first = measured.windows.iter().map(|w| &w.run).next();
     let mut cells = Vec::new();
     for (page_at, page) in suite.pages.iter().enumerate() {
@@ -220,17 +220,17 @@ pub fn table(suite: &Suite, budget: &RunBudget, measured: &Measured, told: Told)
     Table {
         schema: SCHEMA,
         suite: suite.clone(),
-        benchmark: told.benchmark,
+        benchmark: origin.benchmark,
         machine: first.map(|run| run.machine.clone()).unwrap_or_default(),
-        versions: told.versions,
+        versions: origin.versions,
         effort: budget.sentences(suite),
         left_out: measured
             .left_out
             .iter()
             .map(|left| left_out(suite, budget, left))
             .collect(),
-        command: told.command,
-        options: told.options,
+        command: origin.command,
+        options: origin.options,
         started: first.map_or(0.0, |run| run.started),
         took: measured.took.as_secs_f64(),
         interrupted: measured.end == End::Interrupted,

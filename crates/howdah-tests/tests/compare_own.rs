@@ -445,7 +445,7 @@ fn a_run_that_was_killed_goes_on_after_its_last_block_and_never_with_another_set
     );
     let said = text(&stopped.stderr);
     assert!(
-        said.contains("go on with: howdah compare --resume"),
+        said.contains("continue with: howdah compare --resume"),
         "{said}"
     );
     let outcome: Value = serde_json::from_slice(&stopped.stdout).expect("JSON");

@@ -88,7 +88,7 @@ pub fn text(wanted: &Wanted<'_>) -> String {
     if app.host != LOCALHOST {
         let _ = writeln!(out, "hosts = [{}]", quoted(app.host_name()));
     }
-    let _ = writeln!(out, "default = \"on\"\nroot = {}", path(&app.directory));
+    let _ = writeln!(out, "root = {}", path(&app.directory));
     out.push_str("recognise = \"on\"\n");
     if let (Some(script), true) = (&app.front_controller, app.front_controller_given) {
         let _ = writeln!(out, "front_controller = {}", quoted(script));

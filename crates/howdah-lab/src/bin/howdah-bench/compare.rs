@@ -1,5 +1,5 @@
-//! `howdah compare`: the five benchmarks, or a file of one's own, on this machine. The work is the
-//! lab's; here is the command line, the progress, and where results go.
+//! `compare` with benchmarks: the command line, the progress, and where results go. The work is the
+//! lab's.
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -21,81 +21,81 @@ use howdah_lab::site::Sites;
 use howdah_lab::stack::STACKS;
 use howdah_lab::suite::{self, BUILT_IN, FIVE, Suite};
 use howdah_lab::suite_runner::{self, Asked, SuiteRunner};
-use howdah_lab::table::{self, Table, Told};
+use howdah_lab::table::{self, Origin, Table};
 use howdah_lab::{need, php, report, saved};
 use nix::sys::signal::Signal;
 
-use crate::compare_app::{self, Own};
+use crate::compare_app::{self, AppOptions};
 use crate::{exit, interrupt};
 
 /// `howdah compare`
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Compare {
-    /// What else there is to do
+    /// Work on saved results
     #[command(subcommand)]
     pub command: Option<CompareCommand>,
     /// Benchmarks: b1, b2, b3, b4, b5, hello, cache, cache-miss, or files of the same form [default: b1 to b5]
     #[arg(value_name = "BENCHMARK")]
     pub benchmarks: Vec<String>,
-    /// Minutes instead of hours: short windows, few levels of concurrency [default]
+    /// Measure for minutes: short windows, few levels of concurrency [default]
     #[arg(long, conflicts_with_all = ["full", "as_posted"])]
     pub quick: bool,
-    /// Long windows, every level of concurrency: hours
+    /// Measure for hours: long windows, every level of concurrency, to prove small differences
     #[arg(long, conflicts_with = "as_posted")]
     pub full: bool,
-    /// Once, with the post's own number of requests and no warm-up, as ab ran it
+    /// Measure once with the post's number of requests and no warm-up, to see what the post saw
     #[arg(long, conflicts_with = "window")]
     pub as_posted: bool,
-    /// Only these stacks, as `--list` names them
+    /// Measure only these stacks, as `--list` names them
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub stacks: Vec<String>,
-    /// Only these pages of the benchmarks
+    /// Measure only these pages of the benchmarks
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub pages: Vec<String>,
-    /// Only these levels of concurrency
+    /// Measure only these numbers of clients
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     pub concurrency: Vec<u32>,
-    /// Windows of each figure
+    /// Windows per figure; more for smaller differences
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub blocks: Option<u32>,
-    /// Length of a window in seconds
+    /// Length of a window in seconds; longer for slow pages
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub window: Option<Duration>,
-    /// With --resume: measure anew the blocks in which a stack has failed, all stacks in them
+    /// With --resume: measure blocks again in which a stack failed for a reason that is gone
     #[arg(long)]
     pub rerun_failed: bool,
-    /// Folder for results and every generated file [default: howdah-compare-TIME]
+    /// Directory for results and all generated files [default: howdah-compare-TIME]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Print the results as JSON
+    /// Print the results as JSON, for scripts
     #[arg(long)]
     pub json: bool,
-    /// Print the stacks, and which can run here
+    /// List the stacks, and how to install missing ones
     #[arg(long)]
     pub list: bool,
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub own: Own,
+    pub app_options: AppOptions,
 }
 
-/// What does not measure.
+/// Commands that do not measure.
 #[derive(Subcommand, Debug)]
 pub enum CompareCommand {
-    /// Tell saved results again, or write them into a document
+    /// Print saved results, or write them into a document
     Report(Report),
 }
 
 /// `howdah compare report`
 #[derive(Args, Debug)]
 pub struct Report {
-    /// Results: files, or folders of `--out`
+    /// Results: files, or directories of `--out`
     #[arg(value_name = "RUN", required = true)]
     pub runs: Vec<PathBuf>,
-    /// Replace each benchmark's section of this Markdown file, between its marks; nothing else is touched
+    /// Replace each benchmark's section of this Markdown file, between its marks
     #[arg(long, value_name = "FILE")]
     pub write: Option<PathBuf>,
-    /// Write the pages anew into this folder
+    /// Write the HTML pages into this directory
     #[arg(long, value_name = "DIR")]
     pub html: Option<PathBuf>,
 }
@@ -114,7 +114,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 /// `howdah compare`
 pub fn run(arguments: &Compare) -> ExitCode {
     if let Some(CompareCommand::Report(wanted)) = &arguments.command {
-        return match tell(wanted) {
+        return match report_saved(wanted) {
             Ok(()) => exit::done(),
             Err(error) => {
                 eprintln!("howdah: {error}");
@@ -128,7 +128,7 @@ pub fn run(arguments: &Compare) -> ExitCode {
     if arguments.list {
         return list();
     }
-    let resume = arguments.own.resume.as_deref();
+    let resume = arguments.app_options.resume.as_deref();
     let resume = resume.filter(|directory| !journals(directory).is_empty());
     if arguments.rerun_failed && resume.is_none() {
         eprintln!(
@@ -136,10 +136,10 @@ pub fn run(arguments: &Compare) -> ExitCode {
         );
         return exit::configuration();
     }
-    if resume.is_none() && arguments.own.is_asked() {
+    if resume.is_none() && arguments.app_options.is_asked() {
         return compare_app::run(arguments, &mut Progress::new("app"), listen_for_signals);
     }
-    if let Some(stray) = arguments.own.strays() {
+    if let Some(stray) = arguments.app_options.strays() {
         eprintln!(
             "howdah: {stray} belongs to a comparison on an application: --app DIR is missing"
         );
@@ -170,8 +170,8 @@ pub fn run(arguments: &Compare) -> ExitCode {
     }
 }
 
-/// Saved results, told again.
-fn tell(wanted: &Report) -> Result<(), LabError> {
+/// Prints or writes saved results.
+fn report_saved(wanted: &Report) -> Result<(), LabError> {
     let tables = saved::read(&wanted.runs)?;
     if let Some(directory) = &wanted.html {
         let folder = Folder::create(directory, Servant::Ourselves)?;
@@ -411,13 +411,13 @@ fn compare(arguments: &Compare, prepared: &Prepared) -> Result<Vec<Table>, LabEr
         let measured = runner.measure(suite, budget, &mut served, journal, &mut progress)?;
         sites = Some(served);
         progress.clear();
-        let told = Told {
+        let origin = Origin {
             versions: plan.identity.versions.clone(),
             benchmark: plan.asked.benchmark.clone(),
             command: plan.command.clone(),
             options: plan.asked.options.clone(),
         };
-        let table = table::table(suite, budget, &measured, told);
+        let table = table::table(suite, budget, &measured, origin);
         keep(&runner.folder, &table)?;
         if !arguments.json {
             println!("{}", report::text::render(&table));
@@ -440,10 +440,10 @@ fn compare(arguments: &Compare, prepared: &Prepared) -> Result<Vec<Table>, LabEr
     }
     let failed = |table: &Table| table.missing.iter().any(|m| m.name != "NotHere");
     if tables.iter().any(|table| table.interrupted) {
-        eprintln!("howdah: go on with: howdah compare --resume {place}");
+        eprintln!("howdah: continue with: howdah compare --resume {place}");
     } else if tables.iter().any(failed) {
         eprintln!(
-            "howdah: blocks in which a stack failed, anew: howdah compare --resume {place} --rerun-failed"
+            "howdah: measure blocks again in which a stack failed: howdah compare --resume {place} --rerun-failed"
         );
     }
     Ok(tables)
@@ -467,7 +467,7 @@ fn announce(plans: &[(Plan<Asked>, Journal)]) {
     let limits = plans.iter().map(|(plan, _)| plan.asked.budget.limit);
     if let Some(all) = limits.sum::<Option<Duration>>() {
         eprintln!(
-            "howdah: measuring ends after {} minutes; what does not fit is left out and named",
+            "howdah: measuring ends after {} minutes; the report names what did not fit",
             all.as_secs_f64() / 60.0
         );
     }
@@ -527,7 +527,7 @@ fn how_much(arguments: &Compare) -> String {
 /// Programs started meanwhile go with us either way.
 fn listen_for_signals(stop: Arc<AtomicBool>) -> Result<(), LabError> {
     let signals = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
-    let first = || eprintln!("howdah: stopping after this window; once more ends at once");
+    let first = || eprintln!("howdah: stopping after this window; press again to stop at once");
     interrupt::watch(&signals, stop, first).map_err(|error| LabError::File {
         path: PathBuf::from("signalfd"),
         error,

@@ -1,5 +1,5 @@
-//! `howdah compare --app`: the command line of a comparison on the user's own application, and where
-//! its results go. The work is the lab's (`howdah_lab::own`).
+//! `compare --app`: the command line of a comparison on the user's own application, and where its results
+//! go. The work is the lab's (`howdah_lab::app_compare`).
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -36,38 +36,38 @@ const LONGEST_OUT: usize = 60;
 /// Options of a comparison on one's own application.
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Your own application")]
-pub struct Own {
-    /// Compare on the application in this directory, and recommend mode, children and cache
+pub struct AppOptions {
+    /// Directory of your application; measure it, and recommend mode, children and cache
     #[arg(long, value_name = "DIR", conflicts_with_all = ["benchmarks", "pages"])]
     pub app: Option<PathBuf>,
-    /// A page of it: a path, or http://HOST/path for an application that wants its own host; may be
+    /// Page to measure: a path, or http://HOST/path if the application needs its own host; may be
     /// repeated
     #[arg(long, value_name = "URL")]
     pub url: Vec<String>,
-    /// Cookie to send with every request, NAME=VALUE; may be repeated
+    /// Cookie for pages that need one; may be repeated
     #[arg(long, value_name = "COOKIE")]
     pub cookie: Vec<String>,
-    /// Header field to send with every request, NAME: VALUE; may be repeated
+    /// Header field `NAME: VALUE` for pages that need one; may be repeated
     #[arg(long, value_name = "LINE")]
     pub header: Vec<String>,
-    /// What PHP finds in its environment, NAME=VALUE; may be repeated
+    /// Environment variable that the application needs; may be repeated
     #[arg(long, value_name = "NAME=VALUE")]
     pub env: Vec<String>,
-    /// Script for what is no file, as /index.php, where it is not recognised
+    /// Script for paths that are no file, as /index.php, if it is not recognised
     #[arg(long, value_name = "SCRIPT")]
     pub front_controller: Option<String>,
-    /// Script of mode worker, where none is found
+    /// Script of mode worker, if none is found
     #[arg(long, value_name = "FILE")]
     pub worker: Option<PathBuf>,
-    /// php.ini of all stacks in place of Debian's production values
+    /// php.ini of all stacks, if Debian's production values are not yours
     #[arg(long, value_name = "FILE")]
     pub php_ini: Option<PathBuf>,
-    /// Go on with a comparison that was interrupted, in its folder
+    /// Continue an interrupted comparison in its directory
     #[arg(long, value_name = "DIR", conflicts_with_all = ["app", "url", "benchmarks", "out", "full", "quick", "stacks", "pages", "concurrency", "blocks", "window"])]
     pub resume: Option<PathBuf>,
 }
 
-impl Own {
+impl AppOptions {
     /// Whether it is meant.
     pub fn is_asked(&self) -> bool {
         self.app.is_some() || self.resume.is_some()
@@ -96,7 +96,7 @@ pub fn run(
     listen: fn(Arc<AtomicBool>) -> Result<(), LabError>,
 ) -> ExitCode {
     let started = Instant::now();
-    let prepared = match &arguments.own.resume {
+    let prepared = match &arguments.app_options.resume {
         Some(folder) => resumed(folder),
         None => begun(arguments),
     };
@@ -128,7 +128,7 @@ pub fn run(
         Ok(outcome)
     });
     match result {
-        Ok(outcome) => told(arguments, &folder, &outcome),
+        Ok(outcome) => print(arguments, &folder, &outcome),
         Err(error) => {
             eprintln!("howdah: {error}");
             match error {
@@ -139,7 +139,7 @@ pub fn run(
     }
 }
 
-fn told(arguments: &Compare, folder: &Folder, outcome: &Outcome) -> ExitCode {
+fn print(arguments: &Compare, folder: &Folder, outcome: &Outcome) -> ExitCode {
     let place = folder.path().display();
     if arguments.json {
         println!(
@@ -152,7 +152,7 @@ fn told(arguments: &Compare, folder: &Folder, outcome: &Outcome) -> ExitCode {
         println!("Every generated file is beside it.");
     }
     if outcome.interrupted {
-        eprintln!("howdah: go on with: howdah compare --resume {place}");
+        eprintln!("howdah: continue with: howdah compare --resume {place}");
         return exit::interrupted();
     }
     match &outcome.config {
@@ -174,7 +174,7 @@ type Prepared = (Plan<Asked>, Journal, Tree);
 /// A new comparison: all mistakes of the command line at once, and nothing made before they are gone.
 fn begun(arguments: &Compare) -> Result<Prepared, LabError> {
     let mut mistakes = Vec::new();
-    let app = application(&arguments.own, &mut mistakes);
+    let app = application(&arguments.app_options, &mut mistakes);
     let out = out(arguments, app.as_ref(), &mut mistakes);
     let tree = app.as_ref().and_then(|app| match prepare::examine(app) {
         Ok(tree) => Some(tree),
@@ -234,26 +234,26 @@ fn resumed(folder: &Path) -> Result<Prepared, LabError> {
     Ok((plan, journal, tree))
 }
 
-fn application(own: &Own, mistakes: &mut Vec<String>) -> Option<App> {
+fn application(options: &AppOptions, mistakes: &mut Vec<String>) -> Option<App> {
     fn sorted<T>(result: Result<T, Vec<String>>, mistakes: &mut Vec<String>) -> Option<T> {
         result.map_err(|more| mistakes.extend(more)).ok()
     }
-    let pages = sorted(app::pages(&own.url), mistakes);
-    let headers = sorted(app::headers(&own.header, &own.cookie), mistakes);
-    let environment = sorted(app::environment(&own.env), mistakes);
-    let php_ini = own.php_ini.as_ref().map(|path| {
+    let pages = sorted(app::pages(&options.url), mistakes);
+    let headers = sorted(app::headers(&options.header, &options.cookie), mistakes);
+    let environment = sorted(app::environment(&options.env), mistakes);
+    let php_ini = options.php_ini.as_ref().map(|path| {
         let text = std::fs::read_to_string(path);
         let text = text.map_err(|e| mistakes.push(format!("--php-ini {}: {e}", path.display())));
         (path, text.ok())
     });
-    if let Some(script) = &own.front_controller
+    if let Some(script) = &options.front_controller
         && !(script.starts_with('/') && script.ends_with(".php"))
     {
         mistakes.push(format!(
             "--front-controller {script}: expected the URL path of a script, as /index.php"
         ));
     }
-    let directory = own.app.as_ref()?;
+    let directory = options.app.as_ref()?;
     let found = match recognise(directory) {
         Ok(found) => found,
         Err(error) => {
@@ -263,7 +263,7 @@ fn application(own: &Own, mistakes: &mut Vec<String>) -> Option<App> {
     };
     let directory = directory.canonicalize().ok()?;
     let absolute = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
-    let worker = match &own.worker {
+    let worker = match &options.worker {
         Some(path) if !path.is_file() => {
             mistakes.push(format!(
                 "--worker {}: there is no such file",
@@ -278,8 +278,8 @@ fn application(own: &Own, mistakes: &mut Vec<String>) -> Option<App> {
     let (host, urls) = pages?;
     Some(App {
         root: found.config.root,
-        front_controller: own.front_controller.clone().or(recognised),
-        front_controller_given: own.front_controller.is_some(),
+        front_controller: options.front_controller.clone().or(recognised),
+        front_controller_given: options.front_controller.is_some(),
         found: found.sentence,
         host,
         urls,
@@ -364,11 +364,14 @@ fn out(arguments: &Compare, app: Option<&App>, mistakes: &mut Vec<String>) -> Pa
 
 /// The command line that measures it again, without values that may be secret.
 fn again(arguments: &Compare, app: &App) -> String {
-    let own = &arguments.own;
+    let options = &arguments.app_options;
     let mut words = vec![format!("howdah compare --app {}", app.directory.display())];
-    words.extend(own.url.iter().map(|url| format!("--url '{url}'")));
-    words.extend(own.cookie.iter().map(|_| "--cookie '…'".to_owned()));
-    let names = own.header.iter().filter_map(|line| line.split_once(':'));
+    words.extend(options.url.iter().map(|url| format!("--url '{url}'")));
+    words.extend(options.cookie.iter().map(|_| "--cookie '…'".to_owned()));
+    let names = options
+        .header
+        .iter()
+        .filter_map(|line| line.split_once(':'));
     words.extend(names.map(|(name, _)| format!("--header '{name}: …'")));
     words.extend(
         app.environment
@@ -376,11 +379,15 @@ fn again(arguments: &Compare, app: &App) -> String {
             .map(|(name, _)| format!("--env '{name}=…'")),
     );
     words.extend(
-        own.front_controller
+        options
+            .front_controller
             .iter()
             .map(|s| format!("--front-controller {s}")),
     );
-    let paths = [("--worker", &own.worker), ("--php-ini", &own.php_ini)];
+    let paths = [
+        ("--worker", &options.worker),
+        ("--php-ini", &options.php_ini),
+    ];
     for (name, path) in paths {
         words.extend(path.iter().map(|path| format!("{name} {}", path.display())));
     }
