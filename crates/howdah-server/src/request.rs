@@ -31,6 +31,7 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use crossbeam_utils::CachePadded;
 use howdah_proto::level::Level;
 
 use crate::admin::{Connections, Counters};
@@ -63,12 +64,9 @@ pub struct Front {
     connections: OnceLock<ConnectionCounts>,
     started: Instant,
     reloads: AtomicU64,
-    next_id: Alone,
+    /// Every thread writes it with every request: nothing that all read is on its cache line.
+    next_id: CachePadded<AtomicU64>,
 }
-
-/// Every thread writes it with every request: on its cache line nothing else may lie that all read.
-#[repr(align(128))]
-struct Alone(AtomicU64);
 
 impl Front {
     /// A front that answers by `config` and writes problems into `error_log`.
@@ -80,7 +78,7 @@ impl Front {
             connections: OnceLock::new(),
             started: Instant::now(),
             reloads: AtomicU64::new(0),
-            next_id: Alone(AtomicU64::new(1)),
+            next_id: CachePadded::new(AtomicU64::new(1)),
         }
     }
 
@@ -318,7 +316,7 @@ impl Handler for Front {
             request,
             conn,
             client: &client,
-            id: self.next_id.0.fetch_add(1, Ordering::Relaxed),
+            id: self.next_id.fetch_add(1, Ordering::Relaxed),
         };
         let mut response = Response {
             out,

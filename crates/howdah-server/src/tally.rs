@@ -4,29 +4,25 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use crossbeam_utils::CachePadded;
+
 /// Shares of a number.
 pub(crate) const SHARES: usize = 16;
 
 /// A number, counted by all threads.
 #[derive(Debug, Default)]
-pub(crate) struct Tally([Share; SHARES]);
-
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Share(AtomicU64);
+pub(crate) struct Tally([CachePadded<AtomicU64>; SHARES]);
 
 impl Tally {
     /// Counts one more, in the share of the calling thread.
     pub(crate) fn add(&self) {
-        self.0[share_of_this_thread()]
-            .0
-            .fetch_add(1, Ordering::Relaxed);
+        self.0[share_of_this_thread()].fetch_add(1, Ordering::Relaxed);
     }
 
     /// The sum over all threads.
     pub(crate) fn sum(&self) -> u64 {
         let shares = self.0.iter();
-        shares.map(|share| share.0.load(Ordering::Relaxed)).sum()
+        shares.map(|share| share.load(Ordering::Relaxed)).sum()
     }
 }
 

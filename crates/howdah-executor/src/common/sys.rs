@@ -19,11 +19,14 @@ pub fn bell() -> io::Result<OwnedFd> {
 
 /// Registers a bell, edge-triggered, with the runtime of this thread.
 pub fn listen(bell: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    watch(bell, Interest::READABLE)
+    register(bell, Interest::READABLE)
 }
 
 /// Registers a descriptor, edge-triggered, with the runtime of this thread.
-pub fn watch(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
+///
+/// # Errors
+/// What `epoll_ctl(2)` says (`EMFILE`, `ENOMEM`, `ENOSPC`).
+pub fn register(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: the AsyncFd owns the descriptor, whose number an OwnedFd never changes, until it
     // deregisters it when dropped.
     let watched = unsafe { AsyncFd::register_with_interest(fd, interest) };

@@ -89,7 +89,7 @@ impl Connection {
     /// Takes a connected, non-blocking socket. Within the runtime of that front thread.
     pub fn new(socket: OwnedFd, front: usize) -> io::Result<Connection> {
         Ok(Connection {
-            socket: sys::watch(socket, Interest::READABLE)?,
+            socket: sys::register(socket, Interest::READABLE)?,
             room: None,
             front,
         })
@@ -118,7 +118,7 @@ impl Connection {
                 }
                 Err(rustix::io::Errno::AGAIN) if self.room.is_none() => {
                     let twin = self.socket.get_ref().try_clone()?;
-                    self.room = Some(sys::watch(twin, Interest::WRITABLE)?);
+                    self.room = Some(sys::register(twin, Interest::WRITABLE)?);
                 }
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
                 Err(error) => return Poll::Ready(Err(error.into())),

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use crossbeam_utils::CachePadded;
+
 use crate::tally::{SHARES, share_of_this_thread};
 
 /// Statuses are counted from 100 to 599; everything else together.
@@ -17,8 +19,7 @@ pub const BUCKETS: [f64; 12] = [
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0,
 ];
 
-// A cache line (and the one the processor fetches with it) belongs to one share.
-#[repr(align(128))]
+/// What one group of threads has counted.
 struct CounterShare {
     bytes: AtomicU64,
     microseconds: AtomicU64,
@@ -41,7 +42,7 @@ impl CounterShare {
 
 /// The counters of a server since its start.
 pub struct Counters {
-    shares: Box<[CounterShare]>,
+    shares: Box<[CachePadded<CounterShare>]>,
     failures: Mutex<BTreeMap<&'static str, u64>>,
 }
 
@@ -67,7 +68,9 @@ pub struct Sums {
 impl Default for Counters {
     fn default() -> Counters {
         Counters {
-            shares: (0..SHARES).map(|_| CounterShare::new()).collect(),
+            shares: (0..SHARES)
+                .map(|_| CachePadded::new(CounterShare::new()))
+                .collect(),
             failures: Mutex::new(BTreeMap::new()),
         }
     }

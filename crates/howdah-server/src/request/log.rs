@@ -59,7 +59,7 @@ impl Front {
         self.counters.failed(name);
         self.counters.started();
         self.counters.finished(status, 0, Duration::ZERO);
-        let id = self.next_id.0.fetch_add(1, Ordering::Relaxed);
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let client = conn.peer.map(|peer| peer.ip().to_canonical());
         if self.error_log.writes(Level::Info) {
             let text = client.map_or_else(|| "unix:".to_owned(), |client| client.to_string());
