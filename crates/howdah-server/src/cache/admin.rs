@@ -1,20 +1,14 @@
 //! Answers an administrator's purge and explain commands. Takes and returns text; the control
 //! socket decides who may ask.
 
-use std::fmt::Write as _;
-
 use howdah_cache::Object;
-use howdah_cache::Pass;
-use howdah_cache::admission::Step;
 use howdah_cache::generation::{Force, Purge};
-use howdah_cache::policy::PageState;
 use howdah_cache::purge::{self, PurgeCommand};
 use howdah_proto::effect::Write;
 use serde::{Deserialize, Serialize};
 
-use super::lookup::{self, Lookup};
-use super::{PageCache, SiteCache, now, run_effects, subrequest};
-use crate::client_address::Client;
+use super::explain::explain;
+use super::{PageCache, SiteCache, now, run_effects};
 use crate::site::{Site, Sites};
 
 /// A request of an administrator to the page cache, as the control socket carries it.
@@ -82,24 +76,6 @@ pub fn answer(
         } => wrote(all_sites, cache, site.as_deref(), writes, purges),
         AdminCommand::Explain { url, fields } => explain(all_sites, cache, url, fields),
     }
-}
-
-/// A URL's scheme, host and rest; a path has neither scheme nor host.
-fn parts(url: &str) -> Result<(bool, Option<&str>, &str), String> {
-    if url.starts_with('/') {
-        return Ok((false, None, url));
-    }
-    let (https, rest) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
-        (Some(rest), _) => (false, rest),
-        (_, Some(rest)) => (true, rest),
-        _ => {
-            return Err(format!(
-                "BadUrl: `{url}` is neither a path (`/…`) nor a URL (`http://host/…`)"
-            ));
-        }
-    };
-    let (host, path) = rest.find('/').map_or((rest, "/"), |at| rest.split_at(at));
-    Ok((https, Some(host), path))
 }
 
 /// The sites that are meant, with their caches.
@@ -249,127 +225,4 @@ fn wrote(
 /// The text for people of a write in the form of [`AdminCommand::Wrote`].
 pub fn in_words(write: &str) -> String {
     run_effects::describe(&Write::parse(write.as_bytes()))
-}
-
-fn explain(
-    all_sites: &Sites,
-    cache: &PageCache,
-    url: &str,
-    fields: &[String],
-) -> Result<String, String> {
-    let (https, host, path) = parts(url)?;
-    let host = host.unwrap_or("localhost");
-    let mut text = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n");
-    for field in fields {
-        let _ = write!(text, "{field}\r\n");
-    }
-    text.push_str("\r\n");
-    let request = subrequest::parse(text.as_bytes())
-        .ok_or_else(|| format!("BadUrl: `{url}` with these fields is no valid request"))?;
-    let site = all_sites.find(host.as_bytes());
-    let name = &site.config().name;
-    let Some(part) = cache.site(site) else {
-        return Ok(format!("site {name}: the page cache is off\n"));
-    };
-    let client = Client {
-        address: None,
-        port: None,
-        https,
-        host: None,
-        server_port: None,
-        proxied: false,
-    };
-    let rules = part.rules();
-    let mut out = format!("site {name}, preset {}\n", rules.preset.name);
-    let mut matters = true;
-    let why = |out: &mut String, pass: Pass| {
-        let _ = writeln!(out, "{pass}: {}", pass.meaning());
-    };
-    match lookup::look(cache, part, site, &request, &client, false) {
-        Lookup::Pass { why: pass, cookie } => {
-            out.push_str("bypasses the cache: ");
-            why(&mut out, pass);
-            if let Some(cookie) = cookie {
-                let _ = writeln!(out, "  the cookie `{}`", cookie.escape_ascii());
-            }
-            return Ok(out);
-        }
-        Lookup::Page { page, state, .. } => {
-            let at = now();
-            let state = match state {
-                PageState::Fresh => "fresh",
-                PageState::Grace => "served while a new one is rendered",
-                PageState::IfError => "served only if PHP fails",
-                PageState::Stale => "kept for validation",
-            };
-            let _ = writeln!(
-                out,
-                "stored: {state}; status {}, {} bytes, {} s old, {} s to live",
-                page.status,
-                page.body.len(),
-                page.freshness.age(at) / 1000,
-                page.freshness.ttl(at).div_euclid(1000)
-            );
-            for tag in &page.tags {
-                let _ = writeln!(out, "tag: {}", tag.escape_ascii());
-            }
-        }
-        Lookup::None(key) => {
-            let _ = writeln!(
-                out,
-                "not stored; PHP would see {}",
-                key.target().escape_ascii()
-            );
-            if let Ok(variant) = lookup::variant_of(cache, &key, &request) {
-                if cache.memory.may_be_below(&variant.key, now()) {
-                    out.push_str("it may be on disk; a request would check\n");
-                }
-                if cache.coalescer.in_progress(&variant.key) {
-                    out.push_str("it is being rendered\n");
-                }
-                let epoch = part.epoch();
-                let passed = part.reasons.why(&variant.key);
-                if let Some(passed) = &passed {
-                    let ago = now().saturating_sub(passed.at) / 1000;
-                    let _ = write!(out, "not stored {ago} s ago, because of ");
-                    why(&mut out, passed.pass);
-                    if !passed.text.is_empty() {
-                        let _ = writeln!(out, "  {}", passed.text);
-                    }
-                }
-                out.push_str(
-                    match cache.admission.step(&variant.key, epoch, now(), None) {
-                        Step::Render => "it is rendered for the cache at its next visit\n",
-                        Step::Ask => "its next visitor's answer shows whether it can be stored\n",
-                        Step::Pass(Pass::PassedBefore) => "it is not tried again yet\n",
-                        Step::Pass(_) => {
-                            "it is not tried until a visitor's answer could be stored\n"
-                        }
-                    },
-                );
-                // While nothing of it could be stored, it does not matter what would make it old.
-                matters = passed.is_none_or(|passed| {
-                    matches!(passed.pass, Pass::DatabaseWrite | Pass::OutdatedRender)
-                });
-            }
-            if let Some(variants) = cache.memory.varies(key.as_bytes()) {
-                for name in variants.names() {
-                    let _ = writeln!(out, "varies by {}", name.escape_ascii());
-                }
-            }
-        }
-    }
-    if !matters {
-        return Ok(out);
-    }
-    for write in part.reasons.writes() {
-        let _ = writeln!(
-            out,
-            "pages were invalidated by {} ({} times, {} s ago)",
-            write.text,
-            write.times,
-            now().saturating_sub(write.at) / 1000
-        );
-    }
-    Ok(out)
 }

@@ -11,7 +11,7 @@
 //! - [`send`]: a stored page becomes an answer.
 //! - [`fill`]: a page is rendered for the cache, by a request the server makes itself.
 //! - [`judge`]: a head as the policy reads it; [`subrequest`]: the requests the server makes itself.
-//! - [`admin`]: purges and explanations for an administrator.
+//! - [`admin`]: purges for an administrator; [`explain`]: explanations.
 //! - [`carried_generations`]: what a reload hands over.
 //! - [`tee`]: a visitor's own answer is kept while it is sent (`cache = rfc`).
 //! - [`run_effects`]: what a run does beside answering; [`reasons`]: what is remembered of it for people.
@@ -28,6 +28,7 @@ pub mod carried_generations;
 pub mod checks;
 mod collect;
 mod disk;
+mod explain;
 pub mod fill;
 pub mod fitness;
 pub mod judge;

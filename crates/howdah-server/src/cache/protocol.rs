@@ -125,26 +125,35 @@ fn asked(
             "a BAN by expressions (X-Url, X-Cache-Tags) is not supported; send PURGE with the path, or the tags in Surrogate-Key",
         ));
     }
-    let what = match request.header(b"x-purge-method") {
-        None | Some(b"default" | b"exact") => None,
-        Some(b"regex") => Some(()),
+    let is_expression = match request.header(b"x-purge-method") {
+        None | Some(b"default" | b"exact") => false,
+        Some(b"regex") => true,
         Some(_) => {
             return Err(PurgeRefused::Unreadable(
                 "X-Purge-Method must be `default`, `exact` or `regex`",
             ));
         }
     };
+    let targets = if is_expression || path.ends_with(b".*") {
+        let prefix = purge::prefix_pattern(path).ok_or(PurgeRefused::Unreadable(
+            "the only supported expression is a path with `.*` at its end",
+        ))?;
+        vec![prefix]
+    } else if let Some(what) = many(path, request.query(), bans) {
+        vec![what]
+    } else {
+        exactly(part, site, request, client, path)
+    };
     let force = match soft {
         true => Force::Soft,
         false => Force::Hard,
     };
     let command = |what| PurgeCommand { what, force };
-    if what.is_some() || path.ends_with(b".*") {
-        let what = purge::prefix_pattern(path).ok_or(PurgeRefused::Unreadable(
-            "the only supported expression is a path with `.*` at its end",
-        ))?;
-        return Ok(vec![command(what)]);
-    }
+    Ok(targets.into_iter().map(command).collect())
+}
+
+/// What a path names if that is more than one page.
+fn many(path: &[u8], query: Option<&[u8]>, bans: bool) -> Option<Purge> {
     let starts = |text: &[u8]| match text {
         b"/" => Purge::All,
         text => Purge::Path {
@@ -152,31 +161,37 @@ fn asked(
             exact: false,
         },
     };
-    if let Some(what) = purge::expression(path, request.query()) {
-        return Ok(vec![command(what)]);
+    if let Some(what) = purge::expression(path, query) {
+        return Some(what);
     }
     if path.ends_with(b"/purgeall") {
-        return Ok(vec![command(Purge::All)]);
+        return Some(Purge::All);
     }
-    if let Some(prefix) = path.strip_suffix(b"*") {
-        return Ok(vec![command(starts(prefix))]);
-    }
-    if bans {
-        return Ok(vec![command(starts(path))]);
-    }
-    let exact = |text: Vec<u8>| command(Purge::Path { text, exact: true });
+    let prefix = path.strip_suffix(b"*");
+    prefix.or(bans.then_some(path)).map(starts)
+}
+
+/// The pages of one path: with all of its queries, or with the one that is given.
+fn exactly(
+    part: &SiteCache,
+    site: &Site,
+    request: &RequestHead,
+    client: &Client<'_>,
+    path: &[u8],
+) -> Vec<Purge> {
+    let exact = |text: Vec<u8>| Purge::Path { text, exact: true };
     let Some(query) = request.query() else {
-        return Ok(vec![exact(path.to_vec())]);
+        return vec![exact(path.to_vec())];
     };
     // As the page's key has it: tracking parameters are not in it.
     let keys = write::keys(part, site, client, request.host(), path, Some(query));
     match keys.is_empty() {
         // A URL that is never cached: there is nothing to purge, and that is no mistake.
-        true => Ok(vec![exact([path, b"?", query].concat())]),
-        false => Ok(keys
+        true => vec![exact([path, b"?", query].concat())],
+        false => keys
             .iter()
             .map(|key| exact(target_of(key).to_vec()))
-            .collect()),
+            .collect(),
     }
 }
 

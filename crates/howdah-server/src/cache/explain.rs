@@ -1,0 +1,171 @@
+//! `howdah cache explain`: what would happen to an anonymous request, in words.
+
+use std::fmt::Write as _;
+
+use howdah_cache::admission::Step;
+use howdah_cache::key::Key;
+use howdah_cache::policy::PageState;
+use howdah_cache::{Object, Pass};
+
+use super::lookup::{self, Lookup, Variant};
+use super::{PageCache, SiteCache, now, subrequest};
+use crate::client_address::Client;
+use crate::http::message::RequestHead;
+use crate::site::Sites;
+
+/// Explains what happens to a request for `url`, a path or a whole URL, with these header lines.
+pub(super) fn explain(
+    all_sites: &Sites,
+    cache: &PageCache,
+    url: &str,
+    fields: &[String],
+) -> Result<String, String> {
+    let (https, host, path) = parts(url)?;
+    let host = host.unwrap_or("localhost");
+    let mut text = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n");
+    for field in fields {
+        let _ = write!(text, "{field}\r\n");
+    }
+    text.push_str("\r\n");
+    let request = subrequest::parse(text.as_bytes())
+        .ok_or_else(|| format!("BadUrl: `{url}` with these fields is no valid request"))?;
+    let site = all_sites.find(host.as_bytes());
+    let name = &site.config().name;
+    let Some(part) = cache.site(site) else {
+        return Ok(format!("site {name}: the page cache is off\n"));
+    };
+    let client = Client {
+        address: None,
+        port: None,
+        https,
+        host: None,
+        server_port: None,
+        proxied: false,
+    };
+    let mut out = format!("site {name}, preset {}\n", part.rules().preset.name);
+    let writes_matter = match lookup::look(cache, part, site, &request, &client, false) {
+        Lookup::Pass { why, cookie } => {
+            let _ = writeln!(out, "bypasses the cache: {why}: {}", why.meaning());
+            if let Some(cookie) = cookie {
+                let _ = writeln!(out, "  the cookie `{}`", cookie.escape_ascii());
+            }
+            false
+        }
+        Lookup::Page { page, state, .. } => {
+            stored(&mut out, &page, state);
+            true
+        }
+        Lookup::None(key) => not_stored(&mut out, cache, part, &key, &request),
+    };
+    if writes_matter {
+        for write in part.reasons.writes() {
+            let _ = writeln!(
+                out,
+                "pages were invalidated by {} ({} times, {} s ago)",
+                write.text,
+                write.times,
+                now().saturating_sub(write.at) / 1000
+            );
+        }
+    }
+    Ok(out)
+}
+
+/// A URL's scheme, host and rest; a path has neither scheme nor host.
+fn parts(url: &str) -> Result<(bool, Option<&str>, &str), String> {
+    if url.starts_with('/') {
+        return Ok((false, None, url));
+    }
+    let (https, rest) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
+        (Some(rest), _) => (false, rest),
+        (_, Some(rest)) => (true, rest),
+        _ => {
+            return Err(format!(
+                "BadUrl: `{url}` is neither a path (`/…`) nor a URL (`http://host/…`)"
+            ));
+        }
+    };
+    let (host, path) = rest.find('/').map_or((rest, "/"), |at| rest.split_at(at));
+    Ok((https, Some(host), path))
+}
+
+fn stored(out: &mut String, page: &Object, state: PageState) {
+    let at = now();
+    let state = match state {
+        PageState::Fresh => "fresh",
+        PageState::Grace => "served while a new one is rendered",
+        PageState::IfError => "served only if PHP fails",
+        PageState::Stale => "kept for validation",
+    };
+    let _ = writeln!(
+        out,
+        "stored: {state}; status {}, {} bytes, {} s old, {} s to live",
+        page.status,
+        page.body.len(),
+        page.freshness.age(at) / 1000,
+        page.freshness.ttl(at).div_euclid(1000)
+    );
+    for tag in &page.tags {
+        let _ = writeln!(out, "tag: {}", tag.escape_ascii());
+    }
+}
+
+/// Gives whether it matters which writes invalidate pages: while nothing of the page could be stored,
+/// it does not.
+fn not_stored(
+    out: &mut String,
+    cache: &PageCache,
+    part: &SiteCache,
+    key: &Key,
+    request: &RequestHead,
+) -> bool {
+    let _ = writeln!(
+        out,
+        "not stored; PHP would see {}",
+        key.target().escape_ascii()
+    );
+    let variant = lookup::variant_of(cache, key, request);
+    let last = variant
+        .ok()
+        .and_then(|variant| prospects(out, cache, part, &variant));
+    if let Some(variants) = cache.memory.varies(key.as_bytes()) {
+        for name in variants.names() {
+            let _ = writeln!(out, "varies by {}", name.escape_ascii());
+        }
+    }
+    last.is_none_or(|pass| matches!(pass, Pass::DatabaseWrite | Pass::OutdatedRender))
+}
+
+/// Where a page may come from that is not in memory. Gives why it was last not stored.
+fn prospects(
+    out: &mut String,
+    cache: &PageCache,
+    part: &SiteCache,
+    variant: &Variant,
+) -> Option<Pass> {
+    if cache.memory.may_be_below(&variant.key, now()) {
+        out.push_str("it may be on disk; a request would check\n");
+    }
+    if cache.coalescer.in_progress(&variant.key) {
+        out.push_str("it is being rendered\n");
+    }
+    let last = part.reasons.why(&variant.key);
+    if let Some(last) = &last {
+        let ago = now().saturating_sub(last.at) / 1000;
+        let (pass, meaning) = (last.pass, last.pass.meaning());
+        let _ = writeln!(out, "not stored {ago} s ago, because of {pass}: {meaning}");
+        if !last.text.is_empty() {
+            let _ = writeln!(out, "  {}", last.text);
+        }
+    }
+    let admission = &cache.admission;
+    out.push_str(
+        match admission.step(&variant.key, part.epoch(), now(), None) {
+            Step::Render => "it is rendered for the cache at its next visit\n",
+            Step::Ask => "its next visitor's answer shows whether it can be stored\n",
+            Step::Pass(Pass::PassedBefore) => "it is not tried again yet\n",
+            Step::Pass(_) => "it is not tried until a visitor's answer could be stored\n",
+        },
+    );
+    last.map(|last| last.pass)
+}
