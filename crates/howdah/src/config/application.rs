@@ -10,7 +10,11 @@ use howdah_server::site::recognise::{Recognised, recognise};
 use super::reader::{Section, Validation};
 
 /// Closes what the application in the root of `site` closes, and advises on what else it needs.
-pub fn mind(section: &Section<'_, '_, '_>, site: &mut SiteConfig, chosen: &mut Vec<String>) {
+pub fn close_and_advise(
+    section: &Section<'_, '_, '_>,
+    site: &mut SiteConfig,
+    chosen: &mut Vec<String>,
+) {
     let Ok(found) = recognise(&site.root) else {
         return;
     };

@@ -4,7 +4,7 @@
 //!
 //! - [`options`]: the one table of what may be configured.
 //! - [`reader`]: walks a file along that table; [`value`]: what values mean.
-//! - [`server`], [`pool`], [`fastcgi`], [`programs`], [`site`], [`cache`]: sections into typed settings.
+//! - [`server`], [`pool`], [`fastcgi`], [`programs`], [`site`], [`rules`], [`cache`]: sections into typed settings.
 //! - `application`: what a site leaves out that the application in its root needs.
 //! - [`mistake`], [`suggest`]: how mistakes are reported.
 //! - [`reference`]: the table as documentation.
@@ -18,6 +18,7 @@ pub mod pool;
 pub mod programs;
 pub mod reader;
 pub mod reference;
+mod rules;
 pub mod server;
 pub mod site;
 pub mod suggest;

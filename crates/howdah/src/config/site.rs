@@ -8,17 +8,17 @@ use howdah_server::docroot::root::Symlinks;
 use howdah_server::site::ConfigError;
 use howdah_server::site::check::check;
 use howdah_server::site::config::{
-    Authorizer, FrontController, HeaderEdit, HostPattern, Htaccess, InternalLocation,
-    RequestBuffering, Rule, RuleAction, SiteConfig, StaticRule, TryFile,
+    FrontController, HostPattern, Htaccess, InternalLocation, RequestBuffering, RuleAction,
+    SiteConfig, TryFile,
 };
 use howdah_server::site::htaccess;
-use howdah_server::site::pattern::{Pattern, PatternError};
+use howdah_server::site::pattern::Pattern;
 use howdah_server::site::recognise::{has_scripts, recognise};
-use howdah_server::site::template::Template;
 
 use super::application;
 use super::pool::DEFAULT_POOL;
 use super::reader::{At, Place, Section, Validation};
+use super::rules::{check_authorizers, check_programs, rules_of};
 use super::suggest;
 use crate::arguments::Serve;
 
@@ -202,7 +202,7 @@ fn site(
     site.rules = rules;
     check_settings(section, &site, pools);
     if !section.has("recognise") {
-        application::mind(section, &mut site, chosen);
+        application::close_and_advise(section, &mut site, chosen);
     }
     for error in check(&site) {
         let place = section.place_of(key_of(&error));
@@ -210,50 +210,6 @@ fn site(
     }
     advise_of_htaccess(section, &site);
     Some(site)
-}
-
-/// A `cgi` rule names a pool that executes programs.
-fn check_programs(section: &Section<'_, '_, '_>, rules: &[Rule], pools: &[Mode]) {
-    for rule in rules {
-        let RuleAction::Cgi(name) = &rule.action else {
-            continue;
-        };
-        let why = match pools.iter().find(|pool| *pool.name() == **name) {
-            Some(Mode::Cgi(_)) => continue,
-            Some(other) => format!("is of mode `{}`", other.word()),
-            None => "is not configured".to_owned(),
-        };
-        let message = format!(
-            "cgi: the pool `{}` {why}; a rule's programs need one of mode `cgi`: [pool.programs] mode = \"cgi\"",
-            name.escape_debug()
-        );
-        section.file().mistake(section.place_of("rule"), message);
-    }
-}
-
-/// An `authorizer` rule names a pool that speaks FastCGI.
-fn check_authorizers(section: &Section<'_, '_, '_>, rules: &[Rule], pools: &[Mode]) {
-    for rule in rules {
-        let RuleAction::Authorize(authorizer) = &rule.action else {
-            continue;
-        };
-        let place = section.place_of("rule");
-        if rule.if_missing {
-            let message = "authorizer: what may be seen cannot depend on if_missing: a file that comes or goes would open the rest";
-            section.file().mistake(place.clone(), message);
-        }
-        let name = &*authorizer.pool;
-        let why = match pools.iter().find(|pool| pool.name() == name) {
-            Some(Mode::FastCgi(_) | Mode::Pool(_)) => continue,
-            Some(other) => format!("is of mode `{}`", other.word()),
-            None => "is not configured".to_owned(),
-        };
-        let message = format!(
-            "authorizer: the pool `{}` {why}; FastCGI authorizers need one of mode `fastcgi` (they run elsewhere) or `pool` (they are started here)",
-            name.escape_debug()
-        );
-        section.file().mistake(place, message);
-    }
 }
 
 /// What PHP reads once, at its start. As in `shim/settings.c`, which refuses it for a request.
@@ -319,7 +275,7 @@ fn key_of(error: &ConfigError) -> &'static str {
     }
 }
 
-fn pool(section: &Section<'_, '_, '_>, pools: &[Mode]) -> String {
+pub(super) fn pool(section: &Section<'_, '_, '_>, pools: &[Mode]) -> String {
     let known: Vec<&str> = pools.iter().map(Mode::name).collect();
     let (name, place) = match section.text("pool") {
         Some(name) => (name, section.place_of("pool")),
@@ -420,183 +376,4 @@ fn scripts(section: &Section<'_, '_, '_>, site: &mut SiteConfig) {
         Some("off") => RequestBuffering::Off,
         _ => RequestBuffering::On,
     };
-}
-
-const PATTERNS: [&str; 4] = ["path", "prefix", "glob", "regex"];
-
-/// Exactly one of the four; none: every path.
-fn pattern(section: &Section<'_, '_, '_>) -> Option<Pattern> {
-    let file = section.file();
-    let given: Vec<&str> = PATTERNS.into_iter().filter(|k| section.has(k)).collect();
-    let key = match given[..] {
-        [] => return Pattern::prefix("/").ok(),
-        [key] => key,
-        [first, ..] => {
-            let message = format!("only one of {} can stand here", given.join(", "));
-            file.mistake(section.place_of(first), message);
-            return None;
-        }
-    };
-    let text = section.text(key)?;
-    let pattern = match key {
-        "path" => Pattern::exact(&text),
-        "prefix" => Pattern::prefix(&text),
-        "glob" => Pattern::glob(&text),
-        _ => Pattern::regex(&text),
-    };
-    let note = |why: PatternError| {
-        // The regex crate draws the pattern over several lines; its last says what is wrong.
-        let why = why.to_string();
-        let why = why.lines().last().unwrap_or_default();
-        let why = why.strip_prefix("error: ").unwrap_or(why);
-        file.mistake(section.place_of(key), format!("{key}: {why}"));
-    };
-    pattern.map_err(note).ok()
-}
-
-/// What a rule does in place of the usual answer: one of these at most.
-const ACTIONS: [&str; 7] = [
-    "redirect",
-    "rewrite",
-    "deny",
-    "return",
-    "pool",
-    "cgi",
-    "authorizer",
-];
-
-/// What a rule changes of the usual answer: any number of these.
-const EDITS: [&str; 3] = ["set_header", "add_header", "cache_control"];
-
-/// One section: rules of one pattern, and perhaps how its files are sent.
-fn rules_of(
-    section: &Section<'_, '_, '_>,
-    pools: &[Mode],
-    files: &mut Vec<StaticRule>,
-) -> Vec<Rule> {
-    let Some(pattern) = pattern(section) else {
-        return Vec::new();
-    };
-    let Some(action_key) = check_actions(section) else {
-        return Vec::new();
-    };
-    let types_files = section.has("type") && !section.has("return");
-    if section.has("cache_control") || types_files {
-        files.push(StaticRule {
-            pattern: pattern.clone(),
-            cache_control: section.text("cache_control"),
-            content_type: section.text("type").filter(|_| types_files),
-        });
-    }
-    let mut actions = Vec::new();
-    match action_key {
-        Some("pool") => actions.push(RuleAction::Pool(pool(section, pools).into())),
-        Some(key) => actions.extend(action(section, key)),
-        None => actions.extend(header_edits(section)),
-    }
-    let texts = section.texts("methods").into_iter();
-    let methods: Vec<String> = texts.map(|text| text.value).collect();
-    let if_missing = section.on("if_missing");
-    let rule = |action| Rule {
-        pattern: pattern.clone(),
-        methods: methods.clone(),
-        if_missing,
-        action,
-    };
-    actions.into_iter().map(rule).collect()
-}
-
-/// The key of the section's one action; inner none: only edits. None after a mistake that leaves no rule.
-fn check_actions(section: &Section<'_, '_, '_>) -> Option<Option<&'static str>> {
-    let mistake = |key: &str, message: String| {
-        section.file().mistake(section.place_of(key), message);
-    };
-    let given = |keys: &[&'static str]| -> Vec<&'static str> {
-        keys.iter().copied().filter(|k| section.has(k)).collect()
-    };
-    let actions = given(&ACTIONS);
-    let edits = given(&EDITS);
-    let types_files = section.has("type") && !section.has("return");
-    if actions.is_empty() && edits.is_empty() && !types_files {
-        let known = [&ACTIONS[..], &EDITS[..]].concat().join(", ");
-        let message = format!("a rule needs one of {known}");
-        section.file().mistake(section.place.clone(), message);
-        return None;
-    }
-    let all = [&actions[..], &edits[..]].concat();
-    if !actions.is_empty() && all.len() > 1 {
-        let message = format!("a rule may have only one action (found {})", all.join(", "));
-        mistake(all[0], message);
-        return None;
-    }
-    for (key, of) in [
-        ("status", "redirect"),
-        ("body", "return"),
-        ("authorizer_script", "authorizer"),
-    ] {
-        if section.has(key) && !section.has(of) {
-            mistake(key, format!("{key}: belongs to a rule with `{of}`"));
-        }
-    }
-    if types_files && !actions.is_empty() {
-        mistake(
-            "type",
-            "type: is for files, or belongs to a rule with `return`".to_owned(),
-        );
-    }
-    let is_about_files = section.has("cache_control") || types_files;
-    for key in ["methods", "if_missing"] {
-        if is_about_files && section.has(key) {
-            let message =
-                format!("{key}: has no effect on how files are sent; use a rule of its own");
-            mistake(key, message);
-        }
-    }
-    Some(actions.first().copied())
-}
-
-/// `set_header` and `add_header`; a field that is set to nothing is removed.
-fn header_edits(section: &Section<'_, '_, '_>) -> Vec<RuleAction> {
-    let pairs = |key| section.pairs(key).into_iter().map(|pair| pair.value);
-    let set = pairs("set_header").map(|(name, value)| match value.is_empty() {
-        true => HeaderEdit::Unset(name),
-        false => HeaderEdit::Set(name, value),
-    });
-    let add = pairs("add_header").map(|(name, value)| HeaderEdit::Add(name, value));
-    set.chain(add).map(RuleAction::Header).collect()
-}
-
-fn action(section: &Section<'_, '_, '_>, key: &str) -> Option<RuleAction> {
-    let template = || {
-        let text = section.text(key)?;
-        let note = |why| {
-            let message = format!("{key}: {why}");
-            section.file().mistake(section.place_of(key), message);
-        };
-        Template::parse(&text).map_err(note).ok()
-    };
-    let number = |key| section.number(key).map(|n| n as u16);
-    match key {
-        "redirect" => Some(RuleAction::Redirect {
-            status: number("status")?,
-            to: template()?,
-        }),
-        "rewrite" => template().map(RuleAction::Rewrite),
-        "deny" => number("deny").map(RuleAction::Deny),
-        "cgi" => section.text("cgi").map(|pool| RuleAction::Cgi(pool.into())),
-        "authorizer" => Some(RuleAction::Authorize(Authorizer {
-            pool: section.text("authorizer")?.into(),
-            script: section
-                .path("authorizer_script")
-                .map(|path| path.display().to_string())
-                .unwrap_or_default(),
-        })),
-        _ => Some(RuleAction::Return {
-            status: number("return")?,
-            content_type: section
-                .text("type")
-                .unwrap_or_else(|| "text/plain; charset=utf-8".to_owned()),
-            body: section.text("body").unwrap_or_default(),
-        }),
-    }
 }
