@@ -193,7 +193,7 @@ impl fmt::Display for LabError {
             LabError::NotResumable { why } => write!(f, "NotResumable: {why}"),
             LabError::Changed { what } => {
                 f.write_str(
-                    "Changed: figures of two set-ups are not mixed; begin anew. Since this comparison began there is another",
+                    "Changed: figures of two set-ups are not mixed; start a new comparison. Since this one began there is another",
                 )?;
                 write_log(f, &what.join("\n"))
             }

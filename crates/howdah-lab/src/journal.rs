@@ -158,7 +158,7 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<T, LabError> {
         && schema != SCHEMA
     {
         return Err(unfit(format!(
-            "{}: saved in version {schema} of the form, this program reads version {SCHEMA}: begin anew",
+            "{}: saved in version {schema} of the form, this program reads version {SCHEMA}: start a new comparison",
             path.display()
         )));
     }

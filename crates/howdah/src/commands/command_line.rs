@@ -287,7 +287,7 @@ impl Told<'_> {
         let told = all.iter().take(5).map(String::as_str);
         let told: Vec<&str> = told.collect();
         eprintln!(
-            "howdah php: {why}\nhowdah php: WritesNotTold: the script wrote to a database, or purged ({}{}), and no page cache was told; \
+            "howdah php: {why}\nhowdah php: WritesNotTold: the script wrote to a database, or purged ({}{}), and no page cache was informed; \
              when the server runs: howdah cache purge --all",
             told.join("; "),
             if all.len() > told.len() { "; …" } else { "" }
